@@ -1,0 +1,37 @@
+//! Accept policies: how many connections to take in at a time. Counters in, a decision out.
+//!
+//! A policy is a pure state machine: no I/O and no clock of its own, so that a server and a
+//! simulator run the same code. Nothing here knows how a connection is accepted or served.
+
+mod fixed;
+
+pub use fixed::{FixedLimit, Limit};
+
+/// What a policy may look at when an accept-phase begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Connections open now.
+    pub open: usize,
+    /// The most that may be open at once (max-conns).
+    pub open_max: usize,
+    /// Connections closed since the last accept-phase.
+    pub closed_since: u64,
+}
+
+/// How an accept-phase went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Whether it ended because none was waiting (EWOULDBLOCK).
+    pub drained: bool,
+}
+
+/// Decides what each accept-phase may do.
+pub trait Policy {
+    /// How many connections this phase may accept; time in nanoseconds, monotonic.
+    fn budget(&mut self, now_ns: u64, view: &View) -> u64;
+
+    /// Hears what became of the budget.
+    fn finished(&mut self, now_ns: u64, outcome: Outcome);
+}

@@ -1,0 +1,130 @@
+//! The configuration file: TOML whose keys are the names of the options. It becomes arguments, so
+//! that every value is read and refused by the same code as on the command line.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command, CommandFactory};
+use toml::{Table, Value};
+
+use crate::Cli;
+
+/// The arguments with those of the file they name put in front, less what the command line says
+/// itself.
+///
+/// # Errors
+/// A sentence: the file cannot be read, is not TOML, or says what no option says.
+pub(crate) fn with_config_file(
+    args: Vec<OsString>,
+    matches: &ArgMatches,
+) -> Result<Vec<OsString>, String> {
+    let Some(("serve", serve)) = matches.subcommand() else { return Ok(args) };
+    let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(args) };
+    let explain = |why: String| format!("{}: {}", path.display(), why.trim().replace('\n', " "));
+    let command = serve_command();
+    let extra = read(path).and_then(|table| arguments(&table, &command, serve)).map_err(explain)?;
+    let mut merged: Vec<OsString> = args.iter().take(2).cloned().collect();
+    merged.extend(extra);
+    merged.extend(args.into_iter().skip(2));
+    // The command line alone was sound, so whatever is wrong now is the file's fault.
+    Cli::command()
+        .try_get_matches_from(&merged)
+        .map_err(|error| explain(crate::one_sentence(error)))?;
+    Ok(merged)
+}
+
+fn serve_command() -> Command {
+    let mut cli = Cli::command();
+    cli.build();
+    cli.find_subcommand("serve").cloned().unwrap_or_default()
+}
+
+fn read(path: &Path) -> Result<Table, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    text.parse::<Table>().map_err(|error| error.message().to_string())
+}
+
+fn arguments(
+    table: &Table,
+    command: &Command,
+    given: &ArgMatches,
+) -> Result<Vec<OsString>, String> {
+    let mut out = Vec::new();
+    for (key, value) in table {
+        if key == "root" {
+            let text = value.as_str().ok_or("root is a path")?;
+            if given.value_source("root") != Some(ValueSource::CommandLine) {
+                out.push(text.into());
+            }
+            continue;
+        }
+        let option = command
+            .get_arguments()
+            .find(|arg| arg.get_long() == Some(key.as_str()))
+            .filter(|_| key != "config" && key != "help" && key != "version")
+            .ok_or_else(|| format!("there is no option '{key}'"))?;
+        if given.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let flag = !option.get_action().takes_values();
+        let values = match value {
+            Value::Array(values) => values.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for value in values {
+            out.extend(argument(key, value, flag)?);
+        }
+    }
+    Ok(out)
+}
+
+fn argument(key: &str, value: &Value, flag: bool) -> Result<Option<OsString>, String> {
+    let text = match value {
+        Value::Boolean(on) if flag => return Ok(on.then(|| format!("--{key}").into())),
+        _ if flag => return Err(format!("'{key}' is true or false")),
+        Value::Boolean(on) => if *on { "on" } else { "off" }.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        _ => return Err(format!("'{key}' cannot be a {}", value.type_str())),
+    };
+    Ok(Some(format!("--{key}={text}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(file: &str, line: &[&str]) -> Result<Vec<String>, String> {
+        let matches = Cli::command().try_get_matches_from(line).unwrap();
+        let table = file.parse::<Table>().unwrap();
+        let serve = matches.subcommand_matches("serve").unwrap();
+        let extra = arguments(&table, &serve_command(), serve)?;
+        Ok(extra.into_iter().map(|arg| arg.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn the_file_fills_in_what_the_command_line_left_out() {
+        let file = "listen = ['127.0.0.1:1', '[::1]:1']\nlisting = true\nmax-conns = 7\n\
+                    eager-read = false\nmechanism = 'poll'";
+        let args = merged(file, &["weir", "serve", "--mechanism", "select"]).unwrap();
+        assert_eq!(
+            args,
+            [
+                "--eager-read=off",
+                "--listen=127.0.0.1:1",
+                "--listen=[::1]:1",
+                "--listing",
+                "--max-conns=7"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_no_option_says_is_refused() {
+        for bad in ["nothing = 1", "config = 'x'", "listing = 'yes'", "listen = {a = 1}"] {
+            assert!(merged(bad, &["weir", "serve"]).is_err(), "{bad}");
+        }
+    }
+}

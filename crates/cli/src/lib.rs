@@ -1,0 +1,101 @@
+//! The command line: subcommands, options, the configuration file, and all printing to a terminal.
+//!
+//! Nothing here serves: it says to `weir-server` what was asked for, and shows what comes back.
+
+mod config_file;
+mod docs_table;
+mod options;
+mod serve;
+mod values;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// The exit code for what the operator got wrong.
+const USAGE: u8 = 2;
+
+/// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Serve a directory over HTTP/1.1
+    Serve(Box<options::ServeOptions>),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (troff)
+    Man,
+    /// Print one generated table of the documentation
+    #[command(hide = true)]
+    DocsTable {
+        /// Which table
+        #[arg(value_parser = docs_table::NAMES)]
+        name: String,
+    },
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    match run(std::env::args_os().collect()) {
+        Ok(code) => code,
+        Err(sentence) => {
+            say(&sentence);
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
+    let matches = Cli::command().try_get_matches_from(&args).map_err(one_sentence)?;
+    let args = config_file::with_config_file(args, &matches)?;
+    match Cli::parse_from(args).task {
+        Task::Serve(options) => serve::serve(*options),
+        Task::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "weir", &mut io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Man => print(|out| clap_mangen::Man::new(Cli::command()).render(out)),
+        Task::DocsTable { name } => print(|out| {
+            let mut command = Cli::command();
+            command.build();
+            out.write_all(docs_table::render(&name, &command).as_bytes())
+        }),
+    }
+}
+
+/// What is wrong with the arguments, in a line; help and the version are printed here and now.
+fn one_sentence(error: clap::Error) -> String {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<_> =
+        said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    format!("{} (see --help)", said.join(" ").trim_start_matches("error: "))
+}
+
+fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<ExitCode, String> {
+    let mut out = Vec::new();
+    write(&mut out)
+        .and_then(|()| io::stdout().write_all(&out))
+        .map_err(|error| format!("cannot print: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says a sentence to the operator.
+fn say(sentence: &str) {
+    // Nobody is left to hear that standard error is gone.
+    let _ = writeln!(io::stderr(), "weir: {sentence}");
+}

@@ -1,0 +1,248 @@
+//! The options of `weir serve`, each defined once: name, help, parser, default.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Args, ValueEnum};
+use weir_server::accept::Limit;
+use weir_server::{Address, PRESETS, readiness};
+
+use crate::values;
+
+/// Serve a directory over HTTP/1.1.
+#[derive(Debug, Args)]
+#[command(next_line_help = false)]
+pub(crate) struct ServeOptions {
+    /// The directory to serve
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub root: PathBuf,
+
+    /// Read options from a TOML file; its keys are the names of these options, which win over it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where to listen: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed by a
+    /// service manager (LISTEN_FDS) are used instead
+    #[arg(long, value_name = "ADDR", value_parser = values::address,
+          default_value = "127.0.0.1:8080")]
+    pub listen: Vec<Address>,
+
+    /// How the loop learns which connections are ready
+    #[arg(long, value_name = "NAME", default_value = "epoll-et", value_parser = mechanisms())]
+    pub mechanism: String,
+
+    /// A named server of the papers: it sets the next options, up to --caching
+    #[arg(long, value_name = "NAME", default_value = PRESETS[0].name, value_parser = presets())]
+    pub preset: String,
+
+    /// Connections accepted in one accept-phase at most; `inf` (or 0) is until none waits
+    #[arg(long, alias = "accept-count", value_name = "N|inf")]
+    pub accept_limit: Option<Limit>,
+
+    #[command(flatten)]
+    pub switches: Switches,
+
+    /// Connections open at once; fewer when the limit of open files is lower
+    #[arg(long, value_name = "N", default_value = "15000",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_conns: u64,
+
+    /// The listen backlog; the kernel caps it at net.core.somaxconn
+    #[arg(long, value_name = "N", default_value = "4096",
+          value_parser = clap::value_parser!(i32).range(1..))]
+    pub listenq: i32,
+
+    /// Memory for cached content, all loops together
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = values::size)]
+    pub cache_size: u64,
+
+    /// How long cached content is served before its file is looked at again
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    pub cache_valid: Duration,
+
+    /// Files kept open, all loops together
+    #[arg(long, value_name = "N", default_value = "2048")]
+    pub open_files: u64,
+
+    /// Files larger than this are not kept in memory but sent with sendfile
+    #[arg(long, value_name = "BYTES", default_value = "256k", value_parser = values::size)]
+    pub sendfile_above: u64,
+
+    /// Names tried for a directory, in order
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_delimiter = ',')]
+    pub index: Vec<String>,
+
+    /// List directories that have no index file
+    #[arg(long)]
+    pub listing: bool,
+
+    /// Whether symbolic links are followed; never out of the root
+    #[arg(long, value_name = "POLICY", default_value = "deny")]
+    pub symlinks: Symlinks,
+
+    /// Serve files and directories whose name begins with a dot (.well-known always is)
+    #[arg(long)]
+    pub dotfiles: bool,
+
+    /// Pre-compressed variants looked for beside a file, or `none`; a preset other than `default`
+    /// looks for none unless told to
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub precompressed: Vec<Precompressed>,
+
+    /// The charset named for text
+    #[arg(long, value_name = "NAME", default_value = "utf-8")]
+    pub charset: String,
+
+    /// A content type for a file name extension; may be repeated
+    #[arg(long, value_name = "EXT=TYPE", value_parser = values::pair)]
+    pub mime: Vec<(String, String)>,
+
+    /// A header for every reply; may be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = values::field)]
+    pub header: Vec<(String, String)>,
+
+    /// A page for an error status, read once at the start; may be repeated
+    #[arg(long, value_name = "CODE=FILE", value_parser = values::pair)]
+    pub error_page: Vec<(String, String)>,
+
+    /// Loops, each with a thread and a listening socket of its own; default: one a processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Pin the loops to these processors, such as 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub cpus: Option<CpuList>,
+
+    /// For a request's head, from its first byte (or the accept) to its last
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
+    pub header_timeout: Duration,
+
+    /// For a request's body, from the end of the head
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
+    pub body_timeout: Duration,
+
+    /// Between two requests on a connection
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    pub idle_timeout: Duration,
+
+    /// From a request's first byte to its reply's last; 0 is no limit
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
+    pub request_timeout: Duration,
+
+    /// For a client to go after the last reply, while it is still sending
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::duration)]
+    pub linger_timeout: Duration,
+
+    /// For open connections to finish once the server is told to stop
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
+    pub drain_timeout: Duration,
+
+    /// The slowest a client may read a reply, bytes a second; 0 is no limit
+    #[arg(long, value_name = "BYTES", default_value = "500", value_parser = values::size)]
+    pub min_rate: u64,
+
+    /// What a reply may take beyond its bytes divided by --min-rate
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = values::duration)]
+    pub min_rate_grace: Duration,
+
+    /// Request bodies are read and thrown away up to this size
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
+    pub max_body: u64,
+
+    /// Log requests to a file, or to standard output with `-`; a SIGHUP opens the file again
+    #[arg(long, value_name = "FILE|-")]
+    pub access_log: Option<PathBuf>,
+
+    /// The access log's format
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    pub log_format: LogStyle,
+
+    /// Write the statistics to a file at the end, and at a SIGUSR1
+    #[arg(long, value_name = "FILE")]
+    pub stats_json: Option<PathBuf>,
+
+    /// Count and time every system call
+    #[arg(long)]
+    pub profile_calls: bool,
+}
+
+/// A list of processors: a type of its own, so that clap sees one value.
+#[derive(Clone, Debug)]
+pub(crate) struct CpuList(pub Vec<usize>);
+
+/// The switches of brecht-select §4.1, which a preset sets and a word turns on or off.
+#[derive(Debug, Args)]
+pub(crate) struct Switches {
+    /// Read as soon as a connection is accepted
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set)]
+    pub eager_read: Option<OnOff>,
+
+    /// Write as soon as the reply is there, from within the read path
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set)]
+    pub eager_write: Option<OnOff>,
+
+    /// Enter the accept code after closing a connection
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set)]
+    pub accept_on_close: Option<OnOff>,
+
+    /// Repeat read until it fails
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set)]
+    pub full_read: Option<OnOff>,
+
+    /// Keep content in memory and files open
+    #[arg(long, alias = "caching-on", value_name = "on|off", num_args = 0..=1,
+          require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set)]
+    pub caching: Option<OnOff>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    #[value(alias = "true", alias = "yes", alias = "1")]
+    On,
+    #[value(alias = "false", alias = "no", alias = "0")]
+    Off,
+}
+
+/// What is done about symbolic links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Symlinks {
+    /// They are not found
+    Deny,
+    /// They are followed as long as they stay inside the root
+    Inside,
+}
+
+/// A pre-compressed variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Precompressed {
+    Br,
+    Zst,
+    Gz,
+    None,
+}
+
+/// A log format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogStyle {
+    Combined,
+    Json,
+}
+
+fn mechanisms() -> PossibleValuesParser {
+    PossibleValuesParser::new(readiness::TABLE.iter().map(|row| row.spelling))
+}
+
+fn presets() -> PossibleValuesParser {
+    PossibleValuesParser::new(PRESETS.iter().map(|preset| preset.name))
+}
+
+fn cpu_list(text: &str) -> Result<CpuList, String> {
+    values::cpus(text).map(CpuList)
+}

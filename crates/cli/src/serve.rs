@@ -1,0 +1,194 @@
+//! `weir serve`: from options to a configuration, then from signals to what is printed.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_server::{
+    Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, content,
+    readiness, stats,
+};
+
+use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
+use crate::say;
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// A sentence: what the options ask for cannot be had.
+pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
+    let stats_json = options.stats_json.clone();
+    let config = configuration(options)?;
+    let (root, mechanism, loops) = (config.root.clone(), config.mechanism, config.workers);
+    let mut server = Server::start(config).map_err(|error| error.to_string())?;
+    let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
+    announce(&format!(
+        "weir: serving {} on {} ({}, {loops})",
+        root.display(),
+        server.addresses(),
+        mechanism.row().spelling
+    ));
+    loop {
+        match server.wait() {
+            Signal::ShowReport => show(&server.report(), stats_json.as_deref()),
+            Signal::ReopenLog => server.reopen_log(),
+            Signal::Stop => server.stop(),
+            Signal::Over => break,
+        }
+    }
+    show(&server.finish(), stats_json.as_deref());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the ready line. A reader that has gone is no reason not to serve.
+fn announce(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn show(report: &stats::Report, json: Option<&Path>) {
+    let _ = std::io::stderr().write_all(report.to_table().as_bytes());
+    if let Some(path) = json {
+        let text = format!("{:#}\n", report.to_json());
+        if let Err(error) = std::fs::write(path, text) {
+            say(&format!("cannot write {}: {error}", path.display()));
+        }
+    }
+}
+
+fn configuration(options: ServeOptions) -> Result<Config, String> {
+    let strategy = strategy(&options)?;
+    let content = content_options(&options);
+    let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
+    Ok(Config {
+        mechanism: readiness::TABLE
+            .iter()
+            .find(|row| row.spelling == options.mechanism)
+            .map(|row| row.name)
+            .ok_or("there is no such mechanism")?,
+        root: options.root,
+        listen: options.listen,
+        inherited: inherited_sockets(),
+        strategy,
+        conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
+        listenq: options.listenq,
+        content,
+        fields: fields(&options.header),
+        error_pages: error_pages(&options.error_page)?,
+        workers: options.workers.map_or(default_workers, usize::from),
+        cpus,
+        timeouts: Timeouts {
+            header_ns: ns(options.header_timeout),
+            body_ns: ns(options.body_timeout),
+            idle_ns: ns(options.idle_timeout),
+            request_ns: ns(options.request_timeout),
+            linger_ns: ns(options.linger_timeout),
+            drain_ns: ns(options.drain_timeout),
+            rate_grace_ns: ns(options.min_rate_grace),
+        },
+        rate_min: options.min_rate,
+        body_bytes_max: options.max_body,
+        access_log: options.access_log.map(|path| {
+            let target =
+                if path == Path::new("-") { LogTarget::Stdout } else { LogTarget::File(path) };
+            let format = match options.log_format {
+                LogStyle::Combined => LogFormat::Combined,
+                LogStyle::Json => LogFormat::Json,
+            };
+            (target, format)
+        }),
+        profile_calls: options.profile_calls,
+        tell: say,
+    })
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
+    let preset = PRESETS
+        .iter()
+        .find(|preset| preset.name == options.preset)
+        .ok_or("there is no such preset")?;
+    let base = preset.strategy;
+    let switch = |given: Option<OnOff>, preset: bool| given.map_or(preset, |on| on == OnOff::On);
+    let switches = &options.switches;
+    Ok(Strategy {
+        accept_limit: options.accept_limit.unwrap_or(base.accept_limit),
+        eager_read: switch(switches.eager_read, base.eager_read),
+        eager_write: switch(switches.eager_write, base.eager_write),
+        accept_on_close: switch(switches.accept_on_close, base.accept_on_close),
+        full_read: switch(switches.full_read, base.full_read),
+        caching: switch(switches.caching, base.caching),
+    })
+}
+
+fn content_options(options: &ServeOptions) -> content::Options {
+    let all = [Precompressed::Br, Precompressed::Zst, Precompressed::Gz];
+    let wanted = match &options.precompressed[..] {
+        // The papers' servers send files as they are.
+        [] if options.preset == PRESETS[0].name => &all[..],
+        [] => &[],
+        given => given,
+    };
+    content::Options {
+        index: options.index.clone(),
+        listing: options.listing,
+        follow_symlinks: options.symlinks == Symlinks::Inside,
+        dotfiles: options.dotfiles,
+        codings: wanted
+            .iter()
+            .filter_map(|variant| match variant {
+                Precompressed::Br => Some(content::Coding::Brotli),
+                Precompressed::Zst => Some(content::Coding::Zstd),
+                Precompressed::Gz => Some(content::Coding::Gzip),
+                Precompressed::None => None,
+            })
+            .collect(),
+        mime: options.mime.clone(),
+        charset: options.charset.clone(),
+        cache_bytes_max: options.cache_size,
+        open_files_max: options.open_files,
+        memory_file_bytes_max: options.sendfile_above,
+        valid_ns: ns(options.cache_valid),
+        caching: true, // the strategy decides
+    }
+}
+
+fn fields(headers: &[(String, String)]) -> Vec<u8> {
+    let named = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("server"));
+    let mut out = if named { Vec::new() } else { b"Server: weir\r\n".to_vec() };
+    for (name, value) in headers {
+        out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    out
+}
+
+fn error_pages(pairs: &[(String, String)]) -> Result<Vec<ErrorPage>, String> {
+    pairs
+        .iter()
+        .map(|(code, path)| {
+            let code = code
+                .parse()
+                .ok()
+                .filter(|code| (400..600).contains(code))
+                .ok_or_else(|| format!("--error-page {code}: not an error status"))?;
+            let body = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+            let mime = content::MimeTypes::new(&[], "utf-8").map_err(|error| error.to_string())?;
+            Ok(ErrorPage { code, content_type: mime.content_type(path.as_bytes()), body })
+        })
+        .collect()
+}
+
+/// How many sockets a service manager passed to this very process: sd_listen_fds(3).
+fn inherited_sockets() -> usize {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    match (number("LISTEN_PID"), number("LISTEN_FDS")) {
+        (Some(pid), Some(count)) if pid == std::process::id() => count as usize,
+        _ => 0,
+    }
+}

@@ -1,0 +1,150 @@
+//! How values are spelled on the command line: sizes, durations, lists. Pure.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use weir_server::Address;
+
+/// `65536`, `64k`, `1.5M`, `2G`: bytes, in powers of 1024.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let units = [("", 1.0), ("k", 1024.0), ("m", 1_048_576.0), ("g", 1_073_741_824.0)];
+    scaled(text, &units)
+        .filter(|bytes| *bytes < 9.0e15)
+        .map(|bytes| bytes as u64)
+        .ok_or_else(|| "a size is a number of bytes, or one with k, M or G".into())
+}
+
+/// `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let units =
+        [("ms", 0.001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
+    scaled(text, &units)
+        .filter(|seconds| *seconds < 4.0e8)
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "a duration is a number of seconds, or one with ms, s, m or h".into())
+}
+
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    let number: f64 = digits.parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number * factor)
+}
+
+/// `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080`, `unix:/run/weir.sock`.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return if path.is_empty() {
+            Err("unix: needs a path".into())
+        } else {
+            Ok(Address::Unix(path.into()))
+        };
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(Address::Tcp(address));
+    }
+    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.into() };
+    full.to_socket_addrs()
+        .ok()
+        .and_then(|mut found| found.next())
+        .map(Address::Tcp)
+        .ok_or_else(|| "an address is HOST:PORT, [IPv6]:PORT or unix:PATH".into())
+}
+
+/// `0,2-3`: processors.
+pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
+    let error = || "a list of processors looks like 0,2-3".to_string();
+    let mut list = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.trim().parse().map_err(|_| error())?;
+        let last: usize = last.trim().parse().map_err(|_| error())?;
+        if last < first || last > 4095 {
+            return Err(error());
+        }
+        list.extend(first..=last);
+    }
+    Ok(list)
+}
+
+/// `Name: value`, ready to be sent.
+pub(crate) fn field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a header is NAME: VALUE")?;
+    let value = value.trim();
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Err(format!("'{name}' cannot be the name of a header"));
+    }
+    if !value.bytes().all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte) || byte > 0x7f) {
+        return Err(format!("the value of {name} holds a control character"));
+    }
+    let ours = [
+        "connection",
+        "content-length",
+        "content-range",
+        "content-type",
+        "date",
+        "etag",
+        "last-modified",
+        "transfer-encoding",
+    ];
+    if ours.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(format!("weir sets {name} itself"));
+    }
+    Ok((name.into(), value.into()))
+}
+
+/// `LEFT=RIGHT`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((left, right)) if !left.is_empty() && !right.is_empty() => {
+            Ok((left.into(), right.into()))
+        }
+        _ => Err("it is written LEFT=RIGHT".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_read_as_people_write_them() {
+        assert_eq!(size("64k"), Ok(65536));
+        assert_eq!(size("1.5M"), Ok(1_572_864));
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        for bad in ["", "-1", "1x", "k", "1e400", "NaN", "inf"] {
+            assert!(size(bad).is_err(), "{bad}");
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_of_processors_are_bounded() {
+        assert_eq!(cpus("0,2-3"), Ok(vec![0, 2, 3]));
+        for bad in ["", "a", "3-2", "0-99999999", "1,,2"] {
+            assert!(cpus(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_header_cannot_break_the_framing() {
+        assert_eq!(field("X-A: b c"), Ok(("X-A".into(), "b c".into())));
+        for bad in ["X", "X Y: z", ": z", "X: a\r\nB: c", "Content-Length: 3", "DATE: x"] {
+            assert!(field(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_every_kind() {
+        assert_eq!(address("unix:/a/b"), Ok(Address::Unix("/a/b".into())));
+        assert!(matches!(address("[::1]:80"), Ok(Address::Tcp(at)) if at.is_ipv6()));
+        assert!(matches!(address(":80"), Ok(Address::Tcp(at)) if at.ip().is_unspecified()));
+        assert!(address("nowhere").is_err());
+        assert!(address("unix:").is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Which resources are kept: two bounded caches, one of bytes in memory and one of open files.
+//!
+//! Eviction is `quick_cache`'s: S3-FIFO with ghosts, which a scan of the whole tree does not flush.
+//! Nothing here loads anything or looks at the clock. What is evicted lives on until the last reply
+//! that sends it is done, and then its descriptors close.
+
+use std::fmt;
+use std::rc::Rc;
+
+use quick_cache::unsync::Cache as Bounded;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
+
+use crate::resource::Resource;
+
+/// What the cache has done since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Requests answered without a system call.
+    pub hits: u64,
+    /// Files loaded because they were not kept.
+    pub misses: u64,
+    /// Files that were kept, checked after their time, and found the same.
+    pub revalidations: u64,
+    /// Files that were kept, checked after their time, and found changed: loaded again.
+    pub reloads: u64,
+    /// Resources given up for want of room, including those that never fitted.
+    pub evictions: u64,
+}
+
+/// The resources kept, by the key of their path.
+///
+/// Keys are hashed with foldhash, seeded at random. Only paths that exist get in, so flooding the
+/// table takes an attacker who can already create files of chosen names below the root.
+pub(crate) struct Cache {
+    in_memory: Shelf,
+    open: Shelf,
+    pub(crate) counts: CacheCounts,
+}
+
+type Shelf = Bounded<Box<[u8]>, Rc<Resource>, Weigher, DefaultHashBuilder, EvictionCounter>;
+
+impl Cache {
+    /// A cache of up to `bytes_max` bytes (bodies, fields and keys), and beside them up to
+    /// `open_files_max` open files.
+    pub(crate) fn new(bytes_max: u64, open_files_max: u64) -> Cache {
+        let items = usize::try_from(bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
+        let files = usize::try_from(open_files_max).unwrap_or(usize::MAX);
+        Cache {
+            in_memory: shelf(items, bytes_max, Weigher::Bytes),
+            open: shelf(files, open_files_max, Weigher::Descriptors),
+            counts: CacheCounts::default(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Rc<Resource>> {
+        self.in_memory.get(key).or_else(|| self.open.get(key))
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], resource: Rc<Resource>) {
+        self.remove(key);
+        let shelf = match resource.descriptors() {
+            0 => &mut self.in_memory,
+            _ => &mut self.open,
+        };
+        shelf.insert_with_lifecycle(key.into(), resource, &mut self.counts.evictions);
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        self.in_memory.remove(key);
+        self.open.remove(key);
+    }
+
+    pub(crate) fn clear_open(&mut self) {
+        self.counts.evictions += self.open.len() as u64;
+        self.open.clear();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.in_memory.weight()
+    }
+
+    pub(crate) fn open_files(&self) -> u64 {
+        self.open.weight()
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+/// In which coin a shelf is paid.
+#[derive(Clone, Copy)]
+enum Weigher {
+    Bytes,
+    Descriptors,
+}
+
+impl Weighter<Box<[u8]>, Rc<Resource>> for Weigher {
+    fn weight(&self, key: &Box<[u8]>, resource: &Rc<Resource>) -> u64 {
+        match self {
+            Weigher::Bytes => (key.len() + resource.memory_bytes() + SLOT_BYTES) as u64,
+            Weigher::Descriptors => resource.descriptors() as u64,
+        }
+    }
+}
+
+struct EvictionCounter;
+
+impl Lifecycle<Box<[u8]>, Rc<Resource>> for EvictionCounter {
+    type RequestState = u64;
+
+    fn on_evict(&self, evictions: &mut u64, _key: Box<[u8]>, _resource: Rc<Resource>) {
+        *evictions += 1;
+    }
+}
+
+fn shelf(items: usize, weight_max: u64, weigher: Weigher) -> Shelf {
+    // Only the number of ghosts hangs on the number of items.
+    let items = items.clamp(GHOSTS_MIN, GHOSTS_MAX);
+    Shelf::with(items, weight_max, weigher, DefaultHashBuilder::default(), EvictionCounter)
+}
+
+/// What a slot of the table takes besides key and value, bytes; roughly.
+const SLOT_BYTES: usize = 64;
+
+/// The size of a small file with its fields, for a first guess at how many will fit.
+const TYPICAL_BYTES: u64 = 4096;
+
+const GHOSTS_MIN: usize = 64;
+const GHOSTS_MAX: usize = 1 << 16;

@@ -1,0 +1,264 @@
+//! One servable representation of one version of a file: its header fields, made ready once, and
+//! its bytes, in memory or behind a descriptor.
+//!
+//! An entry never changes. Nothing here knows where it came from or who keeps it.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use weir_sys::file::{self, File, Status};
+
+use crate::Now;
+use crate::validators::{self, Validators};
+use crate::variants::Coding;
+
+/// A representation, ready to send.
+#[derive(Debug)]
+pub struct Entry {
+    /// Lines ended by CRLF: validators, then the representation's fields, then its length.
+    fields: Box<[u8]>,
+    validators_end: usize,
+    representation_end: usize,
+    etag: Range<usize>,
+    content_type: Range<usize>,
+    modified_s: Option<u64>,
+    coding: Option<Coding>,
+    status: Status,
+    content: Content,
+}
+
+/// Where the bytes of an entry are.
+#[derive(Debug)]
+pub enum Content {
+    /// All of them, read at once.
+    Memory(Box<[u8]>),
+    /// In a file that may change under us.
+    File(OpenFile),
+}
+
+/// What an entry is made of besides its content.
+pub(crate) struct Description<'a> {
+    pub(crate) content_type: &'a str,
+    pub(crate) coding: Option<Coding>,
+    /// Whether other requests for the same path get another coding.
+    pub(crate) varies: bool,
+    /// The version of the file that the content is.
+    pub(crate) status: Status,
+}
+
+impl Entry {
+    pub(crate) fn new(description: &Description<'_>, content: Content, now: Now) -> Entry {
+        let Description { content_type, coding, varies, status } = *description;
+        let modified_s = validators::modified_s(&status, now);
+        let mut fields = Vec::with_capacity(256);
+        fields.extend_from_slice(b"ETag: ");
+        let suffix = coding.map_or("", |coding| coding.suffix().trim_start_matches('.'));
+        let etag = appended(&mut fields, |fields| {
+            validators::append_etag(&status, suffix, fields);
+        });
+        fields.extend_from_slice(b"\r\n");
+        if let Some(modified_s) = modified_s {
+            append_field(&mut fields, "Last-Modified", &validators::format_date(modified_s));
+        }
+        if varies {
+            append_field(&mut fields, "Vary", "Accept-Encoding");
+        }
+        let validators_end = fields.len();
+        fields.extend_from_slice(b"Content-Type: ");
+        let content_type = appended(&mut fields, |fields| {
+            fields.extend_from_slice(content_type.as_bytes());
+        });
+        fields.extend_from_slice(b"\r\n");
+        if let Some(coding) = coding {
+            append_field(&mut fields, "Content-Encoding", coding.token());
+        }
+        append_field(&mut fields, "Accept-Ranges", "bytes");
+        let representation_end = fields.len();
+        append_field(&mut fields, "Content-Length", &status.len.to_string());
+        Entry {
+            fields: fields.into_boxed_slice(),
+            validators_end,
+            representation_end,
+            etag,
+            content_type,
+            modified_s,
+            coding,
+            status,
+            content,
+        }
+    }
+
+    /// How many bytes the content has.
+    #[allow(clippy::len_without_is_empty)] // a length to send, not a collection
+    pub fn len(&self) -> u64 {
+        self.status.len
+    }
+
+    /// The content.
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// The field lines of a 200: validators, representation, `Content-Length`.
+    pub fn fields_200(&self) -> &[u8] {
+        &self.fields
+    }
+
+    /// The field lines of a 206 with one range, to which the sender adds `Content-Range` and the
+    /// `Content-Length` of the range.
+    ///
+    /// A multipart 206 goes with [`Entry::fields_304`] and the type of the multipart, and only for
+    /// an entry without [`Entry::coding`]: where a coding belongs among parts no RFC says, so the
+    /// whole is sent instead.
+    pub fn fields_206(&self) -> &[u8] {
+        &self.fields[..self.representation_end]
+    }
+
+    /// The field lines of a 304 (RFC 9110 section 15.4.5): validators and `Vary`.
+    pub fn fields_304(&self) -> &[u8] {
+        &self.fields[..self.validators_end]
+    }
+
+    /// The value of `Content-Type`, for the heads of parts.
+    pub fn content_type(&self) -> &[u8] {
+        &self.fields[self.content_type.clone()]
+    }
+
+    /// The content coding, if it has one.
+    pub fn coding(&self) -> Option<Coding> {
+        self.coding
+    }
+
+    /// What conditions are judged against.
+    pub fn validators(&self) -> Validators<'_> {
+        Validators { etag: &self.fields[self.etag.clone()], modified_s: self.modified_s }
+    }
+
+    /// The version of the file that this is.
+    pub(crate) fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// What it costs to keep, bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let body = match &self.content {
+            Content::Memory(body) => body.len(),
+            Content::File(_) => 0,
+        };
+        size_of::<Entry>() + self.fields.len() + body
+    }
+}
+
+/// An open regular file and the version of it that was examined.
+///
+/// So that no reply mixes two versions, a sender asks [`OpenFile::is_unchanged`] before it promises
+/// a length and after each chunk it has read, and gives the connection up when the answer is no.
+/// Only a quiet file goes by `sendfile(2)`: one still being written is read first, then checked,
+/// then sent. A write through a shared mapping escapes all this until the kernel notes its time.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    status: Status,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: File, status: Status) -> OpenFile {
+        OpenFile { file, status }
+    }
+
+    /// Whether the file still has the contents it had when it was examined.
+    ///
+    /// A file that lost its name, or gained one, has a new change time for that reason alone, and
+    /// one replaced by a rename must be sent to its end as it was.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        let now = file::status(self.file.as_fd())?;
+        let renamed = now.nlink != self.status.nlink;
+        let ctime_ns = if renamed { now.ctime_ns } else { self.status.ctime_ns };
+        Ok(now == Status { nlink: now.nlink, ctime_ns, ..self.status })
+    }
+
+    /// Whether the file had been left alone for some time when it was examined. The change time
+    /// decides: each write moves it, and unlike the modification time nobody can set it.
+    pub fn is_quiet(&self, now: Now) -> bool {
+        self.status.ctime_ns + QUIET_NS < i128::from(now.unix_ns)
+    }
+
+    /// Reads from `offset` on; 0 is the end of the file.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        file::pread(self.file.as_fd(), buffer, offset)
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn append_field(fields: &mut Vec<u8>, name: &str, value: &str) {
+    for piece in [name, ": ", value, "\r\n"] {
+        fields.extend_from_slice(piece.as_bytes());
+    }
+}
+
+/// Appends something and tells where it now is.
+fn appended(fields: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
+    let start = fields.len();
+    append(fields);
+    start..fields.len()
+}
+
+/// A file untouched for this long is taken to be finished.
+const QUIET_NS: i128 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sys::file::Kind;
+
+    const NOW: Now = Now { monotonic_ns: 0, unix_ns: 1_000_000_000_000_000_000 };
+
+    fn entry(coding: Option<Coding>, varies: bool) -> Entry {
+        let status = Status {
+            kind: Kind::File,
+            dev: 1,
+            ino: 2,
+            nlink: 1,
+            len: 5,
+            mtime_ns: 784_111_777_000_000_000,
+            ctime_ns: 784_111_777_000_000_000,
+        };
+        let description = Description { content_type: "text/plain", coding, varies, status };
+        Entry::new(&description, Content::Memory(Box::from(*b"hello")), NOW)
+    }
+
+    #[test]
+    fn the_fields_come_in_three_nested_parts() {
+        let entry = entry(Some(Coding::Gzip), true);
+        let etag = String::from_utf8(entry.validators().etag.to_vec()).unwrap();
+        assert!(etag.starts_with("\"5-") && etag.ends_with("gz\""));
+        let validators = format!(
+            "ETag: {etag}\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+             Vary: Accept-Encoding\r\n"
+        );
+        let representation = format!(
+            "{validators}Content-Type: text/plain\r\nContent-Encoding: gzip\r\n\
+             Accept-Ranges: bytes\r\n"
+        );
+        let all = format!("{representation}Content-Length: 5\r\n");
+        assert_eq!(entry.fields_304(), validators.as_bytes());
+        assert_eq!(entry.fields_206(), representation.as_bytes());
+        assert_eq!(entry.fields_200(), all.as_bytes());
+        assert_eq!(entry.content_type(), b"text/plain");
+        assert_eq!(entry.validators().modified_s, Some(784_111_777));
+    }
+
+    #[test]
+    fn a_lone_representation_does_not_vary() {
+        let entry = entry(None, false);
+        assert!(memchr::memmem::find(entry.fields_200(), b"Vary").is_none());
+        assert!(memchr::memmem::find(entry.fields_200(), b"Content-Encoding").is_none());
+        assert!(entry.memory_bytes() > entry.fields_200().len() + 5);
+    }
+}

@@ -1,0 +1,34 @@
+//! What to serve: from the path of a request to a body with its header fields, ready to send.
+//!
+//! A [`Store`] belongs to one event loop and resolves paths below one root, through a bounded
+//! cache. The rest is pure logic about representations: validators, conditions, ranges, codings.
+//! Nothing here knows of sockets, connections or the HTTP parser: it takes byte slices and the
+//! time, and it touches the world only by opening, examining and reading files through `weir-sys`.
+
+mod cache;
+mod entry;
+mod listing;
+mod mime;
+pub mod path;
+pub mod range;
+mod resource;
+mod store;
+mod tree;
+mod validators;
+mod variants;
+
+pub use cache::CacheCounts;
+pub use entry::{Content, Entry, OpenFile};
+pub use mime::MimeTypes;
+pub use store::{Found, Options, Store};
+pub use validators::{Conditions, Outcome, Validators, evaluate, if_range_holds};
+pub use variants::{Coding, negotiate};
+
+/// The time, as the event loop last read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Nanoseconds on a clock that only moves forward: for how long something has been kept.
+    pub monotonic_ns: u64,
+    /// Nanoseconds since the epoch: for comparison with the times of files.
+    pub unix_ns: u64,
+}

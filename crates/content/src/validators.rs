@@ -1,0 +1,306 @@
+//! Validators of a representation, and conditional requests judged against them
+//! (RFC 9110 sections 8.8 and 13).
+//!
+//! Pure: a status and the text of header fields in, an outcome out. Nothing here opens a file.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use weir_sys::file::Status;
+
+use crate::Now;
+
+/// What tells one version of a representation from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validators<'a> {
+    /// The strong entity tag, with its quotes.
+    pub etag: &'a [u8],
+    /// `Last-Modified`, seconds since the epoch; `None` where HTTP has no date for it.
+    pub modified_s: Option<u64>,
+}
+
+/// The conditional fields of a request: one slice for each field line, as received.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Conditions<'a> {
+    /// `If-Match`, all lines of it.
+    pub if_match: &'a [&'a [u8]],
+    /// `If-None-Match`, all lines of it.
+    pub if_none_match: &'a [&'a [u8]],
+    /// `If-Modified-Since`.
+    pub if_modified_since: Option<&'a [u8]>,
+    /// `If-Unmodified-Since`.
+    pub if_unmodified_since: Option<&'a [u8]>,
+}
+
+/// What to do with a conditional GET or HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer as if there were no condition; `Range` comes next.
+    Proceed,
+    /// 304 Not Modified.
+    NotModified,
+    /// 412 Precondition Failed.
+    Failed,
+}
+
+/// Judges the conditions of a GET or HEAD in the order of RFC 9110 section 13.2.2. A date that is
+/// none is ignored; a tag that is none matches nothing.
+pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> Outcome {
+    if !conditions.if_match.is_empty() {
+        if !matches_any(conditions.if_match, validators.etag, Comparison::Strong) {
+            return Outcome::Failed;
+        }
+    } else if modified_after(validators, conditions.if_unmodified_since) == Some(true) {
+        return Outcome::Failed;
+    }
+    if !conditions.if_none_match.is_empty() {
+        if matches_any(conditions.if_none_match, validators.etag, Comparison::Weak) {
+            return Outcome::NotModified;
+        }
+    } else if modified_after(validators, conditions.if_modified_since) == Some(false) {
+        return Outcome::NotModified;
+    }
+    Outcome::Proceed
+}
+
+/// Whether an `If-Range` of this value lets the `Range` stand (RFC 9110 section 13.1.5).
+///
+/// A tag must match strongly. A date must be `Last-Modified` exactly, and that date must be a
+/// strong validator, which it is not while the second it names may still see another change
+/// (section 8.8.2.2).
+pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) -> bool {
+    let value = if_range.trim_ascii();
+    if value.starts_with(b"\"") || value.starts_with(b"W/") {
+        return value == validators.etag;
+    }
+    let Some(modified_s) = validators.modified_s else { return false };
+    parse_date_s(value) == Some(modified_s) && now.unix_ns / NS_PER_S > modified_s
+}
+
+/// The strong entity tag of the version of a file that has this status, as its coding (`suffix`,
+/// empty for none) has it.
+///
+/// The change time and the inode are in it because the modification time alone is forged daily: by
+/// `cp -p`, by archives, by builds that set every date to 1970. So a tag lasts as long as the file
+/// stays untouched on this machine and no longer. All but the length is hashed: inode numbers are
+/// nobody's business (CVE-2003-1418).
+pub(crate) fn append_etag(status: &Status, suffix: &str, out: &mut Vec<u8>) {
+    let version =
+        [i128::from(status.dev), i128::from(status.ino), status.mtime_ns, status.ctime_ns]
+            .iter()
+            .flat_map(|part| part.to_le_bytes())
+            .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    out.extend_from_slice(format!("\"{:x}-{version:016x}{suffix}\"", status.len).as_bytes());
+}
+
+/// `Last-Modified` of a file, seconds since the epoch. One in the future is replaced by the present
+/// (RFC 9110 section 8.8.2.1); one before 1970 or after 9999 is not sent.
+pub(crate) fn modified_s(status: &Status, now: Now) -> Option<u64> {
+    let modified_ns = status.mtime_ns.min(i128::from(now.unix_ns));
+    let modified_s = u64::try_from(modified_ns.div_euclid(i128::from(NS_PER_S))).ok()?;
+    (modified_s < YEAR_10000_S).then_some(modified_s)
+}
+
+/// A date as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`; what is later than the year
+/// 9999 is shown as its end.
+pub(crate) fn format_date(unix_s: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(YEAR_10000_S - 1)))
+}
+
+/// Whether the representation changed after `date`; `None` if either side has no date.
+fn modified_after(validators: &Validators<'_>, date: Option<&[u8]>) -> Option<bool> {
+    Some(validators.modified_s? > parse_date_s(date?)?)
+}
+
+fn parse_date_s(value: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+/// How entity tags are compared (RFC 9110 section 8.8.3.2). Ours is always strong, so the two
+/// differ only in what they make of a weak tag of the client's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Strong,
+    Weak,
+}
+
+fn matches_any(lines: &[&[u8]], etag: &[u8], comparison: Comparison) -> bool {
+    lines.iter().any(|line| line.trim_ascii() == b"*" || list_contains(line, etag, comparison))
+}
+
+/// Looks for `etag` in a list of entity tags, which may themselves hold commas. What follows a
+/// syntax error is not looked at.
+fn list_contains(mut list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
+    while let Some((weak, tag, rest)) = next_tag(list) {
+        if tag == etag && !(weak && comparison == Comparison::Strong) {
+            return true;
+        }
+        list = rest;
+    }
+    false
+}
+
+/// Takes the next tag off a list: whether it is weak, the tag with its quotes, and what follows.
+fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+    let start = list.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
+    let element = list.get(start..)?;
+    let (weak, quoted) = match element.strip_prefix(b"W/") {
+        Some(rest) => (true, rest),
+        None => (false, element),
+    };
+    let end = memchr::memchr(b'"', quoted.strip_prefix(b"\"")?)? + 2;
+    Some((weak, quoted.get(..end)?, quoted.get(end..)?))
+}
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// The first second that an HTTP date cannot name.
+const YEAR_10000_S: u64 = 253_402_300_800;
+
+// FNV-1a: <http://www.isthe.com/chongo/tech/comp/fnv/>.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weir_sys::file::Kind;
+
+    const MODIFIED: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
+    const LATER: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
+    const OURS: Validators<'_> = Validators { etag: b"\"a,b\"", modified_s: Some(784_111_777) };
+
+    fn matching(if_match: &[&[u8]], if_none_match: &[&[u8]]) -> Outcome {
+        evaluate(&Conditions { if_match, if_none_match, ..Conditions::default() }, &OURS)
+    }
+
+    fn dated(unmodified: Option<&[u8]>, modified: Option<&[u8]>) -> Outcome {
+        let conditions = Conditions {
+            if_unmodified_since: unmodified,
+            if_modified_since: modified,
+            ..Conditions::default()
+        };
+        evaluate(&conditions, &OURS)
+    }
+
+    #[test]
+    fn no_condition_proceeds() {
+        assert_eq!(evaluate(&Conditions::default(), &OURS), Outcome::Proceed);
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        assert_eq!(matching(&[b"*"], &[]), Outcome::Proceed);
+        assert_eq!(matching(&[b"\"x\" , \"a,b\""], &[]), Outcome::Proceed);
+        assert_eq!(matching(&[b"\"x\"", b"\"a,b\""], &[]), Outcome::Proceed);
+        assert_eq!(matching(&[b"W/\"a,b\""], &[]), Outcome::Failed);
+        assert_eq!(matching(&[b"\"a\", \"b\""], &[]), Outcome::Failed);
+        assert_eq!(matching(&[b"garbage"], &[]), Outcome::Failed);
+        assert_eq!(matching(&[b""], &[]), Outcome::Failed);
+    }
+
+    #[test]
+    fn if_none_match_compares_weakly() {
+        assert_eq!(matching(&[], &[b" * "]), Outcome::NotModified);
+        assert_eq!(matching(&[], &[b"\"a,b\""]), Outcome::NotModified);
+        assert_eq!(matching(&[], &[b",, W/\"a,b\""]), Outcome::NotModified);
+        assert_eq!(matching(&[], &[b"\"x\"", b"\"y\",\"a,b\""]), Outcome::NotModified);
+        assert_eq!(matching(&[], &[b"\"A,B\", \"a,b"]), Outcome::Proceed);
+        assert_eq!(matching(&[], &[b"a,b"]), Outcome::Proceed);
+        assert_eq!(matching(&[b"\"x\""], &[b"*"]), Outcome::Failed);
+    }
+
+    #[test]
+    fn dates_count_in_whole_seconds_and_garbage_not_at_all() {
+        assert_eq!(dated(None, Some(MODIFIED)), Outcome::NotModified);
+        assert_eq!(dated(None, Some(LATER)), Outcome::NotModified);
+        assert_eq!(dated(None, Some(EARLIER)), Outcome::Proceed);
+        assert_eq!(dated(Some(MODIFIED), None), Outcome::Proceed);
+        assert_eq!(dated(Some(LATER), None), Outcome::Proceed);
+        assert_eq!(dated(Some(EARLIER), None), Outcome::Failed);
+        assert_eq!(dated(None, Some(b"Sunday, 06-Nov-94 08:49:37 GMT")), Outcome::NotModified);
+        assert_eq!(dated(None, Some(b"Sun Nov  6 08:49:37 1994")), Outcome::NotModified);
+        let garbage: [&[u8]; 5] =
+            [b"", b"yesterday", b"\xff", b"Mon, 06 Nov 1994 08:49:37 GMT", b"784111777"];
+        for date in garbage {
+            assert_eq!(dated(Some(date), Some(date)), Outcome::Proceed);
+        }
+    }
+
+    #[test]
+    fn tags_take_precedence_over_dates() {
+        let conditions = Conditions {
+            if_match: &[b"\"a,b\""],
+            if_unmodified_since: Some(EARLIER),
+            if_none_match: &[b"\"other\""],
+            if_modified_since: Some(LATER),
+        };
+        assert_eq!(evaluate(&conditions, &OURS), Outcome::Proceed);
+    }
+
+    #[test]
+    fn if_range_wants_a_strong_validator() {
+        let at = |unix_s: u64| Now { monotonic_ns: 0, unix_ns: unix_s * NS_PER_S };
+        let later = at(784_111_778);
+        assert!(if_range_holds(b" \"a,b\"", &OURS, later));
+        assert!(!if_range_holds(b"W/\"a,b\"", &OURS, later));
+        assert!(!if_range_holds(b"\"x\"", &OURS, later));
+        assert!(!if_range_holds(b"\"x\", \"a,b\"", &OURS, later));
+        assert!(if_range_holds(MODIFIED, &OURS, later));
+        assert!(!if_range_holds(MODIFIED, &OURS, at(784_111_777)));
+        assert!(!if_range_holds(EARLIER, &OURS, later));
+        assert!(!if_range_holds(LATER, &OURS, later));
+        assert!(!if_range_holds(b"garbage", &OURS, later));
+    }
+
+    fn status() -> Status {
+        Status { kind: Kind::File, dev: 1, ino: 2, nlink: 1, len: 255, mtime_ns: 4, ctime_ns: 5 }
+    }
+
+    fn etag(status: &Status, suffix: &str) -> String {
+        let mut out = Vec::new();
+        append_etag(status, suffix, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn any_change_changes_the_tag() {
+        let ours = etag(&status(), "");
+        assert!(ours.starts_with("\"ff-") && ours.ends_with('"'));
+        assert_eq!(ours, etag(&status(), ""));
+        let others = [
+            etag(&Status { len: 254, ..status() }, ""),
+            etag(&Status { ino: 3, ..status() }, ""),
+            etag(&Status { mtime_ns: 5, ..status() }, ""),
+            etag(&Status { ctime_ns: 6, ..status() }, ""),
+            etag(&status(), "-br"),
+        ];
+        assert!(others.iter().all(|other| *other != ours));
+    }
+
+    #[test]
+    fn odd_modification_times_are_clamped_or_left_out() {
+        let now = Now { monotonic_ns: 0, unix_ns: 100 * NS_PER_S };
+        let modified = |mtime_ns| modified_s(&Status { mtime_ns, ..status() }, now);
+        assert_eq!(modified(99_999_999_999), Some(99));
+        assert_eq!(modified(i128::from(u64::MAX) * 1_000_000_000), Some(100));
+        assert_eq!(modified(-1), None);
+        assert_eq!(format_date(784_111_777).as_bytes(), MODIFIED);
+        assert_eq!(format_date(u64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    proptest! {
+        #[test]
+        fn no_field_value_upsets_the_parsers(
+            value: Vec<u8>,
+            date in "[A-Z][a-z]{2,8}[, ]{1,2}[0-9 :A-Za-z-]{0,24}( GMT)?",
+        ) {
+            let now = Now { monotonic_ns: 0, unix_ns: 1 };
+            matching(&[&value], &[&value]);
+            dated(Some(&value), Some(date.as_bytes()));
+            prop_assert!(!if_range_holds(&value, &OURS, now) || value.trim_ascii() == OURS.etag);
+        }
+    }
+}

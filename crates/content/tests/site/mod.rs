@@ -1,0 +1,122 @@
+//! A real tree in a temporary directory, removed at the end, for the tests of the store.
+
+// Each test binary uses some of it, and lints take none of it for a test.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_content::{Content, Entry, Found, Now, Options, Store};
+
+/// A directory with `root` in it, which is served, and things outside that must not be.
+pub struct Site(PathBuf);
+
+impl Site {
+    /// A site of its own for the test of this name.
+    pub fn new(name: &str) -> Site {
+        let path = std::env::temp_dir().join(format!("weir-content-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let site = Site(path);
+        site.write("../secret.txt", "secret");
+        site.write("../outside/index.html", "secret");
+        site.write("../root-sibling/file.txt", "secret");
+        site
+    }
+
+    /// A path below the root; `..` leads out of it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join("root").join(name)
+    }
+
+    /// Writes a file in place, with the directories above it. One that is there already is written
+    /// at another tick of the clock that file times are kept with.
+    pub fn write(&self, name: &str, body: &str) {
+        fs::create_dir_all(self.path("")).unwrap();
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        if path.exists() {
+            thread::sleep(TICK);
+        }
+        fs::write(path, body).unwrap();
+    }
+
+    /// Makes `name` a link with this text.
+    pub fn link(&self, name: &str, target: impl AsRef<Path>) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        symlink(target, self.path(name)).unwrap();
+    }
+
+    /// A store of the root.
+    pub fn store(&self, options: Options) -> Store {
+        Store::open(&self.path(""), options).unwrap()
+    }
+
+    /// How many descriptors of this process lead into the site's files.
+    pub fn descriptors(&self) -> usize {
+        let root = self.path("");
+        let links = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| fd.path());
+        let targets = links.filter_map(|link| fs::read_link(link).ok());
+        targets.filter(|target| target.starts_with(&root) && *target != *self.root()).count()
+    }
+
+    fn root(&self) -> PathBuf {
+        self.0.join("root")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A time so many milliseconds into the test, at which every file was written long ago.
+pub fn at(ms: u64) -> Now {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Now { monotonic_ns: (1000 + ms) * 1_000_000, unix_ns: unix.as_nanos() as u64 + 10_000_000_000 }
+}
+
+/// Finds a path, without query or codings.
+pub fn find(store: &mut Store, path: &str, now: Now) -> Found {
+    store.find(path.as_bytes(), None, &[], now)
+}
+
+/// The entry at a path.
+pub fn entry(store: &mut Store, path: &str, now: Now) -> Rc<Entry> {
+    encoded(store, path, "", now)
+}
+
+/// The entry at a path for a client with this `Accept-Encoding`.
+pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Rc<Entry> {
+    match store.find(path.as_bytes(), None, &[accepted.as_bytes()], now) {
+        Found::Entry(entry) => entry,
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+/// The bytes of an entry, as text.
+pub fn body(entry: &Entry) -> String {
+    let bytes = match entry.content() {
+        Content::Memory(bytes) => bytes.to_vec(),
+        Content::File(file) => {
+            let mut bytes = vec![0; entry.len() as usize];
+            let count = file.read_at(&mut bytes, 0).unwrap();
+            bytes.truncate(count);
+            bytes
+        }
+    };
+    assert_eq!(bytes.len() as u64, entry.len());
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Whether a header block has this line.
+pub fn has_line(fields: &[u8], line: &str) -> bool {
+    std::str::from_utf8(fields).unwrap().split_terminator("\r\n").any(|found| found == line)
+}
+
+/// Longer than a tick on any kernel (`CONFIG_HZ=100`).
+const TICK: Duration = Duration::from_millis(20);

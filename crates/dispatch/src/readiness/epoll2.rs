@@ -1,0 +1,73 @@
+//! `epoll2`: level-triggered epoll, asked once for both reading and writing. Two epoll_ctl calls a
+//! connection, whatever it does; the price is that an idle connection, being writable, is reported
+//! at every wait (gammo-epoll §3 and fig. 5), so that a wait never sleeps while one is open.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use weir_sys::epoll::{self, Event, EventFlags};
+
+use super::epoll_lt::EVENTS_MAX;
+use super::{Interest, Mechanism, PerSlot, Token};
+
+/// The interest set, kept by the kernel, and what each member really waits for.
+pub struct Epoll2 {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+    wanted: PerSlot<(u32, Interest)>,
+}
+
+impl Epoll2 {
+    /// Whether an event is one the member waits for: the kernel does not know which are.
+    fn concerns(&mut self, token: Token, flags: EventFlags) -> bool {
+        let (generation, interest) = *self.wanted.at(token.slot);
+        let trouble = EventFlags::ERR | EventFlags::HUP;
+        generation == token.generation
+            && match interest {
+                Interest::Nothing => false,
+                Interest::Read => flags.intersects(EventFlags::IN | trouble),
+                Interest::Write => flags.intersects(EventFlags::OUT | trouble),
+            }
+    }
+}
+
+impl Mechanism for Epoll2 {
+    fn open() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create()?,
+            events: Vec::with_capacity(EVENTS_MAX),
+            wanted: PerSlot::default(),
+        })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        let both = EventFlags::IN | EventFlags::OUT;
+        epoll::add(self.epoll.as_fd(), fd, token.pack(), both)?;
+        self.change(fd, token, interest)
+    }
+
+    fn change(&mut self, _: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        *self.wanted.at(token.slot) = (token.generation, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        *self.wanted.at(token.slot) = (token.generation, Interest::Nothing);
+        epoll::delete(self.epoll.as_fd(), fd)
+    }
+
+    fn blocked(&mut self, _: Token, _: Interest) {}
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+        epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
+        for index in 0..self.events.len() {
+            let Event { data, flags } = self.events[index];
+            let token = Token::unpack(data.u64());
+            if self.concerns(token, flags) {
+                ready.push(token);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! `poll`: an array of descriptors at every call, dense, in no order. Its cost grows with the
+//! number of members, whoever is ready.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use weir_sys::poll::{self, POLLIN, POLLOUT, PollFd};
+
+use super::{Interest, Mechanism, PerSlot, Token};
+
+/// The interest set as the array itself, with the tokens beside it and each slot's place in it.
+///
+/// A member that waits for nothing leaves the array, because poll reports hang-ups unasked.
+#[derive(Debug, Default)]
+pub struct Poll {
+    fds: Vec<PollFd>,
+    tokens: Vec<Token>,
+    places: PerSlot<Option<u32>>,
+}
+
+impl Poll {
+    fn leave(&mut self, slot: u32) {
+        let Some(place) = self.places.at(slot).take() else { return };
+        self.fds.swap_remove(place as usize);
+        self.tokens.swap_remove(place as usize);
+        if let Some(moved) = self.tokens.get(place as usize) {
+            *self.places.at(moved.slot) = Some(place);
+        }
+    }
+}
+
+impl Mechanism for Poll {
+    fn open() -> io::Result<Self> {
+        Ok(Self::default())
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.change(fd, token, interest)
+    }
+
+    fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        let events = match interest {
+            Interest::Read => POLLIN,
+            Interest::Write => POLLOUT,
+            Interest::Nothing => {
+                self.leave(token.slot);
+                return Ok(());
+            }
+        };
+        let entry = PollFd { fd: fd.as_raw_fd(), events, revents: 0 };
+        if let Some(place) = *self.places.at(token.slot) {
+            self.fds[place as usize] = entry;
+            self.tokens[place as usize] = token;
+        } else {
+            *self.places.at(token.slot) = Some(self.fds.len() as u32);
+            self.fds.push(entry);
+            self.tokens.push(token);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, _: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        self.leave(token.slot);
+        Ok(())
+    }
+
+    fn blocked(&mut self, _: Token, _: Interest) {}
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+        let mut found = poll::poll(&mut self.fds, timeout)?;
+        for (entry, token) in self.fds.iter().zip(&self.tokens) {
+            if found == 0 {
+                break;
+            }
+            if entry.revents != 0 {
+                ready.push(*token);
+                found -= 1;
+            }
+        }
+        Ok(())
+    }
+}

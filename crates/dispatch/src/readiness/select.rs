@@ -1,0 +1,97 @@
+//! `select`: bitmaps copied in and out at every call. Its cost grows with the highest descriptor,
+//! whoever is ready: the loss with idle connections that banga-scalable fig. 1 shows.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use weir_sys::select::{self, WORD_BITS};
+
+use super::{Interest, Mechanism, Token};
+
+/// The interest set as two bitmaps over descriptor numbers.
+#[derive(Debug, Default)]
+pub struct Select {
+    read: Vec<u64>,
+    write: Vec<u64>,
+    ready_read: Vec<u64>,
+    ready_write: Vec<u64>,
+    tokens: Vec<Token>,
+}
+
+impl Select {
+    fn set(&mut self, fd: usize, interest: Interest) {
+        let (word, bit) = (fd / WORD_BITS, 1_u64 << (fd % WORD_BITS));
+        self.read[word] &= !bit;
+        self.write[word] &= !bit;
+        match interest {
+            Interest::Read => self.read[word] |= bit,
+            Interest::Write => self.write[word] |= bit,
+            Interest::Nothing => {}
+        }
+    }
+
+    /// Drops the empty words at the end, so that the highest descriptor in use bounds the call.
+    fn shrink(&mut self) {
+        while self.read.last() == Some(&0) && self.write.last() == Some(&0) {
+            self.read.pop();
+            self.write.pop();
+        }
+    }
+}
+
+impl Mechanism for Select {
+    fn open() -> io::Result<Self> {
+        Ok(Self::default())
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        let number = fd.as_raw_fd() as usize;
+        if number >= self.tokens.len() {
+            self.tokens.resize(number + 1, Token::default());
+        }
+        self.tokens[number] = token;
+        self.change(fd, token, interest)
+    }
+
+    fn change(&mut self, fd: BorrowedFd<'_>, _: Token, interest: Interest) -> io::Result<()> {
+        let number = fd.as_raw_fd() as usize;
+        let words = number / WORD_BITS + 1;
+        if words > self.read.len() {
+            self.read.resize(words, 0);
+            self.write.resize(words, 0);
+        }
+        self.set(number, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: BorrowedFd<'_>, _: Token) -> io::Result<()> {
+        let number = fd.as_raw_fd() as usize;
+        if number / WORD_BITS < self.read.len() {
+            self.set(number, Interest::Nothing);
+            self.shrink();
+        }
+        Ok(())
+    }
+
+    fn blocked(&mut self, _: Token, _: Interest) {}
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+        self.ready_read.clone_from(&self.read);
+        self.ready_write.clone_from(&self.write);
+        let nfds = self.read.len() * WORD_BITS;
+        let mut found = select::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
+        for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
+            let mut bits = read | write;
+            while bits != 0 {
+                ready.push(self.tokens[word * WORD_BITS + bits.trailing_zeros() as usize]);
+                bits &= bits - 1;
+                found -= 1;
+            }
+            if found == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! One behaviour suite for the readiness contract, run for every mechanism in the table.
+
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+fn token(slot: u32) -> Token {
+    Token { slot, generation: slot + 100 }
+}
+
+fn ready<M: Mechanism>(mechanism: &mut M, timeout: Option<Duration>) -> Vec<Token> {
+    let mut ready = Vec::new();
+    mechanism.wait(timeout, &mut ready).unwrap();
+    ready.sort_unstable_by_key(|token| token.slot);
+    ready
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+fn read_is_reported_until_blocked<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (mut near, mut far) = pair();
+    m.add(near.as_fd(), token(7), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    far.write_all(b"ab").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(7)]);
+    let mut byte = [0];
+    near.read_exact(&mut byte).unwrap();
+    assert_eq!(ready(&mut m, NOW), [token(7)], "half read, never blocked: still ready");
+    near.read_exact(&mut byte).unwrap();
+    assert!(near.read(&mut byte).is_err());
+    m.blocked(token(7), Interest::Read);
+    assert_eq!(ready(&mut m, NOW), []);
+    far.write_all(b"c").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(7)]);
+}
+
+fn interest_moves_from_read_to_write_and_back<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (near, mut far) = pair();
+    m.add(near.as_fd(), token(1), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    m.change(near.as_fd(), token(1), Interest::Write).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(1)]);
+    m.change(near.as_fd(), token(1), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    m.change(near.as_fd(), token(1), Interest::Nothing).unwrap();
+    far.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut m, NOW), [], "nothing was asked");
+    m.change(near.as_fd(), token(1), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(1)], "what came meanwhile is not lost");
+}
+
+fn a_full_socket_is_writable_again_once_read<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (mut near, mut far) = pair();
+    m.add(near.as_fd(), token(2), Interest::Write).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)]);
+    let mut sent = 0;
+    while let Ok(bytes) = near.write(&[0; 65536]) {
+        sent += bytes;
+    }
+    m.blocked(token(2), Interest::Write);
+    assert_eq!(ready(&mut m, NOW), []);
+    far.read_exact(&mut vec![0; sent]).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)]);
+}
+
+fn the_end_is_not_hidden_by_a_short_read<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (mut near, mut far) = pair();
+    m.add(near.as_fd(), token(3), Interest::Read).unwrap();
+    far.write_all(b"last").unwrap();
+    drop(far);
+    assert_eq!(ready(&mut m, LONG), [token(3)]);
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 4);
+    m.blocked(token(3), Interest::Read); // a short read counts as blocked
+    assert_eq!(ready(&mut m, LONG), [token(3)], "the end of the bytes is still to be seen");
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 0);
+}
+
+fn a_hang_up_is_ready_for_writing_too<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (mut near, far) = pair();
+    m.add(near.as_fd(), token(4), Interest::Write).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(4)]);
+    while near.write(&[0; 65536]).is_ok() {}
+    m.blocked(token(4), Interest::Write);
+    assert_eq!(ready(&mut m, NOW), []);
+    drop(far);
+    assert_eq!(ready(&mut m, LONG), [token(4)]);
+}
+
+fn a_removed_member_is_silent_and_its_slot_is_free<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (near, mut far) = pair();
+    m.add(near.as_fd(), token(5), Interest::Read).unwrap();
+    far.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(5)]);
+    m.remove(near.as_fd(), token(5)).unwrap();
+    drop(near);
+    assert_eq!(ready(&mut m, NOW), []);
+    let (other, mut far) = pair();
+    let tenant = Token { slot: 5, generation: 999 };
+    m.add(other.as_fd(), tenant, Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), [], "the old tenant's readiness is not the new one's");
+    far.write_all(b"y").unwrap();
+    assert_eq!(ready(&mut m, LONG), [tenant]);
+}
+
+fn members_come_and_go_in_any_order<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let mut pairs: Vec<_> = (0..200).map(|_| Some(pair())).collect();
+    for (slot, ends) in (0..).zip(&pairs) {
+        m.add(ends.as_ref().unwrap().0.as_fd(), token(slot), Interest::Read).unwrap();
+    }
+    let mut expected = Vec::new();
+    for slot in (0..200_u32).rev() {
+        if slot % 3 == 0 {
+            let (near, far) = pairs[slot as usize].take().unwrap();
+            m.remove(near.as_fd(), token(slot)).unwrap();
+            drop((near, far));
+        } else if slot % 3 == 1 {
+            pairs[slot as usize].as_mut().unwrap().1.write_all(b"x").unwrap();
+            expected.push(token(slot));
+        }
+    }
+    expected.reverse();
+    assert_eq!(ready(&mut m, LONG), expected);
+    assert_eq!(ready(&mut m, LONG), expected, "nobody read: still ready");
+}
+
+fn a_wait_with_nobody_ready_ends_at_its_timeout<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (near, _far) = pair();
+    m.add(near.as_fd(), token(0), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, Some(Duration::from_millis(3))), []);
+}
+
+macro_rules! suite {
+    ($($module:ident: $mechanism:ident),+; $tests:tt) => {
+        $(suite!(@one $module, $mechanism, $tests);)+
+        #[test]
+        fn the_suite_runs_for_every_row_of_the_table() {
+            assert_eq!(TABLE.len(), [$(stringify!($module)),+].len());
+        }
+    };
+    (@one $module:ident, $mechanism:ident, { $($test:ident),+ $(,)? }) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                super::$test::<super::super::$mechanism>();
+            })+
+        }
+    };
+}
+
+suite!(select: Select, poll: Poll, epoll_lt: EpollLt, epoll_et: EpollEt, epoll2: Epoll2; {
+    read_is_reported_until_blocked,
+    interest_moves_from_read_to_write_and_back,
+    a_full_socket_is_writable_again_once_read,
+    the_end_is_not_hidden_by_a_short_read,
+    a_hang_up_is_ready_for_writing_too,
+    a_removed_member_is_silent_and_its_slot_is_free,
+    members_come_and_go_in_any_order,
+    a_wait_with_nobody_ready_ends_at_its_timeout,
+});

@@ -1,0 +1,118 @@
+//! The lowest-numbered free slot, by a tree of bitmaps: ufalloc (banga-scalable §4.2).
+//!
+//! Level 0 has a bit for each slot, set while it is taken. A bit of a level above is set while the
+//! word below it is full. Finding the lowest free slot is a walk down from the top, one
+//! count-trailing-ones a level: two levels of 64-bit words serve 4096 slots, three 262,144.
+//! Knows nothing of what lives in a slot.
+
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// Which of a fixed number of slots are taken.
+#[derive(Debug)]
+pub struct Slots {
+    /// Level 0 first; the last level is one word.
+    levels: Vec<Vec<u64>>,
+    capacity: usize,
+    taken: usize,
+}
+
+impl Slots {
+    /// `capacity` free slots, numbered from 0.
+    pub fn new(capacity: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut bits = capacity.max(1);
+        loop {
+            let words = bits.div_ceil(WORD_BITS);
+            levels.push(vec![0_u64; words]);
+            if words == 1 {
+                break;
+            }
+            bits = words;
+        }
+        Self { levels, capacity, taken: 0 }
+    }
+
+    /// Takes the lowest free slot; `None` when all are taken.
+    pub fn take(&mut self) -> Option<u32> {
+        let mut word = 0;
+        for level in self.levels.iter().rev() {
+            word = word * WORD_BITS + (*level.get(word)?).trailing_ones() as usize;
+        }
+        if word >= self.capacity {
+            return None;
+        }
+        self.mark(word);
+        self.taken += 1;
+        u32::try_from(word).ok()
+    }
+
+    /// Gives a taken slot back; a slot that is free stays so.
+    pub fn give(&mut self, slot: u32) {
+        let mut index = slot as usize;
+        if !self.is_taken(slot) {
+            return;
+        }
+        self.taken -= 1;
+        for level in &mut self.levels {
+            let (word, bit) = (index / WORD_BITS, 1 << (index % WORD_BITS));
+            let was_full = level[word] == u64::MAX;
+            level[word] &= !bit;
+            if !was_full {
+                return;
+            }
+            index = word;
+        }
+    }
+
+    /// How many slots are taken.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Whether a slot is taken; false for a number past the last.
+    pub fn is_taken(&self, slot: u32) -> bool {
+        let index = slot as usize;
+        self.levels[0]
+            .get(index / WORD_BITS)
+            .is_some_and(|word| word >> (index % WORD_BITS) & 1 == 1)
+    }
+
+    fn mark(&mut self, mut index: usize) {
+        for level in &mut self.levels {
+            let (word, bit) = (index / WORD_BITS, 1 << (index % WORD_BITS));
+            level[word] |= bit;
+            if level[word] != u64::MAX {
+                return;
+            }
+            index = word;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_lowest_free_slot_is_taken_whatever_came_before() {
+        for capacity in [1, 63, 64, 65, 4096, 4097, 10_000] {
+            let mut slots = Slots::new(capacity);
+            let mut free: BTreeSet<u32> = (0..capacity as u32).collect();
+            let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+            for _ in 0..5 * capacity + 1000 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                if random % 16 < 9 {
+                    assert_eq!(slots.take(), free.pop_first());
+                } else {
+                    let slot = (random >> 8) as u32 % capacity as u32;
+                    slots.give(slot);
+                    free.insert(slot);
+                }
+                assert_eq!(slots.taken(), capacity - free.len());
+            }
+        }
+    }
+}

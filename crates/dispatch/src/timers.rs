@@ -1,0 +1,172 @@
+//! Deadlines of slots: a wheel with one lazy entry a slot. No clock: `now` is an argument.
+//!
+//! A connection's deadline moves at every request; moving an entry each time would cost more than
+//! it is worth. So an entry only promises to look at its slot *no later than* its tick: when the
+//! tick comes, the slot is asked for its deadline then, and the entry moves there, or goes.
+
+const TICK_NS: u64 = 10_000_000;
+const TICKS: u64 = 4096;
+const WORDS: usize = (TICKS / 64) as usize;
+const NEVER: u64 = u64::MAX;
+
+/// A wheel of 4096 ticks of 10 ms. Deadlines further away are looked at on the way.
+#[derive(Debug)]
+pub struct Timers {
+    wheel: Vec<Vec<u32>>,
+    /// A bit for each bucket of the wheel that is not empty.
+    occupied: [u64; WORDS],
+    /// The tick of each slot's entry, so that it has no more than one that counts.
+    armed: Vec<u64>,
+    /// The first tick that has not been looked at.
+    next: u64,
+}
+
+impl Timers {
+    /// A wheel that starts at `now_ns`, with no entry.
+    pub fn new(now_ns: u64) -> Self {
+        Self {
+            wheel: vec![Vec::new(); TICKS as usize],
+            armed: Vec::new(),
+            occupied: [0; WORDS],
+            next: now_ns / TICK_NS,
+        }
+    }
+
+    /// Makes sure that `slot` is looked at no later than one tick after `deadline_ns`.
+    pub fn arm(&mut self, slot: u32, deadline_ns: u64) {
+        // One tick short of a lap: the bucket being looked at is never the one armed.
+        let tick = deadline_ns.div_ceil(TICK_NS).clamp(self.next, self.next + TICKS - 2);
+        let index = slot as usize;
+        if index >= self.armed.len() {
+            self.armed.resize(index + 1, NEVER);
+        }
+        if self.armed[index] > tick {
+            self.armed[index] = tick;
+            let bucket = (tick % TICKS) as usize;
+            self.wheel[bucket].push(slot);
+            self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        }
+    }
+
+    /// When to look again, nanoseconds on the same clock; `None` while no entry is armed.
+    pub fn next_ns(&self) -> Option<u64> {
+        let start = (self.next % TICKS) as usize;
+        // The word of `start` comes twice: first its high bits, a lap later its low ones.
+        (0..=WORDS).find_map(|step| {
+            let word = (start / 64 + step) % WORDS;
+            let mask = match step {
+                0 => u64::MAX << (start % 64),
+                WORDS => !(u64::MAX << (start % 64)),
+                _ => u64::MAX,
+            };
+            let bits = self.occupied[word] & mask;
+            let bucket = word as u64 * 64 + u64::from(bits.trailing_zeros());
+            let ahead = (bucket + TICKS - start as u64) % TICKS;
+            (bits != 0).then_some((self.next + ahead) * TICK_NS)
+        })
+    }
+
+    /// Appends to `expired` the slots whose deadline has passed. `deadline_of` tells a slot's
+    /// deadline as it stands, or `None` when it has none any more.
+    pub fn expire(
+        &mut self,
+        now_ns: u64,
+        mut deadline_of: impl FnMut(u32) -> Option<u64>,
+        expired: &mut Vec<u32>,
+    ) {
+        let now_tick = now_ns / TICK_NS;
+        // After a long sleep every bucket is looked at once, not once a lap.
+        let last = now_tick.min(self.next + TICKS - 1);
+        for tick in self.next..=last {
+            let index = (tick % TICKS) as usize;
+            if self.occupied[index / 64] >> (index % 64) & 1 == 0 {
+                continue;
+            }
+            self.occupied[index / 64] &= !(1 << (index % 64));
+            let mut bucket = std::mem::take(&mut self.wheel[index]);
+            for slot in bucket.drain(..) {
+                if self.armed[slot as usize] != tick {
+                    continue; // superseded by an earlier entry
+                }
+                self.armed[slot as usize] = NEVER;
+                match deadline_of(slot) {
+                    Some(deadline) if deadline <= now_ns => expired.push(slot),
+                    Some(deadline) => self.rearm_after(tick, slot, deadline),
+                    None => {}
+                }
+            }
+            // Nothing was armed into this bucket meanwhile, and its capacity is worth keeping.
+            self.wheel[index] = bucket;
+        }
+        self.next = self.next.max(now_tick + 1);
+    }
+
+    /// Arms a slot found alive while `tick` is being looked at: never into that tick again.
+    fn rearm_after(&mut self, tick: u64, slot: u32, deadline_ns: u64) {
+        let next = std::mem::replace(&mut self.next, tick + 1);
+        self.arm(slot, deadline_ns);
+        self.next = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_deadline_expires_within_a_tick_and_none_early() {
+        let mut timers = Timers::new(0);
+        let mut deadlines: Vec<Option<u64>> = vec![None; 200];
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut now = 0;
+        let mut expired = Vec::new();
+        for _ in 0..20_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let slot = (random % 200) as u32;
+            let far = if random & 0x100 == 0 { 200_000_000_000 } else { 300_000_000 };
+            deadlines[slot as usize] = Some(now + (random >> 16) % far);
+            timers.arm(slot, deadlines[slot as usize].unwrap());
+            now += (random >> 9) % 20_000_000;
+            timers.expire(now, |slot| deadlines[slot as usize], &mut expired);
+            for slot in expired.drain(..) {
+                assert!(deadlines[slot as usize].take().unwrap() <= now);
+            }
+            let overdue = deadlines.iter().flatten().filter(|&&at| at + TICK_NS < now).count();
+            assert_eq!(overdue, 0);
+            if let Some(at) = timers.next_ns() {
+                assert!(at + TICK_NS > now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_deadline_laps_away_is_carried_along() {
+        let mut timers = Timers::new(0);
+        let deadline = 10 * TICKS * TICK_NS + 7;
+        timers.arm(3, deadline);
+        let mut expired = Vec::new();
+        let mut looks = 0;
+        while expired.is_empty() {
+            let now = timers.next_ns().unwrap();
+            timers.expire(now, |_| Some(deadline), &mut expired);
+            looks += 1;
+            assert_eq!(expired.is_empty(), now < deadline);
+        }
+        assert!((10..13).contains(&looks));
+        assert_eq!(timers.next_ns(), None);
+    }
+
+    #[test]
+    fn a_long_sleep_expires_everything_at_once_and_leaves_nothing() {
+        let mut timers = Timers::new(0);
+        (0..100).for_each(|slot| timers.arm(slot, u64::from(slot) * 1_000_000_000));
+        let mut expired = Vec::new();
+        let now = 10_000_000_000_000;
+        timers.expire(now, |slot| Some(u64::from(slot) * 1_000_000_000), &mut expired);
+        expired.sort_unstable();
+        assert_eq!(expired, (0..100).collect::<Vec<u32>>());
+        assert_eq!(timers.next_ns(), None);
+    }
+}

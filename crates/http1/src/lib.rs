@@ -1,0 +1,30 @@
+//! HTTP/1.x on the server's side: bytes in, events out; replies appended to a caller's buffer.
+//!
+//! The caller owns every buffer. [`HeadParser`] turns the bytes at the front of one into a
+//! [`Request`], [`Body`] counts the request's content away, and [`reply`] writes heads.
+//! The sources are RFC 9110 (semantics) and RFC 9112 (the message format).
+//!
+//! Two rules hold everywhere:
+//! - **How the bytes were cut never matters.** A parser fed byte by byte ends where one fed all
+//!   at once does.
+//! - **A [`Refusal`] is final.** Once the framing is in doubt, so is where the next request
+//!   begins: send the status, then close.
+//!
+//! Nothing here knows of sockets, files or clocks; time is an argument of [`DateField::at`].
+
+mod authority;
+mod body;
+mod date;
+mod fields;
+mod grammar;
+mod head;
+pub mod reply;
+mod request;
+mod request_line;
+mod status;
+
+pub use body::{Advance, Body, OVERHEAD_BYTES_MAX};
+pub use date::{DateField, imf_date};
+pub use head::HeadParser;
+pub use request::{Framing, Limits, Lines, Method, Parse, Refusal, Request, Target, Version};
+pub use status::Status;

@@ -1,0 +1,101 @@
+//! Writes the head of a reply: status line, fields, end.
+//!
+//! Bytes are appended to a buffer the caller owns and reuses. Which fields a reply needs is the
+//! caller's matter. Nothing is formatted by `core::fmt`: this is on every request's way.
+
+use crate::status::Status;
+
+/// The whole interim reply that asks for the content (RFC 9110 section 15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Digits of the largest `u64`.
+const DECIMAL_DIGITS_MAX: usize = 20;
+
+/// Appends the status line.
+pub fn status(out: &mut Vec<u8>, status: Status) {
+    out.extend_from_slice(status.line());
+}
+
+/// Appends one field line. Neither name nor value may hold CR or LF.
+pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    debug_assert!(memchr::memchr2(b'\r', b'\n', name.as_bytes()).is_none(), "split: {name:?}");
+    debug_assert!(memchr::memchr2(b'\r', b'\n', value).is_none(), "split: {value:?}");
+    out.reserve(name.len() + value.len() + b": \r\n".len());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one field line whose value is a number.
+pub fn field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
+    let mut digits = [0; DECIMAL_DIGITS_MAX];
+    field(out, name, decimal(value, &mut digits));
+}
+
+/// Appends the empty line after the fields.
+pub fn end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The content of a reply that says nothing but its status: a small HTML page, UTF-8.
+#[must_use]
+pub const fn error_page(status: Status) -> &'static [u8] {
+    status.page()
+}
+
+/// Writes `value` to the end of `digits` and returns that part.
+fn decimal(mut value: u64, digits: &mut [u8; DECIMAL_DIGITS_MAX]) -> &[u8] {
+    let mut start = DECIMAL_DIGITS_MAX;
+    for slot in digits.iter_mut().rev() {
+        *slot = b'0' + (value % 10) as u8;
+        start -= 1;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    digits.get(start..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_what_was_appended() {
+        let mut out = b"before ".to_vec();
+        status(&mut out, Status::OK);
+        field(&mut out, "Content-Type", b"text/plain");
+        field_u64(&mut out, "Content-Length", 42);
+        end(&mut out);
+        let expected = "before HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
+                        Content-Length: 42\r\n\r\n";
+        assert_eq!(str::from_utf8(&out).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_of_every_length() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        for value in powers.flat_map(|power| [power - 1, power]).chain([u64::MAX]) {
+            let mut out = Vec::new();
+            field_u64(&mut out, "N", value);
+            assert_eq!(str::from_utf8(&out).unwrap(), format!("N: {value}\r\n"));
+        }
+    }
+
+    #[test]
+    fn continue_is_a_status_line_and_an_end() {
+        let mut out = Vec::new();
+        status(&mut out, Status::CONTINUE);
+        end(&mut out);
+        assert_eq!(out, CONTINUE);
+    }
+
+    #[test]
+    #[should_panic(expected = "split")]
+    #[cfg(debug_assertions)]
+    fn a_value_cannot_split_the_head() {
+        field(&mut Vec::new(), "Location", b"/\r\nSet-Cookie: a");
+    }
+}

@@ -1,0 +1,241 @@
+//! What a request is once its head has been read: the types, and no parsing of lines.
+//!
+//! A [`Request`] borrows from the buffer it was read from. Values stay raw bytes: what a range
+//! or an entity tag means is the content's matter.
+
+use crate::status::Status;
+
+/// A known request method (RFC 9110 section 9, PATCH: RFC 5789). Which are allowed is the
+/// caller's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each variant is its own name")]
+pub enum Method {
+    Get,
+    Head,
+    Options,
+    Post,
+    Put,
+    Delete,
+    Connect,
+    Trace,
+    Patch,
+}
+
+impl Method {
+    /// The method as it stands on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Options => "OPTIONS",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+            Self::Trace => "TRACE",
+            Self::Patch => "PATCH",
+        }
+    }
+
+    /// Methods are case-sensitive.
+    pub(crate) fn from_bytes(token: &[u8]) -> Option<Self> {
+        Some(match token {
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"OPTIONS" => Self::Options,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            b"DELETE" => Self::Delete,
+            b"CONNECT" => Self::Connect,
+            b"TRACE" => Self::Trace,
+            b"PATCH" => Self::Patch,
+            _ => return None,
+        })
+    }
+}
+
+/// The protocol version. HTTP/1.2 to HTTP/1.9 count as 1.1 (RFC 9110 section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1, or a later minor version
+    Http11,
+}
+
+/// What the request is about (RFC 9112 section 3.2).
+///
+/// It holds no space, `#`, control, or byte of 0x80 and above. Nothing is percent-decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'b> {
+    /// Origin-form, or absolute-form reduced to it.
+    Path {
+        /// Starts with `/`.
+        path: &'b [u8],
+        /// What follows the first `?`, without it.
+        query: Option<&'b [u8]>,
+    },
+    /// `*`, from OPTIONS only; or whatever came with CONNECT.
+    Asterisk,
+}
+
+/// How the request's content is delimited (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no content.
+    None,
+    /// This many bytes follow the head.
+    Length(u64),
+    /// Chunks follow the head (RFC 9112 section 7.1).
+    Chunked,
+}
+
+/// The values of a list field, one per field line, in order.
+///
+/// Four lines are kept; no honest client sends more of one field. The loss of the others is
+/// harmless: a compressed variant or a 304 is missed, or If-Match fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lines<'b> {
+    kept: [Option<&'b [u8]>; 4],
+}
+
+impl<'b> Lines<'b> {
+    /// The values, trimmed, each possibly a comma-separated list.
+    pub fn iter(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        self.kept.into_iter().flatten()
+    }
+
+    /// Whether the field was absent.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.kept[0].is_none()
+    }
+
+    pub(crate) fn push(&mut self, value: &'b [u8]) {
+        if let Some(slot) = self.kept.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(value);
+        }
+    }
+}
+
+/// A request's head. Slices point into the buffer it was read from.
+///
+/// Field values are trimmed and hold no control but HTAB. Bytes of 0x80 and above may occur.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'b> {
+    /// The method.
+    pub method: Method,
+    /// The target.
+    pub target: Target<'b>,
+    /// The version.
+    pub version: Version,
+    /// Whether the client wants the connection to stay open (RFC 9112 section 9.3).
+    pub keep_alive: bool,
+    /// How the content is delimited.
+    pub framing: Framing,
+    /// Whether the client waits for `100 Continue` before it sends content.
+    /// Never set when there is no content to wait for, or on HTTP/1.0.
+    pub expect_continue: bool,
+    /// `host[:port]`, well formed: from an absolute-form target, else from Host.
+    /// Always there on HTTP/1.1.
+    pub host: Option<&'b [u8]>,
+    /// Range. Absent as well when If-Range came twice, for then its condition is unknown.
+    pub range: Option<&'b [u8]>,
+    /// If-Range; absent when it came twice.
+    pub if_range: Option<&'b [u8]>,
+    /// If-Modified-Since; absent when it came twice.
+    pub if_modified_since: Option<&'b [u8]>,
+    /// If-Unmodified-Since; absent when it came twice.
+    pub if_unmodified_since: Option<&'b [u8]>,
+    /// If-Match.
+    pub if_match: Lines<'b>,
+    /// If-None-Match.
+    pub if_none_match: Lines<'b>,
+    /// Accept-Encoding.
+    pub accept_encoding: Lines<'b>,
+    /// User-Agent, the first one; for logs, which must escape it.
+    pub user_agent: Option<&'b [u8]>,
+    /// Referer, the first one; for logs, which must escape it.
+    pub referer: Option<&'b [u8]>,
+    /// The request line without its CRLF: printable ASCII.
+    pub request_line: &'b [u8],
+    /// Bytes of the head, from the buffer's first: empty lines before and after included.
+    pub head_len: usize,
+}
+
+/// How large a head may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the target alone; beyond: 414.
+    pub target_bytes_max: usize,
+    /// Bytes of the whole head; beyond: 431, or 414 if the request line alone fills it.
+    pub head_bytes_max: usize,
+    /// Field lines; beyond: 431.
+    pub fields_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { target_bytes_max: 16 << 10, head_bytes_max: 64 << 10, fields_max: 100 }
+    }
+}
+
+/// The peer broke a rule. Answer with `status`, then close: what follows cannot be trusted to
+/// be a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What to answer.
+    pub status: Status,
+    /// Which rule was broken, for logs and counters.
+    pub why: &'static str,
+}
+
+impl Refusal {
+    pub(crate) const fn new(status: Status, why: &'static str) -> Self {
+        Self { status, why }
+    }
+
+    /// A 400.
+    pub(crate) const fn bad(why: &'static str) -> Self {
+        Self::new(Status::BAD_REQUEST, why)
+    }
+}
+
+/// What the bytes so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "short-lived; boxing would allocate per request")]
+pub enum Parse<'b> {
+    /// Nothing wrong yet, but the head has not ended. Read more.
+    Partial,
+    /// The head has ended. Content begins at [`Request::head_len`].
+    Complete(Request<'b>),
+    /// No further byte can make this a request.
+    Refused(Refusal),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_reads_back_as_itself() {
+        for name in ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"]
+        {
+            assert_eq!(Method::from_bytes(name.as_bytes()).map(Method::as_str), Some(name));
+        }
+        assert_eq!(Method::from_bytes(b"get"), None);
+        assert_eq!(Method::from_bytes(b""), None);
+    }
+
+    #[test]
+    fn lines_keeps_the_first_four() {
+        let mut lines = Lines::default();
+        assert!(lines.is_empty());
+        for value in [&b"a"[..], b"", b"c", b"d", b"e"] {
+            lines.push(value);
+        }
+        assert!(!lines.is_empty());
+        assert_eq!(lines.iter().collect::<Vec<_>>(), [&b"a"[..], b"", b"c", b"d"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! The request line: method, target, version (RFC 9112 section 3).
+//!
+//! One line in, one verdict out. Nothing here knows of fields or of how the line arrived.
+
+use crate::authority::is_host_and_port;
+use crate::grammar::{is_tchar, is_token};
+use crate::request::{Limits, Method, Refusal, Target, Version};
+use crate::status::Status;
+
+/// No registered method is half as long.
+const METHOD_BYTES_MAX: usize = 32;
+
+/// What follows the target on a well-formed line.
+const TAIL: &[u8] = b" HTTP/1.1\r";
+
+/// A request line taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLine<'b> {
+    pub(crate) method: Method,
+    pub(crate) target: Target<'b>,
+    /// The authority of an absolute-form target, which overrules Host.
+    pub(crate) authority: Option<&'b [u8]>,
+    pub(crate) version: Version,
+    /// The whole line without its CRLF.
+    pub(crate) bytes: &'b [u8],
+}
+
+impl<'b> RequestLine<'b> {
+    /// Reads a line without its CRLF.
+    ///
+    /// The version comes before method and target, so that the HTTP/2 preface gets its 505.
+    pub(crate) fn parse(bytes: &'b [u8], limits: &Limits) -> Result<Self, Refusal> {
+        let mut parts = bytes.splitn(3, |&byte| byte == b' ');
+        let (Some(method), Some(target), Some(version)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Refusal::bad("request line is not three words"));
+        };
+        if !is_token(method) {
+            return Err(Refusal::bad("method is not a token"));
+        }
+        let version = parse_version(version)?;
+        Self::from_parts(method, target, version, bytes, limits)
+    }
+
+    /// Checks parts that were split before. `method` is a token.
+    pub(crate) fn from_parts(
+        method: &'b [u8],
+        target: &'b [u8],
+        version: Version,
+        bytes: &'b [u8],
+        limits: &Limits,
+    ) -> Result<Self, Refusal> {
+        if target.len() > limits.target_bytes_max {
+            return Err(TARGET_TOO_LONG);
+        }
+        let method = Method::from_bytes(method).ok_or(UNKNOWN_METHOD)?;
+        let (target, authority) = parse_target(method, target)?;
+        Ok(Self { method, target, authority, version, bytes })
+    }
+}
+
+/// Refuses a line, possibly still growing, that can no longer become a valid one.
+///
+/// `line` has no LF, but may have the CR before it. The verdict on a prefix is the verdict on
+/// every line that begins with it: it depends on a fixed number of bytes. Until that many are
+/// there, this costs a glance at the method.
+pub(crate) fn refuse_overlong(line: &[u8], limits: &Limits) -> Result<(), Refusal> {
+    let start = line.get(..=METHOD_BYTES_MAX).unwrap_or(line);
+    let Some(space) = memchr::memchr(b' ', start) else {
+        return refuse_overlong_method(start);
+    };
+    let target = line.get(space + 1..).unwrap_or_default();
+    let target_max = limits.target_bytes_max;
+    if target.len() <= target_max.saturating_add(TAIL.len()) {
+        return Ok(());
+    }
+    let within_limit = target.get(..=target_max).unwrap_or(target);
+    match memchr::memchr(b' ', within_limit) {
+        Some(_) => Err(Refusal::bad("request line is not three words")),
+        None => Err(TARGET_TOO_LONG),
+    }
+}
+
+fn refuse_overlong_method(start: &[u8]) -> Result<(), Refusal> {
+    if start.len() <= METHOD_BYTES_MAX {
+        Ok(())
+    } else if start.iter().copied().all(is_tchar) {
+        Err(UNKNOWN_METHOD)
+    } else {
+        Err(Refusal::bad("method is not a token"))
+    }
+}
+
+/// `HTTP-version` is case-sensitive and has one digit on each side (RFC 9112 section 2.3).
+fn parse_version(bytes: &[u8]) -> Result<Version, Refusal> {
+    match bytes {
+        b"HTTP/1.0" => Ok(Version::Http10),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            if *major == b'1' {
+                Ok(Version::Http11)
+            } else {
+                Err(UNKNOWN_VERSION)
+            }
+        }
+        _ => Err(Refusal::bad("malformed version")),
+    }
+}
+
+type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
+
+fn parse_target(method: Method, target: &[u8]) -> Result<TargetAndAuthority<'_>, Refusal> {
+    if !is_target(target) {
+        return Err(Refusal::bad("forbidden byte in target"));
+    }
+    match (method, target) {
+        (Method::Connect, [_, ..]) | (Method::Options, b"*") => Ok((Target::Asterisk, None)),
+        (_, [b'/', ..]) => Ok((split_query(target), None)),
+        _ => parse_absolute(target).ok_or(Refusal::bad("malformed target")),
+    }
+}
+
+/// Whether every byte is visible ASCII other than `#`.
+///
+/// Stricter than `httparse`, which lets `#` and UTF-8 pass. Laxer than RFC 3986, for browsers
+/// do send `|` and its like. No early exit: this way the loop is vectorised.
+fn is_target(target: &[u8]) -> bool {
+    target.iter().fold(true, |good, &byte| good & byte.is_ascii_graphic() & (byte != b'#'))
+}
+
+/// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+fn parse_absolute(target: &[u8]) -> Option<TargetAndAuthority<'_>> {
+    let (scheme, rest) = target.split_at_checked(b"http://".len())?;
+    let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
+    let (authority, path_and_query) = rest.split_at_checked(end)?;
+    let valid = scheme.eq_ignore_ascii_case(b"http://") && is_host_and_port(authority);
+    valid.then(|| (split_query(path_and_query), Some(authority)))
+}
+
+fn split_query(target: &[u8]) -> Target<'_> {
+    let end = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let (path, query) = target.split_at_checked(end).unwrap_or((target, b""));
+    Target::Path { path: if path.is_empty() { b"/" } else { path }, query: query.get(1..) }
+}
+
+const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "target too long");
+const UNKNOWN_METHOD: Refusal = Refusal::new(Status::NOT_IMPLEMENTED, "unknown method");
+const UNKNOWN_VERSION: Refusal =
+    Refusal::new(Status::VERSION_NOT_SUPPORTED, "unknown major version");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<RequestLine<'_>, u16> {
+        RequestLine::parse(line.as_bytes(), &Limits::default()).map_err(|r| r.status.code())
+    }
+
+    fn path(line: &str) -> (&[u8], Option<&[u8]>) {
+        match parse(line).map(|line| line.target) {
+            Ok(Target::Path { path, query }) => (path, query),
+            other => panic!("{line:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn origin_form() {
+        assert_eq!(path("GET / HTTP/1.1"), (&b"/"[..], None));
+        assert_eq!(path("GET /a%20b?c?d HTTP/1.1"), (&b"/a%20b"[..], Some(&b"c?d"[..])));
+        assert_eq!(path("GET //x? HTTP/1.0"), (&b"//x"[..], Some(&b""[..])));
+    }
+
+    #[test]
+    fn absolute_form_is_reduced_to_its_path() {
+        assert_eq!(path("GET http://a HTTP/1.1"), (&b"/"[..], None));
+        assert_eq!(path("GET HTTP://a:80/b?c HTTP/1.1"), (&b"/b"[..], Some(&b"c"[..])));
+        assert_eq!(path("GET http://[::1]?c HTTP/1.1"), (&b"/"[..], Some(&b"c"[..])));
+        assert_eq!(parse("GET http://a:80/ HTTP/1.1").unwrap().authority, Some(&b"a:80"[..]));
+        for bad in ["http:///b", "http://u@a/", "https://a/", "ftp://a/", "http:/a", "a", "a:80"] {
+            assert_eq!(parse(&format!("GET {bad} HTTP/1.1")).err(), Some(400), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn asterisk_and_authority_form() {
+        assert_eq!(parse("OPTIONS * HTTP/1.1").unwrap().target, Target::Asterisk);
+        assert_eq!(parse("CONNECT a:443 HTTP/1.1").unwrap().target, Target::Asterisk);
+        assert_eq!(parse("GET * HTTP/1.1").err(), Some(400));
+        assert_eq!(parse("CONNECT  HTTP/1.1").err(), Some(400));
+    }
+
+    #[test]
+    fn versions() {
+        assert_eq!(parse("GET / HTTP/1.0").unwrap().version, Version::Http10);
+        assert_eq!(parse("GET / HTTP/1.1").unwrap().version, Version::Http11);
+        assert_eq!(parse("GET / HTTP/1.9").unwrap().version, Version::Http11);
+        for (version, status) in
+            [("HTTP/2.0", 505), ("HTTP/0.9", 505), ("HTTP/1", 400), ("HTTP/1.10", 400), ("", 400)]
+        {
+            assert_eq!(parse(&format!("GET / {version}")).err(), Some(status), "{version:?}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_not_three_words() {
+        for bad in ["", "GET", "GET /", "GET  / HTTP/1.1", "GET /  HTTP/1.1", "GET / HTTP/1.1 "] {
+            assert_eq!(parse(bad).err(), Some(400), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_overlong_line_gets_one_verdict_at_every_length() {
+        let limits = Limits { target_bytes_max: 8, ..Limits::default() };
+        let cases = [
+            ("M".repeat(60), 501),
+            (format!("{}@{}", "M".repeat(9), "M".repeat(60)), 400),
+            (format!("GET /{}", "a".repeat(60)), 414),
+            (format!("GET /a {}", "b".repeat(60)), 400),
+        ];
+        for (line, status) in &cases {
+            let verdicts: Vec<_> = (0..=line.len())
+                .filter_map(|end| refuse_overlong(&line.as_bytes()[..end], &limits).err())
+                .map(|refusal| refusal.status.code())
+                .collect();
+            assert!(verdicts.len() > 20, "{line:?}");
+            assert!(verdicts.iter().all(|verdict| verdict == status), "{line:?}: {verdicts:?}");
+        }
+    }
+
+    #[test]
+    fn a_target_at_the_limit_passes() {
+        let limits = Limits { target_bytes_max: 8, ..Limits::default() };
+        for (target, good) in [("/1234567", true), ("/12345678", false)] {
+            let line = format!("OPTIONS {target} HTTP/1.1");
+            let expected = (!good).then_some(Status::URI_TOO_LONG);
+            let parsed = RequestLine::parse(line.as_bytes(), &limits);
+            assert_eq!(parsed.err().map(|refusal| refusal.status), expected);
+            let early = refuse_overlong(format!("{line}\r").as_bytes(), &limits);
+            assert_eq!(early.err().map(|refusal| refusal.status), expected);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! SPED: one thread, three phases, repeated (pariag-accept fig. 3.1, brecht-select fig. 2).
+//!
+//! A connection accepted in one round is served in the next, as the papers have it, unless it is
+//! read eagerly. Everything the loop does not decide itself it asks: the mechanism who is ready,
+//! the policy how many to accept, the connection what it waits for.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_accept::{Outcome, Policy, View};
+use weir_dispatch::readiness::{Interest, Mechanism, Token};
+use weir_dispatch::timers::Timers;
+use weir_stats::{CallRow, LoopReport};
+use weir_sys::{is_exhaustion, profile, socket};
+
+use super::table::Table;
+use crate::conn::{Conn, Next};
+use crate::control::{Control, Phase};
+use crate::log::LogBuffer;
+use crate::service::Service;
+
+/// The slot of the bell; the listeners follow it.
+const BELL: Token = Token { slot: 0, generation: 0 };
+const FIRST_LISTENER: u32 = 1;
+
+/// How long accepting rests when there are no descriptors and nobody to take one from.
+const EXHAUSTED_PAUSE_NS: u64 = 100_000_000;
+
+/// Idle connections closed at once to get descriptors back.
+const EVICTED_AT_ONCE: usize = 32;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+pub(crate) struct EventLoop<M> {
+    mechanism: M,
+    policy: Box<dyn Policy>,
+    listeners: Vec<Listener>,
+    table: Table,
+    timers: Timers,
+    service: Service,
+    control: Arc<Control>,
+    ready: Vec<Token>,
+    expired: Vec<u32>,
+    closed_since: u64,
+    /// Where the last search for idle connections ended.
+    hand: u32,
+    /// Nobody is accepted before this.
+    paused_until_ns: Option<u64>,
+    drained_by_ns: Option<u64>,
+    told_at_ns: Option<u64>,
+}
+
+struct Listener {
+    fd: OwnedFd,
+    token: Token,
+    watched: bool,
+}
+
+impl<M: Mechanism> EventLoop<M> {
+    pub(crate) fn new(
+        service: Service,
+        policy: Box<dyn Policy>,
+        listeners: Vec<OwnedFd>,
+        control: Arc<Control>,
+        open_max: usize,
+    ) -> std::io::Result<Self> {
+        let mut mechanism = M::open()?;
+        mechanism.add(control.bell.as_fd(), BELL, Interest::Read)?;
+        let listeners: Vec<_> = (FIRST_LISTENER..)
+            .zip(listeners)
+            .map(|(slot, fd)| Listener { fd, token: Token { slot, generation: 0 }, watched: true })
+            .collect();
+        for listener in &listeners {
+            mechanism.add(listener.fd.as_fd(), listener.token, Interest::Read)?;
+        }
+        Ok(Self {
+            mechanism,
+            policy,
+            table: Table::new(FIRST_LISTENER + listeners.len() as u32, open_max),
+            listeners,
+            timers: Timers::new(0),
+            service,
+            control,
+            ready: Vec::new(),
+            expired: Vec::new(),
+            closed_since: 0,
+            hand: 0,
+            paused_until_ns: None,
+            drained_by_ns: None,
+            told_at_ns: None,
+        })
+    }
+
+    /// Serves until told to stop, and returns what was counted.
+    pub(crate) fn run(mut self) -> LoopReport {
+        while !self.is_over() {
+            self.getevents_phase();
+            self.accept_phase();
+            self.work_phase();
+            self.keep_time();
+        }
+        self.close_all();
+        self.report()
+    }
+
+    fn getevents_phase(&mut self) {
+        self.ready.clear();
+        let timeout = self.sleep_max();
+        if let Err(error) = self.mechanism.wait(timeout, &mut self.ready) {
+            // Only want of memory can pass: the set itself is ours and sound.
+            self.tell(&format!("waiting for events: {error}"));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.service.tick();
+        self.service.counters.getevents_calls.one();
+        self.service.counters.getevents_ready.add(self.ready.len() as u64);
+    }
+
+    fn accept_phase(&mut self) {
+        for index in 0..self.ready.len() {
+            let token = self.ready[index];
+            if token == BELL {
+                self.answer_bell();
+            } else if self.table.is_reserved(token) {
+                self.accept((token.slot - FIRST_LISTENER) as usize);
+            }
+        }
+    }
+
+    fn work_phase(&mut self) {
+        let mut items = 0;
+        for index in 0..self.ready.len() {
+            let token = self.ready[index];
+            if !self.table.is_reserved(token) && self.table.is_current(token) {
+                self.serve(token.slot);
+                items += 1;
+            }
+        }
+        if items > 0 {
+            self.service.counters.work_phases.one();
+            self.service.counters.work_items.add(items);
+            self.service.counters.work_items_max.raise(items);
+        }
+    }
+
+    /// Lets one connection make progress.
+    fn serve(&mut self, slot: u32) {
+        let Some(entry) = self.table.entry(slot) else { return };
+        let Some(conn) = &mut entry.conn else { return };
+        let next = conn.proceed(&mut self.service);
+        self.settle(slot, next);
+        if next == Next::Close && self.service.config.strategy.accept_on_close {
+            (0..self.listeners.len()).for_each(|index| self.accept(index));
+        }
+    }
+
+    /// Makes the mechanism and the timers agree with what a connection waits for now.
+    fn settle(&mut self, slot: u32, next: Next) {
+        let interest = match next {
+            Next::Read => Interest::Read,
+            Next::Write => Interest::Write,
+            Next::Close => return self.close(slot),
+        };
+        let token = self.table.token(slot);
+        let Some(entry) = self.table.entry(slot) else { return };
+        let Some(conn) = &mut entry.conn else { return };
+        let (read_blocked, write_blocked) = conn.blocked();
+        let watched = match entry.registered {
+            None => self.mechanism.add(conn.fd(), token, interest),
+            Some(was) => {
+                if read_blocked {
+                    self.mechanism.blocked(token, Interest::Read);
+                }
+                if write_blocked {
+                    self.mechanism.blocked(token, Interest::Write);
+                }
+                if was == interest {
+                    Ok(())
+                } else {
+                    self.mechanism.change(conn.fd(), token, interest)
+                }
+            }
+        };
+        self.timers.arm(slot, conn.deadline_ns());
+        match watched {
+            Ok(()) => entry.registered = Some(interest),
+            Err(error) => {
+                self.tell(&format!("a connection cannot be watched: {error}"));
+                self.close(slot);
+            }
+        }
+    }
+
+    /// One accept-phase of one listener: as many as the policy allows.
+    fn accept(&mut self, index: usize) {
+        if self.paused_until_ns.is_some() || index >= self.listeners.len() {
+            return;
+        }
+        let now_ns = self.service.now_ns();
+        let view = View {
+            open: self.table.open(),
+            open_max: self.table.open_max(),
+            closed_since: std::mem::take(&mut self.closed_since),
+        };
+        let budget = self.policy.budget(now_ns, &view);
+        let mut outcome = Outcome::default();
+        self.service.counters.accept_phases.one();
+        while outcome.accepted < budget && !outcome.drained && self.paused_until_ns.is_none() {
+            match socket::accept(self.listeners[index].fd.as_fd()) {
+                Ok((fd, peer)) => {
+                    outcome.accepted += 1;
+                    self.welcome(Conn::new(fd, peer, &self.service));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    outcome.drained = true;
+                    self.service.counters.accept_would_block.one();
+                    let token = self.listeners[index].token;
+                    self.mechanism.blocked(token, Interest::Read);
+                }
+                Err(error) if is_exhaustion(&error) => self.relieve(&error),
+                // The connection was gone already, or the network has news for it: accept(2).
+                Err(_) => self.service.counters.accept_aborted.one(),
+            }
+        }
+        self.policy.finished(now_ns, outcome);
+        self.watch_listeners(self.table.open() < self.table.open_max());
+    }
+
+    fn welcome(&mut self, conn: Conn) {
+        let slot = match self.table.insert(conn) {
+            Ok(slot) => slot,
+            Err(conn) => return conn.close(&mut self.service),
+        };
+        let counters = &mut self.service.counters;
+        counters.accepted.one();
+        counters.open_at_accept.add(self.table.open() as u64);
+        counters.open_max.raise(self.table.open() as u64);
+        if self.service.config.strategy.eager_read {
+            let Some(entry) = self.table.entry(slot) else { return };
+            let Some(conn) = &mut entry.conn else { return };
+            let next = conn.proceed(&mut self.service);
+            self.settle(slot, next);
+        } else {
+            self.settle(slot, Next::Read);
+        }
+    }
+
+    fn close(&mut self, slot: u32) {
+        let Some((conn, token, registered)) = self.table.remove(slot) else { return };
+        if registered.is_some() {
+            // It was a member, so there is nothing to fail.
+            let _ = self.mechanism.remove(conn.fd(), token);
+        }
+        conn.close(&mut self.service);
+        self.closed_since += 1;
+        self.paused_until_ns = None;
+        self.watch_listeners(true);
+    }
+
+    /// No descriptor or no memory for another connection: what is open goes on, the idle make room.
+    fn relieve(&mut self, error: &std::io::Error) {
+        self.service.counters.accept_failed.one();
+        self.service.store.release_descriptors();
+        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, Conn::is_idle);
+        self.hand = idle.last().map_or(0, |slot| slot + 1);
+        self.service.counters.evicted_idle.add(idle.len() as u64);
+        let evicted = idle.len();
+        idle.into_iter().for_each(|slot| self.close(slot));
+        if evicted == 0 {
+            self.paused_until_ns = Some(self.service.now_ns() + EXHAUSTED_PAUSE_NS);
+            self.watch_listeners(false);
+        }
+        self.tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
+    }
+
+    fn watch_listeners(&mut self, wanted: bool) {
+        let wanted = wanted && self.paused_until_ns.is_none();
+        for listener in self.listeners.iter_mut().filter(|listener| listener.watched != wanted) {
+            let interest = if wanted { Interest::Read } else { Interest::Nothing };
+            if self.mechanism.change(listener.fd.as_fd(), listener.token, interest).is_ok() {
+                listener.watched = wanted;
+            }
+        }
+    }
+
+    /// What is due by the clock: deadlines, the end of a pause, log lines.
+    fn keep_time(&mut self) {
+        let now_ns = self.service.now_ns();
+        let table = &mut self.table;
+        let deadline_of = |slot| {
+            Some(table.entry(slot)?.conn.as_ref()?.deadline_ns()).filter(|&at| at < u64::MAX)
+        };
+        let mut expired = std::mem::take(&mut self.expired);
+        self.timers.expire(now_ns, deadline_of, &mut expired);
+        for slot in expired.drain(..) {
+            let Some(entry) = self.table.entry(slot) else { continue };
+            let Some(conn) = &mut entry.conn else { continue };
+            let next = conn.expire(&mut self.service);
+            self.settle(slot, next);
+        }
+        self.expired = expired;
+        if self.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            self.paused_until_ns = None;
+            self.watch_listeners(true);
+        }
+        if let Some(log) = &mut self.service.log {
+            log.flush_if_old(now_ns);
+        }
+    }
+
+    /// How long the next wait may sleep: until something is due.
+    fn sleep_max(&self) -> Option<Duration> {
+        let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
+        [self.timers.next_ns(), log_ns, self.paused_until_ns, self.drained_by_ns]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.service.now_ns())))
+    }
+
+    fn answer_bell(&mut self) {
+        self.control.bell.hush();
+        self.mechanism.blocked(BELL, Interest::Read);
+        if self.control.take_report_wanted() {
+            let report = self.report();
+            self.control.send_report(report);
+        }
+        if self.control.phase() >= Phase::Drain && self.drained_by_ns.is_none() {
+            self.begin_drain();
+        }
+    }
+
+    /// Accepts those who already wait, closes the listeners, and lets what is open finish.
+    fn begin_drain(&mut self) {
+        self.service.draining = true;
+        self.drained_by_ns = Some(self.service.now_ns() + self.service.config.timeouts.drain_ns);
+        for index in 0..self.listeners.len() {
+            self.accept(index);
+        }
+        for listener in std::mem::take(&mut self.listeners) {
+            let _ = self.mechanism.remove(listener.fd.as_fd(), listener.token);
+            socket::close(listener.fd);
+        }
+        // A connection that has said nothing yet may be saying it now: its header deadline decides.
+        let idle = self.table.find(0, usize::MAX, |conn| conn.is_idle() && conn.was_heard());
+        idle.into_iter().for_each(|slot| self.close(slot));
+    }
+
+    fn is_over(&self) -> bool {
+        match self.control.phase() {
+            Phase::Run => false,
+            Phase::Drain => self
+                .drained_by_ns
+                .is_some_and(|by_ns| self.table.open() == 0 || by_ns <= self.service.now_ns()),
+            Phase::Stop => true,
+        }
+    }
+
+    fn close_all(&mut self) {
+        let all = self.table.find(0, usize::MAX, |_| true);
+        all.into_iter().for_each(|slot| self.close(slot));
+        if let Some(log) = &mut self.service.log {
+            log.flush();
+        }
+    }
+
+    fn report(&mut self) -> LoopReport {
+        if let Some(log) = &mut self.service.log {
+            let (written, lost) = log.take_counts();
+            self.service.counters.log_lines.add(written);
+            self.service.counters.log_lines_lost.add(lost);
+        }
+        let rows = profile::table().unwrap_or_default();
+        let calls = profile::NAMES
+            .iter()
+            .zip(rows)
+            .map(|(name, row)| CallRow { name, count: row.count, time_ns: row.time_ns })
+            .collect();
+        LoopReport { counters: self.service.counters(), calls }
+    }
+
+    /// Says something to the operator, once a second at most.
+    fn tell(&mut self, what: &str) {
+        let now_ns = self.service.now_ns();
+        if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
+            self.told_at_ns = Some(now_ns);
+            (self.service.config.tell)(what);
+        }
+    }
+}

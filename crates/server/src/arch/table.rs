@@ -1,0 +1,105 @@
+//! The connections of one loop by slot, each use of a slot told apart by its generation. Knows
+//! neither events nor time.
+
+use weir_dispatch::readiness::{Interest, Token};
+use weir_dispatch::slots::Slots;
+
+use crate::conn::Conn;
+
+/// Slots for what is not a connection come first: the bell, then the listeners.
+pub(crate) struct Table {
+    slots: Slots,
+    entries: Vec<Entry>,
+    reserved: u32,
+    open_max: usize,
+}
+
+/// A slot's tenant.
+#[derive(Default)]
+pub(crate) struct Entry {
+    generation: u32,
+    /// What the mechanism was last told the connection waits for; `None`: it is no member.
+    pub registered: Option<Interest>,
+    pub conn: Option<Conn>,
+}
+
+impl Table {
+    /// Room for `open_max` connections behind `reserved` slots.
+    pub(crate) fn new(reserved: u32, open_max: usize) -> Self {
+        let mut slots = Slots::new(reserved as usize + open_max);
+        for _ in 0..reserved {
+            slots.take();
+        }
+        let entries = (0..reserved).map(|_| Entry::default()).collect();
+        Self { slots, entries, reserved, open_max }
+    }
+
+    /// Connections open now.
+    pub(crate) fn open(&self) -> usize {
+        self.slots.taken() - self.reserved as usize
+    }
+
+    /// The most there is room for.
+    pub(crate) fn open_max(&self) -> usize {
+        self.open_max
+    }
+
+    /// Whether a token is of a reserved slot.
+    pub(crate) fn is_reserved(&self, token: Token) -> bool {
+        token.slot < self.reserved
+    }
+
+    /// Puts a connection into the lowest free slot; gives it back when there is none.
+    pub(crate) fn insert(&mut self, conn: Conn) -> Result<u32, Box<Conn>> {
+        let Some(slot) = self.slots.take() else { return Err(Box::new(conn)) };
+        if slot as usize >= self.entries.len() {
+            self.entries.resize_with(slot as usize + 1, Entry::default);
+        }
+        let entry = &mut self.entries[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.registered = None;
+        entry.conn = Some(conn);
+        Ok(slot)
+    }
+
+    /// The tenant of a slot, whichever it is.
+    pub(crate) fn entry(&mut self, slot: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(slot as usize).filter(|entry| entry.conn.is_some())
+    }
+
+    /// Whether the tenant a token names still has its slot.
+    pub(crate) fn is_current(&self, token: Token) -> bool {
+        self.entries
+            .get(token.slot as usize)
+            .is_some_and(|entry| entry.generation == token.generation && entry.conn.is_some())
+    }
+
+    /// Takes a connection out, with what the mechanism knew of it.
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<(Conn, Token, Option<Interest>)> {
+        let entry = self.entries.get_mut(slot as usize)?;
+        let conn = entry.conn.take()?;
+        self.slots.give(slot);
+        Some((conn, Token { slot, generation: entry.generation }, entry.registered))
+    }
+
+    /// The slots whose connection satisfies `wanted`, from `start` on and around, at most `count`.
+    pub(crate) fn find(
+        &self,
+        start: u32,
+        count: usize,
+        wanted: impl Fn(&Conn) -> bool,
+    ) -> Vec<u32> {
+        let all = self.entries.len() as u32;
+        (0..all)
+            .map(|step| (start + step) % all.max(1))
+            .filter(|&slot| self.entries[slot as usize].conn.as_ref().is_some_and(&wanted))
+            .take(count)
+            .collect()
+    }
+
+    /// The token of the present tenant.
+    pub(crate) fn token(&self, slot: u32) -> Token {
+        let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.generation);
+        Token { slot, generation }
+    }
+}

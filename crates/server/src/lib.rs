@@ -1,0 +1,24 @@
+//! The server: one connection machine under every architecture, mechanism and policy.
+//!
+//! [`Config`] says everything; [`Server::start`] checks it and starts the loops. Nothing here
+//! parses options or prints: what an operator should read goes through [`Config::tell`].
+
+mod arch;
+mod config;
+mod conn;
+mod control;
+mod listen;
+mod log;
+mod output;
+mod respond;
+mod run;
+mod service;
+
+pub use config::{
+    Address, Config, Error, ErrorPage, LogFormat, LogTarget, PRESETS, Preset, Strategy, Timeouts,
+};
+pub use run::{Server, Signal};
+pub use weir_accept as accept;
+pub use weir_content as content;
+pub use weir_dispatch::readiness;
+pub use weir_stats as stats;

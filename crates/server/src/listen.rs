@@ -1,0 +1,94 @@
+//! The listening sockets: bound before any loop starts, so that what is wrong is said at once.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use weir_sys::{process, socket};
+
+use crate::config::{Address, Config, Error};
+
+/// Every loop's listeners, and where they listen.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub per_loop: Vec<Vec<OwnedFd>>,
+    pub addresses: Vec<Address>,
+    /// Socket files to remove in the end.
+    pub files: Vec<PathBuf>,
+}
+
+/// Binds and listens, for each loop: a socket of its own for TCP (SO_REUSEPORT), a shared one for
+/// what has only one name.
+pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
+    let mut listeners = Listeners {
+        per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
+        addresses: Vec::new(),
+        files: Vec::new(),
+    };
+    if config.inherited > 0 {
+        listeners.inherit(config)?;
+        return Ok(listeners);
+    }
+    for address in &config.listen {
+        let bound = match address {
+            Address::Tcp(address) => listeners.add_tcp(*address, config),
+            Address::Unix(path) => listeners.add_unix(path, config),
+        };
+        bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+    }
+    Ok(listeners)
+}
+
+impl Listeners {
+    fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
+        // Alone and without SO_REUSEPORT, a bind fails where another server listens.
+        let alone = socket::bind_tcp(address, false)?;
+        let address = socket::local_address(alone.as_fd())?.unwrap_or(address);
+        self.addresses.push(Address::Tcp(address));
+        if let [only] = &mut self.per_loop[..] {
+            socket::listen(alone.as_fd(), config.listenq)?;
+            only.push(alone);
+            return Ok(());
+        }
+        drop(alone);
+        for each in &mut self.per_loop {
+            let own = socket::bind_tcp(address, true)?;
+            socket::listen(own.as_fd(), config.listenq)?;
+            each.push(own);
+        }
+        Ok(())
+    }
+
+    fn add_unix(&mut self, path: &Path, config: &Config) -> std::io::Result<()> {
+        let shared = socket::bind_unix(path)?;
+        socket::listen(shared.as_fd(), config.listenq)?;
+        self.files.push(path.into());
+        self.addresses.push(Address::Unix(path.into()));
+        self.share(&shared)
+    }
+
+    /// What a service manager opened for us (sd_listen_fds(3)): it listens already.
+    fn inherit(&mut self, config: &Config) -> Result<(), Error> {
+        let error = |error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));
+        for fd in process::inherited_sockets(config.inherited).map_err(error)? {
+            socket::set_nonblocking(fd.as_fd()).map_err(error)?;
+            let address = match socket::local_address(fd.as_fd()).map_err(error)? {
+                Some(address) => {
+                    socket::set_nodelay(fd.as_fd());
+                    Address::Tcp(address)
+                }
+                None => Address::Unix("(inherited)".into()),
+            };
+            self.addresses.push(address);
+            self.share(&fd).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
+        for each in &mut self.per_loop {
+            each.push(fd.try_clone()?);
+        }
+        Ok(())
+    }
+}

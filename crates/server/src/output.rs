@@ -1,0 +1,223 @@
+//! What a connection has to send: bytes written out here, then at most one body at a time from the
+//! content store. Knows the socket's writes, and nothing of requests.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+
+use weir_content::{Content, Entry, OpenFile};
+use weir_sys::{file, socket};
+
+use crate::log::Record;
+use crate::service::Service;
+
+/// Bodies up to this size are copied behind their head and go out in one write, which costs less
+/// than a second element for writev and lets pipelined replies share a call.
+const COPIED_BYTES_MAX: u64 = 4096;
+
+/// A reply never holds the loop for more than this before others have their turn.
+const TURN_BYTES_MAX: u64 = 2 << 20;
+
+/// The end of a file goes out by copy, after a last look at the file: see [`Output::write_file`].
+const TAIL_BYTES: u64 = 4096;
+
+/// Replies in the order they go out.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// Bytes ready-made; what precedes `body`.
+    pub bytes: Vec<u8>,
+    written: usize,
+    body: Option<Part>,
+    /// Parts of a multipart body still to come, last first, each with what precedes it.
+    later: Vec<(Vec<u8>, Part)>,
+    /// Close the connection once all is sent.
+    pub close: bool,
+    /// The client may still be sending: read on for a while before the close.
+    pub linger: bool,
+    /// Replies in here.
+    pub replies: u64,
+    /// Lines for the access log, one a reply, when there is one.
+    pub records: Vec<Record>,
+    /// Bytes written so far.
+    pub sent_bytes: u64,
+}
+
+/// A range of an entry's bytes.
+#[derive(Debug)]
+struct Part {
+    entry: Rc<Entry>,
+    range: Range<u64>,
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Everything is with the kernel.
+    All,
+    /// The socket is full.
+    Blocked,
+    /// There is more, and room for it, but others wait too.
+    Turn,
+    /// The client has gone.
+    Gone,
+    /// The file is no longer the one whose length was promised.
+    Changed,
+}
+
+impl Output {
+    /// Adds a body, or the one range of it that is sent.
+    pub(crate) fn push_body(&mut self, entry: &Rc<Entry>, range: Range<u64>) {
+        if let (Content::Memory(bytes), true) =
+            (entry.content(), range.end - range.start <= COPIED_BYTES_MAX)
+        {
+            self.bytes.extend_from_slice(slice(bytes, &range));
+        } else {
+            self.body = Some(Part { entry: Rc::clone(entry), range });
+        }
+    }
+
+    /// Adds the parts of a multipart body: each one's head and range, then what ends them all.
+    pub(crate) fn push_parts(
+        &mut self,
+        entry: &Rc<Entry>,
+        parts: Vec<(Vec<u8>, Range<u64>)>,
+        end: Vec<u8>,
+    ) {
+        let part = |range| Part { entry: Rc::clone(entry), range };
+        self.later = parts.into_iter().map(|(head, range)| (head, part(range))).collect();
+        self.later.push((end, part(0..0)));
+        self.later.reverse();
+    }
+
+    /// Whether another reply may be written behind this one.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.body.is_none() && self.later.is_empty() && !self.close && self.bytes.len() < 32 << 10
+    }
+
+    /// Empties it for the next use, keeping its buffer.
+    pub(crate) fn reset(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = Self { bytes, ..Self::default() };
+    }
+
+    /// Writes as much as the socket takes.
+    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
+        let mut turn_bytes = 0;
+        loop {
+            if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
+                return Sent::All;
+            }
+            if turn_bytes >= TURN_BYTES_MAX {
+                return Sent::Turn;
+            }
+            match self.write_some(fd, service) {
+                Ok(Progress { bytes, full }) => {
+                    turn_bytes += bytes;
+                    self.sent_bytes += bytes;
+                    service.counters.bytes_out.add(bytes);
+                    if full {
+                        return Sent::Blocked;
+                    }
+                }
+                Err(error) => return why(&error),
+            }
+        }
+    }
+
+    fn next_part(&mut self) -> bool {
+        let Some((head, part)) = self.later.pop() else { return false };
+        self.bytes = head;
+        self.written = 0;
+        self.body = (part.range.start < part.range.end).then_some(part);
+        true
+    }
+
+    /// One system call's worth. `full` says that it took less than it was given.
+    fn write_some(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> io::Result<Progress> {
+        let head = &self.bytes[self.written..];
+        let Some(part) = &mut self.body else {
+            let bytes = socket::write(fd, head, false)?;
+            let full = bytes < head.len();
+            self.written += bytes;
+            return Ok(Progress { bytes: bytes as u64, full });
+        };
+        let progress = match part.entry.content() {
+            Content::Memory(bytes) => {
+                let body = slice(bytes, &part.range);
+                let offered = head.len() + body.len();
+                let bytes = if head.is_empty() {
+                    socket::write(fd, body, false)?
+                } else {
+                    socket::write_two(fd, head, body)?
+                };
+                Progress { bytes: bytes as u64, full: bytes < offered }
+            }
+            Content::File(_) if !head.is_empty() => {
+                let bytes = socket::write(fd, head, true)?;
+                Progress { bytes: bytes as u64, full: bytes < head.len() }
+            }
+            Content::File(file) => write_file(fd, file, &part.range, service)?,
+        };
+        let from_head = progress.bytes.min(head.len() as u64);
+        self.written += from_head as usize;
+        part.range.start += progress.bytes - from_head;
+        if part.range.start >= part.range.end {
+            self.body = None;
+        }
+        Ok(progress)
+    }
+}
+
+struct Progress {
+    bytes: u64,
+    full: bool,
+}
+
+/// Sends some of a file so that no reply that is whole mixes two versions of it.
+///
+/// A file at rest goes by sendfile, whose bytes are references to the page cache: after each call,
+/// and before the copied tail, the file must still be the one the reply began with, or the reply is
+/// left unfinished and the client sees that it is. A file that was written to moments ago goes by
+/// copy, looked at after each copy, so that even bytes already in the socket cannot change.
+fn write_file(
+    fd: BorrowedFd<'_>,
+    file: &OpenFile,
+    range: &Range<u64>,
+    service: &mut Service,
+) -> io::Result<Progress> {
+    let left = range.end - range.start;
+    if left > TAIL_BYTES && file.is_quiet(service.clock()) {
+        let wanted = (left - TAIL_BYTES).min(TURN_BYTES_MAX);
+        let bytes = file::sendfile(fd, file.as_fd(), range.start, wanted as usize)? as u64;
+        if bytes == 0 || !file.is_unchanged()? {
+            return Err(changed());
+        }
+        return Ok(Progress { bytes, full: bytes < wanted });
+    }
+    let wanted = left.min(service.scratch.len() as u64) as usize;
+    let copy = &mut service.scratch[..wanted];
+    if file::pread_full(file.as_fd(), copy, range.start)? < wanted || !file.is_unchanged()? {
+        return Err(changed());
+    }
+    let bytes = socket::write(fd, copy, false)?;
+    Ok(Progress { bytes: bytes as u64, full: bytes < wanted })
+}
+
+fn changed() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+fn why(error: &io::Error) -> Sent {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Sent::Blocked,
+        io::ErrorKind::UnexpectedEof => Sent::Changed,
+        _ => Sent::Gone,
+    }
+}
+
+/// The bytes of a range, none where it reaches past them.
+fn slice<'a>(bytes: &'a [u8], range: &Range<u64>) -> &'a [u8] {
+    bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+}

@@ -1,0 +1,283 @@
+//! From a request to a reply: which status, which fields, which body. Writes into a connection's
+//! output and touches no socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+
+use weir_content::range::{self, ByteRange, Multipart, Ranges};
+use weir_content::{Conditions, Content, Entry, Found, Outcome, evaluate, if_range_holds};
+use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
+use weir_sys::is_exhaustion;
+
+use crate::log::Record;
+use crate::output::Output;
+use crate::service::Service;
+
+const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
+const HTML: &[u8] = b"text/html; charset=utf-8";
+
+/// What a reply must know of the connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub peer: SocketAddr,
+    /// When the request began, nanoseconds on the loop's clock.
+    pub began_ns: u64,
+}
+
+/// A reply being written.
+struct Reply<'a, 'b> {
+    /// Absent when what came could not be read as one.
+    request: Option<&'a Request<'b>>,
+    caller: Caller,
+    service: &'a mut Service,
+    out: &'a mut Output,
+    close: bool,
+}
+
+/// Answers a request.
+pub(crate) fn answer(
+    request: &Request<'_>,
+    caller: Caller,
+    service: &mut Service,
+    out: &mut Output,
+) {
+    let close = !request.keep_alive || service.draining;
+    let mut reply = Reply { request: Some(request), caller, service, out, close };
+    let length = if let Framing::Length(length) = request.framing { length } else { 0 };
+    if length > reply.service.config.body_bytes_max {
+        reply.close = true;
+        return reply.plain(Status::CONTENT_TOO_LARGE, b"");
+    }
+    match (request.method, request.target) {
+        (Method::Get | Method::Head, Target::Path { path, query }) => {
+            reply.content(request, path, query);
+        }
+        (Method::Options, _) => {
+            reply.start(Status::NO_CONTENT);
+            reply.raw(ALLOW);
+            reply.end(Status::NO_CONTENT, 0);
+        }
+        _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
+    }
+}
+
+/// Answers what could not be read as a request, or not to its end; the connection closes after it.
+pub(crate) fn refuse(status: Status, caller: Caller, service: &mut Service, out: &mut Output) {
+    out.linger = true;
+    Reply { request: None, caller, service, out, close: true }.plain(status, b"");
+}
+
+impl Reply<'_, '_> {
+    fn content(&mut self, request: &Request<'_>, path: &[u8], query: Option<&[u8]>) {
+        let mut room = [&b""[..]; 4];
+        let codings = collect(request.accept_encoding, &mut room);
+        let now = self.service.clock();
+        let store = &mut self.service.store;
+        let mut found = store.find(path, query, codings, now);
+        if let Found::Entry(entry) = &found
+            && has_changed(entry)
+        {
+            store.forget(path);
+            found = store.find(path, query, codings, now);
+        }
+        match found {
+            Found::Entry(entry) => self.entry(request, &entry),
+            Found::Redirect(location) => {
+                let mut line = b"Location: ".to_vec();
+                line.extend_from_slice(&location);
+                line.extend_from_slice(b"\r\n");
+                self.plain(Status::MOVED_PERMANENTLY, &line);
+            }
+            Found::Listing(page) => self.page(Status::OK, b"", HTML, &page),
+            Found::NotFound => self.plain(Status::NOT_FOUND, b""),
+            Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
+            Found::Trouble(error) => self.trouble(&error),
+        }
+    }
+
+    fn trouble(&mut self, error: &io::Error) {
+        // Descriptors and memory come back, and nobody writes to a file for ever; a disk that fails
+        // stays so.
+        if is_exhaustion(error) || error.kind() == io::ErrorKind::ResourceBusy {
+            self.plain(Status::SERVICE_UNAVAILABLE, b"Retry-After: 1\r\n");
+        } else {
+            self.plain(Status::INTERNAL_SERVER_ERROR, b"");
+        }
+    }
+
+    fn entry(&mut self, request: &Request<'_>, entry: &Rc<Entry>) {
+        match judge(request, entry) {
+            Outcome::Proceed => {}
+            Outcome::NotModified => {
+                self.start(Status::NOT_MODIFIED);
+                self.raw(entry.fields_304());
+                return self.end(Status::NOT_MODIFIED, 0);
+            }
+            Outcome::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
+        }
+        match self.ranges(request, entry) {
+            Ranges::Whole => self.whole(entry),
+            Ranges::Unsatisfiable => {
+                let line =
+                    format!("Content-Range: {}\r\n", range::content_range_unsatisfied(entry.len()));
+                self.plain(Status::RANGE_NOT_SATISFIABLE, line.as_bytes());
+            }
+            Ranges::One(range) => self.one_range(entry, range),
+            // Where Content-Encoding belongs among parts, no RFC says.
+            Ranges::Many(_) if entry.coding().is_some() => self.whole(entry),
+            Ranges::Many(ranges) => self.many_ranges(entry, &ranges),
+        }
+    }
+
+    /// Range counts for GET only (RFC 9110 §14.2), and under If-Range only for the same version.
+    fn ranges(&self, request: &Request<'_>, entry: &Entry) -> Ranges {
+        let Some(value) = request.range.filter(|_| request.method == Method::Get) else {
+            return Ranges::Whole;
+        };
+        let now = self.service.clock();
+        let same =
+            request.if_range.is_none_or(|field| if_range_holds(field, &entry.validators(), now));
+        if same { range::parse(value, entry.len()) } else { Ranges::Whole }
+    }
+
+    fn whole(&mut self, entry: &Rc<Entry>) {
+        self.start(Status::OK);
+        self.raw(entry.fields_200());
+        self.end(Status::OK, entry.len());
+        self.body(entry, 0..entry.len());
+    }
+
+    fn one_range(&mut self, entry: &Rc<Entry>, range: ByteRange) {
+        self.start(Status::PARTIAL_CONTENT);
+        self.raw(entry.fields_206());
+        let out = &mut self.out.bytes;
+        reply::field(out, "Content-Range", range::content_range(range, entry.len()).as_bytes());
+        reply::field_u64(out, "Content-Length", range.len());
+        self.end(Status::PARTIAL_CONTENT, range.len());
+        self.body(entry, range.first..range.last + 1);
+    }
+
+    fn many_ranges(&mut self, entry: &Rc<Entry>, ranges: &[ByteRange]) {
+        let boundary = self.service.boundary();
+        let multipart = Multipart::new(entry.content_type(), entry.len(), ranges, &boundary);
+        self.start(Status::PARTIAL_CONTENT);
+        self.raw(entry.fields_304());
+        let out = &mut self.out.bytes;
+        reply::field(out, "Content-Type", multipart.content_type());
+        reply::field_u64(out, "Content-Length", multipart.content_length());
+        self.end(Status::PARTIAL_CONTENT, multipart.content_length());
+        let parts = (0..multipart.part_count())
+            .filter_map(|index| multipart.part(index))
+            .map(|(head, range)| (head.to_vec(), range.first..range.last + 1))
+            .collect();
+        self.out.push_parts(entry, parts, multipart.closing().to_vec());
+    }
+
+    /// A reply whose body only says what its status says, or the operator's page for it.
+    fn plain(&mut self, status: Status, fields: &[u8]) {
+        let config = self.service.config();
+        match config.error_pages.iter().find(|page| page.code == status.code()) {
+            Some(page) => self.page(status, fields, page.content_type.as_bytes(), &page.body),
+            None => self.page(status, fields, HTML, status.page()),
+        }
+    }
+
+    fn page(&mut self, status: Status, fields: &[u8], content_type: &[u8], body: &[u8]) {
+        // Told to go away before it sent its body, a client that waited for 100 may or may not
+        // send it now: only a close leaves no doubt (RFC 9110 §10.1.1).
+        let waits = self.request.is_some_and(|request| request.expect_continue);
+        self.close |= waits && status.code() >= 400;
+        self.start(status);
+        self.raw(fields);
+        reply::field(&mut self.out.bytes, "Content-Type", content_type);
+        reply::field_u64(&mut self.out.bytes, "Content-Length", body.len() as u64);
+        self.end(status, body.len() as u64);
+        if !self.is_head() {
+            self.out.bytes.extend_from_slice(body);
+        }
+    }
+
+    fn start(&mut self, status: Status) {
+        let unix_s = self.service.unix_ns() / 1_000_000_000;
+        let out = &mut self.out.bytes;
+        out.extend_from_slice(status.line());
+        out.extend_from_slice(self.service.date.at(unix_s));
+        out.extend_from_slice(&self.service.config.fields);
+    }
+
+    fn raw(&mut self, fields: &[u8]) {
+        self.out.bytes.extend_from_slice(fields);
+    }
+
+    /// Ends the head of a reply whose body, were it sent, has `body_bytes`.
+    fn end(&mut self, status: Status, body_bytes: u64) {
+        let version = self.request.map_or(Version::Http11, |request| request.version);
+        match (version, self.close) {
+            (_, true) => self.raw(b"Connection: close\r\n"),
+            (Version::Http10, false) => self.raw(b"Connection: keep-alive\r\n"),
+            (Version::Http11, false) => {}
+        }
+        reply::end(&mut self.out.bytes);
+        self.out.close |= self.close;
+        self.out.linger |= self.close && self.request.is_some_and(has_body);
+        self.out.replies += 1;
+        self.service.counters.status(status.code());
+        if self.service.log.is_some() {
+            let body_bytes = if self.is_head() { 0 } else { body_bytes };
+            let body_start = self.out.bytes.len() as u64;
+            let Caller { peer, began_ns } = self.caller;
+            let request = self.request;
+            let record =
+                Record::new(status.code(), peer, began_ns, body_start, body_bytes, request);
+            self.out.records.push(record);
+        }
+    }
+
+    fn body(&mut self, entry: &Rc<Entry>, range: Range<u64>) {
+        if !self.is_head() && range.start < range.end {
+            self.out.push_body(entry, range);
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        self.request.is_some_and(|request| request.method == Method::Head)
+    }
+}
+
+fn has_body(request: &Request<'_>) -> bool {
+    request.framing != Framing::None
+}
+
+/// Whether a file about to be sent from its descriptor is no longer what its head would promise.
+fn has_changed(entry: &Entry) -> bool {
+    matches!(entry.content(), Content::File(file) if !file.is_unchanged().unwrap_or(false))
+}
+
+fn judge(request: &Request<'_>, entry: &Entry) -> Outcome {
+    let unconditional = request.if_match.is_empty()
+        && request.if_none_match.is_empty()
+        && request.if_modified_since.is_none()
+        && request.if_unmodified_since.is_none();
+    if unconditional {
+        return Outcome::Proceed;
+    }
+    let (mut room, mut more_room) = ([&b""[..]; 4], [&b""[..]; 4]);
+    let conditions = Conditions {
+        if_match: collect(request.if_match, &mut room),
+        if_none_match: collect(request.if_none_match, &mut more_room),
+        if_modified_since: request.if_modified_since,
+        if_unmodified_since: request.if_unmodified_since,
+    };
+    evaluate(&conditions, &entry.validators())
+}
+
+fn collect<'r, 'b>(lines: Lines<'b>, room: &'r mut [&'b [u8]; 4]) -> &'r [&'b [u8]] {
+    let mut count = 0;
+    for (place, line) in room.iter_mut().zip(lines.iter()) {
+        *place = line;
+        count += 1;
+    }
+    &room[..count]
+}

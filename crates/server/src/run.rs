@@ -1,0 +1,279 @@
+//! Starting the loops, hearing signals, stopping. The main thread serves nobody.
+
+use std::fmt::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_accept::FixedLimit;
+use weir_content as content;
+use weir_dispatch::readiness::{Epoll2, EpollEt, EpollLt, Mechanism, Name, Poll, Select};
+use weir_stats::{LoopReport, Report};
+use weir_sys::event::Bell;
+use weir_sys::poll::{self, POLLIN, PollFd};
+use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals};
+use weir_sys::{process, profile};
+
+use crate::arch::event_loop::EventLoop;
+use crate::config::{Address, Config, Error};
+use crate::control::{Control, Phase};
+use crate::listen;
+use crate::log::{LogBuffer, LogWriter};
+use crate::service::Service;
+
+/// Descriptors a loop needs besides its connections, their files and its listeners.
+const SPARE_FDS: u64 = 32;
+
+/// How long a loop may take to tell its counters.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// What the operator asked for while the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGUSR1: show the counters.
+    ShowReport,
+    /// SIGHUP: open the access log again.
+    ReopenLog,
+    /// SIGTERM or SIGINT: finish what is open; the second time, let go.
+    Stop,
+    /// Not a signal: every loop has ended.
+    Over,
+}
+
+/// How many loops have ended, and a bell for each one that does.
+#[derive(Debug)]
+struct Ended {
+    bell: Bell,
+    count: AtomicUsize,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<Address>,
+    socket_files: Vec<PathBuf>,
+    controls: Vec<Arc<Control>>,
+    loops: Vec<JoinHandle<LoopReport>>,
+    reports: Receiver<(usize, LoopReport)>,
+    ended: Arc<Ended>,
+    signals: Signals,
+    log: Option<LogWriter>,
+    start: Instant,
+    stops: u32,
+}
+
+impl Server {
+    /// Checks the configuration, binds, and starts the loops.
+    ///
+    /// # Errors
+    /// A sentence for the operator: the root or an address cannot be had, or a limit forbids it.
+    pub fn start(mut config: Config) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
+        // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
+        let listeners = listen::open(&config)?;
+        let signals = Signals::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
+        if config.profile_calls {
+            profile::enable();
+        }
+        let log = match config.access_log.clone() {
+            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
+            None => None,
+        };
+        fit_to_limits(&mut config, listeners.addresses.len());
+        let config = Arc::new(config);
+        let (report_sender, reports) = channel();
+        let bell = Bell::new().map_err(failed)?;
+        let ended = Arc::new(Ended { bell, count: AtomicUsize::new(0) });
+        let mut server = Self {
+            addresses: listeners.addresses,
+            socket_files: listeners.files,
+            controls: Vec::new(),
+            loops: Vec::new(),
+            reports,
+            ended,
+            signals,
+            log,
+            start: Instant::now(),
+            stops: 0,
+        };
+        for (index, sockets) in listeners.per_loop.into_iter().enumerate() {
+            server.start_loop(index, sockets, &config, &report_sender)?;
+        }
+        Ok(server)
+    }
+
+    /// Where the server listens, with real port numbers.
+    pub fn addresses(&self) -> String {
+        let mut text = String::new();
+        for (index, address) in self.addresses.iter().enumerate() {
+            // Writing into a String cannot fail.
+            let _ = write!(text, "{}{address}", if index > 0 { ", " } else { "" });
+        }
+        text
+    }
+
+    /// Waits for the next signal, or for the end.
+    pub fn wait(&self) -> Signal {
+        loop {
+            if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
+                return Signal::Over;
+            }
+            let watch = |fd| PollFd { fd, events: POLLIN, revents: 0 };
+            let bell = &self.ended.bell;
+            let mut fds = [watch(self.signals.raw()), watch(bell.as_fd().as_raw_fd())];
+            // Should the wait fail, the loops are looked at again a little later.
+            let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
+            if fds[1].revents != 0 {
+                bell.hush();
+            }
+            if fds[0].revents == 0 {
+                continue;
+            }
+            match self.signals.next() {
+                Ok(SIGUSR1) => return Signal::ShowReport,
+                Ok(SIGHUP) => return Signal::ReopenLog,
+                Ok(SIGTERM | SIGINT) => return Signal::Stop,
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks every loop to finish what is open and end; the second time, to end now.
+    pub fn stop(&mut self) {
+        self.stops += 1;
+        let phase = if self.stops == 1 { Phase::Drain } else { Phase::Stop };
+        self.controls.iter().for_each(|control| control.set_phase(phase));
+    }
+
+    /// Opens the access log again, because it was moved.
+    pub fn reopen_log(&self) {
+        if let Some(log) = &self.log {
+            log.reopen();
+        }
+    }
+
+    /// Every loop's counters so far.
+    pub fn report(&self) -> Report {
+        while self.reports.try_recv().is_ok() {} // late answers to an earlier question
+        self.controls.iter().for_each(|control| control.ask_report());
+        let mut loops = vec![LoopReport::default(); self.controls.len()];
+        let deadline = Instant::now() + REPORT_WAIT;
+        for _ in 0..loops.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok((index, report)) = self.reports.recv_timeout(left) else { break };
+            loops[index] = report;
+        }
+        Report { elapsed_s: self.start.elapsed().as_secs_f64(), loops }
+    }
+
+    /// Waits for the loops, cleans up, and returns everything counted.
+    pub fn finish(self) -> Report {
+        let loops = self.loops.into_iter().filter_map(|each| each.join().ok()).collect();
+        let elapsed_s = self.start.elapsed().as_secs_f64();
+        if let Some(log) = self.log {
+            log.stop();
+        }
+        for path in self.socket_files {
+            let _ = std::fs::remove_file(path);
+        }
+        Report { elapsed_s, loops }
+    }
+
+    fn start_loop(
+        &mut self,
+        index: usize,
+        sockets: Vec<OwnedFd>,
+        config: &Arc<Config>,
+        reports: &Sender<(usize, LoopReport)>,
+    ) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
+        let control = Arc::new(Control::new(index, reports.clone()).map_err(failed)?);
+        let seed = Seed {
+            index,
+            sockets,
+            config: Arc::clone(config),
+            control: Arc::clone(&control),
+            log: self.log.as_ref().map(LogWriter::buffer),
+        };
+        let (started, outcome) = channel();
+        let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-{index}"))
+            .spawn(move || {
+                let report = match mechanism {
+                    Name::Select => seed.grow::<Select>(started),
+                    Name::Poll => seed.grow::<Poll>(started),
+                    Name::EpollLt => seed.grow::<EpollLt>(started),
+                    Name::EpollEt => seed.grow::<EpollEt>(started),
+                    Name::Epoll2 => seed.grow::<Epoll2>(started),
+                };
+                ended.count.fetch_add(1, Ordering::Release);
+                ended.bell.ring();
+                report
+            })
+            .map_err(failed)?;
+        self.controls.push(control);
+        self.loops.push(thread);
+        // A loop that stands drops the sender without a word.
+        outcome.recv().map_or(Ok(()), Err)
+    }
+}
+
+/// What a loop's thread is born with.
+struct Seed {
+    index: usize,
+    sockets: Vec<OwnedFd>,
+    config: Arc<Config>,
+    control: Arc<Control>,
+    log: Option<LogBuffer>,
+}
+
+impl Seed {
+    /// Makes the loop in its own thread, says that it stands or why not, and runs it.
+    fn grow<M: Mechanism>(self, started: Sender<Error>) -> LoopReport {
+        match self.make::<M>() {
+            Ok(event_loop) => {
+                drop(started);
+                event_loop.run()
+            }
+            Err(error) => {
+                let _ = started.send(error);
+                LoopReport::default()
+            }
+        }
+    }
+
+    fn make<M: Mechanism>(self) -> Result<EventLoop<M>, Error> {
+        let config = self.config;
+        if let Some(&cpu) = config.cpus.get(self.index % config.cpus.len().max(1)) {
+            process::pin_thread(cpu)
+                .map_err(|error| Error(format!("cannot run on processor {cpu}: {error}")))?;
+        }
+        let store = content::Store::open(&config.root, config.content.clone())
+            .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))?;
+        let open_max = config.conns_max.div_ceil(config.workers).max(1);
+        let policy = Box::new(FixedLimit(config.strategy.accept_limit));
+        let service = Service::new(config, store, self.log);
+        EventLoop::new(service, policy, self.sockets, self.control, open_max)
+            .map_err(|error| Error(format!("cannot start a loop: {error}")))
+    }
+}
+
+/// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows.
+fn fit_to_limits(config: &mut Config, listeners: usize) {
+    let loops = config.workers.max(1) as u64;
+    let fds = process::raise_open_files();
+    let content = &mut config.content;
+    content.caching = config.strategy.caching;
+    content.cache_bytes_max /= loops;
+    // A quarter of the descriptors at most for files, so that a small limit still serves.
+    content.open_files_max = (content.open_files_max.min(fds / 4) / loops).max(1);
+    let files = if content.caching { content.open_files_max * loops } else { 0 };
+    let overhead = SPARE_FDS + loops * (listeners as u64 + 4);
+    let room = fds.saturating_sub(overhead + files).max(8);
+    config.conns_max = config.conns_max.min(usize::try_from(room).unwrap_or(usize::MAX));
+}

@@ -1,0 +1,149 @@
+//! What all connections of one loop share: configuration, content, counters, buffers, the time.
+//! One loop, one thread, no locks.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use weir_content::{Now, Store};
+use weir_http1::DateField;
+use weir_stats::Counters;
+
+use crate::Config;
+use crate::log::LogBuffer;
+use crate::output::Output;
+
+/// The first size of a connection's input buffer: a browser's request fits.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// Buffers grown past this are not kept.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Buffers kept for reuse, at most.
+const KEPT_MAX: usize = 1024;
+
+/// How much of a file is copied at once.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// How old the wall clock's offset may become, nanoseconds.
+const OFFSET_AGE_NS: u64 = 100_000_000;
+
+/// Everything a connection needs besides itself.
+pub(crate) struct Service {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub counters: Counters,
+    pub date: DateField,
+    pub log: Option<LogBuffer>,
+    /// Bytes on their way through: a file being copied, input nobody wants.
+    pub scratch: Box<[u8]>,
+    /// No new request is begun on a connection whose reply goes out now.
+    pub draining: bool,
+    start: Instant,
+    now_ns: u64,
+    unix_offset_ns: u64,
+    offset_at_ns: u64,
+    inputs: Vec<Vec<u8>>,
+    // Boxed as connections hold them: a pointer in each idle one.
+    #[allow(clippy::vec_box)]
+    outputs: Vec<Box<Output>>,
+    random: RandomState,
+    boundaries: u64,
+}
+
+impl Service {
+    pub(crate) fn new(config: Arc<Config>, store: Store, log: Option<LogBuffer>) -> Self {
+        let mut service = Self {
+            config,
+            store,
+            counters: Counters::default(),
+            date: DateField::default(),
+            log,
+            scratch: vec![0; SCRATCH_BYTES].into(),
+            draining: false,
+            start: Instant::now(),
+            now_ns: 0,
+            unix_offset_ns: 0,
+            offset_at_ns: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            random: RandomState::new(),
+            boundaries: 0,
+        };
+        service.read_wall_clock();
+        service
+    }
+
+    /// Reads the clock: once after each wait, so that a phase sees one time.
+    pub(crate) fn tick(&mut self) {
+        self.now_ns = self.start.elapsed().as_nanos() as u64;
+        if self.now_ns - self.offset_at_ns > OFFSET_AGE_NS {
+            self.read_wall_clock();
+        }
+    }
+
+    fn read_wall_clock(&mut self) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.unix_offset_ns = (unix.as_nanos() as u64).saturating_sub(self.now_ns);
+        self.offset_at_ns = self.now_ns;
+    }
+
+    /// Nanoseconds since the loop began.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn unix_ns(&self) -> u64 {
+        self.unix_offset_ns + self.now_ns
+    }
+
+    /// The time as the content store wants it.
+    pub(crate) fn clock(&self) -> Now {
+        Now { monotonic_ns: self.now_ns, unix_ns: self.unix_ns() }
+    }
+
+    pub(crate) fn take_input(&mut self) -> Vec<u8> {
+        self.inputs.pop().unwrap_or_else(|| Vec::with_capacity(INPUT_BYTES))
+    }
+
+    pub(crate) fn give_input(&mut self, mut buffer: Vec<u8>) {
+        if (1..=KEPT_BYTES_MAX).contains(&buffer.capacity()) && self.inputs.len() < KEPT_MAX {
+            buffer.clear();
+            self.inputs.push(buffer);
+        }
+    }
+
+    pub(crate) fn take_output(&mut self) -> Box<Output> {
+        self.outputs.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
+        if output.bytes.capacity() <= KEPT_BYTES_MAX && self.outputs.len() < KEPT_MAX {
+            output.reset();
+            self.outputs.push(output);
+        }
+    }
+
+    /// A boundary that no content holds but by chance: 128 random bits (RFC 2046 §5.1.1).
+    pub(crate) fn boundary(&mut self) -> Vec<u8> {
+        self.boundaries += 1;
+        let half = |salt: u8| self.random.hash_one((self.boundaries, self.now_ns, salt));
+        format!("{:016x}{:016x}", half(0), half(1)).into_bytes()
+    }
+
+    /// A copy of the handle, for when `self` must be free to change.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config)
+    }
+
+    /// The counters with what the store and the kernel count for this thread.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        let cache = self.store.counts();
+        counters.set_cache(cache.hits, cache.misses, cache.revalidations, cache.reloads);
+        let (user_ns, system_ns) = weir_sys::process::thread_cpu_ns();
+        counters.set_cpu(user_ns, system_ns);
+        counters
+    }
+}

@@ -1,0 +1,192 @@
+//! The counters of one loop and their table. Knows nothing of who counts.
+
+use std::ops::AddAssign;
+
+/// A number that only grows, or a high-water mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter(u64);
+
+// Built with `--cfg weir_counters_off`, the methods that count do nothing: the one way to measure
+// what counting costs. No release is built so.
+impl Counter {
+    /// Counts one.
+    #[inline(always)]
+    pub fn one(&mut self) {
+        self.add(1);
+    }
+
+    /// Counts `more`.
+    #[inline(always)]
+    pub fn add(&mut self, more: u64) {
+        if cfg!(not(weir_counters_off)) {
+            self.0 += more;
+        }
+    }
+
+    /// Keeps the larger of the mark and `value`.
+    #[inline(always)]
+    pub fn raise(&mut self, value: u64) {
+        if cfg!(not(weir_counters_off)) && value > self.0 {
+            self.0 = value;
+        }
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// How a counter of several loops becomes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Merge {
+    Sum,
+    Max,
+}
+
+/// A row of the table of counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The counter's name in the JSON.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    merge: Merge,
+}
+
+macro_rules! counters {
+    ($($name:ident $merge:ident $help:literal),+ $(,)?) => {
+        /// Everything one loop counts.
+        #[derive(Clone, Debug, Default)]
+        pub struct Counters {
+            $(#[doc = $help] pub $name: Counter),+
+        }
+
+        /// The table of counters: name, meaning.
+        pub const TABLE: &[Row] = &[
+            $(Row { name: stringify!($name), help: $help, merge: Merge::$merge }),+
+        ];
+
+        impl Counters {
+            /// The values in the order of [`TABLE`].
+            pub fn values(&self) -> [u64; TABLE.len()] {
+                [$(self.$name.get()),+]
+            }
+
+            fn values_mut(&mut self) -> [&mut u64; TABLE.len()] {
+                [$(&mut self.$name.0),+]
+            }
+        }
+    };
+}
+
+counters! {
+    getevents_calls Sum "getevents-phases: calls of the event mechanism's wait",
+    getevents_ready Sum "descriptors those calls returned",
+    accept_phases Sum "accept-phases entered (N_phases)",
+    accepted Sum "connections accepted",
+    accept_would_block Sum "accepts that found none waiting (EWOULDBLOCK)",
+    accept_failed Sum "accepts that failed for want of descriptors or memory",
+    accept_aborted Sum "connections that were gone before they could be accepted (ECONNABORTED)",
+    open_at_accept Sum "connections open, added up at each accept: the mean's numerator",
+    open_max Max "most connections open at once in one loop",
+    work_phases Sum "work-phases with something to do",
+    work_items Sum "connections served in work-phases",
+    work_items_max Max "most connections served in one work-phase",
+    reads Sum "reads of connections",
+    read_would_block Sum "reads that found nothing (EWOULDBLOCK)",
+    gone_before_read Sum "connections whose client had gone before the first byte was read",
+    gone Sum "connections lost to a reset or a broken pipe later on",
+    requests Sum "requests understood",
+    replies Sum "replies sent whole",
+    replies_cut Sum "replies begun and not finished, whatever the reason",
+    replies_changed Sum "replies cut because the file changed while it was sent",
+    bytes_in Sum "bytes read",
+    bytes_out Sum "bytes written",
+    status_2xx Sum "replies with a 2xx status",
+    status_3xx Sum "replies with a 3xx status",
+    status_4xx Sum "replies with a 4xx status",
+    status_5xx Sum "replies with a 5xx status",
+    refused_requests Sum "requests refused as malformed, too large or not supported",
+    closed Sum "connections closed",
+    timeout_header Sum "connections cut at the header deadline",
+    timeout_body Sum "connections cut at the body deadline",
+    timeout_idle Sum "idle connections closed at their deadline",
+    timeout_request Sum "connections cut at the deadline of the whole request",
+    timeout_rate Sum "replies cut because the client read below the minimum rate",
+    evicted_idle Sum "idle connections closed to get their descriptors back",
+    cache_hits Sum "content found in the cache and fresh",
+    cache_misses Sum "content not in the cache",
+    cache_revalidated Sum "cached content checked against its file and kept",
+    cache_reloaded Sum "cached content found changed and loaded anew",
+    log_lines Sum "access-log lines written",
+    log_lines_lost Sum "access-log lines dropped because the writer could not keep up",
+    cpu_user_ns Sum "user time of the loops, nanoseconds",
+    cpu_system_ns Sum "system time of the loops, nanoseconds",
+}
+
+impl Counters {
+    /// Counts a reply by the hundreds of its status.
+    #[inline]
+    pub fn status(&mut self, code: u16) {
+        match code / 100 {
+            2 => self.status_2xx.one(),
+            3 => self.status_3xx.one(),
+            4 => self.status_4xx.one(),
+            5 => self.status_5xx.one(),
+            _ => {}
+        }
+    }
+
+    /// Replaces the times a loop has used, nanoseconds, which the kernel counts and not the loop.
+    pub fn set_cpu(&mut self, user_ns: u64, system_ns: u64) {
+        self.cpu_user_ns = Counter(user_ns);
+        self.cpu_system_ns = Counter(system_ns);
+    }
+
+    /// Replaces what the content store counts: hits, misses, revalidations, reloads.
+    pub fn set_cache(&mut self, hits: u64, misses: u64, revalidated: u64, reloaded: u64) {
+        self.cache_hits = Counter(hits);
+        self.cache_misses = Counter(misses);
+        self.cache_revalidated = Counter(revalidated);
+        self.cache_reloaded = Counter(reloaded);
+    }
+}
+
+impl AddAssign<&Self> for Counters {
+    fn add_assign(&mut self, other: &Self) {
+        let theirs = other.values();
+        for ((mine, theirs), row) in self.values_mut().into_iter().zip(theirs).zip(TABLE) {
+            *mine = match row.merge {
+                Merge::Sum => *mine + theirs,
+                Merge::Max => (*mine).max(theirs),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_summed_but_marks_are_not() {
+        let mut one = Counters::default();
+        one.accepted.add(3);
+        one.open_max.raise(7);
+        let mut sum = one.clone();
+        one.open_max.raise(5);
+        sum += &one;
+        assert_eq!(sum.accepted.get(), 6);
+        assert_eq!(sum.open_max.get(), 7);
+    }
+
+    #[test]
+    fn names_are_unique_and_each_has_a_meaning() {
+        let mut names: Vec<_> = TABLE.iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), TABLE.len());
+        assert!(TABLE.iter().all(|row| !row.help.is_empty()));
+    }
+}

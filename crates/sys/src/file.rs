@@ -1,0 +1,340 @@
+//! Files: opening below a root, status, positional reads, directories, sendfile.
+//!
+//! Every path is resolved by `openat2(2)` with `RESOLVE_BENEATH`, so that no name, link or rename
+//! made meanwhile leads out of the root. Nothing here knows of caches, of HTTP, or of what may be
+//! served: a caller looks at [`Status::kind`] before it reads.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::profile::{Call, timed};
+
+/// An open file or directory. Closing it is timed like every other call.
+#[derive(Debug)]
+pub struct File(ManuallyDrop<OwnedFd>);
+
+impl File {
+    fn new(fd: OwnedFd) -> File {
+        File(ManuallyDrop::new(fd))
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is dropped here only, and `self` is not used again.
+        timed(Call::Close, || unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file: the only kind that may be read.
+    File,
+    /// A directory: the only kind that may be listed.
+    Directory,
+    /// A symbolic link; an open descriptor is never one.
+    Symlink,
+    /// A FIFO, socket or device, none of which is ever read.
+    Other,
+}
+
+/// A file's status. Two equal ones, taken with time between them, are the same version of the
+/// same file: every write moves `ctime_ns`, and nobody can set it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is.
+    pub kind: Kind,
+    /// The file system.
+    pub dev: u64,
+    /// The inode within it.
+    pub ino: u64,
+    /// Length, bytes.
+    pub len: u64,
+    /// How many names it has; none for one that was removed or replaced.
+    pub nlink: u64,
+    /// Last modification, nanoseconds since the epoch; its owner may set it at will.
+    pub mtime_ns: i128,
+    /// Last change of contents or attributes, nanoseconds since the epoch.
+    pub ctime_ns: i128,
+}
+
+/// Opens the directory below which everything else is opened. Links in `path` are followed.
+pub fn open_root(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || timed(Call::Open, || rustix::fs::open(path, flags, Mode::empty()));
+    Ok(File::new(retry_on_intr(open)?))
+}
+
+/// Opens `path`, relative to `root`, for reading; `.` is the root itself.
+///
+/// Without `symlinks` a link anywhere in the path is `ELOOP`. With it links are followed as long as
+/// they stay below the root, and an absolute one, or one that climbs out, is `EXDEV`. Opening does
+/// not wait for a FIFO or take over a terminal, but either may come back: check the kind.
+pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if !symlinks {
+        resolve |= ResolveFlags::NO_SYMLINKS;
+    }
+    let open =
+        || timed(Call::Open, || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve));
+    let mut fd = retry_on_intr(open);
+    // A rename elsewhere raced with a `..` in a link: openat2(2) asks for another try.
+    for _ in 0..AGAIN_RETRIES {
+        if !matches!(fd, Err(Errno::AGAIN)) {
+            break;
+        }
+        fd = retry_on_intr(open);
+    }
+    Ok(File::new(fd?))
+}
+
+/// Whether an error of [`open_beneath`] says that there is nothing at that name for anybody to
+/// read, as opposed to trouble of ours (descriptors, memory, the disk) that may pass.
+pub fn is_absent(error: &io::Error) -> bool {
+    use Errno as E;
+    const ABSENT: [Errno; 9] = [
+        E::NOENT,
+        E::NOTDIR,
+        E::LOOP,
+        E::XDEV,
+        E::ACCESS,
+        E::PERM,
+        E::NAMETOOLONG,
+        E::NXIO,
+        E::NODEV,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| ABSENT.contains(&errno))
+}
+
+/// The status of an open file: `fstat(2)`.
+pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
+    Ok(from_stat(&timed(Call::Fstat, || rustix::fs::fstat(fd))?))
+}
+
+/// The status of a name in an open directory; a link's own, not its target's.
+pub fn status_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Status> {
+    let stat = || rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    Ok(from_stat(&timed(Call::Fstat, stat)?))
+}
+
+/// Reads at `offset` without moving any file position; 0 is the end of the file.
+pub fn pread(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let read = || timed(Call::Pread, || rustix::io::pread(fd, &mut *buffer, offset));
+    Ok(retry_on_intr(read)?)
+}
+
+/// Fills `buffer` from `offset` on; fewer bytes than asked for mean that the file ends there.
+pub fn pread_full(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match pread(fd, rest, offset + filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// The names in an open directory, without `.` and `..`, as the kernel orders them: at most `max`,
+/// and whether there were more.
+pub fn list(directory: BorrowedFd<'_>, max: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
+    let mut buffer = Vec::with_capacity(LIST_BUFFER_BYTES);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    let mut names = Vec::new();
+    while let Some(entry) = next_entry(&mut entries) {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if names.len() == max {
+            return Ok((names, true));
+        }
+        names.push(name.to_vec());
+    }
+    Ok((names, false))
+}
+
+/// Sends up to `count` bytes of `file`, from `offset` on, to a socket without copying them through
+/// the process: `sendfile(2)`. 0 is the end of the file; a full socket is `WouldBlock`.
+///
+/// What is sent are references to the page cache: a file written to in place while its bytes wait
+/// in the socket is sent as it then is.
+pub fn sendfile(
+    out: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    count: usize,
+) -> io::Result<usize> {
+    let mut position = offset;
+    let mut send = || rustix::fs::sendfile(out, file, Some(&mut position), count);
+    Ok(retry_on_intr(|| timed(Call::Sendfile, &mut send))?)
+}
+
+fn next_entry<'a>(
+    entries: &'a mut RawDir<'_, BorrowedFd<'_>>,
+) -> Option<rustix::io::Result<rustix::fs::RawDirEntry<'a>>> {
+    if entries.is_buffer_empty() {
+        timed(Call::Getdents, || entries.next())
+    } else {
+        entries.next()
+    }
+}
+
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless)] // the fields' types differ by machine
+fn from_stat(stat: &rustix::fs::Stat) -> Status {
+    let kind = match FileType::from_raw_mode(stat.st_mode as _) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    };
+    Status {
+        kind,
+        dev: stat.st_dev as u64,
+        ino: stat.st_ino as u64,
+        nlink: stat.st_nlink as u64,
+        len: stat.st_size as u64,
+        mtime_ns: nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        ctime_ns: nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+    }
+}
+
+fn nanoseconds(seconds: i64, rest: i64) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(rest)
+}
+
+/// How often `openat2` is tried again after `EAGAIN`.
+const AGAIN_RETRIES: usize = 3;
+
+/// Room for some 800 names per call.
+const LIST_BUFFER_BYTES: usize = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::{Read, Seek, SeekFrom, Write};
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// A directory of our own, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("weir-sys-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(path.join("root/sub")).unwrap();
+            fs::write(path.join("secret"), b"secret").unwrap();
+            fs::write(path.join("root/a"), b"alpha").unwrap();
+            Scratch(path)
+        }
+
+        fn root(&self) -> File {
+            open_root(&self.0.join("root")).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn absent(root: &File, path: &[u8], symlinks: bool) -> bool {
+        open_beneath(root.as_fd(), path, symlinks).is_err_and(|error| is_absent(&error))
+    }
+
+    #[test]
+    fn opens_below_the_root_only() {
+        let scratch = Scratch::new("beneath");
+        let root = scratch.root();
+        symlink("../secret", scratch.0.join("root/out")).unwrap();
+        symlink("..", scratch.0.join("root/up")).unwrap();
+        symlink("a", scratch.0.join("root/in")).unwrap();
+        assert!(open_beneath(root.as_fd(), b"a", false).is_ok());
+        assert!(open_beneath(root.as_fd(), b"in", true).is_ok());
+        assert!(absent(&root, b"in", false));
+        let outside: [&[u8]; 5] = [b"../secret", b"/etc/passwd", b"out", b"up/secret", b"missing"];
+        for path in outside {
+            assert!(absent(&root, path, true), "{path:?}");
+            assert!(absent(&root, path, false), "{path:?}");
+        }
+        assert!(!is_absent(&io::Error::from_raw_os_error(libc::EMFILE)));
+        assert!(!is_absent(&io::Error::other("not from the kernel")));
+    }
+
+    #[test]
+    fn status_tells_the_kinds_apart() {
+        let scratch = Scratch::new("status");
+        let root = scratch.root();
+        symlink("a", scratch.0.join("root/link")).unwrap();
+        let fifo = scratch.0.join("root/fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let kind = |path: &[u8]| {
+            status(open_beneath(root.as_fd(), path, false).unwrap().as_fd()).unwrap().kind
+        };
+        assert_eq!(kind(b"a"), Kind::File);
+        assert_eq!(kind(b"sub"), Kind::Directory);
+        assert_eq!(kind(b"fifo"), Kind::Other);
+        assert_eq!(status_at(root.as_fd(), b"link").unwrap().kind, Kind::Symlink);
+        assert_eq!(status_at(root.as_fd(), b"a").unwrap().len, 5);
+    }
+
+    #[test]
+    fn reads_stop_at_the_end_of_the_file() {
+        let scratch = Scratch::new("pread");
+        let file = open_beneath(scratch.root().as_fd(), b"a", false).unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(pread_full(file.as_fd(), &mut buffer, 1).unwrap(), 4);
+        assert_eq!(&buffer[..4], b"lpha");
+        assert_eq!(pread(file.as_fd(), &mut buffer, 5).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_listing_is_bounded_and_says_so() {
+        let scratch = Scratch::new("list");
+        for index in 0..3000 {
+            fs::write(scratch.0.join(format!("root/sub/{index:060}")), b"").unwrap();
+        }
+        let directory = open_beneath(scratch.root().as_fd(), b"sub", false).unwrap();
+        let (names, more) = list(directory.as_fd(), 4000).unwrap();
+        assert_eq!((names.len(), more), (3000, false));
+        let directory = open_beneath(scratch.root().as_fd(), b"sub", false).unwrap();
+        let (names, more) = list(directory.as_fd(), 2999).unwrap();
+        assert_eq!((names.len(), more), (2999, true));
+    }
+
+    #[test]
+    fn sendfile_sends_from_the_offset() {
+        let scratch = Scratch::new("sendfile");
+        let file = open_beneath(scratch.root().as_fd(), b"a", false).unwrap();
+        let mut out = fs::File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(scratch.0.join("out"))
+            .unwrap();
+        out.write_all(b">").unwrap();
+        assert_eq!(sendfile(out.as_fd(), file.as_fd(), 2, 100).unwrap(), 3);
+        assert_eq!(sendfile(out.as_fd(), file.as_fd(), 5, 100).unwrap(), 0);
+        let mut text = String::new();
+        out.seek(SeekFrom::Start(0)).unwrap();
+        out.read_to_string(&mut text).unwrap();
+        assert_eq!(text, ">pha");
+    }
+}

@@ -1,0 +1,36 @@
+//! poll(2): an array of descriptors at every call.
+
+use std::io;
+use std::time::Duration;
+
+pub use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd as PollFd};
+
+use crate::profile::{Call, timed};
+
+/// Fills in `revents` of every entry and returns how many are not empty. `None` waits for ever.
+///
+/// A signal counts as nothing ready, with every `revents` cleared.
+///
+/// # Errors
+/// EINVAL past RLIMIT_NOFILE entries, ENOMEM: ppoll(2).
+pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
+    let limit = timeout.map(|timeout| libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array and its length come from one slice, the timespec outlives the call, and a
+    // null signal mask leaves the mask alone.
+    let ready = timed(Call::Poll, || unsafe {
+        libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit_ptr, std::ptr::null())
+    });
+    if ready >= 0 {
+        return Ok(ready as usize);
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::Interrupted {
+        fds.iter_mut().for_each(|entry| entry.revents = 0);
+        return Ok(0);
+    }
+    Err(error)
+}

@@ -1,0 +1,61 @@
+//! Signals as a descriptor: signalfd(2), so that no handler ever runs.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+
+/// Signals blocked in this thread, and in those it starts later, and read one at a time.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks `signals` and opens a descriptor that delivers them. Call it before the first thread.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM: signalfd(2).
+    pub fn block(signals: &[i32]) -> io::Result<Self> {
+        let mut set = std::mem::MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set it is given, and the calls after it only read or
+        // change that one set; a null old mask is allowed; the descriptor is checked below and
+        // owned by nobody else.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for &signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC) {
+                -1 => Err(io::Error::last_os_error()),
+                fd => Ok(Self(OwnedFd::from_raw_fd(fd))),
+            }
+        }
+    }
+
+    /// Waits for the next signal and returns its number.
+    ///
+    /// # Errors
+    /// What read(2) says of a signalfd.
+    pub fn next(&self) -> io::Result<i32> {
+        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        loop {
+            match rustix::io::read(&self.0, &mut info) {
+                // ssi_signo is the first field, an unsigned 32-bit number: signalfd(2).
+                Ok(_) => return Ok(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The descriptor's number, for poll(2).
+    pub fn raw(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,177 @@
+//! Stream sockets: listening, accepting, moving bytes, letting go. Knows nothing of what the bytes
+//! say.
+
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
+    SocketType, sockopt,
+};
+
+use crate::profile::{Call, timed};
+
+const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// Binds a TCP socket without listening on it.
+///
+/// `shared` sets SO_REUSEPORT, so that several loops may each bind their own; a socket bound
+/// without it fails where another listens, which is how a second server on the same port is
+/// noticed. TCP_NODELAY is set here because accepted sockets inherit it.
+///
+/// # Errors
+/// EADDRINUSE, EADDRNOTAVAIL, EACCES: bind(2).
+pub fn bind_tcp(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, NEW, None)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    if shared {
+        sockopt::set_socket_reuseport(&fd, true)?;
+    }
+    rustix::net::bind(&fd, &address)?;
+    Ok(fd)
+}
+
+/// Binds a Unix socket. A socket file left behind by a server that died is replaced; a live one, or
+/// any other file, is not.
+///
+/// # Errors
+/// EADDRINUSE, EACCES, ENOENT: bind(2).
+pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, NEW, None);
+    let fd = new()?;
+    match rustix::net::bind(&fd, &address) {
+        Err(Errno::ADDRINUSE)
+            if rustix::net::connect(&new()?, &address) == Err(Errno::CONNREFUSED) =>
+        {
+            std::fs::remove_file(path)?;
+            rustix::net::bind(&fd, &address)?;
+        }
+        other => other?,
+    }
+    Ok(fd)
+}
+
+/// Starts to listen, or changes the backlog of a socket that listens already.
+///
+/// # Errors
+/// EADDRINUSE, EOPNOTSUPP: listen(2).
+pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
+    Ok(rustix::net::listen(fd, backlog)?)
+}
+
+/// Makes a descriptor non-blocking, for one this crate did not open.
+///
+/// # Errors
+/// EBADF: fcntl(2).
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::ioctl_fionbio(fd, true)?)
+}
+
+/// The TCP address a socket is bound to; `None` for a Unix socket.
+///
+/// # Errors
+/// EBADF, ENOTSOCK: getsockname(2).
+pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<Option<SocketAddr>> {
+    Ok(SocketAddr::try_from(rustix::net::getsockname(fd)?).ok())
+}
+
+/// Sets TCP_NODELAY on an inherited listener; nothing happens on a Unix socket.
+pub fn set_nodelay(fd: BorrowedFd<'_>) {
+    let _ = timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true));
+}
+
+/// Accepts one connection, non-blocking and closed on exec, and says who called.
+///
+/// # Errors
+/// EAGAIN when none waits; ECONNABORTED; EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    let (fd, peer) = timed(Call::Accept, || rustix::net::acceptfrom_with(listener, NEW))?;
+    Ok((fd, peer.map_or(UNKNOWN_PEER, peer_address)))
+}
+
+/// Who a peer without an IP address is said to be.
+pub const UNKNOWN_PEER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+fn peer_address(peer: SocketAddrAny) -> SocketAddr {
+    SocketAddr::try_from(peer).unwrap_or(UNKNOWN_PEER)
+}
+
+/// Appends to `buffer` what is there to read, at most its spare capacity. (A recv(2), which spares
+/// the file-position lock of read(2).)
+///
+/// # Errors
+/// EAGAIN, ECONNRESET: recv(2).
+pub fn read(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let receive = || rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::empty());
+    Ok(timed(Call::Read, receive)?.0)
+}
+
+/// Reads into a slice whose content nobody needs.
+///
+/// # Errors
+/// EAGAIN, ECONNRESET: recv(2).
+pub fn read_slice(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(timed(Call::Read, || rustix::net::recv(fd, buffer, RecvFlags::empty()))?.0)
+}
+
+/// Writes bytes; `more` says that others follow at once, so that the kernel holds back a segment it
+/// could still fill (MSG_MORE: what TCP_CORK does, without the two calls around).
+///
+/// # Errors
+/// EAGAIN, EPIPE, ECONNRESET: send(2).
+pub fn write(fd: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> {
+    let flags = if more { SendFlags::MORE | SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL };
+    Ok(timed(Call::Write, || rustix::net::send(fd, bytes, flags))?)
+}
+
+/// Writes two pieces as one.
+///
+/// # Errors
+/// EAGAIN, EPIPE, ECONNRESET: writev(2).
+pub fn write_two(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<usize> {
+    let pieces = [IoSlice::new(first), IoSlice::new(second)];
+    Ok(timed(Call::Writev, || rustix::io::writev(fd, &pieces))?)
+}
+
+/// Says that no more will be written; the peer's bytes can still be read.
+///
+/// # Errors
+/// ENOTCONN: shutdown(2).
+pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(timed(Call::Shutdown, || rustix::net::shutdown(fd, Shutdown::Write))?)
+}
+
+/// Closes a descriptor: an ordinary close, counted by the profile.
+pub fn close(fd: OwnedFd) {
+    timed(Call::Close, || drop(fd));
+}
+
+/// Makes the close that follows a reset, which frees what the kernel still holds for the peer.
+pub fn reset_on_close(fd: BorrowedFd<'_>) {
+    let _ = timed(Call::Setsockopt, || sockopt::set_socket_linger(fd, Some(Duration::ZERO)));
+}
+
+/// Bytes written that the peer has not acknowledged: SIOCOUTQ, tcp(7).
+///
+/// # Errors
+/// EINVAL on a listening socket.
+pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ, which is SIOCOUTQ, writes one int to the pointer, which outlives the call.
+    let answer = timed(Call::Ioctl, || unsafe {
+        libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes)
+    });
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(bytes.max(0) as u64) }
+}

@@ -1,0 +1,277 @@
+//! A blocking HTTP/1.1 client for tests: any bytes out, replies parsed strictly.
+//! It must not repair, retry or redirect anything.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::patience::PATIENCE;
+use crate::{Address, Reply};
+
+/// Why there is no whole reply.
+#[derive(Debug)]
+pub enum Failure {
+    /// The connection ended before the first byte of a reply.
+    Closed,
+    /// The connection ended inside the body: the head, and the body as far as it came.
+    Short(Reply),
+    /// The reply is not HTTP, or ended inside its head.
+    Malformed(String),
+    /// Nothing came for as long as a test waits.
+    Silence,
+}
+
+/// One connection.
+pub struct Client {
+    /// A `TcpStream` even for a Unix socket: reading, writing, timeouts and shutdown are the same.
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+/// A request without a body; `fields` are lines such as `Range: bytes=0-1`.
+pub fn request(method: &str, target: &str, fields: &[&str]) -> String {
+    let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test.example\r\n");
+    for field in fields {
+        request.push_str(field);
+        request.push_str("\r\n");
+    }
+    request + "\r\n"
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub fn connect(address: &Address) -> Client {
+        Client::connect_with(address, None).unwrap()
+    }
+
+    /// Connects with a receive buffer as small as the kernel allows, so that a server soon has to
+    /// wait for this client.
+    pub fn connect_narrow(address: &Address) -> Client {
+        Client::connect_with(address, Some(4096)).unwrap()
+    }
+
+    /// Connects, if somebody listens. `receive_buffer` is in bytes (SO_RCVBUF, socket(7)).
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub fn connect_with(address: &Address, receive_buffer: Option<usize>) -> io::Result<Client> {
+        let socket = |family| -> io::Result<OwnedFd> {
+            // Not to be inherited by a server that another test starts meanwhile.
+            let flags = SocketFlags::CLOEXEC;
+            let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+            if let Some(size) = receive_buffer {
+                sockopt::set_socket_recv_buffer_size(&socket, size)?;
+            }
+            Ok(socket)
+        };
+        let socket = match address {
+            Address::Tcp(address) => connect_tcp(socket(family_of(address))?, address)?,
+            Address::Unix(path) => {
+                let socket = socket(AddressFamily::UNIX)?;
+                rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+                socket
+            }
+        };
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client { stream, unread: Vec::new() })
+    }
+
+    /// Sends all of `bytes`.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends `bytes` to a server that may refuse to read them all.
+    ///
+    /// # Errors
+    /// Those of write(2).
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref())
+    }
+
+    /// GET on this connection.
+    pub fn get(&mut self, target: &str) -> Reply {
+        self.get_with(target, &[])
+    }
+
+    /// GET with fields on this connection.
+    pub fn get_with(&mut self, target: &str, fields: &[&str]) -> Reply {
+        self.send(request("GET", target, fields));
+        self.reply()
+    }
+
+    /// HEAD with fields on this connection.
+    pub fn head_with(&mut self, target: &str, fields: &[&str]) -> Reply {
+        self.send(request("HEAD", target, fields));
+        self.head().unwrap()
+    }
+
+    /// The next reply, to anything but HEAD.
+    ///
+    /// # Panics
+    /// When there is no whole and correct reply.
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().unwrap()
+    }
+
+    /// The next reply, to anything but HEAD.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn try_reply(&mut self) -> Result<Reply, Failure> {
+        let reply = self.head()?;
+        self.body(reply)
+    }
+
+    /// The head of the next reply. After HEAD that is all of it.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn head(&mut self) -> Result<Reply, Failure> {
+        let end = loop {
+            if let Some(at) = self.unread.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            match self.read_more() {
+                Ok(0) if self.unread.is_empty() => return Err(Failure::Closed),
+                Ok(0) => return Err(Failure::Malformed("the end came inside a head".to_owned())),
+                Ok(_) => (),
+                Err(error) => return Err(failure(&error)),
+            }
+        };
+        let head: Vec<u8> = self.unread.drain(..end).collect();
+        Reply::parse_head(&head).map_err(Failure::Malformed)
+    }
+
+    /// The rest of a reply whose head has been read.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn body(&mut self, mut reply: Reply) -> Result<Reply, Failure> {
+        let length = reply.content_length().map_err(Failure::Malformed)?;
+        if reply.is_bodiless() {
+            return Ok(reply);
+        }
+        let Some(length) = length else {
+            return Err(Failure::Malformed("no Content-Length".to_owned()));
+        };
+        while self.unread.len() < length {
+            match self.read_more() {
+                Ok(0) => return Err(self.cut_short(reply)),
+                Ok(_) => (),
+                Err(error) if is_silence(&error) => return Err(Failure::Silence),
+                Err(_) => return Err(self.cut_short(reply)),
+            }
+        }
+        reply.body = self.unread.drain(..length).collect();
+        Ok(reply)
+    }
+
+    /// Reads up to `count` more bytes, `piece` bytes at a time with `pause` between, and keeps
+    /// them for [`Client::body`]. Returns whether the connection is still open.
+    pub fn read_slowly(&mut self, count: usize, piece: usize, pause: Duration) -> bool {
+        let mut bytes = vec![0; piece];
+        let goal = self.unread.len() + count;
+        while self.unread.len() < goal {
+            match self.stream.read(&mut bytes) {
+                Ok(n @ 1..) => self.unread.extend_from_slice(&bytes[..n]),
+                _ => return false,
+            }
+            sleep(pause);
+        }
+        true
+    }
+
+    /// Sends `bytes` one at a time, `pause` apart, until all are sent or the server has ended the
+    /// connection or replied. Returns whether all were sent.
+    pub fn trickle(&mut self, bytes: &[u8], pause: Duration) -> bool {
+        self.stream.set_read_timeout(Some(pause)).unwrap();
+        let ended = |client: &mut Client| match client.read_more() {
+            Ok(_) => true,
+            Err(error) => !is_silence(&error),
+        };
+        let sent = bytes.iter().all(|&byte| self.try_send([byte]).is_ok() && !ended(self));
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        sent
+    }
+
+    /// Reads to the end of the connection and returns what came after the last reply.
+    ///
+    /// # Errors
+    /// Those of read(2); a reset and a timeout among them.
+    pub fn rest(&mut self) -> io::Result<Vec<u8>> {
+        while self.read_more()? > 0 {}
+        Ok(std::mem::take(&mut self.unread))
+    }
+
+    /// Whether the server ends the connection, by FIN or by reset, without another byte.
+    pub fn is_closed(&mut self) -> bool {
+        match self.rest() {
+            Ok(rest) => rest.is_empty(),
+            Err(error) => self.unread.is_empty() && !is_silence(&error),
+        }
+    }
+
+    /// Whether the server ends the connection, whatever it sends before.
+    pub fn ends(&mut self) -> bool {
+        match self.rest() {
+            Ok(_) => true,
+            Err(error) => !is_silence(&error),
+        }
+    }
+
+    /// Ends the sending direction, unless a reset has ended it already.
+    pub fn finish_sending(&self) {
+        if let Err(error) = self.stream.shutdown(Shutdown::Write) {
+            assert_eq!(error.kind(), ErrorKind::NotConnected);
+        }
+    }
+
+    /// Turns off Nagle's algorithm: each `send` is a segment of its own.
+    pub fn send_at_once(&self) {
+        self.stream.set_nodelay(true).unwrap();
+    }
+
+    /// Ends the connection with a reset instead of a FIN (SO_LINGER with 0 s, socket(7)).
+    pub fn reset(self) {
+        sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+
+    fn read_more(&mut self) -> io::Result<usize> {
+        let mut piece = [0; 65536];
+        let count = self.stream.read(&mut piece)?;
+        self.unread.extend_from_slice(&piece[..count]);
+        Ok(count)
+    }
+
+    fn cut_short(&mut self, mut reply: Reply) -> Failure {
+        reply.body = std::mem::take(&mut self.unread);
+        Failure::Short(reply)
+    }
+}
+
+fn connect_tcp(socket: OwnedFd, address: &SocketAddr) -> io::Result<OwnedFd> {
+    rustix::net::connect(&socket, address)?;
+    Ok(socket)
+}
+
+fn family_of(address: &SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+fn failure(error: &io::Error) -> Failure {
+    if is_silence(error) { Failure::Silence } else { Failure::Closed }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

@@ -1,0 +1,40 @@
+//! What a child process prints, collected while it runs so that its pipe never fills.
+//! It must not interpret the text.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+/// One output stream of a child process.
+pub struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Output {
+    /// Starts to collect `pipe` until its end.
+    pub fn collect(mut pipe: impl Read + Send + 'static) -> Output {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&bytes);
+        let reader = thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(n @ 1..) = pipe.read(&mut piece) {
+                shared.lock().unwrap().extend_from_slice(&piece[..n]);
+            }
+        });
+        Output { bytes, reader: Some(reader) }
+    }
+
+    /// What has been printed so far.
+    pub fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
+    }
+
+    /// Everything, once the process has closed the stream.
+    pub fn finish(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.so_far()
+    }
+}

@@ -1,0 +1,17 @@
+//! Waiting for something to become true. It must not be used to show that something is fast:
+//! the limit only turns a hang into a failure.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for anything before it calls it a hang.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `condition` holds; panics with `what` after [`PATIENCE`].
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,512 @@
+//! The life of the process: listeners, options and their errors, signals, logs, limits.
+//! Nothing here is about what HTTP says (`http.rs`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::fs;
+use std::net::{Ipv6Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weir_tests::patience::until;
+use weir_tests::server::run;
+use weir_tests::{Address, Client, Root, Server, Stopped};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+mod listeners {
+    use super::*;
+
+    #[test]
+    fn ipv6_is_served() {
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+            println!("skipped: there is no IPv6 here");
+            return;
+        }
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &["--listen", "[::1]:0"], &root);
+        assert!(matches!(server.address(), Address::Tcp(address) if address.is_ipv6()));
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn a_unix_socket_is_served() {
+        let root = Root::with_hello();
+        let socket = root.outside().join("weir.socket");
+        let listen = format!("unix:{}", socket.display());
+        let server = Server::start(WEIR, &["--listen", &listen], &root);
+        assert_eq!(server.addresses, [Address::Unix(socket)]);
+        let mut client = server.connect();
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn a_unix_socket_left_behind_is_no_obstacle() {
+        let root = Root::with_hello();
+        let listen = format!("unix:{}", root.outside().join("weir.socket").display());
+        let mut killed = Server::start(WEIR, &["--listen", &listen], &root);
+        killed.signal(Signal::KILL);
+        until("it was killed", || killed.has_ended());
+        let server = Server::start(WEIR, &["--listen", &listen], &root);
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+    }
+
+    #[test]
+    fn several_listeners_are_served_at_once() {
+        let root = Root::with_hello();
+        let unix = format!("unix:{}", root.outside().join("weir.socket").display());
+        let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix];
+        for mechanism in weir_tests::MECHANISMS {
+            let options = [&listen[..], &["--mechanism", mechanism]].concat();
+            let server = Server::start(WEIR, &options, &root);
+            assert_eq!(server.addresses.len(), 3, "{}", server.ready);
+            for address in server.addresses.iter().chain(&server.addresses) {
+                assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+            }
+            server.stop_cleanly();
+        }
+    }
+
+    /// A server that is given `listener` as descriptor 3, with what `export` sets.
+    fn activated(listener: TcpListener, root: &Root, export: &str) -> Server {
+        let script = format!("exec 3<&0 </dev/null; export {export}; exec \"$@\"");
+        let stdin = Stdio::from(OwnedFd::from(listener));
+        let served = root.path().to_str().unwrap();
+        let arguments = [WEIR, "serve", served, "--listen", "127.0.0.1:0"];
+        Server::start_in_shell(&script, stdin, &arguments)
+    }
+
+    #[test]
+    fn a_socket_from_the_service_manager_wins() {
+        let root = Root::with_hello();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let server = activated(listener, &root, "LISTEN_PID=$$ LISTEN_FDS=1");
+        assert_eq!(server.addresses, [address]);
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn sockets_meant_for_another_process_are_ignored() {
+        let root = Root::with_hello();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let server = activated(listener, &root, "LISTEN_PID=1 LISTEN_FDS=1");
+        assert!(!server.addresses.contains(&address));
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+    }
+}
+
+mod limits {
+    use super::*;
+
+    #[test]
+    fn a_low_limit_of_descriptors_is_kept() {
+        let root = Root::with_hello();
+        let served = root.path().to_str().unwrap();
+        for mechanism in weir_tests::MECHANISMS {
+            let listen = ["--listen", "127.0.0.1:0", "--mechanism", mechanism];
+            let arguments = [&[WEIR, "serve", served][..], &listen].concat();
+            let script = "ulimit -n 64; exec \"$@\"";
+            let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+            let crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
+            drop(crowd);
+            for _ in 0..100 {
+                assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
+            }
+            server.stop_cleanly();
+        }
+    }
+
+    #[test]
+    fn running_out_of_descriptors_is_survived() {
+        let root = Root::with_hello();
+        for mechanism in weir_tests::MECHANISMS {
+            let server = Server::start(WEIR, &["--mechanism", mechanism], &root);
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+            // The server has read its limit: a lower one now takes it by surprise (EMFILE).
+            let before = server.open_descriptors();
+            server.limit_descriptors(before as u64 + 10);
+            let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
+            for mut client in crowd {
+                let _ = client.try_send(weir_tests::request("GET", "/hello.txt", &[]));
+                client.finish_sending();
+                assert!(client.ends(), "{mechanism}");
+            }
+            until("the crowd was gone", || server.open_descriptors() <= before + 2);
+            for _ in 0..100 {
+                assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
+            }
+            server.stop_cleanly();
+        }
+    }
+
+    #[test]
+    fn connections_beyond_the_cap_wait_or_are_refused_and_later_served() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &["--max-conns", "5"], &root);
+        let crowd: Vec<_> = (0..20).map(|_| server.connect()).collect();
+        drop(crowd);
+        for _ in 0..20 {
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+        }
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn idle_connections_are_closed() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &["--idle-timeout", "200ms"], &root);
+        let mut client = server.connect();
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        assert!(client.is_closed());
+    }
+
+    #[test]
+    fn silent_connections_are_closed() {
+        let root = Root::with_hello();
+        let options = ["--header-timeout", "200ms", "--idle-timeout", "200ms"];
+        let server = Server::start(WEIR, &options, &root);
+        assert!(server.connect().ends());
+    }
+}
+
+mod loops {
+    use super::*;
+
+    #[test]
+    fn two_workers_serve() {
+        let root = Root::new();
+        let files = root.write_file_set();
+        for mechanism in weir_tests::MECHANISMS {
+            let options = ["--workers", "2", "--mechanism", mechanism];
+            let server = Server::start(WEIR, &options, &root);
+            assert!(server.ready.ends_with("2 loops)"), "{}", server.ready);
+            for file in &files {
+                assert!(server.get(&file.target).body == file.body, "{}", file.target);
+            }
+            let stats = server.stop_cleanly().stats();
+            let loops = stats["loops"].as_array().unwrap();
+            assert_eq!(loops.len(), 2);
+            let accepted: Option<u64> = loops.iter().map(|one| one["accepted"].as_u64()).sum();
+            assert_eq!(accepted, stats["total"]["accepted"].as_u64());
+            assert_eq!(accepted, Some(files.len() as u64));
+        }
+    }
+
+    #[test]
+    fn loops_can_be_pinned() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &["--workers", "1", "--cpus", "0"], &root);
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn profiled_calls_are_in_the_table_and_in_the_statistics() {
+        let root = Root::with_hello();
+        let ended = |options: &[&str]| {
+            let server = Server::start(WEIR, options, &root);
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+            server.stop_cleanly()
+        };
+        let plain = ended(&["--mechanism", "epoll-et"]);
+        let profiled = ended(&["--mechanism", "epoll-et", "--profile-calls"]);
+        for call in ["epoll_wait", "accept4", "epoll_ctl"] {
+            assert!(profiled.stderr.contains(call), "{call} in {}", profiled.stderr);
+            assert!(profiled.stats().to_string().contains(call), "{call}");
+        }
+        assert!(!plain.stderr.contains("accept4"), "{}", plain.stderr);
+    }
+}
+
+mod logs {
+    use super::*;
+
+    /// A combined log line taken apart: request line, status, bytes, referrer, user agent.
+    /// A quoted value holds no quotation mark but an escaped one.
+    fn combined(line: &str) -> Option<[String; 5]> {
+        let rest = line.strip_prefix("127.0.0.1 - - [")?;
+        let (date, rest) = rest.split_once("] ")?;
+        assert_eq!(date.len(), "09/Sep/2001:01:46:40 +0000".len(), "{date}");
+        let (request, rest) = quoted(rest)?;
+        let (status, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
+        let (bytes, rest) = rest.split_once(' ')?;
+        let (referrer, rest) = quoted(rest)?;
+        let (agent, rest) = quoted(rest.strip_prefix(' ')?)?;
+        rest.is_empty().then(|| [request, status, bytes, referrer, agent].map(str::to_owned))
+    }
+
+    fn quoted(text: &str) -> Option<(&str, &str)> {
+        let text = text.strip_prefix('"')?;
+        let mut escaped = false;
+        for (at, c) in text.char_indices() {
+            match c {
+                '"' if !escaped => return Some((&text[..at], &text[at + 1..])),
+                _ => escaped = c == '\\' && !escaped,
+            }
+        }
+        None
+    }
+
+    const HOSTILE_AGENT: &str = "a\" 200 1 \"b\\";
+
+    /// Requests whose log lines are easily got wrong. Returns the statuses in order.
+    fn hostile_requests(server: &Server) -> Vec<u16> {
+        let mut client = server.connect();
+        let agent = format!("User-Agent: {HOSTILE_AGENT}");
+        let mut replies = vec![
+            client.get_with("/hello.txt", &["User-Agent: plain", "Referer: http://a.example/"]),
+            client.get_with("/hello.txt", &[&agent]),
+            client.get("/%0d%0a127.0.0.1%20-%20-%20fake"),
+            client.get("/quote%22"),
+            client.head_with("/hello.txt", &[]),
+        ];
+        client.send(
+            b"GET /\"raw HTTP/1.1\r\nHost: a\r\nUser-Agent: \xff\tb\r\nConnection: close\r\n\r\n",
+        );
+        replies.push(client.reply());
+        replies.iter().map(|reply| reply.status).collect()
+    }
+
+    fn serve_and_log(format: &str) -> (Vec<u16>, String) {
+        let root = Root::with_hello();
+        let log = root.outside().join("access.log");
+        let options = ["--access-log", log.to_str().unwrap(), "--log-format", format];
+        let server = Server::start(WEIR, &options, &root);
+        let statuses = hostile_requests(&server);
+        server.stop_cleanly();
+        (statuses, String::from_utf8(fs::read(log).unwrap()).expect("a log in UTF-8"))
+    }
+
+    #[test]
+    fn combined_lines_parse_whatever_the_client_sends() {
+        let (statuses, log) = serve_and_log("combined");
+        let lines: Vec<_> = log.lines().map(|line| combined(line).expect(line)).collect();
+        let logged: Vec<u16> = lines.iter().map(|line| line[1].parse().unwrap()).collect();
+        assert_eq!(logged, statuses);
+        assert_eq!(lines[0][0], "GET /hello.txt HTTP/1.1");
+        assert_eq!(lines[0][2..], ["5", "http://a.example/", "plain"]);
+        assert!(!lines[1][4].is_empty());
+        assert!(lines[4][0].starts_with("HEAD "), "{log}");
+        assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log:?}");
+    }
+
+    #[test]
+    fn json_lines_parse_whatever_the_client_sends() {
+        let (statuses, log) = serve_and_log("json");
+        let lines: Vec<Value> =
+            log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        assert_eq!(lines.len(), statuses.len());
+        for (line, status) in lines.iter().zip(statuses) {
+            assert_eq!(line["status"], status, "{line}");
+        }
+        let has = |line: &Value, text: &str| line.as_object().unwrap().values().any(|v| v == text);
+        assert!(has(&lines[0], "plain") && has(&lines[0], "http://a.example/"), "{}", lines[0]);
+        assert!(has(&lines[1], HOSTILE_AGENT), "{}", lines[1]);
+    }
+
+    #[test]
+    fn a_log_can_go_to_standard_output() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &["--access-log", "-"], &root);
+        server.get("/hello.txt");
+        let stopped = server.stop_cleanly();
+        let line = stopped.stdout.lines().nth(1).expect("a line after the ready line");
+        assert_eq!(combined(line).expect(line)[0], "GET /hello.txt HTTP/1.1");
+    }
+
+    #[test]
+    fn sighup_reopens_the_log() {
+        let root = Root::with_hello();
+        let (log, rotated) = (root.outside().join("log"), root.outside().join("log.1"));
+        let server = Server::start(WEIR, &["--access-log", log.to_str().unwrap()], &root);
+        server.get("/hello.txt?before");
+        until("it was logged", || fs::read_to_string(&log).unwrap().contains("?before"));
+        fs::rename(&log, &rotated).unwrap();
+        server.signal(Signal::HUP);
+        until("the log was opened again", || log.exists());
+        server.get("/hello.txt?after");
+        server.stop_cleanly();
+        let (new, old) = (fs::read_to_string(log).unwrap(), fs::read_to_string(rotated).unwrap());
+        assert!(old.contains("?before") && !old.contains("?after"), "{old}");
+        assert!(new.contains("?after") && !new.contains("?before"), "{new}");
+    }
+
+    #[test]
+    fn lines_reach_the_log_while_the_server_runs() {
+        let root = Root::with_hello();
+        let log = root.outside().join("log");
+        let server = Server::start(WEIR, &["--access-log", log.to_str().unwrap()], &root);
+        server.get("/hello.txt");
+        until("the line was written", || fs::read_to_string(&log).unwrap().ends_with('\n'));
+    }
+}
+
+mod signals {
+    use super::*;
+
+    #[test]
+    fn sigusr1_prints_the_table_and_serving_goes_on() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &[], &root);
+        let mut client = server.connect();
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        let before = server.stderr_so_far();
+        server.signal(Signal::USR1);
+        until("the table was printed", || server.stderr_so_far().len() > before.len());
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn sigint_stops_as_sigterm_does() {
+        let root = Root::with_hello();
+        let server = Server::start(WEIR, &[], &root);
+        server.signal(Signal::INT);
+        let stopped = server.wait();
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        assert!(!stopped.stderr.is_empty(), "the table is printed at the end");
+    }
+
+    #[test]
+    fn the_drain_has_an_end() {
+        let root = Root::new();
+        root.write_noise("large", 8 << 20);
+        let server = Server::start(WEIR, &["--drain-timeout", "300ms"], &root);
+        let mut client = Client::connect_narrow(server.address());
+        client.send(weir_tests::request("GET", "/large", &[]));
+        client.head().unwrap();
+        server.signal(Signal::TERM);
+        server.wait();
+        assert!(client.ends());
+    }
+}
+
+mod configuration {
+    use super::*;
+
+    #[test]
+    fn a_file_sets_what_options_set() {
+        let root = Root::with_hello();
+        let config = root.outside().join("weir.toml");
+        let text = "mechanism = \"poll\"\npreset = \"accept10\"\nheader = [\"X-From: file\"]\n\
+            idle-timeout = \"5s\"\ndotfiles = true\n";
+        fs::write(&config, text).unwrap();
+        root.write(".env", "dot");
+        let server = Server::start(WEIR, &["--config", config.to_str().unwrap()], &root);
+        assert!(server.ready.contains("(poll,"), "{}", server.ready);
+        assert_eq!(server.get("/hello.txt").field("X-From"), Some("file"));
+        assert_eq!(server.get("/.env").text(), "dot");
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let root = Root::with_hello();
+        let config = root.outside().join("weir.toml");
+        fs::write(&config, "mechanism = \"poll\"\n").unwrap();
+        let options = ["--config", config.to_str().unwrap(), "--mechanism", "select"];
+        let server = Server::start(WEIR, &options, &root);
+        assert!(server.ready.contains("(select,"), "{}", server.ready);
+    }
+
+    fn serve(root: &Path, options: &[&str]) -> Stopped {
+        run(Command::new(WEIR).arg("serve").arg(root).args(options))
+    }
+
+    fn says_one_sentence(stopped: &Stopped, about: &str) {
+        assert_eq!(stopped.stderr.trim_end().lines().count(), 1, "{about}: {}", stopped.stderr);
+        assert!(stopped.stderr.starts_with("weir: "), "{about}: {}", stopped.stderr);
+        assert_eq!(stopped.stdout, "", "{about}");
+    }
+
+    #[test]
+    fn a_wrong_option_is_one_sentence_and_exit_status_2() {
+        let root = Root::with_hello();
+        let missing = root.outside().join("missing");
+        let missing = missing.to_str().unwrap();
+        let wrong: [&[&str]; 20] = [
+            &["--mechanism", "devnull"],
+            &["--preset", "none"],
+            &["--no-such-option"],
+            &["--accept-limit", "many"],
+            &["--listen", "nonsense"],
+            &["--listen", "127.0.0.1:99999"],
+            &["--cache-size", "12q"],
+            &["--idle-timeout", "soon"],
+            &["--idle-timeout", "-1s"],
+            &["--eager-read=maybe"],
+            &["--cpus", "1-"],
+            &["--header", "no colon"],
+            &["--header", "X: a\r\nY: b"],
+            &["--error-page", "404"],
+            &["--error-page", &format!("404={missing}")],
+            &["--mime", "html"],
+            &["--precompressed", "zip"],
+            &["--symlinks", "outside"],
+            &["--log-format", "xml"],
+            &["--config", missing],
+        ];
+        for options in wrong {
+            let stopped = serve(root.path(), options);
+            assert_eq!(stopped.status.code(), Some(2), "{options:?}: {}", stopped.stderr);
+            says_one_sentence(&stopped, &format!("{options:?}"));
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_in_the_file_is_one_sentence_and_exit_status_2() {
+        let root = Root::with_hello();
+        let config = root.outside().join("weir.toml");
+        for text in ["no-such-key = 1\n", "mechanism = 7\n", "mechanism = \n", "preset = \"x\"\n"] {
+            fs::write(&config, text).unwrap();
+            let stopped = serve(root.path(), &["--config", config.to_str().unwrap()]);
+            assert_eq!(stopped.status.code(), Some(2), "{text:?}: {}", stopped.stderr);
+            says_one_sentence(&stopped, text);
+        }
+    }
+
+    #[test]
+    fn a_root_that_is_no_directory_is_one_sentence() {
+        let root = Root::with_hello();
+        for wrong in [root.outside().join("missing"), root.path().join("hello.txt")] {
+            let stopped = serve(&wrong, &["--listen", "127.0.0.1:0"]);
+            assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
+            says_one_sentence(&stopped, "root");
+            assert!(stopped.stderr.contains(wrong.to_str().unwrap()), "{}", stopped.stderr);
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_one_sentence() {
+        let root = Root::with_hello();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let stopped = serve(root.path(), &["--listen", &address]);
+        assert!(matches!(stopped.status.code(), Some(1 | 2)), "{:?}", stopped.status);
+        says_one_sentence(&stopped, "port in use");
+        assert!(stopped.stderr.contains(&address), "{}", stopped.stderr);
+    }
+
+    #[test]
+    fn help_and_version_are_on_standard_output() {
+        let help = run(Command::new(WEIR).args(["serve", "--help"]));
+        assert_eq!((help.status.code(), &help.stderr[..]), (Some(0), ""));
+        assert!(help.stdout.contains("--accept-limit"), "{}", help.stdout);
+        let version = run(Command::new(WEIR).arg("--version"));
+        assert_eq!(version.status.code(), Some(0));
+        assert!(version.stdout.starts_with("weir "), "{}", version.stdout);
+    }
+}

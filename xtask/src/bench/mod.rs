@@ -1,0 +1,59 @@
+//! Measurements. `bench serve` sets `weir serve` against other servers and against itself, one
+//! server at a time on a core of its own, and writes what each run gave to `results/`.
+
+mod cases;
+mod core_time;
+mod idle;
+mod machine;
+mod order;
+mod peers;
+mod process;
+mod programs;
+mod record;
+mod report;
+mod serve;
+mod wrk;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+
+/// The core every server is pinned to.
+const SERVER_CORE: usize = 0;
+
+/// The core the load generator, and this program while it measures, are pinned to.
+const LOAD_CORE: usize = 1;
+
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// Compare `weir serve` with other servers, and with itself under other options
+    Serve(ServeArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// How often each contestant of a case is run
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How long each run is measured, seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// The case to run; may be given more than once [default: all]
+    #[arg(long, value_name = "WHAT", value_parser = PossibleValuesParser::new(cases::NAMES))]
+    only: Vec<String>,
+    /// The folder to write to [default: results/DATE-MACHINE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Where the shuffling of the rounds starts from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the measurement that `bench` asks for.
+pub(crate) fn run(bench: &Bench) -> Result<()> {
+    match bench {
+        Bench::Serve(args) => serve::run(args),
+    }
+}

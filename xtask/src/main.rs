@@ -1,0 +1,65 @@
+//! The project's own tasks, run as `cargo xtask NAME`: checks of the tree, generated tables and
+//! measurements. One file or folder per task.
+//!
+//! Nothing here is part of the server, and nothing here links it: the binary is run as a process.
+
+mod arrows;
+mod bench;
+mod docs;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own tasks")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check the style of every file of the tree
+    Tidy,
+    /// Check that each crate depends only on what it may
+    Arrows,
+    /// Write the generated tables of the documentation anew
+    Docs {
+        /// Write nothing; fail when a table is stale
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Tidy => tidy::run(),
+        Task::Arrows => arrows::run(),
+        Task::Docs { check } => docs::run(check),
+        Task::Bench(bench) => bench::run(&bench),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}
