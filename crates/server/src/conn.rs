@@ -31,6 +31,9 @@ const LINGER_BYTES_MAX: u64 = 4 << 20;
 /// Reads of thrown-away bytes in a row before others have their turn.
 const LINGER_READS: usize = 16;
 
+/// Of a request that is still coming, a connection keeps a buffer no larger than needed up to here.
+const KEPT_INPUT_BYTES: usize = 2048;
+
 /// A deadline that never comes.
 const NEVER: u64 = u64::MAX;
 
@@ -129,6 +132,8 @@ impl Conn {
         };
         if self.taken == self.input.len() {
             self.release_input(service);
+        } else if next == Next::Read {
+            self.shrink_input(service);
         }
         next
     }
@@ -185,12 +190,14 @@ impl Conn {
     }
 
     fn fill(&mut self, service: &mut Service) -> io::Result<usize> {
-        if self.input.capacity() == 0 {
-            self.input = service.take_input();
-        } else if self.taken > 0 {
+        if self.input.capacity() <= KEPT_INPUT_BYTES {
+            let mut input = service.take_input();
+            input.extend_from_slice(&self.input[self.taken..]);
+            self.input = input;
+        } else {
             self.input.drain(..self.taken);
-            self.taken = 0;
         }
+        self.taken = 0;
         if self.input.len() == self.input.capacity() {
             self.input.reserve(self.input.len());
         }
@@ -462,6 +469,16 @@ impl Conn {
         let (unix_ns, now_ns) = (service.unix_ns(), service.now_ns());
         if let Some(log) = &mut service.log {
             log.write(&mut output.records, output.sent_bytes, unix_ns, now_ns);
+        }
+    }
+
+    /// Keeps the beginning of a request in a buffer of its own size: many clients may be slow.
+    fn shrink_input(&mut self, service: &mut Service) {
+        let rest = &self.input[self.taken..];
+        if rest.len() <= KEPT_INPUT_BYTES && self.input.capacity() > KEPT_INPUT_BYTES {
+            let rest = rest.to_vec();
+            self.release_input(service);
+            self.input = rest;
         }
     }
 

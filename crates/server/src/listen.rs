@@ -69,8 +69,12 @@ impl Listeners {
 
     /// What a service manager opened for us (sd_listen_fds(3)): it listens already.
     fn inherit(&mut self, config: &Config) -> Result<(), Error> {
-        let error = |error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));
+        let error =
+            |error: std::io::Error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));
         for fd in process::inherited_sockets(config.inherited).map_err(error)? {
+            if !socket::is_listener(fd.as_fd()).map_err(error)? {
+                return Err(error(std::io::Error::other("one is not a listening stream socket")));
+            }
             socket::set_nonblocking(fd.as_fd()).map_err(error)?;
             let address = match socket::local_address(fd.as_fd()).map_err(error)? {
                 Some(address) => {

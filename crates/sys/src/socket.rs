@@ -70,6 +70,14 @@ pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(fd, backlog)?)
 }
 
+/// Whether a descriptor is a listening stream socket.
+///
+/// # Errors
+/// EBADF, ENOTSOCK: getsockopt(2).
+pub fn is_listener(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(sockopt::socket_acceptconn(fd)? && sockopt::socket_type(fd)? == SocketType::STREAM)
+}
+
 /// Makes a descriptor non-blocking, for one this crate did not open.
 ///
 /// # Errors

@@ -151,7 +151,9 @@ impl<M: Mechanism> EventLoop<M> {
         let next = conn.proceed(&mut self.service);
         self.settle(slot, next);
         if next == Next::Close && self.service.config.strategy.accept_on_close {
-            (0..self.listeners.len()).for_each(|index| self.accept(index));
+            (0..self.listeners.len()).for_each(|index| {
+                self.accept(index);
+            });
         }
     }
 
@@ -193,9 +195,10 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     /// One accept-phase of one listener: as many as the policy allows.
-    fn accept(&mut self, index: usize) {
+    fn accept(&mut self, index: usize) -> Outcome {
+        let mut outcome = Outcome::default();
         if self.paused_until_ns.is_some() || index >= self.listeners.len() {
-            return;
+            return outcome;
         }
         let now_ns = self.service.now_ns();
         let view = View {
@@ -203,10 +206,8 @@ impl<M: Mechanism> EventLoop<M> {
             open_max: self.table.open_max(),
             closed_since: std::mem::take(&mut self.closed_since),
         };
-        let budget = self.policy.budget(now_ns, &view);
-        let mut outcome = Outcome::default();
         self.service.counters.accept_phases.one();
-        while outcome.accepted < budget && !outcome.drained && self.paused_until_ns.is_none() {
+        for _ in 0..self.policy.budget(now_ns, &view) {
             match socket::accept(self.listeners[index].fd.as_fd()) {
                 Ok((fd, peer)) => {
                     outcome.accepted += 1;
@@ -217,14 +218,21 @@ impl<M: Mechanism> EventLoop<M> {
                     self.service.counters.accept_would_block.one();
                     let token = self.listeners[index].token;
                     self.mechanism.blocked(token, Interest::Read);
+                    break;
                 }
-                Err(error) if is_exhaustion(&error) => self.relieve(&error),
+                Err(error) if is_exhaustion(&error) => {
+                    self.relieve(&error);
+                    if self.paused_until_ns.is_some() {
+                        break;
+                    }
+                }
                 // The connection was gone already, or the network has news for it: accept(2).
                 Err(_) => self.service.counters.accept_aborted.one(),
             }
         }
         self.policy.finished(now_ns, outcome);
         self.watch_listeners(self.table.open() < self.table.open_max());
+        outcome
     }
 
     fn welcome(&mut self, conn: Conn) {
@@ -336,7 +344,7 @@ impl<M: Mechanism> EventLoop<M> {
         self.service.draining = true;
         self.drained_by_ns = Some(self.service.now_ns() + self.service.config.timeouts.drain_ns);
         for index in 0..self.listeners.len() {
-            self.accept(index);
+            while self.accept(index).accepted > 0 {}
         }
         for listener in std::mem::take(&mut self.listeners) {
             let _ = self.mechanism.remove(listener.fd.as_fd(), listener.token);
