@@ -133,8 +133,9 @@ pub fn settled_file_set(dir: &Path) -> Vec<Served> {
     files
 }
 
-/// Waits until the last change of a file is more than three seconds past. A server may treat what changed a
-/// moment ago with distrust, and the time of change, unlike that of modification, cannot be set.
+/// Waits until the last change of a file is more than three seconds past. A server may treat what
+/// changed a moment ago with distrust, and the time of change, unlike that of modification, cannot
+/// be set.
 pub fn settle(path: &Path) {
     until("a file had settled", || {
         let changed = Duration::from_secs(fs::metadata(path).unwrap().ctime() as u64);

@@ -1,6 +1,6 @@
-//! Bad inputs and their right answers, over real sockets, a test for each row of the table in
-//! `docs/`. After every one the server still serves, nothing from outside the root has been
-//! sent, and it stops with exit status 0.
+//! Bad inputs and their right answers, over real sockets: 32 kinds, with the numbers they have in
+//! the parser's own tests. After every one the server still serves, nothing from outside the root
+//! has been sent, and it stops with exit status 0.
 
 #![allow(
     clippy::unwrap_used,

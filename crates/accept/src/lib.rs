@@ -4,8 +4,21 @@
 //! simulator run the same code. Nothing here knows how a connection is accepted or served.
 
 mod fixed;
+mod limit;
+mod ramp;
 
-pub use fixed::{FixedLimit, Limit};
+pub use fixed::FixedLimit;
+pub use limit::{Limit, NotALimit};
+pub use ramp::{RAMP_MAX, Ramp};
+
+/// The policy that a limit stands for.
+pub fn policy(limit: Limit) -> Box<dyn Policy> {
+    match limit {
+        Limit::Count(count) => Box::new(FixedLimit(Some(count))),
+        Limit::Inf => Box::new(FixedLimit(None)),
+        Limit::Auto => Box::new(Ramp::default()),
+    }
+}
 
 /// What a policy may look at when an accept-phase begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +29,16 @@ pub struct View {
     pub open_max: usize,
     /// Connections closed since the last accept-phase.
     pub closed_since: u64,
+    /// Getevents-phases since the last accept-phase, this round's counted: one means that
+    /// connections have been waiting round after round.
+    pub rounds_since: u64,
+}
+
+impl View {
+    /// How many more may be open.
+    pub fn room(&self) -> u64 {
+        self.open_max.saturating_sub(self.open) as u64
+    }
 }
 
 /// How an accept-phase went.

@@ -30,7 +30,7 @@ pub(crate) fn with_config_file(
     // The command line alone was sound, so whatever is wrong now is the file's fault.
     Cli::command()
         .try_get_matches_from(&merged)
-        .map_err(|error| explain(crate::one_sentence(error)))?;
+        .map_err(|error| explain(crate::one_sentence(&error)))?;
     Ok(merged)
 }
 

@@ -57,7 +57,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
-    let matches = Cli::command().try_get_matches_from(&args).map_err(one_sentence)?;
+    let matches =
+        Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
     let args = config_file::with_config_file(args, &matches)?;
     match Cli::parse_from(args).task {
         Task::Serve(options) => serve::serve(*options),
@@ -75,7 +76,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
 }
 
 /// What is wrong with the arguments, in a line; help and the version are printed here and now.
-fn one_sentence(error: clap::Error) -> String {
+fn one_sentence(error: &clap::Error) -> String {
     if !error.use_stderr() {
         error.exit();
     }

@@ -36,8 +36,9 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "NAME", default_value = PRESETS[0].name, value_parser = presets())]
     pub preset: String,
 
-    /// Connections accepted in one accept-phase at most; `inf` (or 0) is until none waits
-    #[arg(long, alias = "accept-count", value_name = "N|inf")]
+    /// Connections accepted in one accept-phase at most; `inf` (or 0) is until none waits, `auto`
+    /// is one while they come one by one and more while they queue
+    #[arg(long, alias = "accept-count", value_name = "N|inf|auto")]
     pub accept_limit: Option<Limit>,
 
     #[command(flatten)]

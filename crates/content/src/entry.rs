@@ -55,7 +55,7 @@ impl Entry {
         fields.extend_from_slice(b"ETag: ");
         let suffix = coding.map_or("", |coding| coding.suffix().trim_start_matches('.'));
         let etag = appended(&mut fields, |fields| {
-            validators::append_etag(&status, suffix, fields);
+            validators::append_etag(&status, suffix, now, fields);
         });
         fields.extend_from_slice(b"\r\n");
         if let Some(modified_s) = modified_s {

@@ -83,12 +83,17 @@ pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) ->
 /// `cp -p`, by archives, by builds that set every date to 1970. So a tag lasts as long as the file
 /// stays untouched on this machine and no longer. All but the length is hashed: inode numbers are
 /// nobody's business (CVE-2003-1418).
-pub(crate) fn append_etag(status: &Status, suffix: &str, out: &mut Vec<u8>) {
-    let version =
-        [i128::from(status.dev), i128::from(status.ino), status.mtime_ns, status.ctime_ns]
-            .iter()
-            .flat_map(|part| part.to_le_bytes())
-            .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+///
+/// A file changed within the last tick of the kernel's clock may change again and keep its times;
+/// until the tick is over each reply has a tag of its own, which will match nothing later.
+pub(crate) fn append_etag(status: &Status, suffix: &str, now: Now, out: &mut Vec<u8>) {
+    let now_ns = i128::from(now.unix_ns);
+    let unsettled_ns = if status.ctime_ns + TICK_NS_MAX >= now_ns { now_ns } else { 0 };
+    let (dev, ino) = (i128::from(status.dev), i128::from(status.ino));
+    let version = [dev, ino, status.mtime_ns, status.ctime_ns, unsettled_ns]
+        .iter()
+        .flat_map(|part| part.to_le_bytes())
+        .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
     out.extend_from_slice(format!("\"{:x}-{version:016x}{suffix}\"", status.len).as_bytes());
 }
 
@@ -151,6 +156,9 @@ fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let end = memchr::memchr(b'"', quoted.strip_prefix(b"\"")?)? + 2;
     Some((weak, quoted.get(..end)?, quoted.get(end..)?))
 }
+
+/// The kernel stamps files by its tick, 10 ms at the slowest setting in use; twice that to be safe.
+const TICK_NS_MAX: i128 = 20_000_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -261,7 +269,7 @@ mod tests {
 
     fn etag(status: &Status, suffix: &str) -> String {
         let mut out = Vec::new();
-        append_etag(status, suffix, &mut out);
+        append_etag(status, suffix, at(784_111_777), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -278,6 +286,19 @@ mod tests {
             etag(&status(), "-br"),
         ];
         assert!(others.iter().all(|other| *other != ours));
+    }
+
+    #[test]
+    fn a_file_that_may_keep_its_times_and_change_has_a_new_tag_each_time() {
+        let tag = |status: &Status, unix_ns| {
+            let mut out = Vec::new();
+            append_etag(status, "", Now { monotonic_ns: 0, unix_ns }, &mut out);
+            out
+        };
+        let settled = TICK_NS_MAX as u64 + 6;
+        assert_ne!(tag(&status(), 6), tag(&status(), 7));
+        assert_ne!(tag(&status(), 7), tag(&status(), settled));
+        assert_eq!(tag(&status(), settled), tag(&status(), settled + 1));
     }
 
     #[test]

@@ -62,9 +62,9 @@ const fn preset(
 pub const PRESETS: &[Preset] = &[
     preset(
         "default",
-        "what measures best here: limit 10, eager, caching",
+        "what measures best: as many as seem to wait, eager, caching",
         "docs/serve.md",
-        Strategy { caching: true, ..paper(Limit::Count(10), true, false, false) },
+        Strategy { caching: true, ..paper(Limit::Auto, true, false, false) },
     ),
     preset(
         "accept1",

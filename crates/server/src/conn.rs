@@ -117,6 +117,11 @@ impl Conn {
         self.heard
     }
 
+    /// Moves the deadline of whatever the connection does now forward.
+    pub(crate) fn hurry(&mut self, deadline_ns: u64) {
+        self.deadline_ns = self.deadline_ns.min(deadline_ns);
+    }
+
     /// Whether the last read and the last write of this turn left the socket empty and full.
     pub(crate) fn blocked(&mut self) -> (bool, bool) {
         (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))

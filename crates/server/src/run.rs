@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_accept::FixedLimit;
 use weir_content as content;
 use weir_dispatch::readiness::{Epoll2, EpollEt, EpollLt, Mechanism, Name, Poll, Select};
 use weir_stats::{LoopReport, Report};
@@ -256,7 +255,7 @@ impl Seed {
         let store = content::Store::open(&config.root, config.content.clone())
             .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
-        let policy = Box::new(FixedLimit(config.strategy.accept_limit));
+        let policy = weir_accept::policy(config.strategy.accept_limit);
         let service = Service::new(config, store, self.log);
         EventLoop::new(service, policy, self.sockets, self.control, open_max)
             .map_err(|error| Error(format!("cannot start a loop: {error}")))

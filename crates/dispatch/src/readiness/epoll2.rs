@@ -26,7 +26,7 @@ impl Epoll2 {
         generation == token.generation
             && match interest {
                 Interest::Nothing => false,
-                Interest::Read => flags.intersects(EventFlags::IN | trouble),
+                Interest::Read | Interest::Accept => flags.intersects(EventFlags::IN | trouble),
                 Interest::Write => flags.intersects(EventFlags::OUT | trouble),
             }
     }

@@ -13,6 +13,10 @@
 //! * a member that is known to be ready for its interest stands in `again`, exactly once, and is
 //!   reported at every wait until one of the two changes; while `again` has such members the wait
 //!   does not sleep.
+//!
+//! A listening socket is the exception: it is registered level-triggered, because an edge would have
+//! to be exhausted by an accept that fails, and a failing accept costs the kernel nearly as much as
+//! one that succeeds (it makes the socket first).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,6 +45,8 @@ struct State {
     known: u8,
     stuck: u8,
     queued: bool,
+    /// A listening socket, level-triggered: the kernel keeps its state.
+    level: bool,
 }
 
 impl State {
@@ -52,7 +58,7 @@ impl State {
 fn bits(interest: Interest) -> u8 {
     match interest {
         Interest::Nothing => 0,
-        Interest::Read => READ,
+        Interest::Read | Interest::Accept => READ,
         Interest::Write => WRITE,
     }
 }
@@ -84,10 +90,14 @@ impl EpollEt {
         });
     }
 
-    /// Takes in an edge; whether it makes the member newly ready for its interest.
-    fn learn(&mut self, token: Token, flags: EventFlags) {
+    /// Takes in an event, and reports it unless the member is known to be ready already.
+    fn learn(&mut self, token: Token, flags: EventFlags, ready: &mut Vec<Token>) {
         let state = self.states.at(token.slot);
         if state.generation != token.generation {
+            return;
+        }
+        if state.level {
+            ready.push(token);
             return;
         }
         if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
@@ -103,6 +113,11 @@ impl EpollEt {
             state.known |= WRITE;
         }
         state.known |= state.stuck;
+        let waiting = self.again.len();
+        self.queue(token);
+        if self.again.len() > waiting {
+            ready.push(token);
+        }
     }
 }
 
@@ -117,15 +132,23 @@ impl Mechanism for EpollEt {
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        let all = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(self.epoll.as_fd(), fd, token.pack(), all)?;
-        *self.states.at(token.slot) =
-            State { generation: token.generation, wanted: bits(interest), ..State::default() };
+        let level = interest == Interest::Accept;
+        let edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let flags = if level { EventFlags::IN } else { edges };
+        epoll::add(self.epoll.as_fd(), fd, token.pack(), flags)?;
+        let (generation, wanted) = (token.generation, bits(interest));
+        *self.states.at(token.slot) = State { generation, wanted, level, ..State::default() };
         Ok(())
     }
 
-    fn change(&mut self, _: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        self.states.at(token.slot).wanted = bits(interest);
+    fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        let state = self.states.at(token.slot);
+        state.wanted = bits(interest);
+        if state.level {
+            let wanted = interest == Interest::Accept;
+            let flags = if wanted { EventFlags::IN } else { EventFlags::empty() };
+            return epoll::modify(self.epoll.as_fd(), fd, token.pack(), flags);
+        }
         self.queue(token);
         Ok(())
     }
@@ -149,13 +172,7 @@ impl Mechanism for EpollEt {
         epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
         for index in 0..self.events.len() {
             let Event { data, flags } = self.events[index];
-            let token = Token::unpack(data.u64());
-            self.learn(token, flags);
-            let waiting = self.again.len();
-            self.queue(token);
-            if self.again.len() > waiting {
-                ready.push(token);
-            }
+            self.learn(Token::unpack(data.u64()), flags, ready);
         }
         Ok(())
     }

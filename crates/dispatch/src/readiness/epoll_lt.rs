@@ -25,7 +25,7 @@ pub struct EpollLt {
 fn flags(interest: Interest) -> EventFlags {
     match interest {
         Interest::Nothing => EventFlags::empty(),
-        Interest::Read => EventFlags::IN,
+        Interest::Read | Interest::Accept => EventFlags::IN,
         Interest::Write => EventFlags::OUT,
     }
 }

@@ -55,10 +55,13 @@ pub enum Interest {
     /// Nothing for now; it stays a member.
     #[default]
     Nothing,
-    /// Bytes, a connection, or the end of them.
+    /// Bytes, or the end of them.
     Read,
     /// Room to write.
     Write,
+    /// A connection to accept, on a listening socket. Such a member has no other interest, but
+    /// for nothing.
+    Accept,
 }
 
 /// A way to learn which descriptors are ready: the functions of the contract above.

@@ -41,7 +41,7 @@ impl Mechanism for Poll {
 
     fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
         let events = match interest {
-            Interest::Read => POLLIN,
+            Interest::Read | Interest::Accept => POLLIN,
             Interest::Write => POLLOUT,
             Interest::Nothing => {
                 self.leave(token.slot);

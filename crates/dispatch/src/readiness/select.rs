@@ -25,7 +25,7 @@ impl Select {
         self.read[word] &= !bit;
         self.write[word] &= !bit;
         match interest {
-            Interest::Read => self.read[word] |= bit,
+            Interest::Read | Interest::Accept => self.read[word] |= bit,
             Interest::Write => self.write[word] |= bit,
             Interest::Nothing => {}
         }

@@ -146,6 +146,29 @@ fn a_wait_with_nobody_ready_ends_at_its_timeout<M: Mechanism>() {
     assert_eq!(ready(&mut m, Some(Duration::from_millis(3))), []);
 }
 
+fn a_listener_is_reported_while_a_connection_waits<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let connect = || std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    m.add(listener.as_fd(), token(6), Interest::Accept).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    let _clients = [connect(), connect()];
+    assert_eq!(ready(&mut m, LONG), [token(6)]);
+    listener.accept().unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(6)], "one more waits");
+    m.change(listener.as_fd(), token(6), Interest::Nothing).unwrap();
+    assert_eq!(ready(&mut m, NOW), [], "nothing was asked");
+    m.change(listener.as_fd(), token(6), Interest::Accept).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(6)]);
+    listener.accept().unwrap();
+    assert!(listener.accept().is_err());
+    m.blocked(token(6), Interest::Accept);
+    assert_eq!(ready(&mut m, NOW), []);
+    let _client = connect();
+    assert_eq!(ready(&mut m, LONG), [token(6)]);
+}
+
 macro_rules! suite {
     ($($module:ident: $mechanism:ident),+; $tests:tt) => {
         $(suite!(@one $module, $mechanism, $tests);)+
@@ -173,4 +196,5 @@ suite!(select: Select, poll: Poll, epoll_lt: EpollLt, epoll_et: EpollEt, epoll2:
     a_removed_member_is_silent_and_its_slot_is_free,
     members_come_and_go_in_any_order,
     a_wait_with_nobody_ready_ends_at_its_timeout,
+    a_listener_is_reported_while_a_connection_waits,
 });

@@ -27,6 +27,9 @@ const FIRST_LISTENER: u32 = 1;
 /// How long accepting rests when there are no descriptors and nobody to take one from.
 const EXHAUSTED_PAUSE_NS: u64 = 100_000_000;
 
+/// How long a client that has not spoken yet may keep a server that was told to stop.
+const SILENCE_NS: u64 = 500_000_000;
+
 /// Idle connections closed at once to get descriptors back.
 const EVICTED_AT_ONCE: usize = 32;
 
@@ -43,6 +46,7 @@ pub(crate) struct EventLoop<M> {
     ready: Vec<Token>,
     expired: Vec<u32>,
     closed_since: u64,
+    rounds_since: u64,
     /// Where the last search for idle connections ended.
     hand: u32,
     /// Nobody is accepted before this.
@@ -72,7 +76,7 @@ impl<M: Mechanism> EventLoop<M> {
             .map(|(slot, fd)| Listener { fd, token: Token { slot, generation: 0 }, watched: true })
             .collect();
         for listener in &listeners {
-            mechanism.add(listener.fd.as_fd(), listener.token, Interest::Read)?;
+            mechanism.add(listener.fd.as_fd(), listener.token, Interest::Accept)?;
         }
         Ok(Self {
             mechanism,
@@ -85,6 +89,7 @@ impl<M: Mechanism> EventLoop<M> {
             ready: Vec::new(),
             expired: Vec::new(),
             closed_since: 0,
+            rounds_since: 0,
             hand: 0,
             paused_until_ns: None,
             drained_by_ns: None,
@@ -113,6 +118,7 @@ impl<M: Mechanism> EventLoop<M> {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.service.tick();
+        self.rounds_since += 1;
         self.service.counters.getevents_calls.one();
         self.service.counters.getevents_ready.add(self.ready.len() as u64);
     }
@@ -205,6 +211,7 @@ impl<M: Mechanism> EventLoop<M> {
             open: self.table.open(),
             open_max: self.table.open_max(),
             closed_since: std::mem::take(&mut self.closed_since),
+            rounds_since: std::mem::take(&mut self.rounds_since),
         };
         self.service.counters.accept_phases.one();
         for _ in 0..self.policy.budget(now_ns, &view) {
@@ -217,7 +224,7 @@ impl<M: Mechanism> EventLoop<M> {
                     outcome.drained = true;
                     self.service.counters.accept_would_block.one();
                     let token = self.listeners[index].token;
-                    self.mechanism.blocked(token, Interest::Read);
+                    self.mechanism.blocked(token, Interest::Accept);
                     break;
                 }
                 Err(error) if is_exhaustion(&error) => {
@@ -285,7 +292,7 @@ impl<M: Mechanism> EventLoop<M> {
     fn watch_listeners(&mut self, wanted: bool) {
         let wanted = wanted && self.paused_until_ns.is_none();
         for listener in self.listeners.iter_mut().filter(|listener| listener.watched != wanted) {
-            let interest = if wanted { Interest::Read } else { Interest::Nothing };
+            let interest = if wanted { Interest::Accept } else { Interest::Nothing };
             if self.mechanism.change(listener.fd.as_fd(), listener.token, interest).is_ok() {
                 listener.watched = wanted;
             }
@@ -350,9 +357,21 @@ impl<M: Mechanism> EventLoop<M> {
             let _ = self.mechanism.remove(listener.fd.as_fd(), listener.token);
             socket::close(listener.fd);
         }
-        // A connection that has said nothing yet may be saying it now: its header deadline decides.
-        let idle = self.table.find(0, usize::MAX, |conn| conn.is_idle() && conn.was_heard());
-        idle.into_iter().for_each(|slot| self.close(slot));
+        for slot in self.table.find(0, usize::MAX, Conn::is_idle) {
+            self.take_leave(slot);
+        }
+    }
+
+    /// Closes an idle connection, but for one that has said nothing yet: it may be saying it now.
+    fn take_leave(&mut self, slot: u32) {
+        let soon_ns = self.service.now_ns() + SILENCE_NS;
+        match self.table.entry(slot).and_then(|entry| entry.conn.as_mut()) {
+            Some(conn) if !conn.was_heard() => {
+                conn.hurry(soon_ns);
+                self.timers.arm(slot, soon_ns);
+            }
+            _ => self.close(slot),
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -1,0 +1,90 @@
+//! A limit that follows the queue: one connection an accept-phase while they come one by one, up to
+//! [`RAMP_MAX`] while they have been waiting round after round.
+//!
+//! An accept that finds nobody is not free: the kernel makes a socket before it looks. A fixed limit
+//! above one pays for it in nearly every phase of a server that keeps up; a limit of one pays a wait
+//! for each connection of a server that does not. This pays neither. Knows nothing of time.
+
+use crate::{Outcome, Policy, View};
+
+/// The most an accept-phase accepts, however long the queue: with eager reads each is served too,
+/// and those accepted earlier wait meanwhile.
+pub const RAMP_MAX: u64 = 16;
+
+/// Doubles while every round finds its whole budget waiting; starts again at one otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Ramp {
+    budget: u64,
+    /// The last phase found fewer than it could have accepted.
+    drained: bool,
+}
+
+impl Default for Ramp {
+    fn default() -> Self {
+        Self { budget: 1, drained: true }
+    }
+}
+
+impl Policy for Ramp {
+    fn budget(&mut self, _: u64, view: &View) -> u64 {
+        let queued = !self.drained && view.rounds_since <= 1;
+        self.budget = if queued { (2 * self.budget).min(RAMP_MAX) } else { 1 };
+        self.budget.min(view.room())
+    }
+
+    fn finished(&mut self, _: u64, outcome: Outcome) {
+        self.drained = outcome.drained;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accept-phases over a queue to which `arrivals` are added, one number a round; what each
+    /// accepted, and how many accepts found nobody.
+    fn run(arrivals: &[u64]) -> (Vec<u64>, u64) {
+        let (mut ramp, mut queue, mut rounds_since, mut failed) = (Ramp::default(), 0, 0, 0);
+        let mut accepted = Vec::new();
+        for arrived in arrivals {
+            queue += arrived;
+            rounds_since += 1;
+            if queue == 0 {
+                continue;
+            }
+            let view = View { open: 0, open_max: 1000, closed_since: 0, rounds_since };
+            let budget = ramp.budget(0, &view);
+            let taken = budget.min(queue);
+            failed += u64::from(taken < budget);
+            ramp.finished(0, Outcome { accepted: taken, drained: taken < budget });
+            queue -= taken;
+            rounds_since = 0;
+            accepted.push(taken);
+        }
+        (accepted, failed)
+    }
+
+    #[test]
+    fn those_who_come_one_by_one_cost_no_failed_accept() {
+        assert_eq!(run(&[1, 0, 1, 0, 0, 1, 0, 1]), (vec![1, 1, 1, 1], 0));
+    }
+
+    #[test]
+    fn a_queue_is_met_with_doubling_up_to_the_bound() {
+        let (accepted, failed) = run(&[100, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(accepted, [1, 2, 4, 8, 16, 16, 16, 16, 16]);
+        assert_eq!(failed, 0);
+    }
+
+    #[test]
+    fn it_starts_again_once_the_queue_is_empty() {
+        assert_eq!(run(&[4, 0, 0, 1]), (vec![1, 2, 1, 1], 1));
+    }
+
+    #[test]
+    fn max_conns_bounds_it() {
+        let view = View { open: 99, open_max: 100, ..View::default() };
+        let mut ramp = Ramp { budget: 16, drained: false };
+        assert_eq!(ramp.budget(0, &view), 1);
+    }
+}
