@@ -67,7 +67,7 @@ pub(crate) struct ServeOptions {
     pub open_files: u64,
 
     /// Files larger than this are not kept in memory but sent with sendfile
-    #[arg(long, value_name = "BYTES", default_value = "256k", value_parser = values::size)]
+    #[arg(long, value_name = "BYTES", default_value = "48k", value_parser = values::size)]
     pub sendfile_above: u64,
 
     /// Names tried for a directory, in order

@@ -269,7 +269,8 @@ mod tests {
 
     fn etag(status: &Status, suffix: &str) -> String {
         let mut out = Vec::new();
-        append_etag(status, suffix, at(784_111_777), &mut out);
+        let now = Now { monotonic_ns: 0, unix_ns: 784_111_777_000_000_000 };
+        append_etag(status, suffix, now, &mut out);
         String::from_utf8(out).unwrap()
     }
 
