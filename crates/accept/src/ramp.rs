@@ -1,9 +1,9 @@
 //! A limit that follows the queue: one connection an accept-phase while they come one by one, up to
 //! [`RAMP_MAX`] while they have been waiting round after round.
 //!
-//! An accept that finds nobody is not free: the kernel makes a socket before it looks. A fixed limit
-//! above one pays for it in nearly every phase of a server that keeps up; a limit of one pays a wait
-//! for each connection of a server that does not. This pays neither. Knows nothing of time.
+//! An accept that finds nobody is not free: the kernel makes a socket before it looks. A fixed
+//! limit above one pays for it in nearly every phase of a server that keeps up; a limit of one pays
+//! a wait for each connection of a server that does not. This pays neither. Knows nothing of time.
 
 use crate::{Outcome, Policy, View};
 

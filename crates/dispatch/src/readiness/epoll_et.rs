@@ -14,9 +14,9 @@
 //!   reported at every wait until one of the two changes; while `again` has such members the wait
 //!   does not sleep.
 //!
-//! A listening socket is the exception: it is registered level-triggered, because an edge would have
-//! to be exhausted by an accept that fails, and a failing accept costs the kernel nearly as much as
-//! one that succeeds (it makes the socket first).
+//! A listening socket is the exception: it is registered level-triggered, because an edge would
+//! have to be exhausted by an accept that fails, and a failing accept costs the kernel nearly as
+//! much as one that succeeds (it makes the socket first).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
