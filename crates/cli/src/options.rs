@@ -86,8 +86,8 @@ pub(crate) struct ServeOptions {
     #[arg(long)]
     pub dotfiles: bool,
 
-    /// Pre-compressed variants looked for beside a file, or `none`; a preset other than `default`
-    /// looks for none unless told to
+    /// Pre-compressed variants looked for beside a file, or `none`. By default all of them, but none
+    /// under a preset of the papers
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub precompressed: Vec<Precompressed>,
 

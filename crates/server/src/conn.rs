@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Refusal, Request, Status, reply};
+use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status, reply};
 use weir_sys::socket;
 
 use crate::config::Timeouts;
@@ -240,13 +240,17 @@ impl Conn {
         Next::Close
     }
 
-    /// Goes from stage to stage until one must wait. `writes`: a reply may be written now.
-    fn run(&mut self, service: &mut Service, writes: bool) -> Next {
+    /// Goes from stage to stage until one must wait. `writes`: a reply may be written now; those
+    /// that follow it may when writes are eager.
+    fn run(&mut self, service: &mut Service, mut writes: bool) -> Next {
         loop {
             let step = match self.stage {
                 Stage::Idle | Stage::Head => self.take_request(service),
                 Stage::Drain { .. } => self.drain(service),
-                Stage::Reply if writes => self.write(service),
+                Stage::Reply if writes => {
+                    writes = service.config.strategy.eager_write;
+                    self.write(service)
+                }
                 Stage::Reply => Step::Rest(Next::Write),
                 Stage::Linger { .. } => Step::Rest(Next::Read),
             };
@@ -274,7 +278,10 @@ impl Conn {
                 self.wait_for_request(service)
             }
             Parse::Complete(request) => self.answer(&request, service),
-            Parse::Refused(refusal) => self.refuse(refusal, service),
+            Parse::Refused(refusal) => {
+                service.counters.refused_requests.one();
+                self.refuse(refusal.status, service)
+            }
         };
         self.input = input;
         step
@@ -306,9 +313,10 @@ impl Conn {
         respond::answer(request, caller, service, &mut output);
         let drains = request.framing != Framing::None && !output.close;
         let waits = request.expect_continue && drains;
+        let told = !waits || self.tell_to_continue();
         let more = output.takes_more() && service.config.strategy.eager_write;
         self.output = Some(output);
-        if waits && socket::write(self.fd.as_fd(), reply::CONTINUE, false).is_err() {
+        if !told {
             return Step::Rest(Next::Close);
         }
         if drains {
@@ -324,12 +332,17 @@ impl Conn {
         Step::Again
     }
 
+    /// Sends `100 Continue`. Nothing is in its way: earlier replies have gone out.
+    fn tell_to_continue(&self) -> bool {
+        let written = socket::write(self.fd.as_fd(), reply::CONTINUE, false);
+        written.is_ok_and(|bytes| bytes == reply::CONTINUE.len())
+    }
+
     /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
-    fn refuse(&mut self, refusal: Refusal, service: &mut Service) -> Step {
-        service.counters.refused_requests.one();
+    fn refuse(&mut self, status: Status, service: &mut Service) -> Step {
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
         let caller = respond::Caller { peer: self.peer, began_ns: self.began_ns };
-        respond::refuse(refusal.status, caller, service, &mut output);
+        respond::refuse(status, caller, service, &mut output);
         self.output = Some(output);
         self.begin_reply(service);
         Step::Again
@@ -350,7 +363,10 @@ impl Conn {
                 self.begin_reply(service);
                 Step::Again
             }
-            Err(refusal) => self.replace_reply(refusal.status, service),
+            Err(refusal) => {
+                service.counters.refused_requests.one();
+                self.replace_reply(refusal.status, service)
+            }
         }
     }
 
@@ -359,7 +375,7 @@ impl Conn {
         if let Some(output) = self.output.take() {
             service.give_output(output);
         }
-        self.refuse(Refusal { status, why: "the body" }, service)
+        self.refuse(status, service)
     }
 
     fn begin_reply(&mut self, service: &Service) {

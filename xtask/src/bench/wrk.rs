@@ -13,7 +13,7 @@ use super::LOAD_CORE;
 
 /// Prints what wrk counted as one line of JSON. A script without a `request` function leaves wrk's
 /// fast path as it is.
-const SCRIPT: &str = r#"
+pub(super) const COUNTS: &str = r#"
 done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
@@ -34,6 +34,8 @@ pub(super) struct Load {
     pub(super) connections: u32,
     /// Whether each request has a connection of its own.
     pub(super) close: bool,
+    /// How long a reply may take, seconds.
+    pub(super) timeout_s: u32,
 }
 
 /// What wrk counted over a whole run.
@@ -74,16 +76,28 @@ impl Outcome {
 
 /// Runs wrk once, to its end.
 pub(super) fn run(load: &Load, to: SocketAddr, seconds: u32, folder: &Path) -> Result<Outcome> {
-    let script = folder.join("done.lua");
-    fs::write(&script, SCRIPT)?;
+    parse(&output(load, to, seconds, COUNTS, folder)?)
+}
+
+/// What wrk prints when it runs once, to its end, with the text `script`.
+pub(super) fn output(
+    load: &Load,
+    to: SocketAddr,
+    seconds: u32,
+    script: &str,
+    folder: &Path,
+) -> Result<String> {
+    let path = folder.join("wrk.lua");
+    fs::write(&path, script)?;
     let mut command = Command::new("taskset");
-    command.args(["-c", &LOAD_CORE.to_string(), "wrk", "--threads=1", "--timeout=10s"]);
+    command.args(["-c", &LOAD_CORE.to_string(), "wrk", "--threads=1"]);
+    command.arg(format!("--timeout={}s", load.timeout_s));
     command.arg(format!("--connections={}", load.connections));
     command.arg(format!("--duration={seconds}s"));
     if load.close {
         command.arg("--header=Connection: close");
     }
-    command.arg("--script").arg(&script).arg(format!("http://{to}{}", load.path));
+    command.arg("--script").arg(&path).arg(format!("http://{to}{}", load.path));
     let output = command.stdin(Stdio::null()).output().context("taskset does not start")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
@@ -92,10 +106,11 @@ pub(super) fn run(load: &Load, to: SocketAddr, seconds: u32, folder: &Path) -> R
         text.trim(),
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    parse(&text)
+    Ok(text.into_owned())
 }
 
-fn parse(output: &str) -> Result<Outcome> {
+/// What wrk counted, from what it printed under [`COUNTS`].
+pub(super) fn parse(output: &str) -> Result<Outcome> {
     let line = output.lines().find_map(|line| line.strip_prefix("json "));
     serde_json::from_str(line.context("wrk did not say what it counted")?).context("wrk's counts")
 }
