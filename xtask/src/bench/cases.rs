@@ -142,7 +142,7 @@ fn everybody(programs: &Programs, size: u64, load: &Load) -> Vec<Contestant> {
 
 fn idle(programs: &Programs) -> Result<Case> {
     let mut contestants = Vec::new();
-    for mechanism in names(programs, "mechanisms")? {
+    for mechanism in names(&programs.weir, "mechanisms")? {
         for idle in [0, IDLE_CONNECTIONS] {
             let options =
                 ["--mechanism", &mechanism, "--max-conns", "16000", "--idle-timeout", "60m"];
@@ -186,14 +186,15 @@ fn presets(programs: &Programs) -> Result<Case> {
 
 /// `weir` with `option` set to each of the names that its table `table` lists.
 fn each(programs: &Programs, table: &str, option: &str, load: &Load) -> Result<Vec<Contestant>> {
-    let names = names(programs, table)?;
+    let names = names(&programs.weir, table)?;
     let make =
         |name: &String| contestant(name, "", weir(&programs.weir, &[option, name.as_str()]), load);
     Ok(names.iter().map(make).collect())
 }
 
-fn names(programs: &Programs, table: &str) -> Result<Vec<String>> {
-    let names = docs::first_cells(&docs::table(&programs.weir, table)?);
+/// The names that the table `table` of the executable `weir` lists.
+pub(super) fn names(weir: &Path, table: &str) -> Result<Vec<String>> {
+    let names = docs::first_cells(&docs::table(weir, table)?);
     if names.is_empty() { bail!("weir docs-table {table} lists nothing") } else { Ok(names) }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -61,6 +62,11 @@ const SETTINGS: &[&str] = &[
 ];
 
 impl Setup {
+    /// Where the results of the day and the machine belong.
+    pub(super) fn folder(&self) -> PathBuf {
+        tree::root().join(format!("results/{}-{}", self.date, self.machine))
+    }
+
     /// Reads what the machine says about itself.
     pub(super) fn read(plan: Plan) -> Result<Self> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;

@@ -1,7 +1,8 @@
-//! The order of the runs of a round: shuffled, so that no contestant always follows the same one,
-//! and the same for the same seed, so that a measurement can be repeated as it was.
+//! Chance that can be repeated. The order of the runs of a round is shuffled, so that no contestant
+//! always follows the same one, and the same for the same seed; so is the noise files are made of.
 
-/// A linear congruential generator (Knuth's MMIX constants). Good enough to shuffle a dozen things.
+/// A linear congruential generator (Knuth's MMIX constants). Good enough to shuffle a dozen
+/// things.
 pub(super) struct Lcg(u64);
 
 impl Lcg {
@@ -10,7 +11,7 @@ impl Lcg {
     }
 
     /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         const STEP: u64 = 1_442_695_040_888_963_407;
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(STEP);
         // The low bits of such a generator have short periods.

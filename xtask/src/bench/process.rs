@@ -5,16 +5,18 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::SERVER_CORE;
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
+/// More than the server gives its clients to finish (`--drain-timeout`, 30 s).
+const ENDED_WITHIN: Duration = Duration::from_secs(40);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// A command line: a program and its arguments.
@@ -77,6 +79,21 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Asks the server to stop (SIGTERM), and returns how it ended.
+    pub(super) fn stop(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + ENDED_WITHIN;
+        ensure!(self.is_alive(), "had ended before it was told to: {}", self.last_words());
+        let own = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no id")?;
+        kill_process(own, Signal::TERM)?;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "still there {ENDED_WITHIN:?} after a SIGTERM");
+            thread::sleep(POLL_EVERY);
+        }
+    }
+
     /// The end of what the server printed.
     pub(super) fn last_words(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
@@ -88,8 +105,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group's leader is not reaped yet, so its id cannot belong to anybody else. There is
+        // While its leader is not reaped the group's id cannot belong to anybody else. There is
         // nothing to save: a server that has measured its last run is not asked to finish.
+        if !self.is_alive() {
+            return;
+        }
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }

@@ -23,7 +23,6 @@ use super::record::{Measured, Run};
 use super::report::{self, Notes};
 use super::wrk::{self, Load};
 use super::{LOAD_CORE, SERVER_CORE, ServeArgs};
-use crate::tree;
 
 const WARM_UP_SECONDS: u32 = 1;
 
@@ -48,8 +47,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         warm_up_seconds: WARM_UP_SECONDS,
         seed: args.seed,
     })?;
-    let named = format!("results/{}-{}", setup.date, setup.machine);
-    let out = args.out.clone().unwrap_or_else(|| tree::root().join(named));
+    let out = args.out.clone().unwrap_or_else(|| setup.folder());
     fs::create_dir_all(&out)?;
     let files = tempfile::Builder::new().prefix("weir-files-").tempdir()?;
     write_files(files.path())?;
@@ -64,7 +62,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
     Ok(())
 }
 
-fn stay_off_the_servers_core() -> Result<()> {
+/// Pins this program to the core of the load.
+pub(super) fn stay_off_the_servers_core() -> Result<()> {
     ensure!(thread::available_parallelism()?.get() > LOAD_CORE, "two cores are needed");
     let mut set = CpuSet::new();
     set.set(LOAD_CORE);

@@ -25,6 +25,8 @@ done = function(summary, latency, requests)
 end
 "#;
 
+const TIMEOUT_S: u32 = 10;
+
 /// What wrk is to ask for.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Load {
@@ -34,8 +36,6 @@ pub(super) struct Load {
     pub(super) connections: u32,
     /// Whether each request has a connection of its own.
     pub(super) close: bool,
-    /// How long a reply may take, seconds.
-    pub(super) timeout_s: u32,
 }
 
 /// What wrk counted over a whole run.
@@ -76,14 +76,16 @@ impl Outcome {
 
 /// Runs wrk once, to its end.
 pub(super) fn run(load: &Load, to: SocketAddr, seconds: u32, folder: &Path) -> Result<Outcome> {
-    parse(&output(load, to, seconds, COUNTS, folder)?)
+    parse(&output(load, to, seconds, TIMEOUT_S, COUNTS, folder)?)
 }
 
-/// What wrk prints when it runs once, to its end, with the text `script`.
+/// What wrk prints when it runs once, to its end, with the text `script`; a reply may take
+/// `timeout_s`.
 pub(super) fn output(
     load: &Load,
     to: SocketAddr,
     seconds: u32,
+    timeout_s: u32,
     script: &str,
     folder: &Path,
 ) -> Result<String> {
@@ -91,7 +93,7 @@ pub(super) fn output(
     fs::write(&path, script)?;
     let mut command = Command::new("taskset");
     command.args(["-c", &LOAD_CORE.to_string(), "wrk", "--threads=1"]);
-    command.arg(format!("--timeout={}s", load.timeout_s));
+    command.arg(format!("--timeout={}s", timeout_s));
     command.arg(format!("--connections={}", load.connections));
     command.arg(format!("--duration={seconds}s"));
     if load.close {
