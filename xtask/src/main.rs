@@ -6,6 +6,8 @@
 mod arrows;
 mod bench;
 mod docs;
+mod figure;
+mod spread;
 mod tidy;
 mod tree;
 
@@ -35,6 +37,11 @@ enum Task {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Serve a set of files with every mechanism and preset under wrk and ab, checking each byte
+    Matrix(bench::MatrixArgs),
+    /// Draw a figure of the documentation from results
+    #[command(subcommand)]
+    Figure(figure::Figure),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +50,8 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::run(),
         Task::Docs { check } => docs::run(check),
         Task::Bench(bench) => bench::run(&bench),
+        Task::Matrix(args) => bench::matrix(&args),
+        Task::Figure(figure) => figure::run(&figure),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

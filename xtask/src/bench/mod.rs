@@ -1,10 +1,12 @@
 //! Measurements. `bench serve` sets `weir serve` against other servers and against itself, one
-//! server at a time on a core of its own, and writes what each run gave to `results/`.
+//! server at a time on a core of its own, and writes what each run gave to `results/`. The matrix
+//! runs the same way, and asks whether the replies are right.
 
 mod cases;
 mod core_time;
 mod idle;
 mod machine;
+mod matrix;
 mod order;
 mod peers;
 mod process;
@@ -49,6 +51,27 @@ pub(crate) struct ServeArgs {
     /// Where the shuffling of the rounds starts from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct MatrixArgs {
+    /// The mechanism to run; may be given more than once [default: all]
+    #[arg(long, value_name = "NAME")]
+    mechanism: Vec<String>,
+    /// The preset to run; may be given more than once [default: all]
+    #[arg(long, value_name = "NAME")]
+    preset: Vec<String>,
+    /// How long each run of wrk takes, seconds
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// The folder to write to [default: results/DATE-MACHINE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Serves a set of files with the mechanisms and presets that `args` asks for.
+pub(crate) fn matrix(args: &MatrixArgs) -> Result<()> {
+    matrix::run(args)
 }
 
 /// Runs the measurement that `bench` asks for.

@@ -29,6 +29,7 @@ pub(super) struct CommandLine {
 pub(super) struct Running {
     child: Child,
     log: PathBuf,
+    stopped: bool,
 }
 
 impl Running {
@@ -50,7 +51,7 @@ impl Running {
             .stderr(out)
             .process_group(0);
         let child = command.spawn().context("setpriv (util-linux) does not start")?;
-        let mut running = Self { child, log };
+        let mut running = Self { child, log, stopped: false };
         running.wait_until_ready(address)?;
         Ok(running)
     }
@@ -82,11 +83,14 @@ impl Running {
     /// Asks the server to stop (SIGTERM), and returns how it ended.
     pub(super) fn stop(&mut self) -> Result<ExitStatus> {
         let deadline = Instant::now() + ENDED_WITHIN;
-        ensure!(self.is_alive(), "had ended before it was told to: {}", self.last_words());
+        if let Some(status) = self.child.try_wait()? {
+            bail!("ended before it was told to, {status}: {}", self.last_words());
+        }
         let own = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no id")?;
         kill_process(own, Signal::TERM)?;
         loop {
             if let Some(status) = self.child.try_wait()? {
+                self.stopped = true;
                 return Ok(status);
             }
             ensure!(Instant::now() < deadline, "still there {ENDED_WITHIN:?} after a SIGTERM");
@@ -105,11 +109,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // While its leader is not reaped the group's id cannot belong to anybody else. There is
-        // nothing to save: a server that has measured its last run is not asked to finish.
-        if !self.is_alive() {
+        // One that was stopped is reaped, and its id may by now be somebody else's.
+        if self.stopped {
             return;
         }
+        // The group's leader is not reaped yet, so its id cannot belong to anybody else. There is
+        // nothing to save: a server that has measured its last run is not asked to finish.
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -139,6 +144,23 @@ mod tests {
         let line = line("sh", &["-c", "echo no such option; exit 2"]);
         let error = Running::start(&line, address, folder.path()).err().unwrap().to_string();
         assert!(error.contains("no such option"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_is_told_to_stop_says_how_it_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.1; done";
+        let mut running =
+            Running::start(&line("sh", &["-c", script]), address, folder.path()).unwrap();
+        let deadline = Instant::now() + READY_WITHIN;
+        while running.last_words() != "ready" {
+            assert!(Instant::now() < deadline, "not ready");
+            thread::sleep(POLL_EVERY);
+        }
+        assert_eq!(running.stop().unwrap().code(), Some(7));
+        assert!(running.stop().is_err());
     }
 
     #[test]

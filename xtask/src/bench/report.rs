@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::cases::{Case, Per};
 use super::machine::Setup;
 use super::record::{FOREIGN_SHARE_MAX, Measured, Run};
+use crate::spread::Spread;
 
 /// What else there is to say about the runs of a case.
 pub(super) struct Notes<'a> {
@@ -94,19 +95,13 @@ fn ratios(per: Per, own: &[&Run<'_>], base: &[&Run<'_>]) -> Vec<f64> {
 }
 
 fn spread(values: Vec<f64>) -> String {
-    let least = values.iter().copied().reduce(f64::min);
-    let most = values.iter().copied().reduce(f64::max);
-    match (median(values), least, most) {
-        (Some(middle), Some(least), Some(most)) => format!("{middle:.3} ({least:.3}–{most:.3})"),
-        _ => none(),
-    }
+    Spread::of(values).map_or(none(), |Spread { median, least, most }| {
+        format!("{median:.3} ({least:.3}–{most:.3})")
+    })
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().saturating_sub(1) / 2)?;
-    Some((lower + upper) / 2.0)
+fn median(values: Vec<f64>) -> Option<f64> {
+    Spread::of(values).map(|spread| spread.median)
 }
 
 fn none() -> String {
@@ -163,6 +158,15 @@ fn method(page: &mut String, case: &Case, runs: &[Run<'_>], notes: &Notes<'_>) {
 }
 
 fn set_up(page: &mut String, setup: &Setup) {
+    let plan = format!(
+        "{} rounds of {} s after {} s of\n  warm-up; seed {}",
+        setup.rounds, setup.seconds, setup.warm_up_seconds, setup.seed
+    );
+    machine(page, setup, &plan);
+}
+
+/// The section about the machine and the programs; `plan` says how long things ran.
+pub(super) fn machine(page: &mut String, setup: &Setup, plan: &str) {
     let dirty = if setup.weir_dirty { ", with changes not committed" } else { "" };
     let kind = if setup.virtual_machine { ", virtual" } else { "" };
     let _ = write!(
@@ -171,8 +175,7 @@ fn set_up(page: &mut String, setup: &Setup) {
 ## Set-up
 
 - {date}, {cores} cores, {cpu}{kind}, governor {governor}, Linux {kernel}
-- server on core {server}, wrk on core {load}; {rounds} rounds of {seconds} s after {warm} s of
-  warm-up; seed {seed}
+- server on core {server}, load on core {load}; {plan}
 - weir at commit {commit}{dirty}
 ",
         date = setup.date,
@@ -182,10 +185,6 @@ fn set_up(page: &mut String, setup: &Setup) {
         kernel = setup.kernel,
         server = setup.server_core,
         load = setup.load_core,
-        rounds = setup.rounds,
-        seconds = setup.seconds,
-        warm = setup.warm_up_seconds,
-        seed = setup.seed,
         commit = setup.weir_commit,
     );
     for (program, version) in &setup.versions {
@@ -197,7 +196,7 @@ fn set_up(page: &mut String, setup: &Setup) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
@@ -205,7 +204,7 @@ mod tests {
     use crate::bench::peers::Server;
     use crate::bench::wrk::{Load, Outcome};
 
-    fn setup() -> Setup {
+    pub(in crate::bench) fn setup() -> Setup {
         Setup {
             date: "2026-01-02".to_owned(),
             machine: "2core-x".to_owned(),
@@ -318,10 +317,8 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_medians() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    fn a_spread_of_nothing_is_a_dash() {
         assert_eq!(spread(vec![]), "–");
+        assert_eq!(spread(vec![1.0, 2.0]), "1.500 (1.000–2.000)");
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn output(
     fs::write(&path, script)?;
     let mut command = Command::new("taskset");
     command.args(["-c", &LOAD_CORE.to_string(), "wrk", "--threads=1"]);
-    command.arg(format!("--timeout={}s", timeout_s));
+    command.arg(format!("--timeout={timeout_s}s"));
     command.arg(format!("--connections={}", load.connections));
     command.arg(format!("--duration={seconds}s"));
     if load.close {
