@@ -429,6 +429,17 @@ fn row_23_a_trickled_body_meets_its_deadline() {
 }
 
 #[test]
+fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request() {
+    let options = ["--request-timeout", "500ms", "--body-timeout", "10m"];
+    let scene = Scene::with(&options, |_| ());
+    let mut client = scene.server.connect();
+    client.send(request("GET", "/hello.txt", &["Content-Length: 10"]));
+    assert_eq!(client.reply().status, 408);
+    assert!(client.is_closed());
+    scene.end();
+}
+
+#[test]
 fn row_24_a_reply_read_below_the_minimum_rate_is_cut() {
     let options = ["--min-rate", "1M", "--min-rate-grace", "1s", "--request-timeout", "10m"];
     let size = 32 << 20;
@@ -453,6 +464,19 @@ fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut() {
     client.send(request("GET", "/large", &[]));
     assert!(client.read_slowly(2 << 20, 8192, Duration::from_millis(20)));
     assert_eq!(client.reply().body.len(), 3 << 20);
+    scene.end();
+}
+
+#[test]
+fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut() {
+    let options = ["--min-rate", "50k", "--min-rate-grace", "1s"];
+    let scene = Scene::with(&options, |root| drop(root.write_noise("large", 3 << 20)));
+    let mut client = Client::connect_narrow(scene.server.address());
+    client.send([request("GET", "/large", &[]), request("GET", "/large", &[])].concat());
+    assert!(client.read_slowly(5 << 20, 32768, Duration::from_millis(20)));
+    for _ in 0..2 {
+        assert_eq!(client.reply().body.len(), 3 << 20);
+    }
     scene.end();
 }
 

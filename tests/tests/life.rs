@@ -62,6 +62,37 @@ mod listeners {
     }
 
     #[test]
+    fn an_ordinary_file_is_not_replaced_by_a_socket() {
+        let root = Root::with_hello();
+        let precious = root.outside().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let listen = format!("unix:{}", precious.display());
+        let args = ["serve", root.path().to_str().unwrap(), "--listen", &listen];
+        let stopped = run(Command::new(WEIR).args(args));
+        assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
+        assert_eq!(fs::read_to_string(precious).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_successor_on_the_same_unix_socket_stays_reachable() {
+        let root = Root::with_hello();
+        root.write_noise("large", 8 << 20);
+        let listen = format!("unix:{}", root.outside().join("weir.socket").display());
+        let old = Server::start(WEIR, &["--listen", &listen, "--drain-timeout", "10m"], &root);
+        let mut download = old.connect();
+        download.send(weir_tests::request("GET", "/large", &[]));
+        let head = download.head().unwrap();
+        old.signal(Signal::TERM);
+        until("the old server listens no more", || {
+            Client::connect_with(old.address(), None).is_err()
+        });
+        let new = Server::start(WEIR, &["--listen", &listen], &root);
+        assert_eq!(download.body(head).unwrap().body.len(), 8 << 20);
+        assert_eq!(old.wait().status.code(), Some(0));
+        assert_eq!(new.get("/hello.txt").text(), "hello");
+    }
+
+    #[test]
     fn several_listeners_are_served_at_once() {
         let root = Root::with_hello();
         let unix = format!("unix:{}", root.outside().join("weir.socket").display());

@@ -27,8 +27,6 @@ pub struct View {
     pub open: usize,
     /// The most that may be open at once (max-conns).
     pub open_max: usize,
-    /// Connections closed since the last accept-phase.
-    pub closed_since: u64,
     /// Getevents-phases since the last accept-phase, this round's counted: one means that
     /// connections have been waiting round after round.
     pub rounds_since: u64,

@@ -52,7 +52,7 @@ mod tests {
             if queue == 0 {
                 continue;
             }
-            let view = View { open: 0, open_max: 1000, closed_since: 0, rounds_since };
+            let view = View { open: 0, open_max: 1000, rounds_since };
             let budget = ramp.budget(0, &view);
             let taken = budget.min(queue);
             failed += u64::from(taken < budget);

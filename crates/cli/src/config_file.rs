@@ -55,7 +55,9 @@ fn arguments(
         if key == "root" {
             let text = value.as_str().ok_or("root is a path")?;
             if given.value_source("root") != Some(ValueSource::CommandLine) {
-                out.push(text.into());
+                // A path that looks like an option is still a path.
+                let dash = if text.starts_with('-') { "./" } else { "" };
+                out.push(format!("{dash}{text}").into());
             }
             continue;
         }
@@ -67,29 +69,29 @@ fn arguments(
         if given.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine) {
             continue;
         }
-        let flag = !option.get_action().takes_values();
         let values = match value {
+            Value::Array(values) if values.is_empty() => {
+                return Err(format!("'{key}' is an empty list: leave it out"));
+            }
             Value::Array(values) => values.as_slice(),
             one => std::slice::from_ref(one),
         };
         for value in values {
-            out.extend(argument(key, value, flag)?);
+            out.push(argument(key, value)?);
         }
     }
     Ok(out)
 }
 
-fn argument(key: &str, value: &Value, flag: bool) -> Result<Option<OsString>, String> {
+fn argument(key: &str, value: &Value) -> Result<OsString, String> {
     let text = match value {
-        Value::Boolean(on) if flag => return Ok(on.then(|| format!("--{key}").into())),
-        _ if flag => return Err(format!("'{key}' is true or false")),
         Value::Boolean(on) => if *on { "on" } else { "off" }.to_string(),
         Value::String(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
         _ => return Err(format!("'{key}' cannot be a {}", value.type_str())),
     };
-    Ok(Some(format!("--{key}={text}").into()))
+    Ok(format!("--{key}={text}").into())
 }
 
 #[cfg(test)]
@@ -115,7 +117,7 @@ mod tests {
                 "--eager-read=off",
                 "--listen=127.0.0.1:1",
                 "--listen=[::1]:1",
-                "--listing",
+                "--listing=on",
                 "--max-conns=7"
             ]
         );
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_no_option_says_is_refused() {
-        for bad in ["nothing = 1", "config = 'x'", "listing = 'yes'", "listen = {a = 1}"] {
+        for bad in ["nothing = 1", "config = 'x'", "listen = []", "listen = {a = 1}"] {
             assert!(merged(bad, &["weir", "serve"]).is_err(), "{bad}");
         }
     }

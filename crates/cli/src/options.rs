@@ -44,7 +44,8 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub switches: Switches,
 
-    /// Connections open at once; fewer when the limit of open files is lower
+    /// Connections open at once, shared out evenly among the loops; fewer when the limit of open
+    /// files is lower
     #[arg(long, value_name = "N", default_value = "15000",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub max_conns: u64,
@@ -75,19 +76,23 @@ pub(crate) struct ServeOptions {
     pub index: Vec<String>,
 
     /// List directories that have no index file
-    #[arg(long)]
-    pub listing: bool,
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub listing: OnOff,
 
     /// Whether symbolic links are followed; never out of the root
     #[arg(long, value_name = "POLICY", default_value = "deny")]
     pub symlinks: Symlinks,
 
     /// Serve files and directories whose name begins with a dot (.well-known always is)
-    #[arg(long)]
-    pub dotfiles: bool,
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub dotfiles: OnOff,
 
-    /// Pre-compressed variants looked for beside a file, or `none`. By default all of them, but none
-    /// under a preset of the papers
+    /// Pre-compressed variants looked for beside a file, or `none`. By default all of them, but
+    /// none under a preset of the papers
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub precompressed: Vec<Precompressed>,
 
@@ -116,15 +121,15 @@ pub(crate) struct ServeOptions {
     pub cpus: Option<CpuList>,
 
     /// For a request's head, from its first byte (or the accept) to its last
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::limit)]
     pub header_timeout: Duration,
 
     /// For a request's body, from the end of the head
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::limit)]
     pub body_timeout: Duration,
 
     /// Between two requests on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit)]
     pub idle_timeout: Duration,
 
     /// From a request's first byte to its reply's last; 0 is no limit
@@ -164,8 +169,10 @@ pub(crate) struct ServeOptions {
     pub stats_json: Option<PathBuf>,
 
     /// Count and time every system call
-    #[arg(long)]
-    pub profile_calls: bool,
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub profile_calls: OnOff,
 }
 
 /// A list of processors: a type of its own, so that clap sees one value.
@@ -177,28 +184,28 @@ pub(crate) struct CpuList(pub Vec<usize>);
 pub(crate) struct Switches {
     /// Read as soon as a connection is accepted
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
-          default_missing_value = "on", action = ArgAction::Set)]
+          default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub eager_read: Option<OnOff>,
 
     /// Write as soon as the reply is there, from within the read path
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
-          default_missing_value = "on", action = ArgAction::Set)]
+          default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub eager_write: Option<OnOff>,
 
     /// Enter the accept code after closing a connection
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
-          default_missing_value = "on", action = ArgAction::Set)]
+          default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub accept_on_close: Option<OnOff>,
 
     /// Repeat read until it fails
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
-          default_missing_value = "on", action = ArgAction::Set)]
+          default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub full_read: Option<OnOff>,
 
     /// Keep content in memory and files open
     #[arg(long, alias = "caching-on", value_name = "on|off", num_args = 0..=1,
           require_equals = true,
-          default_missing_value = "on", action = ArgAction::Set)]
+          default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub caching: Option<OnOff>,
 }
 

@@ -32,7 +32,11 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     loop {
         match server.wait() {
             Signal::ShowReport => show(&server.report(), stats_json.as_deref()),
-            Signal::ReopenLog => server.reopen_log(),
+            Signal::ReopenLog => {
+                if !server.reopen_log() {
+                    say("the access log is stuck and was not reopened");
+                }
+            }
             Signal::Stop => server.stop(),
             Signal::Over => break,
         }
@@ -60,6 +64,7 @@ fn show(report: &stats::Report, json: Option<&Path>) {
 fn configuration(options: ServeOptions) -> Result<Config, String> {
     let strategy = strategy(&options)?;
     let content = content_options(&options);
+    let error_pages = error_pages(&options)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
@@ -77,7 +82,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         listenq: options.listenq,
         content,
         fields: fields(&options.header),
-        error_pages: error_pages(&options.error_page)?,
+        error_pages,
         workers: options.workers.map_or(default_workers, usize::from),
         cpus,
         timeouts: Timeouts {
@@ -100,7 +105,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
             };
             (target, format)
         }),
-        profile_calls: options.profile_calls,
+        profile_calls: options.profile_calls == OnOff::On,
         tell: say,
     })
 }
@@ -137,9 +142,9 @@ fn content_options(options: &ServeOptions) -> content::Options {
     };
     content::Options {
         index: options.index.clone(),
-        listing: options.listing,
+        listing: options.listing == OnOff::On,
         follow_symlinks: options.symlinks == Symlinks::Inside,
-        dotfiles: options.dotfiles,
+        dotfiles: options.dotfiles == OnOff::On,
         codings: wanted
             .iter()
             .filter_map(|variant| match variant {
@@ -168,8 +173,11 @@ fn fields(headers: &[(String, String)]) -> Vec<u8> {
     out
 }
 
-fn error_pages(pairs: &[(String, String)]) -> Result<Vec<ErrorPage>, String> {
-    pairs
+fn error_pages(options: &ServeOptions) -> Result<Vec<ErrorPage>, String> {
+    let mime = content::MimeTypes::new(&options.mime, &options.charset)
+        .map_err(|error| format!("--mime or --charset: {error}"))?;
+    options
+        .error_page
         .iter()
         .map(|(code, path)| {
             let code = code
@@ -178,7 +186,6 @@ fn error_pages(pairs: &[(String, String)]) -> Result<Vec<ErrorPage>, String> {
                 .filter(|code| (400..600).contains(code))
                 .ok_or_else(|| format!("--error-page {code}: not an error status"))?;
             let body = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
-            let mime = content::MimeTypes::new(&[], "utf-8").map_err(|error| error.to_string())?;
             Ok(ErrorPage { code, content_type: mime.content_type(path.as_bytes()), body })
         })
         .collect()

@@ -24,6 +24,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a duration is a number of seconds, or one with ms, s, m or h".into())
 }
 
+/// A duration that is a limit, and so not zero.
+pub(crate) fn limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("no client can meet a limit of zero".into()),
+        limit => Ok(limit),
+    }
+}
+
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
@@ -117,6 +125,8 @@ mod tests {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert!(limit("0").is_err());
+        assert!(limit("1ms").is_ok());
         for bad in ["", "-1", "1x", "k", "1e400", "NaN", "inf"] {
             assert!(size(bad).is_err(), "{bad}");
             assert!(duration(bad).is_err(), "{bad}");

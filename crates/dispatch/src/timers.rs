@@ -19,6 +19,8 @@ pub struct Timers {
     armed: Vec<u64>,
     /// The first tick that has not been looked at.
     next: u64,
+    /// Slots found alive while ticks are looked at, with their deadlines.
+    alive: Vec<(u32, u64)>,
 }
 
 impl Timers {
@@ -29,13 +31,13 @@ impl Timers {
             armed: Vec::new(),
             occupied: [0; WORDS],
             next: now_ns / TICK_NS,
+            alive: Vec::new(),
         }
     }
 
     /// Makes sure that `slot` is looked at no later than one tick after `deadline_ns`.
     pub fn arm(&mut self, slot: u32, deadline_ns: u64) {
-        // One tick short of a lap: the bucket being looked at is never the one armed.
-        let tick = deadline_ns.div_ceil(TICK_NS).clamp(self.next, self.next + TICKS - 2);
+        let tick = deadline_ns.div_ceil(TICK_NS).clamp(self.next, self.next + TICKS - 1);
         let index = slot as usize;
         if index >= self.armed.len() {
             self.armed.resize(index + 1, NEVER);
@@ -91,21 +93,18 @@ impl Timers {
                 self.armed[slot as usize] = NEVER;
                 match deadline_of(slot) {
                     Some(deadline) if deadline <= now_ns => expired.push(slot),
-                    Some(deadline) => self.rearm_after(tick, slot, deadline),
+                    Some(deadline) => self.alive.push((slot, deadline)),
                     None => {}
                 }
             }
             // Nothing was armed into this bucket meanwhile, and its capacity is worth keeping.
             self.wheel[index] = bucket;
         }
+        // Only now that the wheel stands at the present: an entry armed behind it is never seen.
         self.next = self.next.max(now_tick + 1);
-    }
-
-    /// Arms a slot found alive while `tick` is being looked at: never into that tick again.
-    fn rearm_after(&mut self, tick: u64, slot: u32, deadline_ns: u64) {
-        let next = std::mem::replace(&mut self.next, tick + 1);
-        self.arm(slot, deadline_ns);
-        self.next = next;
+        let mut alive = std::mem::take(&mut self.alive);
+        alive.drain(..).for_each(|(slot, deadline)| self.arm(slot, deadline));
+        self.alive = alive;
     }
 }
 
@@ -156,6 +155,29 @@ mod tests {
         }
         assert!((10..13).contains(&looks));
         assert_eq!(timers.next_ns(), None);
+    }
+
+    #[test]
+    fn a_deadline_armed_before_a_long_sleep_outlives_it() {
+        let mut timers = Timers::new(0);
+        let (deadline, mut expired) = (100_000_000_000, Vec::new());
+        timers.arm(3, deadline);
+        timers.expire(90_000_000_000, |_| Some(deadline), &mut expired);
+        assert!(expired.is_empty());
+        assert_eq!(timers.next_ns(), Some(deadline));
+        timers.expire(deadline, |_| Some(deadline), &mut expired);
+        assert_eq!(expired, [3]);
+    }
+
+    #[test]
+    fn a_slot_is_armed_after_a_long_quiet() {
+        let (mut timers, mut expired) = (Timers::new(0), Vec::new());
+        let (quiet, deadline) = (88_000_000_000, 91_000_000_000);
+        timers.arm(0, quiet + 5);
+        timers.expire(quiet, |_| Some(deadline), &mut expired);
+        timers.arm(0, deadline);
+        timers.expire(deadline, |_| Some(deadline), &mut expired);
+        assert_eq!(expired, [0]);
     }
 
     #[test]

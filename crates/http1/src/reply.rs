@@ -38,12 +38,6 @@ pub fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The content of a reply that says nothing but its status: a small HTML page, UTF-8.
-#[must_use]
-pub const fn error_page(status: Status) -> &'static [u8] {
-    status.page()
-}
-
 /// Writes `value` to the end of `digits` and returns that part.
 fn decimal(mut value: u64, digits: &mut [u8; DECIMAL_DIGITS_MAX]) -> &[u8] {
     let mut start = DECIMAL_DIGITS_MAX;

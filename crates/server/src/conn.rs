@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status, reply};
 use weir_sys::socket;
 
-use crate::config::Timeouts;
 use crate::output::{Output, Sent};
 use crate::respond;
 use crate::service::Service;
@@ -31,6 +30,9 @@ const LINGER_BYTES_MAX: u64 = 4 << 20;
 /// Reads of thrown-away bytes in a row before others have their turn.
 const LINGER_READS: usize = 16;
 
+/// Reads in a row, under full-read, before others have their turn.
+const READS_MAX: usize = 64;
+
 /// Of a request that is still coming, a connection keeps a buffer no larger than needed up to here.
 const KEPT_INPUT_BYTES: usize = 2048;
 
@@ -50,6 +52,10 @@ pub(crate) struct Conn {
     output: Option<Box<Output>>,
     /// Since when the stage's time runs.
     since_ns: u64,
+    /// Bytes of replies finished since the accept.
+    sent_before: u64,
+    /// How many bytes the client had acknowledged when the reply now going out was begun.
+    acknowledged_before: Option<u64>,
     /// When the request now in hand began.
     began_ns: u64,
     deadline_ns: u64,
@@ -90,6 +96,8 @@ impl Conn {
             parser: HeadParser::default(),
             output: None,
             since_ns: now_ns,
+            sent_before: 0,
+            acknowledged_before: None,
             began_ns: now_ns,
             deadline_ns: now_ns + service.config.timeouts.header_ns,
             read_blocked: false,
@@ -145,22 +153,21 @@ impl Conn {
 
     /// Ends or prolongs the stage whose deadline has come.
     pub(crate) fn expire(&mut self, service: &mut Service) -> Next {
+        let late = self.request_deadline_ns(service) <= service.now_ns();
         let counters = &mut service.counters;
         match self.stage {
             Stage::Idle if self.heard => counters.timeout_idle.one(),
             Stage::Idle => counters.timeout_header.one(),
-            Stage::Head => {
-                counters.timeout_header.one();
-                return self.give_up(Status::REQUEST_TIMEOUT, service);
-            }
-            Stage::Drain { .. } => {
-                counters.timeout_body.one();
-                return self.give_up(Status::REQUEST_TIMEOUT, service);
-            }
-            Stage::Reply => return self.expire_reply(service),
-            Stage::Linger { .. } => {}
+            Stage::Head | Stage::Drain { .. } if late => counters.timeout_request.one(),
+            Stage::Head => counters.timeout_header.one(),
+            Stage::Drain { .. } => counters.timeout_body.one(),
+            Stage::Reply | Stage::Linger { .. } => {}
         }
-        Next::Close
+        match self.stage {
+            Stage::Head | Stage::Drain { .. } => self.give_up(Status::REQUEST_TIMEOUT, service),
+            Stage::Reply => self.expire_reply(service),
+            Stage::Idle | Stage::Linger { .. } => Next::Close,
+        }
     }
 
     /// Lets go of everything. A reply cut short ends in a reset, so that nobody takes it for whole.
@@ -168,8 +175,10 @@ impl Conn {
         service.counters.closed.one();
         self.release_input(service);
         if let Some(mut output) = self.output.take() {
-            service.counters.replies_cut.one();
-            socket::reset_on_close(self.fd.as_fd());
+            if output.sent_bytes > 0 {
+                service.counters.replies_cut.add(output.replies());
+                socket::reset_on_close(self.fd.as_fd());
+            }
             self.log(&mut output, service);
             service.give_output(output);
         }
@@ -177,7 +186,7 @@ impl Conn {
     }
 
     fn read(&mut self, service: &mut Service) -> Next {
-        loop {
+        for _ in 0..READS_MAX {
             match self.fill(service) {
                 Ok(0) => return self.ended(service),
                 Ok(_) => {}
@@ -192,6 +201,7 @@ impl Conn {
                 return next;
             }
         }
+        Next::Read
     }
 
     fn fill(&mut self, service: &mut Service) -> io::Result<usize> {
@@ -268,13 +278,13 @@ impl Conn {
         if matches!(self.stage, Stage::Idle) {
             self.stage = Stage::Head;
             self.began_ns = now_ns;
-            self.deadline_ns = now_ns + service.config.timeouts.header_ns;
+            let header_ns = now_ns + service.config.timeouts.header_ns;
+            self.deadline_ns = header_ns.min(self.request_deadline_ns(service));
         }
         let input = std::mem::take(&mut self.input);
         let step = match self.parser.parse(&input[self.taken..], &Limits::default()) {
             Parse::Partial => self.wait_for_request(service),
             Parse::Complete(request) if self.must_reply_first(&request) => {
-                self.parser = HeadParser::default();
                 self.wait_for_request(service)
             }
             Parse::Complete(request) => self.answer(&request, service),
@@ -306,7 +316,6 @@ impl Conn {
 
     fn answer(&mut self, request: &Request<'_>, service: &mut Service) -> Step {
         self.taken += request.head_len;
-        self.parser = HeadParser::default();
         service.counters.requests.one();
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
         let caller = respond::Caller { peer: self.peer, began_ns: self.began_ns };
@@ -323,7 +332,8 @@ impl Conn {
             let body = Box::new(Body::new(request.framing));
             self.stage = Stage::Drain { body, payload: 0 };
             self.since_ns = service.now_ns();
-            self.deadline_ns = self.since_ns + service.config.timeouts.body_ns;
+            let body_ns = self.since_ns + service.config.timeouts.body_ns;
+            self.deadline_ns = body_ns.min(self.request_deadline_ns(service));
         } else if more {
             self.stage = Stage::Idle;
         } else {
@@ -355,6 +365,7 @@ impl Conn {
                 self.taken += advance.consumed;
                 *payload += advance.payload as u64;
                 if *payload > service.config.body_bytes_max {
+                    service.counters.refused_requests.one();
                     return self.replace_reply(Status::CONTENT_TOO_LARGE, service);
                 }
                 if !advance.done {
@@ -381,6 +392,7 @@ impl Conn {
     fn begin_reply(&mut self, service: &Service) {
         self.stage = Stage::Reply;
         self.since_ns = service.now_ns();
+        self.acknowledged_before = None;
         self.deadline_ns = self.reply_deadline_ns(0, service);
     }
 
@@ -391,6 +403,7 @@ impl Conn {
             Sent::Turn => Step::Rest(Next::Write),
             Sent::Blocked => {
                 self.write_blocked = true;
+                self.note_acknowledged();
                 Step::Rest(Next::Write)
             }
             Sent::Gone => {
@@ -406,7 +419,9 @@ impl Conn {
 
     fn finish_reply(&mut self, service: &mut Service) -> Step {
         let Some(mut output) = self.output.take() else { return Step::Rest(Next::Close) };
-        service.counters.replies.add(output.replies);
+        service.counters.replies.add(output.replies());
+        service.counters.statuses(output.statuses);
+        self.sent_before += output.sent_bytes;
         self.log(&mut output, service);
         let close = output.close || service.draining;
         let linger = output.linger || self.taken < self.input.len();
@@ -454,31 +469,35 @@ impl Conn {
         }
     }
 
+    /// When the whole of a request and its reply is late.
+    fn request_deadline_ns(&self, service: &Service) -> u64 {
+        match service.config.timeouts.request_ns {
+            0 => NEVER,
+            request_ns => self.began_ns.saturating_add(request_ns),
+        }
+    }
+
     /// When a reply of which `taken_bytes` have arrived is too slow. A client that takes `rate_min`
     /// bytes a second is never cut: its bytes buy the time they are allowed.
     fn reply_deadline_ns(&self, taken_bytes: u64, service: &Service) -> u64 {
-        let Timeouts { request_ns, rate_grace_ns, .. } = service.config.timeouts;
-        let request =
-            if request_ns == 0 { NEVER } else { self.began_ns.saturating_add(request_ns) };
+        let request_ns = self.request_deadline_ns(service);
         if service.config.rate_min == 0 {
-            return request;
+            return request_ns;
         }
-        let bought_ns =
-            u128::from(taken_bytes) * 1_000_000_000 / u128::from(service.config.rate_min);
-        let bought_ns = u64::try_from(bought_ns).unwrap_or(NEVER);
-        request.min(self.since_ns.saturating_add(rate_grace_ns).saturating_add(bought_ns))
+        let bought = u128::from(taken_bytes) * 1_000_000_000 / u128::from(service.config.rate_min);
+        let bought_ns = u64::try_from(bought).unwrap_or(NEVER);
+        let grace_ns = service.config.timeouts.rate_grace_ns;
+        request_ns.min(self.since_ns.saturating_add(grace_ns).saturating_add(bought_ns))
     }
 
     fn expire_reply(&mut self, service: &mut Service) -> Next {
-        let now_ns = service.now_ns();
-        let written = self.output.as_ref().map_or(0, |output| output.sent_bytes);
-        let waiting = socket::unacknowledged(self.fd.as_fd()).unwrap_or(0);
-        self.deadline_ns = self.reply_deadline_ns(written.saturating_sub(waiting), service);
-        if self.deadline_ns > now_ns {
+        let before = self.acknowledged_before.unwrap_or(self.sent_before);
+        let taken_bytes = self.acknowledged().saturating_sub(before);
+        self.deadline_ns = self.reply_deadline_ns(taken_bytes, service);
+        if self.deadline_ns > service.now_ns() {
             return Next::Write;
         }
-        let request_ns = service.config.timeouts.request_ns;
-        if request_ns > 0 && self.began_ns.saturating_add(request_ns) <= now_ns {
+        if self.request_deadline_ns(service) <= service.now_ns() {
             service.counters.timeout_request.one();
         } else {
             service.counters.timeout_rate.one();
@@ -486,8 +505,29 @@ impl Conn {
         Next::Close
     }
 
+    /// Bytes written to the client since the accept that have reached its side. For a Unix socket,
+    /// whose queue the kernel measures in memory and not in bytes, all that were written.
+    fn acknowledged(&self) -> u64 {
+        let written = self.sent_before + self.output.as_ref().map_or(0, |output| output.sent_bytes);
+        let is_tcp = self.peer != socket::UNKNOWN_PEER;
+        let waiting = if is_tcp { socket::unacknowledged(self.fd.as_fd()).unwrap_or(0) } else { 0 };
+        written.saturating_sub(waiting)
+    }
+
+    /// At the first full socket of a reply, when its first bytes are hardly on their way: how much
+    /// of what came before it had arrived by then.
+    fn note_acknowledged(&mut self) {
+        if self.acknowledged_before.is_none() {
+            self.acknowledged_before = Some(self.acknowledged().min(self.sent_before));
+        }
+    }
+
     fn log(&self, output: &mut Output, service: &mut Service) {
-        let (unix_ns, now_ns) = (service.unix_ns(), service.now_ns());
+        if service.log.is_none() {
+            return;
+        }
+        // The phase's time is the same for all of it; how long a reply took is not.
+        let (unix_ns, now_ns) = (service.unix_ns(), service.read_clock_ns());
         if let Some(log) = &mut service.log {
             log.write(&mut output.records, output.sent_bytes, unix_ns, now_ns);
         }

@@ -1,6 +1,6 @@
 //! What the main thread and a loop say to each other: stop, and tell me your counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use weir_stats::LoopReport;
@@ -23,17 +23,32 @@ pub(crate) enum Phase {
 pub(crate) struct Control {
     pub bell: Bell,
     phase: AtomicU8,
-    report_wanted: AtomicBool,
-    reports: Sender<(usize, LoopReport)>,
+    /// The number of the last question; a loop that has answered it has nothing to tell.
+    question: AtomicU64,
+    reports: Sender<Answer>,
     index: usize,
 }
 
+/// A loop's counters.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Which loop's.
+    pub index: usize,
+    /// Which question they answer; the largest number there is once the loop has ended.
+    pub question: u64,
+    /// What it counted.
+    pub report: LoopReport,
+}
+
+/// The number with which a loop that ends answers all questions to come.
+pub(crate) const LAST_WORD: u64 = u64::MAX;
+
 impl Control {
-    pub(crate) fn new(index: usize, reports: Sender<(usize, LoopReport)>) -> std::io::Result<Self> {
+    pub(crate) fn new(index: usize, reports: Sender<Answer>) -> std::io::Result<Self> {
         Ok(Self {
             bell: Bell::new()?,
             phase: AtomicU8::new(Phase::Run as u8),
-            report_wanted: AtomicBool::new(false),
+            question: AtomicU64::new(0),
             reports,
             index,
         })
@@ -53,19 +68,19 @@ impl Control {
         }
     }
 
-    /// Asks for the loop's counters.
-    pub(crate) fn ask_report(&self) {
-        self.report_wanted.store(true, Ordering::Relaxed);
+    /// Asks for the loop's counters, under a number larger than any before.
+    pub(crate) fn ask_report(&self, question: u64) {
+        self.question.store(question, Ordering::Relaxed);
         self.bell.ring();
     }
 
-    /// Whether counters have been asked for since the last time.
-    pub(crate) fn take_report_wanted(&self) -> bool {
-        self.report_wanted.swap(false, Ordering::Relaxed)
+    /// The number of the last question; zero before the first.
+    pub(crate) fn question(&self) -> u64 {
+        self.question.load(Ordering::Relaxed)
     }
 
-    /// Answers [`Control::ask_report`].
-    pub(crate) fn send_report(&self, report: LoopReport) {
-        let _ = self.reports.send((self.index, report));
+    /// Answers a question.
+    pub(crate) fn answer(&self, question: u64, report: LoopReport) {
+        let _ = self.reports.send(Answer { index: self.index, question, report });
     }
 }

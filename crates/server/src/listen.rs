@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use weir_sys::{process, socket};
@@ -14,7 +15,31 @@ pub(crate) struct Listeners {
     pub per_loop: Vec<Vec<OwnedFd>>,
     pub addresses: Vec<Address>,
     /// Socket files to remove in the end.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<SocketFile>,
+}
+
+/// A socket file of ours, told from one that another server puts in its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    dev_ino: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.into(), dev_ino: dev_ino(path) }
+    }
+
+    /// Removes the file, if it is still the one that was made.
+    pub(crate) fn remove(&self) {
+        if self.dev_ino.is_some() && dev_ino(&self.path) == self.dev_ino {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn dev_ino(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
 }
 
 /// Binds and listens, for each loop: a socket of its own for TCP (SO_REUSEPORT), a shared one for
@@ -62,7 +87,7 @@ impl Listeners {
     fn add_unix(&mut self, path: &Path, config: &Config) -> std::io::Result<()> {
         let shared = socket::bind_unix(path)?;
         socket::listen(shared.as_fd(), config.listenq)?;
-        self.files.push(path.into());
+        self.files.push(SocketFile::new(path));
         self.addresses.push(Address::Unix(path.into()));
         self.share(&shared)
     }

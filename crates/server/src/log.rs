@@ -6,8 +6,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_http1::{Request, imf_date};
@@ -17,6 +19,12 @@ use crate::config::{Error, LogFormat, LogTarget};
 /// A batch goes to the writer when it is this large, or this old.
 const BATCH_BYTES: usize = 32 << 10;
 const BATCH_AGE_NS: u64 = 1_000_000_000;
+
+/// How long the end waits for the writer.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// The writer says no more than one thing in this time.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Batches waiting for the writer before lines are dropped.
 const BATCHES_WAITING: usize = 64;
@@ -66,15 +74,16 @@ pub(crate) struct LogBuffer {
     lines: Vec<u8>,
     line_count: u64,
     since_ns: u64,
-    written: u64,
+    handed_over: u64,
     lost: u64,
+    lost_in_writer: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 enum Message {
-    Lines(Vec<u8>),
+    /// Lines, and how many.
+    Lines(Vec<u8>, u64),
     Reopen,
-    Stop,
 }
 
 impl LogBuffer {
@@ -119,24 +128,27 @@ impl LogBuffer {
     pub(crate) fn flush(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         let count = std::mem::take(&mut self.line_count);
-        match self.writer.try_send(Message::Lines(lines)) {
-            Ok(()) => self.written += count,
+        match self.writer.try_send(Message::Lines(lines, count)) {
+            Ok(()) => self.handed_over += count,
             Err(_) => self.lost += count,
         }
     }
 
-    /// Lines handed over, and lines lost, since the last time.
+    /// Lines handed over, and lines lost, since the last time. What the writer lost is told to the
+    /// first loop that asks.
     pub(crate) fn take_counts(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.written), std::mem::take(&mut self.lost))
+        let lost = std::mem::take(&mut self.lost) + self.lost_in_writer.swap(0, Ordering::Relaxed);
+        (std::mem::take(&mut self.handed_over), lost)
     }
 }
 
-/// The writer's thread. It ends when it is told to, having written what was handed over before.
+/// The writer's thread. It ends once nobody can hand over any more, with everything written.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     messages: SyncSender<Message>,
     format: LogFormat,
-    thread: JoinHandle<()>,
+    lost: Arc<AtomicU64>,
+    ended: Receiver<()>,
 }
 
 impl LogWriter {
@@ -150,11 +162,17 @@ impl LogWriter {
             |why: &dyn std::fmt::Display| Error(format!("cannot open the access log: {why}"));
         let file = open(&target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
-        let thread = std::thread::Builder::new()
+        let (end, ended) = sync_channel(0);
+        let lost = Arc::new(AtomicU64::new(0));
+        let writer = Writer { target, file, lost: Arc::clone(&lost), told_at: None, tell };
+        std::thread::Builder::new()
             .name("weir-log".into())
-            .spawn(move || write_batches(&inbox, &target, file, tell))
+            .spawn(move || {
+                writer.run(&inbox);
+                drop(end);
+            })
             .map_err(|error| fail(&error))?;
-        Ok(Self { messages, format, thread })
+        Ok(Self { messages, format, lost, ended })
     }
 
     /// A loop's end.
@@ -165,20 +183,21 @@ impl LogWriter {
             lines: Vec::new(),
             line_count: 0,
             since_ns: 0,
-            written: 0,
+            handed_over: 0,
             lost: 0,
+            lost_in_writer: Arc::clone(&self.lost),
         }
     }
 
-    /// Opens the file again: it was moved away.
-    pub(crate) fn reopen(&self) {
-        let _ = self.messages.send(Message::Reopen);
+    /// Opens the file again: it was moved away. False when the writer is too busy to be told.
+    pub(crate) fn reopen(&self) -> bool {
+        self.messages.try_send(Message::Reopen).is_ok()
     }
 
-    /// Writes what is left and ends.
+    /// Waits a while for what is left to be written. A log that nobody reads holds up no stop.
     pub(crate) fn stop(self) {
-        let _ = self.messages.send(Message::Stop);
-        let _ = self.thread.join();
+        drop(self.messages);
+        let _ = self.ended.recv_timeout(STOP_WAIT);
     }
 }
 
@@ -193,25 +212,38 @@ fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
-fn write_batches(
-    inbox: &Receiver<Message>,
-    target: &LogTarget,
-    mut file: Box<dyn Write + Send>,
+/// What the writer's thread owns.
+struct Writer {
+    target: LogTarget,
+    file: Box<dyn Write + Send>,
+    lost: Arc<AtomicU64>,
+    told_at: Option<Instant>,
     tell: fn(&str),
-) {
-    while let Ok(message) = inbox.recv() {
-        match message {
-            Message::Lines(lines) => {
-                let written = file.write_all(&lines).and_then(|()| file.flush());
-                if let Err(error) = written {
-                    tell(&format!("access-log lines lost: {error}"));
+}
+
+impl Writer {
+    fn run(mut self, inbox: &Receiver<Message>) {
+        while let Ok(message) = inbox.recv() {
+            match message {
+                Message::Lines(lines, count) => {
+                    let written = self.file.write_all(&lines).and_then(|()| self.file.flush());
+                    if let Err(error) = written {
+                        self.lost.fetch_add(count, Ordering::Relaxed);
+                        self.tell(&format!("access-log lines lost: {error}"));
+                    }
                 }
+                Message::Reopen => match open(&self.target) {
+                    Ok(again) => self.file = again,
+                    Err(error) => self.tell(&format!("cannot reopen the access log: {error}")),
+                },
             }
-            Message::Reopen => match open(target) {
-                Ok(again) => file = again,
-                Err(error) => tell(&format!("cannot reopen the access log: {error}")),
-            },
-            Message::Stop => return,
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            self.told_at = Some(Instant::now());
+            (self.tell)(what);
         }
     }
 }

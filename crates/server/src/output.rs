@@ -35,8 +35,8 @@ pub(crate) struct Output {
     pub close: bool,
     /// The client may still be sending: read on for a while before the close.
     pub linger: bool,
-    /// Replies in here.
-    pub replies: u64,
+    /// Replies in here by the hundreds of their status: 2xx, 3xx, 4xx, 5xx.
+    pub statuses: [u64; 4],
     /// Lines for the access log, one a reply, when there is one.
     pub records: Vec<Record>,
     /// Bytes written so far.
@@ -61,7 +61,7 @@ pub(crate) enum Sent {
     Turn,
     /// The client has gone.
     Gone,
-    /// The file is no longer the one whose length was promised.
+    /// The file is no longer the one whose length was promised, or cannot be read.
     Changed,
 }
 
@@ -88,6 +88,17 @@ impl Output {
         self.later = parts.into_iter().map(|(head, range)| (head, part(range))).collect();
         self.later.push((end, part(0..0)));
         self.later.reverse();
+    }
+
+    /// Counts a reply.
+    pub(crate) fn count(&mut self, status: u16) {
+        let class = usize::from(status / 100).saturating_sub(2);
+        self.statuses[class.min(3)] += 1;
+    }
+
+    /// How many replies are in here.
+    pub(crate) fn replies(&self) -> u64 {
+        self.statuses.iter().sum()
     }
 
     /// Whether another reply may be written behind this one.
@@ -191,14 +202,15 @@ fn write_file(
     if left > TAIL_BYTES && file.is_quiet(service.clock()) {
         let wanted = (left - TAIL_BYTES).min(TURN_BYTES_MAX);
         let bytes = file::sendfile(fd, file.as_fd(), range.start, wanted as usize)? as u64;
-        if bytes == 0 || !file.is_unchanged()? {
+        if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());
         }
         return Ok(Progress { bytes, full: bytes < wanted });
     }
     let wanted = left.min(service.scratch.len() as u64) as usize;
     let copy = &mut service.scratch[..wanted];
-    if file::pread_full(file.as_fd(), copy, range.start)? < wanted || !file.is_unchanged()? {
+    let read = file::pread_full(file.as_fd(), copy, range.start).unwrap_or(0);
+    if read < wanted || !file.is_unchanged().unwrap_or(false) {
         return Err(changed());
     }
     let bytes = socket::write(fd, copy, false)?;

@@ -48,6 +48,7 @@ pub(crate) fn answer(
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.service.config.body_bytes_max {
         reply.close = true;
+        reply.service.counters.refused_requests.one();
         return reply.plain(Status::CONTENT_TOO_LARGE, b"");
     }
     match (request.method, request.target) {
@@ -80,6 +81,12 @@ impl Reply<'_, '_> {
             && has_changed(entry)
         {
             store.forget(path);
+            found = store.find(path, query, codings, now);
+        }
+        if let Found::Trouble(error) = &found
+            && is_exhaustion(error)
+        {
+            store.release_descriptors();
             found = store.find(path, query, codings, now);
         }
         match found {
@@ -202,7 +209,7 @@ impl Reply<'_, '_> {
     fn start(&mut self, status: Status) {
         let unix_s = self.service.unix_ns() / 1_000_000_000;
         let out = &mut self.out.bytes;
-        out.extend_from_slice(status.line());
+        reply::status(out, status);
         out.extend_from_slice(self.service.date.at(unix_s));
         out.extend_from_slice(&self.service.config.fields);
     }
@@ -222,8 +229,7 @@ impl Reply<'_, '_> {
         reply::end(&mut self.out.bytes);
         self.out.close |= self.close;
         self.out.linger |= self.close && self.request.is_some_and(has_body);
-        self.out.replies += 1;
-        self.service.counters.status(status.code());
+        self.out.count(status.code());
         if self.service.log.is_some() {
             let body_bytes = if self.is_head() { 0 } else { body_bytes };
             let body_start = self.out.bytes.len() as u64;

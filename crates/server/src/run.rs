@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,8 +18,8 @@ use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
 use crate::config::{Address, Config, Error};
-use crate::control::{Control, Phase};
-use crate::listen;
+use crate::control::{Answer, Control, Phase};
+use crate::listen::{self, SocketFile};
 use crate::log::{LogBuffer, LogWriter};
 use crate::service::Service;
 
@@ -50,14 +49,27 @@ struct Ended {
     count: AtomicUsize,
 }
 
+/// Says that a loop has ended when it is dropped.
+struct End(Arc<Ended>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.count.fetch_add(1, Ordering::Release);
+        self.0.bell.ring();
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<Address>,
-    socket_files: Vec<PathBuf>,
+    socket_files: Vec<SocketFile>,
     controls: Vec<Arc<Control>>,
-    loops: Vec<JoinHandle<LoopReport>>,
-    reports: Receiver<(usize, LoopReport)>,
+    loops: Vec<JoinHandle<()>>,
+    answers: Receiver<Answer>,
+    /// What each loop told last, and in answer to which question.
+    told: Vec<(u64, LoopReport)>,
+    question: u64,
     ended: Arc<Ended>,
     signals: Signals,
     log: Option<LogWriter>,
@@ -84,7 +96,7 @@ impl Server {
         };
         fit_to_limits(&mut config, listeners.addresses.len());
         let config = Arc::new(config);
-        let (report_sender, reports) = channel();
+        let (answer_sender, answers) = channel();
         let bell = Bell::new().map_err(failed)?;
         let ended = Arc::new(Ended { bell, count: AtomicUsize::new(0) });
         let mut server = Self {
@@ -92,7 +104,9 @@ impl Server {
             socket_files: listeners.files,
             controls: Vec::new(),
             loops: Vec::new(),
-            reports,
+            answers,
+            told: Vec::new(),
+            question: 0,
             ended,
             signals,
             log,
@@ -100,7 +114,7 @@ impl Server {
             stops: 0,
         };
         for (index, sockets) in listeners.per_loop.into_iter().enumerate() {
-            server.start_loop(index, sockets, &config, &report_sender)?;
+            server.start_loop(index, sockets, &config, &answer_sender)?;
         }
         Ok(server)
     }
@@ -148,38 +162,38 @@ impl Server {
         self.controls.iter().for_each(|control| control.set_phase(phase));
     }
 
-    /// Opens the access log again, because it was moved.
-    pub fn reopen_log(&self) {
-        if let Some(log) = &self.log {
-            log.reopen();
-        }
+    /// Opens the access log again, because it was moved. False when its writer is stuck.
+    pub fn reopen_log(&self) -> bool {
+        self.log.as_ref().is_none_or(LogWriter::reopen)
     }
 
-    /// Every loop's counters so far.
-    pub fn report(&self) -> Report {
-        while self.reports.try_recv().is_ok() {} // late answers to an earlier question
-        self.controls.iter().for_each(|control| control.ask_report());
-        let mut loops = vec![LoopReport::default(); self.controls.len()];
+    /// Every loop's counters so far. A loop too busy to answer within two seconds is shown as it was
+    /// when it last did.
+    pub fn report(&mut self) -> Report {
+        self.question += 1;
+        self.controls.iter().for_each(|control| control.ask_report(self.question));
         let deadline = Instant::now() + REPORT_WAIT;
-        for _ in 0..loops.len() {
+        while self.told.iter().any(|(question, _)| *question < self.question) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok((index, report)) = self.reports.recv_timeout(left) else { break };
-            loops[index] = report;
+            let Ok(answer) = self.answers.recv_timeout(left) else { break };
+            self.told[answer.index] = (answer.question, answer.report);
         }
+        let loops = self.told.iter().map(|(_, report)| report.clone()).collect();
         Report { elapsed_s: self.start.elapsed().as_secs_f64(), loops }
     }
 
     /// Waits for the loops, cleans up, and returns everything counted.
-    pub fn finish(self) -> Report {
-        let loops = self.loops.into_iter().filter_map(|each| each.join().ok()).collect();
-        let elapsed_s = self.start.elapsed().as_secs_f64();
+    pub fn finish(mut self) -> Report {
+        for each in std::mem::take(&mut self.loops) {
+            // A loop that panicked has said so; its last counters are still told.
+            let _ = each.join();
+        }
+        let report = self.report();
         if let Some(log) = self.log {
             log.stop();
         }
-        for path in self.socket_files {
-            let _ = std::fs::remove_file(path);
-        }
-        Report { elapsed_s, loops }
+        self.socket_files.iter().for_each(SocketFile::remove);
+        report
     }
 
     fn start_loop(
@@ -187,10 +201,10 @@ impl Server {
         index: usize,
         sockets: Vec<OwnedFd>,
         config: &Arc<Config>,
-        reports: &Sender<(usize, LoopReport)>,
+        answers: &Sender<Answer>,
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
-        let control = Arc::new(Control::new(index, reports.clone()).map_err(failed)?);
+        let control = Arc::new(Control::new(index, answers.clone()).map_err(failed)?);
         let seed = Seed {
             index,
             sockets,
@@ -203,20 +217,20 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
-                let report = match mechanism {
+                // Also when the loop panics, in a build that unwinds.
+                let _end = End(ended);
+                match mechanism {
                     Name::Select => seed.grow::<Select>(started),
                     Name::Poll => seed.grow::<Poll>(started),
                     Name::EpollLt => seed.grow::<EpollLt>(started),
                     Name::EpollEt => seed.grow::<EpollEt>(started),
                     Name::Epoll2 => seed.grow::<Epoll2>(started),
-                };
-                ended.count.fetch_add(1, Ordering::Release);
-                ended.bell.ring();
-                report
+                }
             })
             .map_err(failed)?;
         self.controls.push(control);
         self.loops.push(thread);
+        self.told.push((0, LoopReport::default()));
         // A loop that stands drops the sender without a word.
         outcome.recv().map_or(Ok(()), Err)
     }
@@ -233,16 +247,14 @@ struct Seed {
 
 impl Seed {
     /// Makes the loop in its own thread, says that it stands or why not, and runs it.
-    fn grow<M: Mechanism>(self, started: Sender<Error>) -> LoopReport {
+    fn grow<M: Mechanism>(self, started: Sender<Error>) {
         match self.make::<M>() {
             Ok(event_loop) => {
                 drop(started);
-                event_loop.run()
+                event_loop.run();
             }
-            Err(error) => {
-                let _ = started.send(error);
-                LoopReport::default()
-            }
+            // The receiver waits for it.
+            Err(error) => drop(started.send(error)),
         }
     }
 
@@ -255,9 +267,8 @@ impl Seed {
         let store = content::Store::open(&config.root, config.content.clone())
             .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
-        let policy = weir_accept::policy(config.strategy.accept_limit);
         let service = Service::new(config, store, self.log);
-        EventLoop::new(service, policy, self.sockets, self.control, open_max)
+        EventLoop::new(service, self.sockets, self.control, open_max)
             .map_err(|error| Error(format!("cannot start a loop: {error}")))
     }
 }
@@ -273,6 +284,8 @@ fn fit_to_limits(config: &mut Config, listeners: usize) {
     content.open_files_max = (content.open_files_max.min(fds / 4) / loops).max(1);
     let files = if content.caching { content.open_files_max * loops } else { 0 };
     let overhead = SPARE_FDS + loops * (listeners as u64 + 4);
-    let room = fds.saturating_sub(overhead + files).max(8);
+    let free = fds.saturating_sub(overhead + files);
+    // Without a cache each connection may have a file of its own open.
+    let room = if content.caching { free } else { free / 2 }.max(8);
     config.conns_max = config.conns_max.min(usize::try_from(room).unwrap_or(usize::MAX));
 }

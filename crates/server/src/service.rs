@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weir_content::{Now, Store};
+use weir_content::{CacheCounts, Now, Store};
 use weir_http1::DateField;
 use weir_stats::Counters;
 
@@ -76,7 +76,7 @@ impl Service {
 
     /// Reads the clock: once after each wait, so that a phase sees one time.
     pub(crate) fn tick(&mut self) {
-        self.now_ns = self.start.elapsed().as_nanos() as u64;
+        self.now_ns = self.read_clock_ns();
         if self.now_ns - self.offset_at_ns > OFFSET_AGE_NS {
             self.read_wall_clock();
         }
@@ -86,6 +86,11 @@ impl Service {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.unix_offset_ns = (unix.as_nanos() as u64).saturating_sub(self.now_ns);
         self.offset_at_ns = self.now_ns;
+    }
+
+    /// Nanoseconds since the loop began, read now and not at the last [`Service::tick`].
+    pub(crate) fn read_clock_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
     }
 
     /// Nanoseconds since the loop began.
@@ -108,7 +113,10 @@ impl Service {
     }
 
     pub(crate) fn give_input(&mut self, mut buffer: Vec<u8>) {
-        if (1..=KEPT_BYTES_MAX).contains(&buffer.capacity()) && self.inputs.len() < KEPT_MAX {
+        // One cut to the size of a partial head is of no use to others.
+        if (INPUT_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity())
+            && self.inputs.len() < KEPT_MAX
+        {
             buffer.clear();
             self.inputs.push(buffer);
         }
@@ -140,8 +148,8 @@ impl Service {
     /// The counters with what the store and the kernel count for this thread.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        let cache = self.store.counts();
-        counters.set_cache(cache.hits, cache.misses, cache.revalidations, cache.reloads);
+        let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
+        counters.set_cache([hits, misses, revalidations, reloads, evictions]);
         let (user_ns, system_ns) = weir_sys::process::thread_cpu_ns();
         counters.set_cpu(user_ns, system_ns);
         counters

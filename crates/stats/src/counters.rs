@@ -82,7 +82,7 @@ macro_rules! counters {
 
 counters! {
     getevents_calls Sum "getevents-phases: calls of the event mechanism's wait",
-    getevents_ready Sum "descriptors those calls returned",
+    getevents_ready Sum "descriptors those calls reported, wanted or not",
     accept_phases Sum "accept-phases entered (N_phases)",
     accepted Sum "connections accepted",
     accept_would_block Sum "accepts that found none waiting (EWOULDBLOCK)",
@@ -99,8 +99,8 @@ counters! {
     gone Sum "connections lost to a reset or a broken pipe later on",
     requests Sum "requests understood",
     replies Sum "replies sent whole",
-    replies_cut Sum "replies begun and not finished, whatever the reason",
-    replies_changed Sum "replies cut because the file changed while it was sent",
+    replies_cut Sum "replies begun and not finished, whatever the reason: a change of file, a deadline, the client",
+    replies_changed Sum "replies cut because the file changed, or could not be read, while it was sent",
     bytes_in Sum "bytes read",
     bytes_out Sum "bytes written",
     status_2xx Sum "replies with a 2xx status",
@@ -118,24 +118,22 @@ counters! {
     cache_hits Sum "content found in the cache and fresh",
     cache_misses Sum "content not in the cache",
     cache_revalidated Sum "cached content checked against its file and kept",
+    cache_evicted Sum "cached content given up for want of room or descriptors",
     cache_reloaded Sum "cached content found changed and loaded anew",
-    log_lines Sum "access-log lines written",
-    log_lines_lost Sum "access-log lines dropped because the writer could not keep up",
+    log_lines Sum "access-log lines handed to the log's writer",
+    log_lines_lost Sum "access-log lines lost: the writer could not keep up, or could not write",
     cpu_user_ns Sum "user time of the loops, nanoseconds",
     cpu_system_ns Sum "system time of the loops, nanoseconds",
 }
 
 impl Counters {
-    /// Counts a reply by the hundreds of its status.
+    /// Counts replies by the hundreds of their status: 2xx, 3xx, 4xx, 5xx.
     #[inline]
-    pub fn status(&mut self, code: u16) {
-        match code / 100 {
-            2 => self.status_2xx.one(),
-            3 => self.status_3xx.one(),
-            4 => self.status_4xx.one(),
-            5 => self.status_5xx.one(),
-            _ => {}
-        }
+    pub fn statuses(&mut self, [success, redirect, client, server]: [u64; 4]) {
+        self.status_2xx.add(success);
+        self.status_3xx.add(redirect);
+        self.status_4xx.add(client);
+        self.status_5xx.add(server);
     }
 
     /// Replaces the times a loop has used, nanoseconds, which the kernel counts and not the loop.
@@ -144,8 +142,9 @@ impl Counters {
         self.cpu_system_ns = Counter(system_ns);
     }
 
-    /// Replaces what the content store counts: hits, misses, revalidations, reloads.
-    pub fn set_cache(&mut self, hits: u64, misses: u64, revalidated: u64, reloaded: u64) {
+    /// Replaces what the content store counts: hits, misses, revalidations, reloads, evictions.
+    pub fn set_cache(&mut self, [hits, misses, revalidated, reloaded, evicted]: [u64; 5]) {
+        self.cache_evicted = Counter(evicted);
         self.cache_hits = Counter(hits);
         self.cache_misses = Counter(misses);
         self.cache_revalidated = Counter(revalidated);

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-pub use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, pollfd as PollFd};
+pub use libc::{POLLIN, POLLOUT, pollfd as PollFd};
 
 use crate::profile::{Call, timed};
 

@@ -1,7 +1,7 @@
 //! Signals as a descriptor: signalfd(2), so that no handler ever runs.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
@@ -51,11 +51,5 @@ impl Signals {
     /// The descriptor's number, for poll(2).
     pub fn raw(&self) -> i32 {
         self.0.as_raw_fd()
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

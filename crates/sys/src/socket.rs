@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,10 +51,14 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, NEW, None);
     let fd = new()?;
+    // A connect is refused by a dead socket, but by an ordinary file too.
+    let is_dead = || -> io::Result<bool> {
+        let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+        let refused = rustix::net::connect(&new()?, &address) == Err(Errno::CONNREFUSED);
+        Ok(is_socket && refused)
+    };
     match rustix::net::bind(&fd, &address) {
-        Err(Errno::ADDRINUSE)
-            if rustix::net::connect(&new()?, &address) == Err(Errno::CONNREFUSED) =>
-        {
+        Err(Errno::ADDRINUSE) if is_dead()? => {
             std::fs::remove_file(path)?;
             rustix::net::bind(&fd, &address)?;
         }
@@ -106,6 +111,25 @@ pub fn set_nodelay(fd: BorrowedFd<'_>) {
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let (fd, peer) = timed(Call::Accept, || rustix::net::acceptfrom_with(listener, NEW))?;
     Ok((fd, peer.map_or(UNKNOWN_PEER, peer_address)))
+}
+
+/// Whether a failed accept(2) lost one connection and says nothing of the next: it was gone already,
+/// or the network had news for it (accept(2), "Error handling").
+pub fn is_lost_connection(error: &io::Error) -> bool {
+    let lost = [
+        libc::ECONNABORTED,
+        libc::EINTR,
+        libc::EPROTO,
+        libc::EPERM,
+        libc::ENETDOWN,
+        libc::ENOPROTOOPT,
+        libc::EHOSTDOWN,
+        libc::ENONET,
+        libc::EHOSTUNREACH,
+        libc::EOPNOTSUPP,
+        libc::ENETUNREACH,
+    ];
+    error.raw_os_error().is_some_and(|errno| lost.contains(&errno))
 }
 
 /// Who a peer without an IP address is said to be.

@@ -59,7 +59,7 @@ impl Mechanism for Epoll2 {
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
         for index in 0..self.events.len() {
             let Event { data, flags } = self.events[index];
@@ -68,6 +68,6 @@ impl Mechanism for Epoll2 {
                 ready.push(token);
             }
         }
-        Ok(())
+        Ok(self.events.len())
     }
 }

@@ -153,11 +153,14 @@ impl Mechanism for EpollEt {
         Ok(())
     }
 
-    fn remove(&mut self, _: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let state = self.states.at(token.slot);
-        // A generation nobody has: what still stands in `again`, or comes late, is told as stale.
+        let level = state.level;
+        // The generation of nobody yet: what still stands in `again`, or comes late, is stale.
         *state = State { generation: token.generation.wrapping_add(1), ..State::default() };
-        Ok(())
+        // A close takes a connection out. A listening socket may have other descriptors, in other
+        // loops or processes, that keep it open.
+        if level { epoll::delete(self.epoll.as_fd(), fd) } else { Ok(()) }
     }
 
     fn blocked(&mut self, token: Token, direction: Interest) {
@@ -165,7 +168,7 @@ impl Mechanism for EpollEt {
         state.known &= !bits(direction) | state.stuck;
     }
 
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         let before = ready.len();
         self.report_known(ready);
         let timeout = if ready.len() > before { Some(Duration::ZERO) } else { timeout };
@@ -174,6 +177,6 @@ impl Mechanism for EpollEt {
             let Event { data, flags } = self.events[index];
             self.learn(Token::unpack(data.u64()), flags, ready);
         }
-        Ok(())
+        Ok(self.events.len())
     }
 }

@@ -1,5 +1,6 @@
-//! `epoll-lt`: level-triggered epoll; an epoll_ctl at every change of interest, and none at a
-//! close, which takes the descriptor out by itself.
+//! `epoll-lt`: level-triggered epoll; an epoll_ctl at every change of interest, and none at the
+//! close of a connection, which takes it out by itself. A listening socket may have other
+//! descriptors, in other loops or processes, that keep it open, so it is taken out with a call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,13 @@ pub(super) const EVENTS_MAX: usize = 4096;
 pub struct EpollLt {
     epoll: OwnedFd,
     events: Vec<Event>,
-    inside: PerSlot<bool>,
+    members: PerSlot<Member>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Member {
+    inside: bool,
+    listens: bool,
 }
 
 /// EPOLLRDHUP is left out: a peer that has shut its side down would wake a writer for nothing.
@@ -35,18 +42,19 @@ impl Mechanism for EpollLt {
         Ok(Self {
             epoll: epoll::create()?,
             events: Vec::with_capacity(EVENTS_MAX),
-            inside: PerSlot::default(),
+            members: PerSlot::default(),
         })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        *self.inside.at(token.slot) = false;
+        let listens = interest == Interest::Accept;
+        *self.members.at(token.slot) = Member { inside: false, listens };
         self.change(fd, token, interest)
     }
 
     fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
         let wanted = interest != Interest::Nothing;
-        let inside = self.inside.at(token.slot);
+        let inside = &mut self.members.at(token.slot).inside;
         match (*inside, wanted) {
             (false, false) => return Ok(()),
             (false, true) => {
@@ -61,15 +69,16 @@ impl Mechanism for EpollLt {
         Ok(())
     }
 
-    fn remove(&mut self, _: BorrowedFd<'_>, _: Token) -> io::Result<()> {
-        Ok(())
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let Member { inside, listens } = std::mem::take(self.members.at(token.slot));
+        if inside && listens { epoll::delete(self.epoll.as_fd(), fd) } else { Ok(()) }
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
         ready.extend(self.events.iter().map(|event| Token::unpack(event.data.u64())));
-        Ok(())
+        Ok(self.events.len())
     }
 }

@@ -67,8 +67,9 @@ impl Mechanism for Poll {
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
-        let mut found = poll::poll(&mut self.fds, timeout)?;
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
+        let reported = poll::poll(&mut self.fds, timeout)?;
+        let mut found = reported;
         for (entry, token) in self.fds.iter().zip(&self.tokens) {
             if found == 0 {
                 break;
@@ -78,6 +79,6 @@ impl Mechanism for Poll {
                 found -= 1;
             }
         }
-        Ok(())
+        Ok(reported)
     }
 }

@@ -76,11 +76,12 @@ impl Mechanism for Select {
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
-    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         self.ready_read.clone_from(&self.read);
         self.ready_write.clone_from(&self.write);
         let nfds = self.read.len() * WORD_BITS;
-        let mut found = select::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
+        let reported = select::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
+        let mut found = reported;
         for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
             let mut bits = read | write;
             while bits != 0 {
@@ -92,6 +93,6 @@ impl Mechanism for Select {
                 break;
             }
         }
-        Ok(())
+        Ok(reported)
     }
 }

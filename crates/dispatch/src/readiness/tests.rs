@@ -169,6 +169,20 @@ fn a_listener_is_reported_while_a_connection_waits<M: Mechanism>() {
     assert_eq!(ready(&mut m, LONG), [token(6)]);
 }
 
+fn a_removed_listener_is_silent_though_others_hold_it<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let other_descriptor = listener.try_clone().unwrap();
+    m.add(listener.as_fd(), token(8), Interest::Accept).unwrap();
+    m.remove(listener.as_fd(), token(8)).unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let _client = std::net::TcpStream::connect(address).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    assert_eq!(m.wait(NOW, &mut Vec::new()).unwrap(), 0, "nor does the kernel wake it");
+    drop(other_descriptor);
+}
+
 macro_rules! suite {
     ($($module:ident: $mechanism:ident),+; $tests:tt) => {
         $(suite!(@one $module, $mechanism, $tests);)+
@@ -197,4 +211,5 @@ suite!(select: Select, poll: Poll, epoll_lt: EpollLt, epoll_et: EpollEt, epoll2:
     members_come_and_go_in_any_order,
     a_wait_with_nobody_ready_ends_at_its_timeout,
     a_listener_is_reported_while_a_connection_waits,
+    a_removed_listener_is_silent_though_others_hold_it,
 });

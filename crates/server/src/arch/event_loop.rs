@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_accept::{Outcome, Policy, View};
+use weir_accept::{Limit, Outcome, Policy, View};
 use weir_dispatch::readiness::{Interest, Mechanism, Token};
 use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
@@ -16,7 +16,7 @@ use weir_sys::{is_exhaustion, profile, socket};
 
 use super::table::Table;
 use crate::conn::{Conn, Next};
-use crate::control::{Control, Phase};
+use crate::control::{Control, LAST_WORD, Phase};
 use crate::log::LogBuffer;
 use crate::service::Service;
 
@@ -25,7 +25,7 @@ const BELL: Token = Token { slot: 0, generation: 0 };
 const FIRST_LISTENER: u32 = 1;
 
 /// How long accepting rests when there are no descriptors and nobody to take one from.
-const EXHAUSTED_PAUSE_NS: u64 = 100_000_000;
+const ACCEPT_REST_NS: u64 = 100_000_000;
 
 /// How long a client that has not spoken yet may keep a server that was told to stop.
 const SILENCE_NS: u64 = 500_000_000;
@@ -37,7 +37,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 pub(crate) struct EventLoop<M> {
     mechanism: M,
-    policy: Box<dyn Policy>,
     listeners: Vec<Listener>,
     table: Table,
     timers: Timers,
@@ -45,8 +44,10 @@ pub(crate) struct EventLoop<M> {
     control: Arc<Control>,
     ready: Vec<Token>,
     expired: Vec<u32>,
-    closed_since: u64,
-    rounds_since: u64,
+    /// Getevents-phases so far.
+    rounds: u64,
+    /// The last question about the counters that was answered.
+    answered: u64,
     /// Where the last search for idle connections ended.
     hand: u32,
     /// Nobody is accepted before this.
@@ -59,12 +60,21 @@ struct Listener {
     fd: OwnedFd,
     token: Token,
     watched: bool,
+    policy: Box<dyn Policy>,
+    /// The round of its last accept-phase.
+    accepted_round: u64,
+}
+
+impl Listener {
+    fn new(slot: u32, fd: OwnedFd, limit: Limit) -> Self {
+        let token = Token { slot, generation: 0 };
+        Self { fd, token, watched: true, policy: weir_accept::policy(limit), accepted_round: 0 }
+    }
 }
 
 impl<M: Mechanism> EventLoop<M> {
     pub(crate) fn new(
         service: Service,
-        policy: Box<dyn Policy>,
         listeners: Vec<OwnedFd>,
         control: Arc<Control>,
         open_max: usize,
@@ -73,14 +83,13 @@ impl<M: Mechanism> EventLoop<M> {
         mechanism.add(control.bell.as_fd(), BELL, Interest::Read)?;
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(listeners)
-            .map(|(slot, fd)| Listener { fd, token: Token { slot, generation: 0 }, watched: true })
+            .map(|(slot, fd)| Listener::new(slot, fd, service.config.strategy.accept_limit))
             .collect();
         for listener in &listeners {
             mechanism.add(listener.fd.as_fd(), listener.token, Interest::Accept)?;
         }
         Ok(Self {
             mechanism,
-            policy,
             table: Table::new(FIRST_LISTENER + listeners.len() as u32, open_max),
             listeners,
             timers: Timers::new(0),
@@ -88,8 +97,8 @@ impl<M: Mechanism> EventLoop<M> {
             control,
             ready: Vec::new(),
             expired: Vec::new(),
-            closed_since: 0,
-            rounds_since: 0,
+            rounds: 0,
+            answered: 0,
             hand: 0,
             paused_until_ns: None,
             drained_by_ns: None,
@@ -97,8 +106,8 @@ impl<M: Mechanism> EventLoop<M> {
         })
     }
 
-    /// Serves until told to stop, and returns what was counted.
-    pub(crate) fn run(mut self) -> LoopReport {
+    /// Serves until told to stop, and tells what was counted.
+    pub(crate) fn run(mut self) {
         while !self.is_over() {
             self.getevents_phase();
             self.accept_phase();
@@ -106,21 +115,23 @@ impl<M: Mechanism> EventLoop<M> {
             self.keep_time();
         }
         self.close_all();
-        self.report()
+        let report = self.report();
+        self.control.answer(LAST_WORD, report);
     }
 
     fn getevents_phase(&mut self) {
         self.ready.clear();
         let timeout = self.sleep_max();
-        if let Err(error) = self.mechanism.wait(timeout, &mut self.ready) {
-            // Only want of memory can pass: the set itself is ours and sound.
-            self.tell(&format!("waiting for events: {error}"));
+        let reported = self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
+            // Only want of memory can be the reason, and pass: the set is ours and sound.
+            (self.service.config.tell)(&format!("waiting for events: {error}"));
             std::thread::sleep(Duration::from_millis(10));
-        }
+            0
+        });
         self.service.tick();
-        self.rounds_since += 1;
+        self.rounds += 1;
         self.service.counters.getevents_calls.one();
-        self.service.counters.getevents_ready.add(self.ready.len() as u64);
+        self.service.counters.getevents_ready.add(reported as u64);
     }
 
     fn accept_phase(&mut self) {
@@ -207,14 +218,13 @@ impl<M: Mechanism> EventLoop<M> {
             return outcome;
         }
         let now_ns = self.service.now_ns();
-        let view = View {
-            open: self.table.open(),
-            open_max: self.table.open_max(),
-            closed_since: std::mem::take(&mut self.closed_since),
-            rounds_since: std::mem::take(&mut self.rounds_since),
-        };
+        let (open, open_max) = (self.table.open(), self.table.open_max());
+        let listener = &mut self.listeners[index];
+        let rounds_since = self.rounds - listener.accepted_round;
+        listener.accepted_round = self.rounds;
+        let budget = listener.policy.budget(now_ns, &View { open, open_max, rounds_since });
         self.service.counters.accept_phases.one();
-        for _ in 0..self.policy.budget(now_ns, &view) {
+        for _ in 0..budget {
             match socket::accept(self.listeners[index].fd.as_fd()) {
                 Ok((fd, peer)) => {
                     outcome.accepted += 1;
@@ -233,11 +243,16 @@ impl<M: Mechanism> EventLoop<M> {
                         break;
                     }
                 }
-                // The connection was gone already, or the network has news for it: accept(2).
-                Err(_) => self.service.counters.accept_aborted.one(),
+                Err(error) if socket::is_lost_connection(&error) => {
+                    self.service.counters.accept_aborted.one();
+                }
+                Err(error) => {
+                    self.rest(&error);
+                    break;
+                }
             }
         }
-        self.policy.finished(now_ns, outcome);
+        self.listeners[index].policy.finished(now_ns, outcome);
         self.watch_listeners(self.table.open() < self.table.open_max());
         outcome
     }
@@ -268,7 +283,6 @@ impl<M: Mechanism> EventLoop<M> {
             let _ = self.mechanism.remove(conn.fd(), token);
         }
         conn.close(&mut self.service);
-        self.closed_since += 1;
         self.paused_until_ns = None;
         self.watch_listeners(true);
     }
@@ -277,24 +291,48 @@ impl<M: Mechanism> EventLoop<M> {
     fn relieve(&mut self, error: &std::io::Error) {
         self.service.counters.accept_failed.one();
         self.service.store.release_descriptors();
-        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, Conn::is_idle);
+        let idle = |conn: &Conn| conn.is_idle() && conn.was_heard();
+        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, idle);
         self.hand = idle.last().map_or(0, |slot| slot + 1);
-        self.service.counters.evicted_idle.add(idle.len() as u64);
-        let evicted = idle.len();
-        idle.into_iter().for_each(|slot| self.close(slot));
+        let before = self.table.open();
+        idle.into_iter().for_each(|slot| self.dismiss(slot));
+        let evicted = before - self.table.open();
+        self.service.counters.evicted_idle.add(evicted as u64);
         if evicted == 0 {
-            self.paused_until_ns = Some(self.service.now_ns() + EXHAUSTED_PAUSE_NS);
-            self.watch_listeners(false);
+            self.rest(error);
+        } else {
+            self.tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
         }
-        self.tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
+    }
+
+    /// Accepts nobody for a while, or until a connection closes.
+    fn rest(&mut self, error: &std::io::Error) {
+        self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
+        self.watch_listeners(false);
+        self.tell(&format!("cannot accept, resting: {error}"));
+    }
+
+    /// Closes an idle connection, unless its next request has come: a close with bytes unread would
+    /// be a reset, and could cost the client the reply it is still reading.
+    fn dismiss(&mut self, slot: u32) {
+        let Some(entry) = self.table.entry(slot) else { return };
+        let Some(conn) = &mut entry.conn else { return };
+        match conn.proceed(&mut self.service) {
+            Next::Read if conn.is_idle() => self.close(slot),
+            next => self.settle(slot, next),
+        }
     }
 
     fn watch_listeners(&mut self, wanted: bool) {
         let wanted = wanted && self.paused_until_ns.is_none();
         for listener in self.listeners.iter_mut().filter(|listener| listener.watched != wanted) {
             let interest = if wanted { Interest::Accept } else { Interest::Nothing };
-            if self.mechanism.change(listener.fd.as_fd(), listener.token, interest).is_ok() {
-                listener.watched = wanted;
+            match self.mechanism.change(listener.fd.as_fd(), listener.token, interest) {
+                Ok(()) => listener.watched = wanted,
+                // Want of memory: tried again when the pause is over.
+                Err(_) => {
+                    self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
+                }
             }
         }
     }
@@ -337,9 +375,11 @@ impl<M: Mechanism> EventLoop<M> {
     fn answer_bell(&mut self) {
         self.control.bell.hush();
         self.mechanism.blocked(BELL, Interest::Read);
-        if self.control.take_report_wanted() {
+        let question = self.control.question();
+        if question > self.answered {
+            self.answered = question;
             let report = self.report();
-            self.control.send_report(report);
+            self.control.answer(question, report);
         }
         if self.control.phase() >= Phase::Drain && self.drained_by_ns.is_none() {
             self.begin_drain();
@@ -351,7 +391,7 @@ impl<M: Mechanism> EventLoop<M> {
         self.service.draining = true;
         self.drained_by_ns = Some(self.service.now_ns() + self.service.config.timeouts.drain_ns);
         for index in 0..self.listeners.len() {
-            while self.accept(index).accepted > 0 {}
+            self.accept_queue(index);
         }
         for listener in std::mem::take(&mut self.listeners) {
             let _ = self.mechanism.remove(listener.fd.as_fd(), listener.token);
@@ -359,6 +399,18 @@ impl<M: Mechanism> EventLoop<M> {
         }
         for slot in self.table.find(0, usize::MAX, Conn::is_idle) {
             self.take_leave(slot);
+        }
+    }
+
+    /// Accepts those who wait now: as many as the queue can hold, for more come meanwhile.
+    fn accept_queue(&mut self, index: usize) {
+        let queue_max = self.service.config.listenq.unsigned_abs().into();
+        let mut accepted = 0;
+        while accepted < queue_max && self.control.phase() < Phase::Stop {
+            match self.accept(index).accepted {
+                0 => return,
+                more => accepted += more,
+            }
         }
     }
 
@@ -370,7 +422,7 @@ impl<M: Mechanism> EventLoop<M> {
                 conn.hurry(soon_ns);
                 self.timers.arm(slot, soon_ns);
             }
-            _ => self.close(slot),
+            _ => self.dismiss(slot),
         }
     }
 
