@@ -167,8 +167,8 @@ impl Server {
         self.log.as_ref().is_none_or(LogWriter::reopen)
     }
 
-    /// Every loop's counters so far. A loop too busy to answer within two seconds is shown as it was
-    /// when it last did.
+    /// Every loop's counters so far. A loop too busy to answer within two seconds is shown as it
+    /// was when it last did.
     pub fn report(&mut self) -> Report {
         self.question += 1;
         self.controls.iter().for_each(|control| control.ask_report(self.question));

@@ -113,8 +113,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((fd, peer.map_or(UNKNOWN_PEER, peer_address)))
 }
 
-/// Whether a failed accept(2) lost one connection and says nothing of the next: it was gone already,
-/// or the network had news for it (accept(2), "Error handling").
+/// Whether a failed accept(2) lost one connection and says nothing of the next: it was gone
+/// already, or the network had news for it (accept(2), "Error handling").
 pub fn is_lost_connection(error: &io::Error) -> bool {
     let lost = [
         libc::ECONNABORTED,

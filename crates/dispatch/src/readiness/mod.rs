@@ -94,9 +94,9 @@ pub trait Mechanism: Sized {
     /// asked.
     fn blocked(&mut self, token: Token, direction: Interest);
 
-    /// Waits up to `timeout` (for ever when `None`) and appends the ready members to `ready`. Returns
-    /// how many descriptors the kernel reported, which may be more, when some are reported unasked,
-    /// or fewer, when some were known to be ready before.
+    /// Waits up to `timeout` (for ever when `None`) and appends the ready members to `ready`.
+    /// Returns how many descriptors the kernel reported, which may be more, when some are reported
+    /// unasked, or fewer, when some were known to be ready before.
     ///
     /// # Errors
     /// What the call says when the set itself is broken: EBADF, EINVAL, ENOMEM.
