@@ -50,7 +50,7 @@ pub(crate) struct Conn {
     taken: usize,
     parser: HeadParser,
     output: Option<Box<Output>>,
-    /// Since when the stage's time runs.
+    /// When the reply now going out was begun.
     since_ns: u64,
     /// Bytes of replies finished since the accept.
     sent_before: u64,
@@ -331,8 +331,7 @@ impl Conn {
         if drains {
             let body = Box::new(Body::new(request.framing));
             self.stage = Stage::Drain { body, payload: 0 };
-            self.since_ns = service.now_ns();
-            let body_ns = self.since_ns + service.config.timeouts.body_ns;
+            let body_ns = service.now_ns() + service.config.timeouts.body_ns;
             self.deadline_ns = body_ns.min(self.request_deadline_ns(service));
         } else if more {
             self.stage = Stage::Idle;

@@ -150,7 +150,7 @@ impl<M: Mechanism> EventLoop<M> {
         for index in 0..self.ready.len() {
             let token = self.ready[index];
             if !self.table.is_reserved(token) && self.table.is_current(token) {
-                self.serve(token.slot);
+                self.work(token.slot);
                 items += 1;
             }
         }
@@ -161,13 +161,17 @@ impl<M: Mechanism> EventLoop<M> {
         }
     }
 
-    /// Lets one connection make progress.
-    fn serve(&mut self, slot: u32) {
-        let Some(entry) = self.table.entry(slot) else { return };
-        let Some(conn) = &mut entry.conn else { return };
+    /// Lets one connection make progress. Whether that was its last.
+    fn serve(&mut self, slot: u32) -> bool {
+        let Some(conn) = self.table.conn(slot) else { return false };
         let next = conn.proceed(&mut self.service);
         self.settle(slot, next);
-        if next == Next::Close && self.service.config.strategy.accept_on_close {
+        next == Next::Close
+    }
+
+    /// Serves a connection that is ready, and accepts others in its place where that is wanted.
+    fn work(&mut self, slot: u32) {
+        if self.serve(slot) && self.service.config.strategy.accept_on_close {
             (0..self.listeners.len()).for_each(|index| {
                 self.accept(index);
             });
@@ -267,10 +271,7 @@ impl<M: Mechanism> EventLoop<M> {
         counters.open_at_accept.add(self.table.open() as u64);
         counters.open_max.raise(self.table.open() as u64);
         if self.service.config.strategy.eager_read {
-            let Some(entry) = self.table.entry(slot) else { return };
-            let Some(conn) = &mut entry.conn else { return };
-            let next = conn.proceed(&mut self.service);
-            self.settle(slot, next);
+            self.serve(slot);
         } else {
             self.settle(slot, Next::Read);
         }
@@ -315,11 +316,9 @@ impl<M: Mechanism> EventLoop<M> {
     /// Closes an idle connection, unless its next request has come: a close with bytes unread would
     /// be a reset, and could cost the client the reply it is still reading.
     fn dismiss(&mut self, slot: u32) {
-        let Some(entry) = self.table.entry(slot) else { return };
-        let Some(conn) = &mut entry.conn else { return };
-        match conn.proceed(&mut self.service) {
-            Next::Read if conn.is_idle() => self.close(slot),
-            next => self.settle(slot, next),
+        self.serve(slot);
+        if self.table.conn(slot).is_some_and(|conn| conn.is_idle()) {
+            self.close(slot);
         }
     }
 
@@ -341,14 +340,11 @@ impl<M: Mechanism> EventLoop<M> {
     fn keep_time(&mut self) {
         let now_ns = self.service.now_ns();
         let table = &mut self.table;
-        let deadline_of = |slot| {
-            Some(table.entry(slot)?.conn.as_ref()?.deadline_ns()).filter(|&at| at < u64::MAX)
-        };
+        let deadline_of = |slot| Some(table.conn(slot)?.deadline_ns()).filter(|&at| at < u64::MAX);
         let mut expired = std::mem::take(&mut self.expired);
         self.timers.expire(now_ns, deadline_of, &mut expired);
         for slot in expired.drain(..) {
-            let Some(entry) = self.table.entry(slot) else { continue };
-            let Some(conn) = &mut entry.conn else { continue };
+            let Some(conn) = self.table.conn(slot) else { continue };
             let next = conn.expire(&mut self.service);
             self.settle(slot, next);
         }
@@ -417,7 +413,7 @@ impl<M: Mechanism> EventLoop<M> {
     /// Closes an idle connection, but for one that has said nothing yet: it may be saying it now.
     fn take_leave(&mut self, slot: u32) {
         let soon_ns = self.service.now_ns() + SILENCE_NS;
-        match self.table.entry(slot).and_then(|entry| entry.conn.as_mut()) {
+        match self.table.conn(slot) {
             Some(conn) if !conn.was_heard() => {
                 conn.hurry(soon_ns);
                 self.timers.arm(slot, soon_ns);

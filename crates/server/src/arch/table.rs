@@ -67,6 +67,11 @@ impl Table {
         self.entries.get_mut(slot as usize).filter(|entry| entry.conn.is_some())
     }
 
+    /// The connection in a slot, whichever it is.
+    pub(crate) fn conn(&mut self, slot: u32) -> Option<&mut Conn> {
+        self.entries.get_mut(slot as usize)?.conn.as_mut()
+    }
+
     /// Whether the tenant a token names still has its slot.
     pub(crate) fn is_current(&self, token: Token) -> bool {
         self.entries
