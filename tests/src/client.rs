@@ -15,8 +15,8 @@ use crate::{Address, Reply};
 /// Why there is no whole reply.
 #[derive(Debug)]
 pub enum Failure {
-    /// The connection ended before the first byte of a reply.
-    Closed,
+    /// The connection ended before the first byte of a reply: the end, or the error, that came.
+    Closed(String),
     /// The connection ended inside the body: the head, and the body as far as it came.
     Short(Reply),
     /// The reply is not HTTP, or ended inside its head.
@@ -142,7 +142,9 @@ impl Client {
                 break at + 4;
             }
             match self.read_more() {
-                Ok(0) if self.unread.is_empty() => return Err(Failure::Closed),
+                Ok(0) if self.unread.is_empty() => {
+                    return Err(Failure::Closed("end of file".to_owned()));
+                }
                 Ok(0) => return Err(Failure::Malformed("the end came inside a head".to_owned())),
                 Ok(_) => (),
                 Err(error) => return Err(failure(&error)),
@@ -269,7 +271,7 @@ fn family_of(address: &SocketAddr) -> AddressFamily {
 }
 
 fn failure(error: &io::Error) -> Failure {
-    if is_silence(error) { Failure::Silence } else { Failure::Closed }
+    if is_silence(error) { Failure::Silence } else { Failure::Closed(error.to_string()) }
 }
 
 fn is_silence(error: &io::Error) -> bool {

@@ -191,7 +191,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Both fail when the process has been waited for: then there is nothing to do.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let status = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}: {status:?}; it said: {}", self.ready, self.stderr.finish());
+        }
     }
 }
 
