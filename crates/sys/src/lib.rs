@@ -3,6 +3,7 @@
 //! This is the only crate in which `unsafe` may be written, each block with its reason. Nothing
 //! here knows about HTTP, connections or policies; nothing here keeps state but the call profile.
 
+pub mod client;
 pub mod epoll;
 pub mod event;
 pub mod file;

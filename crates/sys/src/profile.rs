@@ -26,6 +26,7 @@ calls! {
     Accept "accept4", Read "recvfrom", Write "sendto", Writev "writev", Sendfile "sendfile",
     Close "close", Shutdown "shutdown", Setsockopt "setsockopt", Getsockopt "getsockopt",
     Ioctl "ioctl", Open "openat2", Fstat "fstat", Pread "pread", Getdents "getdents64",
+    Socket "socket", Bind "bind", Connect "connect",
 }
 
 /// How many kinds of call there are.

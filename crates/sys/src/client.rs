@@ -1,0 +1,130 @@
+//! The client's side of TCP: sockets that connect without waiting. Says nothing of what is sent.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use crate::profile::{Call, timed};
+
+const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// How a connect that does not wait began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connecting {
+    /// The connection is there.
+    Done,
+    /// It is on its way (EINPROGRESS); a write tells when it is there, or why it never will be.
+    Begun,
+}
+
+/// A TCP socket of the family of `address`, non-blocking and closed on exec.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM: socket(2).
+pub fn stream(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let open = || rustix::net::socket_with(family, SocketType::STREAM, NEW, None);
+    Ok(timed(Call::Socket, open)?)
+}
+
+/// Chooses the source address and leaves the port to connect, which may then use a port again that
+/// is taken towards another destination (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+///
+/// # Errors
+/// EADDRNOTAVAIL when the address is not of this machine: bind(2).
+pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
+    timed(Call::Setsockopt, || {
+        let on: libc::c_int = 1;
+        // SAFETY: the option takes an int, whose address and size are given.
+        let answer = unsafe {
+            libc::setsockopt(
+                std::os::fd::AsRawFd::as_raw_fd(&fd),
+                libc::IPPROTO_IP,
+                libc::IP_BIND_ADDRESS_NO_PORT,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    })?;
+    Ok(timed(Call::Bind, || rustix::net::bind(fd, &SocketAddr::new(source, 0)))?)
+}
+
+/// Begins to connect.
+///
+/// # Errors
+/// EADDRNOTAVAIL when no port is left; ECONNREFUSED, ENETUNREACH, EHOSTUNREACH: connect(2).
+pub fn connect(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<Connecting> {
+    match timed(Call::Connect, || rustix::net::connect(fd, address)) {
+        Ok(()) => Ok(Connecting::Done),
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Connecting::Begun),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What went wrong with a connect that was begun; `None` when nothing has (SO_ERROR, socket(7)).
+///
+/// # Errors
+/// EBADF, ENOTSOCK: getsockopt(2).
+pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
+    let state = timed(Call::Getsockopt, || sockopt::socket_error(fd))?;
+    Ok(state.err().map(io::Error::from))
+}
+
+/// Small pieces are sent at once (TCP_NODELAY, tcp(7)).
+///
+/// # Errors
+/// ENOTSOCK: setsockopt(2).
+pub fn send_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true))?)
+}
+
+/// Asks for a receive buffer of about `bytes`, so that the peer soon notices a slow reader. Must
+/// come before the connect (SO_RCVBUF, socket(7); the kernel doubles it, and has a least).
+///
+/// # Errors
+/// ENOTSOCK: setsockopt(2).
+pub fn limit_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    Ok(timed(Call::Setsockopt, || sockopt::set_socket_recv_buffer_size(fd, bytes))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_chosen_source_address_is_the_one_the_server_sees() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let fd = stream(&address).unwrap();
+        let source = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77));
+        bind_source(fd.as_fd(), source).unwrap();
+        connect(fd.as_fd(), &address).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip(), source);
+        assert!(take_error(fd.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_refused_connect_is_told_at_once_or_by_the_socket() {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let fd = stream(&address).unwrap();
+        let error = match connect(fd.as_fd(), &address) {
+            Ok(_) => take_error(fd.as_fd()).unwrap().unwrap(),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_foreign_source_address_is_refused() {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let fd = stream(&address).unwrap();
+        let error = bind_source(fd.as_fd(), "192.0.2.1".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+    }
+}
