@@ -2,9 +2,12 @@
 //!
 //! Counters are plain numbers owned by one loop; nothing is shared or atomic. The statistics are
 //! those the papers' servers print (pariag-accept ch. 4, brecht-select §5), one table naming each.
+//! Estimates from repeated measurements, with their intervals, are here too.
 
 mod counters;
+mod intervals;
 mod report;
 
 pub use counters::{Counter, Counters, Row, TABLE};
+pub use intervals::{Bootstrap, Interval, coverage_max, mean, median, quantile, ratios};
 pub use report::{CallRow, Derived, LoopReport, Report};

@@ -1,0 +1,226 @@
+//! Estimates from small samples: median, mean, quantiles, and bootstrap intervals around them.
+//! Pure and seeded: the same sample and seed give the same interval. Nothing here knows what the
+//! values are or how they came about.
+//!
+//! A sample that is empty or holds a NaN or an infinity has no estimate: every function here then
+//! says `None`.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+/// A range that should hold the true value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end, not below the lower.
+    pub high: f64,
+}
+
+/// The arithmetic mean.
+pub fn mean(sample: &[f64]) -> Option<f64> {
+    usable(sample).then(|| mean_of(sample))
+}
+
+/// The middle value, or the mean of the two middle ones.
+pub fn median(sample: &[f64]) -> Option<f64> {
+    quantile(sample, 0.5)
+}
+
+/// The value that a share `q` (0 to 1) of the sample does not exceed: definition 7 of Hyndman and
+/// Fan (1996), linear between the two values around position `q * (n - 1)` of the sorted sample.
+pub fn quantile(sample: &[f64], q: f64) -> Option<f64> {
+    if !usable(sample) || !(0.0..=1.0).contains(&q) {
+        return None;
+    }
+    let mut sorted = sample.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Some(quantile_of(&sorted, q))
+}
+
+/// The first of each pair over the second. `None` too where one is not finite: a division by 0.
+pub fn ratios(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
+    let ratios: Vec<f64> = pairs.iter().map(|(above, below)| above / below).collect();
+    usable(&ratios).then_some(ratios)
+}
+
+/// The most that any interval within the values of a sample of `n` can be trusted, 0 to 1: the
+/// chance that the true median of a continuous distribution is between the least and the greatest
+/// of them. 0.5 for 2 values, 0.75 for 3, 0.94 for 5. A bootstrap interval is such an interval, so
+/// from fewer than 6 values none is worth 95 %, whatever it was asked for.
+pub fn coverage_max(n: usize) -> f64 {
+    if n < 2 { 0.0 } else { 1.0 - 2.0 * 0.5_f64.powf(n as f64) }
+}
+
+/// Percentile bootstrap (Efron 1979): the statistic of many samples drawn from the sample with
+/// replacement, and of these the middle share. One value says nothing of how values differ, so it
+/// has no interval; for what few values are worth see [`coverage_max`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bootstrap {
+    /// How many samples are drawn.
+    pub resamples: usize,
+    /// The middle share, between 0 and 1.
+    pub confidence: f64,
+    /// What chance is drawn from.
+    pub seed: u64,
+}
+
+impl Default for Bootstrap {
+    /// 95 % of 2000 resamples.
+    fn default() -> Self {
+        Self { resamples: 2000, confidence: 0.95, seed: 1 }
+    }
+}
+
+impl Bootstrap {
+    /// An interval for the mean.
+    pub fn mean(&self, sample: &[f64]) -> Option<Interval> {
+        self.interval(sample, |drawn| mean_of(drawn))
+    }
+
+    /// An interval for the median.
+    pub fn median(&self, sample: &[f64]) -> Option<Interval> {
+        self.interval(sample, |drawn| {
+            drawn.sort_unstable_by(f64::total_cmp);
+            quantile_of(drawn, 0.5)
+        })
+    }
+
+    /// An interval for the median of the ratios of pairs, each the two values of one round: what
+    /// a round does to both does nothing to their ratio.
+    pub fn ratio(&self, pairs: &[(f64, f64)]) -> Option<Interval> {
+        self.median(&ratios(pairs)?)
+    }
+
+    fn interval(&self, sample: &[f64], statistic: impl Fn(&mut [f64]) -> f64) -> Option<Interval> {
+        let sane = self.confidence > 0.0 && self.confidence < 1.0;
+        if !usable(sample) || sample.len() < 2 || !sane {
+            return None;
+        }
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        let mut drawn = vec![0.0; sample.len()];
+        let statistics: Vec<f64> = (0..self.resamples)
+            .map(|_| {
+                drawn.iter_mut().for_each(|value| *value = pick(sample, &mut chance));
+                statistic(&mut drawn)
+            })
+            .collect();
+        let tail = (1.0 - self.confidence) / 2.0;
+        let low = quantile(&statistics, tail)?;
+        Some(Interval { low, high: quantile(&statistics, 1.0 - tail)? })
+    }
+}
+
+fn usable(sample: &[f64]) -> bool {
+    !sample.is_empty() && sample.iter().all(|value| value.is_finite())
+}
+
+fn mean_of(sample: &[f64]) -> f64 {
+    sample.iter().sum::<f64>() / sample.len() as f64
+}
+
+fn quantile_of(sorted: &[f64], q: f64) -> f64 {
+    let position = q * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    below + (above - below) * position.fract()
+}
+
+/// One of the values, each as likely: the high word of a product, off by less than `n / 2^64`.
+fn pick(sample: &[f64], chance: &mut Xoshiro256PlusPlus) -> f64 {
+    let index = (u128::from(chance.next_u64()) * sample.len() as u128) >> 64;
+    sample[index as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uniform(chance: &mut Xoshiro256PlusPlus) -> f64 {
+        (chance.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// How often, of 300 samples of 24, the interval holds the truth.
+    fn coverage(
+        draw: impl Fn(&mut Xoshiro256PlusPlus) -> f64,
+        interval: impl Fn(&Bootstrap, &[f64]) -> Option<Interval>,
+        truth: f64,
+    ) -> f64 {
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(7);
+        let held = (0..300)
+            .filter(|seed| {
+                let sample: Vec<f64> = (0..24).map(|_| draw(&mut chance)).collect();
+                let bootstrap = Bootstrap { resamples: 500, seed: *seed, ..Default::default() };
+                let Interval { low, high } = interval(&bootstrap, &sample).unwrap();
+                low <= truth && truth <= high
+            })
+            .count();
+        held as f64 / 300.0
+    }
+
+    #[test]
+    fn a_95_percent_interval_holds_the_truth_about_so_often() {
+        let normal =
+            |chance: &mut Xoshiro256PlusPlus| (0..12).map(|_| uniform(chance)).sum::<f64>() - 6.0;
+        let exponential = |chance: &mut Xoshiro256PlusPlus| -(1.0 - uniform(chance)).ln();
+        for share in [
+            coverage(normal, Bootstrap::mean, 0.0),
+            coverage(normal, Bootstrap::median, 0.0),
+            coverage(exponential, Bootstrap::mean, 1.0),
+            coverage(exponential, Bootstrap::median, 2.0_f64.ln()),
+        ] {
+            assert!((0.88..=0.99).contains(&share), "{share}");
+        }
+    }
+
+    #[test]
+    fn the_middle_is_found_between_and_on_values() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(quantile(&[10.0, 20.0, 30.0], 0.25), Some(15.0));
+        assert_eq!(quantile(&[10.0, 20.0], 1.0), Some(20.0));
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), Some(3.0));
+    }
+
+    #[test]
+    fn no_value_is_no_estimate_and_one_value_no_interval() {
+        let bootstrap = Bootstrap::default();
+        assert_eq!((mean(&[]), median(&[]), quantile(&[], 0.5)), (None, None, None));
+        assert_eq!((bootstrap.mean(&[]), bootstrap.median(&[5.0])), (None, None));
+        assert_eq!(median(&[5.0]), Some(5.0));
+        assert_eq!(bootstrap.median(&[1.0, 3.0]), Some(Interval { low: 1.0, high: 3.0 }));
+        assert_eq!(bootstrap.mean(&[2.0, 2.0]), Some(Interval { low: 2.0, high: 2.0 }));
+        assert_eq!([1, 2, 3].map(coverage_max), [0.0, 0.5, 0.75]);
+    }
+
+    #[test]
+    fn nan_infinity_and_senseless_shares_are_refused() {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let sample = [1.0, bad, 2.0];
+            assert_eq!((mean(&sample), quantile(&sample, 0.5)), (None, None));
+            assert_eq!(Bootstrap::default().mean(&sample), None);
+            assert_eq!(quantile(&[1.0, 2.0], bad), None);
+        }
+        for confidence in [0.0, 1.0, f64::NAN] {
+            let bootstrap = Bootstrap { confidence, ..Default::default() };
+            assert_eq!(bootstrap.mean(&[1.0, 2.0]), None);
+        }
+        let none = Bootstrap { resamples: 0, ..Default::default() };
+        assert_eq!(none.mean(&[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn what_a_round_does_to_both_leaves_their_ratio() {
+        let rounds = [(50.0, 100.0), (500.0, 1000.0), (5.0, 10.0)];
+        assert_eq!(Bootstrap::default().ratio(&rounds), Some(Interval { low: 0.5, high: 0.5 }));
+        assert_eq!(ratios(&[(1.0, 4.0)]), Some(vec![0.25]));
+        assert_eq!((ratios(&[]), ratios(&[(1.0, 0.0)]), ratios(&[(0.0, 0.0)])), (None, None, None));
+    }
+
+    #[test]
+    fn the_seed_alone_decides_the_interval() {
+        let sample: Vec<f64> = (0..9).map(|i| f64::from(i * i)).collect();
+        let of = |seed| Bootstrap { resamples: 50, seed, ..Default::default() }.mean(&sample);
+        assert_eq!(of(3), of(3));
+        assert_ne!(of(3), of(4));
+    }
+}
