@@ -4,6 +4,8 @@
 //! Each takes the input of one target, in a form that can be written by hand, and panics when a
 //! property does not hold. Nothing here opens a socket or a file.
 
+mod reply;
+
 use weir_content::path::{Decoded, decode, encode, redirect_location};
 use weir_content::range::{ByteRange, Multipart, PARTS_MAX, Ranges, parse};
 use weir_content::{Coding, Conditions, Now, Outcome, Validators};
@@ -11,6 +13,8 @@ use weir_content::{evaluate, if_range_holds, negotiate};
 use weir_http1::{
     Body, Framing, HeadParser, Limits, Lines, Parse, Refusal, Request, Target, Version,
 };
+
+pub use reply::reply;
 
 /// Limits that short inputs run into.
 const TIGHT: Limits = Limits { target_bytes_max: 20, head_bytes_max: 120, fields_max: 4 };

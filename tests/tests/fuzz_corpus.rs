@@ -44,6 +44,11 @@ fn request() {
 }
 
 #[test]
+fn reply() {
+    run("reply", checks::reply);
+}
+
+#[test]
 fn body() {
     run("body", checks::body);
 }

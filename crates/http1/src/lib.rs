@@ -1,7 +1,8 @@
-//! HTTP/1.x on the server's side: bytes in, events out; replies appended to a caller's buffer.
+//! HTTP/1.x: bytes in, events out; replies appended to a caller's buffer.
 //!
 //! The caller owns every buffer. [`HeadParser`] turns the bytes at the front of one into a
 //! [`Request`], [`Body`] counts the request's content away, and [`reply`] writes heads.
+//! On the client's side [`response`] reads replies and counts their bodies.
 //! The sources are RFC 9110 (semantics) and RFC 9112 (the message format).
 //!
 //! Two rules hold everywhere:
@@ -21,6 +22,7 @@ mod head;
 pub mod reply;
 mod request;
 mod request_line;
+pub mod response;
 mod status;
 
 pub use body::{Advance, Body, OVERHEAD_BYTES_MAX};

@@ -1,0 +1,341 @@
+//! A reply's head, a line at a time: its status, and what its fields say about its body and its
+//! connection. Nothing here knows how a body is counted or who asked for the reply.
+//!
+//! Why cuts cannot matter: a line is judged once it has ended, whether it came whole or was put
+//! together; the one verdict before that, on the first five bytes, falls alike either way.
+
+use super::BadReply;
+use crate::grammar::{decimal, elements, is_tchar, is_value_byte};
+use crate::request::Version;
+
+/// What the first line of every reply begins with (RFC 9112 section 2.3).
+const NAME: &[u8] = b"HTTP/";
+
+const NOT_HTTP: BadReply = BadReply { why: "not HTTP" };
+const MALFORMED_FIELD: BadReply = BadReply { why: "malformed field line" };
+
+/// How a reply's body ends, as far as its head tells (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// After this many bytes.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+    /// With the connection.
+    Close,
+}
+
+/// A head as far as its lines have come.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    /// The status line's, once it has come.
+    status: Option<(Version, u16)>,
+    content_length: Option<u64>,
+    codings: Codings,
+    close: bool,
+    keep_alive: bool,
+    /// Whether the line before this one was a field that matters here.
+    after_known: bool,
+    /// The front of a line that was cut.
+    cut_line: Vec<u8>,
+}
+
+/// The transfer codings, all `Transfer-Encoding` lines taken as one list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Codings {
+    #[default]
+    None,
+    /// Not ended by `chunked`: the body ends with the connection.
+    Others,
+    /// Ended by `chunked`.
+    Chunked,
+}
+
+impl Head {
+    /// Takes lines up to the empty one that ends the head. Returns the bytes taken, and whether
+    /// the head has ended.
+    pub(super) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), BadReply> {
+        let mut start = 0;
+        for lf in memchr::memchr_iter(b'\n', input) {
+            let line = input.get(start..lf).unwrap_or_default();
+            start = lf + 1;
+            if self.end_line(line)? {
+                return Ok((start, true));
+            }
+        }
+        self.cut_line.extend_from_slice(input.get(start..).unwrap_or_default());
+        let front = self.cut_line.get(..NAME.len()).unwrap_or(&self.cut_line);
+        if self.status.is_none() && !NAME.starts_with(front) {
+            return Err(NOT_HTTP);
+        }
+        Ok((input.len(), false))
+    }
+
+    /// The status code: 0 until its line has come.
+    pub(super) fn status(&self) -> u16 {
+        self.status.map_or(0, |(_, status)| status)
+    }
+
+    /// Whether the connection is to stay open, its framing aside (RFC 9112 section 9.3).
+    pub(super) fn keeps_open(&self) -> bool {
+        let by_default = matches!(self.status, Some((Version::Http11, _)));
+        !self.close && (self.keep_alive || by_default)
+    }
+
+    /// How the body ends, if there is one. RFC 9112 section 6.3 without the leniency it permits.
+    pub(super) fn ending(&self) -> Result<Ending, BadReply> {
+        match (self.codings, self.content_length) {
+            (Codings::None, None) => Ok(Ending::Close),
+            (Codings::None, Some(length)) => Ok(Ending::Length(length)),
+            (_, Some(_)) => Err(BadReply { why: "Content-Length beside Transfer-Encoding" }),
+            _ if !matches!(self.status, Some((Version::Http11, _))) => {
+                Err(BadReply { why: "Transfer-Encoding on HTTP/1.0" })
+            }
+            (Codings::Chunked, None) => Ok(Ending::Chunked),
+            (Codings::Others, None) => Ok(Ending::Close),
+        }
+    }
+
+    /// Takes the rest of a line whose LF was found and cut off. True for the empty line.
+    fn end_line(&mut self, rest: &[u8]) -> Result<bool, BadReply> {
+        if self.cut_line.is_empty() {
+            return self.take_line(rest);
+        }
+        let mut line = std::mem::take(&mut self.cut_line);
+        line.extend_from_slice(rest);
+        let ended = self.take_line(&line);
+        line.clear();
+        self.cut_line = line;
+        ended
+    }
+
+    /// A line may end in LF alone (RFC 9112 section 2.2): old servers do it, and nothing is at
+    /// stake in a head that is only counted.
+    fn take_line(&mut self, line: &[u8]) -> Result<bool, BadReply> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if self.status.is_none() {
+            self.status = Some(status_line(line)?);
+            return Ok(false);
+        }
+        match line {
+            [] => return Ok(true),
+            [b' ' | b'\t', ..] => self.fold(line)?,
+            _ => self.take_field(line)?,
+        }
+        Ok(false)
+    }
+
+    /// `obs-fold` (RFC 9112 section 5.2) goes on with the value before. That matters only where
+    /// the value does, and no server folds those.
+    fn fold(&self, line: &[u8]) -> Result<(), BadReply> {
+        if self.after_known {
+            return Err(BadReply { why: "folded framing field" });
+        }
+        if is_text(line) { Ok(()) } else { Err(MALFORMED_FIELD) }
+    }
+
+    fn take_field(&mut self, line: &[u8]) -> Result<(), BadReply> {
+        let (name, value) = split_field(line).ok_or(MALFORMED_FIELD)?;
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        self.after_known = true;
+        match name.len() {
+            10 if is(b"connection") => self.add_connection(value),
+            14 if is(b"content-length") => return self.add_length(value),
+            17 if is(b"transfer-encoding") => return self.add_codings(value),
+            _ => self.after_known = false,
+        }
+        Ok(())
+    }
+
+    fn add_connection(&mut self, value: &[u8]) {
+        for option in elements(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// RFC 9110 section 8.6: a list of equal values may count as the one value.
+    fn add_length(&mut self, value: &[u8]) -> Result<(), BadReply> {
+        for element in elements(value) {
+            let length = decimal(element).ok_or(BadReply { why: "malformed Content-Length" })?;
+            if *self.content_length.get_or_insert(length) != length {
+                return Err(BadReply { why: "Content-Length values differ" });
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 9112 section 6.1: `chunked` comes once, and last.
+    fn add_codings(&mut self, value: &[u8]) -> Result<(), BadReply> {
+        for coding in elements(value).filter(|coding| !coding.is_empty()) {
+            self.codings = match (self.codings, coding.eq_ignore_ascii_case(b"chunked")) {
+                (Codings::Chunked, _) => {
+                    return Err(BadReply { why: "a transfer coding after chunked" });
+                }
+                (_, true) => Codings::Chunked,
+                (_, false) => Codings::Others,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// `HTTP/1.x SP 3DIGIT [ SP reason ]` (RFC 9112 section 4): old servers leave out the second
+/// space along with the reason. A later minor version counts as 1.1 (RFC 9110 section 2.5).
+fn status_line(line: &[u8]) -> Result<(Version, u16), BadReply> {
+    let rest = line.strip_prefix(NAME).ok_or(NOT_HTTP)?;
+    let (version, rest) = match rest {
+        [b'1', b'.', b'0', b' ', rest @ ..] => (Version::Http10, rest),
+        [b'1', b'.', b'1'..=b'9', b' ', rest @ ..] => (Version::Http11, rest),
+        _ => return Err(BadReply { why: "not HTTP/1" }),
+    };
+    let (code, reason) = match rest {
+        [code @ .., b' '] if code.len() == 3 => (code, &[][..]),
+        _ => rest.split_at_checked(3).unwrap_or_default(),
+    };
+    let reason_is_text = reason.is_empty() || (reason.starts_with(b" ") && is_text(reason));
+    match decimal(code) {
+        Some(status @ 100..600) if reason_is_text => Ok((version, status as u16)),
+        _ => Err(BadReply { why: "malformed status line" }),
+    }
+}
+
+/// A field line's name and value, or nothing (RFC 9112 section 5): what `grammar::field_line`
+/// makes of it, in one pass over the name and without trimming.
+fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = line.iter().position(|&byte| !is_tchar(byte)).filter(|&at| at > 0)?;
+    let (name, value) = line.split_at_checked(colon)?;
+    let value = value.strip_prefix(b":")?;
+    is_text(value).then_some((name, value))
+}
+
+/// Whether a value holds what one may. No early end: so the compiler makes it many bytes a step.
+fn is_text(value: &[u8]) -> bool {
+    value.iter().fold(true, |valid, &byte| valid & is_value_byte(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> Result<Head, &'static str> {
+        let mut head = Head::default();
+        let bytes = format!("{text}\r\n\r\n");
+        let (taken, ended) = head.advance(bytes.as_bytes()).map_err(|bad| bad.why)?;
+        assert_eq!((taken, ended), (bytes.len(), true), "{text:?}");
+        Ok(head)
+    }
+
+    fn ending(fields: &str) -> Result<Ending, &'static str> {
+        head(&format!("HTTP/1.1 200 OK\r\n{fields}"))?.ending().map_err(|bad| bad.why)
+    }
+
+    #[test]
+    fn status_lines() {
+        for (line, status) in [
+            ("HTTP/1.1 200 OK", 200),
+            ("HTTP/1.1 404 Not Found", 404),
+            ("HTTP/1.1 599 ", 599),
+            ("HTTP/1.0 100", 100),
+            ("HTTP/1.2 200 \tcaf\u{e9}", 200),
+        ] {
+            assert_eq!(head(line).unwrap().status(), status, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn garbage_status_lines() {
+        for (why, lines) in [
+            ("not HTTP", &["", "\u{16}\u{3}\u{1}", "http/1.1 200 OK", "SSH-2.0-x", "HTTP 200"][..]),
+            ("not HTTP/1", &["HTTP/2 200", "HTTP/2.0 200 OK", "HTTP/1.1", "HTTP/1.10 200 OK"]),
+            (
+                "malformed status line",
+                &[
+                    "HTTP/1.1 ",
+                    "HTTP/1.1 20",
+                    "HTTP/1.1 2000",
+                    "HTTP/1.1  200",
+                    "HTTP/1.1 +20 OK",
+                    "HTTP/1.1 099 OK",
+                    "HTTP/1.1 600 OK",
+                    "HTTP/1.1 200OK",
+                    "HTTP/1.1 200 \0",
+                ],
+            ),
+        ] {
+            for line in lines {
+                assert_eq!(head(line).err(), Some(why), "{line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_become_http_is_known_before_its_line_ends() {
+        for (front, bad) in [("", false), ("HTT", false), ("HTTP/9", false), ("X", true)] {
+            assert_eq!(Head::default().advance(front.as_bytes()).is_err(), bad, "{front:?}");
+        }
+    }
+
+    #[test]
+    fn fields_say_how_the_body_ends() {
+        assert_eq!(ending("A: b"), Ok(Ending::Close));
+        assert_eq!(ending("content-length: 5"), Ok(Ending::Length(5)));
+        assert_eq!(ending("Content-Length: 5\r\nContent-Length: 5"), Ok(Ending::Length(5)));
+        assert_eq!(ending("Content-Length: 5, 05"), Ok(Ending::Length(5)));
+        assert_eq!(ending("Transfer-Encoding: Chunked"), Ok(Ending::Chunked));
+        assert_eq!(ending("Transfer-Encoding: gzip, chunked"), Ok(Ending::Chunked));
+        let two_lines = ending("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked,");
+        assert_eq!(two_lines, Ok(Ending::Chunked));
+        assert_eq!(ending("Transfer-Encoding: gzip"), Ok(Ending::Close));
+    }
+
+    #[test]
+    fn doubtful_framing_is_refused() {
+        for (fields, why) in [
+            ("Content-Length: 5\r\nContent-Length: 6", "Content-Length values differ"),
+            ("Content-Length: 5, 6", "Content-Length values differ"),
+            ("Content-Length: +5", "malformed Content-Length"),
+            ("Content-Length:", "malformed Content-Length"),
+            ("Content-Length: 18446744073709551616", "malformed Content-Length"),
+            (
+                "Content-Length: 5\r\nTransfer-Encoding: chunked",
+                "Content-Length beside Transfer-Encoding",
+            ),
+            ("Transfer-Encoding: chunked, gzip", "a transfer coding after chunked"),
+            ("Transfer-Encoding: chunked, chunked", "a transfer coding after chunked"),
+            ("A : b", "malformed field line"),
+            ("A", "malformed field line"),
+            ("A: \0", "malformed field line"),
+            ("A: b\r\n \0", "malformed field line"),
+            ("Content-Length:\r\n 5", "malformed Content-Length"),
+            ("Content-Length: 5\r\n 6", "folded framing field"),
+        ] {
+            assert_eq!(ending(fields), Err(why), "{fields:?}");
+        }
+        let old = head("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked").unwrap().ending();
+        assert_eq!(old.unwrap_err().why, "Transfer-Encoding on HTTP/1.0");
+    }
+
+    #[test]
+    fn a_fold_that_changes_nothing_is_skipped() {
+        assert_eq!(
+            ending("Content-Length: 5\r\nA: b\r\n Content-Length: 6"),
+            Ok(Ending::Length(5))
+        );
+    }
+
+    #[test]
+    fn connection_and_version_decide_persistence() {
+        for (version, value, expected) in [
+            ("1.1", "upgrade", true),
+            ("1.1", "close", false),
+            ("1.1", "keep-alive, CLOSE", false),
+            ("1.0", "upgrade", false),
+            ("1.0", "Keep-Alive", true),
+            ("1.0", "keep-alive, close", false),
+        ] {
+            let head = head(&format!("HTTP/{version} 200 OK\r\nConnection: {value}")).unwrap();
+            assert_eq!(head.keeps_open(), expected, "{version} {value}");
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Replies on the client's side: bytes in, status and sizes out. What was asked for, and when it
+//! came, is the caller's matter; a body's bytes are counted and never kept.
+//!
+//! The source is RFC 9112: sections 4 (status line), 6.3 (where a body ends), 9.3 (persistence).
+
+mod head;
+
+use std::fmt::{self, Display, Formatter};
+
+use self::head::{Ending, Head};
+use crate::body::Body;
+use crate::request::Framing;
+
+/// Bytes that the head of a reply may have, the interim replies before it included.
+pub const HEAD_BYTES_MAX: u32 = 64 << 10;
+
+/// Reads one reply, however it was cut into pieces. How they were cut never matters.
+///
+/// One buffer serves any number of parsers: what one has taken it does not need again. Memory is
+/// held only while a head is incomplete. The next reply takes a new parser.
+#[derive(Debug)]
+pub struct ReplyParser {
+    body: Body,
+    body_bytes: u64,
+    /// A head of which not all lines have come. One that comes whole is never put here.
+    cut: Option<Box<Head>>,
+    head_bytes: u32,
+    status: u16,
+    stage: Stage,
+    head_only: bool,
+    keeps_open: bool,
+}
+
+/// What the next byte belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Head,
+    /// A body that says where it ends.
+    Body,
+    /// A body that ends with the connection.
+    UntilClose,
+    /// The next reply.
+    Done,
+}
+
+/// What [`ReplyParser::advance`] made of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that belong to this reply. All of the input, unless the reply is done.
+    pub taken: usize,
+    /// Whether it is whole.
+    pub state: State,
+}
+
+/// Whether a reply is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is more to come, if only the end of the connection.
+    NeedMore,
+    /// It is whole. The next one begins after the bytes taken.
+    Done,
+}
+
+/// The server broke a rule. Nothing after it on the connection can be trusted: close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadReply {
+    /// Which rule, in a few words.
+    pub why: &'static str,
+}
+
+/// The connection ended before the reply was whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Early {
+    /// Before its first byte, as a server may end a connection between two replies.
+    Unstarted,
+    /// Inside its head, or after an interim reply.
+    InHead,
+    /// Inside its body.
+    InBody,
+}
+
+impl Default for ReplyParser {
+    /// One for the reply to anything but HEAD.
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl ReplyParser {
+    /// For the reply to the next request; `head_only` if that is HEAD.
+    #[must_use]
+    pub const fn new(head_only: bool) -> Self {
+        Self {
+            body: Body::new(Framing::None),
+            body_bytes: 0,
+            cut: None,
+            head_bytes: 0,
+            status: 0,
+            stage: Stage::Head,
+            head_only,
+            keeps_open: false,
+        }
+    }
+
+    /// Takes the next bytes from the connection. Once the reply is done it takes none.
+    ///
+    /// # Errors
+    /// What came is not an HTTP/1 reply, or its framing is in doubt. The parser is of no use then.
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Progress, BadReply> {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.stage != Stage::Done {
+            let taken = match self.stage {
+                Stage::Head => self.advance_head(rest)?,
+                Stage::Body => self.advance_body(rest)?,
+                Stage::UntilClose | Stage::Done => self.count_body(rest.len()),
+            };
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        let state = if self.stage == Stage::Done { State::Done } else { State::NeedMore };
+        Ok(Progress { taken: bytes.len() - rest.len(), state })
+    }
+
+    /// The server has ended the connection: this completes a body that ends with it, and leaves
+    /// a reply that is done as it was.
+    ///
+    /// # Errors
+    /// Where the reply was when it was cut short.
+    pub fn eof(&mut self) -> Result<(), Early> {
+        match self.stage {
+            Stage::Head if self.started() => Err(Early::InHead),
+            Stage::Head => Err(Early::Unstarted),
+            Stage::Body => Err(Early::InBody),
+            Stage::UntilClose | Stage::Done => {
+                self.stage = Stage::Done;
+                Ok(())
+            }
+        }
+    }
+
+    /// The status code, 200 to 599; 0 until the head is whole.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Bytes of the head so far, those of interim replies included.
+    #[must_use]
+    pub fn head_bytes(&self) -> u64 {
+        u64::from(self.head_bytes)
+    }
+
+    /// Bytes of content so far: neither chunk heads nor trailers.
+    #[must_use]
+    pub const fn body_bytes(&self) -> u64 {
+        self.body_bytes
+    }
+
+    /// Whether the connection can carry another request once this reply is done (RFC 9112
+    /// section 9.3). False until the head is whole.
+    #[must_use]
+    pub const fn keeps_open(&self) -> bool {
+        self.keeps_open
+    }
+
+    /// Whether a byte of it has come.
+    #[must_use]
+    pub const fn started(&self) -> bool {
+        self.head_bytes > 0
+    }
+
+    /// Takes bytes of the head; sees none beyond the limit, so that those cannot matter.
+    fn advance_head(&mut self, input: &[u8]) -> Result<usize, BadReply> {
+        let room = (HEAD_BYTES_MAX - self.head_bytes) as usize;
+        let window = input.get(..room).unwrap_or(input);
+        let mut fresh = Head::default();
+        let mut cut = self.cut.take();
+        let head = cut.as_deref_mut().unwrap_or(&mut fresh);
+        let (taken, ended) = head.advance(window)?;
+        self.head_bytes += taken as u32;
+        if ended {
+            self.end_head(head)?;
+        } else {
+            self.cut = cut.or_else(|| Some(Box::new(fresh)));
+        }
+        if self.stage == Stage::Head && self.head_bytes == HEAD_BYTES_MAX {
+            return Err(BadReply { why: "head too large" });
+        }
+        Ok(taken)
+    }
+
+    /// RFC 9112 section 6.3. An interim reply (RFC 9110 section 15.2) leaves the stage as it is:
+    /// the next head follows.
+    fn end_head(&mut self, head: &Head) -> Result<(), BadReply> {
+        let bodiless = self.head_only || matches!(head.status(), 204 | 304);
+        match head.status() {
+            101 => return Err(BadReply { why: "a switch of protocols nobody asked for" }),
+            100..200 => return Ok(()),
+            status => self.status = status,
+        }
+        self.keeps_open = head.keeps_open();
+        let framing = match head.ending()? {
+            _ if bodiless => Framing::None,
+            Ending::Length(length) => Framing::Length(length),
+            Ending::Chunked => Framing::Chunked,
+            Ending::Close => {
+                self.keeps_open = false;
+                self.stage = Stage::UntilClose;
+                return Ok(());
+            }
+        };
+        self.body = Body::new(framing);
+        let empty = matches!(framing, Framing::None | Framing::Length(0));
+        self.stage = if empty { Stage::Done } else { Stage::Body };
+        Ok(())
+    }
+
+    fn advance_body(&mut self, input: &[u8]) -> Result<usize, BadReply> {
+        let advance = self.body.advance(input).map_err(|refusal| BadReply { why: refusal.why })?;
+        self.count_body(advance.payload);
+        if advance.done {
+            self.stage = Stage::Done;
+        }
+        Ok(advance.consumed)
+    }
+
+    fn count_body(&mut self, bytes: usize) -> usize {
+        self.body_bytes += bytes as u64;
+        bytes
+    }
+}
+
+impl Display for BadReply {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(self.why)
+    }
+}
+
+impl std::error::Error for BadReply {}
+
+impl Display for Early {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Unstarted => "closed before the reply",
+            Self::InHead => "closed inside the head",
+            Self::InBody => "closed inside the body",
+        })
+    }
+}
+
+impl std::error::Error for Early {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    /// All there is to know of a parser that was fed, or what was wrong.
+    #[derive(Debug, PartialEq)]
+    struct Seen {
+        taken: usize,
+        state: State,
+        status: u16,
+        head_bytes: u64,
+        body_bytes: u64,
+        keeps_open: bool,
+        eof: Result<(), Early>,
+    }
+
+    fn feed<'a>(
+        head_only: bool,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Seen, BadReply> {
+        let mut parser = ReplyParser::new(head_only);
+        let (mut taken, mut state) = (0, State::NeedMore);
+        for piece in pieces {
+            let progress = parser.advance(piece)?;
+            assert!(progress.state == State::Done || progress.taken == piece.len());
+            assert!(state == State::NeedMore || progress == Progress { taken: 0, state });
+            taken += progress.taken;
+            state = progress.state;
+        }
+        assert!(parser.cut.is_none() || parser.stage == Stage::Head, "memory is held in vain");
+        Ok(Seen {
+            taken,
+            state,
+            status: parser.status(),
+            head_bytes: parser.head_bytes(),
+            body_bytes: parser.body_bytes(),
+            keeps_open: parser.keeps_open(),
+            eof: parser.eof(),
+        })
+    }
+
+    fn whole(text: &str) -> Result<Seen, BadReply> {
+        feed(false, [text.as_bytes()])
+    }
+
+    fn why(text: &str) -> &'static str {
+        whole(text).unwrap_err().why
+    }
+
+    #[test]
+    fn a_parser_is_small() {
+        assert!(size_of::<ReplyParser>() <= 48, "{}", size_of::<ReplyParser>());
+    }
+
+    #[test]
+    fn a_body_of_known_length_is_counted_and_what_follows_is_left() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let seen = whole(&format!("{head}helloHTTP/1.1")).unwrap();
+        assert_eq!((seen.taken, seen.state), (head.len() + 5, State::Done));
+        assert_eq!((seen.status, seen.head_bytes, seen.body_bytes), (200, 38, 5));
+        assert!(seen.keeps_open);
+    }
+
+    #[test]
+    fn pipelined_replies_follow_each_other() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na\
+                    HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n\
+                    HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n\
+                    HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        let mut rest = text.as_bytes();
+        for (status, body_bytes, keeps_open) in
+            [(200, 1, true), (404, 1, true), (304, 0, true), (200, 0, false)]
+        {
+            let mut parser = ReplyParser::new(false);
+            let progress = parser.advance(rest).unwrap();
+            rest = &rest[progress.taken..];
+            assert_eq!(progress.state, State::Done);
+            let seen = (parser.status(), parser.body_bytes(), parser.keeps_open());
+            assert_eq!(seen, (status, body_bytes, keeps_open));
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_body_may_end_with_the_connection() {
+        for head in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n"]
+        {
+            let seen = whole(&format!("{head}hello")).unwrap();
+            assert_eq!((seen.state, seen.body_bytes), (State::NeedMore, 5));
+            assert_eq!((seen.keeps_open, seen.eof), (false, Ok(())));
+        }
+    }
+
+    #[test]
+    fn head_204_and_304_have_no_body() {
+        let framings = ["", "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"];
+        for (head_only, status) in [(true, 200), (false, 204), (false, 304)] {
+            for framing in framings {
+                let head = format!("HTTP/1.1 {status} X\r\n{framing}\r\n");
+                let seen = feed(head_only, [head.as_bytes(), b"hello"]).unwrap();
+                assert_eq!((seen.taken, seen.state), (head.len(), State::Done), "{head:?}");
+                assert!(seen.keeps_open, "{head:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn interim_replies_are_skipped_but_not_a_switch() {
+        let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nContent-Length: 9\r\n\r\n";
+        assert_eq!(whole(interim).unwrap().eof, Err(Early::InHead));
+        let seen =
+            whole(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na")).unwrap();
+        assert_eq!((seen.status, seen.state, seen.body_bytes), (200, State::Done, 1));
+        assert_eq!(seen.head_bytes, seen.taken as u64 - 1);
+        assert_eq!(why("HTTP/1.1 101 X\r\n\r\n"), "a switch of protocols nobody asked for");
+    }
+
+    #[test]
+    fn an_early_end_says_where() {
+        let eof = |text| whole(text).unwrap().eof;
+        assert_eq!(eof(""), Err(Early::Unstarted));
+        assert_eq!(eof("H"), Err(Early::InHead));
+        assert_eq!(eof("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"), Err(Early::InBody));
+        assert_eq!(eof("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), Ok(()));
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+        assert_eq!(eof(chunked), Err(Early::InBody));
+    }
+
+    #[test]
+    fn heads_are_bounded_with_the_interim_ones_before_them() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: \r\n\r\n";
+        let padded = |len: usize| head.replace("A: ", &format!("A: {}", "x".repeat(len)));
+        let room = HEAD_BYTES_MAX as usize - head.len();
+        assert!(whole(&padded(room)).is_ok());
+        assert_eq!(why(&padded(room + 1)), "head too large");
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(HEAD_BYTES_MAX as usize / 25 + 1);
+        assert_eq!(why(&interim), "head too large");
+    }
+
+    #[test]
+    fn broken_chunks_say_what_is_wrong() {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(why(&format!("{head}x\r\n")), "malformed chunk size");
+    }
+
+    #[test]
+    fn lines_may_end_in_a_line_feed_alone() {
+        let seen = whole("HTTP/1.0 200 OK\nContent-Length: 2\n\nab").unwrap();
+        assert_eq!((seen.state, seen.body_bytes, seen.keeps_open), (State::Done, 2, false));
+    }
+
+    const LINES: &[&str] = &[
+        "HTTP/1.1 200 OK",
+        "HTTP/1.1 100 Continue",
+        "HTTP/1.0 304",
+        "HTTP/2 200",
+        "HTTP/1.1 101 X",
+        "Content-Length: 5",
+        "Content-Length: 12",
+        "Transfer-Encoding: chunked",
+        "Transfer-Encoding: gzip",
+        "Connection: close",
+        "Connection: Keep-Alive",
+        "Date: Sun, 06 Nov 1994 08:49:37 GMT",
+        " folded",
+        "A : b",
+        "",
+        "",
+        "5",
+        "hello",
+        "0",
+        "\0",
+    ];
+
+    /// Lines of replies in an order that makes sense more often than not.
+    fn any_reply() -> impl Strategy<Value = Vec<u8>> {
+        let end = || prop_oneof![15 => Just("\r\n"), 1 => select(vec!["\n", "\r", ""])];
+        let first = prop_oneof![6 => Just(""), 1 => select(vec!["HTTP/1.0 200 OK", "XTTP", "x"])];
+        let lines = vec((select(LINES), end()), 0..10);
+        (first, lines).prop_map(|(first, lines)| {
+            let first = if first.is_empty() { "HTTP/1.1 200 OK" } else { first };
+            let lines: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
+            format!("{first}\r\n{lines}").into_bytes()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_matter(reply in any_reply(), head_only: bool) {
+            let whole = feed(head_only, [&reply[..]]);
+            prop_assert_eq!(&feed(head_only, reply.chunks(1)), &whole, "byte by byte");
+            for at in 0..reply.len() {
+                let (front, back) = reply.split_at(at);
+                prop_assert_eq!(&feed(head_only, [front, back]), &whole, "cut at {}", at);
+            }
+        }
+
+        #[test]
+        fn any_cuts_of_a_chunked_reply_do_not_matter(
+            chunks in vec(0..40_usize, 0..6),
+            cuts in vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let mut reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            for len in chunks.iter().filter(|len| **len > 0) {
+                reply.extend(format!("{len:x};a\r\n{}\r\n", "x".repeat(*len)).bytes());
+            }
+            reply.extend(b"0\r\nA: b\r\n\r\n");
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(reply.len())).collect();
+            cuts.extend([0, reply.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|pair| &reply[pair[0]..pair[1]]);
+            let seen = feed(false, pieces).unwrap();
+            prop_assert_eq!((seen.taken, seen.state), (reply.len(), State::Done));
+            prop_assert_eq!(seen.body_bytes, chunks.iter().sum::<usize>() as u64);
+        }
+    }
+}
