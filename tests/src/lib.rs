@@ -13,6 +13,7 @@
 
 pub mod checks;
 pub mod client;
+pub mod faulty;
 pub mod files;
 pub mod multipart;
 pub mod mutate;
