@@ -1,0 +1,269 @@
+//! Connections that are there while the load goes on: idle ones, and clients that send or read
+//! slowly (banga-scalable's load-adding client, idleconn). They follow no schedule, and nothing of
+//! the load waits for them.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use weir_http1::response::{ReplyParser, State};
+use weir_sys::epoll::{self, EventFlags};
+use weir_sys::{client, socket};
+
+use super::tally::Tally;
+use crate::config::Config;
+use crate::session::RequestId;
+
+/// How often a slow client does something; less often when it may not even do one byte.
+const TICK_NS: u64 = 100_000_000;
+
+/// How long one that was lost waits before it comes again.
+const AGAIN_NS: u64 = 100_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A slow reader's receive buffer: the least there is, so that the server feels it.
+const SLOW_BUFFER_BYTES: usize = 2048;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Idle,
+    SlowSender,
+    SlowReader,
+}
+
+struct Client {
+    kind: Kind,
+    fd: Option<OwnedFd>,
+    /// Bytes of the request that are sent.
+    sent: usize,
+    parser: ReplyParser,
+}
+
+/// The background connections of one thread. Their slots come before those of the load.
+pub(super) struct Background<'a> {
+    config: &'a Config,
+    clients: Vec<Client>,
+    /// Who is to be opened, and not before when.
+    absent: VecDeque<(u32, u64)>,
+    /// Slow clients, by when they do something next.
+    slow: VecDeque<(u64, u32)>,
+    gap_ns: u64,
+    opens_from_ns: u64,
+    open: u64,
+    turn: usize,
+}
+
+impl<'a> Background<'a> {
+    /// The share of thread `index`; nothing is open yet.
+    pub(super) fn new(config: &'a Config, index: usize) -> Self {
+        let kinds = [
+            (Kind::Idle, config.idle),
+            (Kind::SlowSender, config.slow_senders),
+            (Kind::SlowReader, config.slow_readers),
+        ];
+        let clients: Vec<Client> = kinds
+            .into_iter()
+            .flat_map(|(kind, all)| {
+                let share = super::share(all, index, config.threads);
+                std::iter::repeat_n(kind, share)
+            })
+            .map(|kind| Client { kind, fd: None, sent: 0, parser: ReplyParser::new(false) })
+            .collect();
+        let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
+        Self {
+            config,
+            absent: (0..clients.len() as u32).map(|slot| (slot, 0)).collect(),
+            clients,
+            slow: VecDeque::new(),
+            gap_ns: (SECOND_NS as f64 / rate) as u64,
+            opens_from_ns: 0,
+            open: 0,
+            turn: index,
+        }
+    }
+
+    /// How many there are, and so the number of the load's first slot.
+    pub(super) fn len(&self) -> u32 {
+        self.clients.len() as u32
+    }
+
+    /// How many are open.
+    pub(super) fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// Whether each has been opened, or has been tried.
+    pub(super) fn is_ready(&self) -> bool {
+        self.absent.iter().all(|(_, from_ns)| *from_ns > 0)
+    }
+
+    /// Whether the pace allows another connection to be opened ahead of the run; it is then used.
+    pub(super) fn may_open(&mut self, now_ns: u64) -> bool {
+        let may = self.opens_from_ns <= now_ns;
+        if may {
+            self.opens_from_ns =
+                self.opens_from_ns.max(now_ns.saturating_sub(TICK_NS)) + self.gap_ns;
+        }
+        may
+    }
+
+    /// When the pace allows the next.
+    pub(super) fn next_open_ns(&self) -> u64 {
+        self.opens_from_ns
+    }
+
+    /// When something is to be done.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        let open_ns = self.absent.front().map(|(_, from_ns)| self.opens_from_ns.max(*from_ns));
+        let slow_ns = self.slow.front().map(|(at_ns, _)| *at_ns);
+        open_ns.into_iter().chain(slow_ns).min()
+    }
+
+    /// Opens those whose time has come.
+    pub(super) fn open_due(&mut self, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
+        while let Some((slot, from_ns)) = self.absent.front().copied()
+            && from_ns <= now_ns
+            && self.may_open(now_ns)
+        {
+            self.absent.pop_front();
+            self.open_one(slot, now_ns, epoll, tally);
+        }
+    }
+
+    fn open_one(&mut self, slot: u32, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
+        tally.at(now_ns).background_opened += 1;
+        let kind = self.clients[slot as usize].kind;
+        match self.connect(kind) {
+            Ok(fd) => {
+                if kind == Kind::Idle {
+                    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+                    // One that cannot be watched is open all the same; its end goes unnoticed.
+                    let _ = epoll::add(epoll, fd.as_fd(), u64::from(slot), flags);
+                } else {
+                    self.slow.push_back((now_ns + self.gap_of_slow_ns(), slot));
+                }
+                let client = &mut self.clients[slot as usize];
+                client.fd = Some(fd);
+                client.sent = 0;
+                client.parser = ReplyParser::new(false);
+                self.open += 1;
+            }
+            Err(_) => {
+                tally.at(now_ns).background_lost += 1;
+                self.absent.push_back((slot, now_ns + AGAIN_NS));
+            }
+        }
+    }
+
+    fn connect(&mut self, kind: Kind) -> std::io::Result<OwnedFd> {
+        self.turn = self.turn.wrapping_add(1);
+        let pair = self.config.pair(self.turn);
+        let (address, source) = pair.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+        let fd = client::stream(&address)?;
+        if let Some(source) = source {
+            client::bind_source(fd.as_fd(), source)?;
+        }
+        match kind {
+            Kind::Idle => {}
+            Kind::SlowSender => client::send_at_once(fd.as_fd())?,
+            Kind::SlowReader => client::limit_receive_buffer(fd.as_fd(), SLOW_BUFFER_BYTES)?,
+        }
+        client::connect(fd.as_fd(), &address)?;
+        Ok(fd)
+    }
+
+    /// An idle connection has news: its end, or something said to nobody.
+    pub(super) fn event(
+        &mut self,
+        slot: u32,
+        flags: EventFlags,
+        buffer: &mut [u8],
+        tally: &mut Tally,
+    ) {
+        let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(gone) {
+            return self.lose(slot, tally);
+        }
+        let Some(Client { fd: Some(fd), .. }) = self.clients.get(slot as usize) else { return };
+        while matches!(socket::read_slice(fd.as_fd(), buffer), Ok(1..)) {}
+    }
+
+    /// Closes one that has ended, to be opened again.
+    fn lose(&mut self, slot: u32, tally: &mut Tally) {
+        let Some(client) = self.clients.get_mut(slot as usize) else { return };
+        let Some(fd) = client.fd.take() else { return };
+        socket::close(fd);
+        self.open -= 1;
+        tally.at(u64::MAX).background_lost += 1;
+        // From when is set by the next tick: a time not 0 is all that counts here.
+        self.absent.push_back((slot, 1));
+    }
+
+    /// Does what is due: opens, sends a piece, reads a piece.
+    pub(super) fn tick(
+        &mut self,
+        now_ns: u64,
+        epoll: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        tally: &mut Tally,
+    ) {
+        self.open_due(now_ns, epoll, tally);
+        while let Some((at_ns, slot)) = self.slow.front().copied()
+            && at_ns <= now_ns
+        {
+            self.slow.pop_front();
+            if self.go_on(slot, buffer, tally) {
+                self.slow.push_back((now_ns + self.gap_of_slow_ns(), slot));
+            } else {
+                self.lose(slot, tally);
+            }
+        }
+    }
+
+    fn gap_of_slow_ns(&self) -> u64 {
+        TICK_NS.max(SECOND_NS / self.config.slow_rate.max(1))
+    }
+
+    /// The bytes a slow client may move at a time.
+    fn piece_bytes(&self) -> usize {
+        let bytes = self.config.slow_rate.saturating_mul(self.gap_of_slow_ns()) / SECOND_NS;
+        usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Sends or reads one piece. Whether the connection goes on.
+    fn go_on(&mut self, slot: u32, buffer: &mut [u8], tally: &mut Tally) -> bool {
+        let piece = self.piece_bytes();
+        let Some(client) = self.clients.get_mut(slot as usize) else { return false };
+        let Some(fd) = &client.fd else { return false };
+        let Some(request) = self.config.requests.get(RequestId(0)) else { return false };
+        let rest = request.keep.get(client.sent..).unwrap_or_default();
+        let would_block = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        if !rest.is_empty() {
+            let most = if client.kind == Kind::SlowSender { piece } else { rest.len() };
+            return match socket::write(fd.as_fd(), &rest[..rest.len().min(most)], false) {
+                Ok(bytes) => {
+                    client.sent += bytes;
+                    true
+                }
+                Err(error) => would_block(&error),
+            };
+        }
+        let most = if client.kind == Kind::SlowReader { piece } else { buffer.len() };
+        let room = buffer.len().min(most);
+        match socket::read_slice(fd.as_fd(), &mut buffer[..room]) {
+            Ok(0) => false,
+            Ok(bytes) => match client.parser.advance(&buffer[..bytes]) {
+                Ok(progress) if progress.state == State::Done => {
+                    let goes_on = client.parser.keeps_open();
+                    tally.at(u64::MAX).background_replies += 1;
+                    client.sent = 0;
+                    client.parser = ReplyParser::new(false);
+                    goes_on
+                }
+                Ok(_) => true,
+                Err(_) => false,
+            },
+            Err(error) => would_block(&error),
+        }
+    }
+}

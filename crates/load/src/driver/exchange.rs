@@ -1,0 +1,479 @@
+//! What a connection does when its turn comes: connect, send a group of requests, read the replies,
+//! go on or end. It knows sockets and replies, and nothing of the schedule.
+
+use std::cmp::Reverse;
+use std::io;
+use std::os::fd::AsFd;
+
+use weir_http1::response::{ReplyParser, State};
+use weir_sys::epoll::{self, EventFlags};
+use weir_sys::{client, is_exhaustion, socket};
+
+use super::conn::{Stage, Watched};
+use super::worker::Worker;
+use crate::config::Pace;
+use crate::measure::{Clocks, ErrorKind};
+use crate::session::{RequestId, Step};
+
+const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
+
+/// Where the group that begins with step `from` ends: at the next step that waits for replies.
+pub(super) fn group_end(steps: &[Step], from: u32) -> u32 {
+    let rest = steps.get(from as usize + 1..).unwrap_or_default();
+    from + 1 + rest.iter().take_while(|step| step.piped).count() as u32
+}
+
+impl Worker<'_> {
+    /// Begins the next requests of a session, up to the one that must wait for their replies.
+    pub(super) fn begin_group(&mut self, slot: u32, planned_ns: u64) {
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        conn.group_start = conn.answered;
+        conn.group_end = group_end(&conn.session.steps, conn.answered);
+        conn.offset = 0;
+        conn.sent_ns.clear();
+        conn.planned_ns = planned_ns;
+        conn.started_ns = now_ns;
+        conn.connected_ns = 0;
+        conn.first_byte_ns = 0;
+        conn.progress_ns = now_ns;
+        let (requests, free_ns) = (u64::from(conn.under_way()), conn.free_ns);
+        self.tally.started(planned_ns, free_ns, now_ns, requests);
+        self.expect_reply(slot);
+        let conn = &mut self.conns[slot as usize];
+        if conn.fd.is_some() {
+            if conn.stage != Stage::Connecting {
+                conn.connected_ns = now_ns;
+                conn.stage = Stage::Sending;
+            }
+            self.send(slot);
+        } else {
+            if conn.answered > 0 {
+                self.tally.at(planned_ns).reconnects += 1;
+            }
+            match self.open(slot) {
+                Ok(()) => self.send(slot),
+                Err(kind) => self.fail(slot, kind),
+            }
+        }
+        self.arm(slot);
+    }
+
+    /// Makes ready for the reply to the request that is now the oldest.
+    fn expect_reply(&mut self, slot: u32) {
+        let conn = &mut self.conns[slot as usize];
+        let step = conn.session.steps.get(conn.answered as usize);
+        let request = step.and_then(|step| self.config.requests.get(step.request));
+        conn.parser = ReplyParser::new(request.is_some_and(|request| request.head_only));
+    }
+
+    fn arm(&mut self, slot: u32) {
+        let conn = &self.conns[slot as usize];
+        let at_ns = conn.expires_ns(self.config.timeout_ns, self.config.deadline_ns);
+        if at_ns < u64::MAX {
+            self.timers.arm(slot, at_ns);
+        }
+    }
+
+    /// Opens a socket and begins to connect it.
+    fn open(&mut self, slot: u32) -> Result<(), ErrorKind> {
+        let config = self.config;
+        let planned_ns = self.conns[slot as usize].planned_ns;
+        self.tally.at(planned_ns).connects += 1;
+        self.turn = self.turn.wrapping_add(1);
+        let (address, source) = config.pair(self.turn).ok_or(ErrorKind::Other)?;
+        let fd = client::stream(&address).map_err(|error| why_not_connected(&error))?;
+        if let Some(source) = source {
+            client::bind_source(fd.as_fd(), source).map_err(|error| why_not_connected(&error))?;
+        }
+        client::connect(fd.as_fd(), &address).map_err(|error| why_not_connected(&error))?;
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        conn.fd = Some(fd);
+        conn.stage = Stage::Connecting;
+        conn.watched = Watched::No;
+        conn.hung_up = false;
+        conn.opened_ns = now_ns;
+        self.note_open();
+        Ok(())
+    }
+
+    /// Opens a connection that no request asks for yet.
+    pub(super) fn open_shared(&mut self) {
+        let Some(slot) = self.take_slot() else { return };
+        if self.open(slot).is_ok() {
+            self.watch(slot, Watched::Both);
+        }
+        self.free.push_back(slot);
+    }
+
+    fn watch(&mut self, slot: u32, wanted: Watched) {
+        let token_slot = slot + self.background.len();
+        let conn = &mut self.conns[slot as usize];
+        let Some(fd) = &conn.fd else { return };
+        // Once it is watched for both there is no way back: an edge too many costs less.
+        if conn.watched == wanted || conn.watched == Watched::Both {
+            return;
+        }
+        let read = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let flags = if wanted == Watched::Both { read | EventFlags::OUT } else { read };
+        let data = u64::from(conn.generation) << 32 | u64::from(token_slot);
+        let done = match conn.watched {
+            Watched::No => epoll::add(self.epoll.as_fd(), fd.as_fd(), data, flags),
+            _ => epoll::modify(self.epoll.as_fd(), fd.as_fd(), data, flags),
+        };
+        match done {
+            Ok(()) => conn.watched = wanted,
+            Err(_) if conn.stage == Stage::Free => self.close(slot),
+            Err(_) => self.fail(slot, ErrorKind::Other),
+        }
+    }
+
+    /// Sends what the kernel takes of the group. The first bytes it takes tell that the connection
+    /// is there: on its own machine a server is connected by the time connect(2) returns.
+    fn send(&mut self, slot: u32) {
+        let tried_ns = self.clock.now_ns();
+        let written = self.write(slot);
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        match written {
+            Ok((bytes, whole)) => {
+                let was_connecting = conn.stage == Stage::Connecting;
+                conn.stage = if whole { Stage::Receiving } else { Stage::Sending };
+                conn.progress_ns = now_ns;
+                let planned_ns = conn.planned_ns;
+                if was_connecting {
+                    conn.connected_ns = tried_ns;
+                    let took_ns = tried_ns.saturating_sub(conn.started_ns);
+                    self.tally.connected(planned_ns, took_ns);
+                }
+                self.tally.at(planned_ns).bytes_out += bytes;
+                self.watch(slot, if whole { Watched::Read } else { Watched::Both });
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.watch(slot, Watched::Both);
+            }
+            Err(error) if conn.stage == Stage::Connecting => {
+                self.fail(slot, why_not_connected(&error));
+            }
+            // The server may have answered before it stopped to listen.
+            Err(_) => self.read(slot, true, ErrorKind::Reset),
+        }
+    }
+
+    /// Hands the kernel the rest of the group; how many bytes it took, and whether that was all.
+    fn write(&mut self, slot: u32) -> io::Result<(u64, bool)> {
+        let requests = &self.config.requests;
+        let conn = &mut self.conns[slot as usize];
+        let Some(fd) = &conn.fd else { return Err(io::ErrorKind::NotConnected.into()) };
+        let (start, end) = (conn.group_start as usize, conn.group_end as usize);
+        let session = &conn.session;
+        let bytes_of = |index: usize| -> &[u8] {
+            let request = session.steps.get(index).and_then(|step| requests.get(step.request));
+            let closes = session.last_closes && index + 1 == session.steps.len();
+            request.map_or(b"", |request| if closes { &request.close } else { &request.keep })
+        };
+        let all: &[u8] = if end - start == 1 {
+            bytes_of(start)
+        } else {
+            self.scratch.clear();
+            (start..end).for_each(|index| self.scratch.extend_from_slice(bytes_of(index)));
+            &self.scratch
+        };
+        let before = conn.offset;
+        let bytes = socket::write(fd.as_fd(), all.get(before..).unwrap_or_default(), false)?;
+        let whole = before + bytes >= all.len();
+        conn.offset = before + bytes;
+        // A request's first byte has gone when all that precede it have, and it.
+        let now_ns = self.clock.now_ns();
+        let mut first_byte = 0;
+        for index in start..end {
+            if conn.offset > first_byte && conn.sent_ns.len() == index - start {
+                conn.sent_ns.push(now_ns);
+            }
+            first_byte += bytes_of(index).len();
+        }
+        Ok((bytes as u64, whole))
+    }
+
+    /// A socket is ready.
+    pub(super) fn event(&mut self, slot: u32, flags: EventFlags) {
+        let conn = &mut self.conns[slot as usize];
+        conn.hung_up |= flags.intersects(GONE);
+        let hung_up = conn.hung_up;
+        match conn.stage {
+            Stage::Connecting if conn.session.steps.is_empty() => self.is_there(slot),
+            Stage::Connecting | Stage::Sending => {
+                self.send(slot);
+                let conn = &self.conns[slot as usize];
+                if matches!(conn.stage, Stage::Receiving | Stage::Sending) && conn.fd.is_some() {
+                    self.read(slot, hung_up, ErrorKind::ClosedEarly);
+                }
+            }
+            Stage::Receiving => self.read(slot, hung_up, ErrorKind::ClosedEarly),
+            Stage::Closing if hung_up => self.release(slot),
+            Stage::Closing => {}
+            // Nothing is owed: either the server closes, as it may, or it talks out of turn. Both
+            // cost the connection and nobody a reply.
+            Stage::Thinking | Stage::Free => {
+                if flags.intersects(GONE | EventFlags::IN) {
+                    self.close(slot);
+                }
+            }
+        }
+    }
+
+    /// A shared connection that was opened ahead is there, or is not.
+    fn is_there(&mut self, slot: u32) {
+        let conn = &mut self.conns[slot as usize];
+        conn.stage = Stage::Free;
+        let error = conn.fd.as_ref().map(|fd| client::take_error(fd.as_fd()));
+        if matches!(error, Some(Ok(None))) && !conn.hung_up {
+            self.tally.at(0).connected += 1;
+        } else {
+            self.close(slot);
+        }
+    }
+
+    /// Reads what is there; after a hang-up all of it, because no further event comes. `early` is
+    /// what an end without a whole reply is called.
+    fn read(&mut self, slot: u32, hung_up: bool, early: ErrorKind) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            let conn = &mut self.conns[slot as usize];
+            let Some(fd) = &conn.fd else { break };
+            match socket::read_slice(fd.as_fd(), &mut buffer) {
+                Ok(0) => {
+                    self.ended(slot, early);
+                    break;
+                }
+                Ok(bytes) => {
+                    let more = hung_up || bytes == buffer.len();
+                    if !self.feed(slot, buffer.get(..bytes).unwrap_or_default()) || !more {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.fail(slot, ErrorKind::Reset);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Takes in bytes of replies. Whether the connection waits for more of them.
+    fn feed(&mut self, slot: u32, mut bytes: &[u8]) -> bool {
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        conn.progress_ns = now_ns;
+        let planned_ns = conn.planned_ns;
+        self.tally.at(planned_ns).bytes_in += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let conn = &mut self.conns[slot as usize];
+            if conn.first_byte_ns == 0 {
+                conn.first_byte_ns = now_ns;
+            }
+            match conn.parser.advance(bytes) {
+                Ok(progress) if progress.state == State::Done => {
+                    bytes = bytes.get(progress.taken..).unwrap_or_default();
+                    if !self.replied(slot, now_ns, bytes.is_empty()) {
+                        if !bytes.is_empty() {
+                            // More than was asked for: the connection is of no further use.
+                            self.close(slot);
+                        }
+                        return false;
+                    }
+                }
+                Ok(_) => return true,
+                Err(_) => {
+                    self.fail(slot, ErrorKind::BadReply);
+                    return false;
+                }
+            }
+        }
+        self.conns[slot as usize].fd.is_some()
+    }
+
+    /// The end of the server's bytes.
+    fn ended(&mut self, slot: u32, early: ErrorKind) {
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        conn.hung_up = true;
+        match conn.parser.eof() {
+            Ok(()) if conn.parser.started() => {
+                self.replied(slot, now_ns, true);
+            }
+            _ => self.fail(slot, early),
+        }
+    }
+
+    /// A reply is whole. `last`: no more bytes are at hand. Whether others are still under way.
+    fn replied(&mut self, slot: u32, now_ns: u64, last: bool) -> bool {
+        let conn = &mut self.conns[slot as usize];
+        let clocks = conn.clocks(now_ns);
+        let request = conn.session.steps.get(conn.answered as usize).map(|step| step.request);
+        let (status, head_bytes) = (conn.parser.status(), conn.parser.head_bytes());
+        let stays_open = conn.parser.keeps_open();
+        conn.answered += 1;
+        conn.first_byte_ns = if last { 0 } else { now_ns };
+        let under_way = conn.under_way() > 0;
+        self.tally.at(clocks.planned_ns).head_bytes_in += head_bytes;
+        self.tally.replied(&clocks, request.unwrap_or(RequestId(0)), status);
+        if under_way && stays_open {
+            self.expect_reply(slot);
+            return true;
+        }
+        if under_way {
+            // It closes, and leaves the requests behind this one unanswered.
+            self.fail(slot, ErrorKind::ClosedEarly);
+        } else {
+            self.group_over(slot, now_ns, stays_open);
+        }
+        false
+    }
+
+    fn group_over(&mut self, slot: u32, now_ns: u64, stays_open: bool) {
+        let conn = &mut self.conns[slot as usize];
+        let Some(step) = conn.session.steps.get(conn.answered as usize) else {
+            return self.session_over(slot, now_ns, stays_open);
+        };
+        let think_ns = step.think_ns;
+        if !stays_open {
+            self.close(slot);
+        }
+        if now_ns >= self.end_ns {
+            return self.release(slot);
+        }
+        let conn = &mut self.conns[slot as usize];
+        conn.stage = Stage::Thinking;
+        // Also without a think time: a server that answers at once must not hold the thread.
+        self.thinking.push(Reverse((now_ns + think_ns, slot, conn.tenant)));
+    }
+
+    /// The think time before a connection's next requests is over.
+    pub(super) fn think_over(&mut self, slot: u32, due_ns: u64, now_ns: u64) {
+        if self.conns[slot as usize].stage != Stage::Thinking {
+            return;
+        }
+        if now_ns >= self.end_ns { self.release(slot) } else { self.begin_group(slot, due_ns) }
+    }
+
+    fn session_over(&mut self, slot: u32, now_ns: u64, stays_open: bool) {
+        let conn = &mut self.conns[slot as usize];
+        let (planned_ns, begun_ns) = (conn.planned_ns, conn.begun_ns);
+        self.tally.at(planned_ns).sessions += 1;
+        if self.tally.is_measured(planned_ns) {
+            self.tally.sessions.record(now_ns.saturating_sub(begun_ns));
+        }
+        let conn = &mut self.conns[slot as usize];
+        let waits = conn.session.last_closes && !stays_open && !conn.hung_up && !self.config.reset;
+        if self.config.keep_open && stays_open && !conn.hung_up {
+            conn.stage = Stage::Free;
+            self.set_free(slot);
+        } else if waits {
+            // The side that closes first keeps the port for a minute (TIME_WAIT): the server, who
+            // was asked to, and has said that it will.
+            conn.stage = Stage::Closing;
+            conn.progress_ns = now_ns;
+            self.arm(slot);
+        } else {
+            self.release(slot);
+        }
+    }
+
+    /// Gives up the requests under way, each with the same error, and the rest of the session.
+    pub(super) fn fail(&mut self, slot: u32, kind: ErrorKind) {
+        let conn = &mut self.conns[slot as usize];
+        let clocks = Clocks { first_byte_ns: conn.first_byte_ns, ..conn.clocks(0) };
+        let (planned_ns, later) = (conn.planned_ns, conn.later());
+        for index in conn.answered..conn.group_end {
+            let step = conn.session.steps.get(index as usize);
+            let request = step.map_or(RequestId(0), |step| step.request);
+            self.tally.failed(&clocks, request, kind);
+        }
+        let counts = self.tally.at(planned_ns);
+        counts.sessions_failed += 1;
+        counts.abandoned += later;
+        self.close(slot);
+        self.release(slot);
+    }
+
+    /// A connection has waited too long.
+    pub(super) fn overdue(&mut self, slot: u32, now_ns: u64) {
+        let conn = &self.conns[slot as usize];
+        if conn.stage == Stage::Closing {
+            return self.release(slot);
+        }
+        let kind = conn.overdue(now_ns, self.config.deadline_ns);
+        self.fail(slot, kind);
+    }
+
+    /// Ends a session on its slot: the connection closes, unless it is shared and has none.
+    pub(super) fn release(&mut self, slot: u32) {
+        self.close(slot);
+        let conn = &mut self.conns[slot as usize];
+        conn.stage = Stage::Free;
+        self.set_free(slot);
+    }
+
+    /// A slot without a session: the next one's, or nobody's. It does not begin here: a server that
+    /// refuses at once would have it begin without end.
+    fn set_free(&mut self, slot: u32) {
+        let conn = &mut self.conns[slot as usize];
+        conn.session.steps.clear();
+        conn.group_end = conn.answered;
+        conn.tenant = conn.tenant.wrapping_add(1);
+        conn.free_ns = self.clock.now_ns();
+        if self.config.shared_conns > 0 || matches!(self.config.pace, Pace::Closed(_)) {
+            self.free.push_back(slot);
+        } else {
+            self.slots.give(slot);
+        }
+    }
+
+    /// Closes a connection's socket, if it has one.
+    pub(super) fn close(&mut self, slot: u32) {
+        let now_ns = self.clock.now_ns();
+        let conn = &mut self.conns[slot as usize];
+        let Some(fd) = conn.fd.take() else { return };
+        // What epoll still has to say of the old socket is not for the next.
+        conn.generation = conn.generation.wrapping_add(1);
+        conn.watched = Watched::No;
+        conn.hung_up = false;
+        let (planned_ns, opened_ns) = (conn.planned_ns, conn.opened_ns);
+        if self.tally.is_measured(planned_ns) {
+            self.tally.lifetimes.record(now_ns.saturating_sub(opened_ns));
+        }
+        if self.config.reset {
+            socket::reset_on_close(fd.as_fd());
+        }
+        socket::close(fd);
+        self.open -= 1;
+    }
+
+    /// The operator has had enough: what is under way is neither a reply nor an error.
+    pub(super) fn abandon_all(&mut self) {
+        for slot in 0..self.conns.len() as u32 {
+            let conn = &self.conns[slot as usize];
+            if conn.fd.is_some() {
+                let (planned_ns, requests) = (conn.planned_ns, u64::from(conn.under_way()));
+                self.tally.at(planned_ns).abandoned += requests;
+                self.close(slot);
+            }
+        }
+    }
+}
+
+/// What a failed socket, bind, connect or first write is called.
+fn why_not_connected(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::ConnectReset,
+        io::ErrorKind::TimedOut => ErrorKind::ConnectTimeout,
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => ErrorKind::PortUnavail,
+        _ if is_exhaustion(error) => ErrorKind::FdUnavail,
+        _ => ErrorKind::Other,
+    }
+}

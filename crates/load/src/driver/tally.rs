@@ -1,0 +1,144 @@
+//! What one thread counts, kept apart for the warm-up and for what follows, and cut into seconds.
+//! Knows neither sockets nor the clock.
+
+use crate::config::Sample;
+use crate::measure::{Clocks, Counts, Distributions, ErrorKind, Interval, Times};
+use crate::session::RequestId;
+
+/// Counts and times, before and after the end of the warm-up; a request belongs where it was
+/// planned.
+pub(super) struct Tally {
+    measure_from_ns: u64,
+    start_ns: u64,
+    each: bool,
+    counts: [Counts; 2],
+    /// Of what was planned after the warm-up.
+    pub(super) times: Distributions,
+    /// How long whole sessions took.
+    pub(super) sessions: Times,
+    /// How long connections lived.
+    pub(super) lifetimes: Times,
+    /// What the present second adds to `counts`, and its times.
+    second: Interval,
+    before: Counts,
+    samples: Vec<Sample>,
+}
+
+impl Tally {
+    /// Everything at nothing. Times are on the run's clock: the schedule begins at `start_ns`,
+    /// what is measured at `measure_from_ns`.
+    pub(super) fn new(start_ns: u64, measure_from_ns: u64, each: bool) -> Self {
+        Self {
+            measure_from_ns,
+            start_ns,
+            each,
+            counts: [Counts::default(); 2],
+            times: Distributions::default(),
+            sessions: Times::default(),
+            lifetimes: Times::default(),
+            second: Interval::default(),
+            before: Counts::default(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// The run begins: what happened before it is forgotten, but for the background's counts, which
+    /// are of connections that are still there. Times as for [`Tally::new`].
+    pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, each: bool) {
+        let mut all = self.counts[0];
+        all.add(&self.counts[1]);
+        *self = Self::new(start_ns, measure_from_ns, each);
+        let counts = &mut self.counts[1];
+        counts.background_opened = all.background_opened;
+        counts.background_lost = all.background_lost;
+        counts.background_replies = all.background_replies;
+    }
+
+    /// The counts that something planned for `planned_ns` belongs to.
+    pub(super) fn at(&mut self, planned_ns: u64) -> &mut Counts {
+        &mut self.counts[usize::from(self.is_measured(planned_ns))]
+    }
+
+    /// What was counted after the warm-up.
+    pub(super) fn measured(&self) -> Counts {
+        self.counts[1]
+    }
+
+    pub(super) fn is_measured(&self, planned_ns: u64) -> bool {
+        planned_ns >= self.measure_from_ns
+    }
+
+    /// A start, as late as it was. It could not have been before `free_ns`, when its connection
+    /// became free: waiting for that is the server's doing.
+    pub(super) fn started(&mut self, planned_ns: u64, free_ns: u64, now_ns: u64, requests: u64) {
+        let lag_ns = now_ns.saturating_sub(planned_ns.max(free_ns));
+        let counts = self.at(planned_ns);
+        counts.planned += requests;
+        counts.started += requests;
+        self.second.lag.record(lag_ns);
+        if self.is_measured(planned_ns) {
+            self.times.lag.record(lag_ns);
+        }
+    }
+
+    /// A connection made.
+    pub(super) fn connected(&mut self, planned_ns: u64, took_ns: u64) {
+        self.at(planned_ns).connected += 1;
+        if self.is_measured(planned_ns) {
+            self.times.connect.record(took_ns);
+        }
+    }
+
+    /// A whole reply.
+    pub(super) fn replied(&mut self, clocks: &Clocks, request: RequestId, status: u16) {
+        let counts = self.at(clocks.planned_ns);
+        counts.replies += 1;
+        if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
+            *class += 1;
+        }
+        self.second.response.record(clocks.last_byte_ns.saturating_sub(clocks.planned_ns));
+        if self.is_measured(clocks.planned_ns) {
+            self.times.record(clocks);
+        }
+        self.sample(clocks, request, Ok(status));
+    }
+
+    /// A request that has no whole reply, and never will.
+    pub(super) fn failed(&mut self, clocks: &Clocks, request: RequestId, kind: ErrorKind) {
+        self.at(clocks.planned_ns).errors.count(kind);
+        self.sample(clocks, request, Err(kind));
+    }
+
+    fn sample(&mut self, clocks: &Clocks, request: RequestId, end: Result<u16, ErrorKind>) {
+        if !self.each {
+            return;
+        }
+        // What did not happen stays 0, which no clock can show once the run has begun.
+        let since_start =
+            |at_ns: u64| if at_ns == 0 { 0 } else { at_ns - self.start_ns.min(at_ns) };
+        let clocks = Clocks {
+            planned_ns: since_start(clocks.planned_ns),
+            started_ns: since_start(clocks.started_ns),
+            connected_ns: since_start(clocks.connected_ns),
+            sent_ns: since_start(clocks.sent_ns),
+            first_byte_ns: since_start(clocks.first_byte_ns),
+            last_byte_ns: since_start(clocks.last_byte_ns),
+        };
+        self.samples.push(Sample { clocks, request, end });
+    }
+
+    /// The samples since the last call.
+    pub(super) fn take_samples(&mut self) -> Vec<Sample> {
+        std::mem::take(&mut self.samples)
+    }
+
+    /// Ends a second: what happened in it.
+    pub(super) fn take_second(&mut self) -> Interval {
+        let mut all = self.counts[0];
+        all.add(&self.counts[1]);
+        let mut second = std::mem::take(&mut self.second);
+        second.counts = all.since(&self.before);
+        self.before = all;
+        second
+    }
+}

@@ -1,0 +1,497 @@
+//! One driving thread: what is due is begun, what is ready goes on, what is late is given up. It
+//! keeps the schedule; what a connection does when its turn comes stands in `exchange`.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use weir_dispatch::slots::Slots;
+use weir_dispatch::timers::Timers;
+use weir_sys::epoll::{self, Event};
+use weir_sys::process;
+
+use super::background::Background;
+use super::clock::Clock;
+use super::conn::{Conn, Stage, due_ns};
+use super::tally::Tally;
+use super::{Message, Part};
+use crate::config::{Config, Pace};
+use crate::measure::{ErrorKind, ThreadUse};
+use crate::schedule::Schedule;
+use crate::session::{Session, Source};
+
+/// Events taken at a time. Between any two of them what is due is begun, so that many do not make
+/// a start late.
+const EVENTS_MAX: usize = 256;
+
+/// Starts in a row before events have their turn, when the schedule is behind.
+const STARTS_MAX: usize = 16;
+
+/// The longest sleep: how soon an operator's stop is heard.
+const SLEEP_NS: u64 = 50_000_000;
+
+/// How long after the end starts that were planned before it may still happen.
+const GRACE_NS: u64 = SECOND_NS;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Bytes read at a time. One buffer serves all connections of a thread.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A driving thread's state.
+pub(super) struct Worker<'a> {
+    pub(super) config: &'a Config,
+    pub(super) clock: Clock,
+    pub(super) epoll: OwnedFd,
+    pub(super) slots: Slots,
+    pub(super) conns: Vec<Conn>,
+    pub(super) timers: Timers,
+    pub(super) background: Background<'a>,
+    /// Connections that think, by when they go on.
+    pub(super) thinking: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Shared connections without a session.
+    pub(super) free: VecDeque<u32>,
+    /// Arrivals that wait for a shared connection: number, planned start.
+    pub(super) waiting: VecDeque<(u64, u64)>,
+    pub(super) tally: Tally,
+    pub(super) buffer: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
+    /// Which of the addresses and sources is next.
+    pub(super) turn: usize,
+    pub(super) open: u64,
+    /// When no more is begun, on the run's clock.
+    pub(super) end_ns: u64,
+    index: u64,
+    events: Vec<Event>,
+    expired: Vec<u32>,
+    source: Box<dyn Source>,
+    schedule: Schedule,
+    /// The next arrival of this thread, and its planned start on the run's clock.
+    next: Option<(u64, u64)>,
+    /// A closed loop's next arrival.
+    ordinal: u64,
+    start_ns: u64,
+    second_ends_ns: u64,
+    seconds: u64,
+    cpu_before_ns: u64,
+    used: ThreadUse,
+    used_before: (u64, u64),
+    open_max: u64,
+    finished: bool,
+}
+
+impl<'a> Worker<'a> {
+    /// A thread's state, number `index` of them all, with room for `open_max` connections.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub(super) fn new(
+        config: &'a Config,
+        index: usize,
+        clock: Clock,
+        open_max: usize,
+    ) -> io::Result<Self> {
+        let law = match &config.pace {
+            Pace::Open(arrivals) => arrivals.clone(),
+            Pace::Closed(_) => crate::schedule::Arrivals::Trace([].into()),
+        };
+        let threads = config.threads.max(1);
+        Ok(Self {
+            config,
+            clock,
+            epoll: epoll::create()?,
+            slots: Slots::new(open_max),
+            conns: Vec::new(),
+            timers: Timers::new(clock.now_ns()),
+            background: Background::new(config, index),
+            thinking: BinaryHeap::new(),
+            free: VecDeque::new(),
+            waiting: VecDeque::new(),
+            tally: Tally::new(0, 0, false),
+            buffer: vec![0; BUFFER_BYTES],
+            scratch: Vec::new(),
+            turn: index,
+            open: 0,
+            end_ns: u64::MAX,
+            index: index as u64,
+            events: Vec::with_capacity(EVENTS_MAX),
+            expired: Vec::new(),
+            source: config.workload.source(config.seed),
+            schedule: Schedule::sharded(&law, config.duration_ns, config.seed, index, threads),
+            next: None,
+            ordinal: index as u64,
+            start_ns: 0,
+            second_ends_ns: 0,
+            seconds: 0,
+            cpu_before_ns: 0,
+            used: ThreadUse::default(),
+            used_before: (0, 0),
+            open_max: 0,
+            finished: false,
+        })
+    }
+
+    /// Opens what must be there before the schedule begins.
+    pub(super) fn prepare(&mut self, stop: &AtomicBool) {
+        let share = self.share(self.config.shared_conns);
+        let mut left = share;
+        while (left > 0 || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
+            let now_ns = self.clock.now_ns();
+            if left > 0 && self.background.may_open(now_ns) {
+                left -= 1;
+                self.open_shared();
+            }
+            self.background.open_due(now_ns, self.epoll.as_fd(), &mut self.tally);
+            let next_ns = self.background.next_open_ns();
+            self.wait_until(next_ns.min(now_ns + SLEEP_NS));
+            self.work();
+        }
+        self.open_closed_loop();
+    }
+
+    /// This thread's part of `all`.
+    pub(super) fn share(&self, all: usize) -> usize {
+        super::share(all, self.index as usize, self.config.threads)
+    }
+
+    /// The slots of a closed loop's connections; they have no socket yet.
+    fn open_closed_loop(&mut self) {
+        let Pace::Closed(conns) = self.config.pace else { return };
+        for _ in 0..self.share(conns) {
+            if let Some(slot) = self.take_slot() {
+                self.free.push_back(slot);
+            }
+        }
+    }
+
+    /// Drives from `start_ns` of the run's clock until all is over, and tells what came of it.
+    pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
+        let config = self.config;
+        let from_ns = start_ns + config.warmup_ns;
+        self.tally.begin(start_ns, from_ns, config.each);
+        self.start_ns = start_ns;
+        self.end_ns = start_ns.saturating_add(config.duration_ns);
+        self.second_ends_ns = start_ns + SECOND_NS;
+        self.used_before = process::thread_cpu_ns();
+        self.cpu_before_ns = self.used_before.0 + self.used_before.1;
+        self.take_next();
+        while !self.is_over() && !stop.load(Ordering::Relaxed) {
+            self.begin_due();
+            let now_ns = self.clock.now_ns();
+            self.wait_until(self.wake_ns(now_ns));
+            self.work();
+            self.keep_time(out);
+        }
+        self.finish(stop.load(Ordering::Relaxed), out);
+    }
+
+    fn is_over(&self) -> bool {
+        let busy = self.slots.taken() - self.free.len();
+        self.finished && busy == 0 && self.waiting.is_empty()
+    }
+
+    /// Starts what the schedule says should have started by now.
+    fn begin_due(&mut self) {
+        for _ in 0..STARTS_MAX {
+            let now_ns = self.clock.now_ns();
+            if !self.begin_one(now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Starts one arrival, or one request after its think time, if one is due. Whether one was.
+    pub(super) fn begin_one(&mut self, now_ns: u64) -> bool {
+        if let Some(Reverse((due_ns, slot, tenant))) = self.thinking.peek().copied()
+            && due_ns <= now_ns
+        {
+            self.thinking.pop();
+            if self.conns[slot as usize].tenant == tenant {
+                self.think_over(slot, due_ns, now_ns);
+            }
+            return true;
+        }
+        if let Some((arrival, planned_ns)) = self.waiting.front().copied()
+            && let Some(slot) = self.free.pop_front()
+        {
+            self.waiting.pop_front();
+            self.begin_session(slot, arrival, planned_ns);
+            return true;
+        }
+        match self.next {
+            Some((arrival, planned_ns)) if planned_ns <= now_ns => {
+                self.take_next();
+                self.arrive(arrival, planned_ns);
+                true
+            }
+            _ => self.begin_closed(now_ns),
+        }
+    }
+
+    /// A closed loop begins as soon as a connection is free.
+    fn begin_closed(&mut self, now_ns: u64) -> bool {
+        let closed = matches!(self.config.pace, Pace::Closed(_));
+        if self.finished || !closed || now_ns < self.start_ns {
+            return false;
+        }
+        if now_ns >= self.end_ns || self.ordinal >= self.arrivals_max() {
+            self.finished = true;
+            return false;
+        }
+        let Some(slot) = self.free.pop_front() else { return false };
+        let arrival = self.ordinal;
+        self.ordinal += self.config.threads as u64;
+        self.begin_session(slot, arrival, now_ns);
+        true
+    }
+
+    fn arrivals_max(&self) -> u64 {
+        if self.config.arrivals_max == 0 { u64::MAX } else { self.config.arrivals_max }
+    }
+
+    fn take_next(&mut self) {
+        let next = self.schedule.next_mine();
+        let max = self.arrivals_max();
+        let start_ns = self.start_ns;
+        self.next = next.filter(|(arrival, _)| *arrival < max).map(|(n, at)| (n, start_ns + at));
+        let closed = matches!(self.config.pace, Pace::Closed(_));
+        self.finished |= self.next.is_none() && !closed;
+    }
+
+    /// An arrival of the schedule: on a connection of its own, or on a shared one.
+    fn arrive(&mut self, arrival: u64, planned_ns: u64) {
+        if self.config.shared_conns > 0 {
+            // Behind those who wait already.
+            return self.waiting.push_back((arrival, planned_ns));
+        }
+        match self.take_slot() {
+            Some(slot) => self.begin_session(slot, arrival, planned_ns),
+            None => self.turn_away(arrival, planned_ns, ErrorKind::FdUnavail),
+        }
+    }
+
+    /// An arrival that never gets a connection: all it would have sent at first is in error.
+    fn turn_away(&mut self, arrival: u64, planned_ns: u64, kind: ErrorKind) {
+        let mut session = Session::default();
+        if !self.source.fill(arrival, &mut session) || session.steps.is_empty() {
+            self.end_of_source(&session);
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let group = super::exchange::group_end(&session.steps, 0);
+        self.tally.at(planned_ns).arrivals += 1;
+        self.tally.started(planned_ns, now_ns, now_ns, u64::from(group));
+        let clocks =
+            crate::measure::Clocks { planned_ns, started_ns: now_ns, ..Default::default() };
+        for step in session.steps.iter().take(group as usize) {
+            self.tally.failed(&clocks, step.request, kind);
+        }
+        let counts = self.tally.at(planned_ns);
+        counts.sessions_failed += 1;
+        counts.abandoned += session.steps.len() as u64 - u64::from(group);
+    }
+
+    fn end_of_source(&mut self, session: &Session) {
+        // A session without steps is over before it begins; the end of them all is another matter.
+        if session.steps.is_empty() {
+            self.next = None;
+            self.finished = true;
+        }
+    }
+
+    /// Gives a connection the session of an arrival, and begins it.
+    pub(super) fn begin_session(&mut self, slot: u32, arrival: u64, planned_ns: u64) {
+        let conn = &mut self.conns[slot as usize];
+        conn.session.steps.clear();
+        conn.session.last_closes = false;
+        if !self.source.fill(arrival, &mut conn.session) || conn.session.steps.is_empty() {
+            self.next = None;
+            self.finished = true;
+            self.release(slot);
+            return;
+        }
+        self.tally.at(planned_ns).arrivals += 1;
+        let conn = &mut self.conns[slot as usize];
+        conn.answered = 0;
+        conn.begun_ns = planned_ns;
+        self.begin_group(slot, planned_ns);
+    }
+
+    /// A slot for a connection of its own, as long as descriptors last.
+    pub(super) fn take_slot(&mut self) -> Option<u32> {
+        let slot = self.slots.take()?;
+        if slot as usize >= self.conns.len() {
+            self.conns.resize_with(slot as usize + 1, Conn::default);
+        }
+        Some(slot)
+    }
+
+    fn is_current(&self, slot: u32, generation: u32) -> bool {
+        self.conns.get(slot as usize).is_some_and(|conn| conn.generation == generation)
+    }
+
+    /// When the next wait must end: something is due, or might be late.
+    fn wake_ns(&self, now_ns: u64) -> u64 {
+        let closed = matches!(self.config.pace, Pace::Closed(_)) && !self.finished;
+        if (closed || !self.waiting.is_empty()) && !self.free.is_empty() {
+            return now_ns.max(self.start_ns);
+        }
+        let next_ns = self.next.map(|(_, planned_ns)| planned_ns);
+        let think_ns = self.thinking.peek().map(|Reverse((due_ns, ..))| *due_ns);
+        let queued_ns = self.waiting.front().map(|(_, planned_ns)| self.patience_ns(*planned_ns));
+        let background_ns = self.background.next_ns();
+        [next_ns, think_ns, queued_ns, background_ns, self.timers.next_ns()]
+            .into_iter()
+            .flatten()
+            .fold(self.second_ends_ns.min(now_ns + SLEEP_NS), u64::min)
+    }
+
+    /// Until when an arrival waits for a shared connection.
+    fn patience_ns(&self, planned_ns: u64) -> u64 {
+        let timeout_ns = planned_ns.saturating_add(self.config.timeout_ns);
+        timeout_ns.min(due_ns(planned_ns, self.config.deadline_ns))
+    }
+
+    fn wait_until(&mut self, wake_ns: u64) {
+        let timeout = Duration::from_nanos(wake_ns.saturating_sub(self.clock.now_ns()));
+        if epoll::wait(self.epoll.as_fd(), &mut self.events, Some(timeout)).is_err() {
+            // The set is ours and sound; what is left is want of memory, which may pass.
+            self.events.clear();
+        }
+    }
+
+    /// Lets every ready connection go on, with what falls due in between.
+    fn work(&mut self) {
+        for index in 0..self.events.len() {
+            let Event { data, flags } = self.events[index];
+            let (slot, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);
+            match slot.checked_sub(self.background.len()) {
+                None => self.background.event(slot, flags, &mut self.buffer, &mut self.tally),
+                Some(slot) if self.is_current(slot, generation) => self.event(slot, flags),
+                Some(_) => {}
+            }
+            if self.next.is_some() || !self.thinking.is_empty() || !self.free.is_empty() {
+                let now_ns = self.clock.now_ns();
+                self.begin_one(now_ns);
+            }
+        }
+    }
+
+    /// What is due by the clock: deadlines, slow clients, the end of a second.
+    fn keep_time(&mut self, out: &Sender<Message>) {
+        let now_ns = self.clock.now_ns();
+        self.expire(now_ns);
+        self.expire_waiting(now_ns);
+        self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, &mut self.tally);
+        if now_ns >= self.end_ns.saturating_add(GRACE_NS) && self.next.is_some() {
+            self.skip_rest();
+        }
+        if self.finished && now_ns >= self.end_ns {
+            self.cut_thinkers();
+        }
+        if now_ns >= self.second_ends_ns {
+            self.end_second(now_ns, out);
+        }
+    }
+
+    /// The run's time is over, and this thread is so late that it would go on and on: what it has
+    /// not begun it never will. That it was planned is counted.
+    fn skip_rest(&mut self) {
+        while let Some((_, planned_ns)) = self.next {
+            let counts = self.tally.at(planned_ns);
+            counts.arrivals += 1;
+            counts.planned += 1;
+            self.take_next();
+        }
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let (timeout_ns, deadline_ns) = (self.config.timeout_ns, self.config.deadline_ns);
+        let conns = &self.conns;
+        let expires_ns = |slot: u32| {
+            let at_ns = conns.get(slot as usize)?.expires_ns(timeout_ns, deadline_ns);
+            (at_ns < u64::MAX).then_some(at_ns)
+        };
+        let mut expired = std::mem::take(&mut self.expired);
+        self.timers.expire(now_ns, expires_ns, &mut expired);
+        for slot in expired.drain(..) {
+            self.overdue(slot, now_ns);
+        }
+        self.expired = expired;
+    }
+
+    fn expire_waiting(&mut self, now_ns: u64) {
+        while let Some((arrival, planned_ns)) = self.waiting.front().copied()
+            && self.patience_ns(planned_ns) <= now_ns
+        {
+            self.waiting.pop_front();
+            let late = due_ns(planned_ns, self.config.deadline_ns) <= now_ns;
+            let kind = if late { ErrorKind::Deadline } else { ErrorKind::SendTimeout };
+            self.turn_away(arrival, planned_ns, kind);
+        }
+    }
+
+    /// The run's time is over: who thinks will not go on.
+    fn cut_thinkers(&mut self) {
+        for Reverse((_, slot, tenant)) in std::mem::take(&mut self.thinking) {
+            let conn = &self.conns[slot as usize];
+            if conn.tenant == tenant && conn.stage == Stage::Thinking {
+                self.release(slot);
+            }
+        }
+    }
+
+    fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
+        let (user_ns, system_ns) = process::thread_cpu_ns();
+        let began_ns = self.start_ns + self.seconds * SECOND_NS;
+        let mut second = self.tally.take_second();
+        second.second = self.seconds;
+        second.length_ns = now_ns.saturating_sub(began_ns).clamp(1, SECOND_NS);
+        second.open = self.open + self.background.open();
+        second.cpu_ns = (user_ns + system_ns).saturating_sub(self.cpu_before_ns);
+        self.cpu_before_ns = user_ns + system_ns;
+        let passed_ns = now_ns.saturating_sub(began_ns);
+        if passed_ns >= SECOND_NS / 2 {
+            self.used.busiest = self.used.busiest.max(second.cpu_ns as f64 / passed_ns as f64);
+        }
+        self.open_max = self.open_max.max(second.open);
+        self.seconds += 1;
+        self.second_ends_ns += SECOND_NS;
+        // The receiver outlives the threads.
+        let _ = out.send(Message::Second(Box::new(second)));
+        let samples = self.tally.take_samples();
+        if !samples.is_empty() {
+            let _ = out.send(Message::Samples(samples));
+        }
+    }
+
+    fn finish(mut self, interrupted: bool, out: &Sender<Message>) {
+        let now_ns = self.clock.now_ns();
+        if interrupted {
+            self.abandon_all();
+        }
+        self.end_second(now_ns, out);
+        let (user_ns, system_ns) = process::thread_cpu_ns();
+        self.used.user_ns = user_ns.saturating_sub(self.used_before.0);
+        self.used.system_ns = system_ns.saturating_sub(self.used_before.1);
+        let part = Part {
+            counts: self.tally.measured(),
+            times: self.tally.times,
+            sessions: self.tally.sessions,
+            lifetimes: self.tally.lifetimes,
+            used: self.used,
+            open_max: self.open_max,
+            ended_ns: now_ns,
+        };
+        let _ = out.send(Message::Done(Box::new(part)));
+    }
+
+    pub(super) fn note_open(&mut self) {
+        self.open += 1;
+        self.open_max = self.open_max.max(self.open + self.background.open());
+    }
+}

@@ -1,0 +1,285 @@
+//! What can be said of a law before it is run: whether it can be planned, its mean and its peak,
+//! the same law at another rate. Nothing here computes a start.
+
+use super::varying::Varying;
+use super::{Arrivals, Step, seconds};
+
+/// The highest rate there is, arrivals a second: one each nanosecond.
+pub const RATE_MAX: f64 = 1e9;
+
+/// The longest time a law may name, seconds; 31 years.
+const TIME_S_MAX: f64 = 1e9;
+/// The shortest, seconds.
+const TIME_S_MIN: f64 = 1e-9;
+/// What a peak is counted in.
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Arrivals {
+    /// Whether a plan can be made of it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence about the first figure that is out of bounds. Rates are 0 to [`RATE_MAX`], and
+    /// not all of them 0; times are a nanosecond to 31 years; a trace has a start, and ascends.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => some_rate(&[*rate]),
+            Arrivals::Uniform { shortest_s, longest_s } => gap(*shortest_s, *longest_s),
+            Arrivals::Steps(steps) => {
+                steps.iter().try_for_each(|step| time("a step lasts", step.duration_s))?;
+                some_rate(&steps.iter().map(|step| step.rate).collect::<Vec<_>>())
+            }
+            Arrivals::Ramp { from, to } => some_rate(&[*from, *to]),
+            Arrivals::Sine { mean, amplitude, period_s } => sine(*mean, *amplitude, *period_s),
+            Arrivals::Trace(starts_ns) if starts_ns.is_empty() => Err("a trace has a start".into()),
+            Arrivals::Trace(starts_ns) if !starts_ns.is_sorted() => {
+                Err("a trace's starts ascend".into())
+            }
+            Arrivals::Trace(_) => Ok(()),
+        }
+    }
+
+    /// The arrivals a second planned over `duration_ns`, on average: exact but for the chance that
+    /// is part of the law, and for a trace the starts it has.
+    pub fn mean_rate(&self, duration_ns: u64) -> f64 {
+        let duration_s = seconds(duration_ns);
+        let arrivals = match self {
+            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => return *rate,
+            Arrivals::Uniform { shortest_s, longest_s } => return 2.0 / (shortest_s + longest_s),
+            Arrivals::Ramp { from, to } => return (from + to) / 2.0,
+            Arrivals::Steps(steps) => held(steps, duration_s).map(|(rate, s)| rate * s).sum(),
+            Arrivals::Sine { mean, amplitude, period_s } => {
+                Varying::sine(*mean, *amplitude, *period_s, duration_ns).total()
+            }
+            Arrivals::Trace(starts_ns) => before(starts_ns, duration_ns).len() as f64,
+        };
+        if duration_ns == 0 { 0.0 } else { arrivals / duration_s }
+    }
+
+    /// The highest rate planned within `duration_ns`, arrivals a second. Where chance has a part it
+    /// is the mean; of a trace it is the most starts within any one second.
+    pub fn peak_rate(&self, duration_ns: u64) -> f64 {
+        let duration_s = seconds(duration_ns);
+        match self {
+            Arrivals::Constant { .. } | Arrivals::Poisson { .. } | Arrivals::Uniform { .. } => {
+                self.mean_rate(duration_ns)
+            }
+            Arrivals::Steps(steps) => {
+                held(steps, duration_s).map(|(rate, _)| rate).fold(0.0, f64::max)
+            }
+            Arrivals::Ramp { from, to } => from.max(*to),
+            Arrivals::Sine { mean, amplitude, period_s } => {
+                let periods = (duration_s / period_s).min(0.25);
+                mean + amplitude * (std::f64::consts::TAU * periods).sin()
+            }
+            Arrivals::Trace(starts_ns) => {
+                let most = most_in_a_second(before(starts_ns, duration_ns));
+                (most as f64).max(self.mean_rate(duration_ns))
+            }
+        }
+    }
+
+    /// The same law at `factor` times the rate. Steps and swings take the time they took; a trace
+    /// is played faster, and so ends earlier. [`Arrivals::check`] says whether it can be planned.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        match self {
+            Arrivals::Constant { rate } => Arrivals::Constant { rate: rate * factor },
+            Arrivals::Poisson { rate } => Arrivals::Poisson { rate: rate * factor },
+            Arrivals::Uniform { shortest_s, longest_s } => {
+                let (shortest_s, longest_s) = (shortest_s / factor, longest_s / factor);
+                Arrivals::Uniform { shortest_s, longest_s }
+            }
+            Arrivals::Steps(steps) => {
+                let scaled = |step: &Step| Step { rate: step.rate * factor, ..*step };
+                Arrivals::Steps(steps.iter().map(scaled).collect())
+            }
+            Arrivals::Ramp { from, to } => Arrivals::Ramp { from: from * factor, to: to * factor },
+            &Arrivals::Sine { mean, amplitude, period_s } => {
+                Arrivals::Sine { mean: mean * factor, amplitude: amplitude * factor, period_s }
+            }
+            Arrivals::Trace(_) if factor.is_nan() || factor <= 0.0 => Arrivals::Trace([].into()),
+            Arrivals::Trace(starts_ns) => {
+                let scaled = |start_ns: &u64| (*start_ns as f64 / factor).round() as u64;
+                Arrivals::Trace(starts_ns.iter().map(scaled).collect())
+            }
+        }
+    }
+}
+
+/// Each step's rate and how many seconds it has of the duration, for those that have any.
+fn held(steps: &[Step], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
+    let last = steps.len().saturating_sub(1);
+    let share = move |left_s: &mut f64, (at, step): (usize, &Step)| {
+        let held_s = if at == last { *left_s } else { step.duration_s.min(*left_s) };
+        *left_s -= held_s;
+        (held_s > 0.0).then_some((step.rate, held_s))
+    };
+    steps.iter().enumerate().scan(duration_s, share)
+}
+
+fn before(starts_ns: &[u64], end_ns: u64) -> &[u64] {
+    starts_ns.split_at(starts_ns.partition_point(|start_ns| *start_ns < end_ns)).0
+}
+
+fn most_in_a_second(starts_ns: &[u64]) -> usize {
+    let mut later = starts_ns.iter().enumerate().peekable();
+    let mut ended = 0;
+    let within = starts_ns.iter().enumerate().map(|(begun, start_ns)| {
+        while later.next_if(|(_, end_ns)| **end_ns - start_ns < SECOND_NS).is_some() {
+            ended += 1;
+        }
+        ended - begun
+    });
+    within.max().unwrap_or(0)
+}
+
+/// Rates in bounds, at least one of them above 0.
+pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
+    if let Some(rate) = rates.iter().find(|rate| !(0.0..=RATE_MAX).contains(*rate)) {
+        return Err(format!("a rate is 0 to {RATE_MAX} arrivals a second, not {rate}"));
+    }
+    if rates.iter().all(|rate| *rate == 0.0) {
+        return Err("a rate above 0 is needed, or nothing ever arrives".into());
+    }
+    Ok(())
+}
+
+/// A time in bounds; `what` begins the sentence, as in "a step lasts".
+pub(super) fn time(what: &str, time_s: f64) -> Result<(), String> {
+    if (TIME_S_MIN..=TIME_S_MAX).contains(&time_s) {
+        return Ok(());
+    }
+    Err(format!("{what} a nanosecond to {TIME_S_MAX} s, not {time_s} s"))
+}
+
+fn gap(shortest_s: f64, longest_s: f64) -> Result<(), String> {
+    if !(shortest_s >= 0.0 && shortest_s <= longest_s) {
+        return Err(format!(
+            "the shortest time between arrivals is not below 0 and not above the longest, \
+             unlike {shortest_s} s and {longest_s} s"
+        ));
+    }
+    time("the longest time between arrivals is", longest_s)?;
+    time("the mean time between arrivals is", (shortest_s + longest_s) / 2.0)
+}
+
+fn sine(mean: f64, amplitude: f64, period_s: f64) -> Result<(), String> {
+    some_rate(&[mean])?;
+    if !(0.0..=mean).contains(&amplitude) {
+        return Err(format!("the amplitude is 0 to the mean, {mean}/s, not {amplitude}/s"));
+    }
+    some_rate(&[mean + amplitude])?;
+    time("the period is", period_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Schedule;
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn steps(steps: &[(f64, f64)]) -> Arrivals {
+        let step = |&(rate, duration_s): &(f64, f64)| Step { rate, duration_s };
+        Arrivals::Steps(steps.iter().map(step).collect())
+    }
+
+    fn trace(starts_ms: &[u64]) -> Arrivals {
+        Arrivals::Trace(starts_ms.iter().map(|start_ms| start_ms * 1_000_000).collect())
+    }
+
+    #[test]
+    fn mean_and_peak_are_those_of_the_duration() {
+        let uniform = Arrivals::Uniform { shortest_s: 0.01, longest_s: 0.03 };
+        let sine = Arrivals::Sine { mean: 100.0, amplitude: 50.0, period_s: 8.0 };
+        let half_swing = 100.0 + 50.0 * 2.0 / std::f64::consts::PI;
+        let table = [
+            (Arrivals::Constant { rate: 7.0 }, 3 * S, 7.0, 7.0),
+            (Arrivals::Poisson { rate: 7.0 }, 3 * S, 7.0, 7.0),
+            (uniform, S, 50.0, 50.0),
+            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), S, 10.0, 10.0),
+            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), 4 * S, 22.5, 40.0),
+            (Arrivals::Ramp { from: 30.0, to: 10.0 }, 9 * S, 20.0, 30.0),
+            (sine.clone(), 8 * S, 100.0, 150.0),
+            (sine.clone(), 4 * S, half_swing, 150.0),
+            (sine, 1, 100.0, 100.0),
+            (trace(&[0, 500, 900, 1400, 1500, 5000]), 2 * S, 2.5, 3.0),
+            (trace(&[0, 500, 900, 1400, 1500, 5000]), 6 * S, 1.0, 3.0),
+            (trace(&[0, 1200]), S * 3 / 2, 4.0 / 3.0, 4.0 / 3.0),
+        ];
+        for (law, duration_ns, mean, peak) in table {
+            let found = (law.mean_rate(duration_ns), law.peak_rate(duration_ns));
+            assert!((found.0 - mean).abs() < 1e-6, "{law}: {found:?}");
+            assert!((found.1 - peak).abs() < 1e-6, "{law}: {found:?}");
+            assert_eq!(law.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_same_law_at_twice_the_rate_has_twice_the_starts() {
+        let table = [
+            Arrivals::Constant { rate: 500.0 },
+            Arrivals::Poisson { rate: 500.0 },
+            Arrivals::Uniform { shortest_s: 0.001, longest_s: 0.003 },
+            steps(&[(500.0, 1.0), (0.0, 1.0), (100.0, 1.0)]),
+            Arrivals::Ramp { from: 30.0, to: 1000.0 },
+            Arrivals::Sine { mean: 500.0, amplitude: 50.0, period_s: 8.0 },
+        ];
+        for law in table {
+            let (once, twice) = (Schedule::new(&law, 4 * S, 1), law.scaled(2.0));
+            let twice = Schedule::new(&twice, 4 * S, 1).count();
+            assert!(twice.abs_diff(2 * once.count()) <= 100, "{law}: {twice}");
+            assert!((law.scaled(2.0).mean_rate(S) - 2.0 * law.mean_rate(S)).abs() < 1e-6);
+        }
+        assert_eq!(trace(&[0, 10, 30]).scaled(2.0), trace(&[0, 5, 15]));
+    }
+
+    #[test]
+    fn a_factor_that_is_none_gives_a_law_that_is_refused() {
+        for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let rate = Arrivals::Poisson { rate: 5.0 }.scaled(factor);
+            let gap = Arrivals::Uniform { shortest_s: 0.1, longest_s: 0.2 }.scaled(factor);
+            assert!(rate.check().is_err() && gap.check().is_err(), "{factor}");
+        }
+        assert!(trace(&[1]).scaled(0.0).check().is_err());
+        assert!(trace(&[1]).scaled(f64::NAN).check().is_err());
+    }
+
+    #[test]
+    fn figures_out_of_bounds_are_refused_with_the_figure() {
+        let rate = |rate| Arrivals::Constant { rate };
+        let uniform = |shortest_s, longest_s| Arrivals::Uniform { shortest_s, longest_s };
+        let sine = |mean, amplitude, period_s| Arrivals::Sine { mean, amplitude, period_s };
+        let table = [
+            (rate(f64::NAN), "not NaN"),
+            (rate(f64::INFINITY), "not inf"),
+            (rate(-1.0), "not -1"),
+            (rate(1.5e9), "0 to 1000000000 arrivals a second, not 1500000000"),
+            (rate(0.0), "nothing ever arrives"),
+            (Arrivals::Poisson { rate: 0.0 }, "nothing ever arrives"),
+            (uniform(-0.1, 1.0), "unlike -0.1 s and 1 s"),
+            (uniform(0.2, 0.1), "unlike 0.2 s and 0.1 s"),
+            (uniform(0.0, f64::NAN), "unlike 0 s and NaN s"),
+            (uniform(0.0, f64::INFINITY), "not inf s"),
+            (uniform(0.0, 1e-9), "the mean time between arrivals"),
+            (steps(&[]), "nothing ever arrives"),
+            (steps(&[(0.0, 1.0)]), "nothing ever arrives"),
+            (steps(&[(1.0, 0.0)]), "a step lasts a nanosecond to 1000000000 s, not 0 s"),
+            (steps(&[(1.0, 1.0), (2.0, f64::NAN)]), "not NaN s"),
+            (steps(&[(1.0, 1.0), (-2.0, 1.0)]), "not -2"),
+            (Arrivals::Ramp { from: 0.0, to: 0.0 }, "nothing ever arrives"),
+            (Arrivals::Ramp { from: 0.0, to: f64::NAN }, "not NaN"),
+            (sine(0.0, 0.0, 1.0), "nothing ever arrives"),
+            (sine(5.0, 6.0, 1.0), "0 to the mean, 5/s, not 6/s"),
+            (sine(6e8, 6e8, 1.0), "not 1200000000"),
+            (sine(5.0, 5.0, 0.0), "the period is a nanosecond to"),
+            (trace(&[]), "a trace has a start"),
+            (trace(&[2, 1]), "ascend"),
+        ];
+        for (law, sentence) in table {
+            let refused = law.check().unwrap_err();
+            assert!(refused.contains(sentence), "{law:?}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The plan itself: a law's starts up to the duration, whole or one thread's share. Pure, and the
+//! same for the same law, duration and seed; what each law computes is in its own file.
+
+use std::sync::Arc;
+
+use super::Arrivals;
+use super::even::Even;
+use super::gaps::Gaps;
+use super::varying::Varying;
+
+/// The planned starts of a law, in order, nanoseconds from the beginning. As an iterator it gives
+/// their times; after the first `None` there is never another.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    law: Law,
+    duration_ns: u64,
+    last_ns: u64,
+    /// The number of the next start that is this schedule's own.
+    mine: u64,
+    /// How many starts of the others come before it.
+    skip: u64,
+    /// Own starts are this far apart in number.
+    of: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Law {
+    Even(Even),
+    Gaps(Gaps),
+    Varying(Varying),
+    Trace { starts_ns: Arc<[u64]>, number: usize },
+    Never,
+}
+
+impl Schedule {
+    /// The starts of `arrivals` before `duration_ns`, by the chance of `seed`. A law that
+    /// [`Arrivals::check`] refuses has none.
+    pub fn new(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Self {
+        Self::sharded(arrivals, duration_ns, seed, 0, 1)
+    }
+
+    /// Of the same starts, those with the numbers `index`, `index + of`, `index + 2 * of` and so
+    /// on: the share of one of `of` threads. All shares of a seed together are the whole plan.
+    pub fn sharded(
+        arrivals: &Arrivals,
+        duration_ns: u64,
+        seed: u64,
+        index: usize,
+        of: usize,
+    ) -> Self {
+        Self {
+            law: Law::new(arrivals, duration_ns, seed),
+            duration_ns,
+            last_ns: 0,
+            mine: index as u64,
+            skip: index as u64,
+            of: of.max(1) as u64,
+        }
+    }
+
+    /// The next start that is this schedule's own: its number in the whole plan, from 0, and its
+    /// time, nanoseconds from the beginning.
+    #[inline]
+    pub fn next_mine(&mut self) -> Option<(u64, u64)> {
+        for _ in 0..self.skip {
+            self.next_of_all()?;
+        }
+        let start_ns = self.next_of_all()?;
+        let number = self.mine;
+        self.mine += self.of;
+        self.skip = self.of - 1;
+        Some((number, start_ns))
+    }
+
+    fn next_of_all(&mut self) -> Option<u64> {
+        // The last bit of a computed time can be off, so that two that are a fraction of a
+        // nanosecond apart change places.
+        self.last_ns = self.law.next()?.max(self.last_ns);
+        (self.last_ns < self.duration_ns).then_some(self.last_ns)
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.next_mine().map(|(_, start_ns)| start_ns)
+    }
+}
+
+impl Law {
+    fn new(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Self {
+        if arrivals.check().is_err() {
+            return Law::Never;
+        }
+        match arrivals {
+            Arrivals::Constant { rate } => Law::Even(Even::constant(*rate)),
+            Arrivals::Steps(steps) => Law::Even(Even::steps(steps.clone())),
+            Arrivals::Poisson { rate } => Law::Gaps(Gaps::exponential(*rate, seed)),
+            Arrivals::Uniform { shortest_s, longest_s } => {
+                Law::Gaps(Gaps::uniform(*shortest_s, *longest_s, seed))
+            }
+            Arrivals::Ramp { from, to } => Law::Varying(Varying::ramp(*from, *to, duration_ns)),
+            Arrivals::Sine { mean, amplitude, period_s } => {
+                Law::Varying(Varying::sine(*mean, *amplitude, *period_s, duration_ns))
+            }
+            Arrivals::Trace(starts_ns) => Law::Trace { starts_ns: starts_ns.clone(), number: 0 },
+        }
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        match self {
+            Law::Even(even) => even.next(),
+            Law::Gaps(gaps) => Some(gaps.next()),
+            Law::Varying(varying) => varying.next(),
+            Law::Trace { starts_ns, number } => {
+                let start_ns = starts_ns.get(*number).copied()?;
+                *number += 1;
+                Some(start_ns)
+            }
+            Law::Never => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::super::Step;
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn laws() -> Vec<Arrivals> {
+        vec![
+            Arrivals::Constant { rate: 333.3 },
+            Arrivals::Poisson { rate: 333.3 },
+            Arrivals::Uniform { shortest_s: 0.001, longest_s: 0.005 },
+            Arrivals::Steps(vec![
+                Step { rate: 200.0, duration_s: 2.5 },
+                Step { rate: 0.0, duration_s: 1.0 },
+                Step { rate: 500.0, duration_s: 1.0 },
+            ]),
+            Arrivals::Ramp { from: 500.0, to: 50.0 },
+            Arrivals::Sine { mean: 300.0, amplitude: 300.0, period_s: 3.0 },
+            Arrivals::Trace((0..2000).map(|number| number * 3_000_000).collect()),
+        ]
+    }
+
+    #[test]
+    fn shares_cover_every_start_once_and_in_order() {
+        for law in laws() {
+            let whole: Vec<u64> = Schedule::new(&law, 5 * S, 7).collect();
+            assert!(whole.len() > 1000, "{law}: {}", whole.len());
+            for of in 1..=4 {
+                let mut together = vec![None; whole.len()];
+                for index in 0..of {
+                    let mut share = Schedule::sharded(&law, 5 * S, 7, index, of);
+                    let mut expected = index as u64;
+                    while let Some((number, start_ns)) = share.next_mine() {
+                        assert_eq!(number, expected, "{law}");
+                        expected += of as u64;
+                        assert_eq!(together[number as usize].replace(start_ns), None, "{law}");
+                    }
+                }
+                let together: Vec<u64> = together.into_iter().flatten().collect();
+                assert_eq!(together, whole, "{law} in {of} shares");
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_one_plan_and_only_chance_depends_on_it() {
+        for law in laws() {
+            let plan = |seed| Schedule::new(&law, 5 * S, seed).collect::<Vec<_>>();
+            let chance = matches!(law, Arrivals::Poisson { .. } | Arrivals::Uniform { .. });
+            assert_eq!(plan(1), plan(1), "{law}");
+            assert_eq!(plan(1) != plan(2), chance, "{law}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_kept_as_it_is_and_cut_at_the_duration() {
+        let law = Arrivals::Trace([0, 5, 5, 9, 10, 11].into());
+        assert_eq!(Schedule::new(&law, 10, 1).collect::<Vec<_>>(), [0, 5, 5, 9]);
+    }
+
+    #[test]
+    fn the_end_is_the_end() {
+        for law in laws() {
+            let mut schedule = Schedule::new(&law, S, 1);
+            while schedule.next().is_some() {}
+            assert!((0..100).all(|_| schedule.next_mine().is_none()), "{law}");
+            assert_eq!(Schedule::new(&law, 0, 1).next(), None, "{law}");
+        }
+    }
+
+    #[test]
+    fn a_law_that_is_refused_has_no_starts() {
+        let law = Arrivals::Constant { rate: f64::NAN };
+        assert_eq!(Schedule::new(&law, S, 1).next(), None);
+    }
+
+    /// Any number there is, with those in a useful range often.
+    fn figure() -> impl Strategy<Value = f64> {
+        prop_oneof![0.0..1e4, 0.0..1e9, proptest::num::f64::ANY, Just(0.0)]
+    }
+
+    fn any_law() -> impl Strategy<Value = Arrivals> {
+        let step = (figure(), figure()).prop_map(|(rate, duration_s)| Step { rate, duration_s });
+        let pair = || (figure(), figure());
+        prop_oneof![
+            figure().prop_map(|rate| Arrivals::Constant { rate }),
+            figure().prop_map(|rate| Arrivals::Poisson { rate }),
+            pair().prop_map(|(shortest_s, longest_s)| Arrivals::Uniform { shortest_s, longest_s }),
+            vec(step, 0..5).prop_map(Arrivals::Steps),
+            pair().prop_map(|(from, to)| Arrivals::Ramp { from, to }),
+            (figure(), figure(), 0.0..=1.0).prop_map(|(mean, period_s, depth)| Arrivals::Sine {
+                mean,
+                amplitude: depth * mean,
+                period_s
+            }),
+            vec(any::<u64>(), 0..50).prop_map(|mut starts_ns| {
+                starts_ns.sort_unstable();
+                Arrivals::Trace(starts_ns.into())
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_figures_starts_ascend_and_stay_below_the_duration(
+            law in any_law(),
+            duration_ns in prop_oneof![0..20 * S, any::<u64>()],
+            seed: u64,
+            factor in figure(),
+        ) {
+            for law in [law.scaled(factor), law] {
+                let starts: Vec<u64> = Schedule::new(&law, duration_ns, seed).take(2000).collect();
+                prop_assert!(starts.is_sorted(), "{}", law);
+                prop_assert!(starts.iter().all(|start| *start < duration_ns), "{}", law);
+                if law.check().is_ok() && duration_ns > 0 {
+                    let (mean, peak) = (law.mean_rate(duration_ns), law.peak_rate(duration_ns));
+                    prop_assert!(mean.is_finite() && mean >= 0.0, "{} {}", law, mean);
+                    prop_assert!(peak.is_finite() && peak >= mean * 0.999_999, "{} {}", law, peak);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A law as it is asked for and as it is shown: the grammar of `--arrivals`, httperf's letters
+//! among it (httperf(1), `--period`). Text in, text out; a trace's file is read by who asks.
+
+use std::fmt;
+use std::io;
+
+use super::figures::{some_rate, time};
+use super::{Arrivals, Step, trace};
+
+/// The rate when none is asked for, arrivals a second.
+pub const RATE_DEFAULT: f64 = 100.0;
+
+const LAWS: &str = "a law is constant, poisson, uniform, uniform:SHORTEST,LONGEST, \
+                    steps:R1xD1,R2xD2, vT1,D1,T2,D2, dT, eT, uT1,T2, ramp:R1-R2, \
+                    sine:MEAN,AMPLITUDE,PERIOD or trace:FILE";
+
+impl Arrivals {
+    /// The law that `--arrivals` (`law`) and `--rate` (`rate`) ask for. A law without figures takes
+    /// the rate, or [`RATE_DEFAULT`]. Times are seconds, or have a unit: `us`, `ms`, `s`, `m`, `h`.
+    /// `read` gives the text of the file that `trace:FILE` names.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the option, or the file and its line, and says what to change.
+    pub fn parse(
+        law: &str,
+        rate: Option<f64>,
+        read: &mut dyn FnMut(&str) -> io::Result<String>,
+    ) -> Result<Self, String> {
+        let blame = |why: String| format!("--arrivals {law}: {why}");
+        if let "constant" | "poisson" | "uniform" = law {
+            return at_rate(law, rate.unwrap_or(RATE_DEFAULT));
+        }
+        let (name, figures) = split(law).ok_or_else(|| blame(LAWS.into()))?;
+        if let Some(rate) = rate {
+            let why = format!("the law has its own figures; leave out --rate {rate}");
+            return Err(blame(why));
+        }
+        let arrivals = with_figures(name, figures, read).map_err(blame)?;
+        arrivals.check().map_err(blame)?;
+        Ok(arrivals)
+    }
+}
+
+fn at_rate(law: &str, rate: f64) -> Result<Arrivals, String> {
+    let arrivals = match law {
+        "poisson" => Arrivals::Poisson { rate },
+        "uniform" => Arrivals::Uniform { shortest_s: 0.0, longest_s: 2.0 / rate },
+        _ => Arrivals::Constant { rate },
+    };
+    some_rate(&[rate])
+        .and_then(|()| arrivals.check())
+        .map_err(|why| format!("--rate {rate}: {why}"))?;
+    Ok(arrivals)
+}
+
+/// A law's name, or httperf's letter for it, and its figures.
+fn split(law: &str) -> Option<(&str, &str)> {
+    if let Some((name, figures)) = law.split_once(':') {
+        let known = ["uniform", "steps", "ramp", "sine", "trace"].contains(&name);
+        return known.then_some((name, figures));
+    }
+    let (letter, figures) = law.split_at_checked(1)?;
+    let numeric = figures.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    (["d", "e", "u", "v"].contains(&letter) && numeric).then_some((letter, figures))
+}
+
+fn with_figures(
+    name: &str,
+    figures: &str,
+    read: &mut dyn FnMut(&str) -> io::Result<String>,
+) -> Result<Arrivals, String> {
+    match name {
+        "d" => Ok(Arrivals::Constant { rate: every(figures)? }),
+        "e" => Ok(Arrivals::Poisson { rate: every(figures)? }),
+        "u" | "uniform" => uniform(figures),
+        "v" => intervals(figures),
+        "steps" => figures.split(',').map(step).collect::<Result<_, _>>().map(Arrivals::Steps),
+        "ramp" => ramp(figures),
+        "sine" => sine(figures),
+        _ => {
+            let text = read(figures).map_err(|error| format!("{figures}: {error}"))?;
+            trace::read(figures, &text).map(Arrivals::Trace)
+        }
+    }
+}
+
+fn uniform(figures: &str) -> Result<Arrivals, String> {
+    let (shortest, longest) =
+        figures.split_once(',').ok_or("two times are needed: SHORTEST,LONGEST")?;
+    Ok(Arrivals::Uniform { shortest_s: span(shortest)?, longest_s: span(longest)? })
+}
+
+/// httperf's `v`: the time between arrivals and for how long it is kept, in turn.
+fn intervals(figures: &str) -> Result<Arrivals, String> {
+    let figures: Vec<&str> = figures.split(',').collect();
+    let (pairs, odd) = figures.as_chunks::<2>();
+    if !odd.is_empty() {
+        return Err("times come in pairs, T1,D1: between arrivals, and for how long".into());
+    }
+    let step = |[between, duration]: &[&str; 2]| {
+        Ok(Step { rate: every(between)?, duration_s: span(duration)? })
+    };
+    pairs.iter().map(step).collect::<Result<_, String>>().map(Arrivals::Steps)
+}
+
+fn step(figures: &str) -> Result<Step, String> {
+    let (rate, duration) = figures
+        .split_once('x')
+        .ok_or_else(|| format!("{figures:?} is not RATExDURATION, as in 100x10"))?;
+    Ok(Step { rate: number(rate)?, duration_s: span(duration)? })
+}
+
+fn ramp(figures: &str) -> Result<Arrivals, String> {
+    // A number may have a minus of its own, as in 1e-3.
+    let rates = |(at, _)| {
+        let (from, to) = (figures.get(..at)?, figures.get(at + 1..)?);
+        Some(Arrivals::Ramp { from: number(from).ok()?, to: number(to).ok()? })
+    };
+    let ramp = figures.match_indices('-').find_map(rates);
+    ramp.ok_or_else(|| "two rates are needed: FROM-TO, as in 100-500".into())
+}
+
+fn sine(figures: &str) -> Result<Arrivals, String> {
+    let parts: Vec<&str> = figures.split(',').collect();
+    let [mean, amplitude, period] = parts[..] else {
+        return Err("three figures are needed: MEAN,AMPLITUDE,PERIOD".into());
+    };
+    let (mean, amplitude) = (number(mean)?, number(amplitude)?);
+    Ok(Arrivals::Sine { mean, amplitude, period_s: span(period)? })
+}
+
+/// The rate of arrivals that are this far apart.
+fn every(text: &str) -> Result<f64, String> {
+    let between_s = span(text)?;
+    time("the time between arrivals is", between_s)?;
+    Ok(1.0 / between_s)
+}
+
+/// A time, seconds.
+fn span(text: &str) -> Result<f64, String> {
+    const UNITS: [(&str, f64); 5] =
+        [("us", 1e6), ("ms", 1e3), ("s", 1.0), ("m", 1.0 / 60.0), ("h", 1.0 / 3600.0)];
+    let with_unit = |&(unit, in_a_second)| Some((text.strip_suffix(unit)?, in_a_second));
+    let (figure, in_a_second) = UNITS.iter().find_map(with_unit).unwrap_or((text, 1.0));
+    Ok(number(figure)? / in_a_second)
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
+}
+
+/// How it was asked for, in words: `constant 1000/s`.
+impl fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arrivals::Constant { rate } => write!(f, "constant {rate}/s"),
+            Arrivals::Poisson { rate } => write!(f, "poisson {rate}/s"),
+            Arrivals::Uniform { shortest_s, longest_s } => {
+                write!(f, "uniform {shortest_s} s to {longest_s} s apart")
+            }
+            Arrivals::Steps(steps) => {
+                for (at, step) in steps.iter().enumerate() {
+                    let before = if at == 0 { "steps" } else { "," };
+                    write!(f, "{before} {}/s for {} s", step.rate, step.duration_s)?;
+                }
+                Ok(())
+            }
+            Arrivals::Ramp { from, to } => write!(f, "ramp {from}/s to {to}/s"),
+            Arrivals::Sine { mean, amplitude, period_s } => {
+                write!(f, "sine {mean}/s, up and down {amplitude}/s every {period_s} s")
+            }
+            Arrivals::Trace(starts_ns) => write!(f, "trace of {} starts", starts_ns.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(law: &str, rate: Option<f64>) -> Result<Arrivals, String> {
+        Arrivals::parse(law, rate, &mut |file| match file {
+            "good" => Ok("# two\n0\n0.5\n".into()),
+            "bad" => Ok("0\nx\n".into()),
+            _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
+        })
+    }
+
+    #[test]
+    fn laws_are_read_and_shown() {
+        let table = [
+            ("constant", "constant 100/s"),
+            ("poisson", "poisson 100/s"),
+            ("uniform", "uniform 0 s to 0.02 s apart"),
+            ("uniform:1ms,0.003", "uniform 0.001 s to 0.003 s apart"),
+            ("u0.001,0.003", "uniform 0.001 s to 0.003 s apart"),
+            ("d0.1", "constant 10/s"),
+            ("e.1", "poisson 10/s"),
+            ("v0.1,5,0.05,1", "steps 10/s for 5 s, 20/s for 1 s"),
+            ("steps:100x10", "steps 100/s for 10 s"),
+            (
+                "steps:100x10s,0x500ms,7.5x2m",
+                "steps 100/s for 10 s, 0/s for 0.5 s, 7.5/s for 120 s",
+            ),
+            ("ramp:100-500", "ramp 100/s to 500/s"),
+            ("ramp:1e-3-5", "ramp 0.001/s to 5/s"),
+            ("ramp:5-0", "ramp 5/s to 0/s"),
+            ("sine:100,50,1h", "sine 100/s, up and down 50/s every 3600 s"),
+            ("trace:good", "trace of 2 starts"),
+        ];
+        for (law, shown) in table {
+            assert_eq!(parse(law, None).map(|law| law.to_string()), Ok(shown.into()), "{law}");
+        }
+        assert_eq!(parse("poisson", Some(0.5)), Ok(Arrivals::Poisson { rate: 0.5 }));
+        assert_eq!(parse("trace:good", None), Ok(Arrivals::Trace([0, 500_000_000].into())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_option_to_change() {
+        let table = [
+            ("sometimes", None, "--arrivals sometimes: a law is constant, poisson,"),
+            ("", None, "--arrivals : a law is"),
+            ("constant:5", None, "a law is constant"),
+            ("x5", None, "a law is constant"),
+            ("é5", None, "a law is constant"),
+            ("constant", Some(f64::NAN), "--rate NaN: a rate is 0 to 1000000000"),
+            ("poisson", Some(-1.0), "--rate -1: a rate is 0 to"),
+            ("uniform", Some(0.0), "--rate 0: a rate above 0"),
+            ("uniform", Some(f64::INFINITY), "--rate inf: a rate is"),
+            ("ramp:1-2", Some(5.0), "the law has its own figures; leave out --rate 5"),
+            ("trace:missing", Some(5.0), "leave out --rate 5"),
+            ("uniform:1", None, "two times are needed"),
+            ("uniform:2,1", None, "not above the longest"),
+            ("uniform:1,x", None, "--arrivals uniform:1,x: \"x\" is not a number"),
+            ("d0", None, "the time between arrivals is a nanosecond to"),
+            ("e1e-10", None, "the time between arrivals is a nanosecond to"),
+            ("v1,2,3", None, "times come in pairs"),
+            ("v1,0", None, "a step lasts a nanosecond to"),
+            ("steps:100", None, "\"100\" is not RATExDURATION"),
+            ("steps:", None, "\"\" is not RATExDURATION"),
+            ("steps:100x10,ax1", None, "\"a\" is not a number"),
+            ("steps:NaNx1", None, "not NaN"),
+            ("steps:1xinf", None, "not inf s"),
+            ("steps:2e9x1", None, "not 2000000000"),
+            ("ramp:100", None, "two rates are needed"),
+            ("ramp:-5-10", None, "not -5"),
+            ("sine:1,2", None, "three figures are needed"),
+            ("sine:1,2,3", None, "the amplitude is 0 to the mean"),
+            ("trace:missing", None, "missing: no such file"),
+            ("trace:bad", None, "--arrivals trace:bad: bad, line 2: \"x\" is not a start"),
+        ];
+        for (law, rate, sentence) in table {
+            let refused = parse(law, rate).unwrap_err();
+            assert!(refused.contains(sentence), "{law}: {refused}");
+        }
+    }
+}

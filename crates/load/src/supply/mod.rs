@@ -1,0 +1,320 @@
+//! Whether a run can work at all: are there ports, descriptors and processors for it? Facts in, a
+//! sentence or figures out. Nothing here asks the kernel, or opens anything.
+//!
+//! A port is taken while its connection is open, and in TIME_WAIT after that if this side closed
+//! first. The same port serves again for another source address or another destination, so there
+//! are sources x ports x destinations of them. Only what cannot work is refused: what may run
+//! short when the server stalls is a figure ([`Supply::open_worst`]).
+
+mod sources;
+
+pub use sources::{SOURCES_MAX, sources};
+
+/// What a connection is taken to last at the least, seconds: connect, request and reply.
+const LIFETIME_S_MIN: f64 = 0.001;
+
+/// What there is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Ports the kernel chooses from: the width of `net.ipv4.ip_local_port_range`, without those
+    /// reserved (ip(7)).
+    pub ports: u32,
+    /// How long TIME_WAIT keeps a port, seconds; 60 on Linux.
+    pub time_wait_s: f64,
+    /// How long, where the kernel gives a port in TIME_WAIT away sooner, seconds: 1 with
+    /// `net.ipv4.tcp_tw_reuse`, which is usual on loopback.
+    pub tw_reuse_s: Option<f64>,
+    /// The limit on open files (RLIMIT_NOFILE), as far as it could be raised.
+    pub open_files: u64,
+    /// Descriptors that are in use, or will be, for anything but connections.
+    pub other_fds: u64,
+    /// Source addresses; 1 when the kernel chooses.
+    pub sources: u32,
+    /// Addresses and ports of the server.
+    pub destinations: u32,
+    /// Processors that threads may run on.
+    pub cores: usize,
+}
+
+/// What a run asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// Connections opened a second, on average over the run; 0 when all are shared. A peak may be
+    /// over before it has used up anything.
+    pub conns_per_s: f64,
+    /// For how long, seconds.
+    pub duration_s: f64,
+    /// This side closes first, and so keeps the TIME_WAIT. A reset leaves none.
+    pub client_closes: bool,
+    /// The longest a connection lasts when the server stalls, seconds.
+    pub timeout_s: f64,
+    /// Idle and slow connections.
+    pub background: u64,
+    /// Persistent connections that requests share.
+    pub shared: u64,
+    /// Connections open at once, at most, by the operator's will; 0: no such limit.
+    pub conns_max: u64,
+    /// Driving threads.
+    pub threads: usize,
+}
+
+/// What a run that can work has at its disposal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supply {
+    /// Connections that ports could be found for, all at once.
+    pub ports_total: u64,
+    /// Connections a second that ports could be found for, if each were as short as can be.
+    pub ports_per_s_max: f64,
+    /// Connections open at once, at most: by ports, by descriptors and by the operator's will.
+    pub open_max: u64,
+    /// Connections open at once when the server stalls and each lasts until the timeout. Above
+    /// `open_max` such a run ends in errors of this side.
+    pub open_worst: u64,
+}
+
+/// Whether `demand` can be met.
+///
+/// # Errors
+///
+/// A sentence with the figure that is too large, the one it exceeds, and the option to change.
+pub fn check(facts: &Facts, demand: &Demand) -> Result<Supply, String> {
+    check_threads(facts, demand)?;
+    let limits = limits(facts, demand);
+    let held = held(demand);
+    check_open(
+        &limits,
+        held,
+        &format!("{held} idle, slow and shared connections"),
+        "ask for fewer (--idle, --slow-senders, --slow-readers, --conns)",
+    )?;
+    let rate = demand.conns_per_s;
+    let least = held.saturating_add((rate * LIFETIME_S_MIN).ceil() as u64);
+    check_open(
+        &limits,
+        least,
+        &format!("at {rate} connections a second, {least} open at once, a millisecond each,"),
+        "lower the rate (--rate)",
+    )?;
+    let ports_total = ports_total(facts);
+    let supply = Supply {
+        ports_total,
+        ports_per_s_max: ports_total.saturating_sub(held) as f64 / taken_s(facts, demand),
+        open_max: limits.iter().map(|limit| limit.open_max).min().unwrap_or(0),
+        open_worst: held.saturating_add((rate * demand.timeout_s).ceil() as u64),
+    };
+    check_time_wait(facts, demand, &supply)?;
+    Ok(supply)
+}
+
+fn check_threads(facts: &Facts, demand: &Demand) -> Result<(), String> {
+    let (threads, cores) = (demand.threads, facts.cores);
+    if threads <= cores {
+        return Ok(());
+    }
+    Err(format!(
+        "--threads {threads} is more than there are processors, {cores}: two driving threads on \
+         one spoil each other's times; use --threads {cores} or fewer"
+    ))
+}
+
+/// What bounds the connections open at once.
+struct Limit {
+    open_max: u64,
+    what: String,
+    change: String,
+}
+
+fn limits(facts: &Facts, demand: &Demand) -> [Limit; 3] {
+    let files = facts.open_files.saturating_sub(facts.other_fds);
+    let (ports, conns_max) = (ports_total(facts), demand.conns_max);
+    [
+        Limit {
+            open_max: files,
+            what: format!("{files} descriptors (of {} open files)", facts.open_files),
+            change: "raise the limit (ulimit -n)".into(),
+        },
+        Limit {
+            open_max: if conns_max == 0 { u64::MAX } else { conns_max },
+            what: format!("--max-conns {conns_max}"),
+            change: "raise --max-conns".into(),
+        },
+        Limit {
+            open_max: ports,
+            what: format!("{ports} ports ({})", ports_factors(facts)),
+            change: "give more source addresses (--source), or widen \
+                     net.ipv4.ip_local_port_range"
+                .into(),
+        },
+    ]
+}
+
+fn check_open(limits: &[Limit], needed: u64, who: &str, lower: &str) -> Result<(), String> {
+    let Some(limit) = limits.iter().find(|limit| needed > limit.open_max) else {
+        return Ok(());
+    };
+    Err(format!("{who} are more than {} allow: {lower}, or {}", limit.what, limit.change))
+}
+
+fn check_time_wait(facts: &Facts, demand: &Demand, supply: &Supply) -> Result<(), String> {
+    let (rate, rate_max) = (demand.conns_per_s, supply.ports_per_s_max);
+    if !demand.client_closes || rate <= rate_max {
+        return Ok(());
+    }
+    let a_source = f64::from(facts.ports.max(1)) * f64::from(facts.destinations.max(1));
+    let taken = rate * taken_s(facts, demand) + held(demand) as f64;
+    let sources = (taken / a_source).ceil();
+    Err(format!(
+        "{rate} connections a second that this side closes stay in TIME_WAIT for {} s each, and \
+         {} ports ({}) are enough for {} a second: let the server close (--close server), reset \
+         (--close reset), lower the rate (--rate), or give {sources} source addresses (--source)",
+        time_wait_s(facts),
+        supply.ports_total,
+        ports_factors(facts),
+        rate_max.floor(),
+    ))
+}
+
+/// Connections that stay open whatever happens.
+fn held(demand: &Demand) -> u64 {
+    demand.background.saturating_add(demand.shared)
+}
+
+fn ports_total(facts: &Facts) -> u64 {
+    let addresses = u64::from(facts.sources.max(1)).saturating_mul(u64::from(facts.ports));
+    addresses.saturating_mul(u64::from(facts.destinations.max(1)))
+}
+
+fn ports_factors(facts: &Facts) -> String {
+    let Facts { ports, sources, destinations, .. } = facts;
+    let (sources, destinations) = (sources.max(&1), destinations.max(&1));
+    format!("sources {sources} x ports {ports} x destinations {destinations}")
+}
+
+fn time_wait_s(facts: &Facts) -> f64 {
+    facts.tw_reuse_s.map_or(facts.time_wait_s, |reuse_s| reuse_s.min(facts.time_wait_s))
+}
+
+/// How long a connection takes its port away from the run, at the least. A run shorter than
+/// TIME_WAIT never needs a port twice.
+fn taken_s(facts: &Facts, demand: &Demand) -> f64 {
+    let after_s =
+        if demand.client_closes { time_wait_s(facts).min(demand.duration_s) } else { 0.0 };
+    LIFETIME_S_MIN + after_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            ports: 28_232,
+            time_wait_s: 60.0,
+            tw_reuse_s: None,
+            open_files: 20_000,
+            other_fds: 10,
+            sources: 1,
+            destinations: 1,
+            cores: 2,
+        }
+    }
+
+    fn demand() -> Demand {
+        Demand {
+            conns_per_s: 400.0,
+            duration_s: 600.0,
+            client_closes: true,
+            timeout_s: 5.0,
+            background: 100,
+            shared: 10,
+            conns_max: 0,
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn what_there_is_is_told() {
+        let supply = check(&facts(), &demand()).unwrap();
+        assert_eq!(
+            (supply.ports_total, supply.open_max, supply.open_worst),
+            (28_232, 19_990, 2110)
+        );
+        assert!((supply.ports_per_s_max - 28_122.0 / 60.001).abs() < 1e-9);
+        let facts = Facts { sources: 10, destinations: 2, open_files: 1 << 20, ..facts() };
+        let supply = check(&facts, &Demand { conns_max: 5000, ..demand() }).unwrap();
+        assert_eq!((supply.ports_total, supply.open_max), (564_640, 5000));
+    }
+
+    #[test]
+    fn a_refusal_has_the_figures_and_the_option_to_change() {
+        type Change = fn(&mut Facts, &mut Demand);
+        let table: [(Change, &[&str]); 9] = [
+            (|_, demand| demand.threads = 3, &["--threads 3", "processors, 2", "--threads 2"]),
+            (
+                |_, demand| demand.background = 19_981,
+                &["19991 idle", "19990 descriptors (of 20000", "--idle", "--conns", "ulimit -n"],
+            ),
+            (
+                |_, demand| (demand.shared, demand.conns_max) = (401, 500),
+                &["501 idle", "--max-conns 500", "--conns", "raise --max-conns"],
+            ),
+            (
+                |facts, demand| (facts.open_files, demand.background) = (100_000, 28_223),
+                &["28233 idle", "28232 ports (sources 1 x ports 28232 x", "--source", "widen"],
+            ),
+            (
+                |_, demand| demand.conns_per_s = 1e9,
+                &["at 1000000000 connections a second, 1000110 open", "19990 desc", "--rate"],
+            ),
+            (
+                |_, demand| (demand.conns_per_s, demand.conns_max) = (90_001.0, 200),
+                &["at 90001 connections a second, 201 open", "--max-conns 200 allow", "--rate"],
+            ),
+            (
+                |_, demand| demand.conns_per_s = 1000.0,
+                &[
+                    "1000 connections a second that this side closes",
+                    "for 60 s each",
+                    "enough for 468 a second",
+                    "--close server",
+                    "--close reset",
+                    "--rate",
+                    "3 source addresses (--source)",
+                ],
+            ),
+            (
+                |facts, demand| (facts.tw_reuse_s, demand.conns_per_s) = (Some(1.0), 29_000.0),
+                &["for 1 s each", "enough for 28093 a second", "2 source addresses"],
+            ),
+            (
+                |facts, demand| (facts.ports, demand.background, demand.shared) = (0, 0, 0),
+                &["1 open at once", "0 ports", "--source", "ip_local_port_range"],
+            ),
+        ];
+        for (change, parts) in table {
+            let (mut facts, mut demand) = (facts(), demand());
+            change(&mut facts, &mut demand);
+            let refused = check(&facts, &demand).unwrap_err();
+            assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_last_that_fits_is_not_refused() {
+        let table = [
+            Demand { threads: 2, ..demand() },
+            Demand { background: 19_979, client_closes: false, ..demand() },
+            Demand { conns_max: 111, ..demand() },
+            Demand { conns_per_s: 468.0, ..demand() },
+            Demand { conns_per_s: 1e6, client_closes: false, ..demand() },
+            Demand { conns_per_s: 2800.0, duration_s: 10.0, ..demand() },
+        ];
+        for demand in table {
+            assert!(check(&facts(), &demand).is_ok(), "{demand:?}");
+        }
+        let more = Facts { sources: 3, ..facts() };
+        assert!(check(&more, &Demand { conns_per_s: 1000.0, ..demand() }).is_ok());
+        let reused = Facts { tw_reuse_s: Some(1.0), ..facts() };
+        assert!(check(&reused, &Demand { conns_per_s: 28_000.0, ..demand() }).is_ok());
+    }
+}
