@@ -1,0 +1,145 @@
+//! Writes the files that named workloads ask for. The only part of the workloads that touches the
+//! disk; it does not know what is asked for when.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::Named;
+use super::small::WEIR_HEAD_BYTES;
+use super::specweb99::FileSet;
+
+/// What the contents repeat: printable, the same in every run.
+const LINE: &[u8; 64] = b"The quick brown fox jumps over the lazy dog, 0123456789 times..\n";
+
+/// What a workload's name leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The size of the SPECweb99 file set, MiB.
+    pub mb: u64,
+    /// The length of the server's reply head, bytes: `one-packet` fills what it leaves.
+    pub head_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { mb: 100, head_bytes: WEIR_HEAD_BYTES }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How many files.
+    pub files: u64,
+    /// How many bytes, all files together.
+    pub bytes: u64,
+}
+
+/// Writes a workload's files below `dir`, which is made if it is not there. Regular files of the
+/// same names are overwritten; anything else of those names is left alone, and an error.
+///
+/// # Errors
+/// What the system says, with the path; or that the options make no file.
+pub fn write(dir: &Path, workload: Named, options: &Options) -> io::Result<Summary> {
+    let mut summary = Summary::default();
+    let mut text = Vec::new();
+    for (path, bytes) in list(workload, options)? {
+        write_file(&dir.join(path), fitting(&mut text, bytes))?;
+        summary.files += 1;
+        summary.bytes += bytes;
+    }
+    Ok(summary)
+}
+
+/// Paths below the root, and sizes in bytes.
+fn list(workload: Named, options: &Options) -> io::Result<Vec<(String, u64)>> {
+    let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    match workload {
+        Named::Small(small) => match small.size.bytes(options.head_bytes) {
+            0 => Err(refuse(format!(
+                "a reply's head of {} bytes leaves no room for a body in its packet",
+                options.head_bytes
+            ))),
+            bytes => Ok(vec![(small.file.into(), bytes)]),
+        },
+        Named::Specweb99 => {
+            let set = FileSet::new(options.mb).map_err(|error| refuse(error.to_string()))?;
+            Ok(set.files().collect())
+        }
+    }
+}
+
+/// The first `bytes` of the text that all contents are a part of, which grows as needed.
+fn fitting(text: &mut Vec<u8>, bytes: u64) -> &[u8] {
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    while text.len() < length {
+        text.extend_from_slice(LINE);
+    }
+    text.get(..length).unwrap_or_default()
+}
+
+fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(named)?;
+    }
+    // Through a symbolic link, a file elsewhere would be overwritten.
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(named(io::Error::other("it is there, and no regular file")));
+    }
+    fs::write(path, content).map_err(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::specweb99::DIRECTORY_BYTES;
+
+    #[test]
+    fn every_workload_s_files_are_as_large_as_they_should_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { mb: 10, ..Options::default() };
+        for workload in Named::all() {
+            // Twice: the second time over the first.
+            let first = write(dir.path(), workload, &options).unwrap();
+            assert_eq!(write(dir.path(), workload, &options).unwrap(), first);
+        }
+        let read = |path: &str| fs::read(dir.path().join(path)).unwrap();
+        assert_eq!(read("one-byte.txt"), b"T");
+        assert_eq!(read("one-packet.txt").len(), 1198);
+        assert_eq!(read("file_set/dir00001/class3_8").len(), 921_600);
+        assert!(!dir.path().join("file_set/dir00002").exists());
+    }
+
+    #[test]
+    fn the_summary_counts_files_and_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { mb: 5, head_bytes: 300 };
+        let summary = write(dir.path(), Named::Specweb99, &options).unwrap();
+        assert_eq!(summary, Summary { files: 36, bytes: DIRECTORY_BYTES });
+        let summary = write(dir.path(), "one-packet".parse().unwrap(), &options).unwrap();
+        assert_eq!(summary, Summary { files: 1, bytes: 1148 });
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, aim) = (dir.path().join("2k.txt"), dir.path().join("aim"));
+        fs::write(&aim, "mine").unwrap();
+        std::os::unix::fs::symlink(&aim, &link).unwrap();
+        let error = write(dir.path(), "2k".parse().unwrap(), &Options::default()).unwrap_err();
+        assert!(error.to_string().contains("2k.txt: it is there"), "{error}");
+        assert_eq!(fs::read(&aim).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_head_that_fills_the_packet_is_refused() {
+        let options = Options { head_bytes: 1448, ..Options::default() };
+        let dir = tempfile::tempdir().unwrap();
+        let error = write(dir.path(), "one-packet".parse().unwrap(), &options).unwrap_err();
+        assert!(error.to_string().contains("1448 bytes leaves no room"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The workloads of httperf: sessions in bursts with think times, and lists of URIs. One file each,
+//! named after the option of httperf(1).
+//!
+//! Options are parsed as httperf writes them; files are parsed from their bytes, and an error names
+//! file and line. Nothing here opens a file.
+
+use std::sync::Arc;
+
+use super::{Copies, Error};
+use crate::config::Workload;
+use crate::session::{RequestId, Session, Source, Step};
+
+mod wlog;
+mod wsess;
+mod wsesslog;
+mod wset;
+
+pub use wlog::Wlog;
+pub use wsess::Wsess;
+pub use wsesslog::{SessionLog, Wsesslog};
+pub use wset::Wset;
+
+/// Sessions that are known beforehand.
+#[derive(Default)]
+pub(super) struct Table {
+    steps: Vec<Step>,
+    ends: Vec<usize>,
+}
+
+impl Table {
+    /// Adds a session.
+    pub(super) fn push(&mut self, steps: impl IntoIterator<Item = Step>) {
+        self.steps.extend(steps);
+        self.ends.push(self.steps.len());
+    }
+
+    /// The workload that has them in turn, `sessions` in all.
+    pub(super) fn played(self, sessions: u64, close: bool) -> Arc<dyn Workload> {
+        Arc::new(Copies(Played { table: Arc::new(self), sessions, close }))
+    }
+
+    fn session(&self, index: usize) -> Option<&[Step]> {
+        let start =
+            index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
+        self.steps.get(start..*self.ends.get(index)?)
+    }
+}
+
+#[derive(Clone)]
+struct Played {
+    table: Arc<Table>,
+    sessions: u64,
+    close: bool,
+}
+
+impl Source for Played {
+    fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
+        if arrival >= self.sessions {
+            return false;
+        }
+        let index = arrival.checked_rem(self.table.ends.len() as u64);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some(steps) = index.and_then(|index| self.table.session(index)) else { return false };
+        session.steps.extend_from_slice(steps);
+        session.last_closes = self.close;
+        true
+    }
+}
+
+/// A request of a burst, after `think_ns` for its first. The first goes alone; when its reply is
+/// there the others go together, as a browser does with a page and what is on it.
+fn burst_step(position: usize, request: RequestId, think_ns: u64) -> Step {
+    Step { request, think_ns: if position == 0 { think_ns } else { 0 }, piped: position >= 2 }
+}
+
+/// Seconds, as nanoseconds.
+fn seconds_ns(text: &str) -> Option<u64> {
+    let seconds: f64 = text.parse().ok()?;
+    (seconds.is_finite() && seconds >= 0.0).then(|| (seconds * 1e9).round() as u64)
+}
+
+/// What an option should have looked like.
+fn usage(given: &str, expected: &str) -> Error {
+    Error(format!("{given} is not {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::session::Template;
+    use crate::workload::simple::Shape;
+    use crate::workload::tests::filled;
+
+    proptest! {
+        #[test]
+        fn no_option_makes_a_parser_panic(text in "[0-9yn,./e-]{0,12}|\\PC{0,12}") {
+            let _ = text.parse::<Wsess>();
+            let _ = text.parse::<Wsesslog>();
+            let _ = text.parse::<Wlog>();
+            let _ = text.parse::<Wset>();
+        }
+
+        #[test]
+        fn no_file_makes_a_parser_panic(
+            text in prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..200),
+                "(/a|/|[ \t\r\n#'\"=x\\\\]|method=GET|think=1|contents=){0,30}"
+                    .prop_map(String::into_bytes),
+            ],
+        ) {
+            if let Ok(log) = SessionLog::parse("file", &text) {
+                let (workload, requests) = log.build(&Template::default(), 3, 0, true);
+                let sessions = filled(&*workload, 0..9);
+                prop_assert_eq!(sessions.len(), 3);
+                let known = |step: &Step| requests.get(step.request).is_some();
+                prop_assert!(sessions.iter().all(|session| session.steps.iter().all(known)));
+            }
+            let wlog = Wlog { repeat: false, file: "".into() };
+            if let Ok((workload, _)) =
+                wlog.build("file", &text, &Template::default(), Shape::default())
+            {
+                prop_assert!(filled(&*workload, 0..1000).len() < 1000);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_without_sessions_ends_a_run() {
+        assert!(filled(&*Table::default().played(5, true), 0..5).is_empty());
+    }
+}

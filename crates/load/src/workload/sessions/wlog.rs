@@ -1,0 +1,115 @@
+//! `--wlog B,F`: a list of URIs, taken in order.
+//!
+//! httperf separates them by NUL bytes. Line ends are taken as well, so that a list can be written
+//! with an editor. Empty ones are skipped.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{Error, usage};
+use crate::session::Template;
+use crate::workload::simple::{Order, Shape, Targets};
+use crate::workload::{Built, target};
+
+/// Whether the list of the file F is taken again and again (httperf(1)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wlog {
+    /// Yes; otherwise the run ends with the list.
+    pub repeat: bool,
+    /// The file.
+    pub file: PathBuf,
+}
+
+impl Wlog {
+    /// The workload of a list; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// What cannot be a request target, with its line (in a list with NULs, its place in it); a
+    /// list without any.
+    pub fn build(
+        &self,
+        name: &str,
+        text: &[u8],
+        template: &Template,
+        shape: Shape,
+    ) -> Result<Built, Error> {
+        let order = if self.repeat { Order::Around } else { Order::Once };
+        let targets = Targets { order, ..Targets::get(list(name, text)?) };
+        Ok(targets.build(template, shape))
+    }
+}
+
+fn list(name: &str, text: &[u8]) -> Result<Vec<String>, Error> {
+    let mut list = Vec::new();
+    for (index, uri) in text.split(|&byte| byte == b'\0' || byte == b'\n').enumerate() {
+        let uri = uri.trim_ascii();
+        if !uri.is_empty() {
+            let wrong = || format!("{} is no request target", uri.escape_ascii());
+            list.push(target(uri).ok_or_else(|| Error::at(name, index + 1, wrong()))?);
+        }
+    }
+    if list.is_empty() {
+        return Err(Error(format!("{name}: there is no URI in it")));
+    }
+    Ok(list)
+}
+
+impl FromStr for Wlog {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parse = || {
+            let (repeat, file) = text.split_once(',')?;
+            let repeat = match repeat {
+                "y" | "Y" => true,
+                "n" | "N" => false,
+                _ => return None,
+            };
+            (!file.is_empty()).then(|| Self { repeat, file: file.into() })
+        };
+        parse().ok_or_else(|| usage(text, "y,FILE or n,FILE: whether to begin again, a file"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::tests::{filled, targets};
+
+    fn play(text: &[u8], repeat: bool) -> Result<Vec<String>, Error> {
+        let wlog = Wlog { repeat, file: PathBuf::new() };
+        let (workload, requests) =
+            wlog.build("list", text, &Template::default(), Shape::default())?;
+        let sessions = filled(&*workload, 0..5);
+        Ok(sessions.iter().flat_map(|session| targets(&requests, session)).collect())
+    }
+
+    #[test]
+    fn uris_are_separated_by_nuls_or_line_ends() {
+        for text in [&b"/a\0/b\0/a\0"[..], b"/a\n/b\n/a", b"\r\n/a\r\n\r\n/b\r\n/a\n\0"] {
+            assert_eq!(play(text, false).unwrap(), ["/a", "/b", "/a"]);
+            assert_eq!(play(text, true).unwrap(), ["/a", "/b", "/a", "/a", "/b"]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_uri_is_named() {
+        for (text, expected) in [
+            (&b"/a\n/b c"[..], "list:2: /b c is no"),
+            (b"/a\0\0b\0", "list:3: b is no"),
+            (b"\n", "list: there is no URI in it"),
+        ] {
+            let error = play(text, true).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_option_says_whether_to_begin_again() {
+        assert_eq!("y,f".parse(), Ok(Wlog { repeat: true, file: "f".into() }));
+        assert_eq!("n,a,b".parse(), Ok(Wlog { repeat: false, file: "a,b".into() }));
+        for text in ["", "y", "y,", "x,f", ",f"] {
+            assert!(text.parse::<Wlog>().is_err(), "{text}");
+        }
+    }
+}

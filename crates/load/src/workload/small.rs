@@ -1,0 +1,92 @@
+//! The workloads that are one small file, each asked for over and over. A table; nothing here knows
+//! how a file is written or asked for.
+
+/// The maximum segment size on a path of 1500-byte packets, with timestamps (RFC 7323): what one
+/// packet holds, bytes.
+pub const MSS_BYTES: u64 = 1448;
+
+/// The head of the reply that `weir serve`, with its defaults, sends for the file of `one-packet`
+/// when the request says `Connection: close`, bytes; 19 fewer when it does not. Measured; date and
+/// entity tag always have this length.
+pub const WEIR_HEAD_BYTES: u64 = 250;
+
+/// A workload of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Small {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// The file's name.
+    pub file: &'static str,
+    /// How large the file is.
+    pub size: Size,
+    /// What it is, in a line.
+    pub help: &'static str,
+}
+
+/// How large a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// As [`one_packet_body`] says.
+    OnePacket,
+}
+
+impl Size {
+    /// Bytes, for a server whose reply head has `head_bytes`.
+    pub fn bytes(self, head_bytes: u64) -> u64 {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            Size::OnePacket => one_packet_body(head_bytes),
+        }
+    }
+}
+
+/// The body that fills one segment of [`MSS_BYTES`] together with a head of `head_bytes`; 0 when
+/// the head leaves no room.
+pub fn one_packet_body(head_bytes: u64) -> u64 {
+    MSS_BYTES.saturating_sub(head_bytes)
+}
+
+/// All of them.
+pub const ALL: [Small; 6] = [
+    Small {
+        name: "one-byte",
+        file: "one-byte.txt",
+        size: Size::Bytes(1),
+        help: "a file of 1 byte: the cost of a connection",
+    },
+    Small { name: "2k", file: "2k.txt", size: Size::Bytes(2048), help: "a file of 2048 bytes" },
+    Small { name: "6k", file: "6k.txt", size: Size::Bytes(6144), help: "a file of 6144 bytes" },
+    Small {
+        name: "one-packet",
+        file: "one-packet.txt",
+        size: Size::OnePacket,
+        help: "a file that fills one segment of 1448 bytes together with the reply's head",
+    },
+    Small {
+        name: "1259",
+        file: "1259.txt",
+        size: Size::Bytes(1259),
+        help: "a file of 1259 bytes: the smaller of Banga and Druschel",
+    },
+    Small {
+        name: "8192",
+        file: "8192.txt",
+        size: Size::Bytes(8192),
+        help: "a file of 8192 bytes: the larger of Banga and Druschel",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_names() {
+        let sizes = ALL.map(|small| small.size.bytes(WEIR_HEAD_BYTES));
+        assert_eq!(sizes, [1, 2048, 6144, 1198, 1259, 8192]);
+        assert_eq!(one_packet_body(248), 1200);
+        assert_eq!(one_packet_body(2000), 0);
+    }
+}

@@ -1,0 +1,270 @@
+//! The static part of SPECweb99: which files there are, and how likely each is asked for.
+//!
+//! After the SPECweb99 design document. Chance comes from the seed and the arrival's number alone;
+//! nothing here writes a file or knows who asks.
+
+use std::sync::Arc;
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+
+use super::{Built, Error, below};
+use crate::config::Workload;
+use crate::session::{RequestId, Requests, Session, Source, Step, Template};
+
+mod trace;
+
+pub use trace::{Marginal, Marginals, SpecTrace};
+
+/// How likely a request is for each class of files.
+pub const CLASS_SHARES: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
+
+/// How likely a request of a class is for each file of it.
+pub const FILE_SHARES: [f64; 9] = [0.039, 0.059, 0.088, 0.177, 0.353, 0.118, 0.071, 0.050, 0.045];
+
+/// How many connections have one request only; the others have [`REQUESTS_MIN`] to
+/// [`REQUESTS_MAX`], each as likely.
+pub const SINGLE_SHARE: f64 = 0.3;
+
+/// The fewest requests of a connection that has more than one.
+pub const REQUESTS_MIN: u64 = 5;
+
+/// The most requests of a connection.
+pub const REQUESTS_MAX: u64 = 15;
+
+/// The size of a directory: 36 files, bytes.
+pub const DIRECTORY_BYTES: u64 = 5_119_484;
+
+/// The largest file set, MiB: its requests are all kept in memory.
+pub const MB_MAX: u64 = 100_000;
+
+const CLASSES: u32 = CLASS_SHARES.len() as u32;
+const FILES: u32 = FILE_SHARES.len() as u32;
+
+/// The files of a set. Directory `d` (0-based) is asked for in proportion to `1 / (d + 1)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSet {
+    directories: u32,
+}
+
+impl FileSet {
+    /// As many directories as go into `mb` MiB, and at least one.
+    ///
+    /// # Errors
+    /// More than [`MB_MAX`].
+    pub fn new(mb: u64) -> Result<Self, Error> {
+        if mb > MB_MAX {
+            return Err(Error(format!("a file set of {mb} MB is too large: {MB_MAX} at most")));
+        }
+        // At most MB_MAX MiB in parts of 5 MB: this fits.
+        let directories = ((mb << 20) / DIRECTORY_BYTES).max(1) as u32;
+        Ok(Self { directories })
+    }
+
+    /// How many directories it has.
+    pub fn directories(&self) -> u32 {
+        self.directories
+    }
+
+    /// Path below the root, without a slash in front, and size in bytes of each file.
+    pub fn files(&self) -> impl Iterator<Item = (String, u64)> + use<> {
+        (0..self.directories * CLASSES * FILES).map(|index| {
+            let file = Drawn::from_index(index);
+            (file.path(), file.bytes())
+        })
+    }
+
+    /// Requests for the files below the path `base`. A connection of one request ends with it, as
+    /// the benchmark's HTTP/1.0 connections do; `close`: the others' last asks for a close too.
+    pub fn build(self, template: &Template, base: &str, close: bool) -> Built {
+        let mut requests = Requests::default();
+        for (path, _) in self.files() {
+            requests.push(template.request("GET", &below(base, &path), b""));
+        }
+        (Arc::new(SpecWeb { mix: Arc::new(Mix::new(self)), close }), requests)
+    }
+}
+
+/// One file of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Drawn {
+    directory: u32,
+    class: u32,
+    file: u32,
+}
+
+impl Drawn {
+    /// Its place among all files, which is its place in the table of requests.
+    fn index(self) -> u32 {
+        (self.directory * CLASSES + self.class) * FILES + self.file
+    }
+
+    fn from_index(index: u32) -> Self {
+        let (directory, class) = (index / FILES / CLASSES, index / FILES % CLASSES);
+        Self { directory, class, file: index % FILES }
+    }
+
+    fn path(self) -> String {
+        format!("file_set/dir{:05}/class{}_{}", self.directory, self.class, self.file)
+    }
+
+    /// `floor(102.4 * 10^class * (file + 1))`.
+    fn bytes(self) -> u64 {
+        1024 * 10_u64.pow(self.class) * u64::from(self.file + 1) / 10
+    }
+}
+
+/// What is drawn how often, as cumulative shares.
+#[derive(Debug)]
+struct Mix {
+    directories: Vec<f64>,
+    classes: Vec<f64>,
+    files: Vec<f64>,
+}
+
+impl Mix {
+    fn new(set: FileSet) -> Self {
+        Self {
+            directories: cumulative(&directory_shares(set)),
+            classes: cumulative(&CLASS_SHARES),
+            files: cumulative(&FILE_SHARES),
+        }
+    }
+
+    fn draw(&self, chance: &mut Xoshiro256PlusPlus) -> Drawn {
+        let directory = pick(&self.directories, chance.random());
+        let class = pick(&self.classes, chance.random());
+        Drawn { directory, class, file: pick(&self.files, chance.random()) }
+    }
+}
+
+/// How likely a request is for each directory: Zipf's law, with an exponent of 1.
+fn directory_shares(set: FileSet) -> Vec<f64> {
+    let weights = (1..=set.directories).map(|rank| 1.0 / f64::from(rank));
+    let total: f64 = weights.clone().sum();
+    weights.map(|weight| weight / total).collect()
+}
+
+fn cumulative(shares: &[f64]) -> Vec<f64> {
+    let mut sum = 0.0;
+    let add = |share: &f64| {
+        sum += share;
+        sum
+    };
+    shares.iter().map(add).collect()
+}
+
+/// Where `point` (0 to 1) falls; the last when rounding left the sum short of it.
+fn pick(cumulative: &[f64], point: f64) -> u32 {
+    let index = cumulative.partition_point(|&sum| sum <= point);
+    index.min(cumulative.len().saturating_sub(1)) as u32
+}
+
+fn requests_of_connection(chance: &mut Xoshiro256PlusPlus) -> u64 {
+    if chance.random::<f64>() < SINGLE_SHARE {
+        1
+    } else {
+        chance.random_range(REQUESTS_MIN..=REQUESTS_MAX)
+    }
+}
+
+struct SpecWeb {
+    mix: Arc<Mix>,
+    close: bool,
+}
+
+impl Workload for SpecWeb {
+    fn source(&self, seed: u64) -> Box<dyn Source> {
+        Box::new(Draws::new(Arc::clone(&self.mix), self.close, seed))
+    }
+}
+
+struct Draws {
+    mix: Arc<Mix>,
+    close: bool,
+    key: u64,
+}
+
+impl Draws {
+    fn new(mix: Arc<Mix>, close: bool, seed: u64) -> Self {
+        Self { mix, close, key: SplitMix64::seed_from_u64(seed).next_u64() }
+    }
+}
+
+impl Source for Draws {
+    fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
+        let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.key ^ arrival);
+        let requests = requests_of_connection(&mut chance);
+        session.steps.extend((0..requests).map(|_| {
+            let request = RequestId(self.mix.draw(&mut chance).index());
+            Step { request, think_ns: 0, piped: false }
+        }));
+        session.last_closes = requests == 1 || self.close;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::tests::{filled, targets};
+
+    #[test]
+    fn a_directory_has_the_files_of_the_design_document() {
+        let files: Vec<_> = FileSet::new(1).unwrap().files().collect();
+        let sizes: Vec<u64> = files.iter().map(|(_, bytes)| *bytes).collect();
+        assert_eq!(sizes[..9], [102, 204, 307, 409, 512, 614, 716, 819, 921]);
+        let sums: Vec<u64> = sizes.chunks(9).map(|class| class.iter().sum()).collect();
+        assert_eq!(sums, [4_604, 46_080, 460_800, 4_608_000]);
+        assert_eq!(sizes.iter().sum::<u64>(), DIRECTORY_BYTES);
+        assert_eq!(files[35], ("file_set/dir00000/class3_8".into(), 921_600));
+    }
+
+    #[test]
+    fn a_set_has_the_directories_that_go_into_it() {
+        for (mb, directories) in [(0, 1), (1, 1), (9, 1), (10, 2), (100, 20), (1000, 204)] {
+            let set = FileSet::new(mb).unwrap();
+            assert_eq!(set.directories(), directories);
+            assert_eq!(set.files().count(), 36 * directories as usize);
+        }
+        assert!(FileSet::new(MB_MAX).is_ok());
+        assert!(FileSet::new(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn the_table_of_requests_is_in_the_order_of_the_files() {
+        let set = FileSet::new(10).unwrap();
+        let (workload, requests) = set.build(&Template::default(), "/", true);
+        assert_eq!(requests.len(), 72);
+        let seen: Vec<_> =
+            filled(&*workload, 0..200).iter().flat_map(|s| targets(&requests, s)).collect();
+        assert!(seen.contains(&"/file_set/dir00001/class1_4".into()));
+        for index in 0..72 {
+            assert_eq!(Drawn::from_index(index).index(), index);
+        }
+    }
+
+    #[test]
+    fn what_an_arrival_does_depends_on_nothing_but_its_number_and_the_seed() {
+        let (workload, _) = FileSet::new(100).unwrap().build(&Template::default(), "", false);
+        let all = filled(&*workload, 0..100);
+        assert_eq!(filled(&*workload, 50..100), all[50..]);
+        let mut other = Session::default();
+        let differ = |arrival: &u64| {
+            other.steps.clear();
+            workload.source(2).fill(*arrival, &mut other);
+            other != all[*arrival as usize]
+        };
+        assert!((0..100).filter(differ).count() > 90);
+    }
+
+    #[test]
+    fn connections_of_one_request_always_close() {
+        for close in [false, true] {
+            let (workload, _) = FileSet::new(1).unwrap().build(&Template::default(), "", close);
+            for session in filled(&*workload, 0..100) {
+                assert_eq!(session.last_closes, close || session.steps.len() == 1);
+            }
+        }
+    }
+}
