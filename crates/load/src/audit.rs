@@ -1,0 +1,527 @@
+//! Is a run valid: was it the server that was measured, or this client? Counts in, a verdict out.
+//!
+//! A run that its client limited says nothing about the server, so it is INVALID, and says why and
+//! what to change. Nothing here knows how a run was driven, how a verdict is shown, or whether the
+//! server did well: a slow server makes a valid run.
+
+use crate::measure::{Counts, ErrorKind, Interval, Outcome, Times};
+
+/// Of the planned requests, at least this share must have been started.
+pub const ACHIEVED_MIN: f64 = 0.99;
+/// The latest that 99 % of the starts may be, nanoseconds.
+pub const LAG_MAX_NS: u64 = 10_000_000;
+/// Starts may be late by this share of the median response, if that is less.
+pub const LAG_SHARE_MAX: f64 = 0.1;
+/// A lag below this is never held against a run, nanoseconds.
+pub const LAG_SMALL_NS: u64 = 1_000_000;
+/// The largest share of its core that a thread may use over the whole run.
+pub const CPU_MAX: f64 = 0.95;
+/// The largest share of its core in its busiest second, if starts were late at all.
+pub const CPU_BUSIEST_MAX: f64 = 0.98;
+
+/// What a run was given, as far as it decides what its numbers mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Closed loop: nothing is planned, so nothing can be late.
+    pub closed: bool,
+    /// Driving threads.
+    pub threads: usize,
+    /// Source ports in all, over all source addresses; 0 when they were not counted.
+    pub ports: u64,
+    /// How long a port stays taken after its connection is closed (TIME_WAIT), nanoseconds; 0 when
+    /// it is free at once.
+    pub port_hold_ns: u64,
+    /// Descriptors that connections may take.
+    pub descriptors: u64,
+    /// Whether a time is judged: a deadline was set, or a condition on a time.
+    pub latency_limits: bool,
+}
+
+/// What the audit found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Verdict {
+    /// Whether the figures are the server's.
+    pub valid: bool,
+    /// Why not: whole sentences with figures, and what to do. Empty for a valid run.
+    pub reasons: Vec<String>,
+    /// What else to know before the figures are believed.
+    pub notes: Vec<String>,
+    /// What it was judged by.
+    pub figures: Figures,
+}
+
+/// What a run is judged by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Half of the starts were no later than this, nanoseconds.
+    pub lag_p50_ns: u64,
+    /// 99 % of them, nanoseconds.
+    pub lag_p99_ns: u64,
+    /// 99.9 % of them, nanoseconds.
+    pub lag_p999_ns: u64,
+    /// The latest start, nanoseconds.
+    pub lag_max_ns: u64,
+    /// Started of planned, 0 to 1; none in a closed loop, or when nothing was planned.
+    pub achieved: Option<f64>,
+    /// The share of its core that each thread used, 0 to 1.
+    pub cpu: Vec<f64>,
+    /// The largest share of a second that a thread was busy in, 0 to 1.
+    pub busiest: f64,
+    /// Descriptors that were never taken.
+    pub descriptors_left: u64,
+    /// Ports that were never taken, by an open connection or by TIME_WAIT; none when they were not
+    /// counted.
+    pub ports_left: Option<u64>,
+}
+
+/// Judges a whole run.
+pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
+    let figures = figures(facts, outcome);
+    let evidence = Evidence {
+        facts,
+        counts: &outcome.counts,
+        lag: &outcome.times.lag,
+        response: &outcome.times.response,
+        cpu: figures.cpu.iter().copied().fold(0.0, f64::max),
+        busiest: figures.busiest,
+        grace: 0,
+    };
+    let mut reasons = evidence.reasons();
+    reasons.extend(nothing_measured(&outcome.counts));
+    Verdict { valid: reasons.is_empty(), reasons, notes: notes(facts, outcome), figures }
+}
+
+/// The verdict on a run that goes on: what can be said after each second.
+#[derive(Clone, Debug)]
+pub struct SoFar {
+    facts: Facts,
+    /// Everything counted up to now.
+    pub counts: Counts,
+    /// Planned start to last byte, up to now.
+    pub response: Times,
+    /// Planned to actual start, up to now.
+    pub lag: Times,
+    /// How long it has gone on, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Processor time of all driving threads up to now, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl SoFar {
+    /// A run that begins.
+    pub fn new(facts: &Facts) -> Self {
+        Self {
+            facts: *facts,
+            counts: Counts::default(),
+            response: Times::default(),
+            lag: Times::default(),
+            elapsed_ns: 0,
+            cpu_ns: 0,
+        }
+    }
+
+    /// One more second of it.
+    pub fn add(&mut self, interval: &Interval) {
+        self.counts.add(&interval.counts);
+        self.response.add(&interval.response);
+        self.lag.add(&interval.lag);
+        self.elapsed_ns += interval.length_ns;
+        self.cpu_ns += interval.cpu_ns;
+    }
+
+    /// What the run was given.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Why the run would be INVALID if it ended now; empty when it would not.
+    pub fn reasons(&self) -> Vec<String> {
+        let cores_ns = self.elapsed_ns * self.facts.threads.max(1) as u64;
+        let evidence = Evidence {
+            facts: &self.facts,
+            counts: &self.counts,
+            lag: &self.lag,
+            response: &self.response,
+            cpu: share(self.cpu_ns, cores_ns),
+            busiest: 0.0,
+            // A start that is due as the second ends is begun in the next one.
+            grace: self.facts.threads as u64,
+        };
+        evidence.reasons()
+    }
+}
+
+/// What both verdicts rest on.
+struct Evidence<'a> {
+    facts: &'a Facts,
+    counts: &'a Counts,
+    lag: &'a Times,
+    response: &'a Times,
+    cpu: f64,
+    busiest: f64,
+    grace: u64,
+}
+
+impl Evidence<'_> {
+    fn reasons(&self) -> Vec<String> {
+        let found = [
+            self.without_descriptor(),
+            self.without_port(),
+            self.not_started(),
+            self.late(),
+            self.busy(),
+        ];
+        found.into_iter().flatten().collect()
+    }
+
+    fn without_descriptor(&self) -> Option<String> {
+        let lost = self.counts.errors.of(ErrorKind::FdUnavail);
+        (lost > 0).then(|| {
+            format!(
+                "No descriptor was free for {lost} of {} starts (fd-unavail): raise the limit \
+                 with `ulimit -n` or --max-conns, or shorten --timeout, or lower the rate.",
+                self.counts.planned
+            )
+        })
+    }
+
+    fn without_port(&self) -> Option<String> {
+        let lost = self.counts.errors.of(ErrorKind::PortUnavail);
+        (lost > 0).then(|| {
+            format!(
+                "No port was free for {lost} of {} starts (port-unavail): give more addresses \
+                 with --source, or leave TIME_WAIT to the server with --close server, or lower \
+                 the rate.",
+                self.counts.planned
+            )
+        })
+    }
+
+    fn not_started(&self) -> Option<String> {
+        let Counts { planned, started, .. } = *self.counts;
+        let achieved = achieved(self.facts, self.counts)?;
+        let missing = planned.saturating_sub(started);
+        let short = !self.facts.closed && achieved < ACHIEVED_MIN && missing > self.grace;
+        short.then(|| {
+            format!(
+                "Of {planned} planned requests only {started} were started, {:.1} % (99 % are \
+                 needed): use more --threads or more machines, or lower the rate.",
+                100.0 * achieved
+            )
+        })
+    }
+
+    fn late(&self) -> Option<String> {
+        let lag_ns = self.lag.at(0.99);
+        let (limit_ns, why) = self.lag_limit();
+        (!self.facts.closed && lag_ns > limit_ns).then(|| {
+            format!(
+                "This client was late: 1 % of the starts were {:.3} ms or more behind the plan, \
+                 and {why}: use more --threads, pin them to cores of their own with --cpus, or \
+                 lower the rate.",
+                ms(lag_ns)
+            )
+        })
+    }
+
+    /// How late 1 % of the starts may be, nanoseconds, and why no later.
+    fn lag_limit(&self) -> (u64, String) {
+        let median_ns = self.response.at(0.5);
+        let share_ns = ((median_ns as f64 * LAG_SHARE_MAX) as u64).max(LAG_SMALL_NS);
+        if self.response.count() == 0 || share_ns >= LAG_MAX_NS {
+            return (LAG_MAX_NS, format!("{:.0} ms are allowed", ms(LAG_MAX_NS)));
+        }
+        let median_ms = ms(median_ns);
+        let (limit_ms, small_ms) = (ms(share_ns), ms(LAG_SMALL_NS));
+        let why = format!(
+            "{limit_ms:.3} ms are allowed, 10 % of the median response of {median_ms:.3} ms but \
+             not less than {small_ms:.0} ms"
+        );
+        (share_ns, why)
+    }
+
+    fn busy(&self) -> Option<String> {
+        let lag_ns = self.lag.at(0.99);
+        let late = !self.facts.closed && lag_ns > LAG_SMALL_NS;
+        let does = if self.facts.closed {
+            "the client is the bottleneck, and its figures are lower bounds; use more --threads \
+             or fewer connections"
+        } else {
+            "use more --threads or more machines, or lower the rate"
+        };
+        if self.cpu > CPU_MAX {
+            let used = 100.0 * self.cpu;
+            return Some(format!(
+                "A driving thread used {used:.1} % of its core (95 % is the limit): {does}."
+            ));
+        }
+        (self.busiest > CPU_BUSIEST_MAX && late).then(|| {
+            format!(
+                "In its busiest second a driving thread used {:.1} % of its core (98 % is the \
+                 limit), and 1 % of all starts were {:.3} ms or more late: {does}.",
+                100.0 * self.busiest,
+                ms(lag_ns)
+            )
+        })
+    }
+}
+
+fn nothing_measured(counts: &Counts) -> Option<String> {
+    (counts.arrivals == 0 && counts.planned == 0).then(|| {
+        "Nothing was measured, no start fell into the measured time: raise --rate or --duration, \
+         or shorten --warmup."
+            .into()
+    })
+}
+
+fn notes(facts: &Facts, outcome: &Outcome) -> Vec<String> {
+    let found = [
+        facts.closed.then(|| {
+            "Closed loop: latencies of a closed loop omit what the server's slowness kept from \
+             being sent."
+                .into()
+        }),
+        outcome.interrupted.then(|| {
+            format!(
+                "The run was interrupted after {:.3} s; the figures hold for what was done until \
+                 then.",
+                outcome.elapsed_ns as f64 / 1e9
+            )
+        }),
+        without_a_time(facts, &outcome.counts),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn without_a_time(facts: &Facts, counts: &Counts) -> Option<String> {
+    let lost = counts.errors.total();
+    (facts.latency_limits && lost > 0).then(|| {
+        format!(
+            "{lost} of {} requests that ended have no response time, because they ended in \
+             errors: judge errors beside times.",
+            lost + counts.replies
+        )
+    })
+}
+
+fn figures(facts: &Facts, outcome: &Outcome) -> Figures {
+    let lag = &outcome.times.lag;
+    let threads = &outcome.threads;
+    Figures {
+        lag_p50_ns: lag.at(0.5),
+        lag_p99_ns: lag.at(0.99),
+        lag_p999_ns: lag.at(0.999),
+        lag_max_ns: lag.max(),
+        achieved: achieved(facts, &outcome.counts),
+        cpu: threads
+            .iter()
+            .map(|thread| share(thread.user_ns + thread.system_ns, outcome.elapsed_ns))
+            .collect(),
+        busiest: threads.iter().map(|thread| thread.busiest).fold(0.0, f64::max),
+        descriptors_left: facts.descriptors.saturating_sub(outcome.open_max),
+        ports_left: (facts.ports > 0)
+            .then(|| facts.ports.saturating_sub(outcome.open_max + ports_held(facts, outcome))),
+    }
+}
+
+fn achieved(facts: &Facts, counts: &Counts) -> Option<f64> {
+    (!facts.closed && counts.planned > 0).then(|| counts.started as f64 / counts.planned as f64)
+}
+
+/// The most ports that closed connections held at once: all of the busiest time as long as one
+/// port is held.
+fn ports_held(facts: &Facts, outcome: &Outcome) -> u64 {
+    let window_s = facts.port_hold_ns.div_ceil(1_000_000_000) as usize;
+    if window_s == 0 {
+        return 0;
+    }
+    let connects: Vec<u64> = outcome.seconds.iter().map(|each| each.counts.connects).collect();
+    let window_s = window_s.min(connects.len().max(1));
+    connects.windows(window_s).map(|window| window.iter().sum()).max().unwrap_or(0)
+}
+
+fn share(part_ns: u64, whole_ns: u64) -> f64 {
+    if whole_ns == 0 { 0.0 } else { part_ns as f64 / whole_ns as f64 }
+}
+
+fn ms(time_ns: u64) -> f64 {
+    time_ns as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Second, ThreadUse};
+
+    const MS: u64 = 1_000_000;
+
+    fn facts() -> Facts {
+        Facts { threads: 2, ports: 28_000, descriptors: 1_000, ..Facts::default() }
+    }
+
+    fn closed() -> Facts {
+        Facts { closed: true, ..facts() }
+    }
+
+    /// A run of ten seconds with nothing to say against it: 1,000 requests answered in 5 ms.
+    fn outcome() -> Outcome {
+        let mut outcome = Outcome {
+            planned_ns: 10_000 * MS,
+            elapsed_ns: 10_000 * MS,
+            open_max: 40,
+            threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.4 }],
+            ..Outcome::default()
+        };
+        outcome.counts.planned = 1_000;
+        outcome.counts.arrivals = 1_000;
+        outcome.counts.started = 1_000;
+        outcome.counts.replies = 1_000;
+        for _ in 0..1_000 {
+            outcome.times.lag.record(20_000);
+            outcome.times.response.record(5 * MS);
+        }
+        outcome
+    }
+
+    fn reasons(facts: &Facts, outcome: &Outcome) -> Vec<String> {
+        let verdict = audit(facts, outcome);
+        assert_eq!(verdict.valid, verdict.reasons.is_empty());
+        verdict.reasons
+    }
+
+    #[test]
+    fn a_run_that_kept_its_plan_is_valid_and_shows_by_what() {
+        let verdict = audit(&facts(), &outcome());
+        assert!(verdict.valid && verdict.notes.is_empty(), "{verdict:?}");
+        assert_eq!(verdict.figures.achieved, Some(1.0));
+        assert_eq!(verdict.figures.cpu, [0.3]);
+        assert_eq!(verdict.figures.descriptors_left, 960);
+        assert_eq!(verdict.figures.ports_left, Some(27_960));
+        assert!((20_000..20_100).contains(&verdict.figures.lag_p99_ns));
+    }
+
+    #[test]
+    fn running_out_of_descriptors_or_ports_is_the_clients_fault_in_both_loops() {
+        for (kind, name) in
+            [(ErrorKind::FdUnavail, "fd-unavail"), (ErrorKind::PortUnavail, "port-unavail")]
+        {
+            let mut outcome = outcome();
+            outcome.counts.errors.count(kind);
+            for facts in [facts(), closed()] {
+                let reasons = reasons(&facts, &outcome);
+                assert!(reasons.len() == 1 && reasons[0].contains(name), "{reasons:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ninety_nine_of_a_hundred_planned_starts_are_enough() {
+        let mut outcome = outcome();
+        outcome.counts.started = 990;
+        assert!(audit(&facts(), &outcome).valid);
+        outcome.counts.started = 989;
+        let reasons = reasons(&facts(), &outcome);
+        assert!(reasons[0].contains("98.9 %"), "{reasons:?}");
+        assert!(audit(&closed(), &outcome).valid);
+    }
+
+    #[test]
+    fn a_late_client_is_measured_against_the_response_it_reports() {
+        let late = |lag_ns: u64, response_ns: u64| {
+            let mut outcome = outcome();
+            outcome.times = crate::measure::Distributions::default();
+            outcome.times.lag.record(lag_ns);
+            outcome.times.response.record(response_ns);
+            !audit(&facts(), &outcome).valid
+        };
+        assert!(late(11 * MS, 10_000 * MS));
+        assert!(!late(9 * MS, 10_000 * MS));
+        assert!(late(3 * MS, 20 * MS));
+        assert!(!late(2 * MS - MS / 10, 20 * MS));
+        assert!(!late(MS - MS / 10, MS));
+        assert!(late(MS + MS / 10, MS));
+    }
+
+    #[test]
+    fn without_a_reply_only_the_absolute_limit_counts() {
+        let mut outcome = outcome();
+        outcome.times = crate::measure::Distributions::default();
+        outcome.times.lag.record(2 * MS);
+        assert!(audit(&facts(), &outcome).valid);
+        outcome.times.lag.record(12 * MS);
+        let reasons = reasons(&facts(), &outcome);
+        assert!(reasons[0].contains("10 ms are allowed"), "{reasons:?}");
+    }
+
+    #[test]
+    fn a_busy_thread_makes_figures_lower_bounds() {
+        let mut outcome = outcome();
+        outcome.threads[0].user_ns = 7_600 * MS;
+        let open = reasons(&facts(), &outcome);
+        assert!(open[0].contains("96.0 % of its core"), "{open:?}");
+        let closed = reasons(&closed(), &outcome);
+        assert!(closed[0].contains("lower bounds"), "{closed:?}");
+    }
+
+    #[test]
+    fn a_busy_second_counts_when_starts_were_late_too() {
+        let mut outcome = outcome();
+        outcome.threads[0].busiest = 0.99;
+        assert!(audit(&facts(), &outcome).valid);
+        outcome.times.response = Times::default();
+        (0..100).for_each(|_| outcome.times.lag.record(2 * MS));
+        let reasons = reasons(&facts(), &outcome);
+        assert!(reasons.len() == 1 && reasons[0].contains("busiest second"), "{reasons:?}");
+        assert!(audit(&closed(), &outcome).valid);
+    }
+
+    #[test]
+    fn a_run_without_arrivals_measured_nothing() {
+        for facts in [facts(), closed()] {
+            let reasons = reasons(&facts, &Outcome::default());
+            assert!(reasons[0].starts_with("Nothing was measured"), "{reasons:?}");
+        }
+    }
+
+    #[test]
+    fn notes_name_the_loop_the_interruption_and_what_has_no_time() {
+        let mut outcome = outcome();
+        outcome.interrupted = true;
+        outcome.counts.errors.count(ErrorKind::Deadline);
+        let verdict = audit(&Facts { latency_limits: true, ..closed() }, &outcome);
+        assert!(verdict.valid);
+        assert!(verdict.notes[0].contains("closed loop omit"));
+        assert!(verdict.notes[1].contains("interrupted after 10.000 s"));
+        assert!(verdict.notes[2].starts_with("1 of 1001 requests"));
+    }
+
+    #[test]
+    fn ports_in_time_wait_are_not_left() {
+        let mut outcome = outcome();
+        for second in 0..4 {
+            let counts = Counts { connects: 100 * (second + 1), ..Counts::default() };
+            outcome.seconds.push(Second { second, counts, ..Second::default() });
+        }
+        let held = Facts { port_hold_ns: 2_000 * MS, ..facts() };
+        assert_eq!(audit(&held, &outcome).figures.ports_left, Some(28_000 - 40 - 700));
+        let longer = Facts { port_hold_ns: 60_000 * MS, ..facts() };
+        assert_eq!(audit(&longer, &outcome).figures.ports_left, Some(28_000 - 40 - 1_000));
+        let unknown = Facts { ports: 0, ..facts() };
+        assert_eq!(audit(&unknown, &outcome).figures.ports_left, None);
+    }
+
+    #[test]
+    fn what_happened_in_one_second_stays_in_the_verdict_so_far() {
+        let mut so_far = SoFar::new(&facts());
+        let mut interval = Interval { length_ns: 1_000 * MS, ..Interval::default() };
+        interval.counts.planned = 50;
+        interval.counts.started = 48;
+        so_far.add(&interval);
+        assert_eq!(so_far.reasons(), [""; 0]);
+        interval.counts.errors.count(ErrorKind::FdUnavail);
+        so_far.add(&interval);
+        so_far.add(&Interval { length_ns: 1_000 * MS, ..Interval::default() });
+        let reasons = so_far.reasons();
+        assert!(reasons.len() == 2 && reasons[1].contains("only 96 were started"), "{reasons:?}");
+    }
+}

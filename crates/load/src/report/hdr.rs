@@ -1,0 +1,154 @@
+//! The response times of each second as an HdrHistogram interval log, which HdrHistogram's own
+//! tools (HistogramLogProcessor, HistogramLogAnalyzer and the like) read and merge.
+//!
+//! Values are nanoseconds, the tools' usual unit; the log knows no other clock than the response.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError,
+};
+
+use super::Description;
+use crate::audit::Verdict;
+use crate::measure::Interval;
+
+/// The names of the columns, as HdrHistogram's own writer puts them before the first interval.
+const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
+                      \"Interval_Compressed_Histogram\"";
+
+/// A log that is being written.
+pub struct Log<W: io::Write> {
+    out: W,
+    serializer: V2DeflateSerializer,
+}
+
+impl<W: io::Write> Log<W> {
+    /// Begins a log: what was run, and when it began. Intervals are given in seconds since then.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn begin(mut out: W, what: &Description, began: SystemTime) -> io::Result<Self> {
+        let mut serializer = V2DeflateSerializer::new();
+        IntervalLogWriterBuilder::new()
+            .add_comment("[Histogram log format version 1.3]")
+            .add_comment(&format!("[{} loop: {}; {}]", what.loop_name(), what.arrivals, what.url))
+            .add_comment("[response times in nanoseconds, from the planned start]")
+            .with_start_time(began)
+            .with_base_time(began)
+            .begin_log_with(&mut out, &mut serializer)?;
+        writeln!(out, "{LEGEND}")?;
+        Ok(Self { out, serializer })
+    }
+
+    /// Adds a second.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn second(&mut self, interval: &Interval) -> io::Result<()> {
+        let start = Duration::from_secs(interval.second);
+        let length = Duration::from_nanos(interval.length_ns);
+        let written = self.writer()?.write_histogram(&interval.response.0, start, length, None);
+        written.map_err(|error| match error {
+            IntervalLogWriterError::IoError(error) => error,
+            IntervalLogWriterError::SerializeError(error) => io::Error::other(error),
+        })
+    }
+
+    /// Ends the log with the verdict, as a comment, and gives back what it was written to.
+    ///
+    /// # Errors
+    /// What `out` reports.
+    pub fn finish(mut self, verdict: &Verdict) -> io::Result<W> {
+        let mut writer = self.writer()?;
+        for reason in &verdict.reasons {
+            writer.write_comment(&format!("INVALID: {reason}"))?;
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// A writer that goes on where the last one ended; without headers it writes nothing itself.
+    fn writer(&mut self) -> io::Result<IntervalLogWriter<'_, '_, W, V2DeflateSerializer>> {
+        IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    use hdrhistogram::serialization::{Deserializer, Serializer};
+
+    use super::super::made_up;
+    use super::*;
+
+    fn log(verdict: &Verdict) -> String {
+        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let mut log = Log::begin(Vec::new(), &made_up::description(true), began).unwrap();
+        log.second(&made_up::interval(0)).unwrap();
+        log.second(&Interval { second: 1, length_ns: 500_000_000, ..Interval::default() }).unwrap();
+        String::from_utf8(log.finish(verdict).unwrap()).unwrap()
+    }
+
+    /// The alphabet of RFC 4648, section 4: the log's histograms are in base64.
+    fn base64(text: &str) -> Vec<u8> {
+        let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+        for byte in text.bytes().filter(|byte| *byte != b'=') {
+            let digit = alphabet.iter().position(|each| *each == byte).unwrap();
+            bits = bits << 6 | digit as u32;
+            count += 6;
+            if count >= 8 {
+                count -= 8;
+                out.push((bits >> count) as u8);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let text = log(&Verdict::default());
+        let mut intervals = Vec::new();
+        let mut times = Vec::new();
+        for entry in IntervalLogIterator::new(text.as_bytes()) {
+            match entry.unwrap() {
+                LogEntry::Interval(interval) => intervals.push(interval),
+                LogEntry::StartTime(time) | LogEntry::BaseTime(time) => times.push(time.as_secs()),
+            }
+        }
+        assert_eq!(times, [1_700_000_000, 1_700_000_000]);
+        assert_eq!(intervals.len(), 2);
+        assert_eq!(intervals[0].tag(), None);
+        assert_eq!(intervals[1].start_timestamp(), Duration::from_secs(1));
+        assert_eq!(intervals[1].duration(), Duration::from_millis(500));
+        let bytes = base64(intervals[0].encoded_histogram());
+        let read: hdrhistogram::Histogram<u64> =
+            Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+        assert_eq!(read, made_up::interval(0).response.0);
+        assert_eq!(read.len(), 98);
+    }
+
+    #[test]
+    fn the_base64_of_the_test_is_that_of_the_log() {
+        let mut bytes = Vec::new();
+        let histogram = made_up::interval(0).response.0;
+        V2DeflateSerializer::new().serialize(&histogram, &mut bytes).unwrap();
+        let text = log(&Verdict::default());
+        let line = text.lines().find(|line| line.starts_with("0.000,1.000,")).unwrap();
+        assert_eq!(base64(line.rsplit(',').next().unwrap()), bytes);
+    }
+
+    #[test]
+    fn an_invalid_run_and_a_closed_loop_say_so() {
+        let text = log(&made_up::verdict(true, &made_up::invalid_outcome()));
+        assert!(
+            text.contains("#[closed loop: 16 connections; http://127.0.0.1:8000/]\n"),
+            "{text}"
+        );
+        assert!(text.lines().last().unwrap().starts_with("#INVALID: No descriptor"), "{text}");
+        assert!(!log(&Verdict::default()).contains("INVALID"));
+    }
+}

@@ -1,0 +1,311 @@
+//! A run that is over as one JSON document. Units stand in the keys: `_us` microseconds, `_s`
+//! seconds, `_per_s`, `_bytes`; a share is 0 to 1. Keys are added, never given another meaning.
+//! Nothing here judges or reads.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::second::{Line, us};
+use super::{Run, per_s, schedule_ns, seconds};
+use crate::measure::{Outcome, Times};
+
+/// Writes the document, indented, and a newline.
+///
+/// # Errors
+/// What `out` reports.
+pub fn write(out: &mut impl io::Write, run: &Run<'_>) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &Document::new(run))?;
+    out.write_all(b"\n")
+}
+
+/// The keys in the order in which they are read.
+#[derive(Serialize)]
+struct Document {
+    verdict: Value,
+    description: Value,
+    conditions: Value,
+    rates: Value,
+    counts: Value,
+    errors: Value,
+    clocks: Value,
+    clocks_definition: Value,
+    connections: Value,
+    sessions: Value,
+    threads: Vec<Value>,
+    seconds: Vec<Line>,
+}
+
+impl Document {
+    fn new(run: &Run<'_>) -> Self {
+        let outcome = run.outcome;
+        Self {
+            verdict: verdict(run),
+            description: description(run),
+            conditions: conditions(run),
+            rates: rates(outcome),
+            counts: counts(outcome),
+            errors: object(outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)))),
+            clocks: object(outcome.times.rows().map(|(name, times)| (name, summary(times)))),
+            clocks_definition: definition(),
+            connections: connections(outcome),
+            sessions: sessions(outcome),
+            threads: threads(outcome),
+            seconds: outcome.seconds.iter().map(|s| Line::new(s, run.what.threads)).collect(),
+        }
+    }
+}
+
+fn verdict(run: &Run<'_>) -> Value {
+    let verdict = run.verdict;
+    let figures = &verdict.figures;
+    json!({
+        "verdict": if verdict.valid { "valid" } else { "INVALID" },
+        "valid": verdict.valid,
+        "reasons": verdict.reasons,
+        "notes": verdict.notes,
+        "interrupted": run.outcome.interrupted,
+        "lag_p50_us": us(figures.lag_p50_ns),
+        "lag_p99_us": us(figures.lag_p99_ns),
+        "lag_p999_us": us(figures.lag_p999_ns),
+        "lag_max_us": us(figures.lag_max_ns),
+        "achieved_share": figures.achieved,
+        "cpu_share": figures.cpu,
+        "cpu_share_busiest_second": figures.busiest,
+        "descriptors_left": figures.descriptors_left,
+        "ports_left": figures.ports_left,
+    })
+}
+
+fn description(run: &Run<'_>) -> Value {
+    let what = run.what;
+    json!({
+        "command": what.command,
+        "version": what.version,
+        "date": what.date,
+        "url": what.url,
+        "loop": what.loop_name(),
+        "arrivals": what.arrivals,
+        "workload": what.workload,
+        "shapes": what.shapes,
+        "duration_s": seconds(what.duration_ns),
+        "warmup_s": seconds(what.warmup_ns),
+        "timeout_s": seconds(what.timeout_ns),
+        "deadline_s": (what.deadline_ns > 0).then(|| seconds(what.deadline_ns)),
+        "threads": what.threads,
+        "seed": what.seed,
+    })
+}
+
+fn conditions(run: &Run<'_>) -> Value {
+    let each = run.conditions.iter().map(|judged| {
+        json!({
+            "condition": judged.condition.to_string(),
+            "holds": judged.finding.map(|finding| finding.holds),
+            "measured": judged.finding.map(|finding| finding.measured),
+            "unit": judged.condition.unit(),
+            "sentence": judged.to_string(),
+        })
+    });
+    each.collect()
+}
+
+fn rates(outcome: &Outcome) -> Value {
+    let counts = &outcome.counts;
+    let whole = |count| per_s(count, outcome.elapsed_ns);
+    let scheduled = |count| per_s(count, schedule_ns(outcome));
+    json!({
+        "scheduled_s": seconds(schedule_ns(outcome)),
+        "elapsed_s": seconds(outcome.elapsed_ns),
+        // What is planned and started is so until the schedule ends; replies come after it too.
+        "planned_per_s": scheduled(counts.planned),
+        "arrivals_per_s": scheduled(counts.arrivals),
+        "started_per_s": scheduled(counts.started),
+        "replies_per_s": whole(counts.replies),
+        "errors_per_s": whole(counts.errors.total()),
+        "connects_per_s": whole(counts.connects),
+        "sessions_per_s": whole(counts.sessions),
+        "sent_bytes_per_s": whole(counts.bytes_out),
+        "received_bytes_per_s": whole(counts.bytes_in),
+    })
+}
+
+fn counts(outcome: &Outcome) -> Value {
+    let counts = &outcome.counts;
+    let [s1, s2, s3, s4, s5] = counts.statuses;
+    json!({
+        "planned": counts.planned,
+        "arrivals": counts.arrivals,
+        "started": counts.started,
+        "connects": counts.connects,
+        "connected": counts.connected,
+        "replies": counts.replies,
+        "statuses": { "1xx": s1, "2xx": s2, "3xx": s3, "4xx": s4, "5xx": s5 },
+        "errors": counts.errors.total(),
+        "abandoned": counts.abandoned,
+        "sessions": counts.sessions,
+        "sessions_failed": counts.sessions_failed,
+        "reconnects": counts.reconnects,
+        "sent_bytes": counts.bytes_out,
+        "received_bytes": counts.bytes_in,
+        "received_head_bytes": counts.head_bytes_in,
+        "background_opened": counts.background_opened,
+        "background_lost": counts.background_lost,
+        "background_replies": counts.background_replies,
+    })
+}
+
+fn connections(outcome: &Outcome) -> Value {
+    json!({
+        "open_max": outcome.open_max,
+        "open_limit": outcome.open_limit,
+        "lifetime": summary(&outcome.lifetimes),
+    })
+}
+
+fn sessions(outcome: &Outcome) -> Value {
+    json!({ "lifetime": summary(&outcome.sessions) })
+}
+
+fn threads(outcome: &Outcome) -> Vec<Value> {
+    let each = outcome.threads.iter().map(|thread| {
+        json!({
+            "user_s": seconds(thread.user_ns),
+            "system_s": seconds(thread.system_ns),
+            "cpu_share_busiest_second": thread.busiest,
+        })
+    });
+    each.collect()
+}
+
+fn summary(times: &Times) -> Value {
+    let at = |quantile| us(times.at(quantile));
+    json!({
+        "count": times.count(),
+        "min_us": us(times.min()),
+        "mean_us": times.mean() / 1e3,
+        "stdev_us": times.stdev() / 1e3,
+        "p50_us": at(0.5),
+        "p75_us": at(0.75),
+        "p90_us": at(0.9),
+        "p95_us": at(0.95),
+        "p99_us": at(0.99),
+        "p999_us": at(0.999),
+        "p9999_us": at(0.9999),
+        "max_us": us(times.max()),
+    })
+}
+
+/// The six clocks, and between which two of them each distribution is. It says of measured times
+/// what `measure::Clocks` and `measure::Distributions` promise.
+fn definition() -> Value {
+    let between = |from: &str, to: &str, of: &str| json!({ "from": from, "to": to, "of": of });
+    json!({
+        "clocks": {
+            "planned": "when the request should have started",
+            "started": "when it did: just before the connect, or the send on an open connection",
+            "connected": "when its connection was known to be there; the start, on an open one",
+            "sent": "when its first byte was with the kernel",
+            "first_byte": "when the first byte of the reply was read",
+            "last_byte": "when the last byte of the reply was read",
+        },
+        "distributions": {
+            "lag": between("planned", "started", "every start"),
+            "connect": between("started", "connected", "every connection made"),
+            "send": between("connected", "sent", "whole replies"),
+            "wait": between("sent", "first_byte", "whole replies"),
+            "transfer": between("first_byte", "last_byte", "whole replies"),
+            "service": between("started", "last_byte", "whole replies"),
+            "response": between("planned", "last_byte", "whole replies"),
+        },
+    })
+}
+
+fn object(rows: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+    Value::Object(rows.into_iter().map(|(name, value)| (name.into(), value)).collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::*;
+    use crate::condition::Condition;
+    use crate::measure::ErrorKind;
+
+    fn document(closed: bool, outcome: &Outcome) -> Value {
+        let what = made_up::description(closed);
+        let verdict = made_up::verdict(closed, outcome);
+        let conditions = ["p99>5ms", "connect.p99>1s", "errors>1%"]
+            .map(|text| Condition::parse(text).unwrap().judge(outcome));
+        let run = Run { what: &what, outcome, verdict: &verdict, conditions: &conditions };
+        let mut out = Vec::new();
+        write(&mut out, &run).unwrap();
+        assert_eq!(out.last(), Some(&b'\n'));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn the_document_holds_the_whole_run() {
+        let document = document(false, &made_up::outcome());
+        assert_eq!(document["description"]["loop"], "open");
+        assert_eq!(document["description"]["deadline_s"], Value::Null);
+        assert_eq!(document["verdict"]["verdict"], "valid");
+        assert_eq!(document["verdict"]["achieved_share"], 1.0);
+        assert_eq!(document["counts"]["replies"], 990);
+        assert_eq!(document["counts"]["statuses"]["4xx"], 10);
+        assert_eq!(document["rates"]["planned_per_s"], 100.0);
+        assert_eq!(document["rates"]["replies_per_s"], 82.5);
+        assert_eq!(document["threads"][0]["system_s"], 2.0);
+        assert_eq!(document["seconds"].as_array().unwrap().len(), 12);
+        assert_eq!(document["seconds"][5]["replies"], 80);
+        assert_eq!(document["seconds"][5]["cpu_share"], 0.25);
+        assert_eq!(document["seconds"][5]["response_p99_us"], 6_000.0);
+    }
+
+    #[test]
+    fn every_kind_of_error_is_there_and_zero_when_it_did_not_happen() {
+        let document = document(false, &made_up::outcome());
+        let errors = document["errors"].as_object().unwrap();
+        assert_eq!(errors.len(), ErrorKind::ALL.len());
+        assert_eq!(errors["reply-timeout"], 4);
+        assert_eq!(errors["fd-unavail"], 0);
+    }
+
+    #[test]
+    fn each_distribution_is_in_microseconds_and_defined() {
+        let document = document(false, &made_up::outcome());
+        let clocks = document["clocks"].as_object().unwrap();
+        assert_eq!(clocks.len(), 7);
+        for (name, summary) in clocks {
+            assert_eq!(summary.as_object().unwrap().len(), 12, "{name}");
+            let defined = &document["clocks_definition"]["distributions"][name];
+            for end in ["from", "to"] {
+                let clock = defined[end].as_str().unwrap();
+                assert!(document["clocks_definition"]["clocks"][clock].is_string(), "{name}");
+            }
+        }
+        let mean_us = clocks["service"]["mean_us"].as_f64().unwrap();
+        assert!((mean_us / 5_280.0 - 1.0).abs() < 0.001, "{mean_us}");
+    }
+
+    #[test]
+    fn conditions_come_with_what_was_measured() {
+        let document = document(false, &made_up::outcome());
+        let conditions = document["conditions"].as_array().unwrap();
+        assert_eq!(conditions[0]["holds"], true);
+        assert_eq!(conditions[0]["unit"], "ms");
+        assert_eq!(conditions[1]["holds"], false);
+        assert_eq!(conditions[2]["measured"], 1.0);
+    }
+
+    #[test]
+    fn an_invalid_run_and_a_closed_loop_say_so() {
+        let document = document(true, &made_up::invalid_outcome());
+        assert_eq!(document["verdict"]["verdict"], "INVALID");
+        assert_eq!(document["verdict"]["valid"], false);
+        assert_eq!(document["verdict"]["achieved_share"], Value::Null);
+        assert_eq!(document["description"]["loop"], "closed");
+        assert!(document["verdict"]["notes"][0].as_str().unwrap().starts_with("Closed loop"));
+    }
+}

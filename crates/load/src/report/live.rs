@@ -1,0 +1,315 @@
+//! A run while it goes on, for eyes: a view of some lines that is drawn again each second, or one
+//! plain line a second for a pipe.
+//!
+//! Seconds in, lines out. Where the cursor is and how wide the terminal is, is the caller's
+//! business; nothing here writes anything.
+
+use std::collections::VecDeque;
+
+use super::{Description, loop_name, ms, per_s, ratio, seconds};
+use crate::audit::{Facts, SoFar};
+use crate::measure::{Errors, Interval, Second};
+
+/// As many seconds are kept for the history.
+const HISTORY_MAX: usize = 120;
+/// From this width on there is room for it, columns.
+const HISTORY_WIDTH_MIN: usize = 60;
+/// The labels' column, and what goes on in the next line is below it.
+const LABEL_WIDTH: usize = 10;
+/// Eight heights, each a column wide.
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// What the view shows.
+#[derive(Clone, Debug)]
+pub struct Live {
+    title: String,
+    plan: String,
+    duration_ns: u64,
+    so_far: SoFar,
+    last: Second,
+    history: VecDeque<f64>,
+}
+
+impl Live {
+    /// A run that begins.
+    pub fn new(what: &Description, facts: &Facts) -> Self {
+        Self {
+            title: plain(&what.url),
+            plan: plain(&format!("{} loop: {}", loop_name(facts.closed), what.arrivals)),
+            duration_ns: what.duration_ns,
+            so_far: SoFar::new(facts),
+            last: Second::default(),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// One more second of it.
+    pub fn add(&mut self, interval: &Interval) {
+        self.so_far.add(interval);
+        self.last = Second::from(interval);
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(per_s(interval.counts.replies, interval.length_ns));
+    }
+
+    /// The run up to now.
+    pub fn so_far(&self) -> &SoFar {
+        &self.so_far
+    }
+}
+
+/// The view: lines of `width` columns at most. How many they are changes with what happens.
+pub fn view(live: &Live, width: usize) -> Vec<String> {
+    let mut lines = vec![fit(&live.title, width)];
+    flow(&mut lines, "", &words(&live.plan), " ", width);
+    let rows = [
+        ("time", time(live)),
+        ("starts", starts(live)),
+        ("replies", replies(live)),
+        ("history", history(live, width)),
+        ("1 s", response(live.last.response_p50_ns, live.last.response_p99_ns)),
+        ("run", response(live.so_far.response.at(0.5), live.so_far.response.at(0.99))),
+        ("client", client(live)),
+        ("errors", errors(&live.so_far.counts.errors)),
+    ];
+    rows.iter().for_each(|(label, items)| flow(&mut lines, label, items, "  ", width));
+    for reason in live.so_far.reasons() {
+        flow(&mut lines, "INVALID", &words(&reason), " ", width);
+    }
+    lines
+}
+
+/// A second as one line, without its end. `so_far` is the run with it.
+pub fn line(interval: &Interval, so_far: &SoFar) -> String {
+    let second = Second::from(interval);
+    let counts = &interval.counts;
+    let rate = |count| per_s(count, interval.length_ns);
+    let facts = so_far.facts();
+    let planned = if facts.closed {
+        "closed loop".into()
+    } else {
+        format!("planned {:.1}/s", rate(counts.planned))
+    };
+    let invalid = if so_far.reasons().is_empty() { "" } else { "  INVALID so far" };
+    format!(
+        "{:>5} s  {planned}  started {:.1}/s  replies {:.1}/s  errors {}  p50 {:.3} ms  \
+         p99 {:.3} ms  lag p99 {:.3} ms  open {}  cpu {:.0} %{invalid}",
+        interval.second + 1,
+        rate(counts.started),
+        rate(counts.replies),
+        errors(&counts.errors).join(", "),
+        ms(second.response_p50_ns),
+        ms(second.response_p99_ns),
+        ms(second.lag_p99_ns),
+        interval.open,
+        cpu_percent(interval.cpu_ns, interval.length_ns, facts)
+    )
+}
+
+fn time(live: &Live) -> Vec<String> {
+    let (elapsed_ns, whole_ns) = (live.so_far.elapsed_ns, live.duration_ns);
+    let elapsed = format!("{:.0} s of {} s", seconds(elapsed_ns), seconds(whole_ns));
+    let left = format!("{:.0} s left", seconds(whole_ns.saturating_sub(elapsed_ns)));
+    vec![elapsed, left]
+}
+
+fn starts(live: &Live) -> Vec<String> {
+    let Second { counts, length_ns, .. } = &live.last;
+    let started = format!("{:.1}/s started", per_s(counts.started, *length_ns));
+    if live.so_far.facts().closed {
+        return vec![started];
+    }
+    let all = &live.so_far.counts;
+    let achieved = 100.0 * ratio(all.started as f64, all.planned as f64);
+    vec![
+        format!("{:.1}/s planned", per_s(counts.planned, *length_ns)),
+        started,
+        format!("{achieved:.1} % of the plan"),
+    ]
+}
+
+fn replies(live: &Live) -> Vec<String> {
+    let all = &live.so_far;
+    vec![
+        format!("{:.1}/s", per_s(live.last.counts.replies, live.last.length_ns)),
+        format!("{:.1}/s over the run", per_s(all.counts.replies, all.elapsed_ns)),
+    ]
+}
+
+/// Replies a second, the latest last, the most of them a whole block; nothing where it is narrow.
+fn history(live: &Live, width: usize) -> Vec<String> {
+    if width < HISTORY_WIDTH_MIN || live.history.is_empty() {
+        return Vec::new();
+    }
+    let shown = live.history.len().min(width - LABEL_WIDTH);
+    let latest = live.history.iter().skip(live.history.len() - shown);
+    let most = latest.clone().copied().fold(0.0, f64::max);
+    vec![latest.map(|rate| block(ratio(*rate, most))).collect()]
+}
+
+fn block(share: f64) -> char {
+    let top = BLOCKS.len() - 1;
+    BLOCKS.get((share * top as f64).round() as usize).copied().unwrap_or(' ')
+}
+
+fn response(p50_ns: u64, p99_ns: u64) -> Vec<String> {
+    vec![format!("p50 {:.3} ms", ms(p50_ns)), format!("p99 {:.3} ms", ms(p99_ns))]
+}
+
+fn client(live: &Live) -> Vec<String> {
+    let Second { open, cpu_ns, length_ns, .. } = live.last;
+    let facts = live.so_far.facts();
+    vec![
+        format!("{open} open"),
+        format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, facts)),
+        format!("lag p99 {:.3} ms", ms(live.last.lag_p99_ns)),
+    ]
+}
+
+fn errors(errors: &Errors) -> Vec<String> {
+    let kinds = errors.rows().filter(|(_, count)| *count > 0);
+    let named: Vec<String> = kinds.map(|(name, count)| format!("{count} {name}")).collect();
+    if named.is_empty() { vec!["0".into()] } else { named }
+}
+
+/// Of the driving threads' cores together.
+fn cpu_percent(cpu_ns: u64, length_ns: u64, facts: &Facts) -> f64 {
+    100.0 * ratio(cpu_ns as f64, length_ns as f64 * facts.threads.max(1) as f64)
+}
+
+/// Adds a row: its label, then its items, in as many lines as they take. Without items, no row.
+fn flow(lines: &mut Vec<String>, label: &str, items: &[String], between: &str, width: usize) {
+    let Some((first, rest)) = items.split_first() else { return };
+    let mut line = format!("{label:<LABEL_WIDTH$}{first}");
+    for item in rest {
+        if columns(&line) + columns(between) + columns(item) > width {
+            lines.push(fit(&line, width));
+            line = format!("{:LABEL_WIDTH$}{item}", "");
+        } else {
+            line.push_str(between);
+            line.push_str(item);
+        }
+    }
+    lines.push(fit(&line, width));
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(Into::into).collect()
+}
+
+/// What fits.
+fn fit(line: &str, width: usize) -> String {
+    line.chars().take(width).collect()
+}
+
+/// Each of the characters here is a column wide; [`plain`] sees to those that come from outside.
+fn columns(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Without what would move the cursor or take more or less than a column.
+fn plain(text: &str) -> String {
+    let one = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+    text.chars().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::*;
+    use crate::measure::ErrorKind;
+
+    fn live(closed: bool, seconds: u64) -> Live {
+        let mut live = Live::new(&made_up::description(closed), &made_up::facts(closed));
+        (0..seconds).for_each(|second| live.add(&made_up::interval(second)));
+        live
+    }
+
+    #[test]
+    fn the_view_shows_the_run() {
+        let expected = "\
+http://127.0.0.1:8000/
+          open loop: constant, 100/s
+time      3 s of 10 s  7 s left
+starts    100.0/s planned  100.0/s started  100.0 % of the plan
+replies   98.0/s  98.0/s over the run
+history   ███
+1 s       p50 49.021 ms  p99 98.042 ms
+run       p50 49.021 ms  p99 98.042 ms
+client    12 open  cpu 25 %  lag p99 0.020 ms
+errors    3 reply-timeout";
+        assert_eq!(view(&live(false, 3), 80).join("\n"), expected);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_nothing_is_lost_from_40_columns_on() {
+        let mut live = live(false, 200);
+        let mut interval = made_up::invalid_interval(200);
+        interval.counts.planned = 123_456_789;
+        ErrorKind::ALL.iter().for_each(|kind| interval.counts.errors.count(*kind));
+        live.add(&interval);
+        let words = |width| view(&live, width).join(" ").split_whitespace().count();
+        for width in 40..=200 {
+            for line in view(&live, width) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+                assert!(line.chars().all(|c| (' '..='~').contains(&c) || BLOCKS.contains(&c)));
+            }
+            let history = if width < HISTORY_WIDTH_MIN { 2 } else { 0 };
+            assert_eq!(words(width) + history, words(200), "{width}");
+        }
+        assert!(view(&live, 3).iter().all(|line| line.chars().count() <= 3));
+    }
+
+    #[test]
+    fn the_history_is_as_long_as_there_is_room() {
+        let live = live(false, 150);
+        let blocks =
+            |width| view(&live, width).concat().chars().filter(|c| BLOCKS.contains(c)).count();
+        assert_eq!([40, 59, 60, 80, 200].map(blocks), [0, 0, 50, 70, HISTORY_MAX]);
+        assert_eq!([0.0, 0.5, 1.0].map(block), ['▁', '▅', '█']);
+    }
+
+    #[test]
+    fn a_run_that_is_invalid_says_so_from_then_on() {
+        let mut live = live(true, 1);
+        assert!(!view(&live, 80).concat().contains("INVALID"));
+        assert!(!line(&made_up::interval(0), live.so_far()).contains("INVALID"));
+        live.add(&made_up::invalid_interval(1));
+        live.add(&made_up::interval(2));
+        assert!(view(&live, 80).iter().any(|line| line.starts_with("INVALID   No descriptor")));
+        assert!(line(&made_up::interval(2), live.so_far()).ends_with("  INVALID so far"));
+    }
+
+    #[test]
+    fn a_closed_loop_is_labelled_and_shows_no_plan() {
+        let live = live(true, 1);
+        let shown = view(&live, 80).join("\n");
+        assert!(shown.contains("closed loop: 16 connections") && !shown.contains("planned"));
+        assert!(line(&made_up::interval(0), live.so_far()).contains("  closed loop  started"));
+    }
+
+    #[test]
+    fn a_second_is_a_plain_line() {
+        let mut so_far = SoFar::new(&made_up::facts(false));
+        so_far.add(&made_up::interval(4));
+        let expected = "    5 s  planned 100.0/s  started 100.0/s  replies 98.0/s  errors 1 \
+                        reply-timeout  p50 49.021 ms  p99 98.042 ms  lag p99 0.020 ms  open 12  \
+                        cpu 25 %";
+        assert_eq!(line(&made_up::interval(4), &so_far), expected);
+    }
+
+    #[test]
+    fn what_comes_from_outside_cannot_move_the_cursor() {
+        let url = "http://h/\u{1b}[2J\u{7}日本".into();
+        let what = Description { url, ..made_up::description(false) };
+        let live = Live::new(&what, &made_up::facts(false));
+        assert_eq!(view(&live, 80)[0], "http://h/?[2J???");
+    }
+
+    #[test]
+    fn before_the_first_second_there_is_a_view_too() {
+        let shown = view(&live(false, 0), 80).join("\n");
+        assert!(shown.contains("0 s of 10 s") && !shown.contains("NaN"), "{shown}");
+    }
+}

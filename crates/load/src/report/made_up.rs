@@ -1,0 +1,140 @@
+//! A made-up run for the tests of every format. It knows no format.
+
+use super::Description;
+use crate::audit::{Facts, Verdict, audit};
+use crate::measure::{Clocks, Counts, ErrorKind, Interval, Outcome, Second, ThreadUse};
+
+const MS: u64 = 1_000_000;
+
+/// Twelve seconds: 1,000 planned and started, 990 replies in 5.3 ms, ten errors.
+pub(super) fn outcome() -> Outcome {
+    let mut outcome = Outcome {
+        counts: counts(),
+        planned_ns: 10_000 * MS,
+        elapsed_ns: 12_000 * MS,
+        open_max: 42,
+        open_limit: 1_000,
+        threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.5 }],
+        ..Outcome::default()
+    };
+    let clocks = Clocks {
+        planned_ns: 0,
+        started_ns: 20_000,
+        connected_ns: 220_000,
+        sent_ns: 300_000,
+        first_byte_ns: 4_300_000,
+        last_byte_ns: 5_300_000,
+    };
+    for _ in 0..990 {
+        outcome.times.record(&clocks);
+        outcome.times.connect.record(200_000);
+        outcome.times.lag.record(20_000);
+        outcome.lifetimes.record(6 * MS);
+    }
+    outcome.seconds = (0..12).map(second).collect();
+    outcome
+}
+
+fn counts() -> Counts {
+    let mut counts = Counts {
+        planned: 1_000,
+        arrivals: 1_000,
+        started: 1_000,
+        connects: 1_000,
+        connected: 998,
+        replies: 990,
+        statuses: [0, 980, 0, 10, 0],
+        bytes_out: 62 * 998,
+        bytes_in: 1_184 * 990,
+        head_bytes_in: 184 * 990,
+        ..Counts::default()
+    };
+    let kinds = [
+        (ErrorKind::ReplyTimeout, 4),
+        (ErrorKind::Deadline, 1),
+        (ErrorKind::ConnectRefused, 2),
+        (ErrorKind::Reset, 1),
+        (ErrorKind::ClosedEarly, 1),
+        (ErrorKind::BadReply, 1),
+    ];
+    for (kind, count) in kinds {
+        (0..count).for_each(|_| counts.errors.count(kind));
+    }
+    counts
+}
+
+fn second(second: u64) -> Second {
+    let replies = [100, 80, 45][second as usize / 5];
+    let counts = Counts { planned: 100, started: 100, replies, ..Counts::default() };
+    Second {
+        second,
+        length_ns: 1_000 * MS,
+        counts,
+        response_p50_ns: 5 * MS,
+        response_p99_ns: 6 * MS,
+        response_max_ns: 7 * MS,
+        lag_p99_ns: 20_000,
+        open: 12,
+        cpu_ns: 250 * MS,
+    }
+}
+
+/// One second of it.
+pub(super) fn interval(second: u64) -> Interval {
+    let mut interval = Interval {
+        second,
+        length_ns: 1_000 * MS,
+        open: 12,
+        cpu_ns: 250 * MS,
+        ..Interval::default()
+    };
+    interval.counts.planned = 100;
+    interval.counts.started = 100;
+    interval.counts.replies = 98;
+    interval.counts.errors.count(ErrorKind::ReplyTimeout);
+    for time_ms in 1..=98 {
+        interval.response.record(time_ms * MS);
+        interval.lag.record(20_000);
+    }
+    interval
+}
+
+/// Another one, in which the client ran out of descriptors.
+pub(super) fn invalid_interval(second: u64) -> Interval {
+    let mut interval = interval(second);
+    interval.counts.errors.count(ErrorKind::FdUnavail);
+    interval
+}
+
+pub(super) fn facts(closed: bool) -> Facts {
+    Facts { closed, threads: 1, ports: 28_232, descriptors: 1_000, ..Facts::default() }
+}
+
+pub(super) fn description(closed: bool) -> Description {
+    Description {
+        url: "http://127.0.0.1:8000/".into(),
+        arrivals: if closed { "16 connections" } else { "constant, 100/s" }.into(),
+        closed,
+        duration_ns: 10_000 * MS,
+        workload: "one-byte".into(),
+        timeout_ns: 5_000 * MS,
+        threads: 1,
+        seed: 7,
+        shapes: vec!["100 idle connections".into()],
+        command: "weir load --rate 100 http://127.0.0.1:8000/".into(),
+        version: "0.1.0".into(),
+        date: "2026-01-02T03:04:05Z".into(),
+        ..Description::default()
+    }
+}
+
+pub(super) fn verdict(closed: bool, outcome: &Outcome) -> Verdict {
+    audit(&facts(closed), outcome)
+}
+
+/// The run with one start that found no descriptor.
+pub(super) fn invalid_outcome() -> Outcome {
+    let mut outcome = outcome();
+    outcome.counts.errors.count(ErrorKind::FdUnavail);
+    outcome
+}

@@ -1,0 +1,139 @@
+//! A run while it goes on, as JSON lines: one a second, one a request. Units stand in the keys, as
+//! in [`super::json`]. Nothing here keeps anything from line to line.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::loop_name;
+use super::second::Line;
+use crate::audit::SoFar;
+use crate::config::Sample;
+use crate::measure::{ErrorKind, Interval, Second};
+
+/// Writes the line of a second. `so_far` is the run with it.
+///
+/// # Errors
+/// What `out` reports.
+pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> io::Result<()> {
+    let facts = so_far.facts();
+    let reasons = so_far.reasons();
+    let line = SecondLine {
+        line: Line::new(&Second::from(interval), facts.threads),
+        r#loop: loop_name(facts.closed),
+        valid_so_far: reasons.is_empty(),
+        verdict_so_far: if reasons.is_empty() { "valid" } else { "INVALID" },
+        reasons,
+    };
+    write(out, &line)
+}
+
+/// Writes the line of a request: its six clocks, nanoseconds since the run began (null for what
+/// did not happen), and the status of its reply or the kind of its error.
+///
+/// # Errors
+/// What `out` reports.
+pub fn request(out: &mut impl io::Write, sample: &Sample) -> io::Result<()> {
+    let clocks = &sample.clocks;
+    let line = RequestLine {
+        request: sample.request.0,
+        planned_ns: clocks.planned_ns,
+        started_ns: happened(clocks.started_ns),
+        connected_ns: happened(clocks.connected_ns),
+        sent_ns: happened(clocks.sent_ns),
+        first_byte_ns: happened(clocks.first_byte_ns),
+        last_byte_ns: happened(clocks.last_byte_ns),
+        status: sample.end.ok(),
+        error: sample.end.err().map(ErrorKind::name),
+    };
+    write(out, &line)
+}
+
+#[derive(Serialize)]
+struct SecondLine {
+    #[serde(flatten)]
+    line: Line,
+    r#loop: &'static str,
+    valid_so_far: bool,
+    verdict_so_far: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RequestLine {
+    request: u32,
+    planned_ns: u64,
+    started_ns: Option<u64>,
+    connected_ns: Option<u64>,
+    sent_ns: Option<u64>,
+    first_byte_ns: Option<u64>,
+    last_byte_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'static str>,
+}
+
+/// Only the first planned start is at 0; all else comes after it.
+fn happened(time_ns: u64) -> Option<u64> {
+    (time_ns > 0).then_some(time_ns)
+}
+
+fn write(out: &mut impl io::Write, line: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::made_up;
+    use super::*;
+    use crate::measure::Clocks;
+    use crate::session::RequestId;
+
+    fn lines(out: &[u8]) -> Vec<Value> {
+        out.split_inclusive(|byte| *byte == b'\n')
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn each_second_is_a_line_and_remembers_what_made_the_run_invalid() {
+        let mut out = Vec::new();
+        let mut so_far = SoFar::new(&made_up::facts(false));
+        for interval in [made_up::interval(0), made_up::invalid_interval(1), made_up::interval(2)] {
+            so_far.add(&interval);
+            second(&mut out, &interval, &so_far).unwrap();
+        }
+        let lines = lines(&out);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0]["second"], 0);
+        assert_eq!(lines[0]["planned"], 100);
+        assert_eq!(lines[0]["errors"].as_object().unwrap().len(), 1);
+        assert_eq!(lines[0]["errors"]["reply-timeout"], 1);
+        assert_eq!(lines[0]["cpu_share"], 0.25);
+        assert_eq!(lines[0]["valid_so_far"], true);
+        assert_eq!(lines[0]["loop"], "open");
+        assert!(lines[0].get("reasons").is_none());
+        assert_eq!(lines[2]["verdict_so_far"], "INVALID");
+        assert!(lines[2]["reasons"][0].as_str().unwrap().contains("fd-unavail"));
+    }
+
+    #[test]
+    fn each_request_is_a_line_of_its_clocks_and_its_end() {
+        let clocks = Clocks { started_ns: 5, connected_ns: 9, ..Clocks::default() };
+        let sample = Sample { clocks, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
+        let mut out = Vec::new();
+        request(&mut out, &sample).unwrap();
+        request(&mut out, &Sample { end: Ok(404), ..sample }).unwrap();
+        let expected = r#"{"request":3,"planned_ns":0,"started_ns":5,"connected_ns":9,"#.to_owned()
+            + r#""sent_ns":null,"first_byte_ns":null,"last_byte_ns":null,"error":"send-timeout"}"#;
+        let text = String::from_utf8(out.clone()).unwrap();
+        assert_eq!(text.lines().next(), Some(expected.as_str()));
+        assert_eq!(lines(&out)[1]["status"], 404);
+        assert!(lines(&out)[1].get("error").is_none());
+    }
+}

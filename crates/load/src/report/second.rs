@@ -1,0 +1,59 @@
+//! One second of a run as JSON, the same in the whole document and line by line. It knows neither.
+
+use serde::{Serialize, Serializer};
+
+use super::{per_s, ratio, seconds};
+use crate::measure::{Errors, Second};
+
+/// A second; rates are of its own length.
+#[derive(Serialize)]
+pub(super) struct Line {
+    second: u64,
+    length_s: f64,
+    planned: u64,
+    started: u64,
+    replies: u64,
+    replies_per_s: f64,
+    errors: Kinds,
+    response_p50_us: f64,
+    response_p99_us: f64,
+    response_max_us: f64,
+    lag_p99_us: f64,
+    open: u64,
+    /// Of the driving threads' cores, 0 to 1.
+    cpu_share: f64,
+}
+
+impl Line {
+    pub(super) fn new(second: &Second, threads: usize) -> Self {
+        let counts = &second.counts;
+        Self {
+            second: second.second,
+            length_s: seconds(second.length_ns),
+            planned: counts.planned,
+            started: counts.started,
+            replies: counts.replies,
+            replies_per_s: per_s(counts.replies, second.length_ns),
+            errors: Kinds(counts.errors),
+            response_p50_us: us(second.response_p50_ns),
+            response_p99_us: us(second.response_p99_ns),
+            response_max_us: us(second.response_max_ns),
+            lag_p99_us: us(second.lag_p99_ns),
+            open: second.open,
+            cpu_share: ratio(second.cpu_ns as f64, second.length_ns as f64 * threads.max(1) as f64),
+        }
+    }
+}
+
+/// The kinds of errors that happened, by name.
+struct Kinds(Errors);
+
+impl Serialize for Kinds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.rows().filter(|(_, count)| *count > 0))
+    }
+}
+
+pub(super) fn us(time_ns: u64) -> f64 {
+    time_ns as f64 / 1e3
+}

@@ -1,0 +1,224 @@
+//! The report of a run that is over, for a reader and for scripts: httperf's lines, then what it
+//! does not have. INVALID stands first and last.
+//!
+//! The first three lines stand where httperf has its command, its burst length and an empty line,
+//! so that a script that counts lines finds them where they were. Nothing here judges.
+
+use std::fmt::{Result, Write};
+
+use super::{Run, httperf, ms, per_s, schedule_ns, seconds};
+use crate::measure::Times;
+
+/// The whole report, each line ended.
+pub fn report(run: &Run<'_>) -> String {
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = write(&mut out, run);
+    out
+}
+
+fn write(out: &mut String, run: &Run<'_>) -> Result {
+    if !run.verdict.valid {
+        writeln!(out, "INVALID: this run was limited by its client; the end says why.")?;
+    }
+    head(out, run)?;
+    httperf::write(out, run.outcome)?;
+    times(out, run)?;
+    rates(out, run)?;
+    errors(out, run)?;
+    audit(out, run)?;
+    conditions(out, run)?;
+    verdict(out, run)
+}
+
+fn head(out: &mut String, run: &Run<'_>) -> Result {
+    let what = run.what;
+    writeln!(out, "{}", what.command)?;
+    let label = if what.closed { "Closed loop" } else { "Open loop" };
+    write!(out, "{label}: {}, {} s", what.arrivals, seconds(what.duration_ns))?;
+    if what.warmup_ns > 0 {
+        write!(out, " of which {} s warm-up", seconds(what.warmup_ns))?;
+    }
+    write!(out, "; workload {}; timeout {} s", what.workload, seconds(what.timeout_ns))?;
+    if what.deadline_ns > 0 {
+        write!(out, "; deadline {} s", seconds(what.deadline_ns))?;
+    }
+    what.shapes.iter().try_for_each(|shape| write!(out, "; {shape}"))?;
+    let (threads, seed) = (what.threads, what.seed);
+    writeln!(out, "; threads {threads}; seed {seed}; weir {}; {}\n", what.version, what.date)
+}
+
+fn times(out: &mut String, run: &Run<'_>) -> Result {
+    let label = if run.what.closed { " (closed loop)" } else { "" };
+    writeln!(
+        out,
+        "\nTimes [ms]{label}: response is from the planned start, service from the actual"
+    )?;
+    writeln!(
+        out,
+        "  {:<9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
+    )?;
+    run.outcome.times.rows().into_iter().try_for_each(|(name, times)| row(out, name, times))
+}
+
+fn row(out: &mut String, name: &str, times: &Times) -> Result {
+    write!(out, "  {name:<9} {:>9} {:>10.3}", times.count(), times.mean() / 1e6)?;
+    [0.5, 0.9, 0.99, 0.999]
+        .into_iter()
+        .try_for_each(|quantile| write!(out, " {:>10.3}", ms(times.at(quantile))))?;
+    writeln!(out, " {:>10.3}", ms(times.max()))
+}
+
+fn rates(out: &mut String, run: &Run<'_>) -> Result {
+    let outcome = run.outcome;
+    let counts = &outcome.counts;
+    let rate = |count| per_s(count, outcome.elapsed_ns);
+    if run.what.closed {
+        write!(out, "\nRates [/s]: started {:.1}", rate(counts.started))?;
+    } else {
+        // The plan ends before the last reply comes.
+        let planned = per_s(counts.planned, schedule_ns(outcome));
+        let started = per_s(counts.started, schedule_ns(outcome));
+        write!(out, "\nRates [/s]: planned {planned:.1}, started {started:.1}")?;
+    }
+    writeln!(out, ", replies {:.1}", rate(counts.replies))?;
+    let opened = counts.background_opened;
+    if opened > 0 {
+        writeln!(
+            out,
+            "Beside them: {opened} idle and slow connections opened, {} lost, {} replies",
+            counts.background_lost, counts.background_replies
+        )?;
+    }
+    if counts.abandoned + counts.reconnects > 0 {
+        let (abandoned, reconnects) = (counts.abandoned, counts.reconnects);
+        writeln!(out, "Sessions: {abandoned} requests never due, {reconnects} reconnects")?;
+    }
+    Ok(())
+}
+
+fn errors(out: &mut String, run: &Run<'_>) -> Result {
+    let errors = &run.outcome.counts.errors;
+    if errors.total() == 0 {
+        return writeln!(out, "Errors by kind: none");
+    }
+    write!(out, "Errors by kind:")?;
+    errors.rows().filter(|(_, count)| *count > 0).enumerate().try_for_each(
+        |(n, (name, count))| {
+            let comma = if n > 0 { "," } else { "" };
+            write!(out, "{comma} {count} {name}")
+        },
+    )?;
+    writeln!(out)
+}
+
+fn audit(out: &mut String, run: &Run<'_>) -> Result {
+    let figures = &run.verdict.figures;
+    write!(out, "Client: ")?;
+    if let Some(achieved) = figures.achieved {
+        let [lag_p50, lag_p99, lag_p999, lag_max] =
+            [figures.lag_p50_ns, figures.lag_p99_ns, figures.lag_p999_ns, figures.lag_max_ns]
+                .map(ms);
+        write!(
+            out,
+            "{:.2} % of the plan started; lag [ms] p50 {lag_p50:.3}, p99 {lag_p99:.3}, p99.9 \
+             {lag_p999:.3}, max {lag_max:.3}; ",
+            100.0 * achieved
+        )?;
+    }
+    let cpu: Vec<String> = figures.cpu.iter().map(|cpu| format!("{:.1}", 100.0 * cpu)).collect();
+    write!(
+        out,
+        "threads used {} % of their cores, {:.1} % in the busiest second; {} descriptors left",
+        cpu.join(", "),
+        100.0 * figures.busiest,
+        figures.descriptors_left
+    )?;
+    figures.ports_left.map_or(Ok(()), |ports| write!(out, "; {ports} ports left"))?;
+    writeln!(out)
+}
+
+fn conditions(out: &mut String, run: &Run<'_>) -> Result {
+    run.conditions
+        .iter()
+        .try_for_each(|judged| writeln!(out, "Fail if {}: {judged}", judged.condition))
+}
+
+fn verdict(out: &mut String, run: &Run<'_>) -> Result {
+    run.verdict.notes.iter().try_for_each(|note| writeln!(out, "Note: {note}"))?;
+    if run.verdict.valid {
+        return writeln!(out, "Valid: the client kept up.");
+    }
+    run.verdict.reasons.iter().try_for_each(|reason| writeln!(out, "INVALID: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::*;
+    use crate::condition::Condition;
+    use crate::measure::Outcome;
+
+    fn text(closed: bool, outcome: &Outcome) -> String {
+        let what = made_up::description(closed);
+        let verdict = made_up::verdict(closed, outcome);
+        let conditions = [Condition::parse("errors>0").unwrap().judge(outcome)];
+        report(&Run { what: &what, outcome, verdict: &verdict, conditions: &conditions })
+    }
+
+    #[test]
+    fn a_valid_run_begins_with_httperfs_lines_and_ends_with_its_own() {
+        let text = text(false, &made_up::outcome());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "weir load --rate 100 http://127.0.0.1:8000/");
+        assert!(lines[1].starts_with("Open loop: constant, 100/s, 10 s; workload one-byte; "));
+        assert!(lines[2].is_empty() && lines[3].starts_with("Total: connections 1000 "));
+        let own = &text[text.find("Times [ms]").unwrap()..];
+        let expected = "\
+Times [ms]: response is from the planned start, service from the actual
+                count       mean        p50        p90        p99      p99.9        max
+  lag             990      0.020      0.020      0.020      0.020      0.020      0.020
+  connect         990      0.200      0.200      0.200      0.200      0.200      0.200
+  send            990      0.080      0.080      0.080      0.080      0.080      0.080
+  wait            990      4.001      4.002      4.002      4.002      4.002      4.002
+  transfer        990      1.000      1.000      1.000      1.000      1.000      1.000
+  service         990      5.282      5.284      5.284      5.284      5.284      5.284
+  response        990      5.298      5.300      5.300      5.300      5.300      5.300
+
+Rates [/s]: planned 100.0, started 100.0, replies 82.5
+Errors by kind: 2 connect-refused, 4 reply-timeout, 1 reset, 1 closed-early, 1 bad-reply, 1 deadline
+Client: 100.00 % of the plan started; lag [ms] p50 0.020, p99 0.020, p99.9 0.020, max 0.020; \
+threads used 25.0 % of their cores, 50.0 % in the busiest second; 958 descriptors left; \
+28190 ports left
+Fail if errors>0: it holds: errors = 10 > 0
+Valid: the client kept up.
+";
+        assert_eq!(own, expected);
+    }
+
+    #[test]
+    fn invalid_stands_first_and_last() {
+        let text = text(false, &made_up::invalid_outcome());
+        assert!(text.lines().next().unwrap().starts_with("INVALID: "), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("INVALID: No descriptor was free for 1 of 1000"), "{text}");
+        assert!(!text.contains("Valid:"));
+    }
+
+    #[test]
+    fn a_closed_loop_is_labelled_and_has_no_plan() {
+        let text = text(true, &made_up::outcome());
+        assert!(text.contains("\nClosed loop: 16 connections, 10 s;"), "{text}");
+        assert!(text.contains("\nTimes [ms] (closed loop):"));
+        assert!(text.contains("Note: Closed loop: latencies"));
+        assert!(!text.contains("of the plan") && !text.contains("planned 1"));
+    }
+
+    #[test]
+    fn an_empty_run_is_shown_without_infinities() {
+        let text = text(false, &Outcome::default());
+        assert!(text.contains("Errors by kind: none") && text.contains("INVALID: Nothing"));
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! A scan as JSON: one object for each point as it ends, one for the whole. Names and units only;
+//! nothing is computed here but shares.
+
+use serde_json::{Map, Value, json};
+
+use super::{Estimate, Finding, Kept, Measured, Row, Summary};
+use crate::measure::Errors;
+
+impl Measured {
+    /// The point as an object: the plan, the result, `held`, and `invalid` (a reason or null).
+    pub fn to_json(&self) -> Value {
+        let (point, result) = (&self.point, &self.result);
+        json!({
+            "stage": point.stage.name(),
+            "rate": point.rate,
+            "repetition": point.repetition,
+            "duration_ns": point.duration_ns,
+            "planned_per_s": result.planned_per_s,
+            "started_per_s": result.started_per_s,
+            "replies_per_s": result.replies_per_s,
+            "requests": result.requests,
+            "errors": errors(&result.errors),
+            "error_share": result.error_share(),
+            "response_p50_ns": result.response_p50_ns,
+            "response_p99_ns": result.response_p99_ns,
+            "response_max_ns": result.response_max_ns,
+            "lag_p99_ns": result.lag_p99_ns,
+            "cpu_share": result.cpu_share,
+            "held": self.held,
+            "invalid": result.invalid,
+        })
+    }
+
+    /// The same on a line of its own, with its end: a line of NDJSON.
+    pub fn to_line(&self) -> String {
+        format!("{}\n", self.to_json())
+    }
+}
+
+impl Summary {
+    /// The whole as an object: `plan`, `finding`, `peak`, `kept`, `errors_from`, `rows`. What is
+    /// not known is null. Shares are from 0 to 1, rates are arrivals a second.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "plan": self.plan_json(),
+            "points": self.points,
+            "finding": finding(&self.finding),
+            "peak": self.peak.map(|peak| json!({
+                "rate": peak.rate,
+                "replies_per_s": estimate(&peak.goodput),
+            })),
+            "kept": self.kept.iter().map(kept).collect::<Vec<_>>(),
+            "errors_from": self.errors_from,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+
+    fn plan_json(&self) -> Value {
+        let plan = &self.plan;
+        json!({
+            "from": plan.from,
+            "rate_max": plan.rate_max,
+            "to": plan.to,
+            "multiples": plan.multiples,
+            "repetitions": plan.repetitions,
+            "duration_ns": plan.duration_ns,
+            "requests_per_arrival": plan.requests_per_arrival,
+            "goodput_min": plan.goodput_min,
+            "errors_max": plan.errors_max,
+            "p99_ns_max": plan.p99_ns_max,
+            "seed": plan.seed,
+        })
+    }
+}
+
+fn finding(finding: &Finding) -> Value {
+    let sentence = finding.sentence();
+    match finding {
+        Finding::Unfinished => json!({ "kind": "unfinished", "text": sentence }),
+        Finding::Knee { held, failed } => {
+            json!({ "kind": "knee", "held": held, "failed": failed, "text": sentence })
+        }
+        Finding::ClientLimit { held, invalid, reason } => json!({
+            "kind": "client-limit",
+            "held": held,
+            "invalid": invalid,
+            "reason": reason,
+            "text": sentence,
+        }),
+        Finding::RateMax { held } => {
+            json!({ "kind": "rate-max", "held": held, "text": sentence })
+        }
+        Finding::NothingHeld { lowest } => {
+            json!({ "kind": "nothing-held", "lowest": lowest, "text": sentence })
+        }
+    }
+}
+
+fn kept(kept: &Kept) -> Value {
+    json!({
+        "multiple": kept.multiple,
+        "rate": kept.rate,
+        "of_peak": estimate(&kept.of_peak),
+    })
+}
+
+fn row(row: &Row) -> Value {
+    json!({
+        "rate": row.rate,
+        "stage": row.stage.name(),
+        "points": row.points,
+        "valid": row.valid,
+        "held": row.held,
+        "replies_per_s": row.goodput.as_ref().map(estimate),
+        "of_peak": row.of_peak.as_ref().map(estimate),
+        "response_p50_ns": row.response_p50_ns,
+        "response_p99_ns": row.response_p99_ns,
+        "response_max_ns": row.response_max_ns,
+        "requests": row.requests,
+        "errors": errors(&row.errors),
+        "error_share": row.error_share(),
+        "invalid": row.invalid,
+    })
+}
+
+fn estimate(estimate: &Estimate) -> Value {
+    let interval = estimate.interval.map(|interval| json!([interval.low, interval.high]));
+    json!({ "median": estimate.value, "interval": interval })
+}
+
+fn errors(errors: &Errors) -> Map<String, Value> {
+    errors.rows().map(|(name, count)| (name.into(), count.into())).collect()
+}

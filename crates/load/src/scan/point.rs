@@ -1,0 +1,186 @@
+//! One point of a scan: what is run, what came of it, and whether the server held the rate.
+//! Nothing here knows the other points.
+
+use super::Plan;
+use crate::measure::{Counts, Errors, Outcome, Second};
+
+/// Why a point is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// To find the knee.
+    Search,
+    /// To know a rate well: one of several repetitions.
+    Repeat,
+}
+
+impl Stage {
+    /// The name in every output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Search => "search",
+            Stage::Repeat => "repeat",
+        }
+    }
+}
+
+/// A run that a scan wants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Why.
+    pub stage: Stage,
+    /// Arrivals a second.
+    pub rate: f64,
+    /// Which try at this rate, or which round of the repetitions, from 0.
+    pub repetition: u32,
+    /// How long to measure, nanoseconds.
+    pub duration_ns: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PointResult {
+    /// Arrivals that the schedule had, a second: by chance not quite the rate.
+    pub planned_per_s: f64,
+    /// Requests begun within the planned time, a second of it.
+    pub started_per_s: f64,
+    /// Goodput: whole replies within the planned time (and their deadline), a second of it.
+    pub replies_per_s: f64,
+    /// Requests due: those planned, and those of sessions that an error cut short.
+    pub requests: u64,
+    /// Requests in error, by kind.
+    pub errors: Errors,
+    /// Half of the responses took no longer, nanoseconds; as the next two, 0 without replies.
+    pub response_p50_ns: u64,
+    /// 99 % of them took no longer, nanoseconds.
+    pub response_p99_ns: u64,
+    /// The longest of them, nanoseconds.
+    pub response_max_ns: u64,
+    /// 99 % of the starts were no later than this, nanoseconds.
+    pub lag_p99_ns: u64,
+    /// The busiest second of the busiest thread of this client, as a share of it, 0 to 1.
+    pub cpu_share: f64,
+    /// Why the run says nothing about the server: the client was the limit.
+    pub invalid: Option<String>,
+}
+
+impl PointResult {
+    /// The result of a run, with the audit's reason if it was invalid. Replies after the planned
+    /// time are no goodput, so a run needs a warm-up longer than a response: then as many are in
+    /// flight at the beginning as at the end.
+    pub fn of(outcome: &Outcome, invalid: Option<String>) -> Self {
+        let per_s = |amount: f64| amount / (outcome.planned_ns.max(1) as f64 / 1e9);
+        let (counts, response) = (&outcome.counts, &outcome.times.response);
+        let busiest = outcome.threads.iter().map(|thread| thread.busiest);
+        Self {
+            planned_per_s: per_s(counts.arrivals as f64),
+            started_per_s: per_s(in_time(outcome, |counts| counts.started)),
+            replies_per_s: per_s(in_time(outcome, |counts| counts.replies)),
+            requests: counts.planned + counts.abandoned,
+            errors: counts.errors,
+            response_p50_ns: response.at(0.5),
+            response_p99_ns: response.at(0.99),
+            response_max_ns: response.max(),
+            lag_p99_ns: outcome.times.lag.at(0.99),
+            cpu_share: busiest.fold(0.0, f64::max),
+            invalid,
+        }
+    }
+
+    /// Requests in error as a share of those due, 0 to 1.
+    pub fn error_share(&self) -> f64 {
+        self.errors.total() as f64 / self.requests.max(1) as f64
+    }
+
+    /// Whether the server held the rate: enough goodput, few errors, and fast if so planned. An
+    /// invalid run says neither, and a run without an arrival holds nothing.
+    pub(super) fn holds(&self, plan: &Plan) -> bool {
+        let due_per_s = self.planned_per_s * plan.requests_per_arrival;
+        self.invalid.is_none()
+            && due_per_s > 0.0
+            && self.replies_per_s >= plan.goodput_min * due_per_s
+            && self.error_share() <= plan.errors_max
+            && (plan.p99_ns_max == 0 || self.response_p99_ns <= plan.p99_ns_max)
+    }
+}
+
+/// How many were counted within the planned time. A second that is in it only in part counts for
+/// that part.
+fn in_time(outcome: &Outcome, of: impl Fn(&Counts) -> u64) -> f64 {
+    let mut left_ns = outcome.planned_ns;
+    let mut part = |second: &Second| {
+        let inside_ns = left_ns.min(second.length_ns);
+        left_ns -= inside_ns;
+        of(&second.counts) as f64 * inside_ns as f64 / second.length_ns.max(1) as f64
+    };
+    outcome.seconds.iter().map(&mut part).sum()
+}
+
+/// A point and what came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What was run.
+    pub point: Point,
+    /// What came of it.
+    pub result: PointResult,
+    /// Whether the server held the rate.
+    pub held: bool,
+}
+
+impl Measured {
+    /// Whether it says something about the server.
+    pub fn valid(&self) -> bool {
+        self.result.invalid.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::ErrorKind;
+
+    fn result(replies_per_s: f64, errors: usize) -> PointResult {
+        let mut result = PointResult { replies_per_s, ..PointResult::default() };
+        (result.planned_per_s, result.requests) = (100.0, 500);
+        (0..errors).for_each(|_| result.errors.count(ErrorKind::Reset));
+        result
+    }
+
+    #[test]
+    fn a_rate_is_held_with_goodput_without_errors_and_in_time() {
+        let plan = Plan { p99_ns_max: 10, ..Plan::default() };
+        assert!(result(98.0, 5).holds(&plan));
+        assert!(!result(97.9, 0).holds(&plan));
+        assert!(!result(99.0, 6).holds(&plan));
+        assert!(!PointResult { response_p99_ns: 11, ..result(100.0, 0) }.holds(&plan));
+        assert!(!PointResult { invalid: Some("lag".into()), ..result(100.0, 0) }.holds(&plan));
+        assert!(!PointResult::default().holds(&plan));
+    }
+
+    #[test]
+    fn an_arrival_of_several_requests_is_held_with_all_their_replies() {
+        let plan = Plan { requests_per_arrival: 7.0, ..Plan::default() };
+        assert!(result(690.0, 0).holds(&plan));
+        assert!(!result(600.0, 0).holds(&plan));
+    }
+
+    #[test]
+    fn replies_after_the_planned_time_are_no_goodput() {
+        let second = |replies, length_ns| Second {
+            length_ns,
+            counts: Counts { replies, started: 2 * replies, ..Counts::default() },
+            ..Second::default()
+        };
+        let outcome = Outcome {
+            planned_ns: 2_500_000_000,
+            seconds: vec![
+                second(100, 1_000_000_000),
+                second(90, 1_000_000_000),
+                second(120, 1_000_000_000),
+                second(999, 700_000_000),
+            ],
+            ..Outcome::default()
+        };
+        let result = PointResult::of(&outcome, None);
+        assert_eq!((result.replies_per_s, result.started_per_s), (100.0, 200.0));
+    }
+}

@@ -1,0 +1,259 @@
+//! The search for the knee: from the points so far, the rate to try next, or what was found. It
+//! keeps no state, so that a repetition that overturns an earlier point is taken in like any
+//! other.
+//!
+//! A rate is given up only after it failed twice: what a shared machine does now and then makes a
+//! held rate fail, and nothing makes a rate held that is not. Once a rate is repeated its
+//! repetitions alone judge it, by majority.
+
+use super::{Measured, Plan, Stage};
+
+/// Points a search takes at most: from one arrival a second to ten million and back down to a
+/// narrow bracket are about 40.
+const SEARCH_MAX: usize = 64;
+/// How often a rate is tried before it is given up.
+const TRIES: usize = 2;
+/// The search ends when the lowest rate that failed is within this of the highest one held.
+const PRECISION: f64 = 1.05;
+/// How far below its first rate a search goes.
+const FLOOR: f64 = 0.01;
+/// Arrivals that the lowest rate has within a point's duration: fewer say nothing of a server.
+const FLOOR_ARRIVALS: f64 = 10.0;
+
+/// What a search found. Rates are arrivals a second.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finding {
+    /// It is still going on.
+    Unfinished,
+    /// The knee is here.
+    Knee {
+        /// The highest rate that the server held.
+        held: f64,
+        /// The lowest rate above it that the server did not.
+        failed: f64,
+    },
+    /// The server was not saturated, because the client was before it: there is no knee.
+    ClientLimit {
+        /// The highest rate that both held; none if no point was valid.
+        held: Option<f64>,
+        /// The lowest rate above it that the client did not keep.
+        invalid: f64,
+        /// What the audit said there.
+        reason: String,
+    },
+    /// The server was not saturated by the highest rate the plan allows.
+    RateMax {
+        /// That rate, or the highest one tried.
+        held: f64,
+    },
+    /// The server held no rate at all.
+    NothingHeld {
+        /// The lowest one tried.
+        lowest: f64,
+    },
+}
+
+/// What a search does next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Runs this rate, for this time, counted from 0.
+    Try { rate: f64, repetition: u32 },
+    /// Nothing more: what it found.
+    Over(Finding),
+}
+
+/// What the points at a rate say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Held,
+    Failed,
+    /// The client was the limit, every time.
+    Invalid,
+    /// Failed, and not tried again yet.
+    Open,
+}
+
+/// The next step after `measured`.
+pub(super) fn step(plan: &Plan, measured: &[Measured]) -> Step {
+    let verdicts = verdicts(measured);
+    let step = wanted(plan, measured, &verdicts);
+    let searched = measured.iter().filter(|each| each.point.stage == Stage::Search).count();
+    match step {
+        Step::Try { .. } if searched >= SEARCH_MAX => Step::Over(found(measured, &verdicts)),
+        step => step,
+    }
+}
+
+/// What is known from `measured`, whether or not the search is over.
+pub(super) fn finding(plan: &Plan, measured: &[Measured]) -> Finding {
+    match step(plan, measured) {
+        Step::Try { .. } => Finding::Unfinished,
+        Step::Over(finding) => finding,
+    }
+}
+
+/// The points that judge a rate: its repetitions, or as long as there are none, its tries.
+pub(super) fn judges(measured: &[Measured], rate: f64) -> Vec<&Measured> {
+    let of = |stage| {
+        measured
+            .iter()
+            .filter(move |Measured { point, .. }| point.rate == rate && point.stage == stage)
+    };
+    let repeated: Vec<&Measured> = of(Stage::Repeat).collect();
+    if repeated.is_empty() { of(Stage::Search).collect() } else { repeated }
+}
+
+/// All rates measured, ascending.
+pub(super) fn rates(measured: &[Measured]) -> Vec<f64> {
+    let mut rates: Vec<f64> = measured.iter().map(|each| each.point.rate).collect();
+    rates.sort_unstable_by(f64::total_cmp);
+    rates.dedup();
+    rates
+}
+
+/// A rate as it is run: whole arrivals a second where that changes it by 0.5 % or less.
+pub(super) fn round(rate: f64) -> f64 {
+    if rate >= 100.0 { rate.round() } else { rate }
+}
+
+fn verdicts(measured: &[Measured]) -> Vec<(f64, Verdict)> {
+    let verdict = |rate| (rate, verdict(&judges(measured, rate)));
+    rates(measured).into_iter().map(verdict).collect()
+}
+
+fn verdict(points: &[&Measured]) -> Verdict {
+    let valid = points.iter().filter(|point| point.valid()).count();
+    let held = points.iter().filter(|point| point.held).count();
+    let tried = points.iter().filter(|point| point.point.stage == Stage::Search).count();
+    match (held, valid) {
+        (0, _) if (1..TRIES).contains(&tried) => Verdict::Open,
+        (_, 0) => Verdict::Invalid,
+        _ if 2 * held >= valid => Verdict::Held,
+        _ => Verdict::Failed,
+    }
+}
+
+fn wanted(plan: &Plan, measured: &[Measured], verdicts: &[(f64, Verdict)]) -> Step {
+    let again = |rate| Step::Try { rate, repetition: judges(measured, rate).len() as u32 };
+    if let Some((rate, _)) = verdicts.iter().find(|(_, verdict)| *verdict == Verdict::Open) {
+        return again(*rate);
+    }
+    let (held, above) = bracket(verdicts);
+    let rate = match (held, above) {
+        (None, None) => plan.from,
+        (None, Some(lowest)) => floor(plan).min(lowest),
+        (Some(held), None) => (2.0 * held).min(plan.rate_max),
+        (Some(held), Some(above)) if above > PRECISION * held => round((held * above).sqrt()),
+        (Some(held), Some(_)) => held,
+    };
+    // A rate that has its verdict already has nothing more to say.
+    let known = verdicts.iter().any(|(judged, _)| *judged == rate);
+    if known { Step::Over(found(measured, verdicts)) } else { again(rate) }
+}
+
+/// The highest rate held, and the lowest above it that was not: of the server, or of the client.
+fn bracket(verdicts: &[(f64, Verdict)]) -> (Option<f64>, Option<f64>) {
+    let held = verdicts.iter().rposition(|(_, verdict)| *verdict == Verdict::Held);
+    let above = verdicts.get(held.map_or(0, |index| index + 1));
+    (held.map(|index| verdicts[index].0), above.map(|(rate, _)| *rate))
+}
+
+/// The lowest rate a search tries.
+fn floor(plan: &Plan) -> f64 {
+    let few = FLOOR_ARRIVALS / (plan.duration_ns as f64 / 1e9);
+    few.max(plan.from * FLOOR)
+}
+
+fn found(measured: &[Measured], verdicts: &[(f64, Verdict)]) -> Finding {
+    let (held, above) = bracket(verdicts);
+    let client = |(_, verdict): &&(f64, Verdict)| *verdict == Verdict::Invalid;
+    let invalid = verdicts.iter().find(|(rate, _)| Some(*rate) == above).filter(client);
+    match (held, above) {
+        (held, Some(invalid_rate)) if invalid.is_some() => {
+            let reason = reason(measured, invalid_rate);
+            Finding::ClientLimit { held, invalid: invalid_rate, reason }
+        }
+        (Some(held), Some(failed)) => Finding::Knee { held, failed },
+        (Some(held), None) => Finding::RateMax { held },
+        (None, Some(lowest)) => Finding::NothingHeld { lowest },
+        (None, None) => Finding::Unfinished,
+    }
+}
+
+/// What the audit said first at a rate.
+fn reason(measured: &[Measured], rate: f64) -> String {
+    let points = judges(measured, rate);
+    points.iter().find_map(|point| point.result.invalid.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Point, PointResult};
+    use super::*;
+
+    /// Points of a search: a rate, and `h`eld, `f`ailed or `i`nvalid.
+    fn points(list: &[(f64, char)]) -> Vec<Measured> {
+        let point = |(rate, end): &(f64, char)| Measured {
+            point: Point { stage: Stage::Search, rate: *rate, repetition: 0, duration_ns: 1 },
+            result: PointResult {
+                invalid: (*end == 'i').then(|| "lag".into()),
+                ..PointResult::default()
+            },
+            held: *end == 'h',
+        };
+        list.iter().map(point).collect()
+    }
+
+    fn next(list: &[(f64, char)]) -> Step {
+        step(&Plan::default(), &points(list))
+    }
+
+    fn rate(rate: f64, repetition: u32) -> Step {
+        Step::Try { rate, repetition }
+    }
+
+    #[test]
+    fn it_doubles_until_a_rate_fails_twice_and_then_halves_the_range() {
+        assert_eq!(next(&[]), rate(100.0, 0));
+        assert_eq!(next(&[(100.0, 'h')]), rate(200.0, 0));
+        assert_eq!(next(&[(100.0, 'h'), (200.0, 'f')]), rate(200.0, 1));
+        assert_eq!(next(&[(100.0, 'h'), (200.0, 'f'), (200.0, 'h')]), rate(400.0, 0));
+        assert_eq!(next(&[(100.0, 'h'), (200.0, 'f'), (200.0, 'f')]), rate(141.0, 0));
+        let narrow = [(100.0, 'h'), (105.0, 'f'), (105.0, 'f')];
+        assert_eq!(next(&narrow), Step::Over(Finding::Knee { held: 100.0, failed: 105.0 }));
+    }
+
+    #[test]
+    fn below_a_first_rate_that_fails_it_tries_the_lowest() {
+        assert_eq!(next(&[(100.0, 'f'), (100.0, 'f')]), rate(2.0, 0));
+        let plan = Plan { from: 1000.0, ..Plan::default() };
+        let list = points(&[(1000.0, 'f'), (1000.0, 'f')]);
+        assert_eq!(step(&plan, &list), rate(10.0, 0));
+    }
+
+    #[test]
+    fn a_client_that_fails_first_is_named_and_no_knee_is_claimed() {
+        let list = [(100.0, 'h'), (104.0, 'i'), (104.0, 'i'), (200.0, 'f'), (200.0, 'f')];
+        let reason = "lag".to_string();
+        let limit = Finding::ClientLimit { held: Some(100.0), invalid: 104.0, reason };
+        assert_eq!(next(&list), Step::Over(limit));
+        // One valid failure is the server's.
+        let list = [(100.0, 'h'), (104.0, 'i'), (104.0, 'f')];
+        assert_eq!(next(&list), Step::Over(Finding::Knee { held: 100.0, failed: 104.0 }));
+    }
+
+    #[test]
+    fn repetitions_overturn_the_search() {
+        let mut list = points(&[(100.0, 'h'), (200.0, 'h'), (205.0, 'f'), (205.0, 'f')]);
+        let mut repeats = points(&[(200.0, 'f'), (200.0, 'f'), (200.0, 'h')]);
+        repeats.iter_mut().for_each(|each| each.point.stage = Stage::Repeat);
+        list.extend(repeats);
+        assert_eq!(step(&Plan::default(), &list), rate(141.0, 0));
+    }
+
+    #[test]
+    fn a_search_is_bounded() {
+        let list = vec![(100.0, 'h'); SEARCH_MAX];
+        assert_eq!(next(&list), Step::Over(Finding::RateMax { held: 100.0 }));
+    }
+}
