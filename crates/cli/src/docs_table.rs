@@ -2,19 +2,36 @@
 
 use std::fmt::Write;
 
-use clap::Command;
+use clap::{Arg, Command};
+use weir_load::measure::ErrorKind;
+use weir_load::workload::Named;
 use weir_server::{PRESETS, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 4] = ["mechanisms", "presets", "options", "statistics"];
+pub(crate) const NAMES: [&str; 8] = [
+    "mechanisms",
+    "presets",
+    "options",
+    "statistics",
+    "load-options",
+    "load-scan-options",
+    "load-workloads",
+    "load-errors",
+];
 
 /// A table as Markdown; nothing for a name not in [`NAMES`].
 pub(crate) fn render(name: &str, cli: &Command) -> String {
     match name {
         "mechanisms" => mechanisms(),
         "presets" => presets(),
-        "options" => options(cli),
+        "options" => options(find(cli, &["serve"]), |_| true),
         "statistics" => statistics(),
+        "load-options" => options(find(cli, &["load"]), |_| true),
+        "load-scan-options" => {
+            options(find(cli, &["load", "scan"]), |arg| arg.get_help_heading() == Some("Scan"))
+        }
+        "load-workloads" => load_workloads(),
+        "load-errors" => load_errors(),
         _ => String::new(),
     }
 }
@@ -57,25 +74,69 @@ fn presets() -> String {
     )
 }
 
-fn options(cli: &Command) -> String {
-    let serve = cli.find_subcommand("serve").cloned().unwrap_or_default();
-    let rows: Vec<_> = serve
-        .get_arguments()
-        .filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"))
-        .map(|arg| {
-            let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
-            let name = match arg.get_long() {
-                Some(long) if arg.get_action().takes_values() => format!("--{long} {value}"),
-                Some(long) => format!("--{long}"),
-                None => value,
-            };
-            let default = arg.get_default_values();
-            let default = default.first().map(|value| value.to_string_lossy().into_owned());
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            [code(&name), help, default.as_deref().map(code).unwrap_or_default()]
-        })
-        .collect();
+fn find<'a>(cli: &'a Command, names: &[&str]) -> Option<&'a Command> {
+    names.iter().try_fold(cli, |command, name| command.find_subcommand(name))
+}
+
+/// The options that are `wanted`, with a row for each heading they stand under in the help.
+fn options(command: Option<&Command>, wanted: fn(&Arg) -> bool) -> String {
+    let mut heading = None;
+    let mut rows = Vec::new();
+    for arg in command.into_iter().flat_map(Command::get_arguments).filter(|arg| wanted(arg)) {
+        if matches!(arg.get_id().as_str(), "help" | "version") {
+            continue;
+        }
+        if heading != arg.get_help_heading() {
+            heading = arg.get_help_heading();
+            rows.push([format!("**{}**", heading.unwrap_or_default()), "".into(), "".into()]);
+        }
+        rows.push(option(arg));
+    }
     table(["option", "meaning", "default"], rows.into_iter())
+}
+
+fn option(arg: &Arg) -> [String; 3] {
+    let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+    let takes_value = arg.get_action().takes_values();
+    let name = match arg.get_long() {
+        Some(long) if takes_value => format!("--{long} {value}"),
+        Some(long) => format!("--{long}"),
+        None => value,
+    };
+    let default = arg.get_default_values().first().filter(|_| takes_value);
+    let default = default.map(|value| code(&value.to_string_lossy())).unwrap_or_default();
+    [code(&name), arg.get_help().map(ToString::to_string).unwrap_or_default(), default]
+}
+
+fn load_workloads() -> String {
+    table(
+        ["workload", "what it is"],
+        Named::all().map(|named| [code(named.name()), named.help().into()]),
+    )
+}
+
+fn load_errors() -> String {
+    let rows = ErrorKind::ALL.iter();
+    table(["error", "what happened"], rows.map(|kind| [code(kind.name()), meaning(*kind).into()]))
+}
+
+fn meaning(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ConnectTimeout => "no connection within --timeout",
+        ErrorKind::ConnectRefused => "nobody listens, or the server says no (ECONNREFUSED)",
+        ErrorKind::ConnectReset => "a reset before the connection was known to be there",
+        ErrorKind::SendTimeout => {
+            "the request could not be sent within --timeout, or none of --conns was free for it"
+        }
+        ErrorKind::ReplyTimeout => "no byte of the reply for the length of --timeout",
+        ErrorKind::Reset => "a reset after the connection was there (ECONNRESET, EPIPE)",
+        ErrorKind::ClosedEarly => "the server closed before the reply was whole",
+        ErrorKind::BadReply => "what came is not HTTP, or not what was asked for",
+        ErrorKind::FdUnavail => "no descriptor was left here: the client's fault",
+        ErrorKind::PortUnavail => "no port was left here (EADDRNOTAVAIL): the client's fault",
+        ErrorKind::Deadline => "not whole within --deadline of its planned start",
+        ErrorKind::Other => "anything else the kernel said",
+    }
 }
 
 fn statistics() -> String {

@@ -1,9 +1,11 @@
 //! The command line: subcommands, options, the configuration file, and all printing to a terminal.
 //!
-//! Nothing here serves: it says to `weir-server` what was asked for, and shows what comes back.
+//! Nothing here serves or loads: it says to `weir-server` or `weir-load` what was asked for, and
+//! shows what comes back.
 
 mod config_file;
 mod docs_table;
+mod load;
 mod options;
 mod serve;
 mod values;
@@ -29,6 +31,8 @@ struct Cli {
 enum Task {
     /// Serve a directory over HTTP/1.1
     Serve(Box<options::ServeOptions>),
+    /// Load a server on a schedule that never waits for it, and measure what comes back
+    Load(Box<load::LoadOptions>),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -62,6 +66,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     let args = config_file::with_config_file(args, &matches)?;
     match Cli::parse_from(args).task {
         Task::Serve(options) => serve::serve(*options),
+        Task::Load(options) => load::load(*options),
         Task::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut io::stdout());
             Ok(ExitCode::SUCCESS)

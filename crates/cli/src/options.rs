@@ -251,6 +251,6 @@ fn presets() -> PossibleValuesParser {
     PossibleValuesParser::new(PRESETS.iter().map(|preset| preset.name))
 }
 
-fn cpu_list(text: &str) -> Result<CpuList, String> {
+pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     values::cpus(text).map(CpuList)
 }

@@ -76,17 +76,8 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(list)
 }
 
-/// `Name: value`, ready to be sent.
+/// `Name: value` of a reply, ready to be sent.
 pub(crate) fn field(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("a header is NAME: VALUE")?;
-    let value = value.trim();
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || !name.bytes().all(token) {
-        return Err(format!("'{name}' cannot be the name of a header"));
-    }
-    if !value.bytes().all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte) || byte > 0x7f) {
-        return Err(format!("the value of {name} holds a control character"));
-    }
     let ours = [
         "connection",
         "content-length",
@@ -97,10 +88,43 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
         "last-modified",
         "transfer-encoding",
     ];
-    if ours.contains(&name.to_ascii_lowercase().as_str()) {
-        return Err(format!("weir sets {name} itself"));
+    field_but(text, &ours, "weir sets it itself")
+}
+
+/// `Name: value` of a request, ready to be sent.
+pub(crate) fn request_field(text: &str) -> Result<(String, String), String> {
+    field_but(text, &["content-length", "transfer-encoding"], "--body says how long a request is")
+}
+
+/// The method of a request (RFC 9110 section 9.1), but for CONNECT, whose reply has no end.
+pub(crate) fn method(text: &str) -> Result<String, String> {
+    match text {
+        "CONNECT" => Err("a tunnel is no request that could be measured".into()),
+        _ if is_token(text) => Ok(text.into()),
+        _ => Err("a method is a word such as GET or POST".into()),
+    }
+}
+
+/// A field line whose name is none of `not`, for which `why` is the reason.
+fn field_but(text: &str, not: &[&str], why: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("a header is NAME: VALUE")?;
+    let value = value.trim();
+    if !is_token(name) {
+        return Err(format!("'{name}' cannot be the name of a header"));
+    }
+    if !value.bytes().all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte) || byte > 0x7f) {
+        return Err(format!("the value of {name} holds a control character"));
+    }
+    if not.contains(&name.to_ascii_lowercase().as_str()) {
+        return Err(format!("{name} cannot be set: {why}"));
     }
     Ok((name.into(), value.into()))
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let may = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(may)
 }
 
 /// `LEFT=RIGHT`.
@@ -146,6 +170,18 @@ mod tests {
         assert_eq!(field("X-A: b c"), Ok(("X-A".into(), "b c".into())));
         for bad in ["X", "X Y: z", ": z", "X: a\r\nB: c", "Content-Length: 3", "DATE: x"] {
             assert!(field(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_cannot_break_its_framing_either() {
+        assert_eq!(request_field("Date: x"), Ok(("Date".into(), "x".into())));
+        for bad in ["X", "X Y: z", "Content-Length: 3", "transfer-encoding: chunked"] {
+            assert!(request_field(bad).is_err(), "{bad}");
+        }
+        assert_eq!(method("PROPFIND"), Ok("PROPFIND".into()));
+        for bad in ["", "GET /", "G\r\n", "CONNECT"] {
+            assert!(method(bad).is_err(), "{bad}");
         }
     }
 

@@ -253,7 +253,8 @@ pub struct Counts {
     pub planned: u64,
     /// Arrivals (connections or sessions begun by the schedule) whose planned start has come.
     pub arrivals: u64,
-    /// Requests begun: a connect or a send was tried.
+    /// Requests begun: a connect or a send was tried, or was out of the question for want of a
+    /// descriptor or a free connection.
     pub started: u64,
     /// Connects tried.
     pub connects: u64,
@@ -417,17 +418,18 @@ pub struct Outcome {
     pub counts: Counts,
     /// Where the time went.
     pub times: Distributions,
-    /// Each second, in order.
+    /// Each second, in order, but for those of the warm-up.
     pub seconds: Vec<Second>,
     /// From the first planned start (or the end of the warm-up) to the end of the schedule.
     pub planned_ns: u64,
-    /// The same start to the last reply or error.
+    /// The same start to the last reply or error, and not before the end of the schedule.
     pub elapsed_ns: u64,
-    /// The most connections open at once, background ones too.
+    /// The most connections open at once, background ones too: each thread's most, added up.
     pub open_max: u64,
     /// The most that the run's limits allow to be open at once: descriptors.
     pub open_limit: u64,
-    /// How long whole sessions took, first start to last byte.
+    /// How long whole sessions took, planned start to last byte. One that the end of the run cut
+    /// short between two requests is neither whole nor failed.
     pub sessions: Times,
     /// How long connections lived, connect to close.
     pub lifetimes: Times,

@@ -19,6 +19,12 @@ const TICK_NS: u64 = 100_000_000;
 /// How long one that was lost waits before it comes again.
 const AGAIN_NS: u64 = 100_000_000;
 
+/// Slow clients that have their turn at a time, so that many do not make a start late.
+const PIECES_MAX: usize = 32;
+
+/// Reads of what was said to an idle connection, at a time.
+const READS_MAX: usize = 16;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A slow reader's receive buffer: the least there is, so that the server feels it.
@@ -67,7 +73,7 @@ impl<'a> Background<'a> {
                 let share = super::share(all, index, config.threads);
                 std::iter::repeat_n(kind, share)
             })
-            .map(|kind| Client { kind, fd: None, sent: 0, parser: ReplyParser::new(false) })
+            .map(|kind| Client { kind, fd: None, sent: 0, parser: ReplyParser::default() })
             .collect();
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
         Self {
@@ -131,8 +137,9 @@ impl<'a> Background<'a> {
     }
 
     fn open_one(&mut self, slot: u32, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
-        tally.at(now_ns).background_opened += 1;
+        tally.at(u64::MAX).background_opened += 1;
         let kind = self.clients[slot as usize].kind;
+        let parser = self.parser();
         match self.connect(kind) {
             Ok(fd) => {
                 if kind == Kind::Idle {
@@ -145,11 +152,11 @@ impl<'a> Background<'a> {
                 let client = &mut self.clients[slot as usize];
                 client.fd = Some(fd);
                 client.sent = 0;
-                client.parser = ReplyParser::new(false);
+                client.parser = parser;
                 self.open += 1;
             }
             Err(_) => {
-                tally.at(now_ns).background_lost += 1;
+                tally.at(u64::MAX).background_lost += 1;
                 self.absent.push_back((slot, now_ns + AGAIN_NS));
             }
         }
@@ -176,27 +183,33 @@ impl<'a> Background<'a> {
     pub(super) fn event(
         &mut self,
         slot: u32,
+        now_ns: u64,
         flags: EventFlags,
         buffer: &mut [u8],
         tally: &mut Tally,
     ) {
         let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(gone) {
-            return self.lose(slot, tally);
+            return self.lose(slot, now_ns, tally);
         }
         let Some(Client { fd: Some(fd), .. }) = self.clients.get(slot as usize) else { return };
-        while matches!(socket::read_slice(fd.as_fd(), buffer), Ok(1..)) {}
+        for _ in 0..READS_MAX {
+            if !matches!(socket::read_slice(fd.as_fd(), buffer), Ok(1..)) {
+                return;
+            }
+        }
+        // It will not be quiet.
+        self.lose(slot, now_ns, tally);
     }
 
     /// Closes one that has ended, to be opened again.
-    fn lose(&mut self, slot: u32, tally: &mut Tally) {
+    fn lose(&mut self, slot: u32, now_ns: u64, tally: &mut Tally) {
         let Some(client) = self.clients.get_mut(slot as usize) else { return };
         let Some(fd) = client.fd.take() else { return };
         socket::close(fd);
         self.open -= 1;
         tally.at(u64::MAX).background_lost += 1;
-        // From when is set by the next tick: a time not 0 is all that counts here.
-        self.absent.push_back((slot, 1));
+        self.absent.push_back((slot, now_ns + AGAIN_NS));
     }
 
     /// Does what is due: opens, sends a piece, reads a piece.
@@ -208,16 +221,24 @@ impl<'a> Background<'a> {
         tally: &mut Tally,
     ) {
         self.open_due(now_ns, epoll, tally);
-        while let Some((at_ns, slot)) = self.slow.front().copied()
-            && at_ns <= now_ns
-        {
+        for _ in 0..PIECES_MAX {
+            let Some((_, slot)) = self.slow.front().copied().filter(|(at_ns, _)| *at_ns <= now_ns)
+            else {
+                return;
+            };
             self.slow.pop_front();
             if self.go_on(slot, buffer, tally) {
                 self.slow.push_back((now_ns + self.gap_of_slow_ns(), slot));
             } else {
-                self.lose(slot, tally);
+                self.lose(slot, now_ns, tally);
             }
         }
+    }
+
+    /// For the reply to a slow client's request.
+    fn parser(&self) -> ReplyParser {
+        let request = self.config.requests.get(RequestId(0));
+        ReplyParser::new(request.is_some_and(|request| request.head_only))
     }
 
     fn gap_of_slow_ns(&self) -> u64 {
@@ -232,7 +253,7 @@ impl<'a> Background<'a> {
 
     /// Sends or reads one piece. Whether the connection goes on.
     fn go_on(&mut self, slot: u32, buffer: &mut [u8], tally: &mut Tally) -> bool {
-        let piece = self.piece_bytes();
+        let (piece, parser) = (self.piece_bytes(), self.parser());
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };
         let Some(fd) = &client.fd else { return false };
         let Some(request) = self.config.requests.get(RequestId(0)) else { return false };
@@ -251,13 +272,17 @@ impl<'a> Background<'a> {
         let most = if client.kind == Kind::SlowReader { piece } else { buffer.len() };
         let room = buffer.len().min(most);
         match socket::read_slice(fd.as_fd(), &mut buffer[..room]) {
-            Ok(0) => false,
+            Ok(0) => {
+                let whole = client.parser.started() && client.parser.eof().is_ok();
+                tally.at(u64::MAX).background_replies += u64::from(whole);
+                false
+            }
             Ok(bytes) => match client.parser.advance(&buffer[..bytes]) {
                 Ok(progress) if progress.state == State::Done => {
                     let goes_on = client.parser.keeps_open();
                     tally.at(u64::MAX).background_replies += 1;
                     client.sent = 0;
-                    client.parser = ReplyParser::new(false);
+                    client.parser = parser;
                     goes_on
                 }
                 Ok(_) => true,

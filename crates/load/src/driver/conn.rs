@@ -85,6 +85,11 @@ impl Conn {
         (self.session.steps.len() as u64).saturating_sub(u64::from(self.group_end))
     }
 
+    /// Whether no byte of the request that waits for its reply has been sent.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.sent_ns.len() <= self.answered.saturating_sub(self.group_start) as usize
+    }
+
     /// The clocks of the request that waits for its reply.
     pub(super) fn clocks(&self, last_byte_ns: u64) -> Clocks {
         let nth = self.answered.saturating_sub(self.group_start) as usize;

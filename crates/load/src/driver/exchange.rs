@@ -11,9 +11,11 @@ use weir_sys::{client, is_exhaustion, socket};
 
 use super::conn::{Stage, Watched};
 use super::worker::Worker;
-use crate::config::Pace;
-use crate::measure::{Clocks, ErrorKind};
+use crate::measure::ErrorKind;
 use crate::session::{RequestId, Step};
+
+/// Reads of one connection before others have their turn: a megabyte.
+const READS_MAX: usize = 16;
 
 const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
@@ -86,6 +88,11 @@ impl Worker<'_> {
         if let Some(source) = source {
             client::bind_source(fd.as_fd(), source).map_err(|error| why_not_connected(&error))?;
         }
+        let sends_at_once = !self.conns[slot as usize].session.steps.is_empty();
+        if config.join_handshake && sends_at_once {
+            // Where it is refused there is one packet more.
+            let _ = client::acknowledge_with_data(fd.as_fd());
+        }
         client::connect(fd.as_fd(), &address).map_err(|error| why_not_connected(&error))?;
         let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
@@ -107,14 +114,20 @@ impl Worker<'_> {
         self.free.push_back(slot);
     }
 
+    /// Asks epoll for what the connection waits for, if that is more than it was asked before.
     fn watch(&mut self, slot: u32, wanted: Watched) {
+        let conn = &mut self.conns[slot as usize];
+        // Once it is watched for both there is no way back: an edge too many costs less.
+        if conn.watched != wanted && conn.watched != Watched::Both {
+            self.ask(slot, wanted);
+        }
+    }
+
+    /// Asks epoll about the socket, which tells at once what is there already.
+    fn ask(&mut self, slot: u32, wanted: Watched) {
         let token_slot = slot + self.background.len();
         let conn = &mut self.conns[slot as usize];
         let Some(fd) = &conn.fd else { return };
-        // Once it is watched for both there is no way back: an edge too many costs less.
-        if conn.watched == wanted || conn.watched == Watched::Both {
-            return;
-        }
         let read = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let flags = if wanted == Watched::Both { read | EventFlags::OUT } else { read };
         let data = u64::from(conn.generation) << 32 | u64::from(token_slot);
@@ -124,7 +137,10 @@ impl Worker<'_> {
         };
         match done {
             Ok(()) => conn.watched = wanted,
-            Err(_) if conn.stage == Stage::Free => self.close(slot),
+            Err(_) if conn.session.steps.is_empty() => {
+                conn.stage = Stage::Free;
+                self.close(slot);
+            }
             Err(_) => self.fail(slot, ErrorKind::Other),
         }
     }
@@ -228,8 +244,9 @@ impl Worker<'_> {
         let conn = &mut self.conns[slot as usize];
         conn.stage = Stage::Free;
         let error = conn.fd.as_ref().map(|fd| client::take_error(fd.as_fd()));
-        if matches!(error, Some(Ok(None))) && !conn.hung_up {
-            self.tally.at(0).connected += 1;
+        let (there, opened_ns) = (matches!(error, Some(Ok(None))) && !conn.hung_up, conn.opened_ns);
+        if there {
+            self.tally.connected(u64::MAX, self.clock.now_ns().saturating_sub(opened_ns));
         } else {
             self.close(slot);
         }
@@ -239,7 +256,7 @@ impl Worker<'_> {
     /// what an end without a whole reply is called.
     fn read(&mut self, slot: u32, hung_up: bool, early: ErrorKind) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        loop {
+        for left in (0..READS_MAX).rev() {
             let conn = &mut self.conns[slot as usize];
             let Some(fd) = &conn.fd else { break };
             match socket::read_slice(fd.as_fd(), &mut buffer) {
@@ -252,10 +269,14 @@ impl Worker<'_> {
                     if !self.feed(slot, buffer.get(..bytes).unwrap_or_default()) || !more {
                         break;
                     }
+                    if left == 0 {
+                        // Others have their turn; what is there comes as an event again.
+                        self.ask(slot, self.conns[slot as usize].watched);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => {
-                    self.fail(slot, ErrorKind::Reset);
+                Err(error) => {
+                    self.fail(slot, why_ended(&error));
                     break;
                 }
             }
@@ -272,6 +293,11 @@ impl Worker<'_> {
         self.tally.at(planned_ns).bytes_in += bytes.len() as u64;
         while !bytes.is_empty() {
             let conn = &mut self.conns[slot as usize];
+            if conn.is_unsent() {
+                // It answers what was not asked yet.
+                self.fail(slot, ErrorKind::BadReply);
+                return false;
+            }
             if conn.first_byte_ns == 0 {
                 conn.first_byte_ns = now_ns;
             }
@@ -279,8 +305,9 @@ impl Worker<'_> {
                 Ok(progress) if progress.state == State::Done => {
                     bytes = bytes.get(progress.taken..).unwrap_or_default();
                     if !self.replied(slot, now_ns, bytes.is_empty()) {
-                        if !bytes.is_empty() {
-                            // More than was asked for: the connection is of no further use.
+                        // More than was asked for: the connection is of no further use. One that
+                        // the server is to close has none anyway.
+                        if !bytes.is_empty() && self.conns[slot as usize].stage != Stage::Closing {
                             self.close(slot);
                         }
                         return false;
@@ -319,6 +346,7 @@ impl Worker<'_> {
         conn.answered += 1;
         conn.first_byte_ns = if last { 0 } else { now_ns };
         let under_way = conn.under_way() > 0;
+        self.note_end();
         self.tally.at(clocks.planned_ns).head_bytes_in += head_bytes;
         self.tally.replied(&clocks, request.unwrap_or(RequestId(0)), status);
         if under_way && stays_open {
@@ -329,7 +357,11 @@ impl Worker<'_> {
             // It closes, and leaves the requests behind this one unanswered.
             self.fail(slot, ErrorKind::ClosedEarly);
         } else {
-            self.group_over(slot, now_ns, stays_open);
+            // After a hang-up no event tells of the end, and a reply that came before its request
+            // was out leaves the connection inside of that.
+            let conn = &self.conns[slot as usize];
+            let usable = stays_open && !conn.hung_up && conn.stage == Stage::Receiving;
+            self.group_over(slot, now_ns, usable);
         }
         false
     }
@@ -349,7 +381,7 @@ impl Worker<'_> {
         let conn = &mut self.conns[slot as usize];
         conn.stage = Stage::Thinking;
         // Also without a think time: a server that answers at once must not hold the thread.
-        self.thinking.push(Reverse((now_ns + think_ns, slot, conn.tenant)));
+        self.thinking.push(Reverse((now_ns.saturating_add(think_ns), slot, conn.tenant)));
     }
 
     /// The think time before a connection's next requests is over.
@@ -367,9 +399,12 @@ impl Worker<'_> {
         if self.tally.is_measured(planned_ns) {
             self.tally.sessions.record(now_ns.saturating_sub(begun_ns));
         }
+        let keeps = self.keeps_slots() && self.config.keep_open;
         let conn = &mut self.conns[slot as usize];
-        let waits = conn.session.last_closes && !stays_open && !conn.hung_up && !self.config.reset;
-        if self.config.keep_open && stays_open && !conn.hung_up {
+        let sent = conn.stage == Stage::Receiving;
+        let asked = conn.session.last_closes && sent && !self.config.reset;
+        let waits = asked && !stays_open && !conn.hung_up;
+        if keeps && stays_open {
             conn.stage = Stage::Free;
             self.set_free(slot);
         } else if waits {
@@ -386,13 +421,16 @@ impl Worker<'_> {
     /// Gives up the requests under way, each with the same error, and the rest of the session.
     pub(super) fn fail(&mut self, slot: u32, kind: ErrorKind) {
         let conn = &mut self.conns[slot as usize];
-        let clocks = Clocks { first_byte_ns: conn.first_byte_ns, ..conn.clocks(0) };
         let (planned_ns, later) = (conn.planned_ns, conn.later());
-        for index in conn.answered..conn.group_end {
-            let step = conn.session.steps.get(index as usize);
+        while conn.under_way() > 0 {
+            let clocks = conn.clocks(0);
+            let step = conn.session.steps.get(conn.answered as usize);
             let request = step.map_or(RequestId(0), |step| step.request);
             self.tally.failed(&clocks, request, kind);
+            conn.answered += 1;
+            conn.first_byte_ns = 0;
         }
+        self.note_end();
         let counts = self.tally.at(planned_ns);
         counts.sessions_failed += 1;
         counts.abandoned += later;
@@ -425,8 +463,9 @@ impl Worker<'_> {
         conn.session.steps.clear();
         conn.group_end = conn.answered;
         conn.tenant = conn.tenant.wrapping_add(1);
-        conn.free_ns = self.clock.now_ns();
-        if self.config.shared_conns > 0 || matches!(self.config.pace, Pace::Closed(_)) {
+        if self.keeps_slots() {
+            let conn = &mut self.conns[slot as usize];
+            conn.free_ns = self.clock.now_ns();
             self.free.push_back(slot);
         } else {
             self.slots.give(slot);
@@ -453,16 +492,23 @@ impl Worker<'_> {
         self.open -= 1;
     }
 
-    /// The operator has had enough: what is under way is neither a reply nor an error.
-    pub(super) fn abandon_all(&mut self) {
+    /// Closes what is still open at the end. Only after an operator's stop is anything under way:
+    /// that is neither a reply nor an error.
+    pub(super) fn close_all(&mut self) {
         for slot in 0..self.conns.len() as u32 {
             let conn = &self.conns[slot as usize];
-            if conn.fd.is_some() {
-                let (planned_ns, requests) = (conn.planned_ns, u64::from(conn.under_way()));
-                self.tally.at(planned_ns).abandoned += requests;
-                self.close(slot);
-            }
+            let (planned_ns, requests) = (conn.planned_ns, u64::from(conn.under_way()));
+            self.tally.at(planned_ns).abandoned += requests;
+            self.close(slot);
         }
+    }
+}
+
+/// What a read that failed is called.
+fn why_ended(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::Reset,
+        _ => ErrorKind::Other,
     }
 }
 

@@ -10,9 +10,9 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Barrier};
+use std::thread::Builder;
 use std::time::Duration;
 
 use weir_sys::process;
@@ -28,6 +28,9 @@ const SPARE_FDS: u64 = 64;
 /// From when all threads are ready to the first planned start.
 const HEADWAY_NS: u64 = 2_000_000;
 
+/// How often the operator is asked whether to stop.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// Why a run could not begin, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(pub String);
@@ -42,6 +45,7 @@ impl std::error::Error for Error {}
 
 /// What a thread tells.
 enum Message {
+    Ready(std::io::Result<()>),
     Second(Box<Interval>),
     Samples(Vec<Sample>),
     Done(Box<Part>),
@@ -55,7 +59,10 @@ struct Part {
     lifetimes: Times,
     used: ThreadUse,
     open_max: u64,
-    /// On the run's clock.
+    /// How many seconds it has told of.
+    seconds: u64,
+    /// These two on the run's clock.
+    plan_ends_ns: u64,
     ended_ns: u64,
 }
 
@@ -74,11 +81,10 @@ pub fn open_limit() -> u64 {
 /// Runs a load, and returns when the last request has ended.
 ///
 /// # Errors
-/// When no thread could be started or set up: the sentence says why.
+/// When a thread could not be started or set up: the sentence says why.
 pub fn run(config: &Config, watch: &mut dyn Watch) -> Result<Outcome, Error> {
     let threads = config.threads.max(1);
     let stop = AtomicBool::new(false);
-    let start_ns = AtomicU64::new(0);
     let clock = Clock::new();
     let limit = match config.conns_max as u64 {
         0 => open_limit(),
@@ -86,28 +92,57 @@ pub fn run(config: &Config, watch: &mut dyn Watch) -> Result<Outcome, Error> {
     };
     let background = (config.idle + config.slow_senders + config.slow_readers) as u64;
     let open_max = usize::try_from(limit.saturating_sub(background)).unwrap_or(usize::MAX);
-    let barrier = Arc::new(Barrier::new(threads + 1));
     std::thread::scope(|scope| {
         let (sender, receiver) = channel();
+        let mut gates = Vec::new();
         for index in 0..threads {
-            let (sender, barrier, stop, start_ns) =
-                (sender.clone(), Arc::clone(&barrier), &stop, &start_ns);
-            let room = share(open_max, index, threads).max(1);
-            scope.spawn(move || {
-                let thread = Thread { config, index, clock, room, barrier, stop, start_ns };
-                thread.run(&sender);
-            });
+            let (gate, start) = channel();
+            gates.push(gate);
+            let room = share(open_max, index, threads);
+            let thread = Thread { config, index, clock, room, stop: &stop, start };
+            let sender = sender.clone();
+            // A gate that closes without a word ends the threads that wait at it.
+            Builder::new()
+                .spawn_scoped(scope, move || thread.run(&sender))
+                .map_err(|error| Error(format!("a thread cannot be started: {error}")))?;
         }
         drop(sender);
-        barrier.wait();
-        start_ns.store(clock.now_ns() + HEADWAY_NS, Ordering::Release);
-        barrier.wait();
-        let start_ns = start_ns.load(Ordering::Acquire);
-        collect(config, &receiver, watch, &stop, start_ns).map(|mut outcome| {
-            outcome.open_limit = limit;
-            outcome
-        })
+        let interrupted = wait_for_all(threads, &receiver, watch, &stop)?;
+        let start_ns = clock.now_ns() + HEADWAY_NS;
+        // A thread that has gone is missed when the parts are counted.
+        for gate in gates {
+            let _ = gate.send(start_ns);
+        }
+        let mut outcome = collect(config, &receiver, watch, &stop, start_ns);
+        outcome.interrupted |= interrupted;
+        outcome.open_limit = limit;
+        Ok(outcome)
     })
+}
+
+/// Waits until every thread is ready. Whether the operator stopped it meanwhile.
+fn wait_for_all(
+    threads: usize,
+    receiver: &Receiver<Message>,
+    watch: &mut dyn Watch,
+    stop: &AtomicBool,
+) -> Result<bool, Error> {
+    let mut ready = 0;
+    while ready < threads {
+        match receiver.recv_timeout(PATIENCE) {
+            Ok(Message::Ready(Ok(()))) => ready += 1,
+            Ok(Message::Ready(Err(error))) => {
+                stop.store(true, Ordering::Relaxed);
+                return Err(Error(format!("a thread cannot be set up: {error}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+        }
+        if watch.stop() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(stop.load(Ordering::Relaxed))
 }
 
 /// What a driving thread begins with.
@@ -116,28 +151,29 @@ struct Thread<'a> {
     index: usize,
     clock: Clock,
     room: usize,
-    barrier: Arc<Barrier>,
     stop: &'a AtomicBool,
-    start_ns: &'a AtomicU64,
+    /// Tells when the schedule begins, on the run's clock.
+    start: Receiver<u64>,
 }
 
 impl Thread<'_> {
     fn run(self, out: &Sender<Message>) {
-        let Thread { config, index, clock, room, barrier, stop, start_ns } = self;
+        let Thread { config, index, clock, room, stop, start } = self;
         if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
             // The processors were checked before; one that has gone since only costs precision.
             let _ = process::pin_thread(cpu);
         }
         // Where it is refused, the start lag shows it.
         let _ = process::wake_precisely();
-        let mut worker = Worker::new(config, index, clock, room).ok();
-        if let Some(worker) = &mut worker {
-            worker.prepare(stop);
-        }
-        barrier.wait();
-        barrier.wait();
-        if let Some(worker) = worker {
-            worker.drive(start_ns.load(Ordering::Acquire), stop, out);
+        let mut worker = match Worker::new(config, index, clock, room) {
+            Ok(worker) => worker,
+            // The receiver outlives the threads.
+            Err(error) => return drop(out.send(Message::Ready(Err(error)))),
+        };
+        worker.prepare(stop);
+        let _ = out.send(Message::Ready(Ok(())));
+        if let Ok(start_ns) = start.recv() {
+            worker.drive(start_ns, stop, out);
         }
     }
 }
@@ -149,62 +185,72 @@ fn collect(
     watch: &mut dyn Watch,
     stop: &AtomicBool,
     start_ns: u64,
-) -> Result<Outcome, Error> {
-    let threads = config.threads.max(1);
+) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut seconds: BTreeMap<u64, (Interval, usize)> = BTreeMap::new();
-    let mut ended_ns = start_ns;
+    let mut seconds = Seconds::new(config);
+    let (mut ended_ns, mut plan_ends_ns) = (start_ns, start_ns);
     loop {
-        match receiver.recv_timeout(Duration::from_millis(100)) {
-            Ok(Message::Second(part)) => {
-                let (whole, parts) = seconds.entry(part.second).or_default();
-                whole.second = part.second;
-                whole.add(&part);
-                *parts += 1;
-                if *parts == threads {
-                    finish_second(&mut seconds, &mut outcome, watch);
-                }
-            }
+        match receiver.recv_timeout(PATIENCE) {
+            Ok(Message::Second(part)) => seconds.add(&part),
             Ok(Message::Samples(samples)) => watch.requests(&samples),
             Ok(Message::Done(part)) => {
                 ended_ns = ended_ns.max(part.ended_ns);
+                plan_ends_ns = plan_ends_ns.max(part.plan_ends_ns);
+                seconds.told.push(part.seconds);
                 add_part(&mut outcome, &part);
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Ready(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        seconds.show_whole(&mut outcome, watch);
         if !outcome.interrupted && watch.stop() {
             outcome.interrupted = true;
             stop.store(true, Ordering::Relaxed);
         }
     }
-    while !seconds.is_empty() {
-        finish_second(&mut seconds, &mut outcome, watch);
-    }
-    if outcome.threads.len() < threads {
-        let began = outcome.threads.len();
-        let why = "descriptors or memory ran out; raise `ulimit -n` or ask for fewer connections";
-        return Err(Error(format!("only {began} of {threads} threads could be set up: {why}")));
-    }
-    let elapsed_ns = ended_ns.saturating_sub(start_ns + config.warmup_ns);
-    let planned_ns = config.duration_ns.saturating_sub(config.warmup_ns);
-    outcome.elapsed_ns = elapsed_ns;
+    let from_ns = start_ns.saturating_add(config.warmup_ns);
     outcome.planned_ns = match config.pace {
-        Pace::Open(_) => planned_ns.min(elapsed_ns),
-        Pace::Closed(_) => elapsed_ns.min(planned_ns),
+        Pace::Open(_) => plan_ends_ns.saturating_sub(from_ns),
+        Pace::Closed(_) => plan_ends_ns.min(ended_ns).saturating_sub(from_ns),
     };
-    Ok(outcome)
+    outcome.elapsed_ns = ended_ns.saturating_sub(from_ns).max(outcome.planned_ns);
+    outcome
 }
 
-/// Shows the oldest second that is held, which all threads have told of, or never will.
-fn finish_second(
-    seconds: &mut BTreeMap<u64, (Interval, usize)>,
-    outcome: &mut Outcome,
-    watch: &mut dyn Watch,
-) {
-    let Some((_, (interval, _))) = seconds.pop_first() else { return };
-    watch.second(&interval);
-    outcome.seconds.push(Second::from(&interval));
+/// The seconds of all threads, held until each has told of them.
+struct Seconds {
+    threads: usize,
+    warmup_ns: u64,
+    held: BTreeMap<u64, (Interval, usize)>,
+    /// How many seconds each thread that is done has told of.
+    told: Vec<u64>,
+}
+
+impl Seconds {
+    fn new(config: &Config) -> Self {
+        let (threads, warmup_ns) = (config.threads.max(1), config.warmup_ns);
+        Self { threads, warmup_ns, held: BTreeMap::new(), told: Vec::new() }
+    }
+
+    fn add(&mut self, part: &Interval) {
+        let (whole, parts) = self.held.entry(part.second).or_default();
+        whole.second = part.second;
+        whole.add(part);
+        *parts += 1;
+    }
+
+    /// Shows the seconds that are whole, and keeps what is kept of them.
+    fn show_whole(&mut self, outcome: &mut Outcome, watch: &mut dyn Watch) {
+        while let Some((&second, (interval, parts))) = self.held.first_key_value()
+            && parts + self.told.iter().filter(|told| **told <= second).count() >= self.threads
+        {
+            watch.second(interval);
+            if (second + 1).saturating_mul(1_000_000_000) > self.warmup_ns {
+                outcome.seconds.push(Second::from(interval));
+            }
+            self.held.pop_first();
+        }
+    }
 }
 
 fn add_part(outcome: &mut Outcome, part: &Part) {

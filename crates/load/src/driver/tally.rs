@@ -42,16 +42,12 @@ impl Tally {
         }
     }
 
-    /// The run begins: what happened before it is forgotten, but for the background's counts, which
-    /// are of connections that are still there. Times as for [`Tally::new`].
+    /// The run begins. What happened before it stays: it was of connections that are there now.
+    /// Times as for [`Tally::new`].
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, each: bool) {
-        let mut all = self.counts[0];
-        all.add(&self.counts[1]);
-        *self = Self::new(start_ns, measure_from_ns, each);
-        let counts = &mut self.counts[1];
-        counts.background_opened = all.background_opened;
-        counts.background_lost = all.background_lost;
-        counts.background_replies = all.background_replies;
+        let before = std::mem::replace(self, Self::new(start_ns, measure_from_ns, each));
+        self.counts[1] = before.counts[1];
+        self.times.connect = before.times.connect;
     }
 
     /// The counts that something planned for `planned_ns` belongs to.
@@ -79,6 +75,20 @@ impl Tally {
         if self.is_measured(planned_ns) {
             self.times.lag.record(lag_ns);
         }
+    }
+
+    /// Requests that cannot even be tried.
+    pub(super) fn turned_away(&mut self, planned_ns: u64, requests: u64) {
+        let counts = self.at(planned_ns);
+        counts.planned += requests;
+        counts.started += requests;
+    }
+
+    /// Arrivals, of one request each as far as anybody knows, that were due and never begun.
+    pub(super) fn missed(&mut self, planned_ns: u64) {
+        let counts = self.at(planned_ns);
+        counts.arrivals += 1;
+        counts.planned += 1;
     }
 
     /// A connection made.

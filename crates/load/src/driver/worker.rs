@@ -20,7 +20,7 @@ use super::conn::{Conn, Stage, due_ns};
 use super::tally::Tally;
 use super::{Message, Part};
 use crate::config::{Config, Pace};
-use crate::measure::{ErrorKind, ThreadUse};
+use crate::measure::{Clocks, ErrorKind, ThreadUse};
 use crate::schedule::Schedule;
 use crate::session::{Session, Source};
 
@@ -28,8 +28,11 @@ use crate::session::{Session, Source};
 /// a start late.
 const EVENTS_MAX: usize = 256;
 
+/// How late a start may be before it comes between two events.
+const LATE_NS: u64 = 30_000;
+
 /// Starts in a row before events have their turn, when the schedule is behind.
-const STARTS_MAX: usize = 16;
+const STARTS_MAX: usize = 64;
 
 /// The longest sleep: how soon an operator's stop is heard.
 const SLEEP_NS: u64 = 50_000_000;
@@ -72,6 +75,18 @@ pub(super) struct Worker<'a> {
     schedule: Schedule,
     /// The next arrival of this thread, and its planned start on the run's clock.
     next: Option<(u64, u64)>,
+    /// The same schedule, gone through to the end of the last second: what should have begun.
+    plan: Schedule,
+    plan_next: Option<u64>,
+    /// How many arrivals were taken from the schedule; how many should have been by the end of the
+    /// last second, and were not.
+    taken: u64,
+    due: u64,
+    behind: u64,
+    /// When the plan is over: no arrival begins from then on.
+    plan_ends_ns: u64,
+    /// When a request last ended.
+    ended_ns: u64,
     /// A closed loop's next arrival.
     ordinal: u64,
     start_ns: u64,
@@ -100,6 +115,7 @@ impl<'a> Worker<'a> {
             Pace::Closed(_) => crate::schedule::Arrivals::Trace([].into()),
         };
         let threads = config.threads.max(1);
+        let schedule = Schedule::sharded(&law, config.duration_ns, config.seed, index, threads);
         Ok(Self {
             config,
             clock,
@@ -121,7 +137,14 @@ impl<'a> Worker<'a> {
             events: Vec::with_capacity(EVENTS_MAX),
             expired: Vec::new(),
             source: config.workload.source(config.seed),
-            schedule: Schedule::sharded(&law, config.duration_ns, config.seed, index, threads),
+            plan: schedule.clone(),
+            plan_next: None,
+            taken: 0,
+            due: 0,
+            behind: 0,
+            plan_ends_ns: 0,
+            ended_ns: 0,
+            schedule,
             next: None,
             ordinal: index as u64,
             start_ns: 0,
@@ -137,8 +160,7 @@ impl<'a> Worker<'a> {
 
     /// Opens what must be there before the schedule begins.
     pub(super) fn prepare(&mut self, stop: &AtomicBool) {
-        let share = self.share(self.config.shared_conns);
-        let mut left = share;
+        let mut left = self.share(self.config.shared_conns);
         while (left > 0 || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
             let now_ns = self.clock.now_ns();
             if left > 0 && self.background.may_open(now_ns) {
@@ -161,7 +183,10 @@ impl<'a> Worker<'a> {
     /// The slots of a closed loop's connections; they have no socket yet.
     fn open_closed_loop(&mut self) {
         let Pace::Closed(conns) = self.config.pace else { return };
-        for _ in 0..self.share(conns) {
+        let share = self.share(conns);
+        // A thread without a connection has nothing to do.
+        self.finished = share == 0;
+        for _ in 0..share {
             if let Some(slot) = self.take_slot() {
                 self.free.push_back(slot);
             }
@@ -175,6 +200,9 @@ impl<'a> Worker<'a> {
         self.tally.begin(start_ns, from_ns, config.each);
         self.start_ns = start_ns;
         self.end_ns = start_ns.saturating_add(config.duration_ns);
+        self.plan_ends_ns = self.end_ns;
+        self.ended_ns = start_ns;
+        self.plan_next = self.plan.next_mine().map(|(_, at_ns)| start_ns.saturating_add(at_ns));
         self.second_ends_ns = start_ns + SECOND_NS;
         self.used_before = process::thread_cpu_ns();
         self.cpu_before_ns = self.used_before.0 + self.used_before.1;
@@ -206,8 +234,9 @@ impl<'a> Worker<'a> {
 
     /// Starts one arrival, or one request after its think time, if one is due. Whether one was.
     pub(super) fn begin_one(&mut self, now_ns: u64) -> bool {
+        let planned_ns = self.next.map_or(u64::MAX, |(_, planned_ns)| planned_ns);
         if let Some(Reverse((due_ns, slot, tenant))) = self.thinking.peek().copied()
-            && due_ns <= now_ns
+            && due_ns <= now_ns.min(planned_ns)
         {
             self.thinking.pop();
             if self.conns[slot as usize].tenant == tenant {
@@ -254,12 +283,24 @@ impl<'a> Worker<'a> {
     }
 
     fn take_next(&mut self) {
-        let next = self.schedule.next_mine();
-        let max = self.arrivals_max();
         let start_ns = self.start_ns;
-        self.next = next.filter(|(arrival, _)| *arrival < max).map(|(n, at)| (n, start_ns + at));
-        let closed = matches!(self.config.pace, Pace::Closed(_));
-        self.finished |= self.next.is_none() && !closed;
+        let next = self.schedule.next_mine();
+        self.next = next.map(|(arrival, at_ns)| (arrival, start_ns.saturating_add(at_ns)));
+        self.taken += u64::from(self.next.is_some());
+        match self.next {
+            Some((arrival, planned_ns)) if arrival >= self.arrivals_max() => {
+                self.end_plan(planned_ns);
+            }
+            None if matches!(self.config.pace, Pace::Open(_)) => self.finished = true,
+            _ => {}
+        }
+    }
+
+    /// Nothing more is to begin: what was planned for `at_ns` would have been the first too many.
+    fn end_plan(&mut self, at_ns: u64) {
+        self.next = None;
+        self.finished = true;
+        self.plan_ends_ns = self.plan_ends_ns.min(at_ns);
     }
 
     /// An arrival of the schedule: on a connection of its own, or on a shared one.
@@ -278,29 +319,20 @@ impl<'a> Worker<'a> {
     fn turn_away(&mut self, arrival: u64, planned_ns: u64, kind: ErrorKind) {
         let mut session = Session::default();
         if !self.source.fill(arrival, &mut session) || session.steps.is_empty() {
-            self.end_of_source(&session);
-            return;
+            return self.end_plan(planned_ns);
         }
-        let now_ns = self.clock.now_ns();
+        let started_ns = self.clock.now_ns();
         let group = super::exchange::group_end(&session.steps, 0);
-        self.tally.at(planned_ns).arrivals += 1;
-        self.tally.started(planned_ns, now_ns, now_ns, u64::from(group));
-        let clocks =
-            crate::measure::Clocks { planned_ns, started_ns: now_ns, ..Default::default() };
+        self.tally.turned_away(planned_ns, u64::from(group));
+        let clocks = Clocks { planned_ns, started_ns, ..Clocks::default() };
         for step in session.steps.iter().take(group as usize) {
             self.tally.failed(&clocks, step.request, kind);
         }
+        self.note_end();
         let counts = self.tally.at(planned_ns);
+        counts.arrivals += 1;
         counts.sessions_failed += 1;
         counts.abandoned += session.steps.len() as u64 - u64::from(group);
-    }
-
-    fn end_of_source(&mut self, session: &Session) {
-        // A session without steps is over before it begins; the end of them all is another matter.
-        if session.steps.is_empty() {
-            self.next = None;
-            self.finished = true;
-        }
     }
 
     /// Gives a connection the session of an arrival, and begins it.
@@ -309,10 +341,8 @@ impl<'a> Worker<'a> {
         conn.session.steps.clear();
         conn.session.last_closes = false;
         if !self.source.fill(arrival, &mut conn.session) || conn.session.steps.is_empty() {
-            self.next = None;
-            self.finished = true;
-            self.release(slot);
-            return;
+            self.end_plan(planned_ns);
+            return self.release(slot);
         }
         self.tally.at(planned_ns).arrivals += 1;
         let conn = &mut self.conns[slot as usize];
@@ -334,17 +364,22 @@ impl<'a> Worker<'a> {
         self.conns.get(slot as usize).is_some_and(|conn| conn.generation == generation)
     }
 
+    /// When the next start was or will be due.
+    fn due_ns(&self) -> Option<u64> {
+        let next_ns = self.next.map(|(_, planned_ns)| planned_ns);
+        let think_ns = self.thinking.peek().map(|Reverse((due_ns, ..))| *due_ns);
+        next_ns.into_iter().chain(think_ns).min()
+    }
+
     /// When the next wait must end: something is due, or might be late.
     fn wake_ns(&self, now_ns: u64) -> u64 {
         let closed = matches!(self.config.pace, Pace::Closed(_)) && !self.finished;
         if (closed || !self.waiting.is_empty()) && !self.free.is_empty() {
             return now_ns.max(self.start_ns);
         }
-        let next_ns = self.next.map(|(_, planned_ns)| planned_ns);
-        let think_ns = self.thinking.peek().map(|Reverse((due_ns, ..))| *due_ns);
         let queued_ns = self.waiting.front().map(|(_, planned_ns)| self.patience_ns(*planned_ns));
         let background_ns = self.background.next_ns();
-        [next_ns, think_ns, queued_ns, background_ns, self.timers.next_ns()]
+        [self.due_ns(), queued_ns, background_ns, self.timers.next_ns()]
             .into_iter()
             .flatten()
             .fold(self.second_ends_ns.min(now_ns + SLEEP_NS), u64::min)
@@ -370,12 +405,20 @@ impl<'a> Worker<'a> {
             let Event { data, flags } = self.events[index];
             let (slot, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);
             match slot.checked_sub(self.background.len()) {
-                None => self.background.event(slot, flags, &mut self.buffer, &mut self.tally),
+                None => self.background.event(
+                    slot,
+                    self.clock.now_ns(),
+                    flags,
+                    &mut self.buffer,
+                    &mut self.tally,
+                ),
                 Some(slot) if self.is_current(slot, generation) => self.event(slot, flags),
                 Some(_) => {}
             }
-            if self.next.is_some() || !self.thinking.is_empty() || !self.free.is_empty() {
-                let now_ns = self.clock.now_ns();
+            // What is not late yet can wait for the rest: starts and reads in runs of each cost
+            // less than by turns.
+            let now_ns = self.clock.now_ns();
+            if self.due_ns().is_some_and(|due_ns| due_ns.saturating_add(LATE_NS) <= now_ns) {
                 self.begin_one(now_ns);
             }
         }
@@ -387,8 +430,9 @@ impl<'a> Worker<'a> {
         self.expire(now_ns);
         self.expire_waiting(now_ns);
         self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, &mut self.tally);
+        // So late that the run would go on and on.
         if now_ns >= self.end_ns.saturating_add(GRACE_NS) && self.next.is_some() {
-            self.skip_rest();
+            self.skip(u64::MAX);
         }
         if self.finished && now_ns >= self.end_ns {
             self.cut_thinkers();
@@ -398,13 +442,16 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The run's time is over, and this thread is so late that it would go on and on: what it has
-    /// not begun it never will. That it was planned is counted.
-    fn skip_rest(&mut self) {
-        while let Some((_, planned_ns)) = self.next {
-            let counts = self.tally.at(planned_ns);
-            counts.arrivals += 1;
-            counts.planned += 1;
+    /// Gives up the starts planned for before `until_ns` that have not happened: they were planned,
+    /// and that is all.
+    fn skip(&mut self, until_ns: u64) {
+        for (_, planned_ns) in std::mem::take(&mut self.waiting) {
+            self.tally.missed(planned_ns);
+        }
+        while let Some((_, planned_ns)) = self.next
+            && planned_ns <= until_ns
+        {
+            self.tally.missed(planned_ns);
             self.take_next();
         }
     }
@@ -446,17 +493,21 @@ impl<'a> Worker<'a> {
     }
 
     fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
-        let (user_ns, system_ns) = process::thread_cpu_ns();
-        let began_ns = self.start_ns + self.seconds * SECOND_NS;
+        let began_ns = self.second_ends_ns - SECOND_NS;
+        let passed_ns = now_ns.saturating_sub(began_ns).max(1);
         let mut second = self.tally.take_second();
         second.second = self.seconds;
-        second.length_ns = now_ns.saturating_sub(began_ns).clamp(1, SECOND_NS);
+        second.length_ns = passed_ns.min(SECOND_NS);
         second.open = self.open + self.background.open();
-        second.cpu_ns = (user_ns + system_ns).saturating_sub(self.cpu_before_ns);
+        let planned = second.counts.planned;
+        second.counts.planned = planned.saturating_add_signed(self.falls_behind(now_ns));
+        let (user_ns, system_ns) = process::thread_cpu_ns();
+        let cpu_ns = (user_ns + system_ns).saturating_sub(self.cpu_before_ns);
         self.cpu_before_ns = user_ns + system_ns;
-        let passed_ns = now_ns.saturating_sub(began_ns);
+        let busy = cpu_ns as f64 / passed_ns as f64;
+        second.cpu_ns = (busy * second.length_ns as f64) as u64;
         if passed_ns >= SECOND_NS / 2 {
-            self.used.busiest = self.used.busiest.max(second.cpu_ns as f64 / passed_ns as f64);
+            self.used.busiest = self.used.busiest.max(busy);
         }
         self.open_max = self.open_max.max(second.open);
         self.seconds += 1;
@@ -469,10 +520,33 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// By how many arrivals more than a second ago this thread is behind its schedule.
+    fn falls_behind(&mut self, now_ns: u64) -> i64 {
+        while let Some(at_ns) = self.plan_next
+            && at_ns <= now_ns
+            && !self.finished
+        {
+            self.due += 1;
+            let next = self.plan.next_mine();
+            self.plan_next = next.map(|(_, at_ns)| self.start_ns.saturating_add(at_ns));
+        }
+        // One that was taken and is not due yet is not ahead.
+        let behind = if self.finished { 0 } else { self.due.saturating_sub(self.taken) };
+        let change = behind as i64 - self.behind as i64;
+        self.behind = behind;
+        change
+    }
+
     fn finish(mut self, interrupted: bool, out: &Sender<Message>) {
         let now_ns = self.clock.now_ns();
+        self.close_all();
         if interrupted {
-            self.abandon_all();
+            self.skip(now_ns);
+            self.end_plan(now_ns);
+            self.ended_ns = now_ns;
+        }
+        while now_ns >= self.second_ends_ns {
+            self.end_second(now_ns, out);
         }
         self.end_second(now_ns, out);
         let (user_ns, system_ns) = process::thread_cpu_ns();
@@ -485,9 +559,21 @@ impl<'a> Worker<'a> {
             lifetimes: self.tally.lifetimes,
             used: self.used,
             open_max: self.open_max,
-            ended_ns: now_ns,
+            seconds: self.seconds,
+            plan_ends_ns: self.plan_ends_ns,
+            ended_ns: self.ended_ns,
         };
         let _ = out.send(Message::Done(Box::new(part)));
+    }
+
+    /// Whether slots stay with their connections from session to session.
+    pub(super) fn keeps_slots(&self) -> bool {
+        self.config.shared_conns > 0 || matches!(self.config.pace, Pace::Closed(_))
+    }
+
+    /// A request has ended, well or not.
+    pub(super) fn note_end(&mut self) {
+        self.ended_ns = self.clock.now_ns();
     }
 
     pub(super) fn note_open(&mut self) {

@@ -9,6 +9,9 @@ use std::fmt::{Result, Write};
 use super::{Run, httperf, ms, per_s, schedule_ns, seconds};
 use crate::measure::Times;
 
+/// The width of a terminal as it opens.
+const COLUMNS: usize = 80;
+
 /// The whole report, each line ended.
 pub fn report(run: &Run<'_>) -> String {
     let mut out = String::new();
@@ -24,11 +27,29 @@ fn write(out: &mut String, run: &Run<'_>) -> Result {
     head(out, run)?;
     httperf::write(out, run.outcome)?;
     times(out, run)?;
-    rates(out, run)?;
-    errors(out, run)?;
-    audit(out, run)?;
-    conditions(out, run)?;
-    verdict(out, run)
+    let mut prose = String::new();
+    rates(&mut prose, run)?;
+    errors(&mut prose, run)?;
+    audit(&mut prose, run)?;
+    conditions(&mut prose, run)?;
+    verdict(&mut prose, run)?;
+    prose.lines().try_for_each(|line| fold(out, line))
+}
+
+/// Writes a line, cut at spaces so that it fits a terminal; what follows the first cut is indented.
+fn fold(out: &mut String, line: &str) -> Result {
+    let mut column = 0;
+    for word in line.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if column > 0 && column + length > COLUMNS {
+            out.truncate(out.trim_end_matches(' ').len());
+            write!(out, "\n  ")?;
+            column = 2;
+        }
+        out.push_str(word);
+        column += word.chars().count();
+    }
+    writeln!(out)
 }
 
 fn head(out: &mut String, run: &Run<'_>) -> Result {
@@ -56,18 +77,18 @@ fn times(out: &mut String, run: &Run<'_>) -> Result {
     )?;
     writeln!(
         out,
-        "  {:<9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "  {:<8} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "", "count", "mean", "p50", "p90", "p99", "p99.9", "max"
     )?;
     run.outcome.times.rows().into_iter().try_for_each(|(name, times)| row(out, name, times))
 }
 
 fn row(out: &mut String, name: &str, times: &Times) -> Result {
-    write!(out, "  {name:<9} {:>9} {:>10.3}", times.count(), times.mean() / 1e6)?;
+    write!(out, "  {name:<8} {:>8} {:>9.3}", times.count(), times.mean() / 1e6)?;
     [0.5, 0.9, 0.99, 0.999]
         .into_iter()
-        .try_for_each(|quantile| write!(out, " {:>10.3}", ms(times.at(quantile))))?;
-    writeln!(out, " {:>10.3}", ms(times.max()))
+        .try_for_each(|quantile| write!(out, " {:>9.3}", ms(times.at(quantile))))?;
+    writeln!(out, " {:>9.3}", ms(times.max()))
 }
 
 fn rates(out: &mut String, run: &Run<'_>) -> Result {
@@ -115,22 +136,22 @@ fn errors(out: &mut String, run: &Run<'_>) -> Result {
 
 fn audit(out: &mut String, run: &Run<'_>) -> Result {
     let figures = &run.verdict.figures;
-    write!(out, "Client: ")?;
     if let Some(achieved) = figures.achieved {
         let [lag_p50, lag_p99, lag_p999, lag_max] =
             [figures.lag_p50_ns, figures.lag_p99_ns, figures.lag_p999_ns, figures.lag_max_ns]
                 .map(ms);
         write!(
             out,
-            "{:.2} % of the plan started; lag [ms] p50 {lag_p50:.3}, p99 {lag_p99:.3}, p99.9 \
-             {lag_p999:.3}, max {lag_max:.3}; ",
+            "Plan: {:.2} % of it started\nLag [ms]: p50 {lag_p50:.3}, p99 {lag_p99:.3}, p99.9 \
+             {lag_p999:.3}, max {lag_max:.3}\n",
             100.0 * achieved
         )?;
     }
     let cpu: Vec<String> = figures.cpu.iter().map(|cpu| format!("{:.1}", 100.0 * cpu)).collect();
     write!(
         out,
-        "threads used {} % of their cores, {:.1} % in the busiest second; {} descriptors left",
+        "Client: threads used {} % of their cores, {:.1} % in the busiest second; {} descriptors \
+         left",
         cpu.join(", "),
         100.0 * figures.busiest,
         figures.descriptors_left
@@ -177,20 +198,22 @@ mod tests {
         let own = &text[text.find("Times [ms]").unwrap()..];
         let expected = "\
 Times [ms]: response is from the planned start, service from the actual
-                count       mean        p50        p90        p99      p99.9        max
-  lag             990      0.020      0.020      0.020      0.020      0.020      0.020
-  connect         990      0.200      0.200      0.200      0.200      0.200      0.200
-  send            990      0.080      0.080      0.080      0.080      0.080      0.080
-  wait            990      4.001      4.002      4.002      4.002      4.002      4.002
-  transfer        990      1.000      1.000      1.000      1.000      1.000      1.000
-  service         990      5.282      5.284      5.284      5.284      5.284      5.284
-  response        990      5.298      5.300      5.300      5.300      5.300      5.300
+              count      mean       p50       p90       p99     p99.9       max
+  lag           990     0.020     0.020     0.020     0.020     0.020     0.020
+  connect       990     0.200     0.200     0.200     0.200     0.200     0.200
+  send          990     0.080     0.080     0.080     0.080     0.080     0.080
+  wait          990     4.001     4.002     4.002     4.002     4.002     4.002
+  transfer      990     1.000     1.000     1.000     1.000     1.000     1.000
+  service       990     5.282     5.284     5.284     5.284     5.284     5.284
+  response      990     5.298     5.300     5.300     5.300     5.300     5.300
 
 Rates [/s]: planned 100.0, started 100.0, replies 82.5
-Errors by kind: 2 connect-refused, 4 reply-timeout, 1 reset, 1 closed-early, 1 bad-reply, 1 deadline
-Client: 100.00 % of the plan started; lag [ms] p50 0.020, p99 0.020, p99.9 0.020, max 0.020; \
-threads used 25.0 % of their cores, 50.0 % in the busiest second; 958 descriptors left; \
-28190 ports left
+Errors by kind: 2 connect-refused, 4 reply-timeout, 1 reset, 1 closed-early, 1
+  bad-reply, 1 deadline
+Plan: 100.00 % of it started
+Lag [ms]: p50 0.020, p99 0.020, p99.9 0.020, max 0.020
+Client: threads used 25.0 % of their cores, 50.0 % in the busiest second; 958
+  descriptors left; 28190 ports left
 Fail if errors>0: it holds: errors = 10 > 0
 Valid: the client kept up.
 ";
@@ -201,7 +224,7 @@ Valid: the client kept up.
     fn invalid_stands_first_and_last() {
         let text = text(false, &made_up::invalid_outcome());
         assert!(text.lines().next().unwrap().starts_with("INVALID: "), "{text}");
-        let last = text.lines().last().unwrap();
+        let last = text.lines().rfind(|line| !line.starts_with(' ')).unwrap();
         assert!(last.starts_with("INVALID: No descriptor was free for 1 of 1000"), "{text}");
         assert!(!text.contains("Valid:"));
     }
@@ -212,7 +235,7 @@ Valid: the client kept up.
         assert!(text.contains("\nClosed loop: 16 connections, 10 s;"), "{text}");
         assert!(text.contains("\nTimes [ms] (closed loop):"));
         assert!(text.contains("Note: Closed loop: latencies"));
-        assert!(!text.contains("of the plan") && !text.contains("planned 1"));
+        assert!(!text.contains("Plan:") && !text.contains("planned 1"));
     }
 
     #[test]

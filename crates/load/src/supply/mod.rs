@@ -107,7 +107,13 @@ pub fn check(facts: &Facts, demand: &Demand) -> Result<Supply, String> {
 }
 
 fn check_threads(facts: &Facts, demand: &Demand) -> Result<(), String> {
-    let (threads, cores) = (demand.threads, facts.cores);
+    let (threads, cores, shared) = (demand.threads, facts.cores, demand.shared);
+    if shared > 0 && threads as u64 > shared {
+        return Err(format!(
+            "--threads {threads} is more than there are connections, {shared}: each thread drives \
+             its own; use --threads {shared} or fewer"
+        ));
+    }
     if threads <= cores {
         return Ok(());
     }
@@ -248,8 +254,12 @@ mod tests {
     #[test]
     fn a_refusal_has_the_figures_and_the_option_to_change() {
         type Change = fn(&mut Facts, &mut Demand);
-        let table: [(Change, &[&str]); 9] = [
+        let table: [(Change, &[&str]); 10] = [
             (|_, demand| demand.threads = 3, &["--threads 3", "processors, 2", "--threads 2"]),
+            (
+                |_, demand| (demand.threads, demand.shared) = (2, 1),
+                &["--threads 2", "connections, 1", "--threads 1"],
+            ),
             (
                 |_, demand| demand.background = 19_981,
                 &["19991 idle", "19990 descriptors (of 20000", "--idle", "--conns", "ulimit -n"],

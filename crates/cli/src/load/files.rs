@@ -1,0 +1,51 @@
+//! `weir load files`: writes what a named workload asks for, and says how much that was.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use weir_load::workload::Named;
+use weir_load::workload::files::{self, Options, Summary};
+
+use super::options::FilesOptions;
+use crate::print;
+
+/// Writes the files.
+///
+/// # Errors
+/// A sentence: what the system does not let be written.
+pub(crate) fn files(options: &FilesOptions) -> Result<ExitCode, String> {
+    let said = write(options)?;
+    print(|out| out.write_all(said.as_bytes()))
+}
+
+/// Writes them, and says in a line what was written.
+fn write(options: &FilesOptions) -> Result<String, String> {
+    let named: Named = options.workload.parse().map_err(|error| format!("{error}"))?;
+    let sizes = Options { mb: options.mb, head_bytes: options.head_bytes };
+    let Summary { files, bytes } =
+        files::write(&options.dir, named, &sizes).map_err(|error| error.to_string())?;
+    let (name, dir) = (named.name(), options.dir.display());
+    Ok(format!("{name}: {files} file(s), {bytes} bytes, in {dir}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_written_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |workload: &str, dir: &std::path::Path| FilesOptions {
+            dir: dir.into(),
+            workload: workload.into(),
+            mb: 5,
+            head_bytes: 448,
+        };
+        let said = write(&options("one-packet", dir.path())).unwrap();
+        assert!(said.starts_with("one-packet: 1 file(s), 1000 bytes, in "), "{said}");
+        let said = write(&options("specweb99", dir.path())).unwrap();
+        assert!(said.starts_with("specweb99: 36 file(s), 5119484 bytes"), "{said}");
+        let file = dir.path().join("file_set/dir00000/class0_0");
+        assert!(write(&options("2k", &file)).unwrap_err().contains("class0_0"));
+    }
+}

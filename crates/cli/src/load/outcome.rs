@@ -1,0 +1,118 @@
+//! A run from its first packet to its exit code: what is printed when it is over, and what the
+//! process says to whoever started it.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use weir_load::audit::{Verdict, audit};
+use weir_load::condition::Judged;
+use weir_load::report::{self, Run};
+
+use super::options::{OutputOptions, RunOptions};
+use super::output::{Output, check_stdout};
+use super::plan;
+use super::progress::Progress;
+use super::signals::Stop;
+use crate::{USAGE, say};
+
+/// A `--fail-if` holds.
+const FAILED: u8 = 1;
+
+/// The client was the limit.
+pub(crate) const INVALID: u8 = 3;
+
+/// Runs a load, and shows what came of it.
+///
+/// # Errors
+/// A sentence: what the options ask for cannot be had.
+pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
+    let output = &options.output;
+    let common = &output.common;
+    check_stdout(&[
+        common.json.as_deref(),
+        common.ndjson.as_deref(),
+        output.hdr_log.as_deref(),
+        output.each.as_deref(),
+    ])?;
+    let mut plan = plan::run(options)?;
+    let json = Output::open_if(common.json.as_deref())?;
+    let mut progress = Progress::open(output, &plan, Stop::listen()?)?;
+    if let Some(warning) = plan.warning.as_deref().filter(|_| !common.quiet) {
+        say(warning);
+    }
+    progress.begin();
+    let outcome = weir_load::run(&plan.config, &mut progress).map_err(|error| error.to_string())?;
+    if plan.what.duration_ns == 0 {
+        // It lasted as long as its sessions, which nobody could know.
+        plan.what.duration_ns = outcome.elapsed_ns;
+    }
+    let verdict = audit(&plan.facts, &outcome);
+    let conditions: Vec<Judged> = output.fail_if.iter().map(|each| each.judge(&outcome)).collect();
+    let run =
+        Run { what: &plan.what, outcome: &outcome, verdict: &verdict, conditions: &conditions };
+    let mut failures = progress.finish(&verdict);
+    failures.extend(show(output, &run, json));
+    failures.iter().for_each(|sentence| say(sentence));
+    Ok(exit_code(&failures, &verdict, &conditions))
+}
+
+/// Prints the report, and writes it as JSON; a sentence for each that failed.
+fn show(output: &OutputOptions, run: &Run<'_>, json: Option<Output>) -> Vec<String> {
+    let is_stdout = |path: &Option<_>| path.as_deref() == Some(Path::new("-"));
+    let text = report::text::report(run);
+    let lines = [&output.common.ndjson, &output.hdr_log, &output.each];
+    let shown = if is_stdout(&output.common.json) {
+        Ok(())
+    } else if lines.into_iter().any(is_stdout) {
+        io::stderr().write_all(text.as_bytes())
+    } else {
+        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+    };
+    let shown = shown.map_err(|error| format!("cannot print the report: {error}"));
+    let written = json.map_or(Ok(()), |mut out| {
+        let written = report::json::write(&mut out, run);
+        out.note(written);
+        out.finish()
+    });
+    [shown, written].into_iter().filter_map(Result::err).collect()
+}
+
+/// Output that is lost comes first, because nobody can know the rest; then figures that say
+/// nothing. A condition that cannot be told has not been met.
+fn exit_code(failures: &[String], verdict: &Verdict, conditions: &[Judged]) -> ExitCode {
+    let failed = |judged: &Judged| judged.finding.is_none_or(|finding| finding.holds);
+    match () {
+        () if !failures.is_empty() => USAGE.into(),
+        () if !verdict.valid => INVALID.into(),
+        () if conditions.iter().any(failed) => FAILED.into(),
+        () => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_load::condition::Condition;
+    use weir_load::measure::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_the_worst() {
+        let judged = |text| Condition::parse(text).unwrap().judge(&Outcome::default());
+        let (valid, invalid) = (Verdict { valid: true, ..Verdict::default() }, Verdict::default());
+        let (fails, holds_not, untold) =
+            (judged("errors<1"), judged("errors>0"), judged("p99>1ms"));
+        let lost = ["cannot write x".into()];
+        let code = |failures: &[String], verdict, conditions: &[Judged]| {
+            format!("{:?}", exit_code(failures, verdict, conditions))
+        };
+        let is = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!(code(&[], &valid, &[]), is(0));
+        assert_eq!(code(&[], &valid, std::slice::from_ref(&holds_not)), is(0));
+        assert_eq!(code(&[], &valid, &[holds_not, fails.clone()]), is(1));
+        assert_eq!(code(&[], &valid, &[untold]), is(1));
+        assert_eq!(code(&[], &invalid, std::slice::from_ref(&fails)), is(3));
+        assert_eq!(code(&lost, &invalid, &[fails]), is(2));
+    }
+}

@@ -1,0 +1,531 @@
+//! From options to a run: what the driver is told, what the audit goes by, and how it is all
+//! called. Everything that can be refused is refused here, before the first packet.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use weir_load::audit;
+use weir_load::condition::Condition;
+use weir_load::config::{Config, Pace};
+use weir_load::report::Description;
+use weir_load::schedule::Arrivals;
+use weir_load::supply::{self, Demand, Facts};
+
+use super::limits;
+use super::options::{ConnOptions, RunOptions, ScanOptions};
+use super::shape::{self, Conns};
+use super::target::Target;
+use super::time;
+use super::workload::{self, Work};
+
+/// How long a run goes on that ends with its sessions: longer than anybody waits, and short enough
+/// to be added to.
+const WITHOUT_END_NS: u64 = u64::MAX / 4;
+
+/// How long arrivals go on when nothing says so.
+const DURATION_DEFAULT: Duration = Duration::from_secs(10);
+
+/// A run that can be begun.
+pub(crate) struct Plan {
+    /// For the driver.
+    pub config: Config,
+    /// In words.
+    pub what: Description,
+    /// For the audit.
+    pub facts: audit::Facts,
+    /// What may run short though it need not.
+    pub warning: Option<String>,
+}
+
+/// A scan's runs, but for the rate and the duration of each.
+pub(crate) struct Points {
+    /// Requests of an arrival, on average.
+    pub requests_per_arrival: f64,
+    draft: Draft,
+    law: Arrivals,
+}
+
+/// The run that `options` ask for.
+///
+/// # Errors
+/// A sentence: what cannot be had, and what to change.
+pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
+    let arrivals = &options.arrivals;
+    let conns = shape::conns(&options.conns, arrivals.closed.is_some())?;
+    let target = Target::parse(options.url.as_deref().unwrap_or_default())?;
+    let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
+    let pace = match (arrivals.closed, &work.arrivals) {
+        (Some(conns), _) => Pace::Closed(conns as usize),
+        (None, Some(logged)) => Pace::Open(logged.clone()),
+        (None, None) => Pace::Open(law(&arrivals.arrivals, arrivals.rate)?),
+    };
+    let ends = Ends {
+        duration_ns: arrivals.duration.map(time::ns),
+        arrivals_max: arrivals.num,
+        sessions: work.sessions,
+    };
+    let duration_ns = ends.duration_ns(&pace)?;
+    let warmup_ns = time::ns(arrivals.warmup);
+    if warmup_ns >= duration_ns {
+        let why = "--warmup leaves nothing of the run to measure: give a longer --duration";
+        return Err(why.into());
+    }
+    let course = Course { pace, duration_ns, warmup_ns, seed: arrivals.seed };
+    let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
+    draft.config.arrivals_max = arrivals.num.unwrap_or(0);
+    draft.config.each = options.output.each.is_some();
+    draft.what.duration_ns = ends.expected_ns(&draft.config);
+    let mut plan = draft.checked()?;
+    plan.facts.latency_limits |= options.output.fail_if.iter().any(Condition::is_about_time);
+    Ok(plan)
+}
+
+/// The runs of a scan.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
+    let search = &options.search;
+    let conns = shape::conns(&options.conns, false)?;
+    let target = Target::parse(&options.url)?;
+    let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
+    if work.sessions.is_some() {
+        let why = "a scan needs a workload without an end: not --wsess, --wsesslog, --wlog n or \
+                   --replay";
+        return Err(why.into());
+    }
+    let seed = search.seed;
+    let requests_per_arrival = work.requests_per_session(seed);
+    let law = law(&search.arrivals, Some(search.from)).map_err(|why| format!("--from: {why}"))?;
+    let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
+    let duration_ns = duration_ns.saturating_add(warmup_ns);
+    let course = Course { pace: Pace::Open(law.clone()), duration_ns, warmup_ns, seed };
+    let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
+    // What earlier points left in TIME_WAIT is there at the later ones.
+    draft.ports_for_s = f64::INFINITY;
+    draft.checked()?;
+    Ok(Points { requests_per_arrival, draft, law })
+}
+
+impl Points {
+    /// The run at `rate` arrivals a second, measured for `duration_ns`. Each has a chance of its
+    /// own, drawn from its `number`.
+    ///
+    /// # Errors
+    /// A sentence: this machine has not what it takes.
+    pub(crate) fn at(&self, rate: f64, duration_ns: u64, number: u64) -> Result<Plan, String> {
+        let law = self.law.scaled(rate / self.law.mean_rate(WITHOUT_END_NS));
+        let mut draft = self.draft.clone();
+        draft.what.arrivals = law.to_string();
+        draft.what.duration_ns = duration_ns.saturating_add(draft.config.warmup_ns);
+        draft.config.duration_ns = draft.what.duration_ns;
+        draft.config.pace = Pace::Open(law);
+        draft.config.seed = draft.config.seed.wrapping_add(number);
+        draft.what.seed = draft.config.seed;
+        draft.checked()
+    }
+}
+
+fn law(name: &str, rate: Option<f64>) -> Result<Arrivals, String> {
+    let mut read = |file: &str| -> io::Result<String> { fs::read_to_string(file) };
+    Arrivals::parse(name, rate, &mut read)
+}
+
+/// What ends a run.
+struct Ends {
+    duration_ns: Option<u64>,
+    arrivals_max: Option<u64>,
+    sessions: Option<u64>,
+}
+
+impl Ends {
+    /// How long arrivals go on at most.
+    fn duration_ns(&self, pace: &Pace) -> Result<u64, String> {
+        let counted = self.arrivals_max.is_some() || self.sessions.is_some();
+        match (self.duration_ns, pace) {
+            (Some(given_ns), _) => Ok(given_ns),
+            (None, Pace::Open(Arrivals::Trace(starts_ns))) => {
+                Ok(starts_ns.last().map_or(1, |last_ns| last_ns.saturating_add(1)))
+            }
+            (None, Pace::Open(Arrivals::Ramp { .. })) if counted => {
+                Err("a ramp goes from the beginning to the end: give it a --duration".into())
+            }
+            (None, _) if counted => Ok(WITHOUT_END_NS),
+            (None, _) => Ok(time::ns(DURATION_DEFAULT)),
+        }
+    }
+
+    /// How long that will be, as far as it can be told; 0 for a closed loop of so many sessions.
+    fn expected_ns(&self, config: &Config) -> u64 {
+        if config.duration_ns < WITHOUT_END_NS {
+            return config.duration_ns;
+        }
+        let Pace::Open(arrivals) = &config.pace else { return 0 };
+        let counts = self.arrivals_max.into_iter().chain(self.sessions);
+        let count = counts.min().unwrap_or(0) as f64;
+        (1e9 * count / arrivals.mean_rate(WITHOUT_END_NS)).round() as u64
+    }
+}
+
+/// When a run's arrivals happen.
+struct Course {
+    pace: Pace,
+    duration_ns: u64,
+    warmup_ns: u64,
+    seed: u64,
+}
+
+/// A run that is not checked yet.
+#[derive(Clone)]
+struct Draft {
+    config: Config,
+    what: Description,
+    facts: Facts,
+    client_closes: bool,
+    /// For how long ports are needed, with other runs before and after this one, seconds.
+    ports_for_s: f64,
+}
+
+impl Draft {
+    fn new(
+        options: &ConnOptions,
+        conns: Conns,
+        target: &Target,
+        work: Work,
+        course: Course,
+    ) -> Result<Self, String> {
+        let cpus = options.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+        limits::check_cpus(&cpus)?;
+        let sources = options.source.as_deref().map_or(Ok(Vec::new()), supply::sources)?;
+        let addresses = target.resolve(sources.first().copied())?;
+        one_family(&sources)?;
+        sources.iter().try_for_each(is_here)?;
+        let facts = limits::facts(&sources, &addresses, &cpus);
+        let Course { pace, duration_ns, warmup_ns, seed } = course;
+        let (workload, requests) = work.built;
+        let config = Config {
+            addresses,
+            pace,
+            duration_ns,
+            arrivals_max: 0,
+            warmup_ns,
+            workload,
+            requests: Arc::new(requests),
+            shared_conns: conns.shared,
+            keep_open: conns.keep_open,
+            idle: options.idle as usize,
+            slow_senders: options.slow_senders as usize,
+            slow_readers: options.slow_readers as usize,
+            slow_rate: options.slow_rate,
+            background_rate: options.background_rate,
+            timeout_ns: time::ns(options.timeout),
+            deadline_ns: options.deadline.map_or(0, time::ns),
+            sources,
+            reset: conns.reset,
+            join_handshake: options.join_handshake,
+            conns_max: options.max_conns.unwrap_or(0) as usize,
+            threads: options.threads.into(),
+            cpus,
+            seed,
+            each: false,
+        };
+        let what = description(&config, conns, target, work.name);
+        let ports_for_s = duration_ns as f64 / 1e9;
+        Ok(Self { config, what, facts, client_closes: conns.client_closes, ports_for_s })
+    }
+
+    /// The run, if this machine has what it takes.
+    fn checked(&self) -> Result<Plan, String> {
+        let supply = supply::check(&self.facts, &self.demand())?;
+        let warning = (supply.open_worst > supply.open_max).then(|| {
+            format!(
+                "should the server stall, {} connections will be open at once before --timeout \
+                 ends them, and there is room for {}",
+                supply.open_worst, supply.open_max
+            )
+        });
+        Ok(Plan {
+            config: self.config.clone(),
+            what: self.what.clone(),
+            facts: self.audit_facts(supply.ports_total),
+            warning,
+        })
+    }
+
+    fn demand(&self) -> Demand {
+        let config = &self.config;
+        let (conns_per_s, closed) = match &config.pace {
+            Pace::Open(_) if config.shared_conns > 0 => (0.0, 0),
+            Pace::Open(arrivals) => (arrivals.mean_rate(config.duration_ns), 0),
+            // How many it opens one after the other is up to the server.
+            Pace::Closed(conns) => (0.0, *conns),
+        };
+        Demand {
+            conns_per_s,
+            duration_s: self.ports_for_s,
+            client_closes: self.client_closes,
+            timeout_s: config.timeout_ns as f64 / 1e9,
+            background: (config.idle + config.slow_senders + config.slow_readers) as u64,
+            shared: (config.shared_conns + closed) as u64,
+            conns_max: config.conns_max as u64,
+            threads: config.threads,
+        }
+    }
+
+    fn audit_facts(&self, ports: u64) -> audit::Facts {
+        let time_wait_s = self.facts.tw_reuse_s.unwrap_or(self.facts.time_wait_s);
+        let free = self.facts.open_files.saturating_sub(self.facts.other_fds);
+        let allowed = Some(self.config.conns_max as u64).filter(|most| *most > 0);
+        audit::Facts {
+            closed: matches!(self.config.pace, Pace::Closed(_)),
+            threads: self.config.threads,
+            ports,
+            port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
+            descriptors: allowed.map_or(free, |most| most.min(free)),
+            latency_limits: self.config.deadline_ns > 0,
+        }
+    }
+}
+
+fn one_family(sources: &[IpAddr]) -> Result<(), String> {
+    let Some(first) = sources.first() else { return Ok(()) };
+    let stray = sources.iter().find(|source| source.is_ipv4() != first.is_ipv4());
+    stray.map_or(Ok(()), |stray| {
+        Err(format!("--source: {first} and {stray} are of two families, and a run is of one"))
+    })
+}
+
+/// Whether an address is one of this machine's: only then can a socket be bound to it.
+fn is_here(source: &IpAddr) -> Result<(), String> {
+    let bound = UdpSocket::bind((*source, 0)).map(drop);
+    bound.map_err(|error| {
+        format!("--source {source}: {error}; give addresses that this machine has (`ip address`)")
+    })
+}
+
+fn description(config: &Config, conns: Conns, target: &Target, workload: String) -> Description {
+    Description {
+        url: target.url.clone(),
+        arrivals: match &config.pace {
+            Pace::Open(arrivals) => arrivals.to_string(),
+            Pace::Closed(conns) => format!("{conns} connections"),
+        },
+        closed: matches!(config.pace, Pace::Closed(_)),
+        duration_ns: config.duration_ns,
+        warmup_ns: config.warmup_ns,
+        workload,
+        timeout_ns: config.timeout_ns,
+        deadline_ns: config.deadline_ns,
+        threads: config.threads,
+        seed: config.seed,
+        shapes: shapes(config, conns, target),
+        command: time::command_line(std::env::args_os()),
+        version: env!("CARGO_PKG_VERSION").into(),
+        date: time::rfc3339(SystemTime::now()),
+    }
+}
+
+/// What is not as usual about the connections, in words.
+fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
+    let counted = [
+        (config.shared_conns, "shared connections"),
+        (config.idle, "idle connections"),
+        (config.slow_senders, "slow senders"),
+        (config.slow_readers, "slow readers"),
+        (config.sources.len(), "source addresses"),
+    ];
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+    let said = [
+        (config.keep_open && config.shared_conns == 0, "connections that stay"),
+        (conns.client_closes, "closed by the client"),
+        (conns.reset, "reset by the client"),
+    ];
+    let said = said.into_iter().filter(|(is_so, _)| *is_so);
+    let mut shapes: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
+    shapes.extend(said.map(|(_, what)| what.into()));
+    if target.is_named() {
+        let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
+        shapes.push(format!("at {}", addresses.join(", ")));
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::load::tests::{run_options, scan_options};
+
+    fn planned(line: &str) -> Result<Plan, String> {
+        run(&run_options(line))
+    }
+
+    fn refused(line: &str) -> String {
+        planned(line).map(|plan| plan.what.arrivals).unwrap_err()
+    }
+
+    fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_run_is_a_hundred_a_second_for_ten_seconds() {
+        let Plan { config, what, facts, warning } = planned("").unwrap();
+        assert_eq!(config.pace, Pace::Open(Arrivals::Constant { rate: 100.0 }));
+        assert_eq!((config.duration_ns, config.warmup_ns), (10_000_000_000, 0));
+        assert_eq!(config.addresses, ["127.0.0.1:8080".parse().unwrap()]);
+        assert_eq!((config.timeout_ns, config.deadline_ns), (5_000_000_000, 0));
+        assert_eq!((config.arrivals_max, config.conns_max, config.threads), (0, 0, 1));
+        assert_eq!(what.workload, "GET /, 1 request a connection");
+        assert_eq!((what.arrivals.as_str(), what.closed), ("constant 100/s", false));
+        assert!(what.shapes.is_empty() && warning.is_none());
+        assert!(facts.ports > 0 && !facts.latency_limits);
+    }
+
+    #[test]
+    fn a_closed_loop_is_called_one() {
+        let plan = planned("--closed 3 --requests-per-conn inf --duration 1s").unwrap();
+        assert_eq!(plan.config.pace, Pace::Closed(3));
+        assert!(plan.config.keep_open && plan.facts.closed && plan.what.closed);
+        assert_eq!(plan.what.arrivals, "3 connections");
+        assert_eq!(plan.what.shapes, ["connections that stay"]);
+        assert!(!planned("--closed 3").unwrap().config.keep_open);
+    }
+
+    #[test]
+    fn what_has_an_end_of_its_own_goes_on_until_then() {
+        for (line, expected_ns) in [
+            ("--num 50", 500_000_000),
+            ("--num 50 --duration 3", 3_000_000_000),
+            ("--wsess 20,2,0 --rate 10", 2_000_000_000),
+            ("--wsess 20,2,0 --rate 10 --num 5", 500_000_000),
+            ("--closed 2 --num 5", 0),
+        ] {
+            let plan = planned(line).unwrap();
+            assert_eq!(plan.what.duration_ns, expected_ns, "{line}");
+            let open_end = !line.contains("--duration");
+            assert_eq!(plan.config.duration_ns == WITHOUT_END_NS, open_end, "{line}");
+        }
+        assert_eq!(planned("--num 50").unwrap().config.arrivals_max, 50);
+    }
+
+    #[test]
+    fn a_trace_and_a_log_say_when() {
+        let dir = tempfile::tempdir().unwrap();
+        let starts = file(&dir, "starts", "0\n0.5\n2\n");
+        let plan = planned(&format!("--arrivals trace:{}", starts.display())).unwrap();
+        assert_eq!(plan.config.duration_ns, 2_000_000_001);
+        let line = |second| {
+            format!("::1 - - [10/Oct/2000:13:55:{second} -0700] \"GET /x HTTP/1.0\" 200 1\n")
+        };
+        let log = file(&dir, "log", &(line(36) + &line(40)));
+        let replay = format!("--replay {} --speed 2", log.display());
+        let plan = planned(&replay).unwrap();
+        assert_eq!(plan.config.duration_ns, 2_000_000_001);
+        assert!(plan.what.workload.contains("2 lines (0 skipped"), "{}", plan.what.workload);
+        let short = planned(&format!("{replay} --duration 1")).unwrap();
+        assert_eq!(short.config.duration_ns, 1_000_000_000);
+    }
+
+    #[test]
+    fn sources_are_of_the_server_s_family() {
+        let plan = planned("--source 127.0.0.2-127.0.0.5").unwrap();
+        assert_eq!(plan.config.sources.len(), 4);
+        assert_eq!(plan.what.shapes, ["4 source addresses"]);
+        assert!(refused("--source ::1").contains("IPv6"));
+        assert!(refused("--source 127.0.0.2,::1").contains("two families"));
+        assert!(refused("--source here").contains("not an address"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_the_first_packet() {
+        let table = [
+            ("--warmup 10s", "--duration"),
+            ("--num 5 --arrivals ramp:1-9", "--duration"),
+            ("--arrivals ramp:1-9 --rate 5", "leave out --rate"),
+            ("--arrivals trace:/nowhere/x", "/nowhere/x"),
+            ("--rate 0", "--rate 0"),
+            ("--rate 1e9", "connections a second"),
+            ("--rate 100000 --close client", "--close server"),
+            ("--threads 1024", "--threads 1024"),
+            ("--cpus 4000", "4000"),
+            ("--idle 100000000", "--idle"),
+            ("--closed 200000", "shared connections"),
+            ("--body /nowhere/x", "/nowhere/x"),
+            ("--replay /nowhere/x", "/nowhere/x"),
+            ("--wlog y,/nowhere/x", "/nowhere/x"),
+            ("--wsesslog 1,1,/nowhere/x", "/nowhere/x"),
+            ("--workload specweb99 --mb 1000000", "too large"),
+            ("--workload specweb99 --pipeline 2 --requests-per-conn 2", "--pipeline"),
+            ("--wsess 1,2,3 --requests-per-conn 2", "leave out --requests-per-conn"),
+        ];
+        for (line, sentence) in table {
+            let refused = refused(line);
+            assert!(refused.contains(sentence), "{line}: {refused}");
+            assert!(!refused.contains('\n'), "{line}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_paths_and_a_path_do_not_go_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = file(&dir, "list", "/a\n/b\n\n/c\n");
+        let mut options = run_options(&format!("--wlog n,{}", list.display()));
+        let plan = run(&options).unwrap();
+        assert_eq!(plan.what.duration_ns, 30_000_000);
+        options.url = Some("http://127.0.0.1/a".into());
+        assert!(run(&options).map(|_| ()).unwrap_err().contains("leave the path out"));
+        let mut options = run_options("--workload 2k");
+        options.url = Some("http://127.0.0.1/?a".into());
+        assert!(run(&options).map(|_| ()).unwrap_err().contains("leave out its query"));
+    }
+
+    #[test]
+    fn a_time_that_is_judged_is_told_to_the_audit() {
+        assert!(planned("--deadline 1s").unwrap().facts.latency_limits);
+        assert!(planned("--fail-if p99>1ms").unwrap().facts.latency_limits);
+        assert!(!planned("--fail-if errors>0").unwrap().facts.latency_limits);
+    }
+
+    #[test]
+    fn a_name_s_addresses_are_told() {
+        let mut options = run_options("");
+        options.url = Some("localhost:8080".into());
+        let shapes = run(&options).unwrap().what.shapes;
+        assert!(shapes[0].starts_with("at ") && shapes[0].contains(":8080"), "{shapes:?}");
+    }
+
+    #[test]
+    fn a_scan_s_points_differ_in_rate_and_chance() {
+        let points = scan(&scan_options("--arrivals poisson --from 50 --warmup 2s")).unwrap();
+        assert!((points.requests_per_arrival - 1.0).abs() < 1e-9);
+        let plan = points.at(400.0, 3_000_000_000, 7).unwrap();
+        assert_eq!((plan.config.duration_ns, plan.config.seed), (5_000_000_000, 8));
+        let Pace::Open(Arrivals::Poisson { rate }) = plan.config.pace else { panic!() };
+        assert!((rate - 400.0).abs() < 1e-6, "{rate}");
+        let specweb = scan(&scan_options("--workload specweb99 --mb 5")).unwrap();
+        assert!((specweb.requests_per_arrival - 7.3).abs() < 0.5);
+    }
+
+    #[test]
+    fn a_scan_refuses_what_it_cannot_repeat() {
+        let table = [
+            ("--wsess 1,2,3", "without an end"),
+            ("--from 0", "--from"),
+            ("--from 1e9", "connections a second"),
+        ];
+        for (line, sentence) in table {
+            let refused = scan(&scan_options(line)).map(|_| ()).unwrap_err();
+            assert!(refused.contains(sentence), "{line}: {refused}");
+        }
+        // What ports there are must last for all points, not only for one.
+        let points = scan(&scan_options("--close client --from 10")).unwrap();
+        assert!(points.at(50_000.0, 1_000_000_000, 1).is_err());
+    }
+}

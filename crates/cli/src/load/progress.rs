@@ -1,0 +1,170 @@
+//! What is told of a run while it goes on: the view or the lines on standard error, a JSON line a
+//! second, the HdrHistogram log, a JSON line a request. It judges nothing and stops nothing but
+//! what the operator stops.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use weir_load::audit::Verdict;
+use weir_load::config::{Sample, Watch};
+use weir_load::measure::Interval;
+use weir_load::report::hdr::Log;
+use weir_load::report::live::{self, Live};
+use weir_load::report::ndjson;
+
+use super::options::OutputOptions;
+use super::output::Output;
+use super::plan::Plan;
+use super::screen::Screen;
+use super::signals::Stop;
+
+/// Looks on.
+pub(crate) struct Progress {
+    live: Live,
+    screen: Option<Screen>,
+    ndjson: Option<Output>,
+    hdr: Option<Log<Output>>,
+    each: Option<Output>,
+    stop: Stop,
+}
+
+impl Progress {
+    /// Opens what is to be written.
+    ///
+    /// # Errors
+    /// A sentence: a file that cannot be.
+    pub(crate) fn open(options: &OutputOptions, plan: &Plan, stop: Stop) -> Result<Self, String> {
+        let begin = |out| {
+            Log::begin(out, &plan.what, SystemTime::now())
+                .map_err(|error| format!("cannot write the histograms' log: {error}"))
+        };
+        let hdr = Output::open_if(options.hdr_log.as_deref())?.map(begin).transpose()?;
+        let ndjson = Output::open_if(options.common.ndjson.as_deref())?;
+        let each = Output::open_if(options.each.as_deref())?;
+        let lines = [&options.common.ndjson, &options.hdr_log, &options.each];
+        let to_stdout = lines.iter().any(|path| path.as_deref() == Some(Path::new("-")));
+        // On one terminal, lines and a view would be drawn over each other.
+        let crowded = to_stdout && io::stdout().is_terminal();
+        let screen = (!options.common.quiet && !crowded).then(Screen::new);
+        Ok(Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) })
+    }
+
+    /// Only looks on, on a screen or not at all.
+    pub(crate) fn new(plan: &Plan, screen: Option<Screen>, stop: Stop) -> Self {
+        let live = Live::new(&plan.what, &plan.facts);
+        Self { live, screen, ndjson: None, hdr: None, each: None, stop }
+    }
+
+    /// Shows that the run begins.
+    pub(crate) fn begin(&mut self) {
+        self.draw();
+    }
+
+    /// Gives back the screen.
+    pub(crate) fn into_screen(self) -> Option<Screen> {
+        self.screen
+    }
+
+    /// Writes what is left; a sentence for each output that failed.
+    pub(crate) fn finish(self, verdict: &Verdict) -> Vec<String> {
+        let ended = self.hdr.map(|log| {
+            let ended = log.finish(verdict).map_err(|error| error.to_string());
+            ended.and_then(Output::finish)
+        });
+        let others = [self.ndjson, self.each].into_iter().flatten().map(Output::finish);
+        ended.into_iter().chain(others).filter_map(Result::err).collect()
+    }
+
+    fn draw(&mut self) {
+        if let Some(screen) = self.screen.as_mut().filter(|screen| screen.is_live()) {
+            let lines = live::view(&self.live, screen.width());
+            screen.draw(&lines);
+        }
+    }
+}
+
+impl Watch for Progress {
+    fn second(&mut self, interval: &Interval) {
+        self.live.add(interval);
+        if let Some(out) = &mut self.ndjson {
+            let written = ndjson::second(out, interval, self.live.so_far());
+            let handed_on = written.and_then(|()| out.flush());
+            out.note(handed_on);
+        }
+        if let Some(log) = &mut self.hdr {
+            // The output remembers what it could not write; a histogram of ours is always sound.
+            let _ = log.second(interval);
+        }
+        match &mut self.screen {
+            Some(screen) if !screen.is_live() => {
+                screen.say(&live::line(interval, self.live.so_far()));
+            }
+            _ => self.draw(),
+        }
+    }
+
+    fn requests(&mut self, samples: &[Sample]) {
+        let Some(out) = &mut self.each else { return };
+        for sample in samples {
+            let written = ndjson::request(out, sample);
+            out.note(written);
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        self.stop.is_wanted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_load::measure::Clocks;
+    use weir_load::session::RequestId;
+
+    use super::*;
+    use crate::load::plan;
+    use crate::load::tests::run_options;
+
+    #[test]
+    fn each_second_and_each_request_is_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let (lines, each, log) = (path("lines"), path("each"), path("log"));
+        let options =
+            run_options(&format!("--quiet --ndjson {lines} --each {each} --hdr-log {log}"));
+        let plan = plan::run(&options).unwrap();
+        assert!(plan.config.each);
+        let mut progress = Progress::open(&options.output, &plan, Stop::default()).unwrap();
+        let count = |path: &str| std::fs::read_to_string(path).unwrap().lines().count();
+        for second in 0..3 {
+            let interval = Interval { second, length_ns: 1_000_000_000, ..Interval::default() };
+            progress.second(&interval);
+            assert_eq!(count(&lines) as u64, second + 1);
+        }
+        let sample = Sample { clocks: Clocks::default(), request: RequestId(0), end: Ok(200) };
+        progress.requests(&[sample; 5]);
+        let invalid = Verdict { reasons: vec!["why".into()], ..Verdict::default() };
+        assert!(progress.finish(&invalid).is_empty());
+        assert_eq!((count(&lines), count(&each)), (3, 5));
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.ends_with("#INVALID: why\n"), "{log}");
+    }
+
+    #[test]
+    fn an_output_that_fails_does_not_keep_the_others_from_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let each = dir.path().join("each");
+        let each_name = each.display();
+        let options = run_options(&format!("--quiet --ndjson /dev/full --each {each_name}"));
+        let plan = plan::run(&options).unwrap();
+        let mut progress = Progress::open(&options.output, &plan, Stop::default()).unwrap();
+        progress.second(&Interval::default());
+        let end = Err(weir_load::measure::ErrorKind::Reset);
+        progress.requests(&[Sample { clocks: Clocks::default(), request: RequestId(0), end }]);
+        let failures = progress.finish(&Verdict::default());
+        assert_eq!(failures.len(), 1);
+        assert!(failures[0].starts_with("cannot write /dev/full"), "{failures:?}");
+        assert!(std::fs::read_to_string(each).unwrap().contains("\"reset\""));
+    }
+}

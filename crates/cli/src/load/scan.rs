@@ -1,0 +1,197 @@
+//! `weir load scan`: runs the points a scan wants, one after the other, and shows what they say
+//! together. Which points those are, it does not know.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use weir_load::audit::audit;
+use weir_load::scan::{Finding, Measured, Plan, Point, PointResult, Scan, Summary};
+
+use super::options::{ScanOptions, SearchOptions};
+use super::outcome::INVALID;
+use super::output::{Output, check_stdout};
+use super::plan::{self, Points};
+use super::progress::Progress;
+use super::screen::Screen;
+use super::signals::Stop;
+use super::time;
+use crate::{USAGE, say};
+
+/// How often a pause looks for a signal.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Columns of the summary, whose table takes about as many.
+const WIDTH: usize = 100;
+
+/// Scans a server.
+///
+/// # Errors
+/// A sentence: what the options ask for cannot be had.
+pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
+    let common = &options.output.common;
+    check_stdout(&[common.json.as_deref(), common.ndjson.as_deref()])?;
+    let points = plan::scan(options)?;
+    let scan = Scan::new(plan(&options.search, points.requests_per_arrival))?;
+    let mut scanner = Scanner {
+        scan,
+        points,
+        pause: options.search.pause,
+        stop: Stop::listen()?,
+        screen: (!common.quiet).then(Screen::new),
+        ndjson: Output::open_if(common.ndjson.as_deref())?,
+    };
+    let json = Output::open_if(common.json.as_deref())?;
+    scanner.run()?;
+    let Scanner { scan, ndjson, .. } = scanner;
+    let summary = scan.summary();
+    let mut failures: Vec<String> =
+        ndjson.into_iter().filter_map(|out| out.finish().err()).collect();
+    failures.extend(show(options, &summary, json));
+    failures.iter().for_each(|sentence| say(sentence));
+    Ok(exit_code(&failures, &summary.finding))
+}
+
+fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
+    Plan {
+        from: options.from,
+        rate_max: options.rate_max,
+        to: options.to,
+        multiples: options.multiples.clone(),
+        repetitions: options.repetitions,
+        duration_ns: time::ns(options.duration),
+        requests_per_arrival,
+        goodput_min: options.goodput_min,
+        errors_max: options.errors_max,
+        p99_ns_max: options.p99_max.map_or(0, time::ns),
+        seed: options.seed,
+    }
+}
+
+/// A scan under way, and where it is shown.
+struct Scanner {
+    scan: Scan,
+    points: Points,
+    pause: Duration,
+    stop: Stop,
+    screen: Option<Screen>,
+    ndjson: Option<Output>,
+}
+
+impl Scanner {
+    /// Runs points until the scan, or the operator, wants no more.
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(point) = self.scan.next() {
+            if !self.scan.measured().is_empty() {
+                self.rest();
+            }
+            let Some(result) = self.measure(point)? else { break };
+            let measured = self.scan.report(point, result);
+            self.tell(&measured);
+        }
+        Ok(())
+    }
+
+    /// What comes of a point; nothing of one that was cut short, of which nothing can be said.
+    fn measure(&mut self, point: Point) -> Result<Option<PointResult>, String> {
+        let number = self.scan.measured().len() as u64;
+        let plan = match self.points.at(point.rate, point.duration_ns, number) {
+            Ok(plan) => plan,
+            // The first is refused before there is a scan.
+            Err(why) => {
+                let invalid = Some(without_advice(&why));
+                return Ok(Some(PointResult { invalid, ..PointResult::default() }));
+            }
+        };
+        if self.stop.is_wanted() {
+            return Ok(None);
+        }
+        let live = self.screen.take_if(|screen| screen.is_live());
+        let mut progress = Progress::new(&plan, live, self.stop.clone());
+        progress.begin();
+        let run = weir_load::run(&plan.config, &mut progress);
+        self.screen = progress.into_screen().or(self.screen.take());
+        let outcome = run.map_err(|error| error.to_string())?;
+        let verdict = audit(&plan.facts, &outcome);
+        let invalid = verdict.reasons.first().map(|reason| without_advice(reason));
+        Ok((!outcome.interrupted).then(|| PointResult::of(&outcome, invalid)))
+    }
+
+    fn tell(&mut self, measured: &Measured) {
+        if let Some(screen) = &mut self.screen {
+            screen.say(&measured.to_text());
+        }
+        if let Some(out) = &mut self.ndjson {
+            let written = out.write_all(measured.to_line().as_bytes());
+            let handed_on = written.and_then(|()| out.flush());
+            out.note(handed_on);
+        }
+    }
+
+    /// Waits for what the last point left behind.
+    fn rest(&self) {
+        let began = Instant::now();
+        while began.elapsed() < self.pause && !self.stop.is_wanted() {
+            std::thread::sleep(NAP.min(self.pause));
+        }
+    }
+}
+
+/// What is wrong, without what to do about it: there is one of these a line of a table.
+fn without_advice(reason: &str) -> String {
+    reason.split(": ").next().unwrap_or_default().into()
+}
+
+/// Prints the summary, and writes it as JSON; a sentence for each that failed.
+fn show(options: &ScanOptions, summary: &Summary, json: Option<Output>) -> Vec<String> {
+    let common = &options.output.common;
+    let is_stdout = |path: Option<&Path>| path == Some(Path::new("-"));
+    let text = summary.to_text(WIDTH);
+    let shown = if is_stdout(common.json.as_deref()) {
+        Ok(())
+    } else if is_stdout(common.ndjson.as_deref()) {
+        io::stderr().write_all(text.as_bytes())
+    } else {
+        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+    };
+    let shown = shown.map_err(|error| format!("cannot print the summary: {error}"));
+    let written = json.map_or(Ok(()), |mut out| {
+        let written = writeln!(out, "{:#}", summary.to_json());
+        out.note(written);
+        out.finish()
+    });
+    [shown, written].into_iter().filter_map(Result::err).collect()
+}
+
+fn exit_code(failures: &[String], finding: &Finding) -> ExitCode {
+    match finding {
+        _ if !failures.is_empty() => USAGE.into(),
+        Finding::ClientLimit { .. } => INVALID.into(),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_that_met_its_client_s_limit_is_invalid() {
+        let limit =
+            Finding::ClientLimit { held: None, invalid: 5.0, reason: "the client was late".into() };
+        let knee = Finding::Knee { held: 1.0, failed: 2.0 };
+        let lost = ["cannot write x".into()];
+        let code = |failures: &[String], finding| format!("{:?}", exit_code(failures, finding));
+        let is = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!(code(&[], &knee), is(0));
+        assert_eq!(code(&[], &limit), is(3));
+        assert_eq!(code(&lost, &limit), is(2));
+    }
+
+    #[test]
+    fn a_table_has_reasons_without_advice() {
+        assert_eq!(without_advice("No port (port-unavail): give more."), "No port (port-unavail)");
+        assert_eq!(without_advice("Nothing"), "Nothing");
+    }
+}

@@ -1,0 +1,63 @@
+//! SIGINT and SIGTERM: the first asks a run to stop and to report what it has, a second one ends
+//! the process at once. Knows nothing of runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Signals that come together are one: timeout(1) sends two, to the process and to its group.
+const TOGETHER: Duration = Duration::from_millis(250);
+
+/// Whether the operator has had enough.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// A sentence, if the system lets nobody listen.
+    pub(crate) fn listen() -> Result<Self, String> {
+        let blame = |error| format!("cannot listen to signals: {error}");
+        let stop = Self::default();
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(blame)?;
+        let wanted = Arc::clone(&stop.0);
+        let listen = move || {
+            signals.forever().next();
+            wanted.store(true, Ordering::Relaxed);
+            thread::sleep(TOGETHER);
+            signals.pending().for_each(drop);
+            if let Some(signal) = signals.forever().next() {
+                // As a shell tells it.
+                std::process::exit(128 + signal);
+            }
+        };
+        thread::Builder::new().name("signals".into()).spawn(listen).map_err(blame)?;
+        Ok(stop)
+    }
+
+    /// Whether a signal has come.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_that_come_together_ask_for_a_stop() {
+        let stop = Stop::listen().unwrap();
+        assert!(!stop.is_wanted());
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        while !stop.is_wanted() {
+            thread::yield_now();
+        }
+    }
+}

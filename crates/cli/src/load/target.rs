@@ -1,0 +1,188 @@
+//! Whom to load: a URL taken apart, and its host's addresses. Only [`Target::resolve`] asks the
+//! system; nothing here opens a connection.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use url::{Host, Url};
+
+/// A URL, as a client needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As it is shown.
+    pub url: String,
+    /// The value of the `Host` field.
+    pub authority: String,
+    /// The path, which begins with a slash.
+    pub path: String,
+    /// What follows the question mark.
+    pub query: Option<String>,
+    host: Host,
+    port: u16,
+}
+
+impl Target {
+    /// Takes `text` apart. Without a scheme it is taken for HTTP.
+    ///
+    /// # Errors
+    /// A sentence: it is not a URL, has no host, or is of another scheme than HTTP.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let blame = |why: &str| format!("{text}: {why}");
+        let full = if text.contains("://") { text.into() } else { format!("http://{text}") };
+        let (scheme, rest) = full.split_once("://").unwrap_or_default();
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => {}
+            "https" => {
+                let why = "weir load does not speak TLS; load the server's plain HTTP port, or \
+                           put something that ends TLS, such as stunnel, between the two";
+                return Err(blame(why));
+            }
+            _ => return Err(blame("a URL is http://HOST[:PORT][/PATH]")),
+        }
+        // The URL standard would take the path's first part for the host.
+        if rest.is_empty() || rest.starts_with(['/', '\\', '?', '#', ':']) {
+            return Err(blame("there is no host in the URL"));
+        }
+        let url = Url::parse(&full).map_err(|error| blame(&error.to_string()))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(blame("a name or password goes into --header 'Authorization: …'"));
+        }
+        Self::of(&url).ok_or_else(|| blame("there is no host in the URL"))
+    }
+
+    fn of(url: &Url) -> Option<Self> {
+        let port = url.port();
+        let host = url.host()?.to_owned();
+        let authority = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
+        Some(Self {
+            url: format!("http://{authority}{}", url.path()) + &question(url.query()),
+            authority,
+            path: url.path().into(),
+            query: url.query().map(Into::into),
+            host,
+            port: port.unwrap_or(80),
+        })
+    }
+
+    /// The path and the query: what a request asks for.
+    pub(crate) fn request_target(&self) -> String {
+        format!("{}{}", self.path, question(self.query.as_deref()))
+    }
+
+    /// Whether the host is a name.
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self.host, Host::Domain(_))
+    }
+
+    /// The host's addresses of one family: that of `source`, or else IPv4 if it has any.
+    ///
+    /// # Errors
+    /// A sentence: there is no such host, or none of that family.
+    pub(crate) fn resolve(&self, source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
+        let found = match &self.host {
+            Host::Ipv4(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
+            Host::Ipv6(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
+            Host::Domain(name) => (name.as_str(), self.port)
+                .to_socket_addrs()
+                .map_err(|error| format!("{name}: the host has no address: {error}"))?
+                .collect(),
+        };
+        one_family(&found, source).map_err(|why| format!("{}: {why}", self.host))
+    }
+}
+
+fn question(query: Option<&str>) -> String {
+    query.map(|query| format!("?{query}")).unwrap_or_default()
+}
+
+/// Those of `found` that are of the family of `source`, each once.
+fn one_family(found: &[SocketAddr], source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
+    let has_ipv4 = found.iter().any(SocketAddr::is_ipv4);
+    let ipv4 = source.map_or(has_ipv4, |source| source.is_ipv4());
+    let mut addresses = Vec::new();
+    for address in found.iter().filter(|address| address.is_ipv4() == ipv4) {
+        if !addresses.contains(address) {
+            addresses.push(*address);
+        }
+    }
+    if !addresses.is_empty() {
+        return Ok(addresses);
+    }
+    let family = if ipv4 { "IPv4" } else { "IPv6" };
+    Err(match source {
+        Some(_) => format!("the host has no {family} address, and those of --source are {family}"),
+        None => "the host has no address".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (String, String, String) {
+        let target = Target::parse(text).unwrap();
+        let asked = target.request_target();
+        (target.url, target.authority, asked)
+    }
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let table = [
+            ("http://h", ("http://h/", "h", "/")),
+            ("HTTP://H:80/a?b#c", ("http://h/a?b", "h", "/a?b")),
+            ("127.0.0.1:8080", ("http://127.0.0.1:8080/", "127.0.0.1:8080", "/")),
+            ("localhost:81/x y", ("http://localhost:81/x%20y", "localhost:81", "/x%20y")),
+            ("http://[::1]:8080/", ("http://[::1]:8080/", "[::1]:8080", "/")),
+            ("http://h?q=http://x", ("http://h/?q=http://x", "h", "/?q=http://x")),
+        ];
+        for (text, (url, authority, asked)) in table {
+            assert_eq!(parts(text), (url.into(), authority.into(), asked.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_refused_in_a_sentence() {
+        let table = [
+            ("https://h/", "does not speak TLS"),
+            ("HTTPS://h/", "does not speak TLS"),
+            ("ftp://h/", "a URL is http://HOST"),
+            ("http://", "no host"),
+            ("http:///x", "no host"),
+            ("http://:8080/", "no host"),
+            ("", "no host"),
+            ("http://h:99999/", "port"),
+            ("http://h:x/", "port"),
+            ("http://a b/", "domain"),
+            ("http://me:secret@h/", "--header"),
+        ];
+        for (text, sentence) in table {
+            let refused = Target::parse(text).unwrap_err();
+            assert!(refused.contains(sentence), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_of_one_family() {
+        let found = ["[::1]:80", "127.0.0.1:80", "127.0.0.1:80", "127.0.0.2:80"]
+            .map(|address| address.parse().unwrap());
+        let family = |source: Option<&str>| {
+            let source = source.map(|source| source.parse().unwrap());
+            one_family(&found, source)
+                .map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(family(None), Ok("127.0.0.1:80 127.0.0.2:80".into()));
+        assert_eq!(family(Some("::2")), Ok("[::1]:80".into()));
+        assert_eq!(one_family(&found[..1], None), Ok(vec![found[0]]));
+        assert!(one_family(&found[1..], Some("::2".parse().unwrap())).is_err());
+        assert!(one_family(&[], None).is_err());
+    }
+
+    #[test]
+    fn a_literal_address_needs_no_resolver() {
+        let target = Target::parse("http://127.0.0.1:8080/").unwrap();
+        assert_eq!(target.resolve(None), Ok(vec!["127.0.0.1:8080".parse().unwrap()]));
+        assert!(target.resolve(Some("::1".parse().unwrap())).unwrap_err().contains("IPv6"));
+        assert!(!target.is_named());
+        let named = Target::parse("http://localhost:1/").unwrap();
+        assert!(named.is_named() && named.resolve(None).is_ok());
+    }
+}

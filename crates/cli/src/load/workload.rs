@@ -1,0 +1,237 @@
+//! What each arrival does: the options of a workload, and the files they name, made into one. The
+//! only part of the command line that reads those files; when arrivals happen is not its business.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use weir_load::schedule::Arrivals;
+use weir_load::session::{Session, Template, Version};
+use weir_load::workload::sessions::{SessionLog, Wlog, Wsess, Wsesslog, Wset};
+use weir_load::workload::simple::{Shape, Targets};
+use weir_load::workload::{Built, Named, replay};
+
+use super::options::{ConnOptions, Http, WorkloadOptions};
+use super::target::Target;
+
+/// Sessions looked at for how many requests they have on average.
+const SAMPLE: u64 = 2000;
+
+/// A workload, and what is known of it.
+pub(crate) struct Work {
+    /// The workload, and its requests.
+    pub built: Built,
+    /// In words.
+    pub name: String,
+    /// How many sessions there are, if there is an end to them.
+    pub sessions: Option<u64>,
+    /// When they start, if that is part of it.
+    pub arrivals: Option<Arrivals>,
+}
+
+impl Work {
+    /// Requests a session, on average over the first of them.
+    pub(crate) fn requests_per_session(&self, seed: u64) -> f64 {
+        let mut source = self.built.0.source(seed);
+        let mut session = Session::default();
+        let mut requests = 0;
+        for arrival in 0..SAMPLE {
+            session.steps.clear();
+            source.fill(arrival, &mut session);
+            requests += session.steps.len();
+        }
+        requests as f64 / SAMPLE as f64
+    }
+
+    fn endless(built: Built, name: String) -> Self {
+        Self { built, name, sessions: None, arrivals: None }
+    }
+}
+
+/// The workload that `options` ask for, on connections of this `shape`.
+///
+/// # Errors
+/// A sentence: a file that cannot be read or is none of its format, a shape or a URL that does not
+/// go with it.
+pub(crate) fn work(
+    options: &WorkloadOptions,
+    conns: &ConnOptions,
+    shape: Shape,
+    target: &Target,
+) -> Result<Work, String> {
+    let template = Template {
+        version: if conns.http == Http::Http10 { Version::Http10 } else { Version::Http11 },
+        authority: target.authority.clone(),
+        fields: options.header.clone(),
+    };
+    let wanted = Wanted { options, conns, shape, target, template };
+    if let Some(name) = &options.workload {
+        wanted.named(name)
+    } else if let Some(wsess) = &options.wsess {
+        wanted.wsess(wsess)
+    } else if let Some(wsesslog) = &options.wsesslog {
+        wanted.wsesslog(wsesslog)
+    } else if let Some(wlog) = &options.wlog {
+        wanted.wlog(wlog)
+    } else if let Some(wset) = &options.wset {
+        wanted.wset(*wset)
+    } else if let Some(file) = &options.replay {
+        wanted.replay(file)
+    } else {
+        wanted.url()
+    }
+}
+
+/// All that a workload is made from.
+struct Wanted<'a> {
+    options: &'a WorkloadOptions,
+    conns: &'a ConnOptions,
+    shape: Shape,
+    target: &'a Target,
+    template: Template,
+}
+
+impl Wanted<'_> {
+    fn url(&self) -> Result<Work, String> {
+        let (method, target) = (self.options.method.clone(), self.target.request_target());
+        let name = format!("{method} {target}{}", self.per_conn());
+        let body = self.options.body.as_deref().map_or(Ok(Vec::new()), body)?;
+        let targets = Targets { method, body, ..Targets::get(vec![target]) };
+        Ok(Work::endless(targets.build(&self.template, self.shape), name))
+    }
+
+    fn named(&self, name: &str) -> Result<Work, String> {
+        let named: Named = name.parse().map_err(in_words)?;
+        let own_shape = named == Named::Specweb99;
+        if own_shape {
+            self.no_shape("--workload specweb99")?;
+        }
+        let (base, mb) = (self.base("--workload")?, self.options.mb);
+        let built = named.build(&self.template, base, mb, self.shape).map_err(in_words)?;
+        let more = if own_shape { format!(", {mb} MiB") } else { self.per_conn() };
+        Ok(Work::endless(built, format!("{name}{more}")))
+    }
+
+    fn wsess(&self, wsess: &Wsess) -> Result<Work, String> {
+        self.no_shape("--wsess")?;
+        let (target, burst) = (self.target.request_target(), self.options.burst_length);
+        let Wsess { sessions, calls, think_ns } = *wsess;
+        let think_s = think_ns as f64 / 1e9;
+        let name = format!(
+            "{sessions} sessions of {calls} requests, bursts of {burst}, {think_s} s apart"
+        );
+        let built = wsess.build(&self.template, &target, burst, self.shape.close);
+        Ok(Work { sessions: Some(sessions), ..Work::endless(built, name) })
+    }
+
+    fn wsesslog(&self, wsesslog: &Wsesslog) -> Result<Work, String> {
+        self.no_shape("--wsesslog")?;
+        self.no_path("--wsesslog")?;
+        let Wsesslog { sessions, think_ns, file } = wsesslog;
+        let log = SessionLog::parse(&shown(file), &contents(file)?).map_err(in_words)?;
+        let built = log.build(&self.template, *sessions, *think_ns, self.shape.close);
+        let name = format!("{sessions} sessions of {}", shown(file));
+        Ok(Work { sessions: Some(*sessions), ..Work::endless(built, name) })
+    }
+
+    fn wlog(&self, wlog: &Wlog) -> Result<Work, String> {
+        self.no_path("--wlog")?;
+        let text = contents(&wlog.file)?;
+        let built = wlog.build(&shown(&wlog.file), &text, &self.template, self.shape);
+        let uris = text.split(|&byte| byte == b'\0' || byte == b'\n');
+        let uris = uris.filter(|uri| !uri.trim_ascii().is_empty()).count() as u64;
+        let length = u64::from(self.shape.requests.max(1));
+        let name = format!("the URIs of {}{}", shown(&wlog.file), self.per_conn());
+        let sessions = (!wlog.repeat).then(|| uris.div_ceil(length));
+        Ok(Work { sessions, ..Work::endless(built.map_err(in_words)?, name) })
+    }
+
+    fn wset(&self, wset: Wset) -> Result<Work, String> {
+        let base = self.base("--wset")?;
+        let name = format!("{} files below {base}{}", wset.files, self.per_conn());
+        Ok(Work::endless(wset.build(&self.template, base, self.shape), name))
+    }
+
+    fn replay(&self, file: &Path) -> Result<Work, String> {
+        self.no_shape("--replay")?;
+        self.no_path("--replay")?;
+        let (speed, close) = (self.options.speed, self.shape.close);
+        let log = contents(file)?;
+        let replay =
+            replay::parse(&shown(file), &log, speed, &self.template, close).map_err(in_words)?;
+        let replay::Counts { total, skipped, emptied } = replay.counts;
+        Ok(Work {
+            built: (replay.workload, replay.requests),
+            name: format!(
+                "replay of {}, {total} lines ({skipped} skipped, {emptied} without their body), \
+                 {speed} times as fast",
+                shown(file)
+            ),
+            sessions: Some(total - skipped),
+            arrivals: Some(replay.arrivals),
+        })
+    }
+
+    /// How requests are laid on connections, in words; nothing where there is nothing to say.
+    fn per_conn(&self) -> String {
+        let Shape { requests, pipeline, .. } = self.shape;
+        let piped = if pipeline > 1 { format!(", {pipeline} at a time") } else { String::new() };
+        match requests {
+            0 => piped,
+            1 => ", 1 request a connection".into(),
+            _ => format!(", {requests} requests a connection{piped}"),
+        }
+    }
+
+    /// A workload that lays its requests on connections itself.
+    fn no_shape(&self, who: &str) -> Result<(), String> {
+        let refuse = |option: &str| {
+            Err(format!("{who} says how many requests a connection has: leave out {option}"))
+        };
+        match self.shape {
+            Shape { pipeline: 2.., .. } => refuse("--pipeline"),
+            Shape { requests: 1.., .. } if self.conns.requests_per_conn.is_some() => {
+                refuse("--requests-per-conn")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A workload whose file has whole paths.
+    fn no_path(&self, who: &str) -> Result<(), String> {
+        if self.target.request_target() == "/" {
+            return Ok(());
+        }
+        Err(format!("{who}: the file says what is asked for; leave the path out of the URL"))
+    }
+
+    /// A workload whose files are below the URL's path.
+    fn base(&self, who: &str) -> Result<&str, String> {
+        match self.target.query {
+            Some(_) => Err(format!("{who} asks for files below the URL: leave out its query")),
+            None => Ok(&self.target.path),
+        }
+    }
+}
+
+fn body(file: &str) -> Result<Vec<u8>, String> {
+    if file != "@-" {
+        return contents(Path::new(file));
+    }
+    let mut body = Vec::new();
+    let read = std::io::stdin().read_to_end(&mut body);
+    read.map_err(|error| format!("--body: cannot read standard input: {error}"))?;
+    Ok(body)
+}
+
+fn contents(file: &Path) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+fn shown(file: &Path) -> String {
+    file.display().to_string()
+}
+
+fn in_words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
