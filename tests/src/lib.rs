@@ -15,6 +15,7 @@ pub mod checks;
 pub mod client;
 pub mod faulty;
 pub mod files;
+pub mod load;
 pub mod multipart;
 pub mod mutate;
 pub mod output;

@@ -1,0 +1,422 @@
+//! `weir load` as a child process, what it wrote taken apart, and a server that remembers
+//! everything its clients did.
+//!
+//! What must be true of every run, whatever it was for, is checked here for each. The server knows
+//! the truth that a run's figures are held against; it must not know who its clients are.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_http1::{Body, HeadParser, Limits, Parse};
+
+use crate::server::run;
+
+/// The distributions of whole replies.
+const OF_REPLIES: [&str; 5] = ["send", "wait", "transfer", "service", "response"];
+
+/// A time in a histogram may be off by this share: it has three significant digits.
+const ROUNDING: f64 = 0.002;
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Ran {
+    /// The exit code.
+    pub code: i32,
+    /// All it printed on standard output.
+    pub stdout: String,
+    /// All it printed on standard error.
+    pub stderr: String,
+    /// What it wrote to `--json`.
+    pub json: Value,
+    /// What it wrote to `--each`, by planned start.
+    pub each: Vec<Each>,
+}
+
+/// A line of `--each`. Times are nanoseconds since the run began.
+#[derive(Clone, Debug)]
+pub struct Each {
+    /// Planned, started, connected, sent, first byte, last byte; none for what did not happen.
+    pub clocks: [Option<u64>; 6],
+    /// The reply's status, or the error's name.
+    pub end: String,
+}
+
+/// Runs `weir load` on `url`. Options are separated by white space.
+///
+/// # Panics
+/// When the run refuses, crashes, or says what cannot be true of any run.
+pub fn load(weir: &str, options: &str, url: impl Display) -> Ran {
+    load_through(&[], weir, options, url)
+}
+
+/// As [`load`], as the last arguments of another program, such as a shell that sets a limit.
+pub fn load_through(before: &[&str], weir: &str, options: &str, url: impl Display) -> Ran {
+    let dir = TempDir::new().unwrap();
+    let (json, each) = (dir.path().join("run.json"), dir.path().join("each.ndjson"));
+    let mut words = before.iter().copied().chain([weir, "load"]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).args(options.split_whitespace());
+    command.arg("--json").arg(&json).arg("--each").arg(&each).arg(url.to_string());
+    let stopped = run(&mut command);
+    let code = stopped.status.code().unwrap_or(-1);
+    assert!(!stopped.stderr.contains("panicked"), "{}", stopped.stderr);
+    assert!([0, 1, 3].contains(&code), "exit code {code} of {options}: {}", stopped.stderr);
+    let json = serde_json::from_str(&read(&json)).unwrap();
+    let mut each: Vec<Each> = read(&each).lines().map(Each::parse).collect();
+    each.sort_by_key(|line| line.clocks);
+    let ran = Ran { code, stdout: stopped.stdout, stderr: stopped.stderr, json, each };
+    ran.check();
+    ran
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+impl Ran {
+    /// A number of the JSON's counts.
+    pub fn count(&self, name: &str) -> u64 {
+        let count = &self.json["counts"][name];
+        count.as_u64().unwrap_or_else(|| panic!("{name} is {count}"))
+    }
+
+    /// The kinds of errors that happened, and how often.
+    pub fn errors(&self) -> BTreeMap<&str, u64> {
+        let errors = self.json["errors"].as_object().unwrap().iter();
+        let errors = errors.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap()));
+        errors.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Whether the run says that it was not limited by its client.
+    pub fn is_valid(&self) -> bool {
+        self.json["verdict"]["valid"].as_bool().unwrap()
+    }
+
+    /// What is true of every run.
+    fn check(&self) {
+        let (planned, started) = (self.count("planned"), self.count("started"));
+        let (replies, errors) = (self.count("replies"), self.count("errors"));
+        assert_eq!(self.errors().values().sum::<u64>(), errors, "{self:?}");
+        assert!(started <= planned && self.count("arrivals") <= planned, "{self:?}");
+        if self.json["verdict"]["interrupted"] == false {
+            assert_eq!(started, replies + errors, "{self:?}");
+        }
+        let statuses = self.json["counts"]["statuses"].as_object().unwrap().values();
+        assert_eq!(statuses.map(|count| count.as_u64().unwrap()).sum::<u64>(), replies);
+        let conditions = self.json["conditions"].as_array().unwrap();
+        let met = conditions.iter().all(|condition| condition["holds"] == false);
+        let expected = if !self.is_valid() { 3 } else { i32::from(!met) };
+        assert_eq!(self.code, expected, "{self:?}");
+        self.each.iter().for_each(Each::check);
+        self.check_clocks();
+    }
+
+    /// The histograms say what the requests say one by one.
+    fn check_clocks(&self) {
+        let clocks = &self.json["clocks"];
+        for name in OF_REPLIES {
+            assert_eq!(clocks[name]["count"], self.count("replies"), "{name}");
+        }
+        assert_eq!(clocks["connect"]["count"], self.count("connected"));
+        let from_ns = (self.json["description"]["warmup_s"].as_f64().unwrap() * 1e9) as u64;
+        let lines = || self.each.iter().filter(|line| line.planned_ns() >= from_ns);
+        let failed = lines().filter(|line| !line.is_reply()).count() as u64;
+        assert_eq!(failed, self.count("errors"));
+        for (name, time_ns) in
+            [("response", Each::response_ns as fn(&Each) -> u64), ("service", Each::service_ns)]
+        {
+            let mut times: Vec<u64> = lines().filter(|line| line.is_reply()).map(time_ns).collect();
+            assert_eq!(times.len() as u64, self.count("replies"));
+            times.sort_unstable();
+            check_summary(&clocks[name], &times, name);
+        }
+    }
+}
+
+/// A summary of `times`, nanoseconds, ascending.
+fn check_summary(summary: &Value, times: &[u64], name: &str) {
+    if times.is_empty() {
+        return;
+    }
+    let at = |share: f64| times[((times.len() as f64 * share).ceil() as usize).max(1) - 1] as f64;
+    let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+    for (key, exact_ns) in [
+        ("min_us", times[0] as f64),
+        ("mean_us", mean),
+        ("p50_us", at(0.5)),
+        ("p99_us", at(0.99)),
+        ("max_us", at(1.0)),
+    ] {
+        let shown_ns = summary[key].as_f64().unwrap() * 1e3;
+        let off = (shown_ns - exact_ns).abs();
+        assert!(off <= exact_ns * ROUNDING + 1.0, "{name} {key}: {shown_ns}, not {exact_ns}");
+    }
+}
+
+impl Each {
+    fn parse(line: &str) -> Each {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let clocks =
+            ["planned", "started", "connected", "sent", "first_byte", "last_byte"].map(|clock| {
+                let time = line.get(format!("{clock}_ns")).unwrap_or_else(|| panic!("{line}"));
+                time.as_u64()
+            });
+        let end = [&line["status"], &line["error"]].into_iter().find(|end| !end.is_null());
+        Each { clocks, end: end.unwrap().to_string().trim_matches('"').to_owned() }
+    }
+
+    /// Clocks go forward, and a reply has all six.
+    fn check(&self) {
+        let happened: Vec<u64> = self.clocks.iter().flatten().copied().collect();
+        assert!(happened.is_sorted(), "{self:?}");
+        let first = self.clocks.iter().take_while(|clock| clock.is_some()).count();
+        assert_eq!(first, happened.len(), "a clock is skipped: {self:?}");
+        assert_eq!(happened.len() == 6, self.is_reply(), "{self:?}");
+    }
+
+    /// Whether there was a whole reply.
+    pub fn is_reply(&self) -> bool {
+        self.end.parse::<u16>().is_ok()
+    }
+
+    /// The planned start.
+    pub fn planned_ns(&self) -> u64 {
+        self.clocks[0].unwrap()
+    }
+
+    /// From the planned start to the last byte of a whole reply.
+    pub fn response_ns(&self) -> u64 {
+        self.clocks[5].unwrap() - self.planned_ns()
+    }
+
+    /// From the actual start to the last byte of a whole reply.
+    pub fn service_ns(&self) -> u64 {
+        self.clocks[5].unwrap() - self.clocks[1].unwrap()
+    }
+}
+
+/// How a [`Witness`] answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Bytes of the body.
+    pub body_bytes: usize,
+    /// It answers once so many requests of a connection wait, and then all of them.
+    pub hold: usize,
+}
+
+/// What one connection did. Instants of requests are taken once they are read, those of replies
+/// before they are written: whatever a client measures contains them.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written, or about to be.
+    pub bytes_out: u64,
+    /// Whole requests, in order.
+    pub asked: Vec<Asked>,
+    /// When it was over, if it is, and by whose doing.
+    pub end: Option<(Instant, End)>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server closed it, as it was asked to.
+    Asked,
+    /// The client closed it.
+    Closed,
+    /// The client reset it.
+    Reset,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The request line.
+    pub line: String,
+    /// The head, with the request line.
+    pub head: String,
+    /// The content.
+    pub body: Vec<u8>,
+    /// How many reads it took to come.
+    pub reads: u64,
+    /// When it was whole.
+    pub read: Instant,
+    /// When it was about to be answered.
+    pub answered: Option<Instant>,
+    /// Whether the kernel has taken the whole answer.
+    pub written: bool,
+}
+
+/// A good server that remembers everything. It listens on a free port of 127.0.0.1; a thread
+/// serves each connection.
+pub struct Witness {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Visit>>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Witness {
+    /// Starts one.
+    pub fn start(manner: Manner) -> Witness {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (seen, stop) = (Arc::<Mutex<Vec<Visit>>>::default(), Arc::<AtomicBool>::default());
+        let witness = Witness { address, seen: Arc::clone(&seen), stop: Arc::clone(&stop) };
+        thread::spawn(move || {
+            while let Ok((stream, peer)) = listener.accept() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let mut visits = seen.lock().unwrap();
+                let guest = Guest { number: visits.len(), seen: Arc::clone(&seen), manner };
+                let asked = Vec::new();
+                visits.push(Visit { peer, bytes_in: 0, bytes_out: 0, asked, end: None });
+                thread::spawn(move || guest.serve(stream));
+            }
+        });
+        witness
+    }
+
+    /// One that answers each request at once with a thousand bytes.
+    pub fn plain() -> Witness {
+        Witness::start(Manner { body_bytes: 1000, hold: 1 })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A URL of it.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// All connections so far, in the order they were accepted.
+    pub fn visits(&self) -> Vec<Visit> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// The request lines of all connections so far, one connection after the other.
+    pub fn lines(&self) -> Vec<String> {
+        self.visits().into_iter().flat_map(|visit| visit.asked).map(|asked| asked.line).collect()
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Only to wake the thread that accepts.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+    }
+}
+
+/// One connection, as its thread serves it.
+struct Guest {
+    number: usize,
+    seen: Arc<Mutex<Vec<Visit>>>,
+    manner: Manner,
+}
+
+impl Guest {
+    fn visit(&self) -> VisitGuard<'_> {
+        VisitGuard { visits: self.seen.lock().unwrap(), number: self.number }
+    }
+
+    /// Serves until either side ends it.
+    fn serve(self, mut stream: TcpStream) {
+        stream.set_nodelay(true).unwrap();
+        let (mut inbox, mut piece) = (Vec::new(), [0; 16 << 10]);
+        let (mut reads, mut waiting) = (0, Vec::new());
+        let end = loop {
+            let count = match stream.read(&mut piece) {
+                Ok(0) => break End::Closed,
+                Ok(count) => count,
+                Err(_) => break End::Reset,
+            };
+            reads += 1;
+            self.visit().get().bytes_in += count as u64;
+            inbox.extend_from_slice(&piece[..count]);
+            while let Some((asked, keeps)) = take(&mut inbox, reads) {
+                reads = 0;
+                let mut visit = self.visit();
+                waiting.push((visit.get().asked.len(), keeps));
+                visit.get().asked.push(asked);
+            }
+            if waiting.len() < self.manner.hold {
+                continue;
+            }
+            if !waiting.drain(..).all(|(number, keeps)| self.answer(&mut stream, number, keeps)) {
+                break End::Asked;
+            }
+        };
+        self.visit().get().end = Some((Instant::now(), end));
+    }
+
+    /// Answers a request. Whether the connection goes on.
+    fn answer(&self, stream: &mut TcpStream, number: usize, keeps: bool) -> bool {
+        let mut visit = self.visit();
+        let asked = &mut visit.get().asked[number];
+        let length = self.manner.body_bytes;
+        let connection = if keeps { "keep-alive" } else { "close" };
+        let mut reply = format!(
+            "HTTP/1.1 200 OK\r\nConnection: {connection}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        if !asked.line.starts_with("HEAD ") {
+            reply.push_str(&"x".repeat(length));
+        }
+        asked.answered = Some(Instant::now());
+        visit.get().bytes_out += reply.len() as u64;
+        drop(visit);
+        let written = stream.write_all(reply.as_bytes()).is_ok();
+        self.visit().get().asked[number].written = written;
+        keeps
+    }
+}
+
+struct VisitGuard<'a> {
+    visits: MutexGuard<'a, Vec<Visit>>,
+    number: usize,
+}
+
+impl VisitGuard<'_> {
+    fn get(&mut self) -> &mut Visit {
+        &mut self.visits[self.number]
+    }
+}
+
+/// A whole request, if one is there, and whether its connection is to stay open.
+fn take(inbox: &mut Vec<u8>, reads: u64) -> Option<(Asked, bool)> {
+    let (request_line, head_len, keeps, framing) =
+        match HeadParser::default().parse(inbox, &Limits::default()) {
+            Parse::Complete(head) => {
+                (head.request_line.to_vec(), head.head_len, head.keep_alive, head.framing)
+            }
+            Parse::Partial => return None,
+            Parse::Refused(refusal) => panic!("{refusal:?}"),
+        };
+    let body = Body::new(framing).advance(&inbox[head_len..]).unwrap();
+    if !body.done {
+        return None;
+    }
+    let mut whole: Vec<u8> = inbox.drain(..head_len + body.consumed).collect();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let body = whole.split_off(head_len);
+    let (line, head) = (text(&request_line), text(&whole));
+    let asked =
+        Asked { line, head, body, reads, read: Instant::now(), answered: None, written: false };
+    Some((asked, keeps))
+}

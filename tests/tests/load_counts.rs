@@ -1,0 +1,515 @@
+//! What `weir load` counts and what it sends, held against servers that count too. Each run ends by
+//! itself once all is done, so that no figure depends on how fast the machine is.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use weir_tests::faulty::{Behaviour, Faulty};
+use weir_tests::load::{Asked, End, Manner, Ran, Visit, Witness, load};
+use weir_tests::patience::until;
+use weir_tests::{Root, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+/// Arrivals go on as long as `options` say how many there are, and nothing times out.
+fn done(options: &str, url: impl Display) -> Ran {
+    let ran = load(WEIR, &format!("--quiet --timeout 20s --duration 60 {options}"), url);
+    assert_eq!(ran.errors(), BTreeMap::new(), "{options}");
+    assert_eq!(ran.count("planned"), ran.count("replies"), "{options}");
+    ran
+}
+
+fn url(server: &Faulty) -> String {
+    format!("http://{}/", server.address())
+}
+
+/// Both sides count the same connections, requests and bytes.
+fn agree(ran: &Ran, server: &Witness) -> Vec<Visit> {
+    let visits = server.visits();
+    let total = |of: fn(&Visit) -> u64| visits.iter().map(of).sum::<u64>();
+    assert_eq!(visits.len() as u64, ran.count("connects"));
+    assert_eq!(total(|visit| visit.asked.len() as u64), ran.count("replies"));
+    assert_eq!(total(|visit| visit.bytes_in), ran.count("sent_bytes"));
+    assert_eq!(total(|visit| visit.bytes_out), ran.count("received_bytes"));
+    visits
+}
+
+fn requests_per_visit(visits: &[Visit]) -> BTreeSet<usize> {
+    visits.iter().map(|visit| visit.asked.len()).collect()
+}
+
+fn write(dir: &TempDir, name: &str, text: &str) -> String {
+    let path = dir.path().join(name);
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn targets(server: &Witness) -> Vec<String> {
+    let target = |line: &String| line.split(' ').nth(1).unwrap().to_owned();
+    server.lines().iter().map(target).collect()
+}
+
+mod connections {
+    use super::*;
+
+    #[test]
+    fn an_arrival_is_a_request_on_a_connection_of_its_own() {
+        let server = Witness::plain();
+        let ran = done("--rate 400 --num 60", server.url("/a?b=c"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("arrivals"), ran.count("sessions")), (60, 60, 60));
+        assert_eq!(requests_per_visit(&visits), BTreeSet::from([1]));
+        assert!(server.lines().iter().all(|line| line == "GET /a?b=c HTTP/1.1"));
+        assert!(visits.iter().all(|visit| visit.asked[0].head.contains("Connection: close\r\n")));
+        assert!(visits[0].asked[0].head.contains(&format!("Host: {}\r\n", server.address())));
+        assert_eq!(ran.json["counts"]["statuses"]["2xx"], 60);
+        let head = ran.count("received_bytes") - ran.count("received_head_bytes");
+        assert_eq!(head, 60 * 1000);
+    }
+
+    #[test]
+    fn a_connection_carries_so_many_requests_one_after_the_other() {
+        let server = Witness::plain();
+        let ran = done("--rate 200 --num 20 --requests-per-conn 5", server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("arrivals"), ran.count("replies")), (20, 20, 100));
+        assert_eq!(requests_per_visit(&visits), BTreeSet::from([5]));
+        for visit in &visits {
+            assert!(one_at_a_time(&visit.asked));
+            let closes = |asked: &Asked| asked.head.contains("Connection: close\r\n");
+            let closing: Vec<bool> = visit.asked.iter().map(closes).collect();
+            assert_eq!(closing, [false, false, false, false, true]);
+        }
+    }
+
+    #[test]
+    fn so_many_requests_are_pipelined_and_no_more() {
+        // It answers only once four requests are there: without them nothing would ever come.
+        let server = Witness::start(Manner { body_bytes: 10, hold: 4 });
+        let ran = done("--rate 100 --num 10 --requests-per-conn 8 --pipeline 4", server.url("/"));
+        for visit in agree(&ran, &server) {
+            assert_eq!(visit.asked.len(), 8);
+            // The fifth comes after the answer to the fourth.
+            assert!(visit.asked[4].read > visit.asked[3].answered.unwrap());
+        }
+    }
+
+    #[test]
+    fn shared_connections_are_opened_once_and_all_used() {
+        let server = Witness::plain();
+        let ran = done("--rate 400 --num 100 --conns 10", server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("replies")), (10, 100));
+        assert!(visits.iter().all(|visit| !visit.asked.is_empty()));
+        assert_eq!((ran.count("reconnects"), ran.count("errors")), (0, 0));
+        assert_eq!(ran.json["connections"]["open_max"], 10);
+    }
+
+    #[test]
+    fn a_closed_loop_has_one_request_a_connection_under_way() {
+        let server = Witness::plain();
+        let ran = done("--closed 3 --requests-per-conn inf --num 200", server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("replies")), (3, 200));
+        assert!(visits.iter().all(|visit| one_at_a_time(&visit.asked)));
+        let server = Witness::plain();
+        let ran = done("--closed 3 --requests-per-conn 5 --num 20", server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("replies")), (20, 100));
+        assert!(ran.json["connections"]["open_max"].as_u64().unwrap() <= 3);
+    }
+
+    #[test]
+    fn a_server_that_closes_while_requests_remain_is_connected_again() {
+        let server = Faulty::start(Behaviour::GoodOneRequest);
+        let ran = done("--rate 100 --num 10 --requests-per-conn 3", url(&server));
+        assert_eq!((server.accepted(), server.requests()), (30, 30));
+        assert_eq!((ran.count("replies"), ran.count("connects")), (30, 30));
+        assert_eq!((ran.count("arrivals"), ran.count("sessions")), (10, 10));
+        assert_eq!(ran.count("reconnects"), 20);
+    }
+
+    #[test]
+    fn whoever_is_told_to_close_closes() {
+        for (close, end) in [("server", End::Asked), ("client", End::Closed), ("reset", End::Reset)]
+        {
+            let server = Witness::plain();
+            let ran = done(&format!("--rate 200 --num 10 --close {close}"), server.url("/"));
+            agree(&ran, &server);
+            until("all have ended", || server.visits().iter().all(|visit| visit.end.is_some()));
+            for visit in server.visits() {
+                assert_eq!(visit.end.unwrap().1, end);
+                let asks = visit.asked[0].head.contains("Connection: close\r\n");
+                assert_eq!(asks, end == End::Asked);
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_completes_the_handshake_is_a_request_like_any_other() {
+        let server = Witness::plain();
+        let options = "--rate 200 --num 20 --requests-per-conn 2 --join-handshake";
+        let ran = done(options, server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("connected"), ran.count("replies")), (20, 20, 40));
+    }
+
+    #[test]
+    fn sources_are_taken_in_turn() {
+        let server = Witness::plain();
+        let ran = done("--rate 200 --num 20 --source 127.0.0.2-127.0.0.5", server.url("/"));
+        let mut peers = BTreeMap::<IpAddr, u64>::new();
+        agree(&ran, &server)
+            .iter()
+            .for_each(|visit| *peers.entry(visit.peer.ip()).or_default() += 1);
+        let expected = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 5)).collect();
+        assert_eq!(peers, expected);
+    }
+
+    fn one_at_a_time(asked: &[Asked]) -> bool {
+        asked.windows(2).all(|pair| pair[1].read > pair[0].answered.unwrap())
+    }
+}
+
+mod background {
+    use super::*;
+
+    #[test]
+    fn idle_connections_are_held_while_requests_go_on() {
+        let server = Witness::plain();
+        let ran = done("--rate 200 --num 60 --idle 200", server.url("/"));
+        assert_eq!((ran.count("background_opened"), ran.count("background_lost")), (200, 0));
+        assert_eq!((ran.count("replies"), ran.count("connects")), (60, 60));
+        until("all have ended", || server.visits().iter().all(|visit| visit.end.is_some()));
+        let visits = server.visits();
+        let (idle, busy): (Vec<_>, Vec<_>) =
+            visits.iter().partition(|visit| visit.asked.is_empty());
+        assert_eq!((idle.len(), busy.len()), (200, 60));
+        let over = busy.iter().map(|visit| visit.asked[0].answered.unwrap()).max().unwrap();
+        assert!(idle.iter().all(|visit| visit.end.unwrap().0 > over && visit.bytes_in == 0));
+        assert!(ran.json["connections"]["open_max"].as_u64().unwrap() > 200);
+    }
+
+    #[test]
+    fn idle_connections_that_the_server_closes_are_opened_again() {
+        let root = Root::with_hello();
+        let server =
+            Server::start(WEIR, &["--header-timeout", "300ms", "--idle-timeout", "300ms"], &root);
+        let url = format!("http://{}/hello.txt", server.authority());
+        let ran = done("--rate 50 --num 75 --idle 20", url);
+        let (opened, lost) = (ran.count("background_opened"), ran.count("background_lost"));
+        assert!(opened > 20 && lost > 0 && opened <= 20 + lost, "{opened} opened, {lost} lost");
+        let stats = server.stop_cleanly().stats();
+        assert_eq!(stats["total"]["accepted"], opened + ran.count("connects"));
+    }
+
+    #[test]
+    fn slow_senders_send_their_requests_in_pieces() {
+        let server = Witness::plain();
+        let ran = done("--rate 50 --num 100 --slow-senders 3", server.url("/"));
+        let visits = server.visits();
+        // They never ask for a close.
+        let (fast, slow): (Vec<&Asked>, Vec<&Asked>) = visits
+            .iter()
+            .flat_map(|visit| &visit.asked)
+            .partition(|asked| asked.head.contains("Connection: close\r\n"));
+        assert_eq!((fast.len() as u64, visits.len()), (ran.count("replies"), 103));
+        assert!(fast.iter().all(|asked| asked.reads == 1));
+        assert!(!slow.is_empty() && slow.iter().all(|asked| asked.reads > 1), "{slow:?}");
+        assert_eq!((ran.count("background_opened"), ran.count("background_lost")), (3, 0));
+        // The last reply of each may not have been read.
+        let replies = ran.count("background_replies");
+        assert!(
+            (slow.len().saturating_sub(3) as u64..=slow.len() as u64).contains(&replies),
+            "{replies}"
+        );
+    }
+
+    #[test]
+    fn slow_readers_leave_their_replies_with_the_server() {
+        let server = Witness::start(Manner { body_bytes: 8 << 20, hold: 1 });
+        let ran = done("--rate 20 --num 5 --slow-readers 2", server.url("/"));
+        assert_eq!((ran.count("replies"), ran.count("background_replies")), (5, 0));
+        let visits = server.visits();
+        let written = visits.iter().filter(|visit| visit.asked.iter().any(|asked| asked.written));
+        assert_eq!(written.count(), 5);
+        assert_eq!(visits.len(), 7);
+        assert_eq!(ran.count("background_opened"), 2);
+    }
+}
+
+mod requests {
+    use super::*;
+
+    #[test]
+    fn methods_bodies_and_headers_are_sent_as_given() {
+        let dir = TempDir::new().unwrap();
+        let body = write(&dir, "body", "some=content\n");
+        let server = Witness::plain();
+        let options = format!("--rate 200 --num 5 --method POST --body {body} --header X-A:b");
+        let ran = done(&options, server.url("/form"));
+        for visit in agree(&ran, &server) {
+            let asked = &visit.asked[0];
+            assert_eq!(asked.line, "POST /form HTTP/1.1");
+            assert_eq!(asked.body, b"some=content\n");
+            assert!(asked.head.contains("Content-Length: 13\r\n"), "{}", asked.head);
+            assert!(asked.head.to_lowercase().contains("x-a: b\r\n"), "{}", asked.head);
+        }
+    }
+
+    #[test]
+    fn a_reply_to_head_has_no_body() {
+        let server = Witness::plain();
+        let ran = done("--rate 200 --num 5 --method HEAD --requests-per-conn 3", server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("replies")), (5, 15));
+        assert_eq!(ran.count("received_bytes"), ran.count("received_head_bytes"));
+    }
+
+    #[test]
+    fn http_1_0_asks_to_keep_a_connection() {
+        let server = Witness::plain();
+        let ran = done("--rate 200 --num 5 --http 1.0 --requests-per-conn 2", server.url("/"));
+        for visit in agree(&ran, &server) {
+            let [first, last] = &visit.asked[..] else { panic!("{visit:?}") };
+            assert!(first.line.ends_with(" HTTP/1.0") && first.head.contains("keep-alive"));
+            assert!(!last.head.contains("keep-alive"));
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_good_reply_is_whole() {
+        let good = Behaviour::Good { body_bytes: Behaviour::BODY_BYTES };
+        for (behaviour, connections) in [
+            (good, 10),
+            (Behaviour::Chunked, 10),
+            (Behaviour::Interim100, 10),
+            (Behaviour::Http10, 30),
+            (Behaviour::CloseFramed, 30),
+        ] {
+            let server = Faulty::start(behaviour.clone());
+            let ran = done("--rate 200 --num 10 --requests-per-conn 3", url(&server));
+            assert_eq!((server.accepted(), server.requests()), (connections, 30), "{behaviour:?}");
+            assert_eq!(ran.json["counts"]["statuses"]["2xx"], 30, "{behaviour:?}");
+            assert!(ran.count("received_bytes") > 30 * Behaviour::BODY_BYTES as u64);
+        }
+    }
+
+    #[test]
+    fn statuses_are_counted_by_class() {
+        let root = Root::with_hello();
+        root.write("directory/index.html", "index");
+        let server = Server::start(WEIR, &["--access-log", "-"], &root);
+        let dir = TempDir::new().unwrap();
+        let list = write(&dir, "list", "/hello.txt\n/absent\n/hello.txt\n/directory\n");
+        let url = format!("http://{}/", server.authority());
+        let ran = done(&format!("--rate 200 --num 40 --wlog y,{list}"), url);
+        let stopped = server.stop_cleanly();
+        for (class, status, count) in
+            [("2xx", " 200 ", 20), ("4xx", " 404 ", 10), ("3xx", " 301 ", 10)]
+        {
+            assert_eq!(ran.json["counts"]["statuses"][class], count, "{}", stopped.stdout);
+            let logged = stopped.stdout.lines().filter(|line| line.contains(status)).count();
+            assert_eq!(logged, count);
+        }
+    }
+}
+
+mod arrivals {
+    use super::*;
+
+    #[test]
+    fn the_warm_up_is_sent_and_not_counted() {
+        let server = Witness::plain();
+        let ran = load(WEIR, "--quiet --rate 100 --duration 1 --warmup 0.5", server.url("/"));
+        assert_eq!((ran.count("planned"), ran.count("replies")), (50, 50));
+        assert_eq!(server.lines().len(), 100);
+        assert_eq!(ran.each.len(), 100);
+    }
+
+    #[test]
+    fn two_threads_do_what_one_does() {
+        if available_parallelism().unwrap().get() < 2 {
+            println!("skipped: there is one processor here");
+            return;
+        }
+        let dir = TempDir::new().unwrap();
+        let list = write(&dir, "list", "/a\n/b\n/c\n/d\n/e\n");
+        let sorted = |threads: u32| {
+            let server = Witness::plain();
+            let shape = "--rate 300 --num 60 --requests-per-conn 2";
+            let options = format!("{shape} --wlog y,{list} --threads {threads}");
+            let ran = done(&options, server.url("/"));
+            agree(&ran, &server);
+            assert_eq!(ran.json["threads"].as_array().unwrap().len(), threads as usize);
+            let mut targets = targets(&server);
+            targets.sort_unstable();
+            targets
+        };
+        assert_eq!(sorted(1).len(), 120);
+        assert_eq!(sorted(1), sorted(2));
+    }
+
+    #[test]
+    fn a_seed_is_the_same_run_again() {
+        let run = |seed: u64| {
+            let server = Witness::plain();
+            // One connection after the other, so that the server sees them in order.
+            let options = format!("--closed 1 --num 20 --workload specweb99 --mb 10 --seed {seed}");
+            let ran = done(&options, server.url("/x/"));
+            agree(&ran, &server);
+            server.lines()
+        };
+        let first = run(7);
+        assert!(first.len() > 20);
+        assert!(first.iter().all(|line| line.starts_with("GET /x/file_set/dir")));
+        assert_eq!(first, run(7));
+        assert_ne!(first, run(8));
+    }
+}
+
+mod sessions {
+    use super::*;
+
+    const THINK: Duration = Duration::from_millis(80);
+
+    #[test]
+    fn bursts_are_as_httperf_sends_them_with_think_times_between() {
+        let server = Witness::plain();
+        let options = "--rate 100 --wsess 6,5,0.08 --burst-length 3";
+        let ran = done(options, server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("sessions"), ran.count("replies")), (6, 6, 30));
+        for visit in &visits {
+            let [first, second, third, fourth, fifth] = &visit.asked[..] else {
+                panic!("{visit:?}")
+            };
+            // The first of a burst goes alone, the rest together.
+            assert!(second.read > first.answered.unwrap());
+            assert!(fourth.read - third.answered.unwrap() >= THINK);
+            assert!(fifth.read > fourth.answered.unwrap());
+        }
+        assert!(ran.stdout.contains("Session rate [sess/s]"), "{}", ran.stdout);
+    }
+
+    #[test]
+    fn the_rest_of_a_burst_goes_together() {
+        let server = Witness::plain();
+        let ran = done("--rate 100 --wsess 4,4,0 --burst-length 4", server.url("/"));
+        for visit in agree(&ran, &server) {
+            // What is written at once is read at once.
+            let reads: u64 = visit.asked[1..].iter().map(|asked| asked.reads).sum();
+            assert_eq!(reads, 1, "{visit:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_log_is_played_as_written() {
+        let dir = TempDir::new().unwrap();
+        let log = "# two sessions\n\
+                   /page think=0.08\n    /image1\n    /image2\n\
+                   /form method=POST contents=\"a=1&b=2\"\n\
+                   \n\
+                   /alone method=HEAD\n";
+        let path = write(&dir, "log", log);
+        let server = Witness::plain();
+        let ran = done(&format!("--rate 50 --wsesslog 4,0,{path}"), server.url("/"));
+        let visits = agree(&ran, &server);
+        assert_eq!((visits.len(), ran.count("sessions"), ran.count("replies")), (4, 4, 10));
+        let long: Vec<&Visit> = visits.iter().filter(|visit| visit.asked.len() == 4).collect();
+        assert_eq!(long.len(), 2);
+        for visit in long {
+            let lines: Vec<&str> = visit.asked.iter().map(|asked| asked.line.as_str()).collect();
+            let expected = ["GET /page", "GET /image1", "GET /image2", "POST /form"];
+            assert_eq!(lines, expected.map(|line| format!("{line} HTTP/1.1")));
+            assert_eq!(visit.asked[3].body, b"a=1&b=2");
+            assert!(visit.asked[3].read - visit.asked[2].answered.unwrap() >= THINK);
+        }
+        let short = visits.iter().filter(|visit| visit.asked[0].line == "HEAD /alone HTTP/1.1");
+        assert_eq!(short.count(), 2);
+    }
+
+    #[test]
+    fn a_list_of_uris_is_taken_once_or_again_and_again() {
+        let dir = TempDir::new().unwrap();
+        let list = write(&dir, "list", "/a\0/b\0/c\0");
+        let run = |options: &str| {
+            let server = Witness::plain();
+            let ran = done(&format!("--rate 50 {options}"), server.url("/"));
+            agree(&ran, &server);
+            let mut targets = targets(&server);
+            targets.sort_unstable();
+            targets
+        };
+        assert_eq!(run(&format!("--wlog n,{list}")), ["/a", "/b", "/c"]);
+        let around = run(&format!("--wlog y,{list} --num 7"));
+        assert_eq!(around, ["/a", "/a", "/a", "/b", "/b", "/c", "/c"]);
+    }
+
+    #[test]
+    fn a_working_set_is_walked_through() {
+        let server = Witness::plain();
+        let options = "--rate 100 --num 2 --requests-per-conn 10 --wset 20,0.5";
+        let ran = done(options, server.url("/set"));
+        agree(&ran, &server);
+        let mut targets = targets(&server);
+        targets.sort_unstable();
+        let twice =
+            |number: u32| [format!("/set/0/{number}.html"), format!("/set/0/{number}.html")];
+        assert_eq!(targets, (0..10).flat_map(twice).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_access_log_is_replayed_request_by_request() {
+        let dir = TempDir::new().unwrap();
+        let (first, second) = (dir.path().join("first.log"), dir.path().join("second.log"));
+        let root = Root::with_hello();
+        root.write("directory/index.html", "index");
+        root.write("100%.txt", "percent");
+        let serve =
+            |log: &Path| Server::start(WEIR, &["--access-log", log.to_str().unwrap()], &root);
+        let crawled = serve(&first);
+        let mut client = crawled.connect();
+        for target in
+            ["/", "/hello.txt", "/100%25.txt", "/absent?x=\"1\"", "/directory", "/hello.txt"]
+        {
+            client.get(target);
+        }
+        client.head_with("/hello.txt", &[]);
+        crawled.stop_cleanly();
+        let replayed = serve(&second);
+        let options = format!("--quiet --replay {} --speed 100", first.display());
+        let ran = load(WEIR, &options, format!("http://{}/", replayed.authority()));
+        replayed.stop_cleanly();
+        assert_eq!(logged(&first).len(), 7);
+        assert_eq!(logged(&first), logged(&second));
+        assert_eq!((ran.count("planned"), ran.count("replies")), (7, 7));
+    }
+
+    /// Method, target and status of each line of a log, sorted.
+    fn logged(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        let mut lines: Vec<String> = text
+            .lines()
+            .map(|line| {
+                let (_, quoted) = line.split_once("] \"").unwrap();
+                let (request, rest) = quoted.split_once(" HTTP/1.1\" ").unwrap();
+                format!("{request} {}", rest.split(' ').next().unwrap())
+            })
+            .collect();
+        lines.sort_unstable();
+        lines
+    }
+}
