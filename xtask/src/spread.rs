@@ -19,6 +19,15 @@ impl Spread {
     }
 }
 
+/// Each of `own` divided by the one of `base` of the same round; the first of a pair is the round.
+pub(crate) fn paired_ratios(own: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
+    let ratio = |(round, value): &(u32, f64)| {
+        let (_, other) = base.iter().find(|(of, _)| of == round)?;
+        Some(value / other)
+    };
+    own.iter().filter_map(ratio).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +44,11 @@ mod tests {
     fn the_ends_are_the_ends() {
         let spread = Spread { median: 2.0, least: 1.0, most: 3.0 };
         assert_eq!(Spread::of(vec![2.0, 3.0, 1.0]), Some(spread));
+    }
+
+    #[test]
+    fn only_what_is_of_one_round_is_paired() {
+        let ratios = paired_ratios(&[(1, 3.0), (2, 8.0), (3, 1.0)], &[(2, 4.0), (1, 2.0)]);
+        assert_eq!(ratios, [1.5, 2.0]);
     }
 }

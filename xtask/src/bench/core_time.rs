@@ -66,6 +66,12 @@ impl CoreTicks {
         ticks_to_s(busy)
     }
 
+    /// The time in which the core had nothing to do. A kernel that stops the tick of an idle core
+    /// measures this; what a busy core does it may only sample, at every tick.
+    pub(super) fn idle_s(self) -> f64 {
+        ticks_to_s(self.idle + self.iowait)
+    }
+
     /// The time charged to processes, whichever they are.
     pub(super) fn processes_s(self) -> f64 {
         ticks_to_s(self.user + self.nice + self.system)
@@ -142,6 +148,7 @@ mod tests {
     fn waiting_is_not_busy() {
         let ticks = CoreTicks::parse(STAT, 0).unwrap();
         assert!((ticks.busy_s() - ticks_to_s(44)).abs() < 1e-9);
+        assert!((ticks.idle_s() - ticks_to_s(305)).abs() < 1e-9);
         assert!((ticks.processes_s() - ticks_to_s(31)).abs() < 1e-9);
         assert!((ticks.steal_s() - ticks_to_s(4)).abs() < 1e-9);
         assert_eq!(ticks.since(ticks), CoreTicks::default());

@@ -1,19 +1,24 @@
 //! Measurements. `bench serve` sets `weir serve` against other servers and against itself, one
-//! server at a time on a core of its own, and writes what each run gave to `results/`. The matrix
+//! server at a time on a core of its own; `bench load` does the same with `weir load` and other
+//! generators of load, on the other core. What each run gave is written to `results/`. The matrix
 //! runs the same way, and asks whether the replies are right.
 
 mod cases;
 mod core_time;
 mod idle;
+mod load;
 mod machine;
 mod matrix;
 mod order;
+mod page;
 mod peers;
 mod process;
 mod programs;
 mod record;
 mod report;
 mod serve;
+mod stage;
+mod window;
 mod wrk;
 
 use std::path::PathBuf;
@@ -32,25 +37,52 @@ const LOAD_CORE: usize = 1;
 pub(crate) enum Bench {
     /// Compare `weir serve` with other servers, and with itself under other options
     Serve(ServeArgs),
+    /// Compare `weir load` with other load generators, and see whether it keeps its word
+    Load(LoadArgs),
 }
 
 #[derive(Args)]
-pub(crate) struct ServeArgs {
+struct Common {
     /// How often each contestant of a case is run
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long each run is measured, seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// The case to run; may be given more than once [default: all]
-    #[arg(long, value_name = "WHAT", value_parser = PossibleValuesParser::new(cases::NAMES))]
-    only: Vec<String>,
     /// The folder to write to [default: results/DATE-MACHINE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Where the shuffling of the rounds starts from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The case to run; may be given more than once [default: all]
+    #[arg(long, value_name = "WHAT", value_parser = PossibleValuesParser::new(cases::NAMES))]
+    only: Vec<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    common: Common,
+    /// How long each run of the cases lag and silent is, seconds
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    long_seconds: u32,
+    /// How often the cases lag, idle and silent are run
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    long_rounds: u32,
+    /// The cases to run, separated by commas [default: all]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(load::NAMES))]
+    only: Vec<String>,
+    /// The executable to measure [default: a release build of this tree]
+    #[arg(long, value_name = "FILE")]
+    weir: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -78,5 +110,6 @@ pub(crate) fn matrix(args: &MatrixArgs) -> Result<()> {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Serve(args) => serve::run(args),
+        Bench::Load(args) => load::run(args),
     }
 }

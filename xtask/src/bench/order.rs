@@ -1,6 +1,28 @@
 //! Chance that can be repeated. The order of the runs of a round is shuffled, so that no contestant
 //! always follows the same one, and the same for the same seed; so is the noise files are made of.
 
+/// An item's turn in a round.
+pub(super) struct Turn<'a, T> {
+    /// From 1.
+    pub(super) round: u32,
+    /// The place in the round, from 1.
+    pub(super) place: usize,
+    pub(super) item: &'a T,
+}
+
+/// Every item once in each of `rounds` rounds, in an order shuffled anew each time.
+pub(super) fn rounds<T>(seed: u64, rounds: u32, items: &[T]) -> Vec<Turn<'_, T>> {
+    let mut order = Lcg::new(seed);
+    let mut turns = Vec::new();
+    for round in 1..=rounds {
+        let mut shuffled: Vec<&T> = items.iter().collect();
+        order.shuffle(&mut shuffled);
+        let places = shuffled.into_iter().zip(1..);
+        turns.extend(places.map(|(item, place)| Turn { round, place, item }));
+    }
+    turns
+}
+
 /// A linear congruential generator (Knuth's MMIX constants). Good enough to shuffle a dozen
 /// things.
 pub(super) struct Lcg(u64);
@@ -47,6 +69,17 @@ mod tests {
         let mut items = shuffled(3);
         items.sort_unstable();
         assert_eq!(items, (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everybody_has_a_turn_in_every_round() {
+        let turns = rounds(1, 3, &['a', 'b']);
+        assert_eq!(turns.len(), 6);
+        for (round, turns) in (1..).zip(turns.chunks(2)) {
+            assert!(turns.iter().all(|turn| turn.round == round));
+            assert_eq!([turns[0].place, turns[1].place], [1, 2]);
+            assert_ne!(turns[0].item, turns[1].item);
+        }
     }
 
     #[test]

@@ -25,6 +25,32 @@ pub(super) struct CommandLine {
     pub(super) arguments: Vec<String>,
 }
 
+impl CommandLine {
+    /// The command that runs this in `folder`, pinned to a core and in a process group of its own.
+    pub(super) fn on_core(&self, core: usize, folder: &Path) -> Command {
+        // setpriv: should this program be killed, the other gets a SIGTERM. Both programs replace
+        // themselves, so the child's id is the other's.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "TERM", "taskset", "-c", &core.to_string()])
+            .arg(&self.program)
+            .args(&self.arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .process_group(0);
+        command
+    }
+}
+
+/// Kills the process group that `child`, which must not be reaped yet, leads, and reaps it.
+pub(super) fn end_group(child: &mut Child) {
+    // As long as the group's leader is not reaped, its id cannot belong to anybody else.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
 /// A running server. Dropping it ends its whole process group and waits for it.
 pub(super) struct Running {
     child: Child,
@@ -38,18 +64,8 @@ impl Running {
     pub(super) fn start(line: &CommandLine, address: SocketAddr, folder: &Path) -> Result<Self> {
         let log = folder.join("server.log");
         let out = File::create(&log)?;
-        // setpriv: should this program be killed, the server gets a SIGTERM. Both programs replace
-        // themselves, so the child's id is the server's.
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "TERM", "taskset", "-c", &SERVER_CORE.to_string()])
-            .arg(&line.program)
-            .args(&line.arguments)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out)
-            .process_group(0);
+        let mut command = line.on_core(SERVER_CORE, folder);
+        command.stdout(out.try_clone()?).stderr(out);
         let child = command.spawn().context("setpriv (util-linux) does not start")?;
         let mut running = Self { child, log, stopped: false };
         running.wait_until_ready(address)?;
@@ -109,16 +125,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that was stopped is reaped, and its id may by now be somebody else's.
-        if self.stopped {
-            return;
-        }
-        // The group's leader is not reaped yet, so its id cannot belong to anybody else. There is
+        // One that was stopped is reaped, and its id may by now be somebody else's. There is
         // nothing to save: a server that has measured its last run is not asked to finish.
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL);
+        if !self.stopped {
+            end_group(&mut self.child);
         }
-        let _ = self.child.wait();
     }
 }
 

@@ -3,12 +3,9 @@
 use serde::Serialize;
 
 use super::cases::Per;
-use super::core_time::CoreTicks;
 use super::machine::Setup;
+use super::window::Window;
 use super::wrk::{Load, Outcome};
-
-/// How much of the server's core others may use before a run says more about them.
-pub(super) const FOREIGN_SHARE_MAX: f64 = 0.05;
 
 /// A run of one contestant.
 #[derive(Clone, Debug, Serialize)]
@@ -35,12 +32,9 @@ pub(super) struct Run<'a> {
 /// What a run gave.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Measured {
-    /// From before wrk started to after it ended, in seconds.
-    pub(super) window_s: f64,
-    /// The times of the server's core in the window, in clock ticks.
-    pub(super) core_ticks: CoreTicks,
-    /// The same, busy, in seconds.
-    pub(super) core_busy_s: f64,
+    /// The server's core, from before wrk started to after it ended.
+    #[serde(flatten)]
+    pub(super) window: Window,
     /// What the kernel charged to the server's processes in the window, in seconds.
     pub(super) server_s: f64,
     pub(super) wrk: Outcome,
@@ -65,7 +59,7 @@ impl Run<'_> {
 impl Measured {
     /// The time of the server's core for one request or byte, in seconds.
     pub(super) fn cost_s(&self, per: Per) -> f64 {
-        self.core_busy_s
+        self.window.core_busy_s
             / match per {
                 Per::Request => self.wrk.requests as f64,
                 Per::Byte => self.wrk.bytes as f64,
@@ -78,33 +72,14 @@ impl Measured {
 
     /// The bytes sent, heads too, for each second the core was busy.
     pub(super) fn bytes_per_core_s(&self) -> f64 {
-        self.wrk.bytes as f64 / self.core_busy_s
-    }
-
-    /// The part of the window in which the core was busy.
-    pub(super) fn busy_share(&self) -> f64 {
-        self.core_busy_s / self.window_s
-    }
-
-    /// The part of the window in which the core ran processes that are not the server's. The two
-    /// clocks differ by a tick or two, so it may be a little below 0.
-    fn foreign_share(&self) -> f64 {
-        (self.core_ticks.processes_s() - self.server_s) / self.window_s
+        self.wrk.bytes as f64 / self.window.core_busy_s
     }
 
     /// Why the run does not count, in words; empty when it does.
     pub(super) fn complaints(&self) -> Vec<String> {
         let mut complaints = self.wrk.complaints();
-        let foreign = self.foreign_share();
-        if foreign > FOREIGN_SHARE_MAX {
-            complaints.push(format!("other processes had {:.0} % of the core", foreign * 100.0));
-        }
+        complaints.extend(self.window.complaint(self.server_s));
         complaints
-    }
-
-    /// The part of the window that the hypervisor gave to others.
-    pub(super) fn steal_share(&self) -> f64 {
-        self.core_ticks.steal_s() / self.window_s
     }
 }
 
@@ -112,33 +87,28 @@ impl Measured {
 mod tests {
     use super::*;
 
-    fn measured(core_ticks: CoreTicks, server_s: f64) -> Measured {
-        let wrk = Outcome { requests: 10, bytes: 1000, duration_us: 500_000, ..Outcome::default() };
-        let core_busy_s = core_ticks.busy_s();
-        Measured { window_s: 1.0, core_ticks, core_busy_s, server_s, wrk, resident_bytes: None }
-    }
+    use crate::bench::window::tests::half_busy;
 
-    fn half_busy() -> CoreTicks {
-        let ticks = rustix::param::clock_ticks_per_second() / 2;
-        CoreTicks::parse(&format!("cpu0 0 0 {ticks} {ticks} 0 0 0 0"), 0).unwrap()
+    fn measured(server_s: f64) -> Measured {
+        let wrk = Outcome { requests: 10, bytes: 1000, duration_us: 500_000, ..Outcome::default() };
+        Measured { window: half_busy(), server_s, wrk, resident_bytes: None }
     }
 
     #[test]
     fn costs_are_shares_of_the_busy_time() {
-        let measured = measured(half_busy(), 0.5);
+        let measured = measured(0.5);
         assert!((measured.cost_s(Per::Request) - 0.05).abs() < 1e-9);
         assert!((measured.cost_s(Per::Byte) - 0.0005).abs() < 1e-9);
         assert!((measured.requests_per_s() - 20.0).abs() < 1e-9);
         assert!((measured.bytes_per_core_s() - 2000.0).abs() < 1e-9);
-        assert!((measured.busy_share() - 0.5).abs() < 1e-9);
-        assert!(measured.steal_share().abs() < 1e-9);
     }
 
     #[test]
-    fn a_core_that_others_use_is_complained_of() {
-        assert!(measured(half_busy(), 0.48).complaints().is_empty());
-        assert!(measured(half_busy(), 0.52).complaints().is_empty());
-        let complaints = measured(half_busy(), 0.3).complaints();
-        assert_eq!(complaints, ["other processes had 20 % of the core"]);
+    fn errors_and_company_are_complained_of() {
+        assert!(measured(0.48).complaints().is_empty());
+        let mut wrong = measured(0.3);
+        wrong.wrk.timeouts = 2;
+        let expected = ["2 timeouts", "other processes had 20 % of the core"];
+        assert_eq!(wrong.complaints(), expected);
     }
 }

@@ -5,8 +5,10 @@ use std::fmt::Write;
 
 use super::cases::{Case, Per};
 use super::machine::Setup;
-use super::record::{FOREIGN_SHARE_MAX, Measured, Run};
-use crate::spread::Spread;
+use super::page::{self, median, none, spread};
+use super::record::{Measured, Run};
+use super::window::FOREIGN_SHARE_MAX;
+use crate::spread::paired_ratios;
 
 /// What else there is to say about the runs of a case.
 pub(super) struct Notes<'a> {
@@ -73,7 +75,7 @@ fn row(page: &mut String, own: &[&Run<'_>]) {
         typical(|run| run.cost_s(Per::Request) * 1e6, 2),
         typical(|run| run.bytes_per_core_s() / 1e6, 1),
         typical(Measured::requests_per_s, 0),
-        typical(|run| run.busy_share() * 100.0, 0),
+        typical(|run| run.window.busy_share() * 100.0, 0),
         typical(|run| run.wrk.latency_us_p50 as f64, 0),
         typical(|run| run.wrk.latency_us_p99 as f64, 0),
         own.iter().filter(|run| run.valid().is_some()).count(),
@@ -87,36 +89,19 @@ fn of<'a, 'b>(runs: &'a [Run<'b>], group: &str, contestant: &str) -> Vec<&'a Run
 
 /// The cost of each run divided by the cost of the baseline's run of the same round.
 fn ratios(per: Per, own: &[&Run<'_>], base: &[&Run<'_>]) -> Vec<f64> {
-    let ratio = |run: &&Run<'_>| {
-        let other = base.iter().find(|other| other.round == run.round)?;
-        Some(run.valid()?.cost_s(per) / other.valid()?.cost_s(per))
+    let costs = |runs: &[&Run<'_>]| -> Vec<(u32, f64)> {
+        let cost = |run: &&Run<'_>| Some((run.round, run.valid()?.cost_s(per)));
+        runs.iter().filter_map(cost).collect()
     };
-    own.iter().filter_map(ratio).collect()
-}
-
-fn spread(values: Vec<f64>) -> String {
-    Spread::of(values).map_or(none(), |Spread { median, least, most }| {
-        format!("{median:.3} ({least:.3}–{most:.3})")
-    })
-}
-
-fn median(values: Vec<f64>) -> Option<f64> {
-    Spread::of(values).map(|spread| spread.median)
-}
-
-fn none() -> String {
-    "–".to_owned()
+    paired_ratios(&costs(own), &costs(base))
 }
 
 fn flagged(page: &mut String, runs: &[Run<'_>]) {
-    let mut flagged = runs.iter().filter(|run| !run.flags.is_empty()).peekable();
-    if flagged.peek().is_some() {
-        page.push_str("\n## Runs that do not count\n\n");
-    }
-    for run in flagged {
+    let lines = runs.iter().filter(|run| !run.flags.is_empty()).map(|run| {
         let name = [run.group, run.contestant].join(" ");
-        let _ = writeln!(page, "- round {}, {}: {}", run.round, name.trim(), run.flags.join("; "));
-    }
+        format!("round {}, {}: {}", run.round, name.trim(), run.flags.join("; "))
+    });
+    page::flagged(page, lines);
 }
 
 fn method(page: &mut String, case: &Case, runs: &[Run<'_>], notes: &Notes<'_>) {
@@ -124,7 +109,7 @@ fn method(page: &mut String, case: &Case, runs: &[Run<'_>], notes: &Notes<'_>) {
         Per::Request => "requests wrk completed",
         Per::Byte => "bytes wrk received",
     };
-    let steal = runs.iter().filter_map(|run| run.valid()).map(Measured::steal_share);
+    let steal = runs.iter().filter_map(|run| run.valid()).map(|run| run.window.steal_share());
     let _ = write!(
         page,
         "
@@ -162,70 +147,18 @@ fn set_up(page: &mut String, setup: &Setup) {
         "{} rounds of {} s after {} s of\n  warm-up; seed {}",
         setup.rounds, setup.seconds, setup.warm_up_seconds, setup.seed
     );
-    machine(page, setup, &plan);
-}
-
-/// The section about the machine and the programs; `plan` says how long things ran.
-pub(super) fn machine(page: &mut String, setup: &Setup, plan: &str) {
-    let dirty = if setup.weir_dirty { ", with changes not committed" } else { "" };
-    let kind = if setup.virtual_machine { ", virtual" } else { "" };
-    let _ = write!(
-        page,
-        "
-## Set-up
-
-- {date}, {cores} cores, {cpu}{kind}, governor {governor}, Linux {kernel}
-- server on core {server}, load on core {load}; {plan}
-- weir at commit {commit}{dirty}
-",
-        date = setup.date,
-        cores = setup.cores,
-        cpu = setup.cpu_model,
-        governor = setup.governor.as_deref().unwrap_or("unknown"),
-        kernel = setup.kernel,
-        server = setup.server_core,
-        load = setup.load_core,
-        commit = setup.weir_commit,
-    );
-    for (program, version) in &setup.versions {
-        let _ = writeln!(page, "- {program}: {version}");
-    }
-    let settings: Vec<String> =
-        setup.settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-    let _ = writeln!(page, "- {}", settings.join("; "));
+    page::machine(page, setup, &plan);
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     use crate::bench::cases::Contestant;
+    use crate::bench::page::tests::setup;
     use crate::bench::peers::Server;
+    use crate::bench::window::Window;
     use crate::bench::wrk::{Load, Outcome};
-
-    pub(in crate::bench) fn setup() -> Setup {
-        Setup {
-            date: "2026-01-02".to_owned(),
-            machine: "2core-x".to_owned(),
-            cpu_model: "X".to_owned(),
-            cores: 2,
-            virtual_machine: true,
-            governor: None,
-            kernel: "6.1".to_owned(),
-            settings: BTreeMap::new(),
-            descriptors_max: None,
-            server_core: 0,
-            load_core: 1,
-            weir_commit: "abc".to_owned(),
-            weir_dirty: true,
-            versions: BTreeMap::from([("wrk".to_owned(), "wrk 4".to_owned())]),
-            rounds: 2,
-            seconds: 5,
-            warm_up_seconds: 1,
-            seed: 1,
-        }
-    }
 
     fn case(names: &[&str], load: &Load) -> Case {
         let contestant = |name: &&str| Contestant {
@@ -257,7 +190,8 @@ pub(super) mod tests {
             duration_us: 2_000_000,
             ..Outcome::default()
         };
-        let measured = Measured { window_s: 2.0, core_busy_s: busy_s, wrk, ..Measured::default() };
+        let window = Window { window_s: 2.0, core_busy_s: busy_s, ..Window::default() };
+        let measured = Measured { window, wrk, ..Measured::default() };
         Run {
             case: "keepalive-1k",
             group: "",
@@ -314,11 +248,5 @@ pub(super) mod tests {
         let notes = Notes { skipped: &[], background_share: 0.0 };
         let page = page(&case, &[run], &setup, &notes);
         assert!(page.contains("bytes per idle connection |") && page.contains(" 300 |"), "{page}");
-    }
-
-    #[test]
-    fn a_spread_of_nothing_is_a_dash() {
-        assert_eq!(spread(vec![]), "–");
-        assert_eq!(spread(vec![1.0, 2.0]), "1.500 (1.000–2.000)");
     }
 }

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::LOAD_CORE;
+use super::process::CommandLine;
 
 /// Prints what wrk counted as one line of JSON. A script without a `request` function leaves wrk's
 /// fast path as it is.
@@ -89,17 +90,10 @@ pub(super) fn output(
     script: &str,
     folder: &Path,
 ) -> Result<String> {
-    let path = folder.join("wrk.lua");
-    fs::write(&path, script)?;
+    let path = write(script, folder)?;
+    let line = command_line(load, to, seconds, timeout_s, &path);
     let mut command = Command::new("taskset");
-    command.args(["-c", &LOAD_CORE.to_string(), "wrk", "--threads=1"]);
-    command.arg(format!("--timeout={timeout_s}s"));
-    command.arg(format!("--connections={}", load.connections));
-    command.arg(format!("--duration={seconds}s"));
-    if load.close {
-        command.arg("--header=Connection: close");
-    }
-    command.arg("--script").arg(&path).arg(format!("http://{to}{}", load.path));
+    command.args(["-c", &LOAD_CORE.to_string()]).arg(line.program).args(line.arguments);
     let output = command.stdin(Stdio::null()).output().context("taskset does not start")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
@@ -109,6 +103,40 @@ pub(super) fn output(
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(text.into_owned())
+}
+
+/// How wrk is run so that [`parse`] reads what it prints; its script goes to `folder`.
+pub(super) fn counting(
+    load: &Load,
+    to: SocketAddr,
+    seconds: u32,
+    folder: &Path,
+) -> Result<CommandLine> {
+    Ok(command_line(load, to, seconds, TIMEOUT_S, &write(COUNTS, folder)?))
+}
+
+fn write(script: &str, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("wrk.lua");
+    fs::write(&path, script)?;
+    Ok(path)
+}
+
+fn command_line(
+    load: &Load,
+    to: SocketAddr,
+    seconds: u32,
+    timeout_s: u32,
+    script: &Path,
+) -> CommandLine {
+    let mut arguments = vec!["--threads=1".to_owned(), format!("--timeout={timeout_s}s")];
+    arguments.push(format!("--connections={}", load.connections));
+    arguments.push(format!("--duration={seconds}s"));
+    if load.close {
+        arguments.push("--header=Connection: close".to_owned());
+    }
+    arguments.extend(["--script".to_owned(), script.display().to_string()]);
+    arguments.push(format!("http://{to}{}", load.path));
+    CommandLine { program: "wrk".into(), arguments }
 }
 
 /// What wrk counted, from what it printed under [`COUNTS`].

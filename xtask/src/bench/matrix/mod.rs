@@ -24,7 +24,7 @@ use self::stop::Counted;
 use super::machine::{Plan, Setup};
 use super::peers::{Server, Site, find, version};
 use super::process::{Running, free_address};
-use super::{MatrixArgs, cases, idle, serve};
+use super::{MatrixArgs, cases, idle, stage};
 use crate::tree;
 
 /// What wrk is run with: connections, and whether each request has one of its own.
@@ -67,7 +67,7 @@ pub(super) fn run(args: &MatrixArgs) -> Result<()> {
     let mechanisms = chosen(&weir, "mechanisms", &args.mechanism)?;
     let presets = chosen(&weir, "presets", &args.preset)?;
     let descriptors_max = idle::raise_descriptors()?;
-    serve::stay_off_the_servers_core()?;
+    stage::stay_off_the_servers_core()?;
     let (versions, skipped) = tools(&weir);
     let setup = Setup::read(Plan {
         versions,

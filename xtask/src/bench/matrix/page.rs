@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::row::Row;
 use super::{MANY, MANY_LONGER, Pair};
 use crate::bench::machine::Setup;
-use crate::bench::report;
+use crate::bench::page as shared;
 
 /// The page about `pairs`; `skipped` names the tools that are not installed.
 pub(super) fn page(pairs: &[Pair], skipped: &[&str], setup: &Setup) -> String {
@@ -29,7 +29,7 @@ Every mechanism with every preset serves a set of files under wrk and ab, and is
     method(&mut page);
     let (seconds, longer) = (setup.seconds, setup.seconds * MANY_LONGER);
     let plan = format!("wrk runs for {seconds} s, with {MANY} connections for {longer} s");
-    report::machine(&mut page, setup, &plan);
+    shared::machine(&mut page, setup, &plan);
     page
 }
 
@@ -118,7 +118,7 @@ fn method(page: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::report::tests::setup;
+    use crate::bench::page::tests::setup;
 
     fn pair(row: Row) -> Pair {
         Pair {
