@@ -158,15 +158,6 @@ mod connections {
     }
 
     #[test]
-    fn a_request_that_completes_the_handshake_is_a_request_like_any_other() {
-        let server = Witness::plain();
-        let options = "--rate 200 --num 20 --requests-per-conn 2 --join-handshake";
-        let ran = done(options, server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("connected"), ran.count("replies")), (20, 20, 40));
-    }
-
-    #[test]
     fn sources_are_taken_in_turn() {
         let server = Witness::plain();
         let ran = done("--rate 200 --num 20 --source 127.0.0.2-127.0.0.5", server.url("/"));

@@ -48,9 +48,6 @@ pub struct Config {
     pub sources: Vec<IpAddr>,
     /// Connections are ended by a reset, which leaves no TIME_WAIT on either side.
     pub reset: bool,
-    /// The acknowledgement that ends a handshake travels with the request, in one packet instead of
-    /// two: cheaper for both sides, and not what most clients do.
-    pub join_handshake: bool,
     /// Connections open at once, over all threads, at most; 0: as many as there are descriptors.
     pub conns_max: usize,
     /// Driving threads.

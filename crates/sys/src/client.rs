@@ -82,16 +82,6 @@ pub fn send_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true))?)
 }
 
-/// Lets the acknowledgement that ends the handshake travel with the first bytes sent, in one packet
-/// instead of two (TCP_QUICKACK off, tcp(7)). Must come before the connect, of a connection that
-/// sends at once: others would hold the server's accept back.
-///
-/// # Errors
-/// ENOTSOCK: setsockopt(2).
-pub fn acknowledge_with_data(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(timed(Call::Setsockopt, || sockopt::set_tcp_quickack(fd, false))?)
-}
-
 /// Asks for a receive buffer of about `bytes`, so that the peer soon notices a slow reader. Must
 /// come before the connect (SO_RCVBUF, socket(7); the kernel doubles it, and has a least).
 ///

@@ -226,11 +226,6 @@ pub(crate) struct ConnOptions {
     #[arg(long, value_name = "WHO")]
     pub close: Option<Close>,
 
-    /// Let the request carry the acknowledgement that ends the handshake: a packet less, which
-    /// is cheaper for both sides, and not what most clients do
-    #[arg(long)]
-    pub join_handshake: bool,
-
     /// Driving threads
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u16).range(1..=1024))]

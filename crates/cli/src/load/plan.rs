@@ -225,7 +225,6 @@ impl Draft {
             deadline_ns: options.deadline.map_or(0, time::ns),
             sources,
             reset: conns.reset,
-            join_handshake: options.join_handshake,
             conns_max: options.max_conns.unwrap_or(0) as usize,
             threads: options.threads.into(),
             cpus,

@@ -88,11 +88,6 @@ impl Worker<'_> {
         if let Some(source) = source {
             client::bind_source(fd.as_fd(), source).map_err(|error| why_not_connected(&error))?;
         }
-        let sends_at_once = !self.conns[slot as usize].session.steps.is_empty();
-        if config.join_handshake && sends_at_once {
-            // Where it is refused there is one packet more.
-            let _ = client::acknowledge_with_data(fd.as_fd());
-        }
         client::connect(fd.as_fd(), &address).map_err(|error| why_not_connected(&error))?;
         let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
