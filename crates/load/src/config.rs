@@ -14,7 +14,8 @@ pub struct Config {
     pub addresses: Vec<SocketAddr>,
     /// When arrivals happen.
     pub pace: Pace,
-    /// How long arrivals go on.
+    /// How long arrivals go on; a quarter of all there is, `u64::MAX / 4`, for a run that ends with
+    /// its sessions.
     pub duration_ns: u64,
     /// Arrivals at most; 0 is no limit.
     pub arrivals_max: u64,

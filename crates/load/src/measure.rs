@@ -256,6 +256,8 @@ pub struct Counts {
     /// Requests begun: a connect or a send was tried, or was out of the question for want of a
     /// descriptor or a free connection.
     pub started: u64,
+    /// Requests of which a byte was sent.
+    pub sent: u64,
     /// Connects tried.
     pub connects: u64,
     /// Connections made.
@@ -308,6 +310,7 @@ impl Counts {
             (&mut self.planned, other.planned),
             (&mut self.arrivals, other.arrivals),
             (&mut self.started, other.started),
+            (&mut self.sent, other.sent),
             (&mut self.connects, other.connects),
             (&mut self.connected, other.connected),
             (&mut self.replies, other.replies),
@@ -333,7 +336,7 @@ impl Counts {
 /// One second of a run, of one thread or of all.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    /// Which second, from 0.
+    /// Which second after the warm-up, from 0.
     pub second: u64,
     /// How long it was, nanoseconds; the last may be shorter.
     pub length_ns: u64,
@@ -431,7 +434,7 @@ pub struct Outcome {
     /// How long whole sessions took, planned start to last byte. One that the end of the run cut
     /// short between two requests is neither whole nor failed.
     pub sessions: Times,
-    /// How long connections lived, connect to close.
+    /// How long connections lived over which a whole reply came, connect to close.
     pub lifetimes: Times,
     /// One entry a driving thread.
     pub threads: Vec<ThreadUse>,

@@ -287,5 +287,12 @@ fn fit_to_limits(config: &mut Config, listeners: usize) {
     let free = fds.saturating_sub(overhead + files);
     // Without a cache each connection may have a file of its own open.
     let room = if content.caching { free } else { free / 2 }.max(8);
-    config.conns_max = config.conns_max.min(usize::try_from(room).unwrap_or(usize::MAX));
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    if room < config.conns_max {
+        let wanted = std::mem::replace(&mut config.conns_max, room);
+        (config.tell)(&format!(
+            "{room} connections at most, not {wanted}: {fds} descriptors are allowed, and files \
+             take {files} of them (ulimit -n, --open-files)"
+        ));
+    }
 }

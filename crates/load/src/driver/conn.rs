@@ -51,6 +51,8 @@ pub(super) struct Conn {
     pub(super) watched: Watched,
     /// The peer has said that nothing more comes (EPOLLRDHUP), or worse.
     pub(super) hung_up: bool,
+    /// A whole reply came over it.
+    pub(super) of_use: bool,
     pub(super) session: Session,
     pub(super) group_start: u32,
     pub(super) group_end: u32,

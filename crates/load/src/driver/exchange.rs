@@ -9,7 +9,7 @@ use weir_http1::response::{ReplyParser, State};
 use weir_sys::epoll::{self, EventFlags};
 use weir_sys::{client, is_exhaustion, socket};
 
-use super::conn::{Stage, Watched};
+use super::conn::{Stage, Watched, due_ns};
 use super::worker::Worker;
 use crate::measure::ErrorKind;
 use crate::session::{RequestId, Step};
@@ -84,18 +84,19 @@ impl Worker<'_> {
         self.tally.at(planned_ns).connects += 1;
         self.turn = self.turn.wrapping_add(1);
         let (address, source) = config.pair(self.turn).ok_or(ErrorKind::Other)?;
+        let opened_ns = self.clock.now_ns();
         let fd = client::stream(&address).map_err(|error| why_not_connected(&error))?;
         if let Some(source) = source {
             client::bind_source(fd.as_fd(), source).map_err(|error| why_not_connected(&error))?;
         }
         client::connect(fd.as_fd(), &address).map_err(|error| why_not_connected(&error))?;
-        let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
         conn.fd = Some(fd);
         conn.stage = Stage::Connecting;
         conn.watched = Watched::No;
         conn.hung_up = false;
-        conn.opened_ns = now_ns;
+        conn.of_use = false;
+        conn.opened_ns = opened_ns;
         self.note_open();
         Ok(())
     }
@@ -193,6 +194,7 @@ impl Worker<'_> {
         };
         let before = conn.offset;
         let bytes = socket::write(fd.as_fd(), all.get(before..).unwrap_or_default(), false)?;
+        let (planned_ns, sent_before) = (conn.planned_ns, conn.sent_ns.len());
         let whole = before + bytes >= all.len();
         conn.offset = before + bytes;
         // A request's first byte has gone when all that precede it have, and it.
@@ -204,6 +206,7 @@ impl Worker<'_> {
             }
             first_byte += bytes_of(index).len();
         }
+        self.tally.at(planned_ns).sent += (conn.sent_ns.len() - sent_before) as u64;
         Ok((bytes as u64, whole))
     }
 
@@ -334,6 +337,11 @@ impl Worker<'_> {
     /// A reply is whole. `last`: no more bytes are at hand. Whether others are still under way.
     fn replied(&mut self, slot: u32, now_ns: u64, last: bool) -> bool {
         let conn = &mut self.conns[slot as usize];
+        if due_ns(conn.planned_ns, self.config.deadline_ns) <= now_ns {
+            self.fail(slot, ErrorKind::Deadline);
+            return false;
+        }
+        conn.of_use = true;
         let clocks = conn.clocks(now_ns);
         let request = conn.session.steps.get(conn.answered as usize).map(|step| step.request);
         let (status, head_bytes) = (conn.parser.status(), conn.parser.head_bytes());
@@ -477,7 +485,7 @@ impl Worker<'_> {
         conn.watched = Watched::No;
         conn.hung_up = false;
         let (planned_ns, opened_ns) = (conn.planned_ns, conn.opened_ns);
-        if self.tally.is_measured(planned_ns) {
+        if conn.of_use && self.tally.is_measured(planned_ns) {
             self.tally.lifetimes.record(now_ns.saturating_sub(opened_ns));
         }
         if self.config.reset {

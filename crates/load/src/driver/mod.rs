@@ -220,7 +220,6 @@ fn collect(
 /// The seconds of all threads, held until each has told of them.
 struct Seconds {
     threads: usize,
-    warmup_ns: u64,
     held: BTreeMap<u64, (Interval, usize)>,
     /// How many seconds each thread that is done has told of.
     told: Vec<u64>,
@@ -228,8 +227,7 @@ struct Seconds {
 
 impl Seconds {
     fn new(config: &Config) -> Self {
-        let (threads, warmup_ns) = (config.threads.max(1), config.warmup_ns);
-        Self { threads, warmup_ns, held: BTreeMap::new(), told: Vec::new() }
+        Self { threads: config.threads.max(1), held: BTreeMap::new(), told: Vec::new() }
     }
 
     fn add(&mut self, part: &Interval) {
@@ -245,9 +243,7 @@ impl Seconds {
             && parts + self.told.iter().filter(|told| **told <= second).count() >= self.threads
         {
             watch.second(interval);
-            if (second + 1).saturating_mul(1_000_000_000) > self.warmup_ns {
-                outcome.seconds.push(Second::from(interval));
-            }
+            outcome.seconds.push(Second::from(interval));
             self.held.pop_first();
         }
     }

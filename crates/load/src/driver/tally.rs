@@ -18,7 +18,7 @@ pub(super) struct Tally {
     pub(super) sessions: Times,
     /// How long connections lived.
     pub(super) lifetimes: Times,
-    /// What the present second adds to `counts`, and its times.
+    /// What the present second adds to what was measured, and its times.
     second: Interval,
     before: Counts,
     samples: Vec<Sample>,
@@ -45,9 +45,7 @@ impl Tally {
     /// The run begins. What happened before it stays: it was of connections that are there now.
     /// Times as for [`Tally::new`].
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, each: bool) {
-        let before = std::mem::replace(self, Self::new(start_ns, measure_from_ns, each));
-        self.counts[1] = before.counts[1];
-        self.times.connect = before.times.connect;
+        (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
     }
 
     /// The counts that something planned for `planned_ns` belongs to.
@@ -71,8 +69,8 @@ impl Tally {
         let counts = self.at(planned_ns);
         counts.planned += requests;
         counts.started += requests;
-        self.second.lag.record(lag_ns);
         if self.is_measured(planned_ns) {
+            self.second.lag.record(lag_ns);
             self.times.lag.record(lag_ns);
         }
     }
@@ -106,8 +104,9 @@ impl Tally {
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
             *class += 1;
         }
-        self.second.response.record(clocks.last_byte_ns.saturating_sub(clocks.planned_ns));
         if self.is_measured(clocks.planned_ns) {
+            let response_ns = clocks.last_byte_ns.saturating_sub(clocks.planned_ns);
+            self.second.response.record(response_ns);
             self.times.record(clocks);
         }
         self.sample(clocks, request, Ok(status));
@@ -120,7 +119,7 @@ impl Tally {
     }
 
     fn sample(&mut self, clocks: &Clocks, request: RequestId, end: Result<u16, ErrorKind>) {
-        if !self.each {
+        if !self.each || !self.is_measured(clocks.planned_ns) {
             return;
         }
         // What did not happen stays 0, which no clock can show once the run has begun.
@@ -144,11 +143,9 @@ impl Tally {
 
     /// Ends a second: what happened in it.
     pub(super) fn take_second(&mut self) -> Interval {
-        let mut all = self.counts[0];
-        all.add(&self.counts[1]);
         let mut second = std::mem::take(&mut self.second);
-        second.counts = all.since(&self.before);
-        self.before = all;
+        second.counts = self.counts[1].since(&self.before);
+        self.before = self.counts[1];
         second
     }
 }

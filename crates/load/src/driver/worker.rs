@@ -40,6 +40,12 @@ const SLEEP_NS: u64 = 50_000_000;
 /// How long after the end starts that were planned before it may still happen.
 const GRACE_NS: u64 = SECOND_NS;
 
+/// A duration that is none.
+const FOREVER_NS: u64 = u64::MAX / 8;
+
+/// How late a start may be when the operator stops the run, and still not be missed.
+const JUST_NS: u64 = 1_000_000;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Bytes read at a time. One buffer serves all connections of a thread.
@@ -90,6 +96,8 @@ pub(super) struct Worker<'a> {
     /// A closed loop's next arrival.
     ordinal: u64,
     start_ns: u64,
+    /// When the warm-up is over, until it is.
+    measure_from_ns: Option<u64>,
     second_ends_ns: u64,
     seconds: u64,
     cpu_before_ns: u64,
@@ -148,6 +156,7 @@ impl<'a> Worker<'a> {
             next: None,
             ordinal: index as u64,
             start_ns: 0,
+            measure_from_ns: None,
             second_ends_ns: 0,
             seconds: 0,
             cpu_before_ns: 0,
@@ -203,9 +212,10 @@ impl<'a> Worker<'a> {
         self.plan_ends_ns = self.end_ns;
         self.ended_ns = start_ns;
         self.plan_next = self.plan.next_mine().map(|(_, at_ns)| start_ns.saturating_add(at_ns));
-        self.second_ends_ns = start_ns + SECOND_NS;
-        self.used_before = process::thread_cpu_ns();
-        self.cpu_before_ns = self.used_before.0 + self.used_before.1;
+        // Nothing is measured before.
+        self.second_ends_ns = from_ns.saturating_add(SECOND_NS);
+        self.measure_from_ns = Some(from_ns);
+        self.begin_measuring(start_ns);
         self.take_next();
         while !self.is_over() && !stop.load(Ordering::Relaxed) {
             self.begin_due();
@@ -215,6 +225,15 @@ impl<'a> Worker<'a> {
             self.keep_time(out);
         }
         self.finish(stop.load(Ordering::Relaxed), out);
+    }
+
+    /// At the end of the warm-up the thread's own use begins to count.
+    fn begin_measuring(&mut self, now_ns: u64) {
+        if self.measure_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
+            self.measure_from_ns = None;
+            self.used_before = process::thread_cpu_ns();
+            self.cpu_before_ns = self.used_before.0 + self.used_before.1;
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -291,7 +310,12 @@ impl<'a> Worker<'a> {
             Some((arrival, planned_ns)) if arrival >= self.arrivals_max() => {
                 self.end_plan(planned_ns);
             }
-            None if matches!(self.config.pace, Pace::Open(_)) => self.finished = true,
+            None if matches!(self.config.pace, Pace::Open(_)) => {
+                // A plan without an end is over when nothing comes any more.
+                let forever = self.config.duration_ns >= FOREVER_NS;
+                let ends_ns = if forever { self.clock.now_ns() } else { self.plan_ends_ns };
+                self.end_plan(ends_ns);
+            }
             _ => {}
         }
     }
@@ -427,6 +451,7 @@ impl<'a> Worker<'a> {
     /// What is due by the clock: deadlines, slow clients, the end of a second.
     fn keep_time(&mut self, out: &Sender<Message>) {
         let now_ns = self.clock.now_ns();
+        self.begin_measuring(now_ns);
         self.expire(now_ns);
         self.expire_waiting(now_ns);
         self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, &mut self.tally);
@@ -541,14 +566,20 @@ impl<'a> Worker<'a> {
         let now_ns = self.clock.now_ns();
         self.close_all();
         if interrupted {
-            self.skip(now_ns);
+            // One that has only just fallen due was not missed.
+            self.skip(now_ns.saturating_sub(JUST_NS));
             self.end_plan(now_ns);
             self.ended_ns = now_ns;
         }
+        // The last second is as long as the plan, not as what came of it.
+        let open_loop = matches!(self.config.pace, Pace::Open(_));
+        let now_ns = if open_loop { now_ns.max(self.plan_ends_ns) } else { now_ns };
         while now_ns >= self.second_ends_ns {
             self.end_second(now_ns, out);
         }
-        self.end_second(now_ns, out);
+        if now_ns > self.second_ends_ns - SECOND_NS {
+            self.end_second(now_ns, out);
+        }
         let (user_ns, system_ns) = process::thread_cpu_ns();
         self.used.user_ns = user_ns.saturating_sub(self.used_before.0);
         self.used.system_ns = system_ns.saturating_sub(self.used_before.1);

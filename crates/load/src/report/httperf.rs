@@ -27,7 +27,7 @@ pub(super) fn write(out: &mut impl Write, outcome: &Outcome) -> Result {
 
 fn connections(out: &mut impl Write, outcome: &Outcome) -> Result {
     let Outcome { counts, elapsed_ns, open_max, lifetimes, times, .. } = outcome;
-    let (connects, requests, replies) = (counts.connects, requests_sent(counts), counts.replies);
+    let (connects, requests, replies) = (counts.connects, counts.sent, counts.replies);
     writeln!(
         out,
         "Total: connections {connects} requests {requests} replies {replies} test-duration {:.3} s",
@@ -54,7 +54,7 @@ fn connections(out: &mut impl Write, outcome: &Outcome) -> Result {
 }
 
 fn requests(out: &mut impl Write, outcome: &Outcome) -> Result {
-    let sent = requests_sent(&outcome.counts);
+    let sent = outcome.counts.sent;
     writeln!(
         out,
         "\nRequest rate: {:.1} req/s ({:.1} ms/req)",
@@ -63,19 +63,6 @@ fn requests(out: &mut impl Write, outcome: &Outcome) -> Result {
     )?;
     let size = ratio(outcome.counts.bytes_out as f64, sent as f64);
     writeln!(out, "Request size [B]: {size:.1}")
-}
-
-/// httperf counts a request once it is sent, and one that got no connection never is.
-fn requests_sent(counts: &Counts) -> u64 {
-    let unconnected = [
-        ErrorKind::ConnectTimeout,
-        ErrorKind::ConnectRefused,
-        ErrorKind::ConnectReset,
-        ErrorKind::FdUnavail,
-        ErrorKind::PortUnavail,
-    ];
-    let failed = unconnected.iter().map(|kind| counts.errors.of(*kind)).sum();
-    counts.started.saturating_sub(failed)
 }
 
 fn replies(out: &mut impl Write, outcome: &Outcome) -> Result {

@@ -138,6 +138,7 @@ fn counts(outcome: &Outcome) -> Value {
         "planned": counts.planned,
         "arrivals": counts.arrivals,
         "started": counts.started,
+        "sent": counts.sent,
         "connects": counts.connects,
         "connected": counts.connected,
         "replies": counts.replies,

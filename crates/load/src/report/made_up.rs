@@ -40,6 +40,7 @@ fn counts() -> Counts {
         planned: 1_000,
         arrivals: 1_000,
         started: 1_000,
+        sent: 998,
         connects: 1_000,
         connected: 998,
         replies: 990,

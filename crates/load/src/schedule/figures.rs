@@ -137,6 +137,7 @@ fn most_in_a_second(starts_ns: &[u64]) -> usize {
 /// Rates in bounds, at least one of them above 0.
 pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
     if let Some(rate) = rates.iter().find(|rate| !(0.0..=RATE_MAX).contains(*rate)) {
+        let rate = shown(*rate);
         return Err(format!("a rate is 0 to {RATE_MAX} arrivals a second, not {rate}"));
     }
     if rates.iter().all(|rate| *rate == 0.0) {
@@ -145,19 +146,26 @@ pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
+/// A number as it was probably written: without hundreds of zeros.
+pub(super) fn shown(number: f64) -> String {
+    if number.abs() < 1e15 { number.to_string() } else { format!("{number:e}") }
+}
+
 /// A time in bounds; `what` begins the sentence, as in "a step lasts".
 pub(super) fn time(what: &str, time_s: f64) -> Result<(), String> {
     if (TIME_S_MIN..=TIME_S_MAX).contains(&time_s) {
         return Ok(());
     }
-    Err(format!("{what} a nanosecond to {TIME_S_MAX} s, not {time_s} s"))
+    Err(format!("{what} a nanosecond to {TIME_S_MAX} s, not {} s", shown(time_s)))
 }
 
 fn gap(shortest_s: f64, longest_s: f64) -> Result<(), String> {
     if !(shortest_s >= 0.0 && shortest_s <= longest_s) {
         return Err(format!(
             "the shortest time between arrivals is not below 0 and not above the longest, \
-             unlike {shortest_s} s and {longest_s} s"
+             unlike {} s and {} s",
+            shown(shortest_s),
+            shown(longest_s)
         ));
     }
     time("the longest time between arrivals is", longest_s)?;
@@ -167,6 +175,7 @@ fn gap(shortest_s: f64, longest_s: f64) -> Result<(), String> {
 fn sine(mean: f64, amplitude: f64, period_s: f64) -> Result<(), String> {
     some_rate(&[mean])?;
     if !(0.0..=mean).contains(&amplitude) {
+        let amplitude = shown(amplitude);
         return Err(format!("the amplitude is 0 to the mean, {mean}/s, not {amplitude}/s"));
     }
     some_rate(&[mean + amplitude])?;

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::io;
 
-use super::figures::{some_rate, time};
-use super::{Arrivals, Step, trace};
+use super::figures::{shown, time};
+use super::{Arrivals, RATE_MAX, Step, trace};
 
 /// The rate when none is asked for, arrivals a second.
 pub const RATE_DEFAULT: f64 = 100.0;
@@ -33,7 +33,7 @@ impl Arrivals {
         }
         let (name, figures) = split(law).ok_or_else(|| blame(LAWS.into()))?;
         if let Some(rate) = rate {
-            let why = format!("the law has its own figures; leave out --rate {rate}");
+            let why = format!("the law has its own figures; leave out --rate {}", shown(rate));
             return Err(blame(why));
         }
         let arrivals = with_figures(name, figures, read).map_err(blame)?;
@@ -48,9 +48,11 @@ fn at_rate(law: &str, rate: f64) -> Result<Arrivals, String> {
         "uniform" => Arrivals::Uniform { shortest_s: 0.0, longest_s: 2.0 / rate },
         _ => Arrivals::Constant { rate },
     };
-    some_rate(&[rate])
-        .and_then(|()| arrivals.check())
-        .map_err(|why| format!("--rate {rate}: {why}"))?;
+    let blame = |why| format!("--rate {}: {why}", shown(rate));
+    if !(rate > 0.0 && rate <= RATE_MAX) {
+        return Err(blame(format!("it is above 0, and at most {RATE_MAX} arrivals a second")));
+    }
+    arrivals.check().map_err(blame)?;
     Ok(arrivals)
 }
 
@@ -224,10 +226,12 @@ mod tests {
             ("constant:5", None, "a law is constant"),
             ("x5", None, "a law is constant"),
             ("é5", None, "a law is constant"),
-            ("constant", Some(f64::NAN), "--rate NaN: a rate is 0 to 1000000000"),
-            ("poisson", Some(-1.0), "--rate -1: a rate is 0 to"),
-            ("uniform", Some(0.0), "--rate 0: a rate above 0"),
-            ("uniform", Some(f64::INFINITY), "--rate inf: a rate is"),
+            ("constant", Some(f64::NAN), "--rate NaN: it is above 0, and at most 1000000000 arr"),
+            ("poisson", Some(-1.0), "--rate -1: it is above 0"),
+            ("uniform", Some(0.0), "--rate 0: it is above 0"),
+            ("uniform", Some(f64::INFINITY), "--rate inf: it is above 0"),
+            ("constant", Some(1e300), "--rate 1e300: it is"),
+            ("steps:1e300x1", None, "not 1e300"),
             ("ramp:1-2", Some(5.0), "the law has its own figures; leave out --rate 5"),
             ("trace:missing", Some(5.0), "leave out --rate 5"),
             ("uniform:1", None, "two times are needed"),

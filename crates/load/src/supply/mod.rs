@@ -95,6 +95,12 @@ pub fn check(facts: &Facts, demand: &Demand) -> Result<Supply, String> {
         &format!("at {rate} connections a second, {least} open at once, a millisecond each,"),
         "lower the rate (--rate)",
     )?;
+    check_open(
+        &limits,
+        demand.threads as u64,
+        &format!("the connections of --threads {}, one each,", demand.threads),
+        "use fewer threads",
+    )?;
     let ports_total = ports_total(facts);
     let supply = Supply {
         ports_total,
@@ -254,11 +260,18 @@ mod tests {
     #[test]
     fn a_refusal_has_the_figures_and_the_option_to_change() {
         type Change = fn(&mut Facts, &mut Demand);
-        let table: [(Change, &[&str]); 10] = [
+        let table: [(Change, &[&str]); 11] = [
             (|_, demand| demand.threads = 3, &["--threads 3", "processors, 2", "--threads 2"]),
             (
                 |_, demand| (demand.threads, demand.shared) = (2, 1),
                 &["--threads 2", "connections, 1", "--threads 1"],
+            ),
+            (
+                |_, demand| {
+                    (demand.background, demand.shared) = (0, 0);
+                    (demand.threads, demand.conns_max) = (2, 1);
+                },
+                &["--threads 2, one each", "--max-conns 1 allow", "fewer threads"],
             ),
             (
                 |_, demand| demand.background = 19_981,

@@ -51,10 +51,11 @@ impl FromStr for Wsess {
             let (sessions, rest) = text.split_once(',')?;
             let (calls, think) = rest.split_once(',')?;
             let calls = calls.parse().ok().filter(|calls| (1..=CALLS_MAX).contains(calls))?;
-            Some(Self { sessions: sessions.parse().ok()?, calls, think_ns: seconds_ns(think)? })
+            let sessions = sessions.parse().ok().filter(|sessions| *sessions > 0)?;
+            Some(Self { sessions, calls, think_ns: seconds_ns(think)? })
         };
         parse().ok_or_else(|| {
-            usage(text, "N1,N2,X: sessions, calls a session (1 to a million), seconds of thinking")
+            usage(text, "N1,N2,X: sessions (1 or more), calls a session (1 to a million), seconds of thinking")
         })
     }
 }
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn an_option_that_is_none_is_refused() {
-        for text in ["", "1", "1,2", "1,0,1", "1,1000001,1", "1,2,-1", "1,2,inf", "a,2,1"] {
+        for text in ["", "1", "1,2", "0,1,1", "1,0,1", "1,1000001,1", "1,2,-1", "1,2,inf", "a,2,1"] {
             let error = text.parse::<Wsess>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text} is not N1,N2,X")), "{error}");
         }

@@ -34,10 +34,11 @@ impl FromStr for Wsesslog {
         let parse = || {
             let (sessions, rest) = text.split_once(',')?;
             let (think, file) = rest.split_once(',')?;
-            let (sessions, think_ns) = (sessions.parse().ok()?, seconds_ns(think)?);
+            let sessions = sessions.parse().ok().filter(|sessions| *sessions > 0)?;
+            let think_ns = seconds_ns(think)?;
             (!file.is_empty()).then(|| Self { sessions, think_ns, file: file.into() })
         };
-        parse().ok_or_else(|| usage(text, "N,X,FILE: sessions, seconds of thinking, a file"))
+        parse().ok_or_else(|| usage(text, "N,X,FILE: sessions (1 or more), seconds of thinking, a file"))
     }
 }
 
