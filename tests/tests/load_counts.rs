@@ -327,7 +327,7 @@ mod arrivals {
         let ran = load(WEIR, "--quiet --rate 100 --duration 1 --warmup 0.5", server.url("/"));
         assert_eq!((ran.count("planned"), ran.count("replies")), (50, 50));
         assert_eq!(server.lines().len(), 100);
-        assert_eq!(ran.each.len(), 100);
+        assert_eq!(ran.each.len(), 50);
     }
 
     #[test]

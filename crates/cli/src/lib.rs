@@ -89,7 +89,9 @@ fn one_sentence(error: &clap::Error) -> String {
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said: Vec<_> =
         said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    format!("{} (see --help)", said.join(" ").trim_start_matches("error: "))
+    // A hint is a sentence of its own.
+    let said = said.join(" ").replace(" tip: ", ". tip: ");
+    format!("{} (see --help)", said.trim_start_matches("error: "))
 }
 
 fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<ExitCode, String> {

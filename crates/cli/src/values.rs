@@ -14,14 +14,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, or one with k, M or G".into())
 }
 
-/// `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
+/// `50us`, `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units =
         [("ms", 0.001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
     scaled(text, &units)
         .filter(|seconds| *seconds < 4.0e8)
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "a duration is a number of seconds, or one with ms, s, m or h".into())
+        .ok_or_else(|| "a duration is a number of seconds, or one with us, ms, s, m or h".into())
 }
 
 /// A duration that is a limit, and so not zero.
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(size("1.5M"), Ok(1_572_864));
         assert_eq!(size("0"), Ok(0));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("50us"), Ok(Duration::from_micros(50)));
         assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         assert!(limit("0").is_err());

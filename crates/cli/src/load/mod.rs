@@ -1,10 +1,11 @@
 //! `weir load`: from options to a run, and from what it measured to what is printed.
 //!
-//! `plan` makes a configuration of the options (with `target`, `shape`, `workload` and `limits`),
-//! `outcome` runs it and shows it (with `progress`, `screen` and `output`). How a load is driven,
-//! what it measures and what that means is all in `weir-load`.
+//! `plan` makes a configuration of the options (with `target`, `shape`, `workload`, `input` and
+//! `limits`), `outcome` runs it and shows it (with `progress`, `screen` and `output`). How a load
+//! is driven, what it measures and what that means is all in `weir-load`.
 
 mod files;
+mod input;
 mod limits;
 mod options;
 mod outcome;
@@ -96,6 +97,13 @@ mod tests {
             ("--header X http://h/", "NAME: VALUE"),
             ("--fail-if p99 http://h/", "operator"),
             ("--fail-if p99>5 http://h/", "unit"),
+            ("--seed -1 http://h/", "found. tip: "),
+            ("--requests-per-conn 4000000000 http://h/", "1 to 1000000, or inf"),
+            ("--closed 1 --pipeline 4000000000 http://h/", "1000000"),
+            ("--wsess 0,1,1 http://h/", "1 or more"),
+            ("--wsesslog 0,1,x http://h/", "1 or more"),
+            ("--wsesslog 1,1, http://h/", "a file"),
+            ("--workload specweb99 --mb 0 http://h/", "--mb"),
             ("scan", "URL"),
             ("scan --arrivals ramp:1-2 http://h/", "poisson"),
             ("scan --rate 5 http://h/", "--rate"),
@@ -104,6 +112,7 @@ mod tests {
             ("files", "DIR"),
             ("files x", "--workload"),
             ("trace x --workload 2k", "specweb99"),
+            ("trace x --workload specweb99 --sessions 999", "1000"),
         ];
         for (line, sentence) in table {
             let args = ["weir", "load"].into_iter().chain(line.split_whitespace());

@@ -14,6 +14,12 @@ use weir_load::workload::small::WEIR_HEAD_BYTES;
 use crate::options::CpuList;
 use crate::values;
 
+/// Requests of a connection at most, but for those without end: a session's are kept in memory.
+const REQUESTS_MAX: u32 = 1_000_000;
+
+/// The shortest trace of sessions: in fewer no share can be told from chance.
+const TRACE_SESSIONS_MIN: u64 = 1000;
+
 /// Load an HTTP/1.1 server on a schedule that never waits for it.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -121,9 +127,9 @@ pub(crate) struct SearchOptions {
     #[arg(long, value_name = "X", default_value = "4")]
     pub to: f64,
 
-    /// Which multiples of the knee are repeated
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,1.25,1.5,2,3,4")]
-    pub multiples: Vec<f64>,
+    /// Which multiples of the knee are repeated; by default 1,1.25,1.5,2,3,4, as far as --to
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub multiples: Option<Vec<f64>>,
 
     /// How often each of them is repeated
     #[arg(long, value_name = "N", default_value = "3")]
@@ -173,7 +179,7 @@ pub(crate) struct ConnOptions {
 
     /// Requests sent together, before any of their replies
     #[arg(long, value_name = "N", default_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..=REQUESTS_MAX.into()))]
     pub pipeline: u32,
 
     /// Persistent connections that all requests share
@@ -246,7 +252,8 @@ pub(crate) struct WorkloadOptions {
     pub workload: Option<String>,
 
     /// The size of the file set of specweb99, MiB
-    #[arg(long, value_name = "N", default_value = "100", requires = "workload")]
+    #[arg(long, value_name = "N", default_value = "100", requires = "workload",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
     /// N1 sessions of N2 requests of the URL each, X seconds between bursts (httperf)
@@ -349,7 +356,8 @@ pub(crate) struct FilesOptions {
     pub workload: String,
 
     /// The size of the file set of specweb99, MiB
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
     /// The length of the server's reply head: one-packet fills what it leaves of a packet
@@ -369,12 +377,13 @@ pub(crate) struct TraceOptions {
     pub workload: String,
 
     /// The size of the file set, MiB
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
     /// How many sessions
     #[arg(long, value_name = "N", default_value = "100000",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(TRACE_SESSIONS_MIN..))]
     pub sessions: u64,
 
     /// What all chance is drawn from; one of the next 15 if its shares come out wrong
@@ -419,8 +428,8 @@ fn named() -> PossibleValuesParser {
 fn per_conn(text: &str) -> Result<PerConn, String> {
     match text.parse() {
         _ if text == "inf" => Ok(PerConn::Unlimited),
-        Ok(requests) if requests > 0 => Ok(PerConn::Requests(requests)),
-        _ => Err("it is a number of requests above 0, or inf".into()),
+        Ok(requests) if (1..=REQUESTS_MAX).contains(&requests) => Ok(PerConn::Requests(requests)),
+        _ => Err(format!("it is a number of requests, 1 to {REQUESTS_MAX}, or inf")),
     }
 }
 

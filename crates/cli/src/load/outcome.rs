@@ -1,16 +1,14 @@
 //! A run from its first packet to its exit code: what is printed when it is over, and what the
 //! process says to whoever started it.
 
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
 use weir_load::audit::{Verdict, audit};
 use weir_load::condition::Judged;
 use weir_load::report::{self, Run};
 
-use super::options::{OutputOptions, RunOptions};
-use super::output::{Output, check_stdout};
+use super::options::RunOptions;
+use super::output;
 use super::plan;
 use super::progress::Progress;
 use super::signals::Stop;
@@ -29,15 +27,12 @@ pub(crate) const INVALID: u8 = 3;
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     let output = &options.output;
     let common = &output.common;
-    check_stdout(&[
-        common.json.as_deref(),
-        common.ndjson.as_deref(),
-        output.hdr_log.as_deref(),
-        output.each.as_deref(),
-    ])?;
     let mut plan = plan::run(options)?;
-    let json = Output::open_if(common.json.as_deref())?;
-    let mut progress = Progress::open(output, &plan, Stop::listen()?)?;
+    let lines = [&common.ndjson, &output.hdr_log, &output.each].map(Option::as_deref);
+    let (shown, lines) = output::open(common.json.as_deref(), lines)?;
+    // Only now: to open a FIFO that nobody reads waits, and a signal ends that.
+    let stop = Stop::listen()?;
+    let mut progress = Progress::open(lines, common.quiet, &plan, stop)?;
     if let Some(warning) = plan.warning.as_deref().filter(|_| !common.quiet) {
         say(warning);
     }
@@ -52,30 +47,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     let run =
         Run { what: &plan.what, outcome: &outcome, verdict: &verdict, conditions: &conditions };
     let mut failures = progress.finish(&verdict);
-    failures.extend(show(output, &run, json));
+    let text = report::text::report(&run);
+    failures.extend(shown.show(&text, |out| report::json::write(out, &run)));
     failures.iter().for_each(|sentence| say(sentence));
     Ok(exit_code(&failures, &verdict, &conditions))
-}
-
-/// Prints the report, and writes it as JSON; a sentence for each that failed.
-fn show(output: &OutputOptions, run: &Run<'_>, json: Option<Output>) -> Vec<String> {
-    let is_stdout = |path: &Option<_>| path.as_deref() == Some(Path::new("-"));
-    let text = report::text::report(run);
-    let lines = [&output.common.ndjson, &output.hdr_log, &output.each];
-    let shown = if is_stdout(&output.common.json) {
-        Ok(())
-    } else if lines.into_iter().any(is_stdout) {
-        io::stderr().write_all(text.as_bytes())
-    } else {
-        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
-    };
-    let shown = shown.map_err(|error| format!("cannot print the report: {error}"));
-    let written = json.map_or(Ok(()), |mut out| {
-        let written = report::json::write(&mut out, run);
-        out.note(written);
-        out.finish()
-    });
-    [shown, written].into_iter().filter_map(Result::err).collect()
 }
 
 /// Output that is lost comes first, because nobody can know the rest; then figures that say

@@ -2,14 +2,74 @@
 //! is remembered and told once; the rest of the output goes on.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+/// A device and an inode of it: two outputs that have them in common overwrite each other.
+type Identity = (u64, u64);
 
 /// A file of results, or standard output.
 pub(crate) struct Output {
     name: String,
     out: BufWriter<Box<dyn Write>>,
+    identity: Option<Identity>,
+    is_stdout: bool,
     failed: Option<io::Error>,
+}
+
+/// Opens the JSON of a report, and what has a line of each of many things.
+///
+/// # Errors
+/// A sentence: a file that cannot be written, or two outputs that are one file.
+pub(crate) fn open<const N: usize>(
+    json: Option<&Path>,
+    lines: [Option<&Path>; N],
+) -> Result<(Report, [Option<Output>; N]), String> {
+    let json = Output::open_if(json)?;
+    let mut opened = [const { None }; N];
+    for (output, path) in opened.iter_mut().zip(lines) {
+        *output = Output::open_if(path)?;
+    }
+    let outputs: Vec<&Output> = json.iter().chain(opened.iter().flatten()).collect();
+    for (at, output) in outputs.iter().enumerate() {
+        output.check_alone(outputs.iter().skip(at + 1))?;
+    }
+    let lines_to_stdout = opened.iter().flatten().any(Output::is_stdout);
+    Ok((Report { json, lines_to_stdout }, opened))
+}
+
+/// What is shown at the end: as text, and as JSON if it is wanted.
+pub(crate) struct Report {
+    json: Option<Output>,
+    lines_to_stdout: bool,
+}
+
+impl Report {
+    /// Prints `text` where it is in nobody's way: JSON on standard output has it all, and lines
+    /// there leave it standard error. Then `write` writes the JSON. A sentence for each that
+    /// failed.
+    pub(crate) fn show(
+        self,
+        text: &str,
+        write: impl FnOnce(&mut Output) -> io::Result<()>,
+    ) -> Vec<String> {
+        let shown = if self.json.as_ref().is_some_and(Output::is_stdout) {
+            Ok(())
+        } else if self.lines_to_stdout {
+            io::stderr().write_all(text.as_bytes())
+        } else {
+            io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+        };
+        let shown = shown.map_err(|error| format!("cannot print the result: {error}"));
+        let written = self.json.map_or(Ok(()), |mut out| {
+            let written = write(&mut out);
+            out.note(written);
+            out.finish()
+        });
+        [shown, written].into_iter().filter_map(Result::err).collect()
+    }
 }
 
 impl Output {
@@ -18,21 +78,43 @@ impl Output {
     /// # Errors
     /// A sentence with the file's name.
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let stdout = identity_of(&io::stdout());
         if path == Path::new("-") {
-            return Ok(Self::to("standard output", Box::new(io::stdout())));
+            return Ok(Self::to("standard output", Box::new(io::stdout()), stdout, true));
         }
         let name = path.display().to_string();
         let file = File::create(path).map_err(|error| format!("cannot write {name}: {error}"))?;
-        Ok(Self::to(&name, Box::new(file)))
+        let identity = identity_of(&file);
+        let is_stdout = identity.is_some() && identity == stdout;
+        Ok(Self::to(&name, Box::new(file), identity, is_stdout))
     }
 
-    /// As [`Output::open`], if there is one to open.
-    pub(crate) fn open_if(path: Option<&Path>) -> Result<Option<Self>, String> {
+    fn open_if(path: Option<&Path>) -> Result<Option<Self>, String> {
         path.map(Self::open).transpose()
     }
 
-    fn to(name: &str, out: Box<dyn Write>) -> Self {
-        Self { name: name.into(), out: BufWriter::new(out), failed: None }
+    fn to(name: &str, out: Box<dyn Write>, identity: Option<Identity>, is_stdout: bool) -> Self {
+        Self { name: name.into(), out: BufWriter::new(out), identity, is_stdout, failed: None }
+    }
+
+    /// Whether what is written appears on standard output, under whatever name.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.is_stdout
+    }
+
+    fn check_alone<'a>(
+        &self,
+        mut others: impl Iterator<Item = &'a &'a Output>,
+    ) -> Result<(), String> {
+        let same = |other: &&&Output| {
+            let one_file = self.identity.is_some() && self.identity == other.identity;
+            one_file || self.is_stdout && other.is_stdout
+        };
+        match others.find(same) {
+            None => Ok(()),
+            Some(_) if self.is_stdout => Err("standard output takes one output only".into()),
+            Some(_) => Err(format!("{} takes one output only", self.name)),
+        }
     }
 
     /// Remembers what went wrong, if it is the first.
@@ -49,7 +131,7 @@ impl Output {
     pub(crate) fn finish(mut self) -> Result<(), String> {
         // Never fails, as it says below.
         let _ = self.flush();
-        let Self { name, out, failed } = self;
+        let Self { name, out, failed, .. } = self;
         // What is left in the buffer of a file that takes no more is lost, and not tried again.
         drop(out.into_parts());
         failed.map_or(Ok(()), |error| Err(format!("cannot write {name}: {error}")))
@@ -75,13 +157,11 @@ impl Write for Output {
     }
 }
 
-/// Checks that standard output is wanted by one output at most.
-///
-/// # Errors
-/// A sentence.
-pub(crate) fn check_stdout(paths: &[Option<&Path>]) -> Result<(), String> {
-    let stdout = paths.iter().flatten().filter(|path| **path == Path::new("-"));
-    if stdout.count() > 1 { Err("standard output takes one output only".into()) } else { Ok(()) }
+/// What tells a file from others; nothing of a device such as `/dev/null`, which has room for all.
+fn identity_of(file: &(impl AsFd + IsTerminal)) -> Option<Identity> {
+    let metadata = File::from(file.as_fd().try_clone_to_owned().ok()?).metadata().ok()?;
+    let has_room = metadata.file_type().is_char_device() && !file.is_terminal();
+    (!has_room).then(|| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
@@ -120,10 +200,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_takes_one_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let opened = |json: &Path, lines: &Path| open(Some(json), [None, Some(lines)]).map(drop);
+        assert_eq!(opened(&one, &two), Ok(()));
+        assert_eq!(opened(Path::new("/dev/null"), Path::new("/dev/null")), Ok(()));
+        for other in [&one, &link] {
+            let refused = opened(&one, other).unwrap_err();
+            assert!(refused.ends_with("one takes one output only"), "{refused}");
+        }
+    }
+
+    #[test]
     fn standard_output_is_for_one() {
-        let (dash, file) = (Some(Path::new("-")), Some(Path::new("x")));
-        assert!(check_stdout(&[dash, file, None]).is_ok());
-        assert!(check_stdout(&[file, file]).is_ok());
-        assert!(check_stdout(&[dash, None, dash]).is_err());
+        let (dash, file) = (Path::new("-"), Path::new("/dev/null"));
+        let opened = |json, lines| open(Some(json), [Some(lines), None]);
+        let (report, [lines, none]) = opened(file, dash).unwrap();
+        assert!(report.lines_to_stdout && lines.unwrap().is_stdout() && none.is_none());
+        assert!(!opened(dash, file).unwrap().0.lines_to_stdout);
+        assert!(opened(dash, dash).map(drop).unwrap_err().contains("standard output"));
     }
 }

@@ -1,9 +1,8 @@
 //! From options to a run: what the driver is told, what the audit goes by, and how it is all
 //! called. Everything that can be refused is refused here, before the first packet.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,10 +13,11 @@ use weir_load::report::Description;
 use weir_load::schedule::Arrivals;
 use weir_load::supply::{self, Demand, Facts};
 
+use super::input;
 use super::limits;
 use super::options::{ConnOptions, RunOptions, ScanOptions};
 use super::shape::{self, Conns};
-use super::target::Target;
+use super::target::{Target, shortened};
 use super::time;
 use super::workload::{self, Work};
 
@@ -99,7 +99,8 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
     }
     let seed = search.seed;
     let requests_per_arrival = work.requests_per_session(seed);
-    let law = law(&search.arrivals, Some(search.from)).map_err(|why| format!("--from: {why}"))?;
+    let law = law(&search.arrivals, Some(search.from))
+        .map_err(|why| why.replacen("--rate", "--from", 1))?;
     let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
     let duration_ns = duration_ns.saturating_add(warmup_ns);
     let course = Course { pace: Pace::Open(law.clone()), duration_ns, warmup_ns, seed };
@@ -130,8 +131,7 @@ impl Points {
 }
 
 fn law(name: &str, rate: Option<f64>) -> Result<Arrivals, String> {
-    let mut read = |file: &str| -> io::Result<String> { fs::read_to_string(file) };
-    Arrivals::parse(name, rate, &mut read)
+    Arrivals::parse(name, rate, &mut |file| input::text(Path::new(file)))
 }
 
 /// What ends a run.
@@ -307,7 +307,7 @@ fn is_here(source: &IpAddr) -> Result<(), String> {
 
 fn description(config: &Config, conns: Conns, target: &Target, workload: String) -> Description {
     Description {
-        url: target.url.clone(),
+        url: shortened(&target.url),
         arrivals: match &config.pace {
             Pace::Open(arrivals) => arrivals.to_string(),
             Pace::Closed(conns) => format!("{conns} connections"),
@@ -354,6 +354,7 @@ fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::PathBuf;
 
     use super::*;
@@ -457,6 +458,12 @@ mod tests {
             ("--idle 100000000", "--idle"),
             ("--closed 200000", "shared connections"),
             ("--body /nowhere/x", "/nowhere/x"),
+            ("--body /dev/zero", "not a regular file"),
+            ("--wlog y,/dev/zero", "not a regular file"),
+            ("--arrivals trace:/dev/zero", "not a regular file"),
+            ("--conns 2 --header Connection:close", "Connection: close"),
+            ("--requests-per-conn 2 --header connection:x,Close", "Connection: close"),
+            ("--wsess 1,2,3 --header Connection:close", "Connection: close"),
             ("--replay /nowhere/x", "/nowhere/x"),
             ("--wlog y,/nowhere/x", "/nowhere/x"),
             ("--wsesslog 1,1,/nowhere/x", "/nowhere/x"),
@@ -493,6 +500,21 @@ mod tests {
     }
 
     #[test]
+    fn a_header_may_end_a_connection_of_one_request() {
+        assert!(planned("--header Connection:close").is_ok());
+        assert!(planned("--conns 2 --header Connection:keep-alive").is_ok());
+    }
+
+    #[test]
+    fn a_long_url_is_shown_by_its_beginning() {
+        let mut options = run_options("");
+        options.url = Some(format!("http://127.0.0.1/{}", "x".repeat(1000)));
+        let what = run(&options).unwrap().what;
+        assert!(what.url.len() < 210 && what.url.ends_with('…'), "{}", what.url);
+        assert!(what.workload.len() < 250, "{}", what.workload);
+    }
+
+    #[test]
     fn a_name_s_addresses_are_told() {
         let mut options = run_options("");
         options.url = Some("localhost:8080".into());
@@ -516,7 +538,7 @@ mod tests {
     fn a_scan_refuses_what_it_cannot_repeat() {
         let table = [
             ("--wsess 1,2,3", "without an end"),
-            ("--from 0", "--from"),
+            ("--from 0", "--from 0: it is above 0"),
             ("--from 1e9", "connections a second"),
         ];
         for (line, sentence) in table {

@@ -3,7 +3,6 @@
 //! what the operator stops.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 use std::time::SystemTime;
 
 use weir_load::audit::Verdict;
@@ -13,7 +12,6 @@ use weir_load::report::hdr::Log;
 use weir_load::report::live::{self, Live};
 use weir_load::report::ndjson;
 
-use super::options::OutputOptions;
 use super::output::Output;
 use super::plan::Plan;
 use super::screen::Screen;
@@ -30,23 +28,26 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Opens what is to be written.
+    /// Writes to `lines`, which are those of a second, the histograms and those of a request.
     ///
     /// # Errors
-    /// A sentence: a file that cannot be.
-    pub(crate) fn open(options: &OutputOptions, plan: &Plan, stop: Stop) -> Result<Self, String> {
+    /// A sentence: the histograms' log cannot be begun.
+    pub(crate) fn open(
+        lines: [Option<Output>; 3],
+        quiet: bool,
+        plan: &Plan,
+        stop: Stop,
+    ) -> Result<Self, String> {
         let begin = |out| {
             Log::begin(out, &plan.what, SystemTime::now())
                 .map_err(|error| format!("cannot write the histograms' log: {error}"))
         };
-        let hdr = Output::open_if(options.hdr_log.as_deref())?.map(begin).transpose()?;
-        let ndjson = Output::open_if(options.common.ndjson.as_deref())?;
-        let each = Output::open_if(options.each.as_deref())?;
-        let lines = [&options.common.ndjson, &options.hdr_log, &options.each];
-        let to_stdout = lines.iter().any(|path| path.as_deref() == Some(Path::new("-")));
+        let to_stdout = lines.iter().flatten().any(Output::is_stdout);
+        let [ndjson, hdr, each] = lines;
+        let hdr = hdr.map(begin).transpose()?;
         // On one terminal, lines and a view would be drawn over each other.
         let crowded = to_stdout && io::stdout().is_terminal();
-        let screen = (!options.common.quiet && !crowded).then(Screen::new);
+        let screen = (!quiet && !crowded).then(Screen::new);
         Ok(Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) })
     }
 
@@ -123,8 +124,16 @@ mod tests {
     use weir_load::session::RequestId;
 
     use super::*;
-    use crate::load::plan;
+    use crate::load::options::RunOptions;
     use crate::load::tests::run_options;
+    use crate::load::{output, plan};
+
+    fn progress(options: &RunOptions, plan: &Plan) -> Progress {
+        let output = &options.output;
+        let lines = [&output.common.ndjson, &output.hdr_log, &output.each].map(Option::as_deref);
+        let (_, lines) = output::open(None, lines).unwrap();
+        Progress::open(lines, true, plan, Stop::default()).unwrap()
+    }
 
     #[test]
     fn each_second_and_each_request_is_a_line() {
@@ -135,7 +144,7 @@ mod tests {
             run_options(&format!("--quiet --ndjson {lines} --each {each} --hdr-log {log}"));
         let plan = plan::run(&options).unwrap();
         assert!(plan.config.each);
-        let mut progress = Progress::open(&options.output, &plan, Stop::default()).unwrap();
+        let mut progress = progress(&options, &plan);
         let count = |path: &str| std::fs::read_to_string(path).unwrap().lines().count();
         for second in 0..3 {
             let interval = Interval { second, length_ns: 1_000_000_000, ..Interval::default() };
@@ -158,7 +167,7 @@ mod tests {
         let each_name = each.display();
         let options = run_options(&format!("--quiet --ndjson /dev/full --each {each_name}"));
         let plan = plan::run(&options).unwrap();
-        let mut progress = Progress::open(&options.output, &plan, Stop::default()).unwrap();
+        let mut progress = progress(&options, &plan);
         progress.second(&Interval::default());
         let end = Err(weir_load::measure::ErrorKind::Reset);
         progress.requests(&[Sample { clocks: Clocks::default(), request: RequestId(0), end }]);

@@ -1,17 +1,16 @@
 //! `weir load scan`: runs the points a scan wants, one after the other, and shows what they say
 //! together. Which points those are, it does not know.
 
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_load::audit::audit;
-use weir_load::scan::{Finding, Measured, Plan, Point, PointResult, Scan, Summary};
+use weir_load::scan::{Finding, Measured, Plan, Point, PointResult, Scan};
 
 use super::options::{ScanOptions, SearchOptions};
 use super::outcome::INVALID;
-use super::output::{Output, check_stdout};
+use super::output::{self, Output};
 use super::plan::{self, Points};
 use super::progress::Progress;
 use super::screen::Screen;
@@ -31,24 +30,25 @@ const WIDTH: usize = 100;
 /// A sentence: what the options ask for cannot be had.
 pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
     let common = &options.output.common;
-    check_stdout(&[common.json.as_deref(), common.ndjson.as_deref()])?;
     let points = plan::scan(options)?;
     let scan = Scan::new(plan(&options.search, points.requests_per_arrival))?;
+    let (report, [ndjson]) = output::open(common.json.as_deref(), [common.ndjson.as_deref()])?;
     let mut scanner = Scanner {
         scan,
         points,
         pause: options.search.pause,
+        // After the outputs: to open a FIFO that nobody reads waits, and a signal ends that.
         stop: Stop::listen()?,
         screen: (!common.quiet).then(Screen::new),
-        ndjson: Output::open_if(common.ndjson.as_deref())?,
+        ndjson,
     };
-    let json = Output::open_if(common.json.as_deref())?;
     scanner.run()?;
     let Scanner { scan, ndjson, .. } = scanner;
     let summary = scan.summary();
     let mut failures: Vec<String> =
         ndjson.into_iter().filter_map(|out| out.finish().err()).collect();
-    failures.extend(show(options, &summary, json));
+    let text = summary.to_text(WIDTH);
+    failures.extend(report.show(&text, |out| writeln!(out, "{:#}", summary.to_json())));
     failures.iter().for_each(|sentence| say(sentence));
     Ok(exit_code(&failures, &summary.finding))
 }
@@ -58,7 +58,7 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
         from: options.from,
         rate_max: options.rate_max,
         to: options.to,
-        multiples: options.multiples.clone(),
+        multiples: options.multiples.clone().unwrap_or_else(|| as_far_as(options.to)),
         repetitions: options.repetitions,
         duration_ns: time::ns(options.duration),
         requests_per_arrival,
@@ -67,6 +67,11 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
         p99_ns_max: options.p99_max.map_or(0, time::ns),
         seed: options.seed,
     }
+}
+
+/// The multiples of the knee that are repeated when nothing says which.
+fn as_far_as(to: f64) -> Vec<f64> {
+    Plan::default().multiples.into_iter().filter(|multiple| *multiple <= to).collect()
 }
 
 /// A scan under way, and where it is shown.
@@ -143,27 +148,6 @@ fn without_advice(reason: &str) -> String {
     reason.split(": ").next().unwrap_or_default().into()
 }
 
-/// Prints the summary, and writes it as JSON; a sentence for each that failed.
-fn show(options: &ScanOptions, summary: &Summary, json: Option<Output>) -> Vec<String> {
-    let common = &options.output.common;
-    let is_stdout = |path: Option<&Path>| path == Some(Path::new("-"));
-    let text = summary.to_text(WIDTH);
-    let shown = if is_stdout(common.json.as_deref()) {
-        Ok(())
-    } else if is_stdout(common.ndjson.as_deref()) {
-        io::stderr().write_all(text.as_bytes())
-    } else {
-        io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
-    };
-    let shown = shown.map_err(|error| format!("cannot print the summary: {error}"));
-    let written = json.map_or(Ok(()), |mut out| {
-        let written = writeln!(out, "{:#}", summary.to_json());
-        out.note(written);
-        out.finish()
-    });
-    [shown, written].into_iter().filter_map(Result::err).collect()
-}
-
 fn exit_code(failures: &[String], finding: &Finding) -> ExitCode {
     match finding {
         _ if !failures.is_empty() => USAGE.into(),
@@ -175,6 +159,7 @@ fn exit_code(failures: &[String], finding: &Finding) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::tests::scan_options;
 
     #[test]
     fn a_scan_that_met_its_client_s_limit_is_invalid() {
@@ -187,6 +172,15 @@ mod tests {
         assert_eq!(code(&[], &knee), is(0));
         assert_eq!(code(&[], &limit), is(3));
         assert_eq!(code(&lost, &limit), is(2));
+    }
+
+    #[test]
+    fn multiples_are_no_farther_than_the_scan_goes() {
+        let checked = |line: &str| plan(&scan_options(line).search, 1.0).check();
+        assert_eq!(checked(""), Ok(()));
+        assert_eq!(checked("--to 2"), Ok(()));
+        assert_eq!(checked("--to 2 --multiples 1,2"), Ok(()));
+        assert!(checked("--to 2 --multiples 100").unwrap_err().contains("--to"));
     }
 
     #[test]

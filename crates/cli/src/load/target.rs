@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use url::{Host, Url};
 
+/// How much of a URL is shown, characters.
+const SHOWN_MAX: usize = 200;
+
 /// A URL, as a client needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -45,6 +48,9 @@ impl Target {
         let url = Url::parse(&full).map_err(|error| blame(&error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(blame("a name or password goes into --header 'Authorization: …'"));
+        }
+        if url.port() == Some(0) {
+            return Err(blame("nothing listens on port 0"));
         }
         Self::of(&url).ok_or_else(|| blame("there is no host in the URL"))
     }
@@ -87,6 +93,14 @@ impl Target {
                 .collect(),
         };
         one_family(&found, source).map_err(|why| format!("{}: {why}", self.host))
+    }
+}
+
+/// The beginning of what is too long to be shown.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into(),
     }
 }
 
@@ -151,6 +165,7 @@ mod tests {
             ("", "no host"),
             ("http://h:99999/", "port"),
             ("http://h:x/", "port"),
+            ("http://h:0/", "port 0"),
             ("http://a b/", "domain"),
             ("http://me:secret@h/", "--header"),
         ];

@@ -1,8 +1,6 @@
 //! What each arrival does: the options of a workload, and the files they name, made into one. The
 //! only part of the command line that reads those files; when arrivals happen is not its business.
 
-use std::fs;
-use std::io::Read;
 use std::path::Path;
 
 use weir_load::schedule::Arrivals;
@@ -11,8 +9,9 @@ use weir_load::workload::sessions::{SessionLog, Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::simple::{Shape, Targets};
 use weir_load::workload::{Built, Named, replay};
 
+use super::input;
 use super::options::{ConnOptions, Http, WorkloadOptions};
-use super::target::Target;
+use super::target::{Target, shortened};
 
 /// Sessions looked at for how many requests they have on average.
 const SAMPLE: u64 = 2000;
@@ -94,7 +93,8 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     fn url(&self) -> Result<Work, String> {
         let (method, target) = (self.options.method.clone(), self.target.request_target());
-        let name = format!("{method} {target}{}", self.per_conn());
+        self.stays_open()?;
+        let name = format!("{method} {}{}", shortened(&target), self.per_conn());
         let body = self.options.body.as_deref().map_or(Ok(Vec::new()), body)?;
         let targets = Targets { method, body, ..Targets::get(vec![target]) };
         Ok(Work::endless(targets.build(&self.template, self.shape), name))
@@ -106,6 +106,7 @@ impl Wanted<'_> {
         if own_shape {
             self.no_shape("--workload specweb99")?;
         }
+        self.stays_open()?;
         let (base, mb) = (self.base("--workload")?, self.options.mb);
         let built = named.build(&self.template, base, mb, self.shape).map_err(in_words)?;
         let more = if own_shape { format!(", {mb} MiB") } else { self.per_conn() };
@@ -136,6 +137,7 @@ impl Wanted<'_> {
 
     fn wlog(&self, wlog: &Wlog) -> Result<Work, String> {
         self.no_path("--wlog")?;
+        self.stays_open()?;
         let text = contents(&wlog.file)?;
         let built = wlog.build(&shown(&wlog.file), &text, &self.template, self.shape);
         let uris = text.split(|&byte| byte == b'\0' || byte == b'\n');
@@ -148,6 +150,7 @@ impl Wanted<'_> {
 
     fn wset(&self, wset: Wset) -> Result<Work, String> {
         let base = self.base("--wset")?;
+        self.stays_open()?;
         let name = format!("{} files below {base}{}", wset.files, self.per_conn());
         Ok(Work::endless(wset.build(&self.template, base, self.shape), name))
     }
@@ -193,8 +196,28 @@ impl Wanted<'_> {
             Shape { requests: 1.., .. } if self.conns.requests_per_conn.is_some() => {
                 refuse("--requests-per-conn")
             }
+            _ if self.header_closes() => refuse("--header 'Connection: close'"),
             _ => Ok(()),
         }
+    }
+
+    /// Requests that follow one another on a connection, which no header may end.
+    fn stays_open(&self) -> Result<(), String> {
+        if self.shape.requests == 1 || !self.header_closes() {
+            return Ok(());
+        }
+        let why = "--header 'Connection: close' ends a connection with its first request: leave \
+                   it out; the last one says it by itself";
+        Err(why.into())
+    }
+
+    /// Whether a header asks the server to close (RFC 9110 section 7.6.1).
+    fn header_closes(&self) -> bool {
+        let closes = |value: &str| {
+            value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"))
+        };
+        let mut headers = self.options.header.iter();
+        headers.any(|(name, value)| name.eq_ignore_ascii_case("connection") && closes(value))
     }
 
     /// A workload whose file has whole paths.
@@ -218,14 +241,12 @@ fn body(file: &str) -> Result<Vec<u8>, String> {
     if file != "@-" {
         return contents(Path::new(file));
     }
-    let mut body = Vec::new();
-    let read = std::io::stdin().read_to_end(&mut body);
-    read.map_err(|error| format!("--body: cannot read standard input: {error}"))?;
-    Ok(body)
+    input::all(std::io::stdin())
+        .map_err(|error| format!("--body: cannot read standard input: {error}"))
 }
 
 fn contents(file: &Path) -> Result<Vec<u8>, String> {
-    fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+    input::file(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
 fn shown(file: &Path) -> String {

@@ -35,8 +35,7 @@ pub struct Plan {
     pub rate_max: f64,
     /// How far past the knee it goes, as a multiple of it.
     pub to: f64,
-    /// Which multiples of the knee are repeated; those beyond `to` are left out, 1 and `to` are
-    /// always there.
+    /// Which multiples of the knee are repeated, `to` or less; 1 and `to` always are.
     pub multiples: Vec<f64>,
     /// How often each is repeated.
     pub repetitions: u32,
@@ -86,6 +85,10 @@ impl Plan {
                 self.multiples.iter().all(|each| positive(*each)),
                 "multiples of the knee are numbers above 0",
             ),
+            (
+                self.multiples.iter().all(|each| *each <= self.to),
+                "multiples of the knee (--multiples) are not above how far the scan goes (--to)",
+            ),
             (self.repetitions > 0, "a scan repeats each rate once or more"),
             (self.duration_ns > 0, "a point of a scan takes some time"),
             (positive(self.requests_per_arrival), "an arrival is of some requests"),
@@ -99,7 +102,6 @@ impl Plan {
     /// The rates to repeat for a knee at `knee`, ascending.
     fn repeated(&self, knee: f64) -> Vec<f64> {
         let mut multiples = self.multiples.clone();
-        multiples.retain(|multiple| *multiple < self.to);
         multiples.extend([1.0, self.to]);
         multiples.sort_unstable_by(f64::total_cmp);
         let mut rates: Vec<f64> = multiples.iter().map(|each| search::round(knee * each)).collect();
@@ -196,6 +198,7 @@ mod tests {
             Plan { from: 2.0, rate_max: 1.0, ..plan.clone() },
             Plan { to: 0.5, ..plan.clone() },
             Plan { multiples: vec![1.0, f64::INFINITY], ..plan.clone() },
+            Plan { to: 2.0, multiples: vec![3.0], ..plan.clone() },
             Plan { repetitions: 0, ..plan.clone() },
             Plan { duration_ns: 0, ..plan.clone() },
             Plan { goodput_min: 1.5, ..plan },
@@ -206,7 +209,7 @@ mod tests {
     #[test]
     fn the_knee_and_the_farthest_point_are_always_repeated() {
         let rates = |to, multiples| Plan { to, multiples, ..Plan::default() }.repeated(1000.0);
-        assert_eq!(rates(2.5, vec![1.5, 3.0]), [1000.0, 1500.0, 2500.0]);
+        assert_eq!(rates(2.5, vec![1.5, 2.5]), [1000.0, 1500.0, 2500.0]);
         assert_eq!(rates(1.0, vec![0.5]), [500.0, 1000.0]);
     }
 

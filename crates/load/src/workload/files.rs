@@ -84,7 +84,13 @@ fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
         io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
     };
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(named)?;
+        fs::create_dir_all(parent).map_err(|error| match error.kind() {
+            // What is said when a file is in its way.
+            io::ErrorKind::AlreadyExists => {
+                named(io::Error::other(format!("{} is not a directory", parent.display())))
+            }
+            _ => named(error),
+        })?;
     }
     // Through a symbolic link, a file elsewhere would be overwritten.
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
@@ -133,6 +139,8 @@ mod tests {
         let error = write(dir.path(), "2k".parse().unwrap(), &Options::default()).unwrap_err();
         assert!(error.to_string().contains("2k.txt: it is there"), "{error}");
         assert_eq!(fs::read(&aim).unwrap(), b"mine");
+        let error = write(&aim, "2k".parse().unwrap(), &Options::default()).unwrap_err();
+        assert!(error.to_string().ends_with("aim is not a directory"), "{error}");
     }
 
     #[test]

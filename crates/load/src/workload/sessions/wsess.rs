@@ -55,7 +55,9 @@ impl FromStr for Wsess {
             Some(Self { sessions, calls, think_ns: seconds_ns(think)? })
         };
         parse().ok_or_else(|| {
-            usage(text, "N1,N2,X: sessions (1 or more), calls a session (1 to a million), seconds of thinking")
+            let form = "N1,N2,X: sessions (1 or more), calls a session (1 to a million), seconds of \
+                        thinking";
+            usage(text, form)
         })
     }
 }
@@ -91,7 +93,8 @@ mod tests {
 
     #[test]
     fn an_option_that_is_none_is_refused() {
-        for text in ["", "1", "1,2", "0,1,1", "1,0,1", "1,1000001,1", "1,2,-1", "1,2,inf", "a,2,1"] {
+        for text in ["", "1", "1,2", "0,1,1", "1,0,1", "1,1000001,1", "1,2,-1", "1,2,inf", "a,2,1"]
+        {
             let error = text.parse::<Wsess>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text} is not N1,N2,X")), "{error}");
         }

@@ -38,7 +38,9 @@ impl FromStr for Wsesslog {
             let think_ns = seconds_ns(think)?;
             (!file.is_empty()).then(|| Self { sessions, think_ns, file: file.into() })
         };
-        parse().ok_or_else(|| usage(text, "N,X,FILE: sessions (1 or more), seconds of thinking, a file"))
+        parse().ok_or_else(|| {
+            usage(text, "N,X,FILE: sessions (1 or more), seconds of thinking, a file")
+        })
     }
 }
 
