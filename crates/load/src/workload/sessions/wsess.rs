@@ -55,8 +55,8 @@ impl FromStr for Wsess {
             Some(Self { sessions, calls, think_ns: seconds_ns(think)? })
         };
         parse().ok_or_else(|| {
-            let form = "N1,N2,X: sessions (1 or more), calls a session (1 to a million), seconds of \
-                        thinking";
+            let form = "N1,N2,X: sessions (1 or more), calls a session (1 to a million), seconds \
+                        of thinking";
             usage(text, form)
         })
     }
