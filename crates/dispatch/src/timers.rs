@@ -21,6 +21,9 @@ pub struct Timers {
     next: u64,
     /// Slots found alive while ticks are looked at, with their deadlines.
     alive: Vec<(u32, u64)>,
+    /// Buckets that were emptied. The next to be filled are made of them, so that memory goes by
+    /// how many are full at once, and not by how many ever were.
+    spare: Vec<Vec<u32>>,
 }
 
 impl Timers {
@@ -32,6 +35,7 @@ impl Timers {
             occupied: [0; WORDS],
             next: now_ns / TICK_NS,
             alive: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -45,6 +49,9 @@ impl Timers {
         if self.armed[index] > tick {
             self.armed[index] = tick;
             let bucket = (tick % TICKS) as usize;
+            if self.wheel[bucket].capacity() == 0 {
+                self.wheel[bucket] = self.spare.pop().unwrap_or_default();
+            }
             self.wheel[bucket].push(slot);
             self.occupied[bucket / 64] |= 1 << (bucket % 64);
         }
@@ -97,8 +104,8 @@ impl Timers {
                     None => {}
                 }
             }
-            // Nothing was armed into this bucket meanwhile, and its capacity is worth keeping.
-            self.wheel[index] = bucket;
+            // Nothing was armed into this bucket meanwhile.
+            self.spare.push(bucket);
         }
         // Only now that the wheel stands at the present: an entry armed behind it is never seen.
         self.next = self.next.max(now_tick + 1);
@@ -178,6 +185,20 @@ mod tests {
         timers.arm(0, deadline);
         timers.expire(deadline, |_| Some(deadline), &mut expired);
         assert_eq!(expired, [0]);
+    }
+
+    #[test]
+    fn memory_goes_by_the_buckets_that_are_full_at_once() {
+        let (mut timers, mut expired) = (Timers::new(0), Vec::new());
+        for tick in 0..2 * TICKS {
+            let now = tick * TICK_NS;
+            (0..100).for_each(|slot| timers.arm(slot, now + TICK_NS));
+            timers.expire(now, |_| Some(now + TICK_NS), &mut expired);
+            timers.expire(now + TICK_NS, |_| Some(now), &mut expired);
+        }
+        let kept = timers.wheel.iter().filter(|bucket| bucket.capacity() > 0).count();
+        assert!(kept + timers.spare.len() <= 4, "{kept} {}", timers.spare.len());
+        assert_eq!(expired.len() as u64, 200 * TICKS);
     }
 
     #[test]
