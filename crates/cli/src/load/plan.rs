@@ -44,6 +44,8 @@ pub(crate) struct Plan {
 pub(crate) struct Points {
     /// Requests of an arrival, on average.
     pub requests_per_arrival: f64,
+    /// Whether a rate is held only with times below a limit.
+    times_judged: bool,
     draft: Draft,
     law: Arrivals,
 }
@@ -108,7 +110,8 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
     // What earlier points left in TIME_WAIT is there at the later ones.
     draft.ports_for_s = f64::INFINITY;
     draft.checked()?;
-    Ok(Points { requests_per_arrival, draft, law })
+    let times_judged = search.p99_max.is_some();
+    Ok(Points { requests_per_arrival, times_judged, draft, law })
 }
 
 impl Points {
@@ -126,7 +129,9 @@ impl Points {
         draft.config.pace = Pace::Open(law);
         draft.config.seed = draft.config.seed.wrapping_add(number);
         draft.what.seed = draft.config.seed;
-        draft.checked()
+        let mut plan = draft.checked()?;
+        plan.facts.rates_only = !self.times_judged;
+        Ok(plan)
     }
 }
 
@@ -284,6 +289,7 @@ impl Draft {
             ports,
             port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
             descriptors: allowed.map_or(free, |most| most.min(free)),
+            rates_only: false,
             latency_limits: self.config.deadline_ns > 0,
         }
     }
