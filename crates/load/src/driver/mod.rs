@@ -109,7 +109,7 @@ pub fn run(config: &Config, watch: &mut dyn Watch) -> Result<Outcome, Error> {
         drop(sender);
         let interrupted = wait_for_all(threads, &receiver, watch, &stop)?;
         let start_ns = clock.now_ns() + HEADWAY_NS;
-        // A thread that has gone is missed when the parts are counted.
+        // All are ready, and so wait at theirs.
         for gate in gates {
             let _ = gate.send(start_ns);
         }

@@ -123,8 +123,7 @@ impl Tally {
             return;
         }
         // What did not happen stays 0, which no clock can show once the run has begun.
-        let since_start =
-            |at_ns: u64| if at_ns == 0 { 0 } else { at_ns - self.start_ns.min(at_ns) };
+        let since_start = |at_ns: u64| at_ns.saturating_sub(self.start_ns);
         let clocks = Clocks {
             planned_ns: since_start(clocks.planned_ns),
             started_ns: since_start(clocks.started_ns),
