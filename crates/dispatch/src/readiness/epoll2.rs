@@ -42,8 +42,10 @@ impl Mechanism for Epoll2 {
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        let both = EventFlags::IN | EventFlags::OUT;
-        epoll::add(self.epoll.as_fd(), fd, token.pack(), both)?;
+        // What is never written to must not be asked for it: an eventfd is always writable, and a
+        // loop without connections would spin.
+        let out = if interest == Interest::Accept { EventFlags::empty() } else { EventFlags::OUT };
+        epoll::add(self.epoll.as_fd(), fd, token.pack(), EventFlags::IN | out)?;
         self.change(fd, token, interest)
     }
 

@@ -59,8 +59,9 @@ pub enum Interest {
     Read,
     /// Room to write.
     Write,
-    /// A connection to accept, on a listening socket. Such a member has no other interest, but
-    /// for nothing.
+    /// A connection to accept, on a listening socket; or a ring of the loop's bell, which is taken
+    /// in as a connection is. Such a member is never written to: it has no other interest, but for
+    /// nothing.
     Accept,
 }
 

@@ -183,6 +183,15 @@ fn a_removed_listener_is_silent_though_others_hold_it<M: Mechanism>() {
     drop(other_descriptor);
 }
 
+fn what_only_accepts_is_not_reported_for_being_writable<M: Mechanism>() {
+    let mut m = M::open().unwrap();
+    let (near, mut far) = pair();
+    m.add(near.as_fd(), token(3), Interest::Accept).unwrap();
+    assert_eq!(m.wait(NOW, &mut Vec::new()).unwrap(), 0, "or a calm loop would spin");
+    far.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(3)]);
+}
+
 macro_rules! suite {
     ($($module:ident: $mechanism:ident),+; $tests:tt) => {
         $(suite!(@one $module, $mechanism, $tests);)+
@@ -211,5 +220,6 @@ suite!(select: Select, poll: Poll, epoll_lt: EpollLt, epoll_et: EpollEt, epoll2:
     members_come_and_go_in_any_order,
     a_wait_with_nobody_ready_ends_at_its_timeout,
     a_listener_is_reported_while_a_connection_waits,
+    what_only_accepts_is_not_reported_for_being_writable,
     a_removed_listener_is_silent_though_others_hold_it,
 });
