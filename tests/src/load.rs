@@ -111,6 +111,7 @@ impl Ran {
         if self.json["verdict"]["interrupted"] == false {
             assert_eq!(started, replies + errors, "{self:?}");
         }
+        self.check_whole_run();
         let statuses = self.json["counts"]["statuses"].as_object().unwrap().values();
         assert_eq!(statuses.map(|count| count.as_u64().unwrap()).sum::<u64>(), replies);
         let conditions = self.json["conditions"].as_array().unwrap();
@@ -119,6 +120,21 @@ impl Ran {
         assert_eq!(self.code, expected, "{self:?}");
         self.each.iter().for_each(Each::check);
         self.check_clocks();
+    }
+
+    /// What the warm-up adds to the counts, which is nothing where there is none.
+    fn check_whole_run(&self) {
+        let warm = self.json["description"]["warmup_s"].as_f64().unwrap() > 0.0;
+        for (name, whole) in self.json["whole_run"].as_object().unwrap() {
+            let (whole, measured) = (whole.as_u64().unwrap(), self.count(name));
+            assert!(whole == measured || (warm && whole > measured), "{name}: {self:?}");
+        }
+    }
+
+    /// A number of the JSON's whole run: the counts with those of the warm-up.
+    pub fn whole_count(&self, name: &str) -> u64 {
+        let count = &self.json["whole_run"][name];
+        count.as_u64().unwrap_or_else(|| panic!("{name} is {count}"))
     }
 
     /// The histograms say what the requests say one by one.

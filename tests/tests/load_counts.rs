@@ -328,6 +328,26 @@ mod arrivals {
         assert_eq!((ran.count("planned"), ran.count("replies")), (50, 50));
         assert_eq!(server.lines().len(), 100);
         assert_eq!(ran.each.len(), 50);
+        assert_eq!((ran.whole_count("connected"), ran.whole_count("replies")), (100, 100));
+    }
+
+    #[test]
+    fn the_whole_run_is_what_the_server_has_counted() {
+        let root = Root::with_hello();
+        for (options, warm_up) in [("", 100), ("--closed 2 --num 300", 1), ("--idle 20", 100)] {
+            let server = Server::start(WEIR, &[], &root);
+            let url = format!("http://{}/hello.txt", server.authority());
+            let pace = if options.contains("--closed") { "" } else { "--rate 200" };
+            let common = "--quiet --timeout 20s --duration 1 --warmup 0.5";
+            let ran = load(WEIR, &format!("{common} {pace} {options}"), url);
+            let stats = server.stop_cleanly().stats();
+            let connections = ran.whole_count("connected") + ran.whole_count("background_opened");
+            assert_eq!(stats["total"]["accepted"], connections, "{options}");
+            assert_eq!(stats["total"]["replies"], ran.whole_count("replies"), "{options}");
+            assert_eq!(ran.whole_count("errors"), 0, "{options}");
+            let left_out = ran.whole_count("replies") - ran.count("replies");
+            assert!(left_out >= warm_up, "{left_out} {options}");
+        }
     }
 
     #[test]

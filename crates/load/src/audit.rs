@@ -48,6 +48,9 @@ pub struct Facts {
 pub struct Verdict {
     /// Whether the figures are the server's.
     pub valid: bool,
+    /// Whether its rates and errors are: it is valid, or its starts were late by no more than
+    /// changes a rate ([`Facts::rates_only`]).
+    pub rates_valid: bool,
     /// Why not: whole sentences with figures, and what to do. Empty for a valid run.
     pub reasons: Vec<String>,
     /// What else to know before the figures are believed.
@@ -83,7 +86,8 @@ pub struct Figures {
 /// Judges a whole run.
 pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
     let figures = figures(facts, outcome);
-    let evidence = Evidence {
+    let rates_only = Facts { rates_only: true, ..*facts };
+    let of = |facts| Evidence {
         facts,
         counts: &outcome.counts,
         lag: &outcome.times.lag,
@@ -92,9 +96,15 @@ pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
         busiest: figures.busiest,
         grace: 0,
     };
-    let mut reasons = evidence.reasons();
-    reasons.extend(nothing_measured(&outcome.counts));
-    Verdict { valid: reasons.is_empty(), reasons, notes: notes(facts, outcome), figures }
+    let judged = |facts| {
+        let mut reasons = of(facts).reasons();
+        reasons.extend(nothing_measured(&outcome.counts));
+        reasons
+    };
+    let reasons = judged(facts);
+    let rates_valid = judged(&rates_only).is_empty();
+    let notes = notes(facts, outcome);
+    Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, figures }
 }
 
 /// The verdict on a run that goes on: what can be said after each second.
@@ -459,6 +469,19 @@ mod tests {
         assert!(!late(2 * MS - MS / 10, 20 * MS));
         assert!(!late(MS - MS / 10, MS));
         assert!(late(MS + MS / 10, MS));
+    }
+
+    #[test]
+    fn a_client_that_is_a_little_late_spoils_times_and_no_rates() {
+        let verdict = |lag_ns: u64| {
+            let mut outcome = outcome();
+            (0..100).for_each(|_| outcome.times.lag.record(lag_ns));
+            let verdict = audit(&facts(), &outcome);
+            (verdict.valid, verdict.rates_valid)
+        };
+        assert_eq!(verdict(MS / 2), (true, true));
+        assert_eq!(verdict(3 * MS), (false, true));
+        assert_eq!(verdict(11 * MS), (false, false));
     }
 
     #[test]

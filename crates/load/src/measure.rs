@@ -419,6 +419,10 @@ pub struct ThreadUse {
 pub struct Outcome {
     /// Everything counted.
     pub counts: Counts,
+    /// The same counts of the whole run, warm-up included: what the server has seen of it.
+    pub whole_run: Counts,
+    /// Replies whose last byte came within [`Outcome::planned_ns`], whenever they were planned.
+    pub replies_in_schedule: u64,
     /// Where the time went.
     pub times: Distributions,
     /// Each second, in order, but for those of the warm-up.

@@ -54,6 +54,9 @@ enum Message {
 /// A thread's part of the outcome.
 struct Part {
     counts: Counts,
+    /// With those of the warm-up.
+    whole_run: Counts,
+    replies_in_schedule: u64,
     times: Distributions,
     sessions: Times,
     lifetimes: Times,
@@ -251,6 +254,8 @@ impl Seconds {
 
 fn add_part(outcome: &mut Outcome, part: &Part) {
     outcome.counts.add(&part.counts);
+    outcome.whole_run.add(&part.whole_run);
+    outcome.replies_in_schedule += part.replies_in_schedule;
     outcome.times.add(&part.times);
     outcome.sessions.add(&part.sessions);
     outcome.lifetimes.add(&part.lifetimes);

@@ -10,6 +10,11 @@ use crate::session::RequestId;
 pub(super) struct Tally {
     measure_from_ns: u64,
     start_ns: u64,
+    /// When the schedule ends.
+    end_ns: u64,
+    /// Replies whose last byte came after the warm-up and before the schedule's end, whenever their
+    /// requests were planned: what a server that is always behind gave in that time.
+    pub(super) replies_in_schedule: u64,
     each: bool,
     counts: [Counts; 2],
     /// Of what was planned after the warm-up.
@@ -31,6 +36,8 @@ impl Tally {
         Self {
             measure_from_ns,
             start_ns,
+            end_ns: u64::MAX,
+            replies_in_schedule: 0,
             each,
             counts: [Counts::default(); 2],
             times: Distributions::default(),
@@ -43,9 +50,10 @@ impl Tally {
     }
 
     /// The run begins. What happened before it stays: it was of connections that are there now.
-    /// Times as for [`Tally::new`].
-    pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, each: bool) {
+    /// Times as for [`Tally::new`]; the schedule ends at `end_ns`.
+    pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
         (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
+        self.end_ns = end_ns;
     }
 
     /// The counts that something planned for `planned_ns` belongs to.
@@ -56,6 +64,13 @@ impl Tally {
     /// What was counted after the warm-up.
     pub(super) fn measured(&self) -> Counts {
         self.counts[1]
+    }
+
+    /// What was counted in the warm-up and after it.
+    pub(super) fn whole_run(&self) -> Counts {
+        let [mut whole, measured] = self.counts;
+        whole.add(&measured);
+        whole
     }
 
     pub(super) fn is_measured(&self, planned_ns: u64) -> bool {
@@ -99,6 +114,9 @@ impl Tally {
 
     /// A whole reply.
     pub(super) fn replied(&mut self, clocks: &Clocks, request: RequestId, status: u16) {
+        let in_schedule =
+            self.measure_from_ns <= clocks.last_byte_ns && clocks.last_byte_ns < self.end_ns;
+        self.replies_in_schedule += u64::from(in_schedule);
         let counts = self.at(clocks.planned_ns);
         counts.replies += 1;
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
@@ -146,5 +164,23 @@ impl Tally {
         second.counts = self.counts[1].since(&self.before);
         self.before = self.counts[1];
         second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_of_the_schedule_are_those_that_come_in_it_whenever_they_were_planned() {
+        let mut tally = Tally::new(0, 0, false);
+        tally.begin(100, 200, 300, false);
+        // Planned in the warm-up, before the end, and at the end.
+        for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
+            let clocks = Clocks { planned_ns, last_byte_ns, ..Clocks::default() };
+            tally.replied(&clocks, RequestId(0), 200);
+        }
+        assert_eq!((tally.measured().replies, tally.whole_run().replies), (2, 4));
+        assert_eq!(tally.replies_in_schedule, 2);
     }
 }

@@ -206,9 +206,9 @@ impl<'a> Worker<'a> {
     pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
         let config = self.config;
         let from_ns = start_ns + config.warmup_ns;
-        self.tally.begin(start_ns, from_ns, config.each);
         self.start_ns = start_ns;
         self.end_ns = start_ns.saturating_add(config.duration_ns);
+        self.tally.begin(start_ns, from_ns, self.end_ns, config.each);
         self.plan_ends_ns = self.end_ns;
         self.ended_ns = start_ns;
         self.plan_next = self.plan.next_mine().map(|(_, at_ns)| start_ns.saturating_add(at_ns));
@@ -585,6 +585,8 @@ impl<'a> Worker<'a> {
         self.used.system_ns = system_ns.saturating_sub(self.used_before.1);
         let part = Part {
             counts: self.tally.measured(),
+            whole_run: self.tally.whole_run(),
+            replies_in_schedule: self.tally.replies_in_schedule,
             times: self.tally.times,
             sessions: self.tally.sessions,
             lifetimes: self.tally.lifetimes,

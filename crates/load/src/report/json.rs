@@ -28,6 +28,7 @@ struct Document {
     conditions: Value,
     rates: Value,
     counts: Value,
+    whole_run: Value,
     errors: Value,
     clocks: Value,
     clocks_definition: Value,
@@ -46,6 +47,7 @@ impl Document {
             conditions: conditions(run),
             rates: rates(outcome),
             counts: counts(outcome),
+            whole_run: whole_run(outcome),
             errors: object(outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)))),
             clocks: object(outcome.times.rows().map(|(name, times)| (name, summary(times)))),
             clocks_definition: definition(),
@@ -63,6 +65,7 @@ fn verdict(run: &Run<'_>) -> Value {
     json!({
         "verdict": if verdict.valid { "valid" } else { "INVALID" },
         "valid": verdict.valid,
+        "rates_valid": verdict.rates_valid,
         "reasons": verdict.reasons,
         "notes": verdict.notes,
         "interrupted": run.outcome.interrupted,
@@ -123,6 +126,8 @@ fn rates(outcome: &Outcome) -> Value {
         "arrivals_per_s": scheduled(counts.arrivals),
         "started_per_s": scheduled(counts.started),
         "replies_per_s": whole(counts.replies),
+        // Those that came while it went on, of whatever was planned before: the server's rate.
+        "replies_in_schedule_per_s": scheduled(outcome.replies_in_schedule),
         "errors_per_s": whole(counts.errors.total()),
         "connects_per_s": whole(counts.connects),
         "sessions_per_s": whole(counts.sessions),
@@ -153,6 +158,21 @@ fn counts(outcome: &Outcome) -> Value {
         "received_head_bytes": counts.head_bytes_in,
         "background_opened": counts.background_opened,
         "background_lost": counts.background_lost,
+        "background_replies": counts.background_replies,
+    })
+}
+
+/// What a server's own counts are held against, under the names they have in `counts`: the server
+/// knows of no warm-up.
+fn whole_run(outcome: &Outcome) -> Value {
+    let counts = &outcome.whole_run;
+    json!({
+        "started": counts.started,
+        "connected": counts.connected,
+        "replies": counts.replies,
+        "errors": counts.errors.total(),
+        "abandoned": counts.abandoned,
+        "background_opened": counts.background_opened,
         "background_replies": counts.background_replies,
     })
 }
@@ -262,6 +282,22 @@ mod tests {
         assert_eq!(document["seconds"][5]["replies"], 80);
         assert_eq!(document["seconds"][5]["cpu_share"], 0.25);
         assert_eq!(document["seconds"][5]["response_p99_us"], 6_000.0);
+    }
+
+    #[test]
+    fn the_whole_run_has_what_the_warm_up_left_out() {
+        let document = document(false, &made_up::outcome());
+        let expected = json!({
+            "started": 1_100,
+            "connected": 1_098,
+            "replies": 1_089,
+            "errors": 11,
+            "abandoned": 0,
+            "background_opened": 100,
+            "background_replies": 0,
+        });
+        assert_eq!(document["whole_run"], expected);
+        assert_eq!(document["counts"]["errors"], 10);
     }
 
     #[test]
