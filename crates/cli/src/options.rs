@@ -173,6 +173,13 @@ pub(crate) struct ServeOptions {
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",
           hide_default_value = true, hide_possible_values = true)]
     pub profile_calls: OnOff,
+
+    /// For measurements: answer /.weir/burn?us=N, and /.weir/burn/N/PATH for any PATH, after
+    /// burning N microseconds of processor time. Whoever can connect can do so
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub bench_endpoints: OnOff,
 }
 
 /// A list of processors: a type of its own, so that clap sees one value.

@@ -21,6 +21,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     let stats_json = options.stats_json.clone();
     let config = configuration(options)?;
     let (root, mechanism, loops) = (config.root.clone(), config.mechanism, config.workers);
+    let bench_endpoints = config.bench_endpoints;
     let mut server = Server::start(config).map_err(|error| error.to_string())?;
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     announce(&format!(
@@ -29,6 +30,9 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
         server.addresses(),
         mechanism.row().spelling
     ));
+    if bench_endpoints {
+        say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
+    }
     loop {
         match server.wait() {
             Signal::ShowReport => show(&server.report(), stats_json.as_deref()),
@@ -106,6 +110,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
             (target, format)
         }),
         profile_calls: options.profile_calls == OnOff::On,
+        bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
 }

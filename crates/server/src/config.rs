@@ -225,6 +225,8 @@ pub struct Config {
     pub access_log: Option<(LogTarget, LogFormat)>,
     /// Count and time every system call.
     pub profile_calls: bool,
+    /// Answer `/.weir/burn`, which costs processor time of the client's choice: for measurements.
+    pub bench_endpoints: bool,
     /// Says a sentence to the operator.
     pub tell: fn(&str),
 }

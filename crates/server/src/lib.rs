@@ -4,6 +4,7 @@
 //! parses options or prints: what an operator should read goes through [`Config::tell`].
 
 mod arch;
+mod bench;
 mod config;
 mod conn;
 mod control;

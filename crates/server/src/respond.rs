@@ -11,12 +11,14 @@ use weir_content::{Conditions, Content, Entry, Found, Outcome, evaluate, if_rang
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::is_exhaustion;
 
+use crate::bench::{self, Asked};
 use crate::log::Record;
 use crate::output::Output;
 use crate::service::Service;
 
 const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"text/html; charset=utf-8";
+const PLAIN: &[u8] = b"text/plain";
 
 /// What a reply must know of the connection.
 #[derive(Clone, Copy)]
@@ -53,7 +55,14 @@ pub(crate) fn answer(
     }
     match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
-            reply.content(request, path, query);
+            let left = if reply.service.config.bench_endpoints {
+                reply.bench(path, query)
+            } else {
+                Some((&b""[..], path))
+            };
+            if let Some((prefix, path)) = left {
+                reply.content(request, prefix, path, query);
+            }
         }
         (Method::Options, _) => {
             reply.start(Status::NO_CONTENT);
@@ -71,7 +80,29 @@ pub(crate) fn refuse(status: Status, caller: Caller, service: &mut Service, out:
 }
 
 impl Reply<'_, '_> {
-    fn content(&mut self, request: &Request<'_>, path: &[u8], query: Option<&[u8]>) {
+    /// Burns what the target asks for. The prefix and the path that are left to be served, unless
+    /// the reply is written already.
+    #[cold]
+    fn bench<'t>(&mut self, path: &'t [u8], query: Option<&[u8]>) -> Option<(&'t [u8], &'t [u8])> {
+        match bench::asked(path, query) {
+            Asked::Nothing => return Some((b"", path)),
+            Asked::Before { burn_us, prefix, path } => {
+                bench::burn(burn_us);
+                return Some((prefix, path));
+            }
+            Asked::Burn { burn_us } => {
+                bench::burn(burn_us);
+                let body = format!("burnt {burn_us} us\n");
+                self.page(Status::OK, b"Cache-Control: no-store\r\n", PLAIN, body.as_bytes());
+            }
+            Asked::Malformed => self.plain(Status::BAD_REQUEST, b""),
+        }
+        None
+    }
+
+    /// Serves what `path` leads to. `prefix` came before it in the target, and goes before the path
+    /// of a redirect.
+    fn content(&mut self, request: &Request<'_>, prefix: &[u8], path: &[u8], query: Option<&[u8]>) {
         let mut room = [&b""[..]; 4];
         let codings = collect(request.accept_encoding, &mut room);
         let now = self.service.clock();
@@ -93,6 +124,7 @@ impl Reply<'_, '_> {
             Found::Entry(entry) => self.entry(request, &entry),
             Found::Redirect(location) => {
                 let mut line = b"Location: ".to_vec();
+                line.extend_from_slice(prefix);
                 line.extend_from_slice(&location);
                 line.extend_from_slice(b"\r\n");
                 self.plain(Status::MOVED_PERMANENTLY, &line);

@@ -17,6 +17,7 @@ use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals};
 use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
+use crate::bench;
 use crate::config::{Address, Config, Error};
 use crate::control::{Answer, Control, Phase};
 use crate::listen::{self, SocketFile};
@@ -83,6 +84,9 @@ impl Server {
     /// # Errors
     /// A sentence for the operator: the root or an address cannot be had, or a limit forbids it.
     pub fn start(mut config: Config) -> Result<Self, Error> {
+        if config.bench_endpoints {
+            bench::calibrate();
+        }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
         let listeners = listen::open(&config)?;

@@ -80,7 +80,7 @@ impl<M: Mechanism> EventLoop<M> {
         open_max: usize,
     ) -> std::io::Result<Self> {
         let mut mechanism = M::open()?;
-        mechanism.add(control.bell.as_fd(), BELL, Interest::Read)?;
+        mechanism.add(control.bell.as_fd(), BELL, Interest::Accept)?;
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(listeners)
             .map(|(slot, fd)| Listener::new(slot, fd, service.config.strategy.accept_limit))
@@ -370,7 +370,7 @@ impl<M: Mechanism> EventLoop<M> {
 
     fn answer_bell(&mut self) {
         self.control.bell.hush();
-        self.mechanism.blocked(BELL, Interest::Read);
+        self.mechanism.blocked(BELL, Interest::Accept);
         let question = self.control.question();
         if question > self.answered {
             self.answered = question;
