@@ -1,0 +1,204 @@
+//! Medians, ratios and peaks of repeated points, each with an interval. Numbers by round in, an
+//! estimate out; nothing here knows what they are of.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use weir_stats::{Bootstrap, coverage_max, median, quantile};
+
+use super::study::Rounds;
+use crate::findings::Estimate;
+
+/// How intervals are made and what they are worth, for a reader.
+pub const INTERVALS: &str = "Each number is the median of the valid repetitions, and the interval \
+    beside it a bootstrap interval of that median, 2000 resamples, 95 % asked for. An interval \
+    within n values cannot be worth more than 1 - 2 / 2^n: 50 % for 2 repetitions, 75 % for 3, \
+    94 % for 5, 97 % for 6; a single one has none, and its ends are its value. Ratios are taken \
+    within rounds, so that what a round does to both does nothing to them. Where a peak is \
+    chosen, each resample draws whole rounds, chooses its own peak among their medians, and takes \
+    the number there: the choice is in the interval. A maximum of medians is a little above the \
+    true peak, in each run alike.";
+
+/// What `n` repetitions can promise at most, 0 to 1: the chance that an interval within them holds
+/// the true median, or the 95 % asked for.
+pub fn promise(n: usize) -> f64 {
+    coverage_max(n).min(Bootstrap::default().confidence)
+}
+
+/// The median of a sample, with its interval. None when there is no value.
+pub(super) fn estimate(sample: &[f64]) -> Option<Estimate> {
+    let value = median(sample)?;
+    let interval = Bootstrap::default().median(sample);
+    let (low, high) = interval.map_or((value, value), |interval| (interval.low, interval.high));
+    Some(Estimate { value, low, high, n: sample.len() as u32 })
+}
+
+/// Where along a sweep a number is taken.
+#[derive(Clone, Debug)]
+pub(super) enum Pick {
+    /// At the value of this index.
+    Fixed(usize),
+    /// Where the median of these is highest: replies a second, for each value of the sweep.
+    Peak(Vec<Rounds>),
+}
+
+/// A metric of a server along a sweep, and where it is taken.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    /// The metric, for each value of the sweep.
+    pub(super) curve: Vec<Rounds>,
+    /// Where.
+    pub(super) pick: Pick,
+}
+
+impl Side {
+    /// The index of the value of the sweep, judged from these rounds alone.
+    pub(super) fn index(&self, rounds: &[u32]) -> Option<usize> {
+        match &self.pick {
+            Pick::Fixed(index) => Some(*index),
+            Pick::Peak(replies) => peak(replies, rounds),
+        }
+    }
+
+    fn at(&self, rounds: &[u32]) -> Option<&Rounds> {
+        self.curve.get(self.index(rounds)?)
+    }
+
+    /// All rounds with a number somewhere.
+    pub(super) fn rounds(&self) -> Vec<u32> {
+        let mut rounds: Vec<u32> = self.curve.iter().flat_map(|one| one.keys().copied()).collect();
+        rounds.sort_unstable();
+        rounds.dedup();
+        rounds
+    }
+}
+
+/// The index with the highest median over these rounds; the first of equals.
+pub(super) fn peak(curve: &[Rounds], rounds: &[u32]) -> Option<usize> {
+    let medians = curve.iter().enumerate().filter_map(|(index, values)| {
+        let drawn: Vec<f64> =
+            rounds.iter().filter_map(|round| values.get(round).copied()).collect();
+        Some((index, median(&drawn)?))
+    });
+    medians.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(index, _)| index)
+}
+
+/// The median of one side, or of its ratio to another within rounds. Each resample draws rounds and
+/// does to them what is done to all of them, the choice of a peak included. None when no round has
+/// what it takes.
+pub(super) fn of_sides(top: &Side, bottom: Option<&Side>) -> Option<Estimate> {
+    let mut rounds = top.rounds();
+    if let Some(bottom) = bottom {
+        let others = bottom.rounds();
+        rounds.retain(|round| others.contains(round));
+    }
+    let all = numbers(top, bottom, &rounds)?;
+    let value = median(&all)?;
+    let alone = Estimate { value, low: value, high: value, n: all.len() as u32 };
+    if all.len() < 2 {
+        return Some(alone);
+    }
+    let Bootstrap { resamples, confidence, seed } = Bootstrap::default();
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut drawn = rounds.clone();
+    let statistics: Vec<f64> = (0..resamples)
+        .filter_map(|_| {
+            drawn.iter_mut().for_each(|round| *round = draw(&rounds, &mut chance));
+            median(&numbers(top, bottom, &drawn)?)
+        })
+        .collect();
+    let tail = (1.0 - confidence) / 2.0;
+    let end = |share| quantile(&statistics, share).unwrap_or(value);
+    // A maximum over many places may lie below nearly all of its resamples.
+    let (low, high) = (end(tail).min(value), end(1.0 - tail).max(value));
+    Some(Estimate { low, high, ..alone })
+}
+
+/// The numbers of these rounds, a round as often as it is drawn. A ratio to 0 is none.
+fn numbers(top: &Side, bottom: Option<&Side>, rounds: &[u32]) -> Option<Vec<f64>> {
+    let above = top.at(rounds)?;
+    let below = match bottom {
+        Some(bottom) => Some(bottom.at(rounds)?),
+        None => None,
+    };
+    let number = |round| {
+        let above = *above.get(round)?;
+        match below {
+            Some(below) => Some(above / below.get(round)?),
+            None => Some(above),
+        }
+    };
+    Some(rounds.iter().filter_map(number).filter(|number| number.is_finite()).collect())
+}
+
+/// One of the rounds, each as likely: the high word of a product.
+fn draw(rounds: &[u32], chance: &mut Xoshiro256PlusPlus) -> u32 {
+    let index = (u128::from(chance.next_u64()) * rounds.len() as u128) >> 64;
+    rounds[index as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(values: &[f64]) -> Rounds {
+        (0..).zip(values.iter().copied()).collect()
+    }
+
+    fn fixed(values: &[f64]) -> Side {
+        Side { curve: vec![rounds(values)], pick: Pick::Fixed(0) }
+    }
+
+    #[test]
+    fn a_known_median_is_found_and_one_value_has_no_interval() {
+        let three = estimate(&[30.0, 10.0, 20.0]).unwrap();
+        assert_eq!((three.value, three.low, three.high, three.n), (20.0, 10.0, 30.0, 3));
+        let one = estimate(&[7.0]).unwrap();
+        assert_eq!((one.value, one.low, one.high, one.n), (7.0, 7.0, 7.0, 1));
+        assert_eq!(estimate(&[]), None);
+    }
+
+    #[test]
+    fn what_few_repetitions_promise_is_said() {
+        assert_eq!([1, 2, 3].map(promise), [0.0, 0.5, 0.75]);
+        assert_eq!(promise(20), 0.95);
+    }
+
+    #[test]
+    fn noise_of_a_round_cancels_in_a_ratio() {
+        let top = fixed(&[110.0, 550.0, 22.0, 220.0]);
+        let bottom = fixed(&[100.0, 500.0, 20.0, 200.0]);
+        let ratio = of_sides(&top, Some(&bottom)).unwrap();
+        assert!((ratio.low - 1.1).abs() < 1e-12 && (ratio.high - 1.1).abs() < 1e-12, "{ratio:?}");
+        let crossed = fixed(&[200.0, 20.0, 500.0, 100.0]);
+        let unpaired = of_sides(&top, Some(&crossed)).unwrap();
+        assert!(unpaired.low < 0.1 && unpaired.high > 10.0, "{unpaired:?}");
+    }
+
+    #[test]
+    fn only_common_rounds_make_ratios_and_none_is_to_0() {
+        let top = Side { curve: vec![Rounds::from([(0, 4.0), (2, 6.0)])], pick: Pick::Fixed(0) };
+        let bottom = Side { curve: vec![Rounds::from([(1, 1.0), (2, 3.0)])], pick: Pick::Fixed(0) };
+        let ratio = of_sides(&top, Some(&bottom)).unwrap();
+        assert_eq!((ratio.value, ratio.low, ratio.high, ratio.n), (2.0, 2.0, 2.0, 1));
+        assert_eq!(of_sides(&top, Some(&fixed(&[0.0, 0.0, 0.0]))), None);
+    }
+
+    #[test]
+    fn the_peak_is_the_highest_median_and_the_choice_widens_its_interval() {
+        let curve = vec![
+            rounds(&[100.0, 100.0, 100.0]),
+            rounds(&[90.0, 105.0, 130.0]),
+            rounds(&[80.0, 104.0, 140.0]),
+        ];
+        let pick = Pick::Peak(curve.clone());
+        let side = Side { curve: curve.clone(), pick };
+        assert_eq!(side.index(&[0, 1, 2]), Some(1));
+        assert_eq!(side.index(&[0, 0, 0]), Some(0));
+        assert_eq!(side.index(&[2, 2, 2]), Some(2));
+        let peak = of_sides(&side, None).unwrap();
+        let here = of_sides(&Side { curve, pick: Pick::Fixed(1) }, None).unwrap();
+        assert_eq!((peak.value, here.value), (105.0, 105.0));
+        assert_eq!((peak.low, peak.high), (100.0, 140.0));
+        assert_eq!((here.low, here.high), (90.0, 130.0));
+    }
+}

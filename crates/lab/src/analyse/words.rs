@@ -1,0 +1,194 @@
+//! Sweeps and places along them, in a reader's words. Knows what was asked for, not what came out.
+
+use super::study::Study;
+use crate::experiment::{Axis, Generator, Kind, LoadSpec, RateUnit, Sweep};
+use crate::plan;
+
+/// The horizontal axis of a sweep's figures, with its unit.
+pub(super) fn x_label(sweep: &Sweep) -> String {
+    match (sweep.x, sweep.rate_unit) {
+        (Axis::Rate, RateUnit::Own) => "offered, multiples of the server's own capacity".to_owned(),
+        (Axis::Rate, _) => format!("{} offered, 1/s", offered(&sweep.load)),
+        (Axis::Idle, _) => "idle connections".to_owned(),
+        (Axis::Conns, _) => "persistent connections".to_owned(),
+    }
+}
+
+/// A session of one request is a request.
+fn offered(load: &LoadSpec) -> &'static str {
+    let several = load.workload == "specweb99" || load.requests_per_conn.is_some_and(|n| n > 1);
+    if several { "sessions" } else { "requests" }
+}
+
+/// A value of a sweep: `2 × the capacity of accept 1`, `100 idle connections`.
+pub(super) fn place(study: &Study<'_>, sweep: &Sweep, x: f64) -> String {
+    match sweep.x {
+        Axis::Rate => rate(study, sweep, x),
+        Axis::Idle => format!("{x} idle connections"),
+        Axis::Conns => format!("{x} persistent connections"),
+    }
+}
+
+fn rate(study: &Study<'_>, sweep: &Sweep, x: f64) -> String {
+    match sweep.rate_unit {
+        RateUnit::PerSecond => format!("{x}/s"),
+        RateUnit::Own => format!("{x} × the server's own capacity"),
+        RateUnit::Reference => format!("{x} × the capacity of {}", reference(study, sweep)),
+    }
+}
+
+fn reference<'a>(study: &Study<'a>, sweep: &'a Sweep) -> &'a str {
+    let id = sweep.reference.as_deref().unwrap_or_default();
+    study.server(id).map_or(id, |server| study.label(server))
+}
+
+/// A sweep in a sentence. `repetitions` are those planned; `scale` is the run's.
+pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f64) -> String {
+    let sweep = study.sweep(index);
+    let mut parts = vec![
+        format!("{}: {}, {}", sweep.id, workload(&sweep.load), range(study, index)),
+        timing(sweep, repetitions, scale),
+        generator(sweep),
+    ];
+    if sweep.load.idle > 0 {
+        parts.push(format!("{} idle connections beside the load", sweep.load.idle));
+    }
+    parts.extend(burning(study, index));
+    let of = study.experiment.servers_of(sweep, &[]);
+    let gzip: Vec<&str> = of
+        .into_iter()
+        .filter(|server| study.experiment.server[*server].gzip)
+        .map(|server| study.label(server))
+        .collect();
+    if !gzip.is_empty() {
+        parts.push(format!("replies are compressed with gzip on the fly by {}", gzip.join(", ")));
+    }
+    if sweep.calls {
+        parts.push("system calls are counted".to_owned());
+    }
+    format!("{}.", parts.join("; "))
+}
+
+fn workload(load: &LoadSpec) -> String {
+    let each = match load.requests_per_conn {
+        Some(1) | None => String::new(),
+        Some(count) => format!(" with {count} requests a connection"),
+    };
+    format!("the workload {}{each}", load.workload)
+}
+
+/// What varies and what does not.
+fn range(study: &Study<'_>, index: usize) -> String {
+    let sweep = study.sweep(index);
+    let first = sweep.values.first().copied().unwrap_or_default();
+    let last = sweep.values.last().copied().unwrap_or_default();
+    let ends = if sweep.values.len() == 1 { String::new() } else { format!("{first} to ") };
+    let mut text = format!("{ends}{}", place(study, sweep, last));
+    if sweep.values.len() > 1 {
+        text += &format!(" in {} steps", sweep.values.len());
+    }
+    match (sweep.rate, sweep.load.closed) {
+        (Some(rate), _) => text += &format!(", at {}", self::rate(study, sweep, rate)),
+        (None, Some(closed)) => text += &format!(", a closed loop of {closed} connections"),
+        (None, None) => {}
+    }
+    if let Some(conns) = sweep.load.conns {
+        text += &format!(", over {conns} persistent connections");
+    }
+    let known = study.server(sweep.reference.as_deref().unwrap_or_default());
+    if let Some(capacity) = known.and_then(|server| study.capacity(index, server)) {
+        text += &format!(" (that capacity is {capacity:.0} sessions/s)");
+    }
+    text
+}
+
+fn timing(sweep: &Sweep, repetitions: u32, scale: f64) -> String {
+    let load = &sweep.load;
+    let times = if repetitions == 1 { "once".to_owned() } else { format!("{repetitions} times") };
+    let warmup = match load.warmup_s {
+        0.0 => String::new(),
+        seconds => format!(" after {seconds} s of warm-up"),
+    };
+    let measured = (plan::scaled(sweep, scale).1 * 1e3).round() / 1e3;
+    format!(
+        "each point measured {times} for {measured} s{warmup}; what makes no progress for {} s is \
+         an error",
+        load.timeout_s
+    )
+}
+
+fn generator(sweep: &Sweep) -> String {
+    let load = &sweep.load;
+    let by = match load.generator {
+        Generator::Weir => "weir load",
+        Generator::Httperf => "httperf",
+        Generator::Wrk => "wrk",
+    };
+    let arrivals = match (&load.arrivals, load.closed) {
+        (Some(law), None) => format!(", {law} arrivals"),
+        _ => String::new(),
+    };
+    let options = match load.options.is_empty() {
+        true => String::new(),
+        false => format!(", with {}", load.options.join(" ")),
+    };
+    format!("load by {by}{arrivals}{options}")
+}
+
+/// What slows weir down, so that it is the server that is overloaded and not the client.
+fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
+    let sweep = study.sweep(index);
+    let mut parts = Vec::new();
+    let so = "so that one client core can overload it";
+    if sweep.burn_us > 0 {
+        let whose = "processor time in the server";
+        parts.push(format!("each request burns {} µs of {whose}, {so}", sweep.burn_us));
+    }
+    for server in study.experiment.servers_of(sweep, &[]) {
+        let spec = &study.experiment.server[server];
+        match spec.burn_us {
+            Some(us) => parts.push(format!("in {} it burns {us} µs", spec.label)),
+            None if sweep.burn_us > 0 && spec.kind != Kind::Weir => {
+                parts.push(format!("in {} it burns nothing", spec.label));
+            }
+            None => {}
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made;
+    use super::*;
+    use crate::experiment::Experiment;
+
+    fn said(from: &str, to: &str, scale: f64) -> String {
+        let experiment = Experiment::parse(&made::TEXT.replace(from, to)).unwrap();
+        sweep(&Study::new("p/e", &experiment, &[]), 0, 3, scale)
+    }
+
+    #[test]
+    fn a_sweep_is_a_sentence() {
+        assert_eq!(
+            said("x", "x", 0.1),
+            "up: the workload one-packet, 1 to 4 × the capacity of accept 1 in 3 steps; each point \
+             measured 3 times for 0.9 s after 1 s of warm-up; what makes no progress for 1 s is an \
+             error; load by weir load; each request burns 60 µs of processor time in the server, \
+             so that one client core can overload it; in nginx it burns nothing; replies are \
+             compressed with gzip on the fly by nginx."
+        );
+    }
+
+    #[test]
+    fn an_axis_has_the_name_of_what_is_offered() {
+        let mut sweep = made::experiment().sweep.remove(0);
+        assert_eq!(x_label(&sweep), "requests offered, 1/s");
+        sweep.load.workload = "specweb99".to_owned();
+        assert_eq!(x_label(&sweep), "sessions offered, 1/s");
+        sweep.rate_unit = RateUnit::Own;
+        assert_eq!(x_label(&sweep), "offered, multiples of the server's own capacity");
+        sweep.x = Axis::Conns;
+        assert_eq!(x_label(&sweep), "persistent connections");
+    }
+}

@@ -1,0 +1,85 @@
+//! The hidden commands of `weir` that a testbed starts, and the parts its tests play: a lab that
+//! waits to be killed, a server and a client. For the tests of this crate; knows no experiment.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+
+use weir_lab::ground::{Ground, Side};
+use weir_lab::testbed::{Testbed, WishedMode, Wishes, enter_main, keeper_main};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let part = args.next().unwrap_or_default();
+    let rest: Vec<OsString> = args.collect();
+    if part == "lab-keeper" {
+        return keeper_main(rest);
+    }
+    if part == "lab-enter" {
+        return enter_main(rest);
+    }
+    let words: Vec<String> = rest.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let done = match (part.to_str(), words.as_slice()) {
+        (Some("lab"), [mode, mark, tools]) => lab(mode, mark, tools == "tools"),
+        (Some("greet"), [address]) => greet(address),
+        (Some("call"), [address]) => call(address),
+        _ => Err("no such part".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir-lab-hand: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds a testbed, starts processes that are hard to find again, and waits to be killed. All of
+/// them sleep for `mark` seconds. With `tools` some are started plainly, out of the PID namespace.
+fn lab(mode: &str, mark: &str, tools: bool) -> Outcome {
+    let mode = if mode == "loopback" { WishedMode::Loopback } else { WishedMode::Namespaces };
+    let wishes = Wishes { mode, ..Wishes::default() };
+    let testbed = Testbed::build(&wishes, &std::env::current_exe()?)?;
+    let script = format!(
+        "sleep {mark} & setsid sleep {mark} & env -i sleep {mark} & \
+         (trap '' TERM INT HUP; sleep {mark} & wait) & sleep {mark}"
+    );
+    let shell = OsStr::new("sh");
+    let command = |side| {
+        let mut command = testbed.command(side, shell);
+        command.args(["-c", &script]);
+        command
+    };
+    let _server = testbed.spawn(&mut command(Side::Server))?;
+    let _client = testbed.spawn(&mut command(Side::Client))?;
+    let mut tool = command(Side::Server);
+    let _tool = match (tools, mode) {
+        (false, _) => None,
+        // On loopback there is no other namespace that a tool would have to stay out of.
+        (true, WishedMode::Loopback) => Some(testbed.spawn(&mut tool)?),
+        (true, _) => Some(tool.spawn()?),
+    };
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Listens on any port, tells which, and tells whoever calls where the call came from.
+fn greet(address: &str) -> Outcome {
+    let listener = TcpListener::bind((address, 0))?;
+    println!("{}", listener.local_addr()?);
+    let (mut stream, peer) = listener.accept()?;
+    write!(stream, "{}", peer.ip())?;
+    Ok(())
+}
+
+/// Prints what a server says.
+fn call(address: &str) -> Outcome {
+    let mut said = String::new();
+    TcpStream::connect(address)?.read_to_string(&mut said)?;
+    println!("{said}");
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! What the machine has of what experiments can use, and what is lost without the rest.
+//!
+//! Looks and says; installs and changes nothing, and decides nothing for a run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine;
+use crate::programs;
+
+/// What there is of something.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// All that is of use.
+    Have,
+    /// Nothing.
+    Missing,
+    /// Less than is of use.
+    Reduced,
+}
+
+/// Something an experiment can use.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub what: String,
+    /// Whether it is there.
+    pub state: State,
+    /// What it is; or what is lost without it, and how to get it.
+    pub says: String,
+}
+
+/// A program that experiments start.
+struct Wanted {
+    name: &'static str,
+    version: &'static str,
+    package: &'static str,
+    lost: &'static str,
+}
+
+const PROGRAMS: [Wanted; 9] = [
+    wanted("ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"),
+    wanted("nginx", "-v", "nginx-light", "comparisons with nginx are left out"),
+    wanted("h2o", "--version", "h2o", "comparisons with h2o are left out"),
+    wanted("lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"),
+    wanted("haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"),
+    wanted("apache2", "-v", "apache2", "comparisons with Apache are left out"),
+    // With --version alone it goes on and loads this machine.
+    wanted(
+        "httperf",
+        "--version --help",
+        "httperf",
+        "the papers' own generator checks ours nowhere",
+    ),
+    wanted("wrk", "-v", "wrk", "no second closed-loop generator checks ours"),
+    wanted("strace", "-V", "strace", "other servers' system calls are not counted"),
+];
+
+const fn wanted(
+    name: &'static str,
+    version: &'static str,
+    package: &'static str,
+    lost: &'static str,
+) -> Wanted {
+    Wanted { name, version, package, lost }
+}
+
+/// Descriptors for the papers' 12,000 connections, twice: a generator's and a server's are counted
+/// alike.
+const OPEN_FILES_WANTED: u64 = 32_768;
+/// A load average at which a processor is half taken.
+const BUSY: f64 = 0.5;
+/// Share of time taken by the host above which figures move.
+const STEAL_MAX: f64 = 0.01;
+
+/// CAP_NET_ADMIN and CAP_SYS_ADMIN of capabilities(7).
+const NEEDED: u64 = 1 << 12 | 1 << 21;
+
+/// Looks at this machine.
+pub fn check() -> Vec<Finding> {
+    let allowed = weir_sys::process::allowed_cpus().map_or(0, |cpus| cpus.len());
+    let status = machine::text("/proc/self/status").unwrap_or_default();
+    let stat = machine::text("/proc/stat").unwrap_or_default();
+    let mut findings = vec![
+        namespaces(&status),
+        processors(allowed),
+        idle(machine::load_average()),
+        open_files(machine::open_files_max()),
+        clock(machine::clock_source().as_deref()),
+        steal(&stat),
+    ];
+    findings.extend(PROGRAMS.iter().map(program));
+    findings
+}
+
+fn finding(what: &str, state: State, says: impl Into<String>) -> Finding {
+    Finding { what: what.into(), state, says: says.into() }
+}
+
+fn namespaces(status: &str) -> Finding {
+    let what = "network namespaces";
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = held.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let kinds = ["net", "mnt", "pid"];
+    let absent = kinds.iter().find(|kind| !exists(&format!("/proc/self/ns/{kind}")));
+    match absent {
+        _ if held & NEEDED != NEEDED => finding(
+            what,
+            State::Missing,
+            "needs CAP_SYS_ADMIN and CAP_NET_ADMIN; without them everything runs over loopback, \
+             where the client's processor does part of the server's work: run as root",
+        ),
+        Some(kind) => finding(
+            what,
+            State::Missing,
+            format!("the kernel has no {kind} namespaces; everything runs over loopback"),
+        ),
+        None => finding(what, State::Have, "two networks joined by a link, for each run"),
+    }
+}
+
+fn exists(path: &str) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+fn processors(allowed: usize) -> Finding {
+    let what = "two processors";
+    if allowed >= 2 {
+        return finding(what, State::Have, format!("{allowed} may be used"));
+    }
+    let says = "one may be used: server and client share it, so figures are of the two together; \
+                give the machine another, or this process (taskset)";
+    finding(what, State::Reduced, says)
+}
+
+fn idle(load: Option<[f64; 3]>) -> Finding {
+    let what = "idle machine";
+    match load {
+        Some([minute, ..]) if minute < BUSY => {
+            finding(what, State::Have, format!("load average {minute:.2}"))
+        }
+        Some([minute, ..]) => {
+            let says = format!(
+                "load average {minute:.2}: other programs take time from both sides, and figures \
+                 are worse and less steady than they could be; stop them, or wait"
+            );
+            finding(what, State::Reduced, says)
+        }
+        None => finding(what, State::Missing, "the kernel tells no load average"),
+    }
+}
+
+fn open_files(max: Option<u64>) -> Finding {
+    let what = "open files";
+    match max {
+        None => finding(what, State::Have, "no limit"),
+        Some(max) if max >= OPEN_FILES_WANTED => finding(what, State::Have, format!("{max}")),
+        Some(max) => {
+            let says = format!(
+                "{max}: points with more connections fail; raise the hard limit to \
+                 {OPEN_FILES_WANTED} or more (ulimit -Hn, limits.conf)"
+            );
+            finding(what, State::Reduced, says)
+        }
+    }
+}
+
+fn clock(source: Option<&str>) -> Finding {
+    let what = "clock source";
+    match source {
+        // Those that are read without a call into the kernel, on x86 and on arm64.
+        Some(fast @ ("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter")) => {
+            finding(what, State::Have, fast)
+        }
+        Some(slow) => {
+            let says = format!(
+                "{slow}: reading the time takes a system call, which counts against whoever reads \
+                 it often; start the kernel with clocksource=tsc if the processor's is stable"
+            );
+            finding(what, State::Reduced, says)
+        }
+        None => finding(what, State::Missing, "the kernel does not tell its clock"),
+    }
+}
+
+/// The share of time since the start that the host took from this guest (proc_stat(5)).
+fn steal(stat: &str) -> Finding {
+    let what = "time of its own";
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    let ticks: Vec<f64> =
+        all.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; what follows is in user and nice already.
+    let whole: f64 = ticks.iter().take(8).sum();
+    let Some(&stolen) = ticks.get(7).filter(|_| whole > 0.0) else {
+        return finding(what, State::Missing, "the kernel does not tell what a host takes");
+    };
+    let share = stolen / whole;
+    let percent = share * 100.0;
+    if share <= STEAL_MAX {
+        return finding(
+            what,
+            State::Have,
+            format!("{percent:.1} % taken by a host since the start"),
+        );
+    }
+    let says = format!(
+        "{percent:.1} % of the time since the start was taken by the host: points during which it \
+         takes much are marked; use a machine of its own"
+    );
+    finding(what, State::Reduced, says)
+}
+
+fn program(wanted: &Wanted) -> Finding {
+    match programs::find(wanted.name) {
+        Some(file) => {
+            let flags: Vec<&str> = wanted.version.split_whitespace().collect();
+            let version = programs::version_of(&file, &flags);
+            finding(wanted.name, State::Have, version.unwrap_or_else(|| "version unknown".into()))
+        }
+        None => {
+            let says = format!("{}; Debian: apt install {}", wanted.lost, wanted.package);
+            finding(wanted.name, State::Missing, says)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_looked_at_once_and_says_something() {
+        let findings = check();
+        let names: std::collections::BTreeSet<_> =
+            findings.iter().map(|finding| finding.what.as_str()).collect();
+        assert_eq!(names.len(), findings.len());
+        assert!(names.contains("network namespaces") && names.contains("httperf"));
+        assert!(findings.iter().all(|finding| !finding.says.is_empty()));
+    }
+
+    #[test]
+    fn what_is_missing_says_what_is_lost_and_how_to_get_it() {
+        let none = wanted("no-such-program", "-v", "a-package", "figures are left out");
+        let found = program(&none);
+        assert_eq!(found.state, State::Missing);
+        assert!(found.says.contains("left out") && found.says.contains("apt install a-package"));
+    }
+
+    #[test]
+    fn capabilities_decide_on_namespaces() {
+        assert_eq!(namespaces("CapEff:\t000001ffffffffff\n").state, State::Have);
+        assert_eq!(namespaces("CapEff:\t0000000000001000\n").state, State::Missing);
+        assert_eq!(namespaces("").state, State::Missing);
+    }
+
+    #[test]
+    fn limits_are_judged() {
+        assert_eq!(processors(2).state, State::Have);
+        assert_eq!(processors(1).state, State::Reduced);
+        assert_eq!(idle(Some([0.1, 9.0, 9.0])).state, State::Have);
+        assert_eq!(idle(Some([1.0, 0.0, 0.0])).state, State::Reduced);
+        assert_eq!(open_files(None).state, State::Have);
+        assert_eq!(open_files(Some(1024)).state, State::Reduced);
+        assert_eq!(clock(Some("tsc")).state, State::Have);
+        assert_eq!(clock(Some("hpet")).state, State::Reduced);
+    }
+
+    #[test]
+    fn stolen_time_is_a_share_of_the_whole() {
+        assert_eq!(steal("cpu  10 0 10 70 0 0 0 10 5 5\n").state, State::Reduced);
+        assert_eq!(steal("cpu  50 0 50 900 0 0 0 0 0 0\n").state, State::Have);
+        assert_eq!(steal("cpu  1 2\n").state, State::Missing);
+    }
+}

@@ -1,0 +1,340 @@
+//! Two runs side by side: which estimates agree, and what differed in the set-up. Findings in, a
+//! comparison out; nothing here sees a point or knows what an experiment is about.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analyse::number;
+use crate::findings::{Chapter, Estimate, Findings};
+
+/// Two runs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Comparison {
+    /// The name of the first.
+    pub a: String,
+    /// The name of the second.
+    pub b: String,
+    /// Peaks and what is left of them past it, of servers and sweeps that both runs have.
+    pub saturations: Vec<Pair>,
+    /// Marks of figures that both have.
+    pub marks: Vec<Pair>,
+    /// How many of the peaks agree.
+    pub peaks: Agreement,
+    /// How many of the shares left past the peak do.
+    pub kept: Agreement,
+    /// How many of the marks do.
+    pub figures: Agreement,
+    /// How many estimates only one of the runs has.
+    pub alone: u32,
+    /// What differs in the set-up: its name, and how it is in each.
+    pub set_up: Vec<(String, Option<String>, Option<String>)>,
+}
+
+/// A number in both runs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Pair {
+    /// The chapter.
+    pub chapter: String,
+    /// The figure, or the sweep of a saturation.
+    pub part: String,
+    /// Of what: `accept 10, peak`, `accept 10 at 2.5`.
+    pub what: String,
+    /// In the first run.
+    pub a: Estimate,
+    /// In the second.
+    pub b: Estimate,
+    /// The second over the first; none when the first is 0.
+    pub ratio: Option<f64>,
+    /// Whether their intervals overlap.
+    pub overlap: bool,
+}
+
+/// How many of how many have intervals that overlap.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Agreement {
+    /// Those that do.
+    pub agree: u32,
+    /// All.
+    pub of: u32,
+}
+
+/// Where a number stands: chapter, figure or sweep, and what it is of.
+type Place = (String, String, String);
+
+/// Numbers by their place, in the order of the first run.
+type Numbers = Vec<(Place, Estimate)>;
+
+/// Compares two runs. Estimates are matched by chapter, figure, server and value of the sweep.
+pub fn compare(a: &Findings, b: &Findings) -> Comparison {
+    let mut alone = 0;
+    let mut both = |of: fn(&Chapter) -> Numbers| {
+        let numbers = |run: &Findings| run.chapters.iter().flat_map(of).collect();
+        let (pairs, single) = pairs(numbers(a), numbers(b));
+        alone += single;
+        pairs
+    };
+    let (peaks, kept, marks) = (both(peaks), both(kept), both(marks));
+    let agreements = [&peaks, &kept, &marks].map(|pairs| agreement(pairs));
+    let [of_peaks, of_kept, of_marks] = agreements;
+    Comparison {
+        a: a.name.clone(),
+        b: b.name.clone(),
+        saturations: peaks.into_iter().chain(kept).collect(),
+        marks,
+        peaks: of_peaks,
+        kept: of_kept,
+        figures: of_marks,
+        alone,
+        set_up: differences(&facts(a), &facts(b)),
+    }
+}
+
+fn peaks(chapter: &Chapter) -> Numbers {
+    let all = chapter.saturations.iter();
+    all.map(|one| {
+        let what = format!("{}, peak", one.server);
+        ((chapter.id.clone(), one.sweep.clone(), what), one.peak)
+    })
+    .collect()
+}
+
+fn kept(chapter: &Chapter) -> Numbers {
+    let all = chapter.saturations.iter();
+    all.filter_map(|one| {
+        let what = format!("{}, left of it", one.server);
+        Some(((chapter.id.clone(), one.sweep.clone(), what), one.kept?))
+    })
+    .collect()
+}
+
+fn marks(chapter: &Chapter) -> Numbers {
+    let mut numbers = Vec::new();
+    for picture in &chapter.pictures {
+        for series in &picture.series {
+            for mark in &series.marks {
+                let what = format!("{} at {}", series.label, mark.at);
+                let place = (chapter.id.clone(), picture.id.clone(), what);
+                numbers.extend(mark.estimate.map(|estimate| (place, estimate)));
+            }
+        }
+    }
+    numbers
+}
+
+/// Pairs, and how many have no partner.
+fn pairs(a: Numbers, b: Numbers) -> (Vec<Pair>, u32) {
+    let mut theirs: BTreeMap<Place, Estimate> = b.into_iter().collect();
+    let mut alone = 0;
+    let mut pairs = Vec::new();
+    for (place, mine) in a {
+        match theirs.remove(&place) {
+            Some(other) => pairs.push(pair(place, mine, other)),
+            None => alone += 1,
+        }
+    }
+    (pairs, alone + theirs.len() as u32)
+}
+
+fn pair((chapter, part, what): Place, a: Estimate, b: Estimate) -> Pair {
+    let ratio = Some(b.value / a.value).filter(|ratio| ratio.is_finite());
+    let overlap = a.low <= b.high && b.low <= a.high;
+    Pair { chapter, part, what, a, b, ratio, overlap }
+}
+
+fn agreement(pairs: &[Pair]) -> Agreement {
+    let agree = pairs.iter().filter(|pair| pair.overlap).count() as u32;
+    Agreement { agree, of: pairs.len() as u32 }
+}
+
+/// What a run says of its set-up, and of the servers of each chapter.
+fn facts(run: &Findings) -> BTreeMap<String, String> {
+    let mut facts: BTreeMap<String, String> = run.set_up.iter().cloned().collect();
+    for chapter in &run.chapters {
+        for (label, command) in &chapter.servers {
+            facts.insert(format!("{}: {label}", chapter.id), command.clone());
+        }
+    }
+    facts
+}
+
+fn differences(
+    a: &BTreeMap<String, String>,
+    b: &BTreeMap<String, String>,
+) -> Vec<(String, Option<String>, Option<String>)> {
+    let mut names: Vec<&String> = a.keys().chain(b.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let differ = names.into_iter().filter(|name| a.get(*name) != b.get(*name));
+    differ.map(|name| (name.clone(), a.get(name).cloned(), b.get(name).cloned())).collect()
+}
+
+/// The widest line of [`text`], columns.
+const WIDTH: usize = 100;
+
+/// The comparison as plain text, no line wider than 100 columns: what the set-up differs in, all
+/// saturations, and the marks of figures that do not agree.
+pub fn text(comparison: &Comparison) -> String {
+    let Comparison { a, b, peaks, kept, figures, alone, .. } = comparison;
+    let mut lines = vec![format!("A: {a}"), format!("B: {b}"), String::new()];
+    for (name, agreement) in [("peaks", peaks), ("shares left", kept), ("marks", figures)] {
+        let Agreement { agree, of } = agreement;
+        lines.push(format!("{name}: the intervals of {agree} of {of} overlap"));
+    }
+    if *alone > 0 {
+        lines.push(format!("{alone} estimates are in one of the runs only"));
+    }
+    if !comparison.set_up.is_empty() {
+        lines.extend([String::new(), "The set-up differs:".to_owned()]);
+    }
+    for (name, a, b) in &comparison.set_up {
+        lines.push(format!("  {name}"));
+        for (run, text) in [("A", a), ("B", b)] {
+            lines.push(format!("    {run}: {}", text.as_deref().unwrap_or("says nothing")));
+        }
+    }
+    lines.extend(table("Saturation", &comparison.saturations.iter().collect::<Vec<_>>()));
+    let differ: Vec<&Pair> = comparison.marks.iter().filter(|pair| !pair.overlap).collect();
+    lines.extend(table("Marks of figures that do not agree", &differ));
+    lines.iter().map(|line| cut(line.trim_end(), WIDTH) + "\n").collect()
+}
+
+/// Rows below a heading for each figure or sweep; nothing where there are none.
+fn table(title: &str, pairs: &[&Pair]) -> Vec<String> {
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new(), title.to_owned()];
+    lines.push(row("", "A", "B", "B / A", "overlap"));
+    let mut under = None;
+    for pair in pairs {
+        let here = (&pair.chapter, &pair.part);
+        if under.replace(here) != Some(here) {
+            lines.push(format!("{}, {}", pair.chapter, pair.part));
+        }
+        let ratio = pair.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let overlap = if pair.overlap { "yes" } else { "no" };
+        let what = format!("  {}", pair.what);
+        lines.push(row(&what, &interval(pair.a), &interval(pair.b), &ratio, overlap));
+    }
+    lines
+}
+
+fn row(what: &str, a: &str, b: &str, ratio: &str, overlap: &str) -> String {
+    format!("{:<35} {a:>23} {b:>23} {ratio:>7} {overlap:>7}", cut(what, 35))
+}
+
+/// `19500 (19200-19800)`.
+fn interval(estimate: Estimate) -> String {
+    let Estimate { value, low, high, .. } = estimate;
+    format!("{} ({}-{})", number(value), number(low), number(high))
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::{Mark, Picture, Saturation, Series, Tally};
+
+    fn estimate(value: f64, spread: f64) -> Estimate {
+        Estimate { value, low: value - spread, high: value + spread, n: 3 }
+    }
+
+    fn run(name: &str, peak: Estimate, marks: &[(f64, f64)], kernel: &str) -> Findings {
+        let mark = |(at, value): &(f64, f64)| Mark {
+            x: at * peak.value,
+            at: *at,
+            estimate: Some(estimate(*value, 1.0)),
+            invalid: 0,
+            invalid_value: None,
+            flagged: 0,
+        };
+        let series = Series { label: "one".into(), marks: marks.iter().map(mark).collect() };
+        let picture = Picture {
+            id: "fig-1".into(),
+            title: "F".into(),
+            note: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            y_log: false,
+            x_log: false,
+            series: vec![series],
+            values: vec![],
+            judged: vec![],
+        };
+        let saturation = Saturation {
+            sweep: "up".into(),
+            server: "one".into(),
+            peak,
+            at: 1.0,
+            offered: 2.0,
+            kept: Some(estimate(0.5, 0.1)),
+        };
+        let chapter = Chapter {
+            id: "p/e".into(),
+            title: "T".into(),
+            question: "Q".into(),
+            about: vec![],
+            servers: vec![("one".into(), "weir serve".into())],
+            sweeps: vec![],
+            pictures: vec![picture],
+            sheets: vec![],
+            saturations: vec![saturation],
+            judged: vec![],
+            tally: Tally::default(),
+            remarks: vec![],
+        };
+        Findings {
+            name: name.into(),
+            title: "T".into(),
+            paper: None,
+            set_up: vec![("cpu".into(), "X".into()), ("kernel".into(), kernel.into())],
+            warnings: vec![],
+            chapters: vec![chapter],
+        }
+    }
+
+    #[test]
+    fn estimates_agree_when_their_intervals_overlap() {
+        let a = run("a", estimate(1000.0, 20.0), &[(1.0, 10.0), (2.0, 10.0), (3.0, 1.0)], "6.1");
+        let b = run("b", estimate(1030.0, 20.0), &[(1.0, 11.0), (2.0, 13.0), (4.0, 1.0)], "6.2");
+        let found = compare(&a, &b);
+        assert_eq!(found.peaks, Agreement { agree: 1, of: 1 });
+        assert_eq!(found.kept, Agreement { agree: 1, of: 1 });
+        assert_eq!(found.figures, Agreement { agree: 1, of: 2 });
+        assert_eq!((found.alone, found.saturations[0].ratio), (2, Some(1.03)));
+        let kernel = ("kernel".to_owned(), Some("6.1".to_owned()), Some("6.2".to_owned()));
+        assert_eq!(found.set_up, [kernel]);
+        let far = run("c", estimate(1041.0, 20.0), &[], "6.1");
+        assert_eq!(compare(&a, &far).peaks, Agreement { agree: 0, of: 1 });
+    }
+
+    #[test]
+    fn the_text_is_a_narrow_table() {
+        let a = run(&"long ".repeat(40), estimate(123456.0, 200.0), &[(2.0, 10.0)], "6.1");
+        let b = run("b", estimate(1234567.0, 2000.0), &[(2.0, 15.0)], "6.2");
+        let text = text(&compare(&a, &b));
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        for part in ["peaks: the intervals of 0 of 1 overlap", "    B: 6.2", "p/e, fig-1", "10.000"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains("  one at 2"), "{text}");
+    }
+
+    #[test]
+    fn a_comparison_is_data() {
+        let a = run("a", estimate(10.0, 1.0), &[(1.0, 0.0)], "6");
+        let found = compare(&a, &a);
+        assert_eq!(found.marks[0].ratio, None);
+        let json = serde_json::to_string(&found).unwrap();
+        let back: Comparison = serde_json::from_str(&json).unwrap();
+        assert_eq!(text(&back), text(&found));
+    }
+}

@@ -1,0 +1,432 @@
+//! What an experiment's file must keep to beyond its fields: names that exist, numbers in range,
+//! settings that agree. Each error is one sentence that names the place. Nothing here runs.
+
+use std::collections::BTreeMap;
+
+use super::{At, Axis, Experiment, Figure, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep};
+use crate::metrics;
+
+/// Judges an experiment.
+///
+/// # Errors
+/// The first thing that is wrong, as a sentence.
+pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
+    must(!experiment.title.trim().is_empty(), || "the experiment has no title".to_owned())?;
+    must(!experiment.server.is_empty(), || "the experiment has no server".to_owned())?;
+    must(!experiment.sweep.is_empty(), || "the experiment has no sweep".to_owned())?;
+    for name in experiment.sysctl.keys() {
+        must(name.starts_with("net."), || {
+            format!("sysctl {name}: a network namespace has only settings below net.")
+        })?;
+    }
+    unique("server", experiment.server.iter().map(|server| &server.id))?;
+    unique("sweep", experiment.sweep.iter().map(|sweep| &sweep.id))?;
+    let figures = experiment.figure.iter().map(|figure| &figure.id);
+    unique("figure or table", figures.chain(experiment.table.iter().map(|table| &table.id)))?;
+    labels(&experiment.server)?;
+    experiment.server.iter().try_for_each(server)?;
+    experiment.sweep.iter().try_for_each(|one| sweep(experiment, one))?;
+    experiment.figure.iter().try_for_each(|one| figure(experiment, one))?;
+    experiment.table.iter().try_for_each(|one| table(experiment, one))
+}
+
+fn must(kept: bool, says: impl FnOnce() -> String) -> Result<(), String> {
+    if kept { Ok(()) } else { Err(says()) }
+}
+
+/// Ids end up in names of files and lines of tables.
+fn unique<'a>(what: &str, ids: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = Vec::new();
+    for id in ids {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
+        must(!id.is_empty() && id.bytes().all(plain), || {
+            format!("{what} `{id}`: an id is letters, digits and any of . - _ +")
+        })?;
+        must(!seen.contains(&id), || format!("{what} {id}: two have this id"))?;
+        seen.push(id);
+    }
+    Ok(())
+}
+
+fn labels(servers: &[ServerSpec]) -> Result<(), String> {
+    let mut seen = BTreeMap::new();
+    for ServerSpec { id, label, .. } in servers {
+        must(!label.trim().is_empty(), || format!("server {id}: its label is empty"))?;
+        if let Some(other) = seen.insert(label, id) {
+            return Err(format!("server {id}: server {other} has the label `{label}` too"));
+        }
+    }
+    Ok(())
+}
+
+fn server(server: &ServerSpec) -> Result<(), String> {
+    let id = &server.id;
+    let weir = server.kind == Kind::Weir;
+    must(weir || server.burn_us.is_none(), || {
+        format!("server {id}: burn-us is for weir alone, no other server can burn time")
+    })?;
+    must(!weir || !server.gzip, || format!("server {id}: weir does not compress, so no gzip"))?;
+    must(server.backlog != Some(0), || format!("server {id}: a backlog is 1 or more"))
+}
+
+fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    let id = &sweep.id;
+    known_servers(experiment, &format!("sweep {id}"), &sweep.servers)?;
+    values(sweep)?;
+    unit(experiment, sweep)?;
+    rates(sweep)?;
+    load(id, &sweep.load)?;
+    must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
+    let servers = experiment.servers_of(sweep, &[]);
+    let weir = servers.iter().filter_map(|index| experiment.server.get(*index));
+    must(sweep.burn_us == 0 || weir.into_iter().any(|one| one.kind == Kind::Weir), || {
+        format!("sweep {id}: burn-us needs a weir server, and none of its servers is")
+    })
+}
+
+fn known_servers(experiment: &Experiment, place: &str, ids: &[String]) -> Result<(), String> {
+    for (index, id) in ids.iter().enumerate() {
+        must(experiment.server.iter().any(|server| server.id == *id), || {
+            format!("{place}: there is no server {id}")
+        })?;
+        must(!ids[..index].contains(id), || format!("{place}: server {id} is named twice"))?;
+    }
+    Ok(())
+}
+
+fn values(sweep: &Sweep) -> Result<(), String> {
+    let Sweep { id, values, x, .. } = sweep;
+    must(!values.is_empty(), || format!("sweep {id}: it has no values"))?;
+    for value in values {
+        // No idle connection at all is where a curve along them begins.
+        let low = *value < 0.0 || (*value == 0.0 && *x != Axis::Idle);
+        must(value.is_finite() && !low, || {
+            format!("sweep {id}: the value {value} is not positive")
+        })?;
+        must(*x == Axis::Rate || value.fract() == 0.0, || {
+            format!("sweep {id}: {value} is not a number of connections")
+        })?;
+    }
+    must(values.windows(2).all(|pair| pair[0] < pair[1]), || {
+        format!("sweep {id}: its values do not ascend")
+    })
+}
+
+fn unit(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    let id = &sweep.id;
+    match (&sweep.reference, sweep.rate_unit) {
+        (None, RateUnit::Reference) => {
+            Err(format!("sweep {id}: rate-unit is \"reference\", and no reference is given"))
+        }
+        (Some(_), RateUnit::PerSecond | RateUnit::Own) => {
+            Err(format!("sweep {id}: a reference needs rate-unit = \"reference\""))
+        }
+        (Some(server), _) if experiment.server.iter().all(|one| one.id != *server) => {
+            Err(format!("sweep {id}: there is no server {server} to be its reference"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Either the loop is open and has a rate from one place, or it is closed and has none.
+fn rates(sweep: &Sweep) -> Result<(), String> {
+    let Sweep { id, rate, load, .. } = sweep;
+    if sweep.x == Axis::Rate {
+        must(rate.is_none(), || format!("sweep {id}: x is the rate, so there is no other rate"))?;
+        must(load.closed.is_none(), || {
+            format!("sweep {id}: x is the rate, and a closed loop has none")
+        })?;
+    } else {
+        must(rate.is_some() || load.closed.is_some(), || {
+            format!("sweep {id}: it needs a rate, or load.closed")
+        })?;
+        must(rate.is_none() || load.closed.is_none(), || {
+            format!("sweep {id}: it has a rate and a closed loop, which has none")
+        })?;
+    }
+    must(rate.is_none_or(positive), || format!("sweep {id}: its rate is not positive"))?;
+    must(load.generator != Generator::Wrk || load.closed.is_some(), || {
+        format!("sweep {id}: wrk makes closed loops, so it needs load.closed")
+    })?;
+    must(load.generator != Generator::Httperf || load.closed.is_none(), || {
+        format!("sweep {id}: httperf makes open loops, so load.closed is not for it")
+    })?;
+    must(sweep.x != Axis::Idle || load.idle == 0, || {
+        format!("sweep {id}: x is the number of idle connections, so load.idle is not given")
+    })?;
+    must(sweep.x != Axis::Conns || load.conns.is_none(), || {
+        format!("sweep {id}: x is the number of connections, so load.conns is not given")
+    })
+}
+
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
+    let place = |name: &str| format!("sweep {id}: load.{name}");
+    must(!load.workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
+    let times = [("duration-s", load.duration_s), ("timeout-s", load.timeout_s)];
+    for (name, seconds) in times {
+        must(positive(seconds), || format!("{} is not a positive time", place(name)))?;
+    }
+    must(load.warmup_s.is_finite() && load.warmup_s >= 0.0, || {
+        format!("{} is not a time", place("warmup-s"))
+    })?;
+    let counts = [
+        ("conns", load.conns),
+        ("closed", load.closed),
+        ("requests-per-conn", load.requests_per_conn),
+    ];
+    for (name, count) in counts {
+        must(count != Some(0), || format!("{} is 1 or more", place(name)))?;
+    }
+    let law = load.arrivals.as_deref().unwrap_or("constant");
+    must(["constant", "poisson", "uniform"].contains(&law), || {
+        format!("{} is constant, poisson or uniform, not {law}", place("arrivals"))
+    })
+}
+
+fn figure(experiment: &Experiment, figure: &Figure) -> Result<(), String> {
+    let place = format!("figure {}", figure.id);
+    let sweep = drawn(experiment, &place, &figure.sweep, &figure.servers)?;
+    let units = known_metrics(&place, "y", &figure.y)?;
+    if let Some(odd) = units.iter().position(|unit| *unit != units[0]) {
+        return Err(format!(
+            "{place}: {} is in `{}` and {} in `{}`, and they share an axis",
+            figure.y[0], units[0], figure.y[odd], units[odd]
+        ));
+    }
+    must(!figure.x_log || sweep.values.iter().all(|value| *value > 0.0), || {
+        format!("{place}: a logarithmic axis has no place for 0, a value of sweep {}", sweep.id)
+    })
+}
+
+fn table(experiment: &Experiment, table: &super::Table) -> Result<(), String> {
+    let place = format!("table {}", table.id);
+    let sweep = drawn(experiment, &place, &table.sweep, &table.servers)?;
+    known_metrics(&place, "columns", &table.columns)?;
+    must(!table.at.is_empty(), || format!("{place}: `at` names no place of the sweep"))?;
+    for at in &table.at {
+        if let At::Value(x) = at {
+            must(sweep.index_of(*x).is_some(), || {
+                format!("{place}: {x} is not a value of sweep {}", sweep.id)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The sweep of a figure or table, when it is there and has the servers.
+fn drawn<'a>(
+    experiment: &'a Experiment,
+    place: &str,
+    sweep: &str,
+    servers: &[String],
+) -> Result<&'a Sweep, String> {
+    let found = experiment.sweep.iter().find(|one| one.id == sweep);
+    let found = found.ok_or_else(|| format!("{place}: there is no sweep {sweep}"))?;
+    known_servers(experiment, place, servers)?;
+    for server in servers {
+        must(found.servers.is_empty() || found.servers.contains(server), || {
+            format!("{place}: sweep {sweep} does not measure server {server}")
+        })?;
+    }
+    Ok(found)
+}
+
+/// The units of metrics.
+fn known_metrics(place: &str, field: &str, names: &[String]) -> Result<Vec<&'static str>, String> {
+    must(!names.is_empty(), || format!("{place}: `{field}` names no metric"))?;
+    let mut units = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let info = metrics::find(name);
+        units.push(info.ok_or_else(|| format!("{place}: there is no metric {name}"))?.unit);
+        must(!names[..index].contains(name), || format!("{place}: {name} is named twice"))?;
+    }
+    Ok(units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+title = "T"
+question = "Q?"
+sysctl = { "net.ipv4.tcp_syncookies" = 0 }
+[[server]]
+id = "one"
+label = "accept 1"
+kind = "weir"
+[[server]]
+id = "ngx"
+label = "nginx"
+kind = "nginx"
+gzip = true
+[[sweep]]
+id = "up"
+x = "rate"
+values = [1, 2.5]
+rate-unit = "reference"
+reference = "one"
+burn-us = 60
+[[sweep]]
+id = "idle"
+x = "idle"
+servers = ["one"]
+values = [0, 100]
+rate = 50
+[[figure]]
+id = "fig-1"
+title = "F"
+sweep = "up"
+y = ["reply_rate"]
+[[table]]
+id = "table-1"
+title = "F"
+sweep = "up"
+columns = ["c_avg", "response_p99"]
+at = [2.5, "peak"]
+"#;
+
+    /// What is said of the good file with one thing replaced.
+    fn said(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "{from}");
+        match Experiment::parse(&GOOD.replacen(from, to, 1)) {
+            Ok(_) => String::new(),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn a_good_file_is_taken() {
+        let experiment = Experiment::parse(GOOD).unwrap();
+        assert_eq!(experiment.servers_of(&experiment.sweep[1], &[]), [0]);
+        assert_eq!(experiment.servers_of(&experiment.sweep[0], &[]), [0, 1]);
+        assert_eq!(experiment.sweep[0].index_of(2.5 + 1e-12), Some(1));
+    }
+
+    #[test]
+    fn an_error_of_the_text_names_its_line() {
+        assert_eq!(said("kind = \"nginx\"", "kind = \"iis\"")[..8], *"line 12:");
+        assert!(said("question", "answer").contains("unknown field `answer`"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_names_and_servers_is_said() {
+        let cases = [
+            ("title = \"T\"", "title = \" \"", "the experiment has no title"),
+            ("net.ipv4.tcp_syncookies", "kernel.pid_max", "settings below net."),
+            ("id = \"ngx\"", "id = \"one\"", "server one: two have this id"),
+            ("id = \"ngx\"", "id = \"n/x\"", "server `n/x`: an id is letters"),
+            ("id = \"idle\"", "id = \"up\"", "sweep up: two have this id"),
+            ("id = \"table-1\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
+            ("label = \"nginx\"", "label = \"accept 1\"", "server ngx: server one has the label"),
+            ("label = \"nginx\"", "label = \"\"", "server ngx: its label is empty"),
+            ("gzip = true", "burn-us = 5", "server ngx: burn-us is for weir alone"),
+            ("gzip = true", "backlog = 0", "server ngx: a backlog is 1 or more"),
+            ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "server one: weir does not comp"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_sweep_is_said() {
+        let cases = [
+            ("servers = [\"one\"]", "servers = [\"x\"]", "sweep idle: there is no server x"),
+            ("servers = [\"one\"]", "servers = [\"one\", \"one\"]", "server one is named twice"),
+            ("[1, 2.5]", "[]", "sweep up: it has no values"),
+            ("[1, 2.5]", "[2.5, 1]", "sweep up: its values do not ascend"),
+            ("[1, 2.5]", "[0, 2.5]", "sweep up: the value 0 is not positive"),
+            ("[1, 2.5]", "[1, inf]", "sweep up: the value inf is not positive"),
+            ("[1, 2.5]", "[1, nan]", "sweep up: the value NaN is not positive"),
+            ("[0, 100]", "[0.5]", "sweep idle: 0.5 is not a number of connections"),
+            ("reference = \"one\"", "", "sweep up: rate-unit is \"reference\", and no"),
+            ("reference = \"one\"", "reference = \"x\"", "there is no server x to be its"),
+            ("\"reference\"", "\"own\"", "sweep up: a reference needs rate-unit"),
+            ("burn-us = 60", "rate = 5", "sweep up: x is the rate, so there is no other"),
+            ("burn-us = 60", "load.closed = 5", "sweep up: x is the rate, and a closed loop"),
+            ("burn-us = 60", "repetitions = 0", "sweep up: repetitions is 1 or more"),
+            (
+                "servers = [\"one\"]",
+                "servers = [\"ngx\"]\nburn-us = 1",
+                "sweep idle: burn-us needs",
+            ),
+            ("rate = 50", "", "sweep idle: it needs a rate, or load.closed"),
+            ("rate = 50", "rate = 50\nload.closed = 1", "sweep idle: it has a rate and a closed"),
+            ("rate = 50", "rate = -1", "sweep idle: its rate is not positive"),
+            ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk makes closed loops"),
+            (
+                "rate = 50",
+                "load = { closed = 1, generator = \"httperf\" }",
+                "httperf makes open loops",
+            ),
+            ("rate = 50", "rate = 1\nload.idle = 3", "so load.idle is not given"),
+            ("x = \"idle\"", "x = \"conns\"", "the value 0 is not positive"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_load_is_said() {
+        let cases = [
+            ("workload = \"\"", "load.workload is empty"),
+            ("duration-s = 0", "load.duration-s is not a positive time"),
+            ("duration-s = nan", "load.duration-s is not a positive time"),
+            ("timeout-s = -1", "load.timeout-s is not a positive time"),
+            ("warmup-s = -1", "load.warmup-s is not a time"),
+            ("conns = 0", "load.conns is 1 or more"),
+            ("requests-per-conn = 0", "load.requests-per-conn is 1 or more"),
+            ("arrivals = \"late\"", "is constant, poisson or uniform, not late"),
+        ];
+        for (to, expected) in cases {
+            let error = said("burn-us = 60", &format!("load.{to}"));
+            assert!(error.starts_with("sweep up: ") && error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_along_connections_names_them_once() {
+        let error = said(
+            "x = \"idle\"\nservers = [\"one\"]\nvalues = [0, 100]",
+            "x = \"conns\"\nvalues = [1]\nload.conns = 2",
+        );
+        assert!(error.contains("so load.conns is not given"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_figure_or_table_is_said() {
+        let cases = [
+            ("sweep = \"up\"\ny", "sweep = \"x\"\ny", "figure fig-1: there is no sweep x"),
+            ("sweep = \"up\"\ny", "servers = [\"x\"]\nsweep = \"up\"\ny", "there is no server x"),
+            (
+                "sweep = \"up\"\ny",
+                "servers = [\"ngx\"]\nsweep = \"idle\"\ny",
+                "figure fig-1: sweep idle does not measure server ngx",
+            ),
+            ("sweep = \"up\"\ny", "x-log = true\nsweep = \"idle\"\ny", "has no place for 0"),
+            ("[\"reply_rate\"]", "[]", "figure fig-1: `y` names no metric"),
+            ("[\"reply_rate\"]", "[\"x\"]", "figure fig-1: there is no metric x"),
+            ("[\"reply_rate\"]", "[\"c_avg\", \"c_avg\"]", "c_avg is named twice"),
+            (
+                "[\"reply_rate\"]",
+                "[\"reply_rate\", \"response_p99\"]",
+                "figure fig-1: reply_rate is in `replies/s` and response_p99 in `ms`",
+            ),
+            ("[\"c_avg\", \"response_p99\"]", "[\"x\"]", "table table-1: there is no metric x"),
+            ("[2.5, \"peak\"]", "[3]", "table table-1: 3 is not a value of sweep up"),
+            ("[2.5, \"peak\"]", "[]", "table table-1: `at` names no place"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

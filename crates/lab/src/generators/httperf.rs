@@ -1,0 +1,218 @@
+//! httperf: an open loop from one source address. It measures from its start to its end, rounds
+//! times to a tenth of a millisecond, and knows no percentiles. Knows no other generator.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Asked, Left, Order, Recipe, installed, seconds};
+use crate::record::{LoadResult, Times};
+
+/// How much of the rate it must reach.
+const REACHED_MIN: f64 = 0.99;
+
+/// The kinds of errors in its report. The last four are those of its own descriptors, ports and
+/// table, and of what else may be.
+const ERRORS: &[&str] = &[
+    "client-timo",
+    "socket-timo",
+    "connrefused",
+    "connreset",
+    "fd-unavail",
+    "addrunavail",
+    "ftab-full",
+    "other",
+];
+
+/// Those of them that are its own.
+const OWN: &[&str] = &["fd-unavail", "addrunavail", "ftab-full"];
+
+pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
+    order.plain("httperf")?;
+    let load = order.load;
+    let (Some(rate), None) = (order.rate, order.closed) else {
+        return Err("httperf is an open loop: it takes a rate".to_owned());
+    };
+    let requests = load.requests_per_conn.unwrap_or(1).max(1);
+    let conns = (rate * order.duration_s).round().max(1.0);
+    let mut arguments = vec![
+        "--hog".to_owned(),
+        format!("--server={}", order.server.ip()),
+        format!("--port={}", order.server.port()),
+        format!("--uri={}", order.path("httperf")?),
+        law(load.arrivals.as_deref(), rate)?,
+        format!("--num-conns={conns}"),
+        format!("--num-calls={requests}"),
+        format!("--timeout={}", load.timeout_s),
+    ];
+    // httperf itself makes a line end of the two characters. With more requests than one the
+    // header would end the connection after the first.
+    if requests == 1 {
+        arguments.push("--add-header=Connection: close\\n".to_owned());
+    }
+    if order.gzip {
+        arguments.push("--add-header=Accept-Encoding: gzip\\n".to_owned());
+    }
+    arguments.extend(load.options.iter().cloned());
+    let window = (Duration::ZERO, seconds(order.duration_s)?);
+    Ok(Recipe { program: installed("httperf")?, arguments, window })
+}
+
+/// The law of arrivals, as a rate or as a distribution of the time between two.
+fn law(name: Option<&str>, rate: f64) -> Result<String, String> {
+    match name.unwrap_or("constant") {
+        "constant" => Ok(format!("--rate={rate}")),
+        "poisson" => Ok(format!("--period=e{}", 1.0 / rate)),
+        "uniform" => Ok(format!("--period=u0,{}", 2.0 / rate)),
+        other => Err(format!("httperf does not know the arrivals {other}")),
+    }
+}
+
+pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String> {
+    left.ended_well()?;
+    result(&left.said, asked)
+}
+
+/// The report in the lab's terms. It knows no planned starts: its response is from the actual
+/// start, on a connection of its own.
+fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
+    let figure = |line: &str, name: &str| {
+        after(said, line, name).ok_or_else(|| format!("its report has no {line} {name}"))
+    };
+    let count = |line: &str, name: &str| figure(line, name).map(|number| number as u64);
+    let (conns, replies) = (figure("Total:", "connections")?, count("Total:", "replies")?);
+    let took_s = figure("Total:", "test-duration")?;
+    let connect_ms = figure("Connection time [ms]: connect", "")?;
+    let reply_ms =
+        figure("Reply time [ms]:", "response")? + figure("Reply time [ms]:", "transfer")?;
+    let errors = ERRORS.iter().map(|kind| Ok(((*kind).to_owned(), count("Errors:", kind)?)));
+    let errors = errors.collect::<Result<BTreeMap<_, _>, String>>()?;
+    let reasons = reasons(said, asked, conns, took_s, &errors);
+    let status = |class: &str| count("Reply status:", class);
+    let mean = |mean_ms: f64| Times { count: replies, mean_us: 1e3 * mean_ms, ..Times::default() };
+    let times = (replies > 0).then(|| mean(connect_ms + reply_ms));
+    let per_s = |count: f64| if took_s > 0.0 { count / took_s } else { 0.0 };
+    let one = asked.requests == 1;
+    Ok(LoadResult {
+        valid: reasons.is_empty(),
+        reasons,
+        open_loop: true,
+        window_s: took_s,
+        planned_per_s: asked.rate.map(|rate| rate * f64::from(asked.requests)),
+        started_per_s: Some(
+            figure("Total:", "requests")? / asked.duration_s.max(f64::MIN_POSITIVE),
+        ),
+        replies_per_s: per_s(replies as f64),
+        sessions_per_s: one.then(|| per_s(replies as f64)),
+        replies,
+        replies_refused: status("1xx=")? + status("4xx=")? + status("5xx=")?,
+        errors: errors.into_iter().filter(|(_, count)| *count > 0).collect(),
+        response: times.filter(|_| one),
+        service: times.filter(|_| one),
+        connect: (replies > 0).then(|| mean(connect_ms)),
+        open_max: figure("Connection rate:", "<=").ok().map(|most| most as u64),
+        ..LoadResult::default()
+    })
+}
+
+/// Why the figures are not the server's. The run's length includes the end of its last
+/// connections, for which it is given the longest that any took.
+fn reasons(
+    said: &str,
+    asked: &Asked,
+    conns: f64,
+    took_s: f64,
+    errors: &BTreeMap<String, u64>,
+) -> Vec<String> {
+    let count = |kind: &str| errors.get(kind).copied().unwrap_or(0);
+    let longest_s = after(said, "Connection time [ms]:", "max").unwrap_or(0.0) / 1e3;
+    let waited_s = if count("client-timo") > 0 { asked.timeout_s } else { 0.0 };
+    let started_s = (took_s - longest_s.max(waited_s)).max(asked.duration_s);
+    let mut reasons = Vec::new();
+    let rate = asked.rate.unwrap_or(0.0);
+    if conns / started_s < REACHED_MIN * rate {
+        let reached = conns / started_s;
+        reasons.push(format!("httperf started {reached:.1} connections/s of {rate:.1} at most"));
+    }
+    let own: Vec<String> = OWN
+        .iter()
+        .filter(|kind| count(kind) > 0)
+        .map(|kind| format!("httperf ran short {} times: {kind}", count(kind)))
+        .collect();
+    reasons.extend(own);
+    if conns == 0.0 {
+        reasons.push("nothing was measured".to_owned());
+    }
+    reasons
+}
+
+/// The number behind `name` in one of the lines that start with `line`.
+fn after(said: &str, line: &str, name: &str) -> Option<f64> {
+    let rests = said.lines().filter_map(|text| text.strip_prefix(line));
+    let number = |rest: &str| {
+        let (_, rest) = rest.split_once(name)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    rests.filter_map(number).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = include_str!("fixtures/httperf.txt");
+
+    fn asked(rate: f64) -> Asked {
+        Asked { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0 }
+    }
+
+    #[test]
+    fn a_report_is_read() {
+        let result = result(REPORT, &asked(100.0)).unwrap();
+        assert!(result.valid && result.open_loop, "{:?}", result.reasons);
+        assert_eq!((result.replies, result.replies_refused), (100, 100));
+        assert_eq!(result.window_s, 0.997);
+        assert!((result.replies_per_s - 100.3).abs() < 0.1);
+        let response = result.response.unwrap();
+        assert!((response.mean_us - 400.0).abs() < 1e-6 && response.p50_us.is_none());
+        assert_eq!((result.open_max, result.planned_per_s), (Some(1), Some(100.0)));
+        assert!(result.errors.is_empty());
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_makes_it_invalid() {
+        let late = REPORT.replace("test-duration 0.997", "test-duration 1.300");
+        let result = result(&late, &asked(100.0)).unwrap();
+        assert!(!result.valid);
+        assert!(result.reasons[0].contains("of 100.0"), "{:?}", result.reasons);
+    }
+
+    #[test]
+    fn what_timed_out_at_the_end_is_no_lack_of_rate() {
+        let late = REPORT
+            .replace("test-duration 0.997", "test-duration 1.990")
+            .replace("client-timo 0", "client-timo 20");
+        let result = result(&late, &asked(100.0)).unwrap();
+        assert!(result.valid, "{:?}", result.reasons);
+        assert_eq!(result.errors["client-timo"], 20);
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_makes_it_invalid() {
+        let short = REPORT.replace("fd-unavail 0", "fd-unavail 9");
+        let result = result(&short, &asked(100.0)).unwrap();
+        assert!(!result.valid && result.reasons[0].contains("fd-unavail"));
+    }
+
+    #[test]
+    fn laws_of_arrivals_have_httperf_s_names() {
+        assert_eq!(law(None, 100.0).unwrap(), "--rate=100");
+        assert_eq!(law(Some("poisson"), 100.0).unwrap(), "--period=e0.01");
+        assert_eq!(law(Some("uniform"), 100.0).unwrap(), "--period=u0,0.02");
+        assert!(law(Some("sine:1,2,3"), 100.0).is_err());
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        assert!(result("Total: connections 5\n", &asked(1.0)).is_err());
+    }
+}

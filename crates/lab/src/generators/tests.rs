@@ -1,0 +1,196 @@
+//! Each generator that is there, loading `weir serve` on the loopback, and what each is told. What
+//! the figures are worth is not known here.
+
+use std::fs;
+
+use super::*;
+use crate::experiment::{Kind, ServerSpec};
+use crate::loopback::{self, Loopback};
+use crate::servers::{self, Launch, Running};
+
+const SHORT_S: f64 = 0.5;
+
+fn load(generator: Generator, workload: &str) -> LoadSpec {
+    LoadSpec { generator, workload: workload.to_owned(), ..LoadSpec::default() }
+}
+
+fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Order<'a> {
+    Order {
+        load,
+        duration_s: SHORT_S,
+        warmup_s: 0.25,
+        rate: None,
+        closed: None,
+        idle: 0,
+        conns: None,
+        prefix: "",
+        gzip: false,
+        ground: &Loopback,
+        weir,
+        server: SocketAddr::from(([127, 0, 0, 1], port)),
+        dir,
+        seed: 7,
+    }
+}
+
+/// A server of the small file, and its port.
+fn serve(base: &Path, weir: &Path) -> (Running, u16) {
+    let spec = ServerSpec {
+        id: "weir".to_owned(),
+        label: "weir".to_owned(),
+        kind: Kind::Weir,
+        options: Vec::new(),
+        backlog: None,
+        burn_us: None,
+        gzip: false,
+    };
+    let (root, dir, port) = (base.join("www"), base.join("run"), loopback::free_port());
+    servers::write_root(weir, "one-byte", None, &root).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let (ground, calls, bench_endpoints, workers) = (&Loopback, false, false, 1);
+    let launch = Launch {
+        spec: &spec,
+        ground,
+        weir,
+        root: &root,
+        dir: &dir,
+        port,
+        calls,
+        bench_endpoints,
+        workers,
+    };
+    (servers::start(&launch).unwrap(), port)
+}
+
+#[test]
+fn weir_load_reports_a_plausible_load() {
+    let Some(weir) = loopback::weir() else { return };
+    let base = tempfile::tempdir().unwrap();
+    let (server, port) = serve(base.path(), &weir);
+    let spec = load(Generator::Weir, "one-byte");
+    let order = Order { rate: Some(100.0), idle: 5, ..order(&spec, base.path(), port, &weir) };
+    let running = start(&order).unwrap();
+    let (from, to) = running.window();
+    assert_eq!((to - from).as_secs_f64(), SHORT_S);
+    let result = running.wait().unwrap();
+    // Which of two neighbours of the warm-up's end is measured is up to rounding.
+    assert!((49..=51).contains(&result.replies), "{result:?}");
+    assert!(result.open_loop && result.errors.is_empty() && result.replies_refused == 0);
+    assert_eq!(result.valid, result.reasons.is_empty());
+    assert_eq!(result.response.unwrap().count, result.replies);
+    assert!(result.generator.starts_with("weir load "), "{}", result.generator);
+    assert!(result.command.contains("--json DIR/load.json"), "{}", result.command);
+    assert_eq!(server.stop().how, Ok(()));
+}
+
+#[test]
+fn httperf_reports_a_plausible_load() {
+    let Some(weir) = loopback::weir() else { return };
+    if let Err(why) = version(Generator::Httperf) {
+        eprintln!("{why}: skipped");
+        return;
+    }
+    let base = tempfile::tempdir().unwrap();
+    let (_server, port) = serve(base.path(), &weir);
+    let spec = load(Generator::Httperf, "one-byte");
+    let order = Order { rate: Some(100.0), ..order(&spec, base.path(), port, &weir) };
+    let result = start(&order).unwrap().wait().unwrap();
+    assert_eq!((result.replies, result.replies_refused), (50, 0), "{result:?}");
+    assert!(result.open_loop && result.generator.starts_with("httperf 0."), "{result:?}");
+}
+
+#[test]
+fn wrk_reports_a_closed_loop() {
+    let Some(weir) = loopback::weir() else { return };
+    if let Err(why) = version(Generator::Wrk) {
+        eprintln!("{why}: skipped");
+        return;
+    }
+    let base = tempfile::tempdir().unwrap();
+    let (_server, port) = serve(base.path(), &weir);
+    let spec = load(Generator::Wrk, "one-byte");
+    let order = Order { closed: Some(2), ..order(&spec, base.path(), port, &weir) };
+    let result = start(&order).unwrap().wait().unwrap();
+    assert!(result.replies > 0 && result.replies_refused == 0, "{result:?}");
+    assert!(!result.open_loop && result.planned_per_s.is_none());
+}
+
+#[test]
+fn a_generator_that_refuses_or_is_dropped_is_gone() {
+    let Some(weir) = loopback::weir() else { return };
+    let base = tempfile::tempdir().unwrap();
+    let mut spec = load(Generator::Weir, "one-byte");
+    let long = Order { rate: Some(1.0), ..order(&spec, base.path(), 9, &weir) };
+    let running = start(&Order { duration_s: 100.0, ..long }).unwrap();
+    let pid = running.group.pid();
+    drop(running);
+    assert!(crate::child::members(pid as i32).iter().all(|state| *state == 'Z'));
+    spec.options.push("--no-such-option".to_owned());
+    let wrong = Order { rate: Some(1.0), ..order(&spec, base.path(), 9, &weir) };
+    let why = start(&wrong).unwrap().wait().unwrap_err();
+    assert!(why.contains("no-such-option"), "{why}");
+}
+
+#[test]
+fn weir_load_is_told_all_of_an_order() {
+    let spec = LoadSpec {
+        requests_per_conn: Some(3),
+        arrivals: Some("poisson".to_owned()),
+        options: vec!["--close".to_owned(), "reset".to_owned()],
+        ..load(Generator::Weir, "one-packet")
+    };
+    let dir = Path::new("/x");
+    let order = Order {
+        rate: Some(250.0),
+        idle: 1000,
+        prefix: "/.weir/burn/60",
+        gzip: true,
+        ..order(&spec, dir, 80, Path::new("/bin/weir"))
+    };
+    let recipe = weir::recipe(&order).unwrap();
+    let expected = "weir load --quiet --rate 250 --duration 0.75s --warmup 0.25s --timeout 1s \
+        --source 127.0.0.2 --cpus 0 --threads 1 --seed 7 --idle 1000 --requests-per-conn 3 \
+        --arrivals poisson --workload one-packet --header 'Accept-Encoding: gzip' \
+        --json DIR/load.json --close reset http://127.0.0.1:80/.weir/burn/60/";
+    assert_eq!(shown(&recipe, &order), expected);
+    // A thousand idle connections take half a second to open.
+    let (from, to) = recipe.window;
+    assert!(from >= Duration::from_millis(750) && to - from == Duration::from_millis(500));
+}
+
+#[test]
+fn the_page_is_asked_for_itself() {
+    let spec = load(Generator::Weir, "page-40k");
+    let order =
+        Order { closed: Some(4), ..order(&spec, Path::new("/x"), 80, Path::new("/bin/weir")) };
+    let words = weir::recipe(&order).unwrap().arguments.join(" ");
+    assert!(words.ends_with(" http://127.0.0.1:80/page.html"), "{words}");
+    assert!(words.contains("--closed 4") && !words.contains("--workload"), "{words}");
+}
+
+#[test]
+fn what_a_generator_cannot_do_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |generator, workload, change: fn(&mut Order<'_>)| {
+        let spec = load(generator, workload);
+        let mut order = order(&spec, dir.path(), 9, Path::new("weir"));
+        change(&mut order);
+        start(&order).err().unwrap()
+    };
+    let rate = |order: &mut Order<'_>| order.rate = Some(5.0);
+    let closed = |order: &mut Order<'_>| {
+        order.closed = Some(5);
+    };
+    assert!(refused(Generator::Httperf, "2k", closed).contains("open loop"));
+    assert!(refused(Generator::Httperf, "specweb99", rate).contains("specweb99"));
+    assert!(refused(Generator::Wrk, "2k", rate).contains("closed loop"));
+    assert!(refused(Generator::Wrk, "specweb99", closed).contains("specweb99"));
+    let idle = |order: &mut Order<'_>| {
+        order.closed = Some(5);
+        order.idle = 3;
+    };
+    assert!(refused(Generator::Wrk, "2k", idle).contains("idle"));
+    let conns = |order: &mut Order<'_>| (order.rate, order.conns) = (Some(5.0), Some(3));
+    assert!(refused(Generator::Httperf, "2k", conns).contains("share a rate"));
+    assert!(refused(Generator::Weir, "2k", |_| ()).contains("a rate or"));
+}

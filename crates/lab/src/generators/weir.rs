@@ -1,0 +1,200 @@
+//! `weir load` of this binary, by its options and its JSON report. Knows no other generator.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Asked, Left, Order, Recipe, seconds};
+use crate::ground::Side;
+use crate::record::{LoadResult, Times, WholeRun};
+use crate::servers::path_of;
+
+const REPORT: &str = "load.json";
+
+/// What a run of which the client is to blame ends with: a result all the same.
+const INVALID: i32 = 3;
+
+/// How many connections are opened a second before the schedule begins, unless an option says.
+const BACKGROUND_PER_S: f64 = 2000.0;
+
+/// From the start of the process to the schedule's first start, with nothing to open before: to
+/// load the program and set up its threads, and the 2 ms it waits for these.
+const SET_UP: Duration = Duration::from_millis(10);
+
+pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
+    let load = order.load;
+    let run_s = order.warmup_s + order.duration_s;
+    let mut arguments = vec!["load".to_owned(), "--quiet".to_owned()];
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    match (order.rate, order.closed) {
+        (Some(rate), None) => option("--rate", rate.to_string()),
+        (None, Some(conns)) => option("--closed", conns.to_string()),
+        _ => return Err("weir load takes a rate or the connections of a closed loop".to_owned()),
+    }
+    option("--duration", format!("{run_s}s"));
+    option("--warmup", format!("{}s", order.warmup_s));
+    option("--timeout", format!("{}s", load.timeout_s));
+    let cpus = order.ground.cpus(Side::Client);
+    if !order.ground.client_sources().is_empty() {
+        option("--source", list(order.ground.client_sources()));
+    }
+    if !cpus.is_empty() {
+        option("--cpus", list(cpus));
+    }
+    option("--threads", cpus.len().max(1).to_string());
+    option("--seed", order.seed.to_string());
+    let counts = [
+        ("--idle", Some(order.idle).filter(|idle| *idle > 0)),
+        ("--conns", order.conns),
+        ("--requests-per-conn", load.requests_per_conn),
+    ];
+    for (name, count) in counts {
+        if let Some(count) = count {
+            option(name, count.to_string());
+        }
+    }
+    if let Some(law) = &load.arrivals {
+        option("--arrivals", law.clone());
+    }
+    let path = path_of(&load.workload);
+    if path.ends_with('/') {
+        option("--workload", load.workload.clone());
+    }
+    if order.gzip {
+        option("--header", "Accept-Encoding: gzip".to_owned());
+    }
+    option("--json", order.dir.join(REPORT).display().to_string());
+    arguments.extend(load.options.iter().cloned());
+    let prefix = order.prefix.trim_end_matches('/');
+    arguments.push(format!("http://{}{prefix}{path}", order.server));
+    Ok(Recipe { program: order.weir.to_owned(), arguments, window: window(order)? })
+}
+
+fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Idle and shared connections are opened before the schedule begins, evenly, all threads together
+/// at the background rate. A server that takes them more slowly makes it begin later than this.
+fn window(order: &Order<'_>) -> Result<(Duration, Duration), String> {
+    let options = &order.load.options;
+    let given = options.iter().position(|option| option == "--background-rate");
+    let rate = given.and_then(|at| options.get(at + 1)?.parse().ok());
+    let opened = f64::from(order.idle) + f64::from(order.conns.unwrap_or(0));
+    let opening = seconds(opened / rate.unwrap_or(BACKGROUND_PER_S))?;
+    let begin = SET_UP + opening + seconds(order.warmup_s)?;
+    Ok((begin, begin + seconds(order.duration_s)?))
+}
+
+pub(super) fn read(left: &Left<'_>, _asked: &Asked) -> Result<LoadResult, String> {
+    if left.status.code() != Some(INVALID) {
+        left.ended_well()?;
+    }
+    let text = fs::read(left.dir.join(REPORT))
+        .map_err(|_| format!("it wrote no report: {}", left.words))?;
+    let report = serde_json::from_slice(&text).map_err(|error| format!("its report: {error}"))?;
+    result(&report).ok_or_else(|| "its report lacks what is expected of it".to_owned())
+}
+
+/// The report in the lab's terms. The window is the schedule after its warm-up, and the rate is
+/// that of the replies that came in it, whenever they were asked for. What comes while the last
+/// requests run into their timeouts belongs to the counts and not to the rate: it would make a
+/// short window's rate depend on the length of the timeout.
+fn result(report: &Value) -> Option<LoadResult> {
+    let (verdict, rates, counts) = (&report["verdict"], &report["rates"], &report["counts"]);
+    let open_loop = report["description"]["loop"].as_str()? == "open";
+    let status = |class: &str| counts["statuses"][class].as_u64().unwrap_or(0);
+    let errors = report["errors"].as_object()?.iter();
+    let reasons = verdict["reasons"].as_array()?.iter();
+    let cpus = verdict["cpu_share"].as_array().into_iter().flatten().filter_map(Value::as_f64);
+    let clock = |name: &str| times(&report["clocks"][name]);
+    let valid = verdict["valid"].as_bool()?;
+    Some(LoadResult {
+        valid,
+        late_only: !valid && verdict["rates_valid"].as_bool().unwrap_or(false),
+        reasons: reasons.filter_map(Value::as_str).map(str::to_owned).collect(),
+        open_loop,
+        window_s: rates["scheduled_s"].as_f64()?,
+        planned_per_s: rates["planned_per_s"].as_f64().filter(|_| open_loop),
+        started_per_s: rates["started_per_s"].as_f64(),
+        replies_per_s: rates["replies_in_schedule_per_s"].as_f64()?,
+        sessions_per_s: rates["sessions_per_s"].as_f64(),
+        replies: counts["replies"].as_u64()?,
+        replies_refused: status("1xx") + status("4xx") + status("5xx"),
+        errors: errors
+            .filter_map(|(kind, count)| Some((kind.clone(), count.as_u64().filter(|n| *n > 0)?)))
+            .collect(),
+        whole: whole(&report["whole_run"]),
+        response: clock("response"),
+        connect: clock("connect"),
+        service: clock("service"),
+        lag: clock("lag"),
+        open_max: report["connections"]["open_max"].as_u64(),
+        cpu_share: cpus.reduce(f64::max),
+        ..LoadResult::default()
+    })
+}
+
+fn whole(counts: &Value) -> Option<WholeRun> {
+    let count = |name: &str| counts[name].as_u64();
+    Some(WholeRun {
+        replies: count("replies")?,
+        errors: count("errors")?,
+        connected: count("connected")?,
+    })
+}
+
+fn times(clock: &Value) -> Option<Times> {
+    let count = clock["count"].as_u64().filter(|count| *count > 0)?;
+    Some(Times {
+        count,
+        mean_us: clock["mean_us"].as_f64()?,
+        p50_us: clock["p50_us"].as_f64(),
+        p90_us: clock["p90_us"].as_f64(),
+        p99_us: clock["p99_us"].as_f64(),
+        p999_us: clock["p999_us"].as_f64(),
+        max_us: clock["max_us"].as_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = include_str!("fixtures/weir.json");
+
+    #[test]
+    fn a_report_is_read() {
+        let report = serde_json::from_str(REPORT).unwrap();
+        let result = result(&report).unwrap();
+        assert!(!result.valid && result.open_loop);
+        assert!(result.reasons[0].starts_with("This client was late"), "{:?}", result.reasons);
+        assert_eq!((result.replies, result.replies_refused), (140, 0));
+        assert_eq!((result.window_s, result.replies_per_s), (0.7, 200.0));
+        assert_eq!((result.planned_per_s, result.sessions_per_s), (Some(200.0), Some(200.0)));
+        assert!(result.open_max == Some(101) && result.whole.is_none());
+        assert!(result.errors.is_empty());
+        let response = result.response.unwrap();
+        assert_eq!((response.count, response.p50_us), (140, Some(261.887)));
+    }
+
+    #[test]
+    fn errors_and_the_whole_run_are_read_when_they_are_there() {
+        let mut report: Value = serde_json::from_str(REPORT).unwrap();
+        report["errors"]["reset"] = 3.into();
+        report["description"]["loop"] = "closed".into();
+        report["whole_run"] = serde_json::json!({ "replies": 200, "errors": 4, "connected": 300 });
+        report["clocks"]["response"]["count"] = 0.into();
+        let result = result(&report).unwrap();
+        assert_eq!(result.errors.into_iter().collect::<Vec<_>>(), [("reset".to_owned(), 3)]);
+        let whole = result.whole.unwrap();
+        assert_eq!((whole.replies, whole.errors, whole.connected), (200, 4, 300));
+        assert_eq!((result.planned_per_s, result.response.is_none()), (None, true));
+    }
+
+    #[test]
+    fn a_report_that_lacks_something_is_refused() {
+        assert!(result(&serde_json::json!({ "verdict": { "valid": true } })).is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! wrk: a closed loop from one source address, which measures from its start to its end and knows
+//! whole seconds only. A connection sends its next request when the last reply is there, so its
+//! times leave out what an open loop would have waited. Knows no other generator.
+
+use std::fs;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Asked, Left, Order, Recipe, installed};
+use crate::ground::Side;
+use crate::record::{LoadResult, Times};
+
+/// Prints what wrk counted as one line of JSON. A script without a `request` function leaves wrk's
+/// fast path as it is.
+const SCRIPT: &str = r#"
+done = function(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format(
+    'json {"requests":%d,"duration_us":%d,"connect":%d,"read":%d,"write":%d,"timeout":%d,'
+    .. '"status":%d,"mean_us":%.3f,"p50_us":%d,"p90_us":%d,"p99_us":%d,"p999_us":%d,'
+    .. '"max_us":%d}\n',
+    summary.requests, summary.duration, e.connect, e.read, e.write, e.timeout, e.status,
+    latency.mean, latency:percentile(50), latency:percentile(90), latency:percentile(99),
+    latency:percentile(99.9), latency.max))
+end
+"#;
+
+/// What the script prints.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Counts {
+    requests: u64,
+    duration_us: u64,
+    connect: u64,
+    read: u64,
+    write: u64,
+    timeout: u64,
+    status: u64,
+    mean_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+}
+
+pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
+    order.plain("wrk")?;
+    let load = order.load;
+    let (None, Some(conns)) = (order.rate, order.closed) else {
+        return Err(
+            "wrk is a closed loop: it takes a number of connections, and no rate".to_owned()
+        );
+    };
+    if load.arrivals.is_some() {
+        return Err("wrk is a closed loop: it has no law of arrivals".to_owned());
+    }
+    let path = order.path("wrk")?;
+    let script = order.dir.join("wrk.lua");
+    fs::write(&script, SCRIPT)
+        .map_err(|error| format!("cannot write {}: {error}", script.display()))?;
+    let threads = order.ground.cpus(Side::Client).len().clamp(1, conns.max(1) as usize);
+    let seconds = order.duration_s.ceil().max(1.0);
+    let mut arguments = vec![
+        format!("-c{conns}"),
+        format!("-t{threads}"),
+        format!("-d{seconds}s"),
+        "--latency".to_owned(),
+        format!("--timeout={}s", load.timeout_s.ceil().max(1.0)),
+        format!("--script={}", script.display()),
+    ];
+    if load.requests_per_conn.unwrap_or(1) == 1 {
+        arguments.push("--header=Connection: close".to_owned());
+    }
+    if order.gzip {
+        arguments.push("--header=Accept-Encoding: gzip".to_owned());
+    }
+    arguments.extend(load.options.iter().cloned());
+    arguments.push(format!("http://{}{path}", order.server));
+    let window = (Duration::ZERO, super::seconds(seconds)?);
+    Ok(Recipe { program: installed("wrk")?, arguments, window })
+}
+
+pub(super) fn read(left: &Left<'_>, _asked: &Asked) -> Result<LoadResult, String> {
+    left.ended_well()?;
+    result(&left.said)
+}
+
+fn result(said: &str) -> Result<LoadResult, String> {
+    let line = said.lines().find_map(|line| line.strip_prefix("json "));
+    let line = line.ok_or("it did not say what it counted")?;
+    let counts: Counts =
+        serde_json::from_str(line).map_err(|error| format!("what it counted: {error}"))?;
+    let window_s = counts.duration_us as f64 / 1e6;
+    let replies_per_s = if window_s > 0.0 { counts.requests as f64 / window_s } else { 0.0 };
+    let errors = [
+        ("connect", counts.connect),
+        ("read", counts.read),
+        ("write", counts.write),
+        ("timeout", counts.timeout),
+    ];
+    let errors = errors.into_iter().filter(|(_, count)| *count > 0);
+    let nothing = (counts.requests == 0).then(|| "nothing was measured".to_owned());
+    Ok(LoadResult {
+        valid: nothing.is_none(),
+        reasons: nothing.into_iter().collect(),
+        open_loop: false,
+        window_s,
+        replies_per_s,
+        replies: counts.requests,
+        replies_refused: counts.status,
+        errors: errors.map(|(kind, count)| (kind.to_owned(), count)).collect(),
+        service: (counts.requests > 0).then(|| times(&counts)),
+        response: (counts.requests > 0).then(|| times(&counts)),
+        ..LoadResult::default()
+    })
+}
+
+fn times(counts: &Counts) -> Times {
+    Times {
+        count: counts.requests,
+        mean_us: counts.mean_us,
+        p50_us: Some(counts.p50_us),
+        p90_us: Some(counts.p90_us),
+        p99_us: Some(counts.p99_us),
+        p999_us: Some(counts.p999_us),
+        max_us: Some(counts.max_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = include_str!("fixtures/wrk.txt");
+
+    #[test]
+    fn a_report_is_read_and_its_loop_is_closed() {
+        let result = result(REPORT).unwrap();
+        assert!(result.valid && !result.open_loop);
+        assert!(result.replies > 0 && result.planned_per_s.is_none());
+        let mean = result.replies as f64 / result.window_s;
+        assert!((result.replies_per_s - mean).abs() < 1e-6);
+        let times = result.response.unwrap();
+        assert_eq!(times.count, result.replies);
+        assert!(times.p50_us <= times.p99_us && times.p99_us <= times.max_us);
+        assert!(result.errors.is_empty());
+    }
+
+    #[test]
+    fn errors_are_told_by_kind_and_nothing_is_invalid() {
+        let bad = r#"json {"requests":0,"duration_us":5,"connect":1,"read":0,"write":0,
+            "timeout":2,"status":0,"mean_us":0.0,"p50_us":0,"p90_us":0,"p99_us":0,"p999_us":0,
+            "max_us":0}"#
+            .replace('\n', "");
+        let result = result(&bad).unwrap();
+        assert_eq!((result.errors["connect"], result.errors["timeout"]), (1, 2));
+        assert!(!result.valid && result.response.is_none());
+        assert!(super::result("Running 1s test\n").is_err());
+    }
+}

@@ -1,0 +1,347 @@
+//! The folder of a run: what was asked for, the set-up, and a line for each finished step, on disk
+//! before the next one begins. Nothing here measures; what is read back is what a rerun leaves out.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::record::{Key, Line};
+use crate::testbed::Description;
+use crate::whole::replace;
+
+/// The file with a line a step.
+pub const POINTS: &str = "points.jsonl";
+
+/// The file that says what was asked for and on what it ran.
+pub const SET_UP: &str = "setup.json";
+
+/// The folder of what a run needs while it goes on: taken away at its end.
+pub const WORK: &str = "work";
+
+/// What was asked for: equal requests can go on from each other's points.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+pub struct Request {
+    /// The run's name: an experiment's, or a paper's.
+    pub name: String,
+    /// The paper, when it is one that is reproduced.
+    pub paper: Option<String>,
+    /// The paper's file, as it was.
+    pub paper_text: Option<String>,
+    /// Names and texts of the experiments.
+    pub experiments: Vec<(String, String)>,
+    /// How many times the repetitions of the files.
+    pub scale: f64,
+    /// What chance was drawn from.
+    pub seed: u64,
+    /// Ids of the servers it was narrowed to; none means all.
+    pub only: Vec<String>,
+}
+
+/// A stretch of a run: from its start, or its resumption, to its end or interruption.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Stretch {
+    /// When it began, UTC, RFC 3339.
+    pub began: String,
+    /// When it ended, if it came to that.
+    pub ended: Option<String>,
+    /// The command.
+    pub command: String,
+    /// This program's version.
+    pub version: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The testbed.
+    pub testbed: Description,
+    /// Programs and their versions.
+    pub programs: Vec<(String, String)>,
+    /// What was missing: servers not installed.
+    pub missing: Vec<String>,
+}
+
+/// What [`SET_UP`] holds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct SetUp {
+    /// What was asked for.
+    pub request: Request,
+    /// When it was worked on.
+    pub stretches: Vec<Stretch>,
+    /// Whether every step is done.
+    pub complete: bool,
+}
+
+/// The folder of a run that is being worked on: nobody else can until this is dropped.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    // Locked: the lock ends with it, however the process does.
+    points: File,
+    /// What has been recorded so far.
+    pub lines: Vec<Line>,
+    /// What is in [`SET_UP`].
+    pub set_up: SetUp,
+}
+
+impl Journal {
+    /// Opens a folder to work in: makes it, or goes on where an equal request was left.
+    ///
+    /// # Errors
+    /// A sentence when another lab is working there, when what is there answers another request, or
+    /// when the disk says no.
+    pub fn open(dir: &Path, request: &Request) -> Result<Self, String> {
+        let said = |error: io::Error| format!("{}: {error}", dir.display());
+        fs::create_dir_all(dir).map_err(said)?;
+        let points = open_points(dir)?;
+        let set_up = match read_set_up(dir)? {
+            Some(found) if found.request == *request => found,
+            Some(found) => {
+                return Err(format!(
+                    "{} holds another run ({}, scale {}, seed {}); choose another folder (--out)",
+                    dir.display(),
+                    found.request.name,
+                    found.request.scale,
+                    found.request.seed
+                ));
+            }
+            None => SetUp { request: request.clone(), stretches: Vec::new(), complete: false },
+        };
+        let lines = read_points(&points, &dir.join(POINTS))?;
+        // What a killed run left.
+        remove_work(dir).map_err(said)?;
+        Ok(Self { dir: dir.to_owned(), points, lines, set_up })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// An empty folder for what is needed only while the run goes on.
+    ///
+    /// # Errors
+    /// A sentence with what the disk says.
+    pub fn work(&self) -> Result<PathBuf, String> {
+        let path = self.dir.join(WORK);
+        fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Takes that folder away.
+    ///
+    /// # Errors
+    /// A sentence with what the disk says.
+    pub fn tidy(&self) -> Result<(), String> {
+        remove_work(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))
+    }
+
+    /// Keeps a line: it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// A sentence with what the disk says.
+    pub fn keep(&mut self, line: Line) -> Result<(), String> {
+        let mut text = serde_json::to_string(&line).map_err(|error| error.to_string())?;
+        text.push('\n');
+        let written = self.points.write_all(text.as_bytes()).and_then(|()| self.points.sync_data());
+        written.map_err(|error| format!("{}: {error}", self.dir.join(POINTS).display()))?;
+        self.lines.push(line);
+        Ok(())
+    }
+
+    /// Writes [`SET_UP`] anew.
+    ///
+    /// # Errors
+    /// A sentence with what the disk says.
+    pub fn keep_set_up(&self) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(&self.set_up).map_err(|error| error.to_string())?;
+        replace(&self.dir.join(SET_UP), text.as_bytes())
+    }
+
+    /// Whether a step that measures a point is done: its counts valid, or as often as it is tried.
+    pub fn has_point(&self, key: &Key, attempts_max: usize) -> bool {
+        let mut attempts = 0;
+        self.lines.iter().any(|line| match line {
+            Line::Point(point) if point.key == *key => {
+                attempts += 1;
+                point.load.valid || point.load.late_only || attempts >= attempts_max
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a capacity was measured.
+    pub fn has_capacity(&self, key: &Key) -> bool {
+        self.lines.iter().any(|line| matches!(line, Line::Capacity(found) if found.key == *key))
+    }
+
+    /// Whether calls were counted.
+    pub fn has_calls(&self, key: &Key) -> bool {
+        self.lines.iter().any(|line| matches!(line, Line::Calls(found) if found.key == *key))
+    }
+}
+
+/// The set-up of a run and its lines, to look at and not to work on.
+///
+/// # Errors
+/// A sentence when there is no run there, or what is there cannot be read.
+pub fn read(dir: &Path) -> Result<(SetUp, Vec<Line>), String> {
+    let set_up = read_set_up(dir)?
+        .ok_or_else(|| format!("{}: there is no run in it (no {SET_UP})", dir.display()))?;
+    let path = dir.join(POINTS);
+    let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let (lines, _) = read_lines(&file, &path)?;
+    Ok((set_up, lines))
+}
+
+fn read_set_up(dir: &Path) -> Result<Option<SetUp>, String> {
+    let path = dir.join(SET_UP);
+    match fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn open_points(dir: &Path) -> Result<File, String> {
+    let path = dir.join(POINTS);
+    let said = |error: io::Error| format!("{}: {error}", path.display());
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let file = file.map_err(said)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(format!("another lab is working in {}", dir.display()))
+        }
+        Err(fs::TryLockError::Error(error)) => Err(said(error)),
+    }
+}
+
+fn read_points(mut file: &File, path: &Path) -> Result<Vec<Line>, String> {
+    let (lines, whole_bytes) = read_lines(file, path)?;
+    // A line that a crash cut short goes: its step is done again.
+    let cut = file.set_len(whole_bytes).and_then(|()| file.seek(SeekFrom::End(0)));
+    cut.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(lines)
+}
+
+/// The whole lines of a file, and how many bytes they take: what follows them was cut short.
+fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), String> {
+    let mut reader = BufReader::new(file);
+    let (mut lines, mut whole_bytes) = (Vec::new(), 0);
+    loop {
+        let mut text = Vec::new();
+        let read = reader.read_until(b'\n', &mut text);
+        let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
+        if text.pop() != Some(b'\n') {
+            return Ok((lines, whole_bytes));
+        }
+        let line = serde_json::from_slice(&text).map_err(|error| {
+            format!("{}: line {} cannot be read: {error}", path.display(), lines.len() + 1)
+        })?;
+        lines.push(line);
+        whole_bytes += read as u64;
+    }
+}
+
+fn remove_work(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir.join(WORK)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Capacity;
+
+    fn request(scale: f64) -> Request {
+        Request {
+            name: "quick".to_owned(),
+            paper: None,
+            paper_text: None,
+            experiments: vec![("quick".to_owned(), "title = 'q'".to_owned())],
+            scale,
+            seed: 1,
+            only: Vec::new(),
+        }
+    }
+
+    fn capacity(x: f64) -> Line {
+        let key = Key {
+            experiment: "quick".to_owned(),
+            sweep: "load".to_owned(),
+            server: "weir".to_owned(),
+            x,
+            round: 0,
+        };
+        Line::Capacity(Capacity { key, sessions_per_s: 1234.5 })
+    }
+
+    fn key_of(line: &Line) -> Key {
+        let Line::Capacity(capacity) = line else { unreachable!() };
+        capacity.key.clone()
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again_and_a_torn_line_is_done_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
+        journal.keep_set_up().unwrap();
+        journal.keep(capacity(1.0)).unwrap();
+        journal.keep(capacity(2.0)).unwrap();
+        drop(journal);
+        let path = dir.path().join(POINTS);
+        let text = fs::read(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 5]).unwrap();
+
+        let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
+        assert!(journal.has_capacity(&key_of(&capacity(1.0))));
+        assert!(!journal.has_capacity(&key_of(&capacity(2.0))));
+        journal.keep(capacity(3.0)).unwrap();
+        drop(journal);
+        let (_, lines) = read(dir.path()).unwrap();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(key_of(&lines[1]), key_of(&capacity(3.0)));
+    }
+
+    #[test]
+    fn another_request_does_not_mix_with_what_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        Journal::open(dir.path(), &request(1.0)).unwrap().keep_set_up().unwrap();
+        let refused = Journal::open(dir.path(), &request(0.5)).unwrap_err();
+        assert!(refused.contains("another run"), "{refused}");
+    }
+
+    #[test]
+    fn two_labs_do_not_work_in_one_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Journal::open(dir.path(), &request(1.0)).unwrap();
+        let refused = Journal::open(dir.path(), &request(1.0)).unwrap_err();
+        assert!(refused.contains("another lab"), "{refused}");
+        drop(first);
+        Journal::open(dir.path(), &request(1.0)).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_is_not_ours_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(POINTS), "{\"record\":\"else\"}\n").unwrap();
+        let refused = Journal::open(dir.path(), &request(1.0)).unwrap_err();
+        assert!(refused.contains("line 1"), "{refused}");
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_run_go() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(WORK).join("deep")).unwrap();
+        let journal = Journal::open(dir.path(), &request(1.0)).unwrap();
+        assert!(!dir.path().join(WORK).exists());
+        assert!(journal.work().unwrap().exists());
+        journal.tidy().unwrap();
+        assert!(!dir.path().join(WORK).exists());
+    }
+}

@@ -1,0 +1,35 @@
+//! The lab: experiments that run servers and loads side by side on one machine, measure them and
+//! draw the answer beside the papers' numbers.
+//!
+//! A plan is read, a testbed is built, each point is run and kept on disk at once, and the report
+//! is made from what is on disk. Servers and loads are processes: nothing here links them, serves
+//! or sends a byte. Nothing here prints: what happens is told to the caller.
+
+pub mod analyse;
+pub mod catalogue;
+pub mod check;
+mod child;
+pub mod compare;
+pub mod experiment;
+pub mod findings;
+pub mod generators;
+pub mod ground;
+pub mod journal;
+#[cfg(test)]
+mod loopback;
+pub mod machine;
+pub mod measure;
+pub mod metrics;
+pub mod outcome;
+pub mod paper;
+pub mod plan;
+mod proc_stat;
+pub mod programs;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod servers;
+pub mod set_up;
+pub mod testbed;
+pub mod time;
+mod whole;

@@ -1,0 +1,62 @@
+//! A ground for tests: the loopback, commands run plainly. Not a testbed: nothing is isolated.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::ground::{Ground, Side};
+
+/// Both sides on 127.0.0.1.
+pub(crate) struct Loopback;
+
+impl Ground for Loopback {
+    fn command(&self, _side: Side, program: &OsStr) -> Command {
+        Command::new(program)
+    }
+
+    fn server_address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    }
+
+    fn client_sources(&self) -> Vec<IpAddr> {
+        vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))]
+    }
+
+    fn proc_net(&self, _side: Side) -> PathBuf {
+        "/proc/self/net".into()
+    }
+
+    fn cpus(&self, _side: Side) -> &[usize] {
+        &[0]
+    }
+
+    fn shared(&self) -> bool {
+        true
+    }
+}
+
+/// A port nobody listens on, below those that connections are given by themselves. Each is handed
+/// out once in a process.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 22_000 + (std::process::id() % 8_000) as u16;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// The binary of weir that was built beside this test, if it was.
+pub(crate) fn weir() -> Option<PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    let weir = test.parent()?.parent()?.join("weir");
+    if weir.is_file() {
+        return Some(weir);
+    }
+    eprintln!("weir is not built: skipped");
+    None
+}

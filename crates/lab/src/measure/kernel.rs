@@ -1,0 +1,208 @@
+//! What a network namespace counts: /proc/PID/net/netstat and snmp (RFC 1213 and Linux's own), and
+//! what its drops of connections mean. Knows nothing of servers and loads.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::record::Kernel;
+
+/// The counters of a namespace at an instant, by group and name: `TcpExt.ListenDrops`.
+pub type Counters = BTreeMap<String, u64>;
+
+/// Reads `netstat` and `snmp` of a directory such as `/proc/PID/net`.
+///
+/// # Errors
+/// A file cannot be read, or is not pairs of lines.
+pub fn read(directory: &Path) -> Result<Counters, String> {
+    let mut counters = Counters::new();
+    for name in ["netstat", "snmp"] {
+        let path = directory.join(name);
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        counters.extend(parse(&text)?);
+    }
+    Ok(counters)
+}
+
+/// Reads pairs of lines, one of names and one of values, that begin with the same group.
+/// Settings among them that may be below 0 (`Tcp.MaxConn`) are left out.
+///
+/// # Errors
+/// A line of names has no line of as many values.
+pub fn parse(text: &str) -> Result<Counters, String> {
+    let mut counters = Counters::new();
+    let mut lines = text.lines();
+    while let (Some(names), Some(values)) = (lines.next(), lines.next()) {
+        let (Some((group, names)), Some((of, values))) =
+            (names.split_once(": "), values.split_once(": "))
+        else {
+            return Err(format!("a line of network counters has no group: {names:.40}"));
+        };
+        let (names, values): (Vec<_>, Vec<_>) =
+            (names.split_whitespace().collect(), values.split_whitespace().collect());
+        if group != of || names.len() != values.len() {
+            return Err(format!("the names and values of the counters {group} do not match"));
+        }
+        for (name, value) in names.iter().zip(values) {
+            if let Ok(value) = value.parse() {
+                counters.insert(format!("{group}.{name}"), value);
+            }
+        }
+    }
+    Ok(counters)
+}
+
+/// What moved from `before` to `after`. A number that fell is no counter (`Tcp.CurrEstab`) and is
+/// left out.
+pub fn moved(before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
+    let growth = |(name, now): (&String, &u64)| {
+        let then = before.get(name).copied().unwrap_or(0);
+        let by = now.checked_sub(then).filter(|by| *by > 0)?;
+        Some((name.clone(), by))
+    };
+    after.iter().filter_map(growth).collect()
+}
+
+/// By how much a counter moved: 0 for one that did not.
+pub fn count(kernel: &Kernel, name: &str) -> u64 {
+    kernel.moved.get(name).copied().unwrap_or(0)
+}
+
+/// Connections dropped before a server could accept them, by kind, and how they are counted on
+/// Linux 6.12 to 6.18.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// Of all kinds (ListenDrops).
+    pub all: u64,
+    /// SYN queue full, without cookies (SynQFull: TCPReqQFullDrop).
+    pub syn_queue_full: u64,
+    /// SYN queue full, answered with a cookie: nothing is dropped (TCPReqQFullDoCookies).
+    pub cookies: u64,
+    /// Accept queue full, at the SYN (AcceptQFull) or at the third ACK (ListenOverflow): they share
+    /// their counters (ListenOverflows).
+    pub accept_queue_full: u64,
+    /// In the last quarter of the SYN queue from a peer not proven, without cookies (DropRequest):
+    /// what of ListenDrops nothing else explains.
+    pub drop_request: u64,
+    /// What these numbers cannot tell apart, in a sentence or two; empty when nothing was dropped.
+    pub says: String,
+}
+
+/// Sorts a namespace's drops by kind.
+pub fn classify(kernel: &Kernel) -> Drops {
+    let all = count(kernel, "TcpExt.ListenDrops");
+    let syn_queue_full = count(kernel, "TcpExt.TCPReqQFullDrop");
+    let cookies = count(kernel, "TcpExt.TCPReqQFullDoCookies");
+    let accept_queue_full = count(kernel, "TcpExt.ListenOverflows");
+    let drop_request = all.saturating_sub(accept_queue_full).saturating_sub(syn_queue_full);
+    let drops =
+        Drops { all, syn_queue_full, cookies, accept_queue_full, drop_request, ..Drops::default() };
+    Drops { says: says(&drops, kernel.shared), ..drops }
+}
+
+fn says(drops: &Drops, shared: bool) -> String {
+    let mut says = Vec::new();
+    if drops.accept_queue_full > 0 {
+        says.push(
+            "A full accept queue met at the SYN (AcceptQFull) and one met at the third ACK \
+             (ListenOverflow) move the same counters: told apart only by tracing.",
+        );
+    }
+    if drops.drop_request > 0 {
+        says.push(
+            "DropRequest is what of ListenDrops neither ListenOverflows nor TCPReqQFullDrop \
+             explains: it holds connections lost for want of memory too.",
+        );
+    }
+    if drops.cookies > 0 {
+        says.push("With SYN cookies a full SYN queue drops nothing, and DropRequest cannot occur.");
+    }
+    if shared && !says.is_empty() {
+        says.push("The namespace is shared: drops of other servers on this machine are in them.");
+    }
+    says.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SNMP: &str = include_str!("fixtures/snmp.txt");
+    const NETSTAT: &str = include_str!("fixtures/netstat.txt");
+
+    fn kernel(moved: &[(&str, u64)]) -> Kernel {
+        let moved = moved.iter().map(|(name, by)| (format!("TcpExt.{name}"), *by)).collect();
+        Kernel { window_s: 1.0, moved, shared: false }
+    }
+
+    #[test]
+    fn pairs_of_lines_become_named_counters() {
+        let snmp = parse(SNMP).unwrap();
+        assert_eq!((snmp["Tcp.PassiveOpens"], snmp["Ip.InReceives"]), (407, 94871));
+        assert!(!snmp.contains_key("Tcp.MaxConn"));
+        let netstat = parse(NETSTAT).unwrap();
+        assert_eq!((netstat["TcpExt.TW"], netstat["TcpExt.ListenDrops"]), (416, 0));
+        assert_eq!(netstat["IpExt.InOctets"], 264_780_866);
+    }
+
+    #[test]
+    fn names_without_their_values_are_an_error() {
+        assert!(parse("Tcp: A B\nTcp: 1\n").unwrap_err().contains("do not match"));
+        assert!(parse("Tcp: A\nUdp: 1\n").unwrap_err().contains("do not match"));
+        assert!(parse("A B\n1 2\n").unwrap_err().contains("no group"));
+    }
+
+    #[test]
+    fn a_difference_has_only_what_grew() {
+        let at = |drops, open| {
+            Counters::from([("TcpExt.ListenDrops".into(), drops), ("Tcp.CurrEstab".into(), open)])
+        };
+        let moved = moved(&at(5, 9), &at(8, 2));
+        assert_eq!(moved, Counters::from([("TcpExt.ListenDrops".into(), 3)]));
+    }
+
+    #[test]
+    fn this_machines_own_counters_can_be_read() {
+        let counters = read(Path::new("/proc/self/net")).unwrap();
+        assert!(counters.contains_key("Tcp.PassiveOpens"));
+        assert!(counters.contains_key("TcpExt.ListenDrops"));
+        assert!(read(Path::new("/proc/self/fdinfo")).unwrap_err().contains("netstat"));
+    }
+
+    #[test]
+    fn each_row_of_the_table_of_drops_is_told() {
+        // Rows: what happened once, and the counters that move.
+        type Row<'a> = (&'a [(&'a str, u64)], [u64; 4]);
+        let rows: [Row<'_>; 5] = [
+            (&[("TCPReqQFullDrop", 1), ("ListenDrops", 1)], [1, 0, 0, 0]),
+            (&[("TCPReqQFullDoCookies", 1)], [0, 1, 0, 0]),
+            (&[("ListenOverflows", 1), ("ListenDrops", 1)], [0, 0, 1, 0]),
+            (&[("ListenDrops", 1)], [0, 0, 0, 1]),
+            (&[], [0, 0, 0, 0]),
+        ];
+        for (counters, wanted) in rows {
+            let drops = classify(&kernel(counters));
+            let told =
+                [drops.syn_queue_full, drops.cookies, drops.accept_queue_full, drops.drop_request];
+            assert_eq!(told, wanted, "{counters:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_never_below_nothing() {
+        let drops = classify(&kernel(&[("ListenOverflows", 9), ("ListenDrops", 7)]));
+        assert_eq!((drops.all, drops.drop_request), (7, 0));
+    }
+
+    #[test]
+    fn it_says_what_cannot_be_told_apart() {
+        let overflow = kernel(&[("ListenOverflows", 1), ("ListenDrops", 1)]);
+        let says = classify(&overflow).says;
+        assert!(says.contains("third ACK") && !says.contains("shared"), "{says}");
+        let says = classify(&Kernel { shared: true, ..overflow }).says;
+        assert!(says.contains("shared"), "{says}");
+        assert!(classify(&kernel(&[("ListenDrops", 1)])).says.contains("DropRequest"));
+        assert!(classify(&kernel(&[("TCPReqQFullDoCookies", 1)])).says.contains("cookies"));
+        assert_eq!(classify(&kernel(&[])).says, "");
+    }
+}

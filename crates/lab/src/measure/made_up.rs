@@ -1,0 +1,136 @@
+//! A point for tests in which everything was measured and everything fits. Nothing was run for it.
+
+use std::collections::BTreeMap;
+
+use crate::record::{
+    CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ServerResult, Times, WholeRun,
+};
+
+/// 2 s measured of 1500 connections a second, a reply each, on one processor, after 2000 more.
+pub(crate) fn point() -> Point {
+    Point {
+        key: key(),
+        began: "2026-11-22T00:00:00Z".into(),
+        took_s: 4.0,
+        rate: Some(1500.0),
+        load: load(),
+        server: server(),
+        kernel: kernel(),
+        cores: Cores { server: core(0.5), client: core(0.2) },
+        flags: Vec::new(),
+    }
+}
+
+/// Its key.
+pub(crate) fn key() -> Key {
+    Key {
+        experiment: "made-up/one".into(),
+        sweep: "rate".into(),
+        server: "weir".into(),
+        x: 1500.0,
+        round: 0,
+    }
+}
+
+fn load() -> LoadResult {
+    LoadResult {
+        generator: "weir load 0.1.0".into(),
+        command: "weir load --rate 1500 http://server/".into(),
+        valid: true,
+        open_loop: true,
+        window_s: 2.0,
+        planned_per_s: Some(1500.0),
+        started_per_s: Some(1500.0),
+        replies_per_s: 1500.0,
+        sessions_per_s: Some(1500.0),
+        replies: 3000,
+        errors: BTreeMap::new(),
+        whole: Some(WholeRun { replies: 5000, errors: 0, connected: 5000 }),
+        response: Some(times(1000.0)),
+        connect: Some(times(100.0)),
+        service: Some(times(500.0)),
+        lag: Some(times(50.0)),
+        open_max: Some(60),
+        cpu_share: Some(0.4),
+        ..LoadResult::default()
+    }
+}
+
+fn times(mean_us: f64) -> Times {
+    Times {
+        count: 3000,
+        mean_us,
+        p50_us: Some(2.0 * mean_us),
+        p90_us: Some(3.0 * mean_us),
+        p99_us: Some(4.0 * mean_us),
+        p999_us: Some(5.0 * mean_us),
+        max_us: Some(6.0 * mean_us),
+    }
+}
+
+fn server() -> ServerResult {
+    let call = |name: &str, count, time_s| CallCount { name: name.into(), count, time_s };
+    ServerResult {
+        config: None,
+        version: "weir 0.1.0".into(),
+        command: "weir serve --preset accept10 --workers 1".into(),
+        cpu_user_s: 0.2,
+        cpu_system_s: 0.6,
+        rss_max_bytes: 8 << 20,
+        processes: 1,
+        counted: counted(3000.0, 2.0),
+        counted_whole: [("open_max".to_owned(), 50.0), ("work_items_max".to_owned(), 20.0)]
+            .into_iter()
+            .chain(counted(5000.0, 3.5))
+            .collect(),
+        calls: vec![
+            call("epoll_wait", 6000, Some(1.0)),
+            call("accept4", 3100, Some(0.031)),
+            call("sendto", 3000, Some(0.06)),
+        ],
+        trouble: None,
+    }
+}
+
+/// Counters for so many connections with a reply each; all that have a difference, zeros too.
+fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
+    let names = weir_stats::TABLE.iter().map(|row| row.name);
+    let zeros = names.filter(|name| !name.ends_with("_max")).map(|name| (name.to_owned(), 0.0));
+    let mut counted: BTreeMap<_, _> = zeros.collect();
+    let moved = [
+        ("elapsed_s", elapsed_s),
+        ("getevents_calls", 2.0 * connections),
+        ("getevents_ready", 3.0 * connections),
+        ("accept_phases", connections / 2.0),
+        ("accepted", connections),
+        ("accept_would_block", 100.0),
+        ("open_at_accept", 10.0 * connections),
+        ("work_phases", connections / 4.0),
+        ("work_items", connections),
+        ("requests", connections),
+        ("replies", connections),
+    ];
+    counted.extend(moved.map(|(name, value)| (name.to_owned(), value)));
+    counted
+}
+
+fn kernel() -> Kernel {
+    let moved = [("Tcp.PassiveOpens", 3000), ("TcpExt.ListenDrops", 40)]
+        .into_iter()
+        .chain([("TcpExt.ListenOverflows", 20), ("TcpExt.TCPReqQFullDrop", 10)])
+        .chain([("TcpExt.TCPReqQFullDoCookies", 4)])
+        .map(|(name, by)| (name.to_owned(), by));
+    Kernel { window_s: 2.0, moved: moved.collect(), shared: false }
+}
+
+/// Two seconds of a processor.
+fn core(idle_s: f64) -> CoreTime {
+    CoreTime {
+        user_s: 0.4,
+        system_s: 1.4 - idle_s,
+        softirq_s: 0.15,
+        irq_s: 0.05,
+        steal_s: 0.0,
+        idle_s,
+    }
+}

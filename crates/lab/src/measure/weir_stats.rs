@@ -1,0 +1,155 @@
+//! The statistics of `weir serve`, as the file of `--stats-json` has them (docs/serve.md), and the
+//! difference of two. Knows what a counter is called, not what it means.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::record::CallCount;
+
+/// Statistics at an instant, from the server's start, or what they grew by between two.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Counters of all loops together by name, zeros too, and `elapsed_s`.
+    pub totals: BTreeMap<String, f64>,
+    /// The profile of system calls; empty when none is kept.
+    pub calls: Vec<CallCount>,
+}
+
+impl Stats {
+    /// Reads the file's text.
+    ///
+    /// # Errors
+    /// It is not the file, or only a part of it: it is written in place, so whoever reads it while
+    /// the server writes should try again.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let document: Value = serde_json::from_str(text)
+            .map_err(|error| format!("the server's statistics are no JSON: {error}"))?;
+        Self::read(&document)
+    }
+
+    /// Reads the file's document.
+    ///
+    /// # Errors
+    /// It lacks what such a file has.
+    pub fn read(document: &Value) -> Result<Self, String> {
+        let number = |value: &Value| value.as_f64();
+        let missing = |name: &str| format!("the server's statistics have no {name}");
+        let total = document.get("total").ok_or_else(|| missing("total"))?;
+        let elapsed_s =
+            document.get("elapsed_s").and_then(number).ok_or_else(|| missing("elapsed_s"))?;
+        let mut totals = BTreeMap::from([("elapsed_s".to_owned(), elapsed_s)]);
+        for row in weir_stats::TABLE {
+            let value = total.get(row.name).and_then(number).ok_or_else(|| missing(row.name))?;
+            totals.insert(row.name.to_owned(), value);
+        }
+        Ok(Self { totals, calls: total.get("calls").map_or_else(Vec::new, profile) })
+    }
+
+    /// What was counted since `before`, an earlier look at the same server. High-water marks
+    /// (`_max`) have no difference and are left out; calls keep their names, most time first.
+    ///
+    /// # Errors
+    /// A counter fell: these are two servers.
+    pub fn since(&self, before: &Self) -> Result<Self, String> {
+        let mut totals = BTreeMap::new();
+        for (name, now) in self.totals.iter().filter(|(name, _)| !name.ends_with("_max")) {
+            let by = now - before.totals.get(name).copied().unwrap_or(0.0);
+            if by < 0.0 {
+                return Err(format!("{name} of the server's statistics fell: it was restarted"));
+            }
+            totals.insert(name.clone(), by);
+        }
+        Ok(Self { totals, calls: grown(&before.calls, &self.calls) })
+    }
+}
+
+fn profile(calls: &Value) -> Vec<CallCount> {
+    let Some(calls) = calls.as_object() else { return Vec::new() };
+    let row = |(name, row): (&String, &Value)| {
+        let count = row.get("count")?.as_u64()?;
+        let time_ns = row.get("time_ns")?.as_u64()?;
+        Some(CallCount { name: name.clone(), count, time_s: Some(time_ns as f64 / 1e9) })
+    };
+    let mut rows: Vec<CallCount> = calls.iter().filter_map(row).collect();
+    sort(&mut rows);
+    rows
+}
+
+fn grown(before: &[CallCount], after: &[CallCount]) -> Vec<CallCount> {
+    let growth = |now: &CallCount| {
+        let then = before.iter().find(|call| call.name == now.name);
+        let time_then_s = then.and_then(|call| call.time_s).unwrap_or(0.0);
+        CallCount {
+            name: now.name.clone(),
+            count: now.count.saturating_sub(then.map_or(0, |call| call.count)),
+            time_s: now.time_s.map(|time_s| (time_s - time_then_s).max(0.0)),
+        }
+    };
+    let mut rows: Vec<CallCount> = after.iter().map(growth).collect();
+    sort(&mut rows);
+    rows
+}
+
+fn sort(rows: &mut [CallCount]) {
+    rows.sort_by(|a, b| b.time_s.unwrap_or(0.0).total_cmp(&a.time_s.unwrap_or(0.0)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_stats::{CallRow, Counters, LoopReport, Report};
+
+    /// What a server writes after `elapsed_s` seconds with so many accepts of two loops.
+    fn text(elapsed_s: f64, accepted: u64, calls: u64) -> String {
+        let mut counters = Counters::default();
+        counters.accepted.add(accepted);
+        counters.accept_phases.add(2 * accepted);
+        counters.open_max.raise(accepted);
+        let row = |name, count| CallRow { name, count, time_ns: 1_000_000_000 * count };
+        let calls = match calls {
+            0 => Vec::new(),
+            some => vec![row("accept4", some), row("epoll_wait", 3 * some)],
+        };
+        let part = LoopReport { counters, calls };
+        Report { elapsed_s, loops: vec![part.clone(), part] }.to_json().to_string()
+    }
+
+    #[test]
+    fn totals_are_of_all_loops_and_keep_zeros() {
+        let stats = Stats::parse(&text(2.5, 10, 0)).unwrap();
+        let (accepted, replies) = (stats.totals["accepted"], stats.totals["replies"]);
+        assert_eq!((accepted, replies, stats.totals["elapsed_s"]), (20.0, 0.0, 2.5));
+        assert!(!stats.totals.contains_key("c_avg"));
+        assert_eq!(stats.totals.len(), weir_stats::TABLE.len() + 1);
+        assert_eq!(stats.calls, []);
+    }
+
+    #[test]
+    fn a_difference_has_counters_and_no_marks() {
+        let before = Stats::parse(&text(1.0, 10, 1)).unwrap();
+        let after = Stats::parse(&text(4.0, 25, 3)).unwrap();
+        let grown = after.since(&before).unwrap();
+        assert_eq!((grown.totals["accepted"], grown.totals["elapsed_s"]), (30.0, 3.0));
+        assert!(after.totals.contains_key("open_max") && !grown.totals.contains_key("open_max"));
+        let calls: Vec<_> = grown.calls.iter().map(|c| (&*c.name, c.count, c.time_s)).collect();
+        assert_eq!(calls, [("epoll_wait", 12, Some(12.0)), ("accept4", 4, Some(4.0))]);
+    }
+
+    #[test]
+    fn calls_first_made_in_between_count_from_nothing() {
+        let before = Stats::parse(&text(1.0, 10, 0)).unwrap();
+        let after = Stats::parse(&text(2.0, 10, 2)).unwrap();
+        assert_eq!(after.since(&before).unwrap().calls[1].count, 4);
+    }
+
+    #[test]
+    fn a_restart_and_half_a_file_are_errors() {
+        let late = Stats::parse(&text(4.0, 25, 0)).unwrap();
+        let early = Stats::parse(&text(1.0, 10, 0)).unwrap();
+        assert!(early.since(&late).unwrap_err().contains("restarted"));
+        let whole = text(1.0, 1, 0);
+        assert!(Stats::parse(&whole[..whole.len() / 2]).unwrap_err().contains("no JSON"));
+        assert!(Stats::parse("{}").unwrap_err().contains("no total"));
+    }
+}

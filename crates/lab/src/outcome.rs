@@ -1,0 +1,124 @@
+//! A run's folder, concluded: its findings, and its report drawn from them. Reads what was measured
+//! and measures nothing.
+
+use std::path::Path;
+
+use crate::analyse::{self, Input};
+use crate::catalogue;
+use crate::experiment::Experiment;
+use crate::findings::Findings;
+use crate::journal::{self, SetUp};
+use crate::plan::{self, Task};
+use crate::record::{Key, Line};
+use crate::report;
+use crate::run;
+use crate::set_up;
+
+/// What the run in a folder found.
+///
+/// # Errors
+/// A sentence when there is no run in it, or it cannot be read.
+pub fn findings(dir: &Path) -> Result<Findings, String> {
+    let (set_up, lines) = journal::read(dir)?;
+    let request = &set_up.request;
+    let experiments = run::experiments(request)?;
+    let key = request.paper.as_deref();
+    let paper = match (key, &request.paper_text) {
+        (Some(key), Some(text)) => Some((key, catalogue::paper(key, text)?)),
+        _ => None,
+    };
+    let planned: Vec<_> = plan::steps(&experiments, request.scale, request.seed)
+        .into_iter()
+        .filter(|step| step.task == Task::Point)
+        .map(|step| step.key)
+        .collect();
+    Ok(analyse::findings(&Input {
+        name: &request.name,
+        title: &title(request.name.as_str(), &experiments, paper.as_ref()),
+        paper: paper.as_ref().map(|(key, paper)| (*key, paper)),
+        experiments: &experiments,
+        lines: &lines,
+        set_up: rows(&set_up),
+        warnings: warnings(&set_up, &lines, &planned),
+        planned: &planned,
+        scale: request.scale,
+    }))
+}
+
+/// Draws the report of the run in a folder, into the folder, and returns what it shows.
+///
+/// # Errors
+/// A sentence when there is no run in it, or the report cannot be written.
+pub fn draw(dir: &Path) -> Result<Findings, String> {
+    let findings = findings(dir)?;
+    report::write(&findings, dir)?;
+    Ok(findings)
+}
+
+fn title(
+    name: &str,
+    experiments: &[(String, Experiment)],
+    paper: Option<&(&str, crate::paper::Paper)>,
+) -> String {
+    match (paper, experiments) {
+        (Some((key, paper)), _) if *key == name => format!("{}, measured again", paper.title),
+        (_, [(_, experiment), ..]) => experiment.title.clone(),
+        (_, []) => name.to_owned(),
+    }
+}
+
+/// What a reader must know first.
+fn warnings(set_up: &SetUp, lines: &[Line], planned: &[Key]) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
+    for stretch in &set_up.stretches {
+        warnings.extend(stretch.testbed.warnings.iter().cloned());
+        warnings.extend(stretch.missing.iter().cloned());
+    }
+    warnings.dedup();
+    if !set_up.complete {
+        let has_line = |key: &&Key| {
+            lines.iter().any(|line| match line {
+                Line::Point(point) => point.key == **key,
+                Line::Failed(failed) => failed.key == **key,
+                Line::Capacity(_) | Line::Calls(_) => false,
+            })
+        };
+        let measured = planned.iter().filter(has_line).count();
+        let planned = planned.len();
+        warnings.push(format!(
+            "The run is not complete: {measured} of {planned} points were measured. The same \
+             command goes on with it."
+        ));
+    }
+    warnings
+}
+
+/// The set-up, as names and values.
+fn rows(run: &SetUp) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            rows.push((name.to_owned(), value));
+        }
+    };
+    let when: Vec<String> = run
+        .stretches
+        .iter()
+        .map(|stretch| match &stretch.ended {
+            Some(ended) => format!("{} to {ended}", stretch.began),
+            None => format!("{} until it was cut off", stretch.began),
+        })
+        .collect();
+    row("measured", when.join("; "));
+    let Some(last) = run.stretches.last() else { return rows };
+    row("command", last.command.clone());
+    row("weir", last.version.clone());
+    row("scale", run.request.scale.to_string());
+    row("seed", run.request.seed.to_string());
+    for (program, version) in last.programs.iter().filter(|(program, _)| program != "weir") {
+        row(program, version.clone());
+    }
+    rows.extend(set_up::machine(&last.machine));
+    rows.extend(set_up::testbed(&last.testbed));
+    rows
+}

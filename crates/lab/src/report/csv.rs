@@ -1,0 +1,134 @@
+//! Figures and tables as CSV (RFC 4180, lines end with LF), with every digit there is.
+
+use crate::findings::{Estimate, Picture, Sheet};
+
+/// A figure: a line for each point of each series. The last two columns are the labels of the
+/// axes, which have the units.
+pub fn csv(picture: &Picture) -> String {
+    let mut text = line(&[
+        "series",
+        "x",
+        "median",
+        "low",
+        "high",
+        "valid_points",
+        "invalid_points",
+        "invalid_median",
+        "flagged_points",
+        "x_axis",
+        "y_axis",
+    ]);
+    for series in &picture.series {
+        for mark in &series.marks {
+            let mut fields = vec![series.label.clone(), plain(mark.x)];
+            fields.extend(estimate(mark.estimate.as_ref()));
+            fields.push(mark.invalid.to_string());
+            fields.push(mark.invalid_value.map_or_else(String::new, plain));
+            fields.push(mark.flagged.to_string());
+            fields.push(picture.x_label.clone());
+            fields.push(picture.y_label.clone());
+            text.push_str(&line(&fields));
+        }
+    }
+    text
+}
+
+/// A table: a line for each row; each column of the table is five here: median, ends of the
+/// interval, points, and the paper's number.
+pub fn sheet_csv(sheet: &Sheet) -> String {
+    let mut head = vec!["row".to_owned()];
+    for (name, unit) in &sheet.columns {
+        let unit = if unit.is_empty() { String::new() } else { format!(" [{unit}]") };
+        head.extend(["", " low", " high"].map(|what| format!("{name}{what}{unit}")));
+        head.push(format!("{name} points"));
+        head.push(format!("{name} paper{unit}"));
+    }
+    let mut text = line(&head);
+    for row in &sheet.rows {
+        let mut fields = vec![row.label.clone()];
+        for nth in 0..sheet.columns.len() {
+            let (here, paper) = row.cells.get(nth).copied().unwrap_or_default();
+            fields.extend(estimate(here.as_ref()));
+            fields.push(paper.map_or_else(String::new, plain));
+        }
+        text.push_str(&line(&fields));
+    }
+    text
+}
+
+fn estimate(estimate: Option<&Estimate>) -> [String; 4] {
+    estimate.map_or_else(Default::default, |estimate| {
+        [plain(estimate.value), plain(estimate.low), plain(estimate.high), estimate.n.to_string()]
+    })
+}
+
+/// A number as programs read it; what is none is empty.
+fn plain(value: f64) -> String {
+    if value.is_finite() { value.to_string() } else { String::new() }
+}
+
+fn line<T: AsRef<str>>(fields: &[T]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| quoted(field.as_ref())).collect();
+    fields.join(",") + "\n"
+}
+
+fn quoted(field: &str) -> String {
+    if field.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::{Mark, Row, Series};
+    use crate::report::example;
+
+    #[test]
+    fn fields_with_commas_quotes_and_line_ends_are_quoted() {
+        assert_eq!(line(&["a", "b,c", "d\"e", "f\ng"]), "a,\"b,c\",\"d\"\"e\",\"f\ng\"\n");
+    }
+
+    #[test]
+    fn a_figure_has_a_line_a_point_and_leaves_what_is_absent_empty() {
+        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        let estimate = Some(Estimate { value: 1.25, low: 1.0, high: 2.0, n: 3 });
+        let good = Mark { x: 10.0, at: 1.0, estimate, invalid: 0, invalid_value: None, flagged: 1 };
+        let bad = Mark {
+            x: 20.0,
+            at: 2.0,
+            estimate: None,
+            invalid: 2,
+            invalid_value: Some(9.5),
+            flagged: 0,
+        };
+        picture.series = vec![Series { label: "a, \"b\"".to_owned(), marks: vec![good, bad] }];
+        picture.x_label = "rate, 1/s".to_owned();
+        picture.y_label = "ratio".to_owned();
+        let lines: Vec<String> = csv(&picture).lines().skip(1).map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                r#""a, ""b""",10,1.25,1,2,3,0,,1,"rate, 1/s",ratio"#,
+                r#""a, ""b""",20,,,,,2,9.5,0,"rate, 1/s",ratio"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_table_has_as_many_fields_in_each_line_as_in_its_head() {
+        let mut sheet = example::findings().chapters[0].sheets[0].clone();
+        sheet.columns = vec![("C_avg".to_owned(), String::new()), ("p99".to_owned(), "ms".into())];
+        let here = Some(Estimate { value: 2.0, low: 1.0, high: 3.0, n: 5 });
+        let cells = vec![(here, Some(8.81))];
+        sheet.rows = vec![Row { label: "accept 10".to_owned(), cells }];
+        assert_eq!(
+            sheet_csv(&sheet),
+            "row,C_avg,C_avg low,C_avg high,C_avg points,C_avg paper,\
+             p99 [ms],p99 low [ms],p99 high [ms],p99 points,p99 paper [ms]\n\
+             accept 10,2,1,3,5,8.81,,,,,\n"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! The report of a run: one page for a browser, each figure as SVG and CSV, each table as CSV, and
+//! a summary in Markdown. It draws findings and knows nothing of how they were measured or judged.
+//!
+//! Whatever comes from findings is text to be escaped: a label may hold any character.
+
+mod csv;
+#[cfg(test)]
+mod example;
+mod look;
+mod names;
+mod number;
+mod page;
+mod scale;
+mod still;
+mod summary;
+
+use std::fs;
+use std::path::Path;
+
+use crate::findings::{Chapter, Findings, Judged, Picture, Verdict};
+use crate::whole::replace;
+
+pub use csv::{csv, sheet_csv};
+pub use page::page;
+pub use summary::summary;
+
+/// Writes `report.html`, `summary.md`, `figures/ID.svg`, `figures/ID.csv` and `tables/ID.csv` into
+/// `dir`, which is made when it is not there. Each file appears whole or not at all.
+///
+/// # Errors
+///
+/// A sentence with the file that could not be drawn or written.
+pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
+    let names = names::Names::of(findings);
+    let folders = [("", true), ("figures", names.any_picture()), ("tables", names.any_sheet())];
+    for (folder, _) in folders.into_iter().filter(|(_, some)| *some) {
+        let folder = dir.join(folder);
+        fs::create_dir_all(&folder)
+            .map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
+    }
+    for (nth, chapter) in findings.chapters.iter().enumerate() {
+        for (picture, stem) in chapter.pictures.iter().zip(names.pictures(nth)) {
+            put(dir, &format!("figures/{stem}.svg"), &svg(picture)?)?;
+            put(dir, &format!("figures/{stem}.csv"), &csv(picture))?;
+        }
+        for (sheet, stem) in chapter.sheets.iter().zip(names.sheets(nth)) {
+            put(dir, &format!("tables/{stem}.csv"), &sheet_csv(sheet))?;
+        }
+    }
+    put(dir, "summary.md", &summary(findings))?;
+    put(dir, "report.html", &page(findings)?)
+}
+
+/// A figure by itself, 720 px wide, on white, with its title and its legend.
+///
+/// # Errors
+///
+/// A sentence with the figure that could not be drawn.
+pub fn svg(picture: &Picture) -> Result<String, String> {
+    still::draw(picture, still::Frame::Whole)
+}
+
+fn put(dir: &Path, name: &str, text: &str) -> Result<(), String> {
+    replace(&dir.join(name), text.as_bytes())
+}
+
+/// A verdict as a sign and a word.
+fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Holds => ("✓", "holds"),
+        Verdict::DoesNotHold => ("✗", "does not hold"),
+        Verdict::Undecided => ("≈", "undecided"),
+        Verdict::NotMeasurable => ("∅", "not measurable here"),
+    }
+}
+
+/// Every verdict there is, in the order to show.
+const VERDICTS: [Verdict; 4] =
+    [Verdict::Holds, Verdict::DoesNotHold, Verdict::Undecided, Verdict::NotMeasurable];
+
+/// What a claim is about, as file stem: a picture, a sheet, or the whole chapter.
+#[derive(Clone, Copy, Debug)]
+enum About<'a> {
+    Picture(&'a str),
+    Sheet(&'a str),
+    Chapter,
+}
+
+/// A claim, with its chapter's number and what it is about.
+struct Claimed<'a> {
+    chapter: usize,
+    about: About<'a>,
+    judged: &'a Judged,
+}
+
+/// All claims of all chapters, in the order of the page.
+fn claims<'a>(findings: &'a Findings, names: &'a names::Names) -> Vec<Claimed<'a>> {
+    let mut all = Vec::new();
+    for (nth, chapter) in findings.chapters.iter().enumerate() {
+        let mut put = |about, judged: &'a [Judged]| {
+            all.extend(judged.iter().map(|judged| Claimed { chapter: nth, about, judged }));
+        };
+        for (picture, stem) in chapter.pictures.iter().zip(names.pictures(nth)) {
+            put(About::Picture(stem), &picture.judged);
+        }
+        for (sheet, stem) in chapter.sheets.iter().zip(names.sheets(nth)) {
+            put(About::Sheet(stem), &sheet.judged);
+        }
+        put(About::Chapter, &chapter.judged);
+    }
+    all
+}
+
+/// How many claims have each verdict, in words: `3 hold, 1 undecided`.
+fn tally_of(claims: &[Claimed<'_>]) -> Vec<(Verdict, usize)> {
+    let count = |verdict| claims.iter().filter(|claim| claim.judged.verdict == verdict).count();
+    VERDICTS.map(|verdict| (verdict, count(verdict))).into_iter().filter(|(_, n)| *n > 0).collect()
+}
+
+/// The counts of points, in a sentence.
+fn points(chapter: &Chapter) -> String {
+    let tally = chapter.tally;
+    let mut text = format!("{} of {} points measured", tally.measured, tally.planned);
+    for (count, what) in [
+        (tally.invalid, "INVALID (shown, not used)"),
+        (tally.late, "late (times not used)"),
+        (tally.flagged, "flagged (used and named)"),
+        (tally.failed, "not measurable"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_written_with_every_file_and_no_leftovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let findings = example::findings();
+        write(&findings, &dir.path().join("new")).unwrap();
+        let names = names::Names::of(&findings);
+        for (nth, chapter) in findings.chapters.iter().enumerate() {
+            for stem in names.pictures(nth) {
+                assert!(dir.path().join(format!("new/figures/{stem}.svg")).is_file(), "{stem}");
+                assert!(dir.path().join(format!("new/figures/{stem}.csv")).is_file(), "{stem}");
+            }
+            assert_eq!(names.pictures(nth).len(), chapter.pictures.len());
+            for stem in names.sheets(nth) {
+                assert!(dir.path().join(format!("new/tables/{stem}.csv")).is_file(), "{stem}");
+            }
+        }
+        assert!(dir.path().join("new/report.html").is_file());
+        assert!(dir.path().join("new/summary.md").is_file());
+        for folder in ["new", "new/figures", "new/tables"] {
+            for file in fs::read_dir(dir.path().join(folder)).unwrap() {
+                let name = file.unwrap().file_name().into_string().unwrap();
+                assert!(!name.ends_with(".part"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_with_nothing_in_it_still_has_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let empty = Findings {
+            name: "empty".to_owned(),
+            title: "Nothing".to_owned(),
+            paper: None,
+            set_up: Vec::new(),
+            warnings: Vec::new(),
+            chapters: Vec::new(),
+        };
+        write(&empty, dir.path()).unwrap();
+        let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
+        assert!(page.contains("<h1>Nothing</h1>"));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = write(&example::findings(), &dir.path().join("file")).unwrap_err();
+        assert!(error.contains("file"), "{error}");
+    }
+
+    #[test]
+    fn claims_are_counted_by_verdict() {
+        let findings = example::findings();
+        let names = names::Names::of(&findings);
+        let all = claims(&findings, &names);
+        let sum: usize = tally_of(&all).iter().map(|(_, n)| n).sum();
+        assert_eq!(sum, all.len());
+        assert_eq!(tally_of(&all).len(), VERDICTS.len());
+    }
+}

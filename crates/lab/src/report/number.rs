@@ -1,0 +1,108 @@
+//! Numbers for people: three digits, or all before the point, with thousands parted by commas. What
+//! a number is of is not known here.
+
+use crate::findings::Estimate;
+
+/// A number with three digits, or all before the point; a dash for what is none.
+pub(super) fn number(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let text = match size {
+        0.0 => "0".to_owned(),
+        ..0.000_1 | 1e15.. => format!("{size:.2e}"),
+        100.0.. => grouped(&format!("{size:.0}")),
+        _ => {
+            let places = (2.0 - size.log10().floor()).max(0.0) as usize;
+            format!("{size:.places$}").trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    };
+    if value < 0.0 { format!("−{text}") } else { text }
+}
+
+/// A share as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", number(share * 100.0))
+}
+
+/// The interval of an estimate and of how many points it is, with numbers written by `write`.
+pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
+    if estimate.n <= 1 {
+        return "one point".to_owned();
+    }
+    format!("{} to {}, n = {}", write(estimate.low), write(estimate.high), estimate.n)
+}
+
+/// A number and its unit: nothing stands between them but a space, and `1/s` is `/s` after one.
+pub(super) fn with_unit(value: f64, unit: &str) -> String {
+    let unit = unit.strip_prefix('1').filter(|rest| rest.starts_with('/')).unwrap_or(unit);
+    if unit.is_empty() { number(value) } else { format!("{} {unit}", number(value)) }
+}
+
+/// The unit at the end of an axis' label: `replies, 1/s` has `1/s`.
+pub(super) fn unit_of(label: &str) -> &str {
+    label.rsplit_once(", ").map_or("", |(_, unit)| unit.trim())
+}
+
+fn grouped(digits: &str) -> String {
+    let mut text = String::new();
+    for (nth, digit) in digits.chars().enumerate() {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_or_all_before_the_point() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.234_000_000_1, "1.23"),
+            (1.05, "1.05"),
+            (9.999, "10"),
+            (99.96, "100"),
+            (12.0, "12"),
+            (0.062_5, "0.0625"),
+            (0.5, "0.5"),
+            (999.6, "1,000"),
+            (12_249.3, "12,249"),
+            (2_015_457.0, "2,015,457"),
+            (-2.345_6, "−2.35"),
+            (-26_000.0, "−26,000"),
+            (0.000_012_3, "1.23e-5"),
+            (f64::NAN, "–"),
+            (f64::INFINITY, "–"),
+        ] {
+            assert_eq!(number(value), text, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_percentages() {
+        assert_eq!(percent(0.456), "45.6 %");
+        assert_eq!(percent(1.0), "100 %");
+    }
+
+    #[test]
+    fn an_interval_names_its_points_and_one_point_has_none() {
+        let many = Estimate { value: 2.0, low: 1.5, high: 2500.0, n: 3 };
+        assert_eq!(interval(&many, number), "1.5 to 2,500, n = 3");
+        assert_eq!(interval(&Estimate { n: 1, ..many }, number), "one point");
+    }
+
+    #[test]
+    fn a_unit_comes_last_in_a_label_and_after_a_number() {
+        assert_eq!(unit_of("requests offered, 1/s"), "1/s");
+        assert_eq!(unit_of("a ratio"), "");
+        assert_eq!(with_unit(1500.0, "1/s"), "1,500 /s");
+        assert_eq!(with_unit(1500.0, "µs"), "1,500 µs");
+        assert_eq!(with_unit(2.0, ""), "2");
+    }
+}

@@ -1,0 +1,227 @@
+//! A figure or a table of the page with all that belongs to it: note, legend, the paper's numbers,
+//! verdicts, files. It knows of no other figure.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::live;
+use crate::findings::{Estimate, Judged, PaperValue, Picture, Row, Sheet, Verdict};
+use crate::report::look::{INVALID, INVALID_NAME, Look, Shape, look};
+use crate::report::number::{interval, number, with_unit};
+use crate::report::{scale, still};
+
+/// A figure: still, until the script draws it.
+///
+/// # Errors
+///
+/// A sentence with the figure that could not be drawn.
+pub(super) fn picture(
+    picture: &Picture,
+    stem: &str,
+    live: &mut live::Figures,
+) -> Result<Markup, String> {
+    let drawn = if scale::is_empty(picture) {
+        html! { p { em { "Nothing was measured for this figure." } } }
+    } else {
+        plot(picture, live)?
+    };
+    Ok(html! {
+        section.figure id=(format!("figure-{stem}")) {
+            h3 { (picture.title) }
+            @if !picture.note.is_empty() { p { (picture.note) } }
+            (drawn)
+            (values(&picture.values))
+            (judged("What the paper says about it", &picture.judged))
+            p.files {
+                a href=(format!("figures/{stem}.svg")) { "this figure as SVG" } " · "
+                a href=(format!("figures/{stem}.csv")) { "its numbers as CSV" }
+            }
+        }
+    })
+}
+
+fn plot(picture: &Picture, live: &mut live::Figures) -> Result<Markup, String> {
+    let still = still::draw(picture, still::Frame::Bare)?;
+    Ok(html! {
+        div.plot data-figure=(live.add(picture)) role="group" aria-label=(picture.title) {
+            div.still { (PreEscaped(still)) }
+            div.live {}
+        }
+        (legend(picture))
+    })
+}
+
+/// Where a figure or a table stands on the page.
+pub(super) fn anchor(kind: &str, stem: &str) -> String {
+    format!("#{kind}-{stem}")
+}
+
+fn legend(picture: &Picture) -> Markup {
+    html! {
+        ul.legend {
+            @for (nth, series) in picture.series.iter().enumerate() {
+                li {
+                    button type="button" aria-pressed="true" {
+                        (glyph(look(nth))) span { (series.label) }
+                    }
+                }
+            }
+            @if scale::any_invalid(picture) {
+                li.invalid { (hollow()) span { (INVALID_NAME) } }
+            }
+        }
+    }
+}
+
+fn glyph(look: Look) -> Markup {
+    let colour = format!("color:var(--series-{})", look.colour);
+    let dash = look.dash.map(|(dash, gap)| format!("{dash} {gap}"));
+    html! {
+        svg width="34" height="14" viewBox="0 0 34 14" style=(colour) aria-hidden="true" {
+            line x1="1" y1="7" x2="33" y2="7" stroke="currentColor" stroke-width="2"
+                stroke-dasharray=[dash] {}
+            polygon points=(corners(look.shape, 4.6)) fill="currentColor" {}
+        }
+    }
+}
+
+fn hollow() -> Markup {
+    html! {
+        svg width="34" height="14" viewBox="0 0 34 14" aria-hidden="true" {
+            polygon points=(corners(&INVALID, 5.5)) fill="none" stroke="currentColor" {}
+        }
+    }
+}
+
+fn corners(shape: &Shape, size: f64) -> String {
+    let corner = |(x, y): &(f64, f64)| format!("{:.1},{:.1}", 17.0 + x * size, 7.0 + y * size);
+    shape.corners.iter().map(corner).collect::<Vec<_>>().join(" ")
+}
+
+/// A table: what was measured, its interval below, and the paper's number beside.
+pub(super) fn sheet(sheet: &Sheet, stem: &str) -> Markup {
+    html! {
+        section.figure id=(format!("table-{stem}")) {
+            h3 { (sheet.title) }
+            @if !sheet.note.is_empty() { p { (sheet.note) } }
+            div.scroll tabindex="0" {
+                table {
+                    thead {
+                        tr {
+                            th {}
+                            @for (nth, (name, unit)) in sheet.columns.iter().enumerate() {
+                                th.number { (name) span.unit { (unit) } }
+                                @if has_paper(sheet, nth) {
+                                    th.number.paper { "paper" span.unit { (unit) } }
+                                }
+                            }
+                        }
+                    }
+                    tbody { @for row in &sheet.rows { (self::row(sheet, row)) } }
+                }
+            }
+            (values(&sheet.values))
+            (judged("What the paper says about it", &sheet.judged))
+            p.files { a href=(format!("tables/{stem}.csv")) { "this table as CSV" } }
+        }
+    }
+}
+
+fn has_paper(sheet: &Sheet, column: usize) -> bool {
+    sheet.rows.iter().any(|row| row.cells.get(column).is_some_and(|(_, paper)| paper.is_some()))
+}
+
+fn row(sheet: &Sheet, row: &Row) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (row.label) }
+            @for nth in 0..sheet.columns.len() {
+                @let (here, paper) = row.cells.get(nth).copied().unwrap_or_default();
+                td.number { (measured(here.as_ref(), number)) }
+                @if has_paper(sheet, nth) {
+                    td.number.paper { (paper.map_or("–".to_owned(), number)) }
+                }
+            }
+        }
+    }
+}
+
+/// What was measured, with its interval in small print below.
+pub(super) fn measured(estimate: Option<&Estimate>, write: impl Fn(f64) -> String) -> Markup {
+    html! {
+        @if let Some(estimate) = estimate {
+            (write(estimate.value))
+            span.interval { (interval(estimate, write)) }
+        } @else {
+            "–"
+        }
+    }
+}
+
+fn values(values: &[PaperValue]) -> Markup {
+    html! {
+        @if !values.is_empty() {
+            p.label { "The paper’s numbers" }
+            div.scroll tabindex="0" {
+                table {
+                    tbody {
+                        @for value in values {
+                            tr {
+                                th.words scope="row" { (value.what) }
+                                td.number { (with_unit(value.value, &value.unit)) }
+                                td { span.place { (value.place) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Claims with all that is known of them.
+pub(super) fn judged(heading: &str, all: &[Judged]) -> Markup {
+    html! {
+        @if !all.is_empty() {
+            p.label { (heading) }
+            ul.judged { @for judged in all { (claim(judged)) } }
+        }
+    }
+}
+
+fn claim(judged: &Judged) -> Markup {
+    html! {
+        li {
+            p { (verdict(judged.verdict)) " " (judged.text) " " span.place { (judged.place) } }
+            p.small {
+                @if !judged.measure.is_empty() {
+                    "Measured: " (unstopped(&judged.measure)) ". "
+                }
+                @if !judged.holds_if.is_empty() {
+                    "It holds if that is " (unstopped(&judged.holds_if)) ". "
+                }
+                @if let Some(paper) = judged.paper { "Paper: " b { (number(paper)) } ". " }
+                @if let Some(here) = &judged.here {
+                    "Here: " b { (number(here.value)) } " (" (interval(here, number)) "). "
+                }
+                @if !judged.why.is_empty() { "Why: " (unstopped(&judged.why)) "." }
+            }
+        }
+    }
+}
+
+/// A sentence without its full stop, which is set after it.
+fn unstopped(text: &str) -> &str {
+    text.trim_end().trim_end_matches('.')
+}
+
+/// A verdict: a sign, a word and a colour.
+pub(super) fn verdict(verdict: Verdict) -> Markup {
+    let class = match verdict {
+        Verdict::Holds => "holds",
+        Verdict::DoesNotHold => "fails",
+        Verdict::Undecided => "open",
+        Verdict::NotMeasurable => "none",
+    };
+    let (sign, word) = crate::report::verdict(verdict);
+    html! { span.verdict.(class) { span aria-hidden="true" { (sign) } " " (word) } }
+}

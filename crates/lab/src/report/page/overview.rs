@@ -1,0 +1,174 @@
+//! The page's first screen, what a hurried reader takes along: title, warnings, verdicts, peaks;
+//! and its last, the set-up. Nothing here is about one figure.
+
+use maud::{Markup, html};
+
+use super::figure::{anchor, measured, verdict};
+use crate::findings::{Findings, PaperHead, Saturation};
+use crate::report::names::Names;
+use crate::report::number::{number, percent};
+use crate::report::{About, Claimed, claims, tally_of};
+
+/// Title, citation, warnings.
+pub(super) fn head(findings: &Findings) -> Markup {
+    html! {
+        header {
+            h1 { (findings.title) }
+            @if let Some(paper) = &findings.paper { (citation(paper)) }
+        }
+        @if !findings.warnings.is_empty() {
+            section.warnings role="note" {
+                h2 { "⚠ Before you read on" }
+                ul { @for warning in &findings.warnings { li { (warning) } } }
+            }
+        }
+    }
+}
+
+fn citation(paper: &PaperHead) -> Markup {
+    html! {
+        p {
+            "Measured here beside what the paper says: " (paper.authors) ", "
+            cite { "“" (paper.title) "”" } ", " (paper.year) "."
+        }
+        p.small { "The paper’s set-up: " (paper.set_up) }
+    }
+}
+
+/// Verdicts, peaks, and the way to the chapters.
+pub(super) fn summary(findings: &Findings, names: &Names) -> Markup {
+    let claims = claims(findings, names);
+    html! {
+        section {
+            @if !claims.is_empty() {
+                h2 { "The paper’s claims, judged by what was measured here" }
+                (verdicts(findings, &claims))
+            }
+            (saturations(findings))
+            @if findings.chapters.len() > 1 {
+                h2 { "Experiments" }
+                ol {
+                    @for (nth, chapter) in findings.chapters.iter().enumerate() {
+                        li {
+                            a href=(format!("#chapter-{nth}")) { (chapter.title) }
+                            " – " (chapter.question)
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
+    html! {
+        ul.tally {
+            @for (kind, count) in tally_of(claims) { li { b { (count) } " " (verdict(kind)) } }
+        }
+        div.scroll tabindex="0" {
+            table.claims {
+                thead {
+                    tr {
+                        th { "verdict" }
+                        th { "claim" }
+                        th.number { "paper" }
+                        th.number { "here" }
+                        th { "see" }
+                    }
+                }
+                tbody {
+                    @for claim in claims {
+                        tr {
+                            td { (verdict(claim.judged.verdict)) }
+                            td.words { (claim.judged.text) " " span.place { (claim.judged.place) } }
+                            td.number { (claim.judged.paper.map_or("–".to_owned(), number)) }
+                            td.number { (measured(claim.judged.here.as_ref(), number)) }
+                            td.see { (whither(findings, claim)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn whither(findings: &Findings, claim: &Claimed<'_>) -> Markup {
+    let link = |href: String, text: &str| html! { a href=(href) { (text) } };
+    match claim.about {
+        About::Picture(stem) => link(anchor("figure", stem), stem),
+        About::Sheet(stem) => link(anchor("table", stem), stem),
+        About::Chapter => {
+            let title = findings.chapters.get(claim.chapter).map_or("", |c| c.title.as_str());
+            link(format!("#chapter-{}", claim.chapter), title)
+        }
+    }
+}
+
+fn saturations(findings: &Findings) -> Markup {
+    let chapters = findings.chapters.iter().enumerate();
+    let any = findings.chapters.iter().any(|chapter| !chapter.saturations.is_empty());
+    html! {
+        @if any {
+            h2 { "Peak, and what is left of it under overload" }
+            div.scroll tabindex="0" {
+                table {
+                    thead {
+                        tr {
+                            th { "server" }
+                            th.number { "peak" span.unit { "replies/s" } }
+                            th.number { "at an offer of" span.unit { "sessions/s" } }
+                            th.number { "offered up to" span.unit { "× that" } }
+                            th.number { "kept there" span.unit { "% of the peak" } }
+                        }
+                    }
+                    @for (nth, chapter) in chapters {
+                        @for sweep in chapter.saturations.chunk_by(|a, b| a.sweep == b.sweep) {
+                            tbody { (sweep_rows(nth, &chapter.title, sweep)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn sweep_rows(nth: usize, title: &str, rows: &[Saturation]) -> Markup {
+    html! {
+        @if let Some(first) = rows.first() {
+            tr.group {
+                th colspan="5" {
+                    a href=(format!("#chapter-{nth}")) { (title) } " – sweep " (first.sweep)
+                }
+            }
+        }
+        @for row in rows {
+            tr {
+                td { (row.server) }
+                td.number { (measured(Some(&row.peak), number)) }
+                td.number { (number(row.at)) }
+                td.number { (number(row.offered)) "×" }
+                td.number { (measured(row.kept.as_ref(), percent)) }
+            }
+        }
+    }
+}
+
+/// The machine and the testbed.
+pub(super) fn set_up(pairs: &[(String, String)]) -> Markup {
+    html! {
+        @if !pairs.is_empty() {
+            section {
+                h2 { "Set-up" }
+                div.scroll tabindex="0" {
+                    table.pairs {
+                        tbody {
+                            @for (name, value) in pairs {
+                                tr { th scope="row" { (name) } td.words { (value) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

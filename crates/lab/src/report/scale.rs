@@ -1,0 +1,95 @@
+//! Where the axes of a still figure begin and end, and the ticks of logarithmic ones. Nothing is
+//! drawn here.
+
+use std::ops::Range;
+
+use crate::findings::Picture;
+
+/// 1, 2 and 5 of each decade, or 1 where there are many; all digits where there are few.
+pub(super) fn log_ticks(range: &Range<f64>) -> Vec<f64> {
+    let (first, last) = (range.start.log10().floor() as i32, range.end.log10().ceil() as i32);
+    let digits: &[f64] = match (range.end / range.start).log10() {
+        ..1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+        ..3.5 => &[1.0, 2.0, 5.0],
+        _ => &[1.0],
+    };
+    let decades = first..=last;
+    let all =
+        decades.flat_map(|decade| digits.iter().map(move |digit| digit * 10_f64.powi(decade)));
+    all.filter(|tick| range.contains(tick)).collect()
+}
+
+/// Whether there is nothing to draw.
+pub(super) fn is_empty(picture: &Picture) -> bool {
+    let mut marks = picture.series.iter().flat_map(|series| &series.marks);
+    marks.all(|mark| mark.estimate.is_none() && mark.invalid_value.is_none())
+}
+
+/// Whether some point of a figure is INVALID.
+pub(super) fn any_invalid(picture: &Picture) -> bool {
+    picture.series.iter().flat_map(|series| &series.marks).any(|mark| mark.invalid_value.is_some())
+}
+
+/// From where to where the horizontal axis goes.
+pub(super) fn x_range(picture: &Picture) -> Range<f64> {
+    let all = picture.series.iter().flat_map(|series| &series.marks).map(|mark| mark.x);
+    let Some((low, high)) = ends(all, picture.x_log) else { return empty(picture.x_log) };
+    if picture.x_log {
+        return low / 1.25..high * 1.25;
+    }
+    let room = if high > low { (high - low) * 0.04 } else { high.abs().max(1.0) * 0.5 };
+    let start = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
+    // A sweep that begins near nothing shows where nothing is.
+    let start = if low >= 0.0 && low < 0.25 * high { 0.0 } else { start };
+    start..high + room
+}
+
+/// The vertical axis starts at 0, unless it is logarithmic.
+pub(super) fn y_range(picture: &Picture) -> Range<f64> {
+    let marks = picture.series.iter().flat_map(|series| &series.marks);
+    let values = marks.flat_map(|mark| {
+        let estimate = mark.estimate.map(|e| [e.low, e.value, e.high]);
+        estimate.into_iter().flatten().chain(mark.invalid_value)
+    });
+    let Some((low, high)) = ends(values, picture.y_log) else { return empty(picture.y_log) };
+    if picture.y_log {
+        return low / 1.5..high * 1.5;
+    }
+    let low = low.min(0.0);
+    let high = if high > low { high } else { low + 1.0 };
+    low * 1.08..high * 1.08
+}
+
+fn empty(log: bool) -> Range<f64> {
+    if log { 1.0..10.0 } else { 0.0..1.0 }
+}
+
+fn ends(values: impl Iterator<Item = f64>, log: bool) -> Option<(f64, f64)> {
+    let good = |value: &f64| value.is_finite() && (!log || *value > 0.0);
+    values.filter(good).fold(None, |ends, value| {
+        let (low, high) = ends.unwrap_or((value, value));
+        Some((value.min(low), value.max(high)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+
+    #[test]
+    fn a_linear_axis_starts_at_zero_and_a_logarithmic_one_above_it() {
+        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        picture.y_log = false;
+        assert!(y_range(&picture).start.abs() < 1e-12);
+        picture.y_log = true;
+        assert!(y_range(&picture).start > 0.0);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_a_handful_of_round_ticks() {
+        assert_eq!(log_ticks(&(15.0..300.0)), [20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(log_ticks(&(0.8..12_500.0)), [1.0, 10.0, 100.0, 1000.0, 10_000.0]);
+        assert_eq!(log_ticks(&(2.5..4.5)), [3.0, 4.0]);
+    }
+}

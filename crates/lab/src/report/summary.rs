@@ -1,0 +1,215 @@
+//! The summary in Markdown: what a reader of a repository sees first. Figures are links to files
+//! beside it.
+
+use super::names::Names;
+use super::number::{interval, number, percent};
+use super::{About, Claimed, claims, points, tally_of, verdict};
+use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
+
+/// The run in Markdown. Links are relative to the directory that [`write`](super::write) fills.
+pub fn summary(findings: &Findings) -> String {
+    let names = Names::of(findings);
+    let mut text = format!("# {}\n", plain(&findings.title));
+    if let Some(paper) = &findings.paper {
+        let cite = format!("{}, “{}”, {}.", paper.authors, paper.title, paper.year);
+        paragraph(&mut text, &plain(&cite));
+        paragraph(&mut text, &format!("The paper’s set-up: {}", plain(&paper.set_up)));
+    }
+    for warning in &findings.warnings {
+        paragraph(&mut text, &format!("**Warning:** {}", plain(warning)));
+    }
+    paragraph(
+        &mut text,
+        "Numbers are medians of repetitions; intervals are in brackets. \
+         The page `report.html` beside this file has all of it, to look at closely.",
+    );
+    saturations(&mut text, findings);
+    verdicts(&mut text, &claims(findings, &names));
+    for (nth, chapter) in findings.chapters.iter().enumerate() {
+        self::chapter(&mut text, chapter, names.pictures(nth), names.sheets(nth));
+    }
+    if !findings.set_up.is_empty() {
+        text.push_str("\n## Set-up\n");
+        table(
+            &mut text,
+            &["what", "value"],
+            findings.set_up.iter().map(|(a, b)| vec![plain(a), plain(b)]),
+        );
+    }
+    text
+}
+
+fn saturations(text: &mut String, findings: &Findings) {
+    let rows: Vec<Vec<String>> = findings
+        .chapters
+        .iter()
+        .flat_map(|chapter| chapter.saturations.iter().map(|row| saturation(chapter, row)))
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    text.push_str("\n## Peak, and what is left of it\n");
+    let head =
+        ["sweep", "server", "peak, replies/s", "offered there", "offered up to", "kept there"];
+    table(text, &head, rows.into_iter());
+}
+
+fn saturation(chapter: &Chapter, row: &Saturation) -> Vec<String> {
+    vec![
+        plain(&format!("{}: {}", chapter.title, row.sweep)),
+        plain(&row.server),
+        bracketed(&row.peak, number),
+        number(row.at),
+        format!("{}×", number(row.offered)),
+        row.kept.map_or_else(|| "–".to_owned(), |kept| bracketed(&kept, percent)),
+    ]
+}
+
+fn verdicts(text: &mut String, claims: &[Claimed<'_>]) {
+    if claims.is_empty() {
+        return;
+    }
+    text.push_str("\n## The paper’s claims\n");
+    let counts = tally_of(claims).into_iter();
+    let counts: Vec<String> =
+        counts.map(|(kind, count)| format!("{count} × {}", verdict(kind).1)).collect();
+    paragraph(text, &format!("{}.", counts.join(", ")));
+    let rows = claims.iter().map(|claim| {
+        let judged = claim.judged;
+        let (sign, word) = verdict(judged.verdict);
+        let why =
+            if judged.why.is_empty() { String::new() } else { format!(": {}", plain(&judged.why)) };
+        vec![
+            format!("{} ({})", plain(&judged.text), plain(&judged.place)),
+            judged.paper.map_or_else(|| "–".to_owned(), number),
+            judged.here.map_or_else(|| "–".to_owned(), |here| bracketed(&here, number)),
+            format!("{sign} {word}{why}"),
+            about(claim.about),
+        ]
+    });
+    table(text, &["claim", "paper", "here", "verdict", "figure"], rows);
+}
+
+fn about(about: About<'_>) -> String {
+    match about {
+        About::Picture(stem) => format!("[{stem}](figures/{stem}.svg)"),
+        About::Sheet(stem) => format!("[{stem}](tables/{stem}.csv)"),
+        About::Chapter => "–".to_owned(),
+    }
+}
+
+fn chapter(text: &mut String, chapter: &Chapter, pictures: &[String], sheets: &[String]) {
+    text.push_str(&format!("\n## {}\n", plain(&chapter.title)));
+    paragraph(text, &plain(&chapter.question));
+    for sweep in &chapter.sweeps {
+        paragraph(text, &plain(sweep));
+    }
+    paragraph(text, &format!("{}.", points(chapter)));
+    for (picture, stem) in chapter.pictures.iter().zip(pictures) {
+        text.push_str(&format!("\n### {}\n", plain(&picture.title)));
+        paragraph(text, &format!("![{}](figures/{stem}.svg)", plain(&picture.title)));
+        if !picture.note.is_empty() {
+            paragraph(text, &plain(&picture.note));
+        }
+    }
+    for (sheet, stem) in chapter.sheets.iter().zip(sheets) {
+        text.push_str(&format!("\n### {}\n", plain(&sheet.title)));
+        self::sheet(text, sheet);
+        paragraph(text, &format!("[as CSV](tables/{stem}.csv)"));
+    }
+}
+
+fn sheet(text: &mut String, sheet: &Sheet) {
+    let mut head = vec![String::new()];
+    for (name, unit) in &sheet.columns {
+        let unit = if unit.is_empty() { String::new() } else { format!(", {}", plain(unit)) };
+        head.push(format!("{}{unit}", plain(name)));
+    }
+    let rows = sheet.rows.iter().map(|row| {
+        let mut fields = vec![plain(&row.label)];
+        for nth in 0..sheet.columns.len() {
+            let (here, paper) = row.cells.get(nth).copied().unwrap_or_default();
+            let here = here.map_or_else(|| "–".to_owned(), |here| bracketed(&here, number));
+            let paper =
+                paper.map_or_else(String::new, |paper| format!("; paper {}", number(paper)));
+            fields.push(format!("{here}{paper}"));
+        }
+        fields
+    });
+    table(text, &head, rows);
+}
+
+fn bracketed(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
+    format!("{} ({})", write(estimate.value), interval(estimate, write))
+}
+
+fn paragraph(text: &mut String, words: &str) {
+    text.push_str(&format!("\n{words}\n"));
+}
+
+fn table<T: AsRef<str>>(text: &mut String, head: &[T], rows: impl Iterator<Item = Vec<String>>) {
+    let head: Vec<&str> = head.iter().map(AsRef::as_ref).collect();
+    text.push_str(&format!("\n| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len())));
+    for row in rows {
+        text.push_str(&format!("| {} |\n", row.join(" | ")));
+    }
+}
+
+/// A text in which nothing means anything to Markdown or HTML, on one line.
+fn plain(words: &str) -> String {
+    let mut text = String::new();
+    for word in words.split_whitespace() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        for c in word.chars() {
+            if matches!(c, '\\' | '|' | '<' | '>' | '*' | '_' | '`' | '[' | ']' | '&' | '#' | '~') {
+                text.push('\\');
+            }
+            text.push(c);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::example;
+
+    #[test]
+    fn markdown_and_html_in_a_label_mean_nothing() {
+        assert_eq!(plain("a|b <b>*c*</b>\n# d"), "a\\|b \\<b\\>\\*c\\*\\</b\\> \\# d");
+    }
+
+    #[test]
+    fn every_figure_claim_and_warning_is_in_the_summary() {
+        let findings = example::findings();
+        let text = summary(&findings);
+        let names = Names::of(&findings);
+        for nth in 0..findings.chapters.len() {
+            for stem in names.pictures(nth) {
+                assert!(text.contains(&format!("](figures/{stem}.svg)")), "{stem}");
+            }
+        }
+        for claim in claims(&findings, &names) {
+            assert!(text.contains(&plain(&claim.judged.text)));
+        }
+        for warning in &findings.warnings {
+            assert!(text.contains(&plain(warning)));
+        }
+    }
+
+    #[test]
+    fn each_row_of_a_table_has_as_many_cells_as_its_head() {
+        let mut cells = None;
+        for line in summary(&example::findings()).lines() {
+            let count = line.replace("\\|", "").matches('|').count();
+            match cells {
+                _ if count == 0 => cells = None,
+                Some(cells) => assert_eq!(count, cells, "{line}"),
+                None => cells = Some(count),
+            }
+        }
+    }
+}

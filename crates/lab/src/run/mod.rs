@@ -1,0 +1,308 @@
+//! A run: builds the testbed, does the steps that are not on disk yet, keeps each at once, and
+//! takes everything down again. What it is doing is told to the caller; nothing is printed here.
+
+mod capacity;
+mod place;
+mod point;
+mod stage;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::experiment::{Experiment, Kind};
+use crate::journal::{Journal, Request, Stretch};
+use crate::plan::{self, Named, Step, Task};
+use crate::record::{Failed, Key, Line};
+use crate::servers;
+use crate::testbed::{Testbed, Wishes};
+use crate::time::utc_now;
+use stage::Stage;
+
+/// How often a point whose load was INVALID is tried: what disturbed it may be over.
+pub const ATTEMPTS_MAX: usize = 2;
+
+/// What to run, where, and on what.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What to measure.
+    pub request: Request,
+    /// The folder of its results.
+    pub dir: PathBuf,
+    /// This program, to serve and to load.
+    pub weir: PathBuf,
+    /// What the testbed should be; settings of experiments are added to it.
+    pub wishes: Wishes,
+    /// The command, for the record.
+    pub command: String,
+}
+
+/// What happens during a run.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// The run begins, or goes on.
+    Begun {
+        /// How many of its steps are done already.
+        done: usize,
+        /// How many there are.
+        total: usize,
+        /// How long the others should take, seconds.
+        left_s: f64,
+    },
+    /// Something that a reader of the results must know.
+    Warning(&'a str),
+    /// A step begins.
+    StepBegun {
+        /// Its number, from 1.
+        number: usize,
+        /// How many there are.
+        total: usize,
+        /// What it measures.
+        step: &'a Step,
+        /// How long it and those after it should take, seconds.
+        left_s: f64,
+    },
+    /// A step is done, and on disk.
+    StepEnded(&'a Line),
+}
+
+/// How a run ended, when it could be run at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every step is done, or could not be.
+    Complete,
+    /// It was told to stop; a rerun goes on from here.
+    Stopped,
+}
+
+/// The experiments of a request, as they are to be run: those servers left out that are not asked
+/// for.
+///
+/// # Errors
+/// A sentence when an experiment is not sound, or names no server that is asked for.
+pub fn experiments(request: &Request) -> Result<Vec<Named>, String> {
+    let read = |(name, text): &(String, String)| -> Result<Named, String> {
+        let mut experiment =
+            Experiment::parse(text).map_err(|why| format!("experiment {name}: {why}"))?;
+        narrow(&mut experiment, |id| {
+            request.only.is_empty() || request.only.iter().any(|o| o == id)
+        })
+        .map_err(|why| format!("experiment {name}: {why}"))?;
+        Ok((name.clone(), experiment))
+    };
+    request.experiments.iter().map(read).collect()
+}
+
+/// Leaves servers out of the sweeps of an experiment; those that are only a reference stay.
+fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+    let all: Vec<String> = experiment.server.iter().map(|server| server.id.clone()).collect();
+    for sweep in &mut experiment.sweep {
+        if sweep.servers.is_empty() {
+            sweep.servers.clone_from(&all);
+        }
+        sweep.servers.retain(|id| wanted(id));
+    }
+    experiment.sweep.retain(|sweep| !sweep.servers.is_empty());
+    if experiment.sweep.is_empty() {
+        return Err(format!("none of its servers is left; it has {}", all.join(", ")));
+    }
+    let kept = |id: &String| wanted(id);
+    let sweeps: Vec<String> = experiment.sweep.iter().map(|sweep| sweep.id.clone()).collect();
+    experiment.figure.retain_mut(|figure| {
+        let named = !figure.servers.is_empty();
+        figure.servers.retain(kept);
+        sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())
+    });
+    experiment.table.retain_mut(|table| {
+        let named = !table.servers.is_empty();
+        table.servers.retain(kept);
+        sweeps.contains(&table.sweep) && (!named || !table.servers.is_empty())
+    });
+    Ok(())
+}
+
+/// Runs what is asked for, until it is done or `stop` is set.
+///
+/// # Errors
+/// A sentence when it cannot begin, or cannot keep what it measures. What was kept stays.
+pub fn run(
+    asked: &Asked,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<End, String> {
+    let mut experiments = experiments(&asked.request)?;
+    let (programs, missing) = programs(&mut experiments, asked)?;
+    let mut wishes = asked.wishes.clone();
+    settings(&experiments, &mut wishes)?;
+    let mut testbed = Testbed::build(&wishes, &asked.weir)?;
+    // Last, so that what is refused leaves no folder.
+    let mut journal = Journal::open(&asked.dir, &asked.request)?;
+    let description = testbed.description().clone();
+    missing.iter().for_each(|why| tell(Event::Warning(why)));
+    description.warnings.iter().for_each(|why| tell(Event::Warning(why)));
+    journal.set_up.stretches.push(Stretch {
+        began: utc_now(),
+        ended: None,
+        command: asked.command.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: crate::machine::machine(),
+        testbed: description,
+        programs,
+        missing,
+    });
+    journal.keep_set_up()?;
+    let end = all_steps(asked, &experiments, &mut journal, &mut testbed, (stop, tell));
+    drop(testbed);
+    let tidied = journal.tidy();
+    if let Some(stretch) = journal.set_up.stretches.last_mut() {
+        stretch.ended = Some(utc_now());
+    }
+    journal.set_up.complete = end == Ok(End::Complete);
+    journal.keep_set_up()?;
+    tidied.and(end)
+}
+
+/// Names of programs, and versions.
+type Programs = Vec<(String, String)>;
+
+/// The programs of the servers with their versions, and those missing: their servers are left out.
+fn programs(experiments: &mut [Named], asked: &Asked) -> Result<(Programs, Vec<String>), String> {
+    let mut kinds: Vec<Kind> = experiments
+        .iter()
+        .flat_map(|(_, experiment)| experiment.server.iter().map(|server| server.kind))
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let (mut found, mut missing, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+    for kind in kinds {
+        match servers::version(kind, &asked.weir) {
+            Ok(version) => found.push((kind.name().to_owned(), version)),
+            Err(why) => {
+                missing.push(format!("{why}: its servers are left out"));
+                gone.push(kind);
+            }
+        }
+    }
+    for (name, experiment) in experiments.iter_mut() {
+        let there: Vec<String> = experiment
+            .server
+            .iter()
+            .filter(|server| !gone.contains(&server.kind))
+            .map(|server| server.id.clone())
+            .collect();
+        narrow(experiment, |id| there.iter().any(|there| there == id))
+            .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
+    }
+    Ok((found, missing))
+}
+
+/// Adds the settings of the experiments to the wishes: a run has one testbed.
+fn settings(experiments: &[Named], wishes: &mut Wishes) -> Result<(), String> {
+    for (name, experiment) in experiments {
+        for (setting, &value) in &experiment.sysctl {
+            let before = wishes.sysctl.insert(setting.clone(), value);
+            if before.is_some_and(|before| before != value) {
+                return Err(format!(
+                    "experiment {name} wants another {setting} than those before it; run it alone"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn all_steps(
+    asked: &Asked,
+    experiments: &[Named],
+    journal: &mut Journal,
+    testbed: &mut Testbed,
+    (stop, tell): (&AtomicBool, &mut dyn FnMut(Event<'_>)),
+) -> Result<End, String> {
+    let steps = plan::steps(experiments, asked.request.scale, asked.request.seed);
+    let (done, mut left): (Vec<Step>, Vec<Step>) =
+        steps.into_iter().partition(|step| is_done(journal, step));
+    let total = done.len() + left.len();
+    let programs = journal.set_up.stretches.last().map_or(&[][..], |stretch| &stretch.programs);
+    let mut stage = Stage::new(&asked.weir, journal.work()?, asked.request.seed, programs);
+    let mut pace = Pace::default();
+    tell(Event::Begun { done: done.len(), total, left_s: pace.left_s(&left) });
+    let mut number = done.len();
+    left.reverse();
+    while let Some(step) = left.pop() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(End::Stopped);
+        }
+        testbed.still_there()?;
+        number += 1;
+        let left_s = pace.left_s(&left) + pace.of(&step);
+        tell(Event::StepBegun { number, total, step: &step, left_s });
+        let began = Instant::now();
+        let (_, experiment) = &experiments[step.experiment];
+        let measured = stage.measure(&*testbed, experiment, &step, &journal.lines, stop);
+        if stop.load(Ordering::Relaxed) {
+            // What was cut short is not kept.
+            return Ok(End::Stopped);
+        }
+        let line =
+            measured.unwrap_or_else(|why| Line::Failed(Failed { key: step.key.clone(), why }));
+        pace.learn(began.elapsed().as_secs_f64(), &step);
+        tell(Event::StepEnded(&line));
+        let again =
+            matches!(&line, Line::Point(point) if !point.load.valid && !point.load.late_only);
+        journal.keep(line)?;
+        if again && !journal.has_point(&step.key, ATTEMPTS_MAX) {
+            number -= 1;
+            left.push(step);
+        }
+    }
+    Ok(End::Complete)
+}
+
+fn is_done(journal: &Journal, step: &Step) -> bool {
+    match step.task {
+        Task::Capacity => journal.has_capacity(&step.key),
+        Task::Point => journal.has_point(&step.key, ATTEMPTS_MAX),
+        Task::Calls => journal.has_calls(&step.key),
+    }
+}
+
+/// How long steps take against their estimates.
+#[derive(Default)]
+struct Pace {
+    took_s: f64,
+    estimated_s: f64,
+}
+
+impl Pace {
+    fn learn(&mut self, took_s: f64, step: &Step) {
+        self.took_s += took_s;
+        self.estimated_s += step.estimate_s;
+    }
+
+    fn of(&self, step: &Step) -> f64 {
+        let factor = if self.estimated_s > 0.0 { self.took_s / self.estimated_s } else { 1.0 };
+        step.estimate_s * factor
+    }
+
+    fn left_s(&self, steps: &[Step]) -> f64 {
+        steps.iter().map(|step| self.of(step)).sum()
+    }
+}
+
+/// The capacities of a server in a sweep that are on disk, and their median.
+pub fn capacity_of(lines: &[Line], key: &Key) -> Option<f64> {
+    let found: Vec<f64> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Capacity(capacity)
+                if capacity.key.experiment == key.experiment
+                    && capacity.key.sweep == key.sweep
+                    && capacity.key.server == key.server =>
+            {
+                Some(capacity.sessions_per_s)
+            }
+            _ => None,
+        })
+        .collect();
+    weir_stats::median(&found)
+}

@@ -1,0 +1,216 @@
+//! A step, measured: a fresh server, a load against it, samples at both ends of what counts, and
+//! everything stopped again. Nothing here decides what comes next or keeps what was measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::capacity_of;
+use super::place::Place;
+use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
+use crate::generators::{self, Order};
+use crate::ground::{Ground, Side};
+use crate::plan::{self, Step, Task};
+use crate::record::{Key, Line};
+use crate::servers::{self, Launch, Running};
+
+/// How long a wait goes on before it looks whether it should end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where steps are done: this program, a folder for what they need, the document roots made so far.
+pub(super) struct Stage {
+    weir: PathBuf,
+    work: PathBuf,
+    seed: u64,
+    roots: BTreeMap<String, PathBuf>,
+    /// How many servers were started: each has a folder of its own.
+    started: u32,
+    /// Names of programs, and versions.
+    programs: Vec<(String, String)>,
+}
+
+impl Stage {
+    pub(super) fn new(
+        weir: &Path,
+        work: PathBuf,
+        seed: u64,
+        programs: &[(String, String)],
+    ) -> Self {
+        let programs = programs.to_vec();
+        Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
+    }
+
+    /// The version of a server's program.
+    pub(super) fn version(&self, kind: Kind) -> String {
+        let found = self.programs.iter().find(|(name, _)| name == kind.name());
+        found.map_or_else(String::new, |(_, version)| version.clone())
+    }
+
+    /// Does a step.
+    ///
+    /// # Errors
+    /// A sentence when it could not be measured.
+    pub(super) fn measure(
+        &mut self,
+        ground: &dyn Ground,
+        experiment: &Experiment,
+        step: &Step,
+        lines: &[Line],
+        stop: &AtomicBool,
+    ) -> Result<Line, String> {
+        let place = self.place(ground, experiment, step, lines)?;
+        let server = self.start(ground, &place)?;
+        let line = match step.task {
+            Task::Capacity => self.capacity(ground, &place, stop),
+            Task::Point => return self.point(ground, &place, server, stop),
+            Task::Calls => self.calls(ground, &place, &server, stop),
+        };
+        let ended = server.stop();
+        line.and_then(|line| ended.how.map(|()| line))
+    }
+
+    fn place<'a>(
+        &mut self,
+        ground: &dyn Ground,
+        experiment: &'a Experiment,
+        step: &'a Step,
+        lines: &[Line],
+    ) -> Result<Place<'a>, String> {
+        let sweep = &experiment.sweep[step.sweep];
+        let server = &experiment.server[step.server];
+        let capacity = match (step.task, sweep.rate_unit) {
+            (Task::Capacity, _) | (_, RateUnit::PerSecond) => None,
+            (_, RateUnit::Own) => Some(known(lines, &step.key)?),
+            (_, RateUnit::Reference) => {
+                let reference = sweep.reference.clone().unwrap_or_default();
+                Some(known(lines, &Key { server: reference, ..step.key.clone() })?)
+            }
+        };
+        let root = self.root(&sweep.load)?;
+        let (idle, conns) = plan::connections(sweep, step.key.x);
+        let burn_us = plan::burn_us(server, sweep);
+        Ok(Place {
+            step,
+            sweep,
+            server,
+            root,
+            address: SocketAddr::new(ground.server_address(), port(ground)?),
+            rate: plan::rate(sweep, step.key.x, capacity.unwrap_or(1.0)),
+            idle,
+            conns,
+            prefix: if burn_us > 0 { format!("/.weir/burn/{burn_us}") } else { String::new() },
+            seed: plan::load_seed(self.seed, &step.key),
+        })
+    }
+
+    /// The document root of a workload, written when it is first needed.
+    fn root(&mut self, load: &LoadSpec) -> Result<PathBuf, String> {
+        let mb = load.options.iter().skip_while(|word| *word != "--mb").nth(1);
+        let name = mb.map_or(load.workload.clone(), |mb| format!("{}-{mb}", load.workload));
+        if let Some(root) = self.roots.get(&name) {
+            return Ok(root.clone());
+        }
+        let root = self.work.join("root").join(&name);
+        fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
+        servers::write_root(&self.weir, &load.workload, mb.map(String::as_str), &root)?;
+        self.roots.insert(name, root.clone());
+        Ok(root)
+    }
+
+    fn start(&mut self, ground: &dyn Ground, place: &Place<'_>) -> Result<Running, String> {
+        self.started += 1;
+        let dir = self.work.join(format!("server-{}", self.started));
+        let said = |error| format!("{}: {error}", dir.display());
+        fs::create_dir_all(&dir).map_err(said)?;
+        servers::start(&Launch {
+            spec: place.server,
+            ground,
+            weir: &self.weir,
+            root: &place.root,
+            dir: &dir,
+            port: place.address.port(),
+            calls: place.sweep.calls,
+            bench_endpoints: !place.prefix.is_empty(),
+            workers: ground.cpus(Side::Server).len(),
+        })
+    }
+
+    /// The order for a load of this place, open or closed as the sweep says.
+    pub(super) fn order<'a>(&'a self, ground: &'a dyn Ground, place: &'a Place<'a>) -> Order<'a> {
+        Order {
+            load: &place.sweep.load,
+            duration_s: place.step.duration_s,
+            warmup_s: place.sweep.load.warmup_s,
+            rate: place.rate,
+            closed: if place.rate.is_none() { place.sweep.load.closed } else { None },
+            idle: place.idle,
+            conns: place.conns,
+            prefix: &place.prefix,
+            gzip: place.server.gzip,
+            ground,
+            weir: &self.weir,
+            server: place.address,
+            dir: &self.work,
+            seed: place.seed,
+        }
+    }
+}
+
+/// A capacity that was measured before.
+fn known(lines: &[Line], key: &Key) -> Result<f64, String> {
+    capacity_of(lines, key)
+        .filter(|&capacity| capacity > 0.0)
+        .ok_or_else(|| format!("the capacity of {} could not be measured", key.server))
+}
+
+/// The server's port: any in a namespace of its own, one that is free on a shared loopback.
+fn port(ground: &dyn Ground) -> Result<u16, String> {
+    if !ground.shared() {
+        return Ok(8080);
+    }
+    TcpListener::bind((ground.server_address(), 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| format!("no port is free: {error}"))
+}
+
+/// Waits for an instant.
+///
+/// # Errors
+/// A sentence when it is told to stop meanwhile.
+pub(super) fn until(instant: Instant, stop: &AtomicBool) -> Result<(), String> {
+    loop {
+        let left = instant.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err("stopped".to_owned());
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+/// Waits for a load to be over.
+///
+/// # Errors
+/// A sentence when it is told to stop meanwhile, or when it takes far too long.
+pub(super) fn over(
+    load: &mut generators::RunningLoad,
+    latest: Instant,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    while !load.finished() {
+        if stop.load(Ordering::Relaxed) {
+            return Err("stopped".to_owned());
+        }
+        if Instant::now() > latest {
+            return Err("the load generator did not come to its end".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Apache httpd with the event MPM: its configuration. Knows no other server.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::{Peer, Site, lines};
+
+pub(super) const PEER: Peer = Peer {
+    name: "apache",
+    binaries: &["apache2", "httpd"],
+    version_flag: "-v",
+    package: "apache2",
+    configuration,
+    arguments,
+};
+
+/// Where distributions keep its modules.
+const MODULE_DIRS: &[&str] =
+    &["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/lib/httpd/modules"];
+
+/// Threads of a child. A connection has one while it is served, not while it is kept open.
+const THREADS: usize = 400;
+
+/// Connections of a child for each of its threads that has nothing to do.
+const CONNS_PER_THREAD: usize = 40;
+
+/// Who it is when it is started as root: it refuses to stay that. The first that is there.
+const USERS: &[&str] = &["www-data", "apache", "nobody"];
+
+fn configuration(site: &Site<'_>) -> Result<String, String> {
+    let user = if site.as_root { who(site)? } else { String::new() };
+    let backlog = site.spec.backlog.map(|n| format!("ListenBackLog {n}\n"));
+    let gzip =
+        if site.spec.gzip { "AddOutputFilterByType DEFLATE text/html text/plain\n" } else { "" };
+    Ok(format!(
+        "ServerRoot {dir}
+ServerName lab
+PidFile {dir}/apache.pid
+DefaultRuntimeDir {dir}
+ErrorLog {dir}/apache.log
+LogLevel warn
+{modules}{user}Listen {address}
+{backlog}ServerLimit {workers}
+StartServers {workers}
+ThreadLimit {THREADS}
+ThreadsPerChild {THREADS}
+AsyncRequestWorkerFactor {CONNS_PER_THREAD}
+MaxRequestWorkers {threads}
+MinSpareThreads 1
+MaxSpareThreads {threads}
+MaxConnectionsPerChild 0
+KeepAlive On
+KeepAliveTimeout 3600
+MaxKeepAliveRequests 0
+EnableSendfile On
+TypesConfig /dev/null
+AddType text/html .html
+AddType text/plain .txt
+{gzip}{options}DocumentRoot {root}
+<Directory {root}>
+    AllowOverride None
+    Require all granted
+</Directory>
+",
+        dir = site.dir.display(),
+        root = site.root.display(),
+        modules = modules(site.spec.gzip)?,
+        address = site.address,
+        backlog = backlog.unwrap_or_default(),
+        workers = site.workers,
+        threads = THREADS * site.workers,
+        options = lines(&site.spec.options, ""),
+    ))
+}
+
+/// The modules it needs, as far as they are not built in.
+fn modules(gzip: bool) -> Result<String, String> {
+    let dir = MODULE_DIRS.iter().map(Path::new).find(|dir| dir.is_dir());
+    let dir = dir.ok_or("the modules of Apache are not where they usually are")?;
+    let names = ["mpm_event", "unixd", "authz_core", "mime"];
+    let names = names.iter().chain(if gzip { &["filter", "deflate"][..] } else { &[] });
+    let there = names.filter(|name| dir.join(format!("mod_{name}.so")).is_file());
+    let line = |name| format!("LoadModule {name}_module {}/mod_{name}.so\n", dir.display());
+    Ok(there.map(line).collect())
+}
+
+/// The user to be, who must be able to read the document root.
+fn who(site: &Site<'_>) -> Result<String, String> {
+    for dir in site.root.ancestors() {
+        let mode = fs::metadata(dir).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o001 == 0 && !dir.as_os_str().is_empty() {
+            return Err(format!(
+                "Apache does not serve as root, and other users may not enter {}",
+                dir.display()
+            ));
+        }
+    }
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let is_known = |user: &&&str| known.lines().any(|line| line.starts_with(&format!("{user}:")));
+    let user = USERS.iter().find(is_known).ok_or("there is no user for Apache to be")?;
+    Ok(format!("User {user}\n"))
+}
+
+fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
+    ["-f", config, "-D", "FOREGROUND"].map(str::to_owned).to_vec()
+}

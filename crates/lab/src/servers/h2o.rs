@@ -1,0 +1,45 @@
+//! h2o: its configuration. Its backlog is fixed at 65535. Knows no other server.
+
+use super::{Peer, Site, lines};
+
+pub(super) const PEER: Peer = Peer {
+    name: "h2o",
+    binaries: &["h2o"],
+    version_flag: "-v",
+    package: "h2o",
+    configuration,
+    arguments,
+};
+
+fn configuration(site: &Site<'_>) -> Result<String, String> {
+    let user = if site.as_root { "user: root\n" } else { "" };
+    let gzip = if site.spec.gzip { "compress: [gzip]\n" } else { "" };
+    Ok(format!(
+        "{user}num-threads: {workers}
+max-connections: {conns}
+http1-request-timeout: 3600
+pid-file: {dir}/h2o.pid
+error-log: {dir}/h2o.log
+temp-buffer-path: {dir}
+{gzip}{options}listen:
+  host: {host}
+  port: {port}
+hosts:
+  default:
+    paths:
+      /:
+        file.dir: {root}
+",
+        workers = site.workers,
+        conns = site.conns_max(),
+        dir = site.dir.display(),
+        options = lines(&site.spec.options, ""),
+        host = site.address.ip(),
+        port = site.address.port(),
+        root = site.root.display(),
+    ))
+}
+
+fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
+    ["--mode=worker", "--conf", config].map(str::to_owned).to_vec()
+}

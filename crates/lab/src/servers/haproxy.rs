@@ -1,0 +1,92 @@
+//! haproxy, in front of nothing: it answers by itself, with a rule for each file of the document
+//! root, which it reads into memory once. Knows no other server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Peer, Site, lines};
+
+pub(super) const PEER: Peer = Peer {
+    name: "haproxy",
+    binaries: &["haproxy"],
+    version_flag: "-v",
+    package: "haproxy",
+    configuration,
+    arguments,
+};
+
+/// Rules are gone through one by one: with more of them, finding one would be what is measured.
+const FILES_MAX: usize = 8;
+
+/// A reply has to fit in a buffer; this is haproxy's own size of one.
+const BUFFER_BYTES_DEFAULT: u64 = 16_384;
+
+/// What a buffer has to hold beside a file.
+const BUFFER_SPARE_BYTES: u64 = 8_192;
+
+fn configuration(site: &Site<'_>) -> Result<String, String> {
+    let files = files(site.root)?;
+    let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
+    let largest = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+    let buffer = (largest + BUFFER_SPARE_BYTES).next_power_of_two().max(BUFFER_BYTES_DEFAULT);
+    let backlog = site.spec.backlog.map(|n| format!("    backlog {n}\n")).unwrap_or_default();
+    Ok(format!(
+        "global
+    nbthread {workers}
+    maxconn {conns}
+    log stderr format raw daemon emerg
+    tune.bufsize {buffer}
+{options}defaults
+    mode http
+    timeout client 1h
+    timeout http-request 1h
+    timeout http-keep-alive 1h
+frontend lab
+    bind {address}
+    maxconn {conns}
+{backlog}{rules}    http-request return status 404
+",
+        workers = site.workers,
+        // It sets two descriptors aside for each connection, one of them for a server behind it.
+        conns = site.conns_max().min(site.files_max.saturating_sub(400) / 2),
+        options = lines(&site.spec.options, "").replace('\n', "\n    ").trim_end_matches(' '),
+        address = site.address,
+    ))
+}
+
+/// The files of a document root and their sizes, by name.
+fn files(root: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
+    let wrong = |error| format!("cannot read {}: {error}", root.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root).map_err(wrong)? {
+        let entry = entry.map_err(wrong)?;
+        let metadata = entry.metadata().map_err(wrong)?;
+        if metadata.is_dir() || files.len() == FILES_MAX {
+            return Err(format!(
+                "haproxy cannot serve this workload, such as specweb99: it answers with a rule \
+                 for each file, and has room for {FILES_MAX} files without directories"
+            ));
+        }
+        files.push((entry.path(), metadata.len()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn rule(path: &Path) -> String {
+    let content_type = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html") => "text/html",
+        Some("txt") => "text/plain",
+        _ => "application/octet-stream",
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = path.display();
+    format!(
+        "    http-request return status 200 content-type {content_type} file {file} \
+         if {{ path /{name} }}\n"
+    )
+}
+
+fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
+    ["-db", "-f", config].map(str::to_owned).to_vec()
+}

@@ -1,0 +1,75 @@
+//! lighttpd: its configuration. Knows no other server.
+
+use std::path::Path;
+
+use super::{Peer, Site, lines};
+
+pub(super) const PEER: Peer = Peer {
+    name: "lighttpd",
+    binaries: &["lighttpd"],
+    version_flag: "-v",
+    package: "lighttpd",
+    configuration,
+    arguments,
+};
+
+fn configuration(site: &Site<'_>) -> Result<String, String> {
+    let spec = site.spec;
+    // One process serves by itself; several have a parent that does not.
+    let workers = if site.workers > 1 { site.workers } else { 0 };
+    let backlog = spec.backlog.map(|n| format!("server.listen-backlog = {n}\n"));
+    if spec.gzip && !can_compress() {
+        let why = "lighttpd cannot compress here: Debian's package lighttpd-mod-deflate has the \
+                   module";
+        return Err(why.to_owned());
+    }
+    let (modules, gzip) = if spec.gzip { ("\"mod_deflate\"", GZIP) } else { ("", "") };
+    // 65535 requests per connection is the most lighttpd counts to; 0 would be one.
+    Ok(format!(
+        "server.document-root = \"{root}\"
+server.bind = \"{host}\"
+server.port = {port}
+server.modules = ( {modules} )
+server.errorlog = \"{dir}/lighttpd.log\"
+server.pid-file = \"{dir}/lighttpd.pid\"
+server.upload-dirs = ( \"{dir}\" )
+server.max-worker = {workers}
+server.max-fds = {files}
+server.max-connections = {conns}
+server.max-keep-alive-requests = 65535
+server.max-keep-alive-idle = 3600
+server.network-backend = \"sendfile\"
+server.stat-cache-engine = \"simple\"
+mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\",
+    \"\" => \"application/octet-stream\" )
+{backlog}{gzip}{options}",
+        root = site.root.display(),
+        host = site.address.ip(),
+        port = site.address.port(),
+        dir = site.dir.display(),
+        files = site.files_max.min(1 << 20),
+        conns = site.conns_max(),
+        backlog = backlog.unwrap_or_default(),
+        options = lines(&spec.options, ""),
+    ))
+}
+
+/// Without a directory for what is compressed, each reply is compressed anew; and it is so however
+/// high the load is.
+const GZIP: &str = "deflate.mimetypes = ( \"text/html\", \"text/plain\" )
+deflate.allowed-encodings = ( \"gzip\" )
+deflate.max-loadavg = \"1000000.00\"
+";
+
+/// Where distributions keep its modules.
+const MODULE_DIRS: &[&str] =
+    &["/usr/lib/lighttpd", "/usr/lib64/lighttpd", "/usr/local/lib/lighttpd"];
+
+/// lighttpd goes on without a module that is not there, and would send the page as it is.
+fn can_compress() -> bool {
+    MODULE_DIRS.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file())
+}
+
+fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
+    ["-D", "-f", config].map(str::to_owned).to_vec()
+}

@@ -1,0 +1,89 @@
+//! nginx: its configuration. Knows no other server.
+
+use super::{Peer, Site};
+
+pub(super) const PEER: Peer = Peer {
+    name: "nginx",
+    binaries: &["nginx"],
+    version_flag: "-v",
+    package: "nginx",
+    configuration,
+    arguments,
+};
+
+/// Directives that belong to the block `events`.
+const OF_EVENTS: &[&str] =
+    &["multi_accept", "accept_mutex", "accept_mutex_delay", "use", "worker_aio_requests"];
+
+/// Directives that belong to no block.
+const OF_MAIN: &[&str] = &["timer_resolution", "pcre_jit", "worker_priority", "thread_pool"];
+
+fn configuration(site: &Site<'_>) -> Result<String, String> {
+    let user = if site.as_root { "user root;\n" } else { "" };
+    let backlog = site.spec.backlog.map(|n| format!(" backlog={n}")).unwrap_or_default();
+    let gzip = if site.spec.gzip { "    gzip on;\n" } else { "" };
+    Ok(format!(
+        "daemon off;
+worker_processes {workers};
+{user}{main}pid {dir}/nginx.pid;
+error_log {dir}/nginx.log warn;
+worker_rlimit_nofile {files};
+events {{
+    worker_connections {conns};
+{events}}}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 1000000000;
+    keepalive_timeout 1h;
+    open_file_cache max=1000 inactive=60s;
+    open_file_cache_valid 1s;
+    default_type application/octet-stream;
+    types {{ text/html html; text/plain txt; }}
+{gzip}{http}    client_body_temp_path {dir}/body;
+    proxy_temp_path {dir}/proxy;
+    fastcgi_temp_path {dir}/fastcgi;
+    uwsgi_temp_path {dir}/uwsgi;
+    scgi_temp_path {dir}/scgi;
+    server {{
+        listen {address}{backlog};
+        root {root};
+    }}
+}}
+",
+        workers = site.workers,
+        main = directives(site, is_of(OF_MAIN), ""),
+        events = directives(site, is_of(OF_EVENTS), "    "),
+        http = directives(site, |name| !is_of(OF_MAIN)(name) && !is_of(OF_EVENTS)(name), "    "),
+        dir = site.dir.display(),
+        root = site.root.display(),
+        files = site.files_max,
+        conns = site.conns_max(),
+        address = site.address,
+    ))
+}
+
+fn is_of(block: &'static [&'static str]) -> impl Fn(&str) -> bool {
+    |name| block.contains(&name)
+}
+
+/// The options that belong to a block; their semicolon may be left out.
+fn directives(site: &Site<'_>, belongs: impl Fn(&str) -> bool, indent: &str) -> String {
+    let name = |option: &str| option.split_whitespace().next().unwrap_or_default().to_owned();
+    let options = site.spec.options.iter().map(|option| option.trim());
+    options
+        .filter(|option| belongs(&name(option)))
+        .map(|option| {
+            let end = if option.ends_with([';', '}']) { "" } else { ";" };
+            format!("{indent}{option}{end}\n")
+        })
+        .collect()
+}
+
+fn arguments(site: &Site<'_>, config: &str) -> Vec<String> {
+    let dir = site.dir.display();
+    // -e: before it has read its configuration, nginx logs to a file of the system.
+    let log = format!("{dir}/nginx.log");
+    ["-e", &log, "-p", &dir.to_string(), "-c", config].map(str::to_owned).to_vec()
+}

@@ -1,0 +1,305 @@
+//! Every server that is installed, on the loopback: it takes its configuration, serves, compresses,
+//! and is gone when it was stopped or dropped. What a server is for is not known here.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use super::*;
+use crate::child::members;
+use crate::loopback::{self, Loopback};
+
+const PEERS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
+
+/// The package that is not always there with lighttpd.
+const MODULE: &str = "lighttpd-mod-deflate";
+
+fn spec(kind: Kind) -> ServerSpec {
+    ServerSpec {
+        id: "it".to_owned(),
+        label: "it".to_owned(),
+        kind,
+        options: Vec::new(),
+        backlog: None,
+        burn_us: None,
+        gzip: false,
+    }
+}
+
+fn gzip(kind: Kind) -> ServerSpec {
+    ServerSpec { gzip: true, ..spec(kind) }
+}
+
+/// Directories of a run; Apache, as another user, has to be let in.
+struct Place {
+    base: tempfile::TempDir,
+    port: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        let base = tempfile::tempdir().unwrap();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(base.path().join("run")).unwrap();
+        write_root(Path::new("unused"), root::PAGE, None, &base.path().join("www")).unwrap();
+        fs::write(base.path().join("www/small.txt"), "hello").unwrap();
+        Self { base, port: loopback::free_port() }
+    }
+
+    fn start(&self, spec: &ServerSpec, weir: &Path) -> Result<Running, String> {
+        start(&Launch {
+            spec,
+            ground: &Loopback,
+            weir,
+            root: &self.base.path().join("www"),
+            dir: &self.base.path().join("run"),
+            port: self.port,
+            calls: true,
+            bench_endpoints: false,
+            workers: 2,
+        })
+    }
+
+    fn site<'a>(&'a self, spec: &'a ServerSpec, dirs: &'a [PathBuf; 2]) -> Site<'a> {
+        Site {
+            spec,
+            address: SocketAddr::from(([127, 0, 0, 1], self.port)),
+            root: &dirs[0],
+            dir: &dirs[1],
+            workers: 2,
+            files_max: 4096,
+            as_root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    fn dirs(&self) -> [PathBuf; 2] {
+        ["www", "run"].map(|name| self.base.path().join(name))
+    }
+
+    /// The head and the body of the reply to a request.
+    fn fetch(&self, path: &str, field: &str) -> (String, Vec<u8>) {
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        connection.read_to_end(&mut reply).unwrap();
+        let head_ends = reply.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        let body = reply.split_off(head_ends);
+        (String::from_utf8(reply).unwrap().to_ascii_lowercase(), body)
+    }
+}
+
+fn is_installed(kind: Kind) -> bool {
+    let version = version(kind, Path::new("unused"));
+    if let Err(why) = &version {
+        eprintln!("{why}: skipped");
+    }
+    version.is_ok()
+}
+
+/// Whether a group has a process that is more than an entry that nobody has asked about yet.
+fn lives(group: u32) -> bool {
+    members(i32::try_from(group).unwrap()).iter().any(|state| *state != 'Z')
+}
+
+#[test]
+fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
+    for kind in PEERS.into_iter().filter(|kind| is_installed(*kind)) {
+        let place = Place::new();
+        let mut running = place.start(&spec(kind), Path::new("unused")).unwrap();
+        let (head, body) = place.fetch("/page.html", "Accept-Encoding: gzip\r\n");
+        assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
+        assert!(head.contains("content-type: text/html"), "{kind:?}: {head}");
+        assert!(!head.contains("content-encoding"), "{kind:?}: {head}");
+        assert_eq!(body, fs::read(place.base.path().join("www/page.html")).unwrap(), "{kind:?}");
+        let (head, body) = place.fetch("/small.txt", "");
+        assert!(head.contains("text/plain") && body == b"hello", "{kind:?}: {head}");
+        assert!(place.fetch("/absent", "").0.starts_with("http/1.1 404 "), "{kind:?}");
+        let shown = format!("{} {}", running.command(), running.config().unwrap());
+        assert!(!shown.contains(&place.base.path().display().to_string()), "{kind:?}: {shown}");
+        assert!(shown.contains("ROOT") && shown.contains("DIR"), "{kind:?}: {shown}");
+        assert!(running.alive() && lives(running.pid()), "{kind:?}");
+        assert!(running.snapshot().unwrap().is_none());
+        let pid = running.pid();
+        let ended = running.stop();
+        assert_eq!(ended.how, Ok(()), "{kind:?}");
+        assert!(ended.stats.is_none() && !lives(pid), "{kind:?}");
+    }
+}
+
+#[test]
+fn installed_peers_compress_on_the_fly_and_are_gone_when_dropped() {
+    for kind in PEERS.into_iter().filter(|kind| *kind != Kind::Haproxy && is_installed(*kind)) {
+        let place = Place::new();
+        let started = place.start(&gzip(kind), Path::new("unused"));
+        if let Some(why) = started.as_ref().err().filter(|why| why.contains(MODULE)) {
+            eprintln!("{why}: skipped");
+            continue;
+        }
+        let running = started.unwrap();
+        let (head, body) = place.fetch("/page.html", "Accept-Encoding: gzip\r\n");
+        assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
+        assert!(head.contains("content-encoding: gzip"), "{kind:?}: {head}");
+        assert!((1_000..20_480).contains(&body.len()), "{kind:?}: {}", body.len());
+        let pid = running.pid();
+        drop(running);
+        assert!(!lives(pid), "{kind:?}");
+    }
+}
+
+/// Whether a program can be asked to compress; lighttpd's module may be missing.
+fn can_gzip(kind: Kind) -> bool {
+    !matches!(kind, Kind::Haproxy | Kind::Lighttpd)
+}
+
+/// A directive for the server as a whole, as each program spells one.
+fn directive(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Nginx => "multi_accept on",
+        Kind::H2o => "num-name-resolution-threads: 1",
+        Kind::Lighttpd => "server.max-read-idle = 60",
+        Kind::Haproxy => "tune.maxaccept 1",
+        _ => "Timeout 60",
+    }
+}
+
+#[test]
+fn peers_find_their_configuration_in_order() {
+    let checks = [
+        (Kind::Nginx, &["-t", "-e", "stderr", "-c"][..]),
+        (Kind::H2o, &["-m", "test", "-c"]),
+        (Kind::Lighttpd, &["-tt", "-f"]),
+        (Kind::Haproxy, &["-c", "-f"]),
+        (Kind::Apache, &["-t", "-f"]),
+    ];
+    for (kind, flags) in checks.into_iter().filter(|(kind, _)| is_installed(*kind)) {
+        let place = Place::new();
+        let dirs = place.dirs();
+        let backlog = Some(77).filter(|_| kind != Kind::H2o);
+        let options = vec![directive(kind).to_owned()];
+        let spec = ServerSpec { backlog, options, gzip: can_gzip(kind), ..spec(kind) };
+        let peer = peer(kind).unwrap();
+        let text = (peer.configuration)(&place.site(&spec, &dirs)).unwrap();
+        assert!(text.contains(directive(kind)), "{text}");
+        assert_eq!(text.contains("77"), backlog.is_some(), "{text}");
+        let path = dirs[1].join("conf");
+        fs::write(&path, &text).unwrap();
+        let output = Command::new(peer.find().unwrap()).args(flags).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{kind:?}: {said}\n{text}");
+    }
+}
+
+#[test]
+fn nginx_directives_stand_in_their_blocks() {
+    let place = Place::new();
+    let dirs = place.dirs();
+    let options = ["accept_mutex on;", "timer_resolution 1ms", "gzip_comp_level 1"];
+    let spec = ServerSpec { options: options.map(str::to_owned).to_vec(), ..spec(Kind::Nginx) };
+    let text = (nginx::PEER.configuration)(&place.site(&spec, &dirs)).unwrap();
+    let at = |what: &str| text.find(what).unwrap();
+    assert!(at("timer_resolution 1ms;") < at("events {"));
+    assert!((at("events {")..at("http {")).contains(&at("accept_mutex on;")));
+    assert!((at("http {")..at("server {")).contains(&at("gzip_comp_level 1;")));
+}
+
+#[test]
+fn weir_gets_its_options_last() {
+    let place = Place::new();
+    let options = ["--preset", "accept1"].map(str::to_owned).to_vec();
+    let spec = ServerSpec { options, backlog: Some(5), ..spec(Kind::Weir) };
+    let dirs = [PathBuf::from("/www"), PathBuf::from("/run")];
+    let site = Site { address: SocketAddr::from(([10, 0, 0, 1], 80)), ..place.site(&spec, &dirs) };
+    let expected = "serve /www --listen 10.0.0.1:80 --workers 2 --stats-json /run/stats.json \
+                    --listenq 5 --bench-endpoints=on --profile-calls=on --preset accept1";
+    assert_eq!(weir::arguments(&site, true, true).join(" "), expected);
+    let bare = weir::arguments(&site, false, false).join(" ");
+    assert!(!bare.contains("bench") && !bare.contains("profile"), "{bare}");
+}
+
+#[test]
+fn weir_shows_its_statistics_while_it_runs_and_at_its_end() {
+    let Some(weir) = loopback::weir() else { return };
+    let place = Place::new();
+    let mut running = place.start(&spec(Kind::Weir), &weir).unwrap();
+    assert_eq!(place.fetch("/small.txt", "").1, b"hello");
+    let first = running.snapshot().unwrap().unwrap();
+    assert_eq!(first["total"]["accepted"], 1, "{first}");
+    assert_eq!(place.fetch("/small.txt", "").1, b"hello");
+    let second = running.snapshot().unwrap().unwrap();
+    assert_eq!(second["total"]["accepted"], 2, "{second}");
+    let command = running.command().to_owned();
+    assert!(command.starts_with("weir serve ROOT --listen 127.0.0.1:"), "{command}");
+    assert!(command.contains("--stats-json DIR/stats.json"), "{command}");
+    // A connection that is open does not keep it from stopping at once.
+    let _open = TcpStream::connect(("127.0.0.1", place.port)).unwrap();
+    let pid = running.pid();
+    let ended = running.stop();
+    assert_eq!(ended.how, Ok(()));
+    assert!(ended.stats.unwrap()["total"]["accepted"].as_u64().unwrap() >= 2);
+    assert!(!lives(pid));
+}
+
+#[test]
+fn a_server_that_ends_by_itself_is_told() {
+    let Some(weir) = loopback::weir() else { return };
+    let place = Place::new();
+    let mut running = place.start(&spec(Kind::Weir), &weir).unwrap();
+    running.group.signal(Signal::KILL);
+    assert!(running.group.ended_within(READY_WITHIN));
+    assert!(!running.alive() && running.snapshot().is_err());
+    let how = running.stop().how.unwrap_err();
+    assert!(how.contains("by itself"), "{how}");
+}
+
+#[test]
+fn a_server_that_cannot_start_is_an_error_with_its_words() {
+    let Some(weir) = loopback::weir() else { return };
+    let place = Place::new();
+    let options = vec!["--no-such-option".to_owned()];
+    let wrong = ServerSpec { options, ..spec(Kind::Weir) };
+    let why = place.start(&wrong, &weir).err().unwrap();
+    assert!(why.contains("no-such-option"), "{why}");
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", place.port)).unwrap();
+    let why = place.start(&spec(Kind::Weir), &weir).err().unwrap();
+    assert!(why.contains("already"), "{why}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let refused = |spec: ServerSpec| check(&spec).unwrap_err();
+    let burn = |spec: ServerSpec| ServerSpec { burn_us: Some(60), ..spec };
+    assert!(refused(gzip(Kind::Weir)).contains("weir does not compress"));
+    assert!(refused(burn(gzip(Kind::Weir))).contains("do not go together"));
+    assert!(refused(burn(gzip(Kind::Nginx))).contains("not go together"));
+    assert!(refused(burn(spec(Kind::Apache))).contains("burn-us is for weir"));
+    assert!(refused(gzip(Kind::Haproxy)).contains("haproxy does not compress"));
+    let backlog = ServerSpec { backlog: Some(5), ..spec(Kind::H2o) };
+    assert!(refused(backlog).contains("h2o has no setting"));
+    assert_eq!(check(&burn(spec(Kind::Weir))), Ok(()));
+}
+
+#[test]
+fn haproxy_refuses_a_tree_of_files() {
+    let place = Place::new();
+    let dirs = place.dirs();
+    fs::create_dir(dirs[0].join("file_set")).unwrap();
+    let spec = spec(Kind::Haproxy);
+    let why = (haproxy::PEER.configuration)(&place.site(&spec, &dirs)).unwrap_err();
+    assert!(why.contains("specweb99"), "{why}");
+}
+
+#[test]
+fn listening_sockets_are_told_from_others() {
+    let table = "  sl  local_address rem_address   st tx_queue\n   \
+                 0: 0100007F:1F90 00000000:0000 0A 00000000:00000000\n   \
+                 1: 0200007F:1F91 0100007F:9999 01 00000000:00000000\n   \
+                 2: 00000000:1F92 00000000:0000 0A 00000000:00000000\n";
+    let address = |last: u8, port: u16| SocketAddr::from(([127, 0, 0, last], port));
+    assert!(has_listener(table, address(1, 8080)));
+    assert!(!has_listener(table, address(2, 8080)));
+    assert!(!has_listener(table, address(2, 8081)));
+    assert!(has_listener(table, address(9, 8082)));
+    assert!(!has_listener(table, address(1, 80)));
+}

@@ -1,0 +1,78 @@
+//! `weir serve` of this binary: its arguments, and its statistics. Knows no other server.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::Site;
+use crate::child::Group;
+
+/// The statistics' file.
+pub(super) const STATS: &str = "stats.json";
+
+/// How the line begins that it prints when all its loops run.
+pub(super) const READY: &str = "weir: serving ";
+
+/// When a second SIGTERM follows the first: at that it lets go of open connections.
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// How long statistics may take to be there. A loop that is too busy to answer is shown, after two
+/// seconds, as it last was.
+const SHOWN_WITHIN: Duration = Duration::from_millis(2_500);
+
+/// How often they are looked for: often enough that they are fresh, and no load.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> Vec<String> {
+    let mut arguments = vec!["serve".to_owned(), site.root.display().to_string()];
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    option("--listen", site.address.to_string());
+    option("--workers", site.workers.to_string());
+    option("--stats-json", site.dir.join(STATS).display().to_string());
+    if let Some(backlog) = site.spec.backlog {
+        option("--listenq", backlog.to_string());
+    }
+    // These two take a value only behind an equals sign.
+    if bench_endpoints {
+        arguments.push("--bench-endpoints=on".to_owned());
+    }
+    if calls {
+        arguments.push("--profile-calls=on".to_owned());
+    }
+    arguments.extend(site.spec.options.iter().cloned());
+    arguments
+}
+
+/// Asks for the statistics and reads them. The file is not replaced at one stroke: it is removed
+/// first, and what is there counts when it is a whole document.
+pub(super) fn snapshot(group: &Group, path: &Path) -> Result<Value, String> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", path.display()));
+        }
+        _ => {}
+    }
+    group.signal(Signal::USR1);
+    let deadline = Instant::now() + SHOWN_WITHIN;
+    loop {
+        thread::sleep(LOOK_EVERY);
+        if let Some(value) = read(path) {
+            return Ok(value);
+        }
+        if group.ended() {
+            return Err(format!("weir has ended: {}", group.last_words()));
+        }
+        if Instant::now() >= deadline {
+            return Err("weir wrote no statistics in time".to_owned());
+        }
+    }
+}
+
+/// The statistics in a file, if they are whole.
+pub(super) fn read(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}

@@ -1,0 +1,178 @@
+//! How a testbed is built: keepers, the link, settings; or loopback, and what that changes.
+//!
+//! Knows the order only; what each step does is in the file of its name.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::path::Path;
+
+use weir_sys::namespace::Pids;
+
+use super::cpus::{self, Choice};
+use super::description::{Description, Mode, SideDescription, WishedMode, Wishes};
+use super::handle::Keeper;
+use super::{Keepers, Namespaces, Testbed, enter, keeper, link, settings};
+use crate::ground::Side;
+use crate::programs;
+
+/// Why there are no namespaces.
+enum Failure {
+    /// They cannot be had here.
+    Unavailable(String),
+    /// They can, but what was wished cannot.
+    Wrong(String),
+}
+
+/// Builds what was wished for: [`Testbed::build`].
+pub(super) fn build(wishes: &Wishes, weir: &Path) -> Result<Testbed, String> {
+    settings::check_names(&wishes.sysctl)?;
+    if !(1..=link::ADDRESSES_MAX).contains(&wishes.client_addresses) {
+        return Err(format!("a client has 1 to {} addresses", link::ADDRESSES_MAX));
+    }
+    let allowed = weir_sys::process::allowed_cpus()
+        .map_err(|error| format!("which processors may be used is unknown: {error}"))?;
+    let (server, client) = (wishes.server_cpus.as_deref(), wishes.client_cpus.as_deref());
+    let choice = cpus::choose(server, client, &allowed, siblings)?;
+    if wishes.mode == WishedMode::Loopback {
+        return build_loopback(wishes, weir, choice, "it was asked for");
+    }
+    match build_namespaces(wishes, weir, &choice) {
+        Ok(testbed) => Ok(testbed),
+        Err(Failure::Wrong(why)) => Err(why),
+        Err(Failure::Unavailable(why)) if wishes.mode == WishedMode::Namespaces => {
+            Err(format!("network namespaces cannot be had: {why}"))
+        }
+        Err(Failure::Unavailable(why)) => {
+            let why = format!("network namespaces cannot be had: {why}");
+            build_loopback(wishes, weir, choice, &why)
+        }
+    }
+}
+
+/// Processors on the same core, itself among them; only itself where the kernel does not tell.
+fn siblings(cpu: usize) -> Vec<usize> {
+    let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(file).map_err(|error| error.to_string());
+    list.and_then(|list| cpus::parse_list(&list)).unwrap_or_else(|_| vec![cpu])
+}
+
+fn build_namespaces(wishes: &Wishes, weir: &Path, choice: &Choice) -> Result<Testbed, Failure> {
+    let ip = programs::find("ip");
+    let ip = ip.ok_or("ip(8) is not installed (Debian: iproute2)").map_err(unavailable)?;
+    let mut both = start_keepers(weir).map_err(Failure::Unavailable)?;
+    let sources = link::client_addresses(wishes.client_addresses);
+    let inside = |side, program: &OsStr| {
+        let all = weir_sys::process::allowed_cpus().unwrap_or_default();
+        enter(weir, Some(both.keeper(side)), &all, program)
+    };
+    link::lay(&ip, inside, &both.client, &sources).map_err(Failure::Unavailable)?;
+    let mut warnings = choice.warnings.clone();
+    let mut side = |keeper: &mut Keeper, side, cpus: &[usize], addresses| {
+        settings::apply(keeper, side, &wishes.sysctl).map_err(Failure::Wrong)?;
+        let (described, warning) = describe(keeper, side, cpus, addresses, &wishes.sysctl);
+        warnings.extend(warning);
+        Ok(described)
+    };
+    let server = side(&mut both.server, Side::Server, &choice.server, vec![link::SERVER])?;
+    let client = side(&mut both.client, Side::Client, &choice.client, sources)?;
+    let mtu = link::mtu(&mut both.server, link::interface(Side::Server));
+    let description = Description { mode: Mode::Namespaces, warnings, server, client, mtu };
+    Ok(Testbed { weir: weir.to_owned(), keepers: Keepers::Namespaces(both), description })
+}
+
+/// Steers a side's packets, and tells what the side is and what could not be had.
+fn describe(
+    keeper: &mut Keeper,
+    side: Side,
+    cpus: &[usize],
+    addresses: Vec<IpAddr>,
+    asked: &BTreeMap<String, i64>,
+) -> (SideDescription, Option<String>) {
+    let interface = link::interface(side).to_owned();
+    let steered = link::steer(keeper, side, cpus);
+    let warning = steered.as_ref().err().map(|why| {
+        format!(
+            "Packets for the {interface} may be handled by the other side's processors: receive \
+             packet steering cannot be set: {why}."
+        )
+    });
+    let sysctl = settings::read_back(keeper, asked);
+    let cpus = cpus.to_vec();
+    let side = SideDescription { cpus, addresses, interface, rps_cpus: steered.ok(), sysctl };
+    (side, warning)
+}
+
+fn unavailable(why: &str) -> Failure {
+    Failure::Unavailable(why.to_owned())
+}
+
+fn start_keepers(weir: &Path) -> Result<Namespaces, String> {
+    let (mut server, pids) = Pids::with_first(|| {
+        let server = Keeper::take(Keeper::command(weir, &[keeper::OWN]).spawn()?)?;
+        let id = server.id();
+        Ok((server, id))
+    })
+    .map_err(|error| format!("a PID namespace (as root only): {error}"))?;
+    server.wait_ready()?;
+    let args = [keeper::OWN, &server.id().to_string()];
+    let client = Keeper::command(weir, &args).spawn().and_then(Keeper::take);
+    let mut client = client.map_err(|error| format!("{}: {error}", weir.display()))?;
+    client.wait_ready()?;
+    Ok(Namespaces { server, client, pids })
+}
+
+fn build_loopback(
+    wishes: &Wishes,
+    weir: &Path,
+    choice: Choice,
+    why: &str,
+) -> Result<Testbed, String> {
+    let run = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .map_err(|error| format!("a name for the run: {error}"))?;
+    let run = run.trim().to_owned();
+    let keeper = Keeper::command(weir, &[keeper::RUN, &run]).spawn().and_then(Keeper::take);
+    let mut keeper = keeper.map_err(|error| format!("{}: {error}", weir.display()))?;
+    keeper.wait_ready()?;
+    let mut warnings = loopback_warnings(why, &wishes.sysctl);
+    warnings.extend(choice.warnings);
+    let sysctl = settings::read_back(&mut keeper, &wishes.sysctl);
+    let side = |cpus, addresses| SideDescription {
+        cpus,
+        addresses,
+        interface: "lo".into(),
+        rps_cpus: None,
+        sysctl: sysctl.clone(),
+    };
+    let sources = link::loopback_client_addresses(wishes.client_addresses);
+    let description = Description {
+        mode: Mode::Loopback,
+        warnings,
+        server: side(choice.server, vec![link::LOOPBACK_SERVER]),
+        client: side(choice.client, sources),
+        mtu: link::mtu(&mut keeper, "lo"),
+    };
+    let keepers = Keepers::Loopback { keeper: RefCell::new(keeper), run };
+    Ok(Testbed { weir: weir.to_owned(), keepers, description })
+}
+
+fn loopback_warnings(why: &str, asked: &BTreeMap<String, i64>) -> Vec<String> {
+    let mut warnings = vec![
+        format!("Everything runs over the host's loopback: {why}."),
+        "On loopback a packet is handled by the processor that sends it: the client's does part of \
+         the server's work, and rates are not comparable with those of namespaces."
+            .to_owned(),
+        "Both sides, and every other program, share the network's counters and its limits."
+            .to_owned(),
+        "Packets are larger than on a network, so that fewer are sent.".to_owned(),
+    ];
+    if !asked.is_empty() {
+        let names: Vec<&str> = asked.keys().map(String::as_str).collect();
+        warnings.push(format!(
+            "Settings of the host's network are left alone, so these were not set: {}.",
+            names.join(", ")
+        ));
+    }
+    warnings
+}

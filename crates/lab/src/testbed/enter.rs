@@ -1,0 +1,136 @@
+//! The last step before a program of the run: into its network, onto its processors, tied to the
+//! life of the lab. Knows nothing of which program it is.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use weir_sys::{namespace, process};
+
+use super::cpus;
+
+/// What a shell says of a command that it could not run.
+const CANNOT_RUN: u8 = 127;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Orders {
+    net: Option<PathBuf>,
+    mnt: Option<PathBuf>,
+    cpus: Vec<usize>,
+    parent: Option<u32>,
+    program: OsString,
+    args: Vec<OsString>,
+}
+
+/// Runs `weir lab-enter [--net LINK] [--mnt LINK] [--cpus LIST] [--parent PID] -- PROGRAM ARGS`:
+/// becomes the program, or says on stderr why not and ends with code 127.
+pub fn enter_main(args: Vec<OsString>) -> ExitCode {
+    let why = match parse(args) {
+        Ok(orders) => become_program(&orders),
+        Err(why) => why,
+    };
+    eprintln!("weir lab-enter: {why}");
+    ExitCode::from(CANNOT_RUN)
+}
+
+fn parse(args: Vec<OsString>) -> Result<Orders, String> {
+    let mut orders = Orders::default();
+    let mut args = args.into_iter();
+    while let Some(name) = args.next() {
+        if name == "--" {
+            orders.program = args.next().ok_or("no program is named")?;
+            orders.args = args.collect();
+            return Ok(orders);
+        }
+        let name = name.to_string_lossy().into_owned();
+        let value = args.next().ok_or_else(|| format!("{name} lacks its value"))?;
+        set(&mut orders, &name, &value)?;
+    }
+    Err("no program is named".into())
+}
+
+fn set(orders: &mut Orders, name: &str, value: &OsStr) -> Result<(), String> {
+    match name {
+        "--net" => orders.net = Some(value.into()),
+        "--mnt" => orders.mnt = Some(value.into()),
+        "--cpus" => orders.cpus = cpus::parse_list(&value.to_string_lossy())?,
+        "--parent" => {
+            let pid = value.to_str().and_then(|text| text.parse().ok());
+            orders.parent = Some(pid.ok_or("a parent is a process id")?);
+        }
+        _ => return Err(format!("no such option: {name}")),
+    }
+    Ok(())
+}
+
+/// Does not return but with the reason why there is no program.
+fn become_program(orders: &Orders) -> String {
+    if let Err(why) = prepare(orders) {
+        return why;
+    }
+    let error = Command::new(&orders.program).args(&orders.args).exec();
+    format!("cannot run {}: {error}", orders.program.display())
+}
+
+fn prepare(orders: &Orders) -> Result<(), String> {
+    if let Some(parent) = orders.parent {
+        let alive = namespace::die_with(parent).map_err(|error| format!("prctl: {error}"))?;
+        if !alive {
+            return Err("the lab is gone".into());
+        }
+    }
+    let entering = |link: &Path| format!("entering {}", link.display());
+    if let Some(net) = &orders.net {
+        namespace::enter_network(net).map_err(|error| format!("{}: {error}", entering(net)))?;
+    }
+    if let Some(mnt) = &orders.mnt {
+        enter_mounts(mnt).map_err(|error| format!("{}: {error}", entering(mnt)))?;
+    }
+    if !orders.cpus.is_empty() {
+        let list = cpus::format_list(&orders.cpus);
+        let told = |error| format!("running on processors {list}: {error}");
+        namespace::run_on(&orders.cpus).map_err(told)?;
+    }
+    process::raise_open_files();
+    Ok(())
+}
+
+/// The working directory stays the same one, by name.
+fn enter_mounts(mnt: &Path) -> std::io::Result<()> {
+    let here = std::env::current_dir()?;
+    namespace::enter_mounts(mnt)?;
+    std::env::set_current_dir(here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn options_end_where_the_program_begins() {
+        let line = "--net /n --mnt /m --cpus 0,2-3 --parent 7 -- nginx -c --net";
+        let expected = Orders {
+            net: Some("/n".into()),
+            mnt: Some("/m".into()),
+            cpus: vec![0, 2, 3],
+            parent: Some(7),
+            program: "nginx".into(),
+            args: words("-c --net"),
+        };
+        assert_eq!(parse(words(line)), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_named() {
+        assert!(parse(words("--net")).unwrap_err().contains("--net"));
+        assert!(parse(words("--cpus 1 --")).unwrap_err().contains("program"));
+        assert!(parse(words("--cpus 1")).unwrap_err().contains("program"));
+        assert!(parse(words("--else 1 -- x")).unwrap_err().contains("--else"));
+        assert!(parse(words("--parent x -- x")).unwrap_err().contains("process id"));
+    }
+}

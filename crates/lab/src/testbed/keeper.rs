@@ -1,0 +1,120 @@
+//! The keeper: a process that holds the namespaces of a side and does the lab's bidding in them.
+//!
+//! It reads lines from its standard input, and its end there is the end of the lab, however that
+//! came: then the keeper sweeps away what is left of the run and ends itself. Nothing here knows
+//! what is written where, or why.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use weir_sys::namespace;
+
+use super::sweep::{self, Mark};
+
+/// The argument that asks for namespaces of one's own. One more argument, the process id of another
+/// keeper, has that one's network swept as well at the end.
+pub(super) const OWN: &str = "own";
+/// The argument that asks for none; the next is the mark of the run.
+pub(super) const RUN: &str = "run";
+/// What is said once all is there.
+pub(super) const READY: &str = "ready";
+
+/// Runs a keeper: `weir lab-keeper`. Its arguments and its lines are the testbed's own business.
+pub fn keeper_main(args: Vec<OsString>) -> ExitCode {
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut mark = match prepare(&args) {
+        Ok(mark) => mark,
+        Err(why) => {
+            // Nobody may be listening any more, and then there is nobody to tell.
+            let _ = answer(&format!("error {why}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let listened = answer(READY).and_then(|()| obey(mark.as_mut()));
+    if let Some(mark) = mark {
+        sweep::sweep(&mark);
+    }
+    if listened.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Becomes what the arguments say, and tells by which mark the run's processes are known.
+fn prepare(args: &[String]) -> Result<Option<Mark>, String> {
+    namespace::keep_calm();
+    match args {
+        [kind, run] if kind == RUN => Ok(Some(Mark::Run { run: run.clone(), groups: Vec::new() })),
+        [kind, rest @ ..] if kind == OWN => {
+            let leave = |error| format!("leaving the host's network: {error}");
+            namespace::leave_network().map_err(leave)?;
+            match rest {
+                [] => Ok(None),
+                [other, ..] => {
+                    let other = PathBuf::from(format!("/proc/{other}/ns/net"));
+                    let links = [PathBuf::from("/proc/self/ns/net"), other];
+                    Mark::networks(&links).map(Some)
+                }
+            }
+        }
+        _ => Err("a keeper is started by the testbed only".into()),
+    }
+}
+
+fn obey(mut mark: Option<&mut Mark>) -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        let done = obey_line(&line?, mark.as_deref_mut());
+        answer(&match done {
+            Ok(value) => format!("ok {value}"),
+            Err(error) => format!("error {error}"),
+        })?;
+    }
+    Ok(())
+}
+
+fn obey_line(line: &str, mark: Option<&mut Mark>) -> io::Result<String> {
+    let mut words = line.splitn(3, ' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some("write"), Some(path), Some(value)) => {
+            // The files are the kernel's: there already, and never to be made.
+            let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+            file.write_all(value.as_bytes())?;
+            Ok(String::new())
+        }
+        (Some("read"), Some(path), None) => {
+            let text = std::fs::read_to_string(path)?;
+            Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+        }
+        (Some("group"), Some(group), None) => {
+            let group = group.parse().map_err(io::Error::other)?;
+            mark.into_iter().for_each(|mark| mark.add_group(group));
+            Ok(String::new())
+        }
+        _ => Err(io::Error::other(format!("no such order: {line}"))),
+    }
+}
+
+fn answer(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_there_is_written_and_read_and_none_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("value");
+        let path = file.to_str().unwrap();
+        assert!(obey_line(&format!("write {path} 1"), None).is_err());
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(obey_line(&format!("write {path} 1024\t 65535"), None).unwrap(), "");
+        assert_eq!(obey_line(&format!("read {path}"), None).unwrap(), "1024 65535");
+        for wrong in ["", "read", "write /x", "remove /x", "group x"] {
+            assert!(obey_line(wrong, None).is_err(), "{wrong}");
+        }
+    }
+}

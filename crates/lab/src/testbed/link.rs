@@ -1,0 +1,141 @@
+//! The link between the two networks: a veth pair (veth(4)), its addresses, and which processors
+//! handle its packets. Loopback's addresses too.
+//!
+//! Nothing here starts a program but ip(8), or knows what will talk over the link.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::cpus;
+use super::handle::Keeper;
+use crate::ground::Side;
+
+/// The most client addresses: neighbours past 512 are forgotten again and again (arp(7),
+/// `gc_thresh2`), and each has 64,000 ports.
+pub const ADDRESSES_MAX: u32 = 500;
+
+/// Bytes in a packet, as on an Ethernet.
+const MTU: u32 = 1500;
+/// Bits of the network of the addresses.
+const PREFIX: u8 = 16;
+
+/// The server's, of the network set apart for benchmarks (RFC 2544 appendix C.2.2).
+pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
+/// The first of the client's.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+/// The server's without namespaces.
+pub(super) const LOOPBACK_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// The first of the client's without namespaces: all of 127.0.0.0/8 is there (RFC 1122 section
+/// 3.2.1.3).
+const LOOPBACK_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// The name of a side's end.
+pub(super) fn interface(side: Side) -> &'static str {
+    match side {
+        Side::Server => "server",
+        Side::Client => "client",
+    }
+}
+
+/// `count` addresses of the client on the link.
+pub(super) fn client_addresses(count: u32) -> Vec<IpAddr> {
+    following(CLIENT, count)
+}
+
+/// `count` addresses of the client on loopback.
+pub(super) fn loopback_client_addresses(count: u32) -> Vec<IpAddr> {
+    following(LOOPBACK_CLIENT, count)
+}
+
+fn following(first: Ipv4Addr, count: u32) -> Vec<IpAddr> {
+    let first = u32::from(first);
+    (first..first.saturating_add(count)).map(|bits| IpAddr::V4(bits.into())).collect()
+}
+
+/// Lays the link between two keepers' networks. `inside` makes a command that runs a program in one
+/// of them.
+///
+/// # Errors
+/// What ip(8) says.
+pub(super) fn lay(
+    ip: &Path,
+    inside: impl Fn(Side, &OsStr) -> Command,
+    client: &Keeper,
+    sources: &[IpAddr],
+) -> Result<(), String> {
+    // One queue at each end: there is one mask of processors to set, and none is left out.
+    let queues = ["numtxqueues", "1", "numrxqueues", "1"];
+    let [ours, theirs] = [Side::Server, Side::Client].map(interface);
+    let network = client.proc().join("ns/net");
+    let mut add = inside(Side::Server, ip.as_os_str());
+    add.args(["link", "add", ours, "mtu", &MTU.to_string()]).args(queues).args(["type", "veth"]);
+    add.args(["peer", "name", theirs, "mtu", &MTU.to_string()]).args(queues);
+    add.arg("netns").arg(network);
+    judge(add.output())?;
+    batch(inside(Side::Server, ip.as_os_str()), Side::Server, &[SERVER])?;
+    batch(inside(Side::Client, ip.as_os_str()), Side::Client, sources)
+}
+
+/// Gives a side's end its addresses, and brings it up.
+fn batch(mut ip: Command, side: Side, addresses: &[IpAddr]) -> Result<(), String> {
+    let name = interface(side);
+    let mut lines: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("address add {address}/{PREFIX} dev {name}\n"))
+        .collect();
+    lines.push(format!("link set lo up\nlink set {name} up\n"));
+    ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let fed = ip.spawn().and_then(|mut child| {
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(lines.concat().as_bytes())?;
+        }
+        child.wait_with_output()
+    });
+    judge(fed)
+}
+
+fn judge(output: std::io::Result<Output>) -> Result<(), String> {
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip: {}", String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
+}
+
+/// Has a side's packets handled by its own processors: receive packet steering (the kernel's
+/// Documentation/networking/scaling.rst). Returns the mask as read back.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn steer(keeper: &mut Keeper, side: Side, own: &[usize]) -> Result<String, String> {
+    let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", interface(side));
+    keeper.write(&file, &cpus::format_mask(own))?;
+    keeper.read(&file)
+}
+
+/// The MTU of an end, bytes, as read back.
+pub(super) fn mtu(keeper: &mut Keeper, interface: &str) -> Option<u32> {
+    keeper.read(&format!("/sys/class/net/{interface}/mtu")).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_addresses_are_many_distinct_and_never_the_servers() {
+        for (addresses, server) in [
+            (client_addresses(ADDRESSES_MAX), SERVER),
+            (loopback_client_addresses(ADDRESSES_MAX), LOOPBACK_SERVER),
+        ] {
+            let distinct: std::collections::BTreeSet<_> = addresses.iter().collect();
+            assert_eq!(distinct.len() as u32, ADDRESSES_MAX);
+            assert!(!distinct.contains(&server));
+        }
+        assert_eq!(client_addresses(2)[1].to_string(), "198.18.1.2");
+        assert_eq!(loopback_client_addresses(1)[0].to_string(), "127.0.0.2");
+    }
+}

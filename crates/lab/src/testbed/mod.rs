@@ -1,0 +1,193 @@
+//! The testbed: two networks joined by a link, processors for each side, and nothing left behind.
+//!
+//! With namespaces, each side's network lives in a *keeper* process, and all processes of the run
+//! live in a PID namespace whose first process is the server's keeper. Keepers end when their
+//! standard input does, thus with the lab, however that ends; with the first process of the PID
+//! namespace the kernel kills all the others, and with their last process networks and link vanish.
+//! Nothing has a name on the host or a file on its disk. The client's keeper stands outside of the
+//! PID namespace and kills what was started in a network but not in the namespace.
+//!
+//! Without namespaces there is one keeper, which kills whatever has the run's mark when its input
+//! ends. Nothing of the host is changed.
+//!
+//! Nothing here knows what a server, a load or a measurement is.
+
+mod build;
+mod cpus;
+mod description;
+mod enter;
+mod handle;
+mod keeper;
+mod link;
+mod settings;
+mod sweep;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use weir_sys::namespace::Pids;
+
+pub use cpus::{format_list, parse_list};
+pub use description::{Description, Mode, SideDescription, WishedMode, Wishes};
+pub use enter::enter_main;
+pub use keeper::keeper_main;
+pub use link::ADDRESSES_MAX;
+
+use crate::ground::{Ground, Side};
+use handle::Keeper;
+
+/// A testbed. Dropping it takes everything down; whoever started processes waits for them first.
+#[derive(Debug)]
+pub struct Testbed {
+    weir: PathBuf,
+    keepers: Keepers,
+    description: Description,
+}
+
+#[derive(Debug)]
+enum Keepers {
+    Namespaces(Namespaces),
+    Loopback { keeper: RefCell<Keeper>, run: String },
+}
+
+// Declared, thus dropped, in the order in which they end: the first process of the PID namespace
+// takes all the others with it.
+#[derive(Debug)]
+struct Namespaces {
+    server: Keeper,
+    client: Keeper,
+    pids: Pids,
+}
+
+impl Testbed {
+    /// Builds what was wished for. `weir` is the program whose `lab-keeper` and `lab-enter` run
+    /// [`keeper_main`] and [`enter_main`].
+    ///
+    /// # Errors
+    /// A sentence for the operator.
+    pub fn build(wishes: &Wishes, weir: &Path) -> Result<Self, String> {
+        build::build(wishes, weir)
+    }
+
+    /// What it is, for the record.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Whether it is still whole.
+    ///
+    /// # Errors
+    /// A sentence that says what has gone.
+    pub fn still_there(&mut self) -> Result<(), String> {
+        let dead = match &mut self.keepers {
+            Keepers::Namespaces(both) => {
+                [("server", both.server.is_alive()), ("client", both.client.is_alive())]
+                    .into_iter()
+                    .find_map(|(side, alive)| (!alive).then_some(side))
+            }
+            Keepers::Loopback { keeper, .. } => (!keeper.get_mut().is_alive()).then_some("run"),
+        };
+        match dead {
+            Some(of) => Err(format!("the keeper of the {of} was killed: the testbed is gone")),
+            None => Ok(()),
+        }
+    }
+
+    fn side(&self, side: Side) -> &SideDescription {
+        match side {
+            Side::Server => &self.description.server,
+            Side::Client => &self.description.client,
+        }
+    }
+}
+
+impl Namespaces {
+    fn keeper(&self, side: Side) -> &Keeper {
+        match side {
+            Side::Server => &self.server,
+            Side::Client => &self.client,
+        }
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        // Both are told before either is waited for: each waits for processes the other kills.
+        self.server.let_go();
+        self.client.let_go();
+    }
+}
+
+impl Ground for Testbed {
+    fn command(&self, side: Side, program: &OsStr) -> Command {
+        let cpus = &self.side(side).cpus;
+        match &self.keepers {
+            Keepers::Namespaces(both) => enter(&self.weir, Some(both.keeper(side)), cpus, program),
+            Keepers::Loopback { run, .. } => {
+                let mut command = enter(&self.weir, None, cpus, program);
+                // A mark by which the keeper knows it, until it writes over its environment.
+                command.env(sweep::RUN_VARIABLE, run);
+                command
+            }
+        }
+    }
+
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        match &self.keepers {
+            Keepers::Namespaces(both) => both.pids.with_children(|| command.spawn()),
+            Keepers::Loopback { keeper, .. } => {
+                let child = command.spawn()?;
+                let told = keeper.borrow_mut().add_group(child.id());
+                told.map_err(io::Error::other)?;
+                Ok(child)
+            }
+        }
+    }
+
+    fn server_address(&self) -> IpAddr {
+        match self.description.mode {
+            Mode::Namespaces => link::SERVER,
+            Mode::Loopback => link::LOOPBACK_SERVER,
+        }
+    }
+
+    fn client_sources(&self) -> Vec<IpAddr> {
+        self.description.client.addresses.clone()
+    }
+
+    fn proc_net(&self, side: Side) -> PathBuf {
+        match &self.keepers {
+            Keepers::Namespaces(both) => both.keeper(side).proc().join("net"),
+            Keepers::Loopback { keeper, .. } => keeper.borrow().proc().join("net"),
+        }
+    }
+
+    fn cpus(&self, side: Side) -> &[usize] {
+        &self.side(side).cpus
+    }
+
+    fn shared(&self) -> bool {
+        self.description.mode == Mode::Loopback
+    }
+}
+
+/// A command that runs a program in a keeper's namespaces and on these processors.
+fn enter(weir: &Path, keeper: Option<&Keeper>, cpus: &[usize], program: &OsStr) -> Command {
+    let mut command = Command::new(weir);
+    command.arg("lab-enter");
+    if let Some(keeper) = keeper {
+        let namespaces = keeper.proc().join("ns");
+        command.arg("--net").arg(namespaces.join("net"));
+        command.arg("--mnt").arg(namespaces.join("mnt"));
+    }
+    command.args(["--cpus", &format_list(cpus)]);
+    command.args(["--parent", &std::process::id().to_string(), "--"]).arg(program);
+    // A group of its own, where no terminal's interrupt reaches it: the lab ends it in order.
+    command.stdin(Stdio::null()).process_group(0);
+    command
+}

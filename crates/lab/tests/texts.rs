@@ -1,0 +1,210 @@
+//! The experiments and papers in `experiments/` as they stand: each file is read into its type, and
+//! every name in one of them is looked up. Nothing is run, and nothing here knows what a metric is.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot read its files fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use weir_lab::experiment::{At, Axis, Experiment, Generator, RateUnit, Sweep};
+use weir_lab::paper::{Claim, Paper, Quantity};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+/// The files of a directory and those below it, by their path from `from` without `.toml`.
+fn files(directory: &Path, from: &Path) -> BTreeMap<String, PathBuf> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.append(&mut files(&path, from));
+        } else {
+            let id = path.strip_prefix(from).unwrap().with_extension("");
+            found.insert(id.to_str().unwrap().to_owned(), path);
+        }
+    }
+    found
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> T {
+    let text = fs::read_to_string(path).unwrap();
+    toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn experiments() -> BTreeMap<String, Experiment> {
+    let all = files(&root(), &root()).into_iter();
+    let experiments = all.filter(|(id, _)| !id.starts_with("papers/"));
+    experiments.map(|(id, path)| (id, read(&path))).collect()
+}
+
+fn papers() -> BTreeMap<String, Paper> {
+    let from = root().join("papers");
+    files(&from, &from).into_iter().map(|(key, path)| (key, read(&path))).collect()
+}
+
+fn sweep<'a>(experiment: &'a Experiment, id: &str, place: &str) -> &'a Sweep {
+    let found = experiment.sweep.iter().find(|sweep| sweep.id == id);
+    found.unwrap_or_else(|| panic!("{place}: there is no sweep {id}"))
+}
+
+fn servers<'a>(experiment: &'a Experiment, sweep: &'a Sweep) -> BTreeSet<&'a str> {
+    if sweep.servers.is_empty() {
+        experiment.server.iter().map(|server| server.id.as_str()).collect()
+    } else {
+        sweep.servers.iter().map(String::as_str).collect()
+    }
+}
+
+fn has(sweep: &Sweep, at: At) -> bool {
+    match at {
+        At::Named(_) => true,
+        At::Value(x) => sweep.values.iter().any(|value| (value - x).abs() < 1e-9),
+    }
+}
+
+#[test]
+fn every_sweep_names_servers_that_exist_and_its_values_ascend() {
+    let experiments = experiments();
+    assert!(experiments.contains_key("quick"));
+    for (id, experiment) in &experiments {
+        let known: BTreeSet<_> = experiment.server.iter().map(|server| &server.id).collect();
+        assert_eq!(known.len(), experiment.server.len(), "{id}: two servers have one id");
+        for sweep in &experiment.sweep {
+            let place = format!("{id}: sweep {}", sweep.id);
+            for server in sweep.servers.iter().chain(&sweep.reference) {
+                assert!(known.contains(server), "{place}: there is no server {server}");
+            }
+            let referred = sweep.rate_unit == RateUnit::Reference;
+            assert_eq!(referred, sweep.reference.is_some(), "{place}: reference");
+            assert!(!sweep.values.is_empty(), "{place}: no values");
+            assert!(sweep.values.windows(2).all(|pair| pair[0] < pair[1]), "{place}: ascending");
+            let from_elsewhere = sweep.rate.is_some() || sweep.load.closed.is_some();
+            assert_eq!(sweep.x == Axis::Rate, !from_elsewhere, "{place}: one source of the rate");
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_is_warmed_up_for_as_long_as_clients_wait() {
+    for (id, experiment) in &experiments() {
+        for sweep in &experiment.sweep {
+            let load = &sweep.load;
+            // httperf and wrk have no warm-up.
+            let warmed = load.generator != Generator::Weir || load.warmup_s >= load.timeout_s;
+            assert!(warmed, "{id}: sweep {}", sweep.id);
+        }
+    }
+}
+
+#[test]
+fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
+    for (id, experiment) in &experiments() {
+        let mut seen = BTreeSet::new();
+        let figures = experiment.figure.iter();
+        let tables = experiment.table.iter();
+        let drawn = figures.map(|figure| (&figure.id, &figure.sweep, &figure.servers));
+        for (name, from, named) in
+            drawn.chain(tables.map(|table| (&table.id, &table.sweep, &table.servers)))
+        {
+            let place = format!("{id}: {name}");
+            assert!(seen.insert(name), "{place}: twice");
+            let measured = servers(experiment, sweep(experiment, from, &place));
+            for server in named {
+                assert!(measured.contains(server.as_str()), "{place}: no server {server}");
+            }
+        }
+        for table in &experiment.table {
+            let sweep = sweep(experiment, &table.sweep, id);
+            assert!(table.at.iter().all(|at| has(sweep, *at)), "{id}: {}: at", table.id);
+        }
+    }
+}
+
+#[test]
+fn a_figure_that_draws_times_in_calls_has_a_sweep_that_counts_them() {
+    for (id, experiment) in &experiments() {
+        let figures = experiment.figure.iter().map(|figure| (&figure.sweep, &figure.y));
+        let tables = experiment.table.iter().map(|table| (&table.sweep, &table.columns));
+        for (from, metrics) in figures.chain(tables) {
+            let counted = sweep(experiment, from, id).calls;
+            let needed = metrics.iter().any(|metric| metric.starts_with("calls."));
+            assert!(counted || !needed, "{id}: sweep {from} does not count calls");
+        }
+    }
+}
+
+#[test]
+fn every_experiment_of_a_paper_has_its_paper_and_the_other_way_round() {
+    let papers = papers();
+    let mut reproduced = BTreeSet::new();
+    for (id, experiment) in &experiments() {
+        let Some(key) = &experiment.paper else { continue };
+        assert!(papers.contains_key(key), "{id}: there is no paper {key}");
+        assert!(id.starts_with(&format!("{key}/")), "{id}: not in the folder of {key}");
+        reproduced.insert(key.clone());
+    }
+    assert_eq!(reproduced, papers.keys().cloned().collect());
+}
+
+#[test]
+fn every_claim_is_judged_by_points_that_are_measured_or_says_why_not() {
+    let experiments = experiments();
+    for (key, paper) in &papers() {
+        let mut seen = BTreeSet::new();
+        for claim in &paper.claim {
+            let place = format!("{key}: claim {}", claim.id);
+            assert!(seen.insert(&claim.id), "{place}: twice");
+            assert!(!claim.text.is_empty() && !claim.place.is_empty(), "{place}: says nothing");
+            let judged = claim.top.is_some() && (claim.above.is_some() || claim.below.is_some());
+            assert_ne!(judged, claim.not_measurable.is_some(), "{place}: judged, or why not");
+            if judged {
+                let experiment = experiments.get(&claim.experiment);
+                let experiment = experiment.unwrap_or_else(|| panic!("{place}: no experiment"));
+                assert_eq!(experiment.paper.as_ref(), Some(key), "{place}: another's experiment");
+                judge(&place, claim, experiment);
+                assert_eq!(paper.fits(&claim.experiment, experiment), Ok(()), "{place}");
+            }
+        }
+    }
+}
+
+fn judge(place: &str, claim: &Claim, experiment: &Experiment) {
+    if let (Some(above), Some(below)) = (claim.above, claim.below) {
+        assert!(above < below, "{place}: nothing is between");
+    }
+    let figures = experiment.figure.iter().map(|figure| &figure.id);
+    let mut drawn = figures.chain(experiment.table.iter().map(|table| &table.id));
+    assert!(drawn.any(|id| *id == claim.figure), "{place}: no figure {}", claim.figure);
+    let sweep = sweep(experiment, &claim.sweep, place);
+    for quantity in claim.top.iter().chain(&claim.bottom) {
+        let Quantity { metric, server, at } = quantity;
+        assert!(servers(experiment, sweep).contains(server.as_str()), "{place}: {server}");
+        assert!(has(sweep, *at), "{place}: {at:?} is not a value of the sweep");
+        assert!(sweep.calls || !metric.starts_with("calls."), "{place}: calls are not counted");
+    }
+}
+
+#[test]
+fn every_value_that_names_a_server_or_a_metric_is_beside_something() {
+    let experiments = experiments();
+    for (key, paper) in &papers() {
+        let of_paper = experiments.values().filter(|one| one.paper.as_ref() == Some(key));
+        let of_paper: Vec<_> = of_paper.collect();
+        for value in &paper.value {
+            let place = format!("{key}: {}: {}", value.figure, value.what);
+            assert!(value.value.is_finite() && !value.place.is_empty(), "{place}");
+            let drawn = of_paper.iter().find(|one| {
+                let figures = one.figure.iter().map(|figure| &figure.id);
+                figures.chain(one.table.iter().map(|table| &table.id)).any(|id| *id == value.figure)
+            });
+            let drawn = drawn.unwrap_or_else(|| panic!("{place}: nothing draws it"));
+            if let Some(server) = &value.server {
+                assert!(drawn.server.iter().any(|one| one.id == *server), "{place}: {server}");
+            }
+        }
+    }
+}
