@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["weir-sys", "weir-dispatch", "weir-http1", "weir-content", "weir-accept", "weir-stats"],
     ),
     ("weir-load", &["weir-sys", "weir-dispatch", "weir-http1", "weir-stats"]),
-    ("weir-lab", &["weir-stats"]),
+    ("weir-lab", &["weir-sys", "weir-stats"]),
     ("weir-sim", &["weir-accept", "weir-stats"]),
     (
         "weir",

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
+use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
 use weir_server::{PRESETS, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 10] = [
     "mechanisms",
     "presets",
     "options",
@@ -17,6 +18,8 @@ pub(crate) const NAMES: [&str; 8] = [
     "load-scan-options",
     "load-workloads",
     "load-errors",
+    "lab-options",
+    "lab-metrics",
 ];
 
 /// A table as Markdown; nothing for a name not in [`NAMES`].
@@ -32,6 +35,8 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         }
         "load-workloads" => load_workloads(),
         "load-errors" => load_errors(),
+        "lab-options" => options(find(cli, &["lab", "run"]), |_| true),
+        "lab-metrics" => lab_metrics(),
         _ => String::new(),
     }
 }
@@ -71,6 +76,13 @@ fn presets() -> String {
                 preset.source.into(),
             ]
         }),
+    )
+}
+
+fn lab_metrics() -> String {
+    table(
+        ["metric", "unit", "what it is"],
+        metrics::rows().map(|row| [code(&row.name), row.unit, row.help]),
     )
 }
 

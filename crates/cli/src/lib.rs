@@ -1,13 +1,16 @@
 //! The command line: subcommands, options, the configuration file, and all printing to a terminal.
 //!
-//! Nothing here serves or loads: it says to `weir-server` or `weir-load` what was asked for, and
-//! shows what comes back.
+//! Nothing here serves, loads or measures: it says to `weir-server`, `weir-load` or `weir-lab` what
+//! was asked for, and shows what comes back.
 
 mod config_file;
 mod docs_table;
+mod lab;
 mod load;
 mod options;
+mod screen;
 mod serve;
+mod signals;
 mod values;
 
 use std::ffi::OsString;
@@ -33,6 +36,22 @@ enum Task {
     Serve(Box<options::ServeOptions>),
     /// Load a server on a schedule that never waits for it, and measure what comes back
     Load(Box<load::LoadOptions>),
+    /// Run experiments: servers and loads side by side, measured, and drawn beside the papers
+    Lab(Box<lab::LabOptions>),
+    /// Hold a network namespace for a lab
+    #[command(hide = true, disable_help_flag = true)]
+    LabKeeper {
+        /// Of the testbed's making
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Run a program on a side of a lab's testbed
+    #[command(hide = true, disable_help_flag = true)]
+    LabEnter {
+        /// Of the testbed's making
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -67,6 +86,9 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     match Cli::parse_from(args).task {
         Task::Serve(options) => serve::serve(*options),
         Task::Load(options) => load::load(*options),
+        Task::Lab(options) => lab::lab(*options),
+        Task::LabKeeper { args } => Ok(weir_lab::testbed::keeper_main(args)),
+        Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),
         Task::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut io::stdout());
             Ok(ExitCode::SUCCESS)
@@ -100,6 +122,11 @@ fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<ExitCode,
         .and_then(|()| io::stdout().write_all(&out))
         .map_err(|error| format!("cannot print: {error}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a text.
+fn print_text(text: &str) -> Result<ExitCode, String> {
+    print(|out| out.write_all(text.as_bytes()))
 }
 
 /// Says a sentence to the operator.

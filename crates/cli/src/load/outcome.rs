@@ -11,7 +11,7 @@ use super::options::RunOptions;
 use super::output;
 use super::plan;
 use super::progress::Progress;
-use super::signals::Stop;
+use crate::signals::Stop;
 use crate::{USAGE, say};
 
 /// A `--fail-if` holds.

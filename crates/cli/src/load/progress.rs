@@ -14,8 +14,8 @@ use weir_load::report::ndjson;
 
 use super::output::Output;
 use super::plan::Plan;
-use super::screen::Screen;
-use super::signals::Stop;
+use crate::screen::Screen;
+use crate::signals::Stop;
 
 /// Looks on.
 pub(crate) struct Progress {

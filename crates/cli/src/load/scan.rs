@@ -13,9 +13,9 @@ use super::outcome::INVALID;
 use super::output::{self, Output};
 use super::plan::{self, Points};
 use super::progress::Progress;
-use super::screen::Screen;
-use super::signals::Stop;
 use super::time;
+use crate::screen::Screen;
+use crate::signals::Stop;
 use crate::{USAGE, say};
 
 /// How often a pause looks for a signal.

@@ -40,6 +40,11 @@ impl Stop {
         Ok(stop)
     }
 
+    /// What is set once a signal has come.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
     /// Whether a signal has come.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -1,0 +1,73 @@
+//! What there is to run, and what this machine has for it. Runs nothing.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use weir_lab::catalogue::{self, Entry};
+use weir_lab::check::{self, State};
+use weir_lab::plan;
+
+use crate::print_text;
+
+/// Names the experiments and the papers.
+pub(super) fn list() -> Result<ExitCode, String> {
+    let entries = catalogue::all()?;
+    let mut text = String::from("Experiments: weir lab run NAME\n\n");
+    for entry in &entries {
+        let minutes = minutes(std::slice::from_ref(entry));
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "  {:<32} {minutes:>8}  {}", entry.id, entry.experiment.title);
+    }
+    text.push_str("\nPapers: weir lab reproduce PAPER\n\n");
+    for key in catalogue::papers() {
+        let of = catalogue::of_paper(&key)?;
+        let paper = catalogue::paper(&key, catalogue::paper_text(&key).unwrap_or_default())?;
+        let minutes = minutes(&of);
+        let _ = writeln!(
+            text,
+            "  {key:<32} {minutes:>8}  {}: {} ({})",
+            paper.authors, paper.title, paper.year
+        );
+    }
+    print_text(&text)
+}
+
+/// How long experiments should take, in words.
+fn minutes(entries: &[Entry]) -> String {
+    let named: Vec<plan::Named> =
+        entries.iter().map(|entry| (entry.id.clone(), entry.experiment.clone())).collect();
+    let steps = plan::steps(&named, 1.0, 1);
+    let s: f64 = steps.iter().map(|step| step.estimate_s).sum();
+    format!("~{:.0} min", (s / 60.0).ceil())
+}
+
+/// Says what this machine has for an experiment.
+pub(super) fn check(name: Option<&str>) -> Result<ExitCode, String> {
+    let mut text = String::new();
+    if let Some(name) = name {
+        let entries = match catalogue::one(name) {
+            Ok(entry) => vec![entry],
+            Err(why) => catalogue::of_paper(name).map_err(|_| why)?,
+        };
+        for entry in &entries {
+            let experiment = &entry.experiment;
+            let (servers, sweeps) = (experiment.server.len(), experiment.sweep.len());
+            let _ = writeln!(
+                text,
+                "{}: sound: {servers} servers, {sweeps} sweeps, {}",
+                entry.id,
+                minutes(std::slice::from_ref(entry))
+            );
+        }
+        text.push('\n');
+    }
+    for finding in check::check() {
+        let mark = match finding.state {
+            State::Have => "have   ",
+            State::Reduced => "reduced",
+            State::Missing => "missing",
+        };
+        let _ = writeln!(text, "{mark}  {:<12} {}", finding.what, finding.says);
+    }
+    print_text(&text)
+}

@@ -1,0 +1,95 @@
+//! The options of `weir lab`. Reading them only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use weir_lab::testbed::ADDRESSES_MAX;
+
+use crate::options::{CpuList, cpu_list};
+
+/// What `weir lab` can be asked for.
+#[derive(Debug, Args)]
+pub(crate) struct LabOptions {
+    #[command(subcommand)]
+    pub task: LabTask,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabTask {
+    /// Name the experiments and the papers
+    List,
+    /// Say what this machine has for an experiment, and what would be lost
+    Check {
+        /// An experiment or a file; by default the machine alone is looked at
+        name: Option<String>,
+    },
+    /// Three servers past what they can do, in less than three minutes
+    Quick(RunOptions),
+    /// Run an experiment
+    Run {
+        /// Its name, as in the list, or a TOML file
+        name: String,
+        #[command(flatten)]
+        options: RunOptions,
+    },
+    /// Run every experiment of a paper and judge the paper's claims
+    Reproduce {
+        /// Its key, as in the list
+        paper: String,
+        #[command(flatten)]
+        options: RunOptions,
+    },
+    /// Draw the report of a run again, from what was measured
+    Report {
+        /// The run's folder
+        dir: PathBuf,
+    },
+    /// Set two runs side by side
+    Compare {
+        /// The folder of a run
+        a: PathBuf,
+        /// The folder of another
+        b: PathBuf,
+    },
+}
+
+/// How an experiment is run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunOptions {
+    /// The folder for the results; by default one below results/, with the date and the name. A run
+    /// that was not finished there goes on
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How many times the repetitions that the experiment asks for; below 1 points get shorter too
+    #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = scale)]
+    pub scale: f64,
+    /// What the order of the points and the loads' chance are drawn from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Only these servers of the experiment, by their ids
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Use the loopback of this machine even where namespaces can be made
+    #[arg(long)]
+    pub loopback: bool,
+    /// Processors for the server, such as 0,2-3; by default the first
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub server_cpus: Option<CpuList>,
+    /// Processors for the client; by default the second
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub client_cpus: Option<CpuList>,
+    /// Source addresses of the client
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(ADDRESSES_MAX)))]
+    pub client_addresses: u32,
+    /// Show no progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if scale.is_finite() && (0.01..=100.0).contains(&scale) => Ok(scale),
+        _ => Err("a scale is a number from 0.01 to 100".to_owned()),
+    }
+}

@@ -1,0 +1,21 @@
+//! The folders of runs: their reports drawn again, two of them side by side.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use weir_lab::compare;
+use weir_lab::outcome;
+
+use crate::print_text;
+
+/// Draws the report of a run.
+pub(super) fn report(dir: &Path) -> Result<ExitCode, String> {
+    outcome::draw(dir)?;
+    print_text(&format!("{}\n", dir.join("report.html").display()))
+}
+
+/// Sets two runs side by side.
+pub(super) fn compare(a: &Path, b: &Path) -> Result<ExitCode, String> {
+    let (a, b) = (outcome::findings(a)?, outcome::findings(b)?);
+    print_text(&compare::text(&compare::compare(&a, &b)))
+}

@@ -1,0 +1,164 @@
+//! A run of experiments: where its results go, how it ends, what is said of it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use weir_lab::catalogue::{self, Entry};
+use weir_lab::findings::{Chapter, Findings, Verdict};
+use weir_lab::journal::{self, Request};
+use weir_lab::run::{self, Asked, End};
+use weir_lab::testbed::{WishedMode, Wishes};
+use weir_lab::{outcome, time};
+
+use super::options::RunOptions;
+use super::progress::Progress;
+use crate::print_text;
+use crate::signals::Stop;
+
+/// The folder of runs, unless another is asked for.
+const RESULTS: &str = "results";
+
+/// The exit code of a run that was stopped.
+const STOPPED: u8 = 1;
+
+/// Runs an experiment.
+pub(super) fn one(name: &str, options: &RunOptions) -> Result<ExitCode, String> {
+    let entry = catalogue::one(name)?;
+    let request = request(entry.id.clone(), None, vec![entry], options);
+    run(request, options)
+}
+
+/// Runs the experiments of a paper.
+pub(super) fn paper(key: &str, options: &RunOptions) -> Result<ExitCode, String> {
+    let entries = catalogue::of_paper(key)?;
+    run(request(key.to_owned(), Some(key), entries, options), options)
+}
+
+fn request(
+    name: String,
+    paper: Option<&str>,
+    entries: Vec<Entry>,
+    options: &RunOptions,
+) -> Request {
+    // An experiment by itself is judged by its paper's claims too.
+    let paper = paper
+        .map(str::to_owned)
+        .or_else(|| entries.first().and_then(|entry| entry.experiment.paper.clone()));
+    Request {
+        name,
+        paper_text: paper.as_deref().and_then(catalogue::paper_text).map(str::to_owned),
+        paper,
+        experiments: entries.into_iter().map(|entry| (entry.id, entry.text)).collect(),
+        scale: options.scale,
+        seed: options.seed,
+        only: options.only.clone(),
+    }
+}
+
+fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
+    let dir = match &options.out {
+        Some(dir) => dir.clone(),
+        None => folder(Path::new(RESULTS), &request),
+    };
+    let weir = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+    let list = |cpus: &Option<crate::options::CpuList>| cpus.as_ref().map(|list| list.0.clone());
+    let asked = Asked {
+        request,
+        dir: dir.clone(),
+        weir,
+        wishes: Wishes {
+            mode: if options.loopback { WishedMode::Loopback } else { WishedMode::Auto },
+            server_cpus: list(&options.server_cpus),
+            client_cpus: list(&options.client_cpus),
+            client_addresses: options.client_addresses,
+            ..Wishes::default()
+        },
+        command: command(),
+    };
+    let stop = Stop::listen()?;
+    let mut progress = Progress::new(options.quiet, &dir);
+    let end = run::run(&asked, stop.flag(), &mut |event| progress.tell(&event));
+    // What was measured before a failure is shown too.
+    let findings = outcome::draw(&dir);
+    match end? {
+        End::Complete => {
+            print_text(&summary(&findings?, &dir))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        End::Stopped => {
+            print_text(&format!(
+                "Stopped. What was measured is in {}; the same command goes on from there.\n",
+                dir.display()
+            ))?;
+            Ok(ExitCode::from(STOPPED))
+        }
+    }
+}
+
+/// The command as it could be given again, wherever this program is.
+fn command() -> String {
+    std::iter::once("weir".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ")
+}
+
+/// Where a request's results go: to where the same request was not finished, else to a new folder
+/// with today's date.
+fn folder(results: &Path, request: &Request) -> PathBuf {
+    let name = request.name.replace('/', "-");
+    let mut unfinished: Vec<PathBuf> = std::fs::read_dir(results)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            journal::read(path)
+                .is_ok_and(|(set_up, _)| !set_up.complete && set_up.request == *request)
+        })
+        .collect();
+    unfinished.sort();
+    if let Some(found) = unfinished.pop() {
+        return found;
+    }
+    let first = results.join(format!("{}-{name}", time::utc_today()));
+    let others = (2..).map(|number| PathBuf::from(format!("{}-{number}", first.display())));
+    std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
+}
+
+/// What a run found, in some lines.
+fn summary(findings: &Findings, dir: &Path) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    // Writing into a String cannot fail.
+    for chapter in &findings.chapters {
+        for row in &chapter.saturations {
+            let kept = row.kept.map_or(String::new(), |kept| {
+                format!(", {:.0} % of it kept at {:.1} times that", kept.value * 100.0, row.offered)
+            });
+            let peak = &row.peak;
+            let _ = writeln!(
+                text,
+                "{}: peak {:.0} [{:.0} .. {:.0}] replies/s at {:.0}/s{kept}",
+                row.server, peak.value, peak.low, peak.high, row.at
+            );
+        }
+        let tally = &chapter.tally;
+        let _ = writeln!(
+            text,
+            "{}: {} points measured, {} INVALID and left out, {} late (times left out), {} \
+             flagged, {} failed",
+            chapter.id, tally.measured, tally.invalid, tally.late, tally.flagged, tally.failed
+        );
+    }
+    if findings.paper.is_some() {
+        let judged = || findings.chapters.iter().flat_map(Chapter::all_judged);
+        let count = |wanted| judged().filter(|judged| judged.verdict == wanted).count();
+        let _ = writeln!(
+            text,
+            "Claims of the paper: {} hold, {} do not, {} are undecided, {} cannot be measured here",
+            count(Verdict::Holds),
+            count(Verdict::DoesNotHold),
+            count(Verdict::Undecided),
+            count(Verdict::NotMeasurable)
+        );
+    }
+    let _ = writeln!(text, "Report: {}", dir.join("report.html").display());
+    text
+}

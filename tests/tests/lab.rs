@@ -1,0 +1,260 @@
+//! `weir lab` as its user meets it: a run from its file to its page, what is left of it when it is
+//! killed, what it refuses. What figures mean is tested where they are made.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_tests::Stopped;
+use weir_tests::patience::until;
+use weir_tests::server::run;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+/// Two limits at two rates; short, because nothing is asserted
+/// about speed.
+const EXPERIMENT: &str = r#"
+title = "A <small> one"
+question = "Does it run?"
+
+[[server]]
+id = "one"
+label = "limit 1"
+kind = "weir"
+options = ["--accept-limit", "1"]
+
+[[server]]
+id = "ten"
+label = "limit 10"
+kind = "weir"
+options = ["--accept-limit", "10"]
+
+[[sweep]]
+id = "load"
+x = "rate"
+values = [20, 60]
+repetitions = 1
+burn-us = 100
+
+[sweep.load]
+workload = "one-byte"
+warmup-s = 0.1
+duration-s = 0.5
+timeout-s = 1.0
+
+[[figure]]
+id = "replies"
+title = "Replies"
+sweep = "load"
+y = ["reply_rate"]
+
+[[table]]
+id = "phases"
+title = "Phases"
+sweep = "load"
+columns = ["accept_phases", "c_avg", "reply_rate"]
+"#;
+
+/// A folder with the experiment's file; results go beside it.
+fn folder() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("small.toml"), EXPERIMENT).unwrap();
+    dir
+}
+
+fn lab(dir: &TempDir, words: &[&str]) -> Command {
+    let mut command = Command::new(WEIR);
+    command.arg("lab").args(words).current_dir(dir.path());
+    command
+}
+
+fn code(stopped: &Stopped) -> Option<i32> {
+    stopped.status.code()
+}
+
+fn lines(out: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(out.join("points.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// Which points there are: server, value and round.
+fn points(out: &Path) -> BTreeSet<String> {
+    let of_points = |line: &Value| {
+        let key = &line["key"];
+        (line["record"] == "point")
+            .then(|| format!("{} {} {}", key["server"], key["x"], key["round"]))
+    };
+    lines(out).iter().filter_map(of_points).collect()
+}
+
+/// Processes of this machine that were started with something in `dir`.
+fn processes_of(dir: &Path) -> Vec<String> {
+    let path = dir.display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let commands = processes.filter_map(|process| {
+        let words = fs::read(process.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&words).replace('\0', " "))
+    });
+    commands.filter(|command| command.contains(&path)).collect()
+}
+
+#[test]
+fn a_run_is_measured_kept_and_drawn() {
+    let dir = folder();
+    let out = dir.path().join("out");
+    let ran = run(&mut lab(&dir, &["run", "small.toml", "--out", "out"]));
+    assert_eq!(code(&ran), Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("Report: out/report.html"), "{}", ran.stdout);
+    assert_eq!(points(&out).len(), 4, "{}", ran.stderr);
+    for line in lines(&out) {
+        assert_eq!(line["record"], "point", "{line}");
+        let flags = line["flags"].as_array().unwrap();
+        let counted = |flag: &&Value| flag["kind"] == "counts" || flag["kind"] == "identity";
+        assert_eq!(flags.iter().find(counted), None, "{line}");
+        let (client, server) = (&line["load"]["whole"], &line["server"]["counted_whole"]);
+        if client["errors"] == 0 {
+            assert_eq!(client["replies"].as_f64(), server["replies"].as_f64(), "{line}");
+        }
+        assert!(line["cores"]["server"]["idle_s"].is_number(), "{line}");
+    }
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("A &lt;small&gt; one") && !page.contains("A <small> one"));
+    for file in ["summary.md", "setup.json", "figures/replies.svg", "tables/phases.csv"] {
+        assert!(out.join(file).exists(), "{file}");
+    }
+    assert!(!out.join("work").exists(), "what is needed meanwhile is taken away");
+    assert_eq!(processes_of(dir.path()), Vec::<String>::new());
+    assert_nothing_is_done_again(&dir, &out);
+}
+
+/// A complete run has nothing to do; its report can be drawn again and compared.
+fn assert_nothing_is_done_again(dir: &TempDir, out: &Path) {
+    let before = fs::read(out.join("points.jsonl")).unwrap();
+    let again = run(&mut lab(dir, &["run", "small.toml", "--out", "out"]));
+    assert_eq!(code(&again), Some(0), "{}", again.stderr);
+    assert_eq!(fs::read(out.join("points.jsonl")).unwrap(), before);
+    fs::remove_file(out.join("report.html")).unwrap();
+    let drawn = run(&mut lab(dir, &["report", "out"]));
+    assert_eq!((code(&drawn), drawn.stdout.trim()), (Some(0), "out/report.html"));
+    assert!(out.join("report.html").exists());
+    let compared = run(&mut lab(dir, &["compare", "out", "out"]));
+    assert_eq!(code(&compared), Some(0), "{}", compared.stderr);
+    assert!(compared.stdout.contains("A: small"), "{}", compared.stdout);
+    let other = run(&mut lab(dir, &["run", "small.toml", "--out", "out", "--seed", "9"]));
+    assert_eq!(code(&other), Some(2));
+    assert!(other.stderr.contains("another run"), "{}", other.stderr);
+}
+
+fn started(dir: &TempDir, words: &[&str]) -> Child {
+    let mut command = lab(dir, words);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Kills a run in the middle, in a way; nothing of it is left, and a rerun does the rest.
+fn is_gone_on_with(words: &[&str]) {
+    let dir = folder();
+    let out = dir.path().join("out");
+    let mut child = started(&dir, words);
+    until("a point is on disk", || !points(&out).is_empty());
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    until("its processes are gone", || processes_of(dir.path()).is_empty());
+    let before = points(&out);
+    let kept = lines(&out).len();
+    let ran = run(&mut lab(&dir, words));
+    assert_eq!(code(&ran), Some(0), "{}", ran.stderr);
+    assert_eq!(points(&out).len(), 4);
+    assert!(points(&out).is_superset(&before));
+    assert!(lines(&out).len() > kept);
+    let set_up: Value = serde_json::from_slice(&fs::read(out.join("setup.json")).unwrap()).unwrap();
+    assert_eq!(set_up["complete"], true);
+    assert_eq!(set_up["stretches"].as_array().unwrap().len(), 2);
+    assert_eq!(set_up["stretches"][0]["ended"], Value::Null, "it was killed");
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_and_is_gone_on_with() {
+    is_gone_on_with(&["run", "small.toml", "--out", "out", "--quiet"]);
+}
+
+#[test]
+fn a_killed_run_on_loopback_leaves_nothing_and_is_gone_on_with() {
+    is_gone_on_with(&["run", "small.toml", "--out", "out", "--quiet", "--loopback"]);
+}
+
+#[test]
+fn a_stopped_run_shows_what_it_has_and_says_how_to_go_on() {
+    let dir = folder();
+    let out = dir.path().join("out");
+    let mut command = lab(&dir, &["run", "small.toml", "--out", "out", "--loopback"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until("a point is on disk", || !points(&out).is_empty());
+    signal(&child, Signal::TERM);
+    let ended = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8(ended.stdout).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{stdout}");
+    assert!(stdout.contains("the same command goes on from there"), "{stdout}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("The run is not complete"));
+    assert!(page.contains("loopback"), "what is not a network of its own is said");
+    assert!(!out.join("work").exists());
+    assert_eq!(processes_of(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_a_sentence() {
+    let dir = folder();
+    let unsound = EXPERIMENT.replace("sweep = \"load\"", "sweep = \"lode\"");
+    fs::write(dir.path().join("unsound.toml"), unsound).unwrap();
+    fs::write(dir.path().join("broken.toml"), "title = \"").unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    for (words, said) in [
+        (&["run", "no-such"][..], "there is no experiment no-such"),
+        (&["run", "papers/pariag-accept"], "there is no experiment"),
+        (&["run", "absent.toml"], "absent.toml"),
+        (&["run", "broken.toml"], "experiment broken"),
+        (&["run", "unsound.toml"], "lode"),
+        (&["run", "small.toml", "--scale", "0"], "a scale is"),
+        (&["run", "small.toml", "--only", "nobody"], "none of its servers"),
+        (&["run", "small.toml", "--out", "file"], "file"),
+        (&["run", "small.toml", "--server-cpus", "4000"], "4000"),
+        (&["reproduce", "no-such"], "no experiment is from a paper no-such"),
+        (&["report", "."], "there is no run in it"),
+        (&["compare", ".", "absent"], "there is no run in it"),
+    ] {
+        let refused = run(&mut lab(&dir, words));
+        assert_eq!(code(&refused), Some(2), "{words:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(said), "{words:?}: {}", refused.stderr);
+        assert_eq!(refused.stderr.trim_end().lines().count(), 1, "{words:?}: {}", refused.stderr);
+    }
+    assert!(!dir.path().join("results").exists(), "nothing was begun");
+}
+
+#[test]
+fn experiments_and_papers_are_named_and_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = run(&mut lab(&dir, &["list"]));
+    assert_eq!(code(&list), Some(0), "{}", list.stderr);
+    for name in ["quick", "peers", "pariag-accept/one-packet", "brecht-select", "banga-scalable"] {
+        assert!(list.stdout.contains(name), "{}", list.stdout);
+    }
+    let check = run(&mut lab(&dir, &["check", "quick"]));
+    assert_eq!(code(&check), Some(0), "{}", check.stderr);
+    assert!(check.stdout.contains("quick: sound") && check.stdout.contains("processors"));
+}
