@@ -7,6 +7,7 @@ pub mod client;
 pub mod epoll;
 pub mod event;
 pub mod file;
+pub mod listener;
 pub mod namespace;
 pub mod poll;
 pub mod process;
