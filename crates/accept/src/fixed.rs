@@ -1,18 +1,18 @@
 //! The classic accept-limit: at most N connections an accept-phase (brecht-select §4.1,
 //! `accept-count`; pariag-accept ch. 3, `accept-limit`). Knows nothing but N.
 
-use crate::{Outcome, Policy, View};
+use crate::{Decision, Outcome, Policy, Signals, View};
 
 /// The policy that always answers with its limit, or with no bound but max-conns.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedLimit(pub Option<u64>);
 
 impl Policy for FixedLimit {
-    fn budget(&mut self, _: u64, view: &View) -> u64 {
-        self.0.map_or(view.room(), |limit| limit.min(view.room()))
+    fn decide(&mut self, _: u64, view: &View, _: &Signals) -> Decision {
+        Decision::accept(self.0.map_or(view.room(), |limit| limit.min(view.room())))
     }
 
-    fn finished(&mut self, _: u64, _: Outcome) {}
+    fn finished(&mut self, _: u64, _: &Outcome) {}
 }
 
 #[cfg(test)]
@@ -22,9 +22,11 @@ mod tests {
     #[test]
     fn the_budget_is_the_limit_or_the_room_left() {
         let view = |open| View { open, open_max: 100, ..View::default() };
-        assert_eq!(FixedLimit(Some(25)).budget(0, &view(0)), 25);
-        assert_eq!(FixedLimit(Some(25)).budget(0, &view(90)), 10);
-        assert_eq!(FixedLimit(None).budget(0, &view(1)), 99);
-        assert_eq!(FixedLimit(None).budget(0, &view(101)), 0);
+        let budget =
+            |limit, open| FixedLimit(limit).decide(0, &view(open), &Signals::default()).budget;
+        assert_eq!(budget(Some(25), 0), 25);
+        assert_eq!(budget(Some(25), 90), 10);
+        assert_eq!(budget(None, 1), 99);
+        assert_eq!(budget(None, 101), 0);
     }
 }

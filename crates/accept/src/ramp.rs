@@ -5,7 +5,7 @@
 //! limit above one pays for it in nearly every phase of a server that keeps up; a limit of one pays
 //! a wait for each connection of a server that does not. This pays neither. Knows nothing of time.
 
-use crate::{Outcome, Policy, View};
+use crate::{Decision, Outcome, Policy, Signals, View};
 
 /// The most an accept-phase accepts, however long the queue: with eager reads each is served too,
 /// and those accepted earlier wait meanwhile.
@@ -25,15 +25,36 @@ impl Default for Ramp {
     }
 }
 
-impl Policy for Ramp {
-    fn budget(&mut self, _: u64, view: &View) -> u64 {
-        let queued = !self.drained && view.rounds_since <= 1;
+impl Ramp {
+    /// Whether connections have been waiting since the last phase, which left some.
+    pub fn is_queued(&self, view: &View) -> bool {
+        !self.drained && view.rounds_since <= 1
+    }
+
+    /// The next phase's budget, by what the rounds tell.
+    pub fn budget(&mut self, view: &View) -> u64 {
+        self.budget_when(self.is_queued(view), view)
+    }
+
+    /// The next phase's budget, by somebody who knows whether there is a queue.
+    pub fn budget_when(&mut self, queued: bool, view: &View) -> u64 {
         self.budget = if queued { (2 * self.budget).min(RAMP_MAX) } else { 1 };
         self.budget.min(view.room())
     }
 
-    fn finished(&mut self, _: u64, outcome: Outcome) {
+    /// Hears whether a phase found fewer than it could have accepted.
+    pub fn heard(&mut self, outcome: &Outcome) {
         self.drained = outcome.drained;
+    }
+}
+
+impl Policy for Ramp {
+    fn decide(&mut self, _: u64, view: &View, _: &Signals) -> Decision {
+        Decision::accept(self.budget(view))
+    }
+
+    fn finished(&mut self, _: u64, outcome: &Outcome) {
+        self.heard(outcome);
     }
 }
 
@@ -52,11 +73,12 @@ mod tests {
             if queue == 0 {
                 continue;
             }
-            let view = View { open: 0, open_max: 1000, rounds_since };
-            let budget = ramp.budget(0, &view);
+            let view = View { open_max: 1000, rounds_since, ..View::default() };
+            let budget = ramp.budget(&view);
             let taken = budget.min(queue);
             failed += u64::from(taken < budget);
-            ramp.finished(0, Outcome { accepted: taken, drained: taken < budget });
+            let drained = taken < budget;
+            ramp.finished(0, &Outcome { accepted: taken, drained, ..Outcome::default() });
             queue -= taken;
             rounds_since = 0;
             accepted.push(taken);
@@ -85,6 +107,6 @@ mod tests {
     fn max_conns_bounds_it() {
         let view = View { open: 99, open_max: 100, ..View::default() };
         let mut ramp = Ramp { budget: 16, drained: false };
-        assert_eq!(ramp.budget(0, &view), 1);
+        assert_eq!(ramp.budget(&view), 1);
     }
 }

@@ -1,0 +1,98 @@
+//! The table of accept policies: what each is called and what it does. Knows none of their insides.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An accept policy, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The accept-limit, fixed: [`crate::FixedLimit`], [`crate::Ramp`].
+    Limit,
+    /// [`crate::MatchClose`].
+    MatchClose,
+    /// [`crate::Timed`].
+    Timed,
+    /// [`crate::Codel`].
+    Codel,
+    /// [`crate::Adaptive`].
+    Adaptive,
+}
+
+/// A row of the table of policies.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Which policy.
+    pub name: Name,
+    /// As the option spells it.
+    pub spelled: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+}
+
+/// Every policy.
+pub const TABLE: &[Row] = &[
+    Row {
+        name: Name::Adaptive,
+        spelled: "adaptive",
+        summary: "keeps the delay of those it serves at the target, by every control there is",
+        source: "docs/overload.md",
+    },
+    Row {
+        name: Name::Limit,
+        spelled: "limit",
+        summary: "at most --accept-limit connections a phase, and nothing else",
+        source: "brecht-select §4.1",
+    },
+    Row {
+        name: Name::MatchClose,
+        spelled: "match-close",
+        summary: "all that wait until saturated, then as many as have closed since",
+        source: "pariag-accept ch. 6",
+    },
+    Row {
+        name: Name::Timed,
+        spelled: "timed",
+        summary: "all that wait, but no longer than a tenth of the delay target a phase",
+        source: "after pariag-accept ch. 6",
+    },
+    Row {
+        name: Name::Codel,
+        spelled: "codel",
+        summary: "refuses those that waited too long, by the least wait of each interval",
+        source: "RFC 8289; Maurer, Fail at Scale",
+    },
+];
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = TABLE.iter().find(|row| row.name == *self);
+        f.write_str(row.map_or("", |row| row.spelled))
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        TABLE
+            .iter()
+            .find(|row| row.spelled == text)
+            .map(|row| row.name)
+            .ok_or_else(|| format!("no accept policy is called {text:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_can_be_read_back() {
+        for row in TABLE {
+            assert_eq!(row.name.to_string().parse(), Ok(row.name));
+        }
+        assert!("none".parse::<Name>().is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! What every policy promises whatever a server has been through: never more connections than there
+//! is room for, and never none for ever. Goes through the public interface alone, and knows the
+//! policies by their table only.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use weir_accept::{
+    Control, Controls, Limit, Look, Name, Outcome, Policy, Refusal, Setting, Signals, TABLE, View,
+};
+
+const OPEN_MAX: usize = 500;
+
+/// After so many rounds in which all went well, nobody is kept out any more.
+const PATIENCE_ROUNDS: usize = 2_000;
+
+/// A round of a server's life.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// How long it took.
+    passed_ns: u64,
+    /// How many came.
+    came: u64,
+    /// How many of those had gone before their accept, which then failed.
+    lost: u64,
+    /// How many of the open were closed in its work-phase.
+    closed: usize,
+    work_items: u64,
+    /// What the youngest in the queue had waited.
+    age_ns: u64,
+    dropped: u32,
+}
+
+/// A round in which another came, and nothing else happened.
+const BARREN: Round = Round {
+    passed_ns: 1_000_000,
+    came: 1,
+    lost: 0,
+    closed: 0,
+    work_items: 0,
+    age_ns: 0,
+    dropped: 0,
+};
+
+/// What a policy sees of a server, which does what it is told.
+struct Server {
+    policy: Box<dyn Policy>,
+    now_ns: u64,
+    view: View,
+    queue: u64,
+    drops: u32,
+}
+
+impl Server {
+    fn new(setting: &Setting) -> Self {
+        let view = View { open_max: OPEN_MAX, ..View::default() };
+        Self { policy: setting.policy(), now_ns: 0, view, queue: 0, drops: 0 }
+    }
+
+    /// A round and its budget, if somebody knocked.
+    fn round(&mut self, round: &Round) -> Option<u64> {
+        self.now_ns += round.passed_ns;
+        self.queue += round.came;
+        self.drops = self.drops.wrapping_add(round.dropped);
+        self.view.rounds_since += 1;
+        let budget = (self.queue > 0).then(|| self.accept_phase(round));
+        let closed = round.closed.min(self.view.open);
+        self.view.open -= closed;
+        self.view.closed += closed as u64;
+        self.view.work_items = round.work_items;
+        self.view.work_ns = if round.work_items > 0 { round.passed_ns } else { 0 };
+        budget
+    }
+
+    fn accept_phase(&mut self, round: &Round) -> u64 {
+        let wanted = self.policy.wants(self.now_ns, &self.view);
+        let queue = wanted.queue.then_some(self.queue as u32);
+        let signals = Signals { queue, drops: wanted.drops.then_some(self.drops) };
+        let decision = self.policy.decide(self.now_ns, &self.view, &signals);
+        assert!(decision.budget <= self.view.room(), "{decision:?} of {:?}", self.view);
+        let refused = decision.refuse.min(self.queue);
+        let drained = decision.budget > self.queue - refused;
+        let lost = round.lost.min(self.queue - refused).min(decision.budget);
+        self.queue -= lost;
+        let served = (decision.budget - lost).min(self.queue - refused);
+        let age_ns = (served > 0 && decision.look != Look::Nobody).then_some(round.age_ns);
+        self.queue -= refused + served;
+        self.view.open += served as usize;
+        self.view.rounds_since = 0;
+        let (age_first_ns, age_min_ns) = (age_ns, age_ns);
+        let accepted = refused + served;
+        self.policy.finished(
+            self.now_ns,
+            &Outcome { accepted, refused, drained, age_first_ns, age_min_ns, rtt_ns: age_ns },
+        );
+        decision.budget
+    }
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let names: Vec<Name> = TABLE.iter().map(|row| row.name).collect();
+    let limit = prop_oneof![Just(Limit::Inf), Just(Limit::Auto), (1..50u64).prop_map(Limit::Count)];
+    let controls = vec(select(Control::all().collect::<Vec<_>>()), 0..8)
+        .prop_map(|off| off.into_iter().fold(Controls::ALL, Controls::without));
+    let refusal = select(vec![Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503]);
+    (select(names), limit, 0..100_000_000u64, controls, refusal, 1..5_000u32).prop_map(
+        |(name, limit, target_ns, controls, refusal, backlog)| Setting {
+            name,
+            limit,
+            target_ns,
+            controls,
+            refusal,
+            backlog,
+        },
+    )
+}
+
+fn round() -> impl Strategy<Value = Round> {
+    (1..50_000_000u64, 0..40u64, 0..3u64, 0..20usize, 0..50u64, 0..1_000_000_000u64, 0..50u32)
+        .prop_map(|(passed_ns, came, lost, closed, work_items, age_ns, dropped)| Round {
+            passed_ns,
+            came,
+            lost,
+            closed,
+            work_items,
+            age_ns,
+            dropped,
+        })
+}
+
+proptest! {
+    #[test]
+    fn nobody_is_let_in_without_room(setting in setting(), life in vec(round(), 1..200)) {
+        let mut server = Server::new(&setting);
+        for round in &life {
+            server.round(round);
+        }
+    }
+
+    #[test]
+    fn nobody_is_kept_out_for_ever_while_nothing_is_open(
+        setting in setting(),
+        life in vec(round(), 0..200),
+        age_ns in 0..1_000_000_000u64,
+    ) {
+        let mut server = Server::new(&setting);
+        for round in &life {
+            server.round(round);
+        }
+        server.queue = server.queue.max(1);
+        let barren = Round { age_ns, closed: OPEN_MAX, work_items: 1, ..BARREN };
+        let lets_in = |server: &mut Server| {
+            let is_empty = server.view.open == 0;
+            server.round(&barren).is_some_and(|budget| is_empty && budget > 0)
+        };
+        prop_assert!((0..PATIENCE_ROUNDS).any(|_| lets_in(&mut server)));
+    }
+
+    #[test]
+    fn nobody_is_kept_out_for_ever_by_connections_that_never_close(
+        setting in setting(),
+        life in vec(round(), 0..200),
+        work_items in 0..3u64,
+    ) {
+        let mut server = Server::new(&setting);
+        for round in &life {
+            server.round(round);
+        }
+        let barren = Round { work_items, ..BARREN };
+        // Room for all that wait; those closed last may have made some for the first round.
+        server.view.open_max = usize::MAX;
+        server.round(&barren);
+        let lets_in = |server: &mut Server| server.round(&barren).is_some_and(|budget| budget > 0);
+        prop_assert!((0..PATIENCE_ROUNDS).any(|_| lets_in(&mut server)));
+    }
+}
