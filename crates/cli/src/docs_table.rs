@@ -6,10 +6,12 @@ use clap::{Arg, Command};
 use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
-use weir_server::{PRESETS, readiness, stats};
+use weir_server::accept::Name;
+use weir_server::{PRESETS, accept, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
+    "accept-policies",
     "mechanisms",
     "presets",
     "options",
@@ -25,6 +27,7 @@ pub(crate) const NAMES: [&str; 10] = [
 /// A table as Markdown; nothing for a name not in [`NAMES`].
 pub(crate) fn render(name: &str, cli: &Command) -> String {
     match name {
+        "accept-policies" => accept_policies(),
         "mechanisms" => mechanisms(),
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |_| true),
@@ -59,6 +62,14 @@ fn mechanisms() -> String {
     )
 }
 
+fn accept_policies() -> String {
+    let rows = accept::TABLE.iter();
+    table(
+        ["policy", "what it does", "source"],
+        rows.map(|row| [code(row.spelled), row.summary.into(), row.source.into()]),
+    )
+}
+
 fn presets() -> String {
     let tick = |on: bool| if on { "on" } else { "" }.to_string();
     table(
@@ -67,7 +78,10 @@ fn presets() -> String {
             let strategy = preset.strategy;
             [
                 code(preset.name),
-                strategy.accept_limit.to_string(),
+                match strategy.accept_policy {
+                    Name::Limit => strategy.accept_limit.to_string(),
+                    policy => policy.to_string(),
+                },
                 tick(strategy.eager_read && strategy.eager_write),
                 tick(strategy.full_read),
                 tick(strategy.accept_on_close),

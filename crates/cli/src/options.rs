@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
-use weir_server::accept::Limit;
+use weir_server::accept::{self, Controls, Limit, Refusal};
 use weir_server::{Address, PRESETS, readiness};
 
 use crate::values;
@@ -40,6 +40,27 @@ pub(crate) struct ServeOptions {
     /// is one while they come one by one and more while they queue
     #[arg(long, alias = "accept-count", value_name = "N|inf|auto")]
     pub accept_limit: Option<Limit>,
+
+    /// What decides how many connections are accepted, and what becomes of the others; `limit` when
+    /// --accept-limit is given, else the preset's
+    #[arg(long, value_name = "NAME", value_parser = policies())]
+    pub accept_policy: Option<String>,
+
+    /// Overload: how long a connection may wait to be served
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = values::limit)]
+    pub delay_target: Duration,
+
+    /// Overload: how those are refused who cannot be served in time: by the kernel, unaccepted, or
+    /// accepted and reset, closed, or answered with 503 [kernel, rst, fin, 503]
+    #[arg(long, value_name = "HOW", default_value = "kernel",
+          value_parser = |text: &str| text.parse::<Refusal>())]
+    pub refuse: Refusal,
+
+    /// Overload: controls not to use, of budget, backlog, gate, stale, departed, newest, evict,
+    /// close; or all
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true,
+          value_parser = |list: &str| Controls::ALL.without_list(list))]
+    pub controls_off: Controls,
 
     #[command(flatten)]
     pub switches: Switches,
@@ -252,6 +273,10 @@ pub(crate) enum LogStyle {
 
 fn mechanisms() -> PossibleValuesParser {
     PossibleValuesParser::new(readiness::TABLE.iter().map(|row| row.spelling))
+}
+
+fn policies() -> PossibleValuesParser {
+    PossibleValuesParser::new(accept::TABLE.iter().map(|row| row.spelled))
 }
 
 fn presets() -> PossibleValuesParser {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use weir_server::{
-    Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, content,
-    readiness, stats,
+    Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, accept,
+    content, readiness, stats,
 };
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
@@ -82,6 +82,14 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         listen: options.listen,
         inherited: inherited_sockets(),
         strategy,
+        setting: accept::Setting {
+            name: strategy.accept_policy,
+            limit: strategy.accept_limit,
+            target_ns: ns(options.delay_target),
+            controls: options.controls_off,
+            refusal: options.refuse,
+            backlog: options.listenq.unsigned_abs(),
+        },
         conns_max: usize::try_from(options.max_conns).unwrap_or(usize::MAX),
         listenq: options.listenq,
         content,
@@ -127,7 +135,13 @@ fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
     let base = preset.strategy;
     let switch = |given: Option<OnOff>, preset: bool| given.map_or(preset, |on| on == OnOff::On);
     let switches = &options.switches;
+    let accept_policy = match (&options.accept_policy, options.accept_limit) {
+        (Some(name), _) => name.parse()?,
+        (None, Some(_)) => accept::Name::Limit,
+        (None, None) => base.accept_policy,
+    };
     Ok(Strategy {
+        accept_policy,
         accept_limit: options.accept_limit.unwrap_or(base.accept_limit),
         eager_read: switch(switches.eager_read, base.eager_read),
         eager_write: switch(switches.eager_write, base.eager_write),

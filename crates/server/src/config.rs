@@ -4,14 +4,16 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weir_accept::Limit;
+use weir_accept::{Limit, Name, Setting};
 use weir_content as content;
 use weir_dispatch::readiness;
 
 /// The options that make one server of brecht-select §4.1 different from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
-    /// Connections accepted an accept-phase, at most.
+    /// What decides how many connections are accepted, and what becomes of the others.
+    pub accept_policy: Name,
+    /// Connections accepted an accept-phase, at most, for the policy that goes by it.
     pub accept_limit: Limit,
     /// Read as soon as a connection is accepted.
     pub eager_read: bool,
@@ -40,6 +42,7 @@ pub struct Preset {
 
 const fn paper(accept_limit: Limit, eager: bool, full: bool, on_close: bool) -> Strategy {
     Strategy {
+        accept_policy: Name::Limit,
         accept_limit,
         eager_read: eager,
         eager_write: eager,
@@ -62,9 +65,13 @@ const fn preset(
 pub const PRESETS: &[Preset] = &[
     preset(
         "default",
-        "what measures best: as many as seem to wait, eager, caching",
+        "what measures best: the overload control, eager, caching",
         "docs/serve.md",
-        Strategy { caching: true, ..paper(Limit::Auto, true, false, false) },
+        Strategy {
+            accept_policy: Name::Adaptive,
+            caching: true,
+            ..paper(Limit::Auto, true, false, false)
+        },
     ),
     preset(
         "accept1",
@@ -201,6 +208,8 @@ pub struct Config {
     pub mechanism: readiness::Name,
     /// Which accept strategy.
     pub strategy: Strategy,
+    /// The accept policy, with the strategy's name and limit.
+    pub setting: Setting,
     /// Connections open at once, all loops together (max-conns).
     pub conns_max: usize,
     /// The listen backlog (listenq).

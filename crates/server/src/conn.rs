@@ -125,6 +125,32 @@ impl Conn {
         self.heard
     }
 
+    /// Whether the next word is the client's: between requests, or in the middle of one.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Idle | Stage::Head)
+    }
+
+    /// When the request in hand began, or would have, on a connection just accepted.
+    pub(crate) fn waits_since_ns(&self) -> u64 {
+        self.began_ns
+    }
+
+    /// Refuses the connection with a 503, whatever it asks for.
+    pub(crate) fn turn_away(&mut self, service: &mut Service) -> Next {
+        match self.fill(service) {
+            Ok(0) => return Next::Close,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Next::Close,
+        }
+        service.counters.turned_away.one();
+        let next = self.give_up(Status::SERVICE_UNAVAILABLE, service);
+        if self.taken == self.input.len() {
+            self.release_input(service);
+        }
+        next
+    }
+
     /// Moves the deadline of whatever the connection does now forward.
     pub(crate) fn hurry(&mut self, deadline_ns: u64) {
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
@@ -422,7 +448,7 @@ impl Conn {
         service.counters.statuses(output.statuses);
         self.sent_before += output.sent_bytes;
         self.log(&mut output, service);
-        let close = output.close || service.draining;
+        let close = output.close || service.is_closing();
         let linger = output.linger || self.taken < self.input.len();
         service.give_output(output);
         if !close {

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use weir_sys::{process, socket};
 
+use crate::arch::listener::Socket;
 use crate::config::{Address, Config, Error};
 
 /// Every loop's listeners, and where they listen.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    pub per_loop: Vec<Vec<OwnedFd>>,
+    pub per_loop: Vec<Vec<Socket>>,
     pub addresses: Vec<Address>,
     /// Socket files to remove in the end.
     pub files: Vec<SocketFile>,
@@ -72,14 +73,14 @@ impl Listeners {
         self.addresses.push(Address::Tcp(address));
         if let [only] = &mut self.per_loop[..] {
             socket::listen(alone.as_fd(), config.listenq)?;
-            only.push(alone);
+            only.push(Socket { fd: alone, own: true });
             return Ok(());
         }
         drop(alone);
         for each in &mut self.per_loop {
             let own = socket::bind_tcp(address, true)?;
             socket::listen(own.as_fd(), config.listenq)?;
-            each.push(own);
+            each.push(Socket { fd: own, own: true });
         }
         Ok(())
     }
@@ -116,7 +117,7 @@ impl Listeners {
 
     fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
         for each in &mut self.per_loop {
-            each.push(fd.try_clone()?);
+            each.push(Socket { fd: fd.try_clone()?, own: false });
         }
         Ok(())
     }

@@ -45,7 +45,10 @@ pub(crate) fn answer(
     service: &mut Service,
     out: &mut Output,
 ) {
-    let close = !request.keep_alive || service.draining;
+    let close = !request.keep_alive || service.is_closing();
+    if request.keep_alive && service.pressure {
+        service.counters.closed_by_pressure.one();
+    }
     let mut reply = Reply { request: Some(request), caller, service, out, close };
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.service.config.body_bytes_max {
@@ -76,7 +79,10 @@ pub(crate) fn answer(
 /// Answers what could not be read as a request, or not to its end; the connection closes after it.
 pub(crate) fn refuse(status: Status, caller: Caller, service: &mut Service, out: &mut Output) {
     out.linger = true;
-    Reply { request: None, caller, service, out, close: true }.plain(status, b"");
+    // What is too much now need not be in a second (RFC 9110 §10.2.3).
+    let unavailable = status == Status::SERVICE_UNAVAILABLE;
+    let fields = if unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
+    Reply { request: None, caller, service, out, close: true }.plain(status, fields);
 }
 
 impl Reply<'_, '_> {

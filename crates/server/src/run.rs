@@ -1,7 +1,7 @@
 //! Starting the loops, hearing signals, stopping. The main thread serves nobody.
 
 use std::fmt::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +17,7 @@ use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals};
 use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
+use crate::arch::listener::Socket;
 use crate::bench;
 use crate::config::{Address, Config, Error};
 use crate::control::{Answer, Control, Phase};
@@ -99,6 +100,10 @@ impl Server {
             None => None,
         };
         fit_to_limits(&mut config, listeners.addresses.len());
+        // A policy that counted on a gate it cannot have would leave the work to it.
+        if !listeners.per_loop.iter().flatten().any(Socket::takes_gate) {
+            config.setting.controls = config.setting.controls.without(weir_accept::Control::Gate);
+        }
         let config = Arc::new(config);
         let (answer_sender, answers) = channel();
         let bell = Bell::new().map_err(failed)?;
@@ -203,7 +208,7 @@ impl Server {
     fn start_loop(
         &mut self,
         index: usize,
-        sockets: Vec<OwnedFd>,
+        sockets: Vec<Socket>,
         config: &Arc<Config>,
         answers: &Sender<Answer>,
     ) -> Result<(), Error> {
@@ -243,7 +248,7 @@ impl Server {
 /// What a loop's thread is born with.
 struct Seed {
     index: usize,
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Socket>,
     config: Arc<Config>,
     control: Arc<Control>,
     log: Option<LogBuffer>,

@@ -39,6 +39,8 @@ pub(crate) struct Service {
     pub scratch: Box<[u8]>,
     /// No new request is begun on a connection whose reply goes out now.
     pub draining: bool,
+    /// The same, because those that are open are too many.
+    pub pressure: bool,
     start: Instant,
     now_ns: u64,
     unix_offset_ns: u64,
@@ -61,6 +63,7 @@ impl Service {
             log,
             scratch: vec![0; SCRATCH_BYTES].into(),
             draining: false,
+            pressure: false,
             start: Instant::now(),
             now_ns: 0,
             unix_offset_ns: 0,
@@ -96,6 +99,11 @@ impl Service {
     /// Nanoseconds since the loop began.
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
+    }
+
+    /// Whether a connection closes after the reply that goes out now.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.draining || self.pressure
     }
 
     /// Nanoseconds since 1970.

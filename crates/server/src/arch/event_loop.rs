@@ -4,16 +4,18 @@
 //! read eagerly. Everything the loop does not decide itself it asks: the mechanism who is ready,
 //! the policy how many to accept, the connection what it waits for.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_accept::{Limit, Outcome, Policy, View};
 use weir_dispatch::readiness::{Interest, Mechanism, Token};
 use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
-use weir_sys::{is_exhaustion, profile, socket};
+use weir_sys::profile;
 
+use super::accepting::{Fate, Held};
+use super::listener::{Listener, Socket};
 use super::table::Table;
 use crate::conn::{Conn, Next};
 use crate::control::{Control, LAST_WORD, Phase};
@@ -24,69 +26,58 @@ use crate::service::Service;
 const BELL: Token = Token { slot: 0, generation: 0 };
 const FIRST_LISTENER: u32 = 1;
 
-/// How long accepting rests when there are no descriptors and nobody to take one from.
-const ACCEPT_REST_NS: u64 = 100_000_000;
-
 /// How long a client that has not spoken yet may keep a server that was told to stop.
 const SILENCE_NS: u64 = 500_000_000;
-
-/// Idle connections closed at once to get descriptors back.
-const EVICTED_AT_ONCE: usize = 32;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 pub(crate) struct EventLoop<M> {
-    mechanism: M,
-    listeners: Vec<Listener>,
-    table: Table,
+    pub(super) mechanism: M,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) table: Table,
     timers: Timers,
-    service: Service,
+    pub(super) service: Service,
     control: Arc<Control>,
     ready: Vec<Token>,
     expired: Vec<u32>,
     /// Getevents-phases so far.
-    rounds: u64,
+    pub(super) rounds: u64,
     /// The last question about the counters that was answered.
     answered: u64,
     /// Where the last search for idle connections ended.
-    hand: u32,
+    pub(super) hand: u32,
     /// Nobody is accepted before this.
-    paused_until_ns: Option<u64>,
+    pub(super) paused_until_ns: Option<u64>,
+    /// Accepted, and served when there is time: the newest at the back.
+    pub(super) held: VecDeque<Held>,
+    /// An accept-phase of this round left some, newer than those held.
+    pub(super) someone_waits: bool,
+    /// Connections closed that were served.
+    pub(super) served: u64,
+    /// Connections served in the last work-phase, and how long it took, nanoseconds.
+    pub(super) work_items: u64,
+    pub(super) work_ns: u64,
     drained_by_ns: Option<u64>,
     told_at_ns: Option<u64>,
-}
-
-struct Listener {
-    fd: OwnedFd,
-    token: Token,
-    watched: bool,
-    policy: Box<dyn Policy>,
-    /// The round of its last accept-phase.
-    accepted_round: u64,
-}
-
-impl Listener {
-    fn new(slot: u32, fd: OwnedFd, limit: Limit) -> Self {
-        let token = Token { slot, generation: 0 };
-        Self { fd, token, watched: true, policy: weir_accept::policy(limit), accepted_round: 0 }
-    }
 }
 
 impl<M: Mechanism> EventLoop<M> {
     pub(crate) fn new(
         service: Service,
-        listeners: Vec<OwnedFd>,
+        sockets: Vec<Socket>,
         control: Arc<Control>,
         open_max: usize,
     ) -> std::io::Result<Self> {
         let mut mechanism = M::open()?;
         mechanism.add(control.bell.as_fd(), BELL, Interest::Accept)?;
         let listeners: Vec<_> = (FIRST_LISTENER..)
-            .zip(listeners)
-            .map(|(slot, fd)| Listener::new(slot, fd, service.config.strategy.accept_limit))
+            .zip(sockets)
+            .map(|(slot, socket)| {
+                Listener::new(slot, socket, &service.config.setting, service.config.listenq)
+            })
             .collect();
         for listener in &listeners {
-            mechanism.add(listener.fd.as_fd(), listener.token, Interest::Accept)?;
+            mechanism.add(listener.fd(), listener.token, Interest::Accept)?;
         }
         Ok(Self {
             mechanism,
@@ -101,6 +92,11 @@ impl<M: Mechanism> EventLoop<M> {
             answered: 0,
             hand: 0,
             paused_until_ns: None,
+            held: VecDeque::new(),
+            someone_waits: false,
+            served: 0,
+            work_items: 0,
+            work_ns: 0,
             drained_by_ns: None,
             told_at_ns: None,
         })
@@ -135,6 +131,7 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     fn accept_phase(&mut self) {
+        self.someone_waits = false;
         for index in 0..self.ready.len() {
             let token = self.ready[index];
             if token == BELL {
@@ -143,14 +140,19 @@ impl<M: Mechanism> EventLoop<M> {
                 self.accept((token.slot - FIRST_LISTENER) as usize);
             }
         }
+        self.consult();
+        if !self.held.is_empty() {
+            self.serve_held();
+        }
     }
 
     fn work_phase(&mut self) {
         let mut items = 0;
+        let began_ns = if self.ready.len() > 1 { self.service.read_clock_ns() } else { 0 };
         for index in 0..self.ready.len() {
             let token = self.ready[index];
             if !self.table.is_reserved(token) && self.table.is_current(token) {
-                self.work(token.slot);
+                self.work(token);
                 items += 1;
             }
         }
@@ -159,10 +161,13 @@ impl<M: Mechanism> EventLoop<M> {
             self.service.counters.work_items.add(items);
             self.service.counters.work_items_max.raise(items);
         }
+        self.work_items = items;
+        // One alone keeps nobody waiting.
+        self.work_ns = if items > 1 { self.service.read_clock_ns() - began_ns } else { 0 };
     }
 
     /// Lets one connection make progress. Whether that was its last.
-    fn serve(&mut self, slot: u32) -> bool {
+    pub(super) fn serve(&mut self, slot: u32) -> bool {
         let Some(conn) = self.table.conn(slot) else { return false };
         let next = conn.proceed(&mut self.service);
         self.settle(slot, next);
@@ -170,8 +175,18 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     /// Serves a connection that is ready, and accepts others in its place where that is wanted.
-    fn work(&mut self, slot: u32) {
-        if self.serve(slot) && self.service.config.strategy.accept_on_close {
+    fn work(&mut self, token: Token) {
+        if self.service.pressure {
+            match self.judge_open(token) {
+                Fate::Serve { .. } => {}
+                Fate::Refuse => return self.refuse_open(token),
+                Fate::Drop => {
+                    self.service.counters.departed.one();
+                    return self.close(token.slot);
+                }
+            }
+        }
+        if self.serve(token.slot) && self.service.config.strategy.accept_on_close {
             (0..self.listeners.len()).for_each(|index| {
                 self.accept(index);
             });
@@ -179,7 +194,7 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     /// Makes the mechanism and the timers agree with what a connection waits for now.
-    fn settle(&mut self, slot: u32, next: Next) {
+    pub(super) fn settle(&mut self, slot: u32, next: Next) {
         let interest = match next {
             Next::Read => Interest::Read,
             Next::Write => Interest::Write,
@@ -215,125 +230,16 @@ impl<M: Mechanism> EventLoop<M> {
         }
     }
 
-    /// One accept-phase of one listener: as many as the policy allows.
-    fn accept(&mut self, index: usize) -> Outcome {
-        let mut outcome = Outcome::default();
-        if self.paused_until_ns.is_some() || index >= self.listeners.len() {
-            return outcome;
-        }
-        let now_ns = self.service.now_ns();
-        let (open, open_max) = (self.table.open(), self.table.open_max());
-        let listener = &mut self.listeners[index];
-        let rounds_since = self.rounds - listener.accepted_round;
-        listener.accepted_round = self.rounds;
-        let budget = listener.policy.budget(now_ns, &View { open, open_max, rounds_since });
-        self.service.counters.accept_phases.one();
-        for _ in 0..budget {
-            match socket::accept(self.listeners[index].fd.as_fd()) {
-                Ok((fd, peer)) => {
-                    outcome.accepted += 1;
-                    self.welcome(Conn::new(fd, peer, &self.service));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    outcome.drained = true;
-                    self.service.counters.accept_would_block.one();
-                    let token = self.listeners[index].token;
-                    self.mechanism.blocked(token, Interest::Accept);
-                    break;
-                }
-                Err(error) if is_exhaustion(&error) => {
-                    self.relieve(&error);
-                    if self.paused_until_ns.is_some() {
-                        break;
-                    }
-                }
-                Err(error) if socket::is_lost_connection(&error) => {
-                    self.service.counters.accept_aborted.one();
-                }
-                Err(error) => {
-                    self.rest(&error);
-                    break;
-                }
-            }
-        }
-        self.listeners[index].policy.finished(now_ns, outcome);
-        self.watch_listeners(self.table.open() < self.table.open_max());
-        outcome
-    }
-
-    fn welcome(&mut self, conn: Conn) {
-        let slot = match self.table.insert(conn) {
-            Ok(slot) => slot,
-            Err(conn) => return conn.close(&mut self.service),
-        };
-        let counters = &mut self.service.counters;
-        counters.accepted.one();
-        counters.open_at_accept.add(self.table.open() as u64);
-        counters.open_max.raise(self.table.open() as u64);
-        if self.service.config.strategy.eager_read {
-            self.serve(slot);
-        } else {
-            self.settle(slot, Next::Read);
-        }
-    }
-
-    fn close(&mut self, slot: u32) {
+    pub(super) fn close(&mut self, slot: u32) {
         let Some((conn, token, registered)) = self.table.remove(slot) else { return };
         if registered.is_some() {
             // It was a member, so there is nothing to fail.
             let _ = self.mechanism.remove(conn.fd(), token);
         }
         conn.close(&mut self.service);
+        self.served = self.served.wrapping_add(1);
         self.paused_until_ns = None;
         self.watch_listeners(true);
-    }
-
-    /// No descriptor or no memory for another connection: what is open goes on, the idle make room.
-    fn relieve(&mut self, error: &std::io::Error) {
-        self.service.counters.accept_failed.one();
-        self.service.store.release_descriptors();
-        let idle = |conn: &Conn| conn.is_idle() && conn.was_heard();
-        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, idle);
-        self.hand = idle.last().map_or(0, |slot| slot + 1);
-        let before = self.table.open();
-        idle.into_iter().for_each(|slot| self.dismiss(slot));
-        let evicted = before - self.table.open();
-        self.service.counters.evicted_idle.add(evicted as u64);
-        if evicted == 0 {
-            self.rest(error);
-        } else {
-            self.tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
-        }
-    }
-
-    /// Accepts nobody for a while, or until a connection closes.
-    fn rest(&mut self, error: &std::io::Error) {
-        self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
-        self.watch_listeners(false);
-        self.tell(&format!("cannot accept, resting: {error}"));
-    }
-
-    /// Closes an idle connection, unless its next request has come: a close with bytes unread would
-    /// be a reset, and could cost the client the reply it is still reading.
-    fn dismiss(&mut self, slot: u32) {
-        self.serve(slot);
-        if self.table.conn(slot).is_some_and(|conn| conn.is_idle()) {
-            self.close(slot);
-        }
-    }
-
-    fn watch_listeners(&mut self, wanted: bool) {
-        let wanted = wanted && self.paused_until_ns.is_none();
-        for listener in self.listeners.iter_mut().filter(|listener| listener.watched != wanted) {
-            let interest = if wanted { Interest::Accept } else { Interest::Nothing };
-            match self.mechanism.change(listener.fd.as_fd(), listener.token, interest) {
-                Ok(()) => listener.watched = wanted,
-                // Want of memory: tried again when the pause is over.
-                Err(_) => {
-                    self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
-                }
-            }
-        }
     }
 
     /// What is due by the clock: deadlines, the end of a pause, log lines.
@@ -360,8 +266,12 @@ impl<M: Mechanism> EventLoop<M> {
 
     /// How long the next wait may sleep: until something is due.
     fn sleep_max(&self) -> Option<Duration> {
+        if !self.held.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let policy_ns = self.listeners.iter().filter_map(Listener::due_ns).min();
         let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
-        [self.timers.next_ns(), log_ns, self.paused_until_ns, self.drained_by_ns]
+        [self.timers.next_ns(), log_ns, policy_ns, self.paused_until_ns, self.drained_by_ns]
             .into_iter()
             .flatten()
             .min()
@@ -390,8 +300,8 @@ impl<M: Mechanism> EventLoop<M> {
             self.accept_queue(index);
         }
         for listener in std::mem::take(&mut self.listeners) {
-            let _ = self.mechanism.remove(listener.fd.as_fd(), listener.token);
-            socket::close(listener.fd);
+            let _ = self.mechanism.remove(listener.fd(), listener.token);
+            listener.close();
         }
         for slot in self.table.find(0, usize::MAX, Conn::is_idle) {
             self.take_leave(slot);
@@ -456,7 +366,7 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     /// Says something to the operator, once a second at most.
-    fn tell(&mut self, what: &str) {
+    pub(super) fn tell(&mut self, what: &str) {
         let now_ns = self.service.now_ns();
         if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
             self.told_at_ns = Some(now_ns);

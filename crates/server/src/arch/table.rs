@@ -102,6 +102,15 @@ impl Table {
             .collect()
     }
 
+    /// The connections in the `steps` slots from `start` on, around.
+    pub(crate) fn walk(&self, start: u32, steps: usize) -> impl Iterator<Item = (u32, &Conn)> {
+        let all = self.entries.len();
+        (0..steps.min(all)).filter_map(move |step| {
+            let slot = (start as usize + step) % all;
+            self.entries[slot].conn.as_ref().map(|conn| (slot as u32, conn))
+        })
+    }
+
     /// The token of the present tenant.
     pub(crate) fn token(&self, slot: u32) -> Token {
         let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.generation);

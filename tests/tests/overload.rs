@@ -1,0 +1,133 @@
+//! Overload, on real sockets: floods of several times what a server can do, and what it says it did
+//! about them. That its replies are in time is measured elsewhere; no test here measures a
+//! duration.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use weir_tests::load::{Ran, load};
+use weir_tests::server::Stopped;
+use weir_tests::{Root, Server};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+/// Six times what the server can do.
+const FLOOD: &str = "--rate 3000 --duration 1s --timeout 1s";
+
+/// A flood over a server whose requests take 2 ms of its processor each.
+fn flood(options: &[&str]) -> (Ran, Stopped) {
+    let root = Root::with_hello();
+    let options = [&["--bench-endpoints", "--workers", "1"], options].concat();
+    let server = Server::start(WEIR, &options, &root);
+    let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
+    let ran = load(WEIR, FLOOD, url);
+    // It is over when it is over: who comes now is served.
+    assert_eq!(server.get("/hello.txt").status, 200);
+    (ran, server.stop_cleanly())
+}
+
+fn counted(stopped: &Stopped, names: &[&str]) -> Vec<u64> {
+    let stats = stopped.stats();
+    names.iter().map(|name| stats["total"][name].as_u64().unwrap()).collect()
+}
+
+/// Everything that a control counts.
+const OF_CONTROLS: [&str; 10] = [
+    "overloads",
+    "queue_asked",
+    "backlog_changes",
+    "gate_changes",
+    "gate_failed",
+    "refused_excess",
+    "refused_stale",
+    "departed",
+    "turned_away",
+    "closed_by_pressure",
+];
+
+#[test]
+fn a_flood_is_noticed_and_refused_by_the_kernel() {
+    let (ran, stopped) = flood(&[]);
+    let seen = counted(&stopped, &["overloads", "backlog_changes", "gate_changes", "gate_failed"]);
+    assert!(seen[0] >= 1 && seen[1] >= 1 && seen[2] >= 1, "{seen:?}");
+    assert_eq!(seen[3], 0);
+    assert!(ran.count("replies") > 0, "{ran:?}");
+    assert_eq!(counted(&stopped, &["refused_excess", "turned_away"]), [0, 0]);
+}
+
+#[test]
+fn the_refused_can_be_told_so() {
+    let (ran, stopped) = flood(&["--refuse", "503"]);
+    let of_5xx = ran.json["counts"]["statuses"]["5xx"].as_u64().unwrap();
+    let [turned_away, refused, gate_changes, backlog_changes]: [u64; 4] =
+        counted(&stopped, &["turned_away", "refused_excess", "gate_changes", "backlog_changes"])
+            .try_into()
+            .unwrap();
+    assert!(of_5xx > 0 && of_5xx <= turned_away, "{of_5xx} of {turned_away}");
+    assert!(refused > 0, "none was refused unseen");
+    assert_eq!([gate_changes, backlog_changes], [0, 0], "the kernel refused as well");
+}
+
+#[test]
+fn the_refused_can_be_reset_or_closed() {
+    for (how, error) in [("rst", "reset"), ("fin", "closed-early")] {
+        let (ran, stopped) = flood(&["--refuse", how]);
+        let errors = ran.errors();
+        let heard = errors.get(error).copied().unwrap_or(0);
+        let early = errors.get("connect-reset").copied().unwrap_or(0);
+        assert!(heard + early > 0, "{how}: {errors:?}");
+        assert_eq!(counted(&stopped, &["turned_away"]), [0]);
+        assert!(counted(&stopped, &["refused_excess"])[0] > 0);
+    }
+}
+
+#[test]
+fn a_control_turned_off_is_not_used() {
+    let (_, stopped) = flood(&["--controls-off", "gate"]);
+    assert_eq!(counted(&stopped, &["gate_changes"]), [0]);
+    assert!(counted(&stopped, &["backlog_changes"])[0] > 0);
+    let (_, stopped) = flood(&["--controls-off", "backlog,newest"]);
+    assert_eq!(counted(&stopped, &["backlog_changes", "held_max"]), [0, 0]);
+    assert!(counted(&stopped, &["gate_changes"])[0] > 0);
+}
+
+#[test]
+fn without_controls_and_under_a_plain_limit_nothing_is_refused() {
+    for options in
+        [["--controls-off", "all"], ["--accept-policy", "limit"], ["--preset", "accept10"]]
+    {
+        let (_, stopped) = flood(&options);
+        assert_eq!(counted(&stopped, &OF_CONTROLS), [0; OF_CONTROLS.len()], "{options:?}");
+    }
+}
+
+#[test]
+fn every_policy_serves_everybody_it_has_time_for() {
+    let root = Root::with_hello();
+    for policy in ["limit", "match-close", "timed", "codel", "adaptive"] {
+        let server = Server::start(WEIR, &["--accept-policy", policy], &root);
+        let url = format!("http://{}/hello.txt", server.authority());
+        let ran = load(WEIR, "--closed 16 --num 2000 --timeout 20s", url);
+        assert_eq!((ran.count("replies"), ran.count("errors")), (2000, 0), "{policy}");
+        server.stop_cleanly();
+    }
+}
+
+#[test]
+fn a_policy_or_a_control_that_is_none_is_refused_in_a_sentence() {
+    for (option, value, says) in [
+        ("--accept-policy", "best", "adaptive"),
+        ("--controls-off", "gate,doors", "\"doors\" is no overload control"),
+        ("--refuse", "404", "kernel, rst, fin or 503"),
+        ("--delay-target", "soon", "soon"),
+    ] {
+        let stopped = weir_tests::server::run(
+            std::process::Command::new(WEIR).args(["serve", option, value, "/"]),
+        );
+        assert_eq!(stopped.status.code(), Some(2), "{option}");
+        assert!(stopped.stderr.contains(says), "{}", stopped.stderr);
+    }
+}
