@@ -6,12 +6,14 @@
 //! which they were counted an absent one did not move.
 
 mod families;
+mod of_peak;
 
 use std::borrow::Cow;
 
 use crate::measure::identity;
 use crate::measure::kernel::{Drops, classify};
 use crate::record::{CallsRun, CoreTime, Point, Times};
+pub use of_peak::of_peak;
 
 /// A metric of the table.
 #[derive(Clone, Copy, Debug)]
@@ -57,16 +59,27 @@ pub fn rows() -> impl Iterator<Item = MetricRow> {
         help: help.to_owned(),
     };
     let of_table = TABLE.iter().map(move |metric| row(metric.name, metric.unit, metric.help));
-    of_table.chain(FAMILIES.iter().map(move |(name, unit, help)| row(name, unit, help)))
+    let of_peak = of_peak::TABLE.iter().map(move |one| row(one.name, of_peak::UNIT, one.help));
+    of_table
+        .chain(of_peak)
+        .chain(FAMILIES.iter().map(move |(name, unit, help)| row(name, unit, help)))
 }
 
 /// The families, with the pattern of their names.
-const FAMILIES: [(&str, &str, &str); 6] = [
+const FAMILIES: [(&str, &str, &str); 10] = [
     ("calls.NAME.share", "%", "time within a system call, of the time measured; `total` is all"),
     ("calls.NAME.rate", "1/s", "system calls of that name a second"),
     ("calls.NAME.per_reply", "", "system calls of that name for each reply"),
     ("calls.NAME.mean_us", "us", "how long one takes, mean"),
     ("counter.NAME.rate", "1/s", "how fast a counter of weir's statistics moves"),
+    (
+        "class.N.reply_rate",
+        "replies/s",
+        "of a mix: requests of its class N, from 1, that became replies and no refusals, a second",
+    ),
+    ("class.N.reply_share", "%", "of the requests of that class, those that became such replies"),
+    ("class.N.response_p50", "ms", "half of the response times of that class are no longer"),
+    ("class.N.response_p99", "ms", "99 % of the response times of that class are no longer"),
     (
         "kernel.NAME.rate",
         "1/s",
@@ -86,14 +99,16 @@ pub fn value(point: &Point, name: &str) -> Option<f64> {
 
 /// Whether a metric is a time that the client measured: a client that was late spoils those first.
 pub fn is_of_times(name: &str) -> bool {
+    let name = if name.starts_with("class.") { families::of_class(name) } else { name };
     ["response_", "service_", "connect_"].iter().any(|family| name.starts_with(family))
 }
 
 /// What is to be said of a metric, or of a member of a family; none if there is no such metric.
 ///
 /// Families: `calls.NAME.share`, `.rate`, `.per_reply` and `.mean_us` with the name of a system
-/// call or `total`, `counter.NAME.rate` with the name of one of the server's counters, and
-/// `kernel.NAME.rate` with a name as in [`crate::record::Kernel::moved`].
+/// call or `total`, `counter.NAME.rate` with the name of one of the server's counters,
+/// `kernel.NAME.rate` with a name as in [`crate::record::Kernel::moved`], and `class.N.reply_rate`,
+/// `.reply_share`, `.response_p50` and `.response_p99` with the number of a class of a mix.
 pub fn find(name: &str) -> Option<MetricInfo> {
     match TABLE.iter().find(|metric| metric.name == name) {
         Some(metric) => Some(MetricInfo {
@@ -101,7 +116,7 @@ pub fn find(name: &str) -> Option<MetricInfo> {
             unit: metric.unit,
             help: metric.help.into(),
         }),
-        None => families::find(name),
+        None => of_peak::find(name).or_else(|| families::find(name)),
     }
 }
 
@@ -129,6 +144,37 @@ pub const TABLE: &[Metric] = &[
         "replies/s",
         "Whole replies a second, as the client counts them",
         |p| Some(p.load.replies_per_s),
+    ),
+    metric(
+        "goodput",
+        "goodput",
+        "replies/s",
+        "Whole replies a second that are no refusals (2xx, 3xx), as the client counts them",
+        goodput,
+    ),
+    metric(
+        "refused_rate",
+        "refusals",
+        "1/s",
+        "Requests refused so that the client knew (a reset, a close, 4xx, 5xx), a second",
+        |p| {
+            let refused = of_kinds(p, REFUSALS) + p.load.replies_refused as f64;
+            ratio(refused, p.load.window_s)
+        },
+    ),
+    metric(
+        "timeout_rate",
+        "requests that waited in vain",
+        "1/s",
+        "Requests that the client gave up after its timeout, a second",
+        |p| ratio(of_kinds(p, TIMEOUTS), p.load.window_s),
+    ),
+    metric(
+        "session_rate",
+        "sessions",
+        "sessions/s",
+        "Sessions whose every reply came, a second, over the time to the last reply",
+        |p| p.load.sessions_per_s,
     ),
     metric(
         "started_rate",
@@ -447,6 +493,35 @@ fn ratio(above: f64, below: f64) -> Option<f64> {
     (below > 0.0).then(|| above / below)
 }
 
+/// How the generators call it when a server says no, or ends a connection without a whole reply.
+const REFUSALS: &[&str] =
+    &["connect-refused", "connect-reset", "reset", "closed-early", "connrefused", "connreset"];
+
+/// How they call it when they waited too long.
+const TIMEOUTS: &[&str] = &[
+    "connect-timeout",
+    "send-timeout",
+    "reply-timeout",
+    "deadline",
+    "client-timo",
+    "socket-timo",
+    "timeout",
+];
+
+fn of_kinds(point: &Point, kinds: &[&str]) -> f64 {
+    let errors = point.load.errors.iter();
+    let counted = errors.filter(|(kind, _)| kinds.contains(&kind.as_str()));
+    counted.map(|(_, count)| *count).sum::<u64>() as f64
+}
+
+/// Where the generator does not tell, refusals are taken to come in time as the other replies do.
+fn goodput(point: &Point) -> Option<f64> {
+    let load = &point.load;
+    let share = ratio(load.replies_refused as f64, load.replies as f64).unwrap_or(0.0);
+    let all = Some(load.replies_per_s).filter(|all| *all > 0.0 || load.window_s > 0.0);
+    load.good_per_s.or_else(|| Some(all? * (1.0 - share)))
+}
+
 fn errors(point: &Point) -> f64 {
     point.load.errors.values().sum::<u64>() as f64
 }
@@ -612,6 +687,21 @@ mod tests {
         point.load.planned_per_s = None;
         point.rate = Some(3000.0);
         assert_eq!(value(&point, "reply_share"), Some(50.0));
+    }
+
+    #[test]
+    fn goodput_leaves_refusals_out_and_is_nought_where_nothing_came() {
+        let mut point = made_up::point();
+        assert_eq!(value(&point, "goodput"), Some(1500.0));
+        point.load.replies_refused = 1500;
+        assert_eq!(value(&point, "goodput"), Some(750.0));
+        point.load.good_per_s = Some(990.0);
+        assert_eq!(value(&point, "goodput"), Some(990.0));
+        point.load.errors = [("reset".to_owned(), 500), ("reply-timeout".to_owned(), 400)].into();
+        assert_eq!(value(&point, "refused_rate"), Some(1000.0));
+        assert_eq!(value(&point, "timeout_rate"), Some(200.0));
+        point.load = LoadResult { window_s: 2.0, ..LoadResult::default() };
+        assert_eq!(value(&point, "goodput"), Some(0.0));
     }
 
     #[test]

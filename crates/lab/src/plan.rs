@@ -223,9 +223,12 @@ pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     }
 }
 
-/// The processor time a request burns in a server, microseconds.
+/// The processor time a request burns in a server, or in what it is a proxy of, microseconds.
 pub fn burn_us(server: &ServerSpec, sweep: &Sweep) -> u32 {
-    if server.kind == Kind::Weir { server.burn_us.unwrap_or(sweep.burn_us) } else { 0 }
+    match server.kind {
+        Kind::Weir => server.burn_us.unwrap_or(sweep.burn_us),
+        _ => server.proxy_burn_us.unwrap_or(0),
+    }
 }
 
 #[cfg(test)]

@@ -113,6 +113,10 @@ pub struct LoadResult {
     pub started_per_s: Option<f64>,
     /// Whole replies a second.
     pub replies_per_s: f64,
+    /// Those of them a second that are no refusals (2xx, 3xx); none where the generator does not
+    /// tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub good_per_s: Option<f64>,
     /// Sessions that ended well, a second.
     pub sessions_per_s: Option<f64>,
     /// Whole replies.
@@ -135,6 +139,27 @@ pub struct LoadResult {
     pub open_max: Option<u64>,
     /// Share of its core the busiest thread used, 0 to 1.
     pub cpu_share: Option<f64>,
+    /// Of a mix, each class, in the order of the mix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassResult>,
+}
+
+/// What became of a class of requests of a mix. Those count whose planned start was so long before
+/// the schedule's end that they had their answer, or had been given up, while the load went on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub struct ClassResult {
+    /// What a request burns in the server, microseconds.
+    pub burn_us: u32,
+    /// The share of the requests that are of this class, 0 to 1.
+    pub share: f64,
+    /// How long the stretch of planned starts is, seconds.
+    pub window_s: f64,
+    /// Requests planned in it.
+    pub planned: u64,
+    /// Those that became whole replies, and no refusals.
+    pub replies: u64,
+    /// From the planned start to the last byte of these; none without one.
+    pub response: Option<Times>,
 }
 
 /// Counts of a whole run of the load, warm-up included.

@@ -423,6 +423,8 @@ pub struct Outcome {
     pub whole_run: Counts,
     /// Replies whose last byte came within [`Outcome::planned_ns`], whenever they were planned.
     pub replies_in_schedule: u64,
+    /// Those of them with a status of 2xx or 3xx.
+    pub good_in_schedule: u64,
     /// Where the time went.
     pub times: Distributions,
     /// Each second, in order, but for those of the warm-up.

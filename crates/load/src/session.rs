@@ -48,6 +48,14 @@ pub struct Prepared {
     pub head_only: bool,
 }
 
+impl Prepared {
+    /// What it asks for: its request target (RFC 9112 section 3.2).
+    pub fn target(&self) -> &str {
+        let word = self.keep.split(|byte| *byte == b' ').nth(1);
+        word.and_then(|word| str::from_utf8(word).ok()).unwrap_or_default()
+    }
+}
+
 /// Every request of a workload, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Vec<Prepared>);
@@ -153,6 +161,7 @@ mod tests {
         let agent = concat!("User-Agent: weir-load/", env!("CARGO_PKG_VERSION"), "\r\n");
         assert_eq!(text(&request.keep), format!("GET /x HTTP/1.1\r\nHost: h:1\r\n{agent}\r\n"));
         assert!(text(&request.close).ends_with("Connection: close\r\n\r\n"));
+        assert_eq!(request.target(), "/x");
         template.version = Version::Http10;
         let request = template.request("GET", "/x", b"");
         assert!(text(&request.keep).ends_with("Connection: keep-alive\r\n\r\n"));

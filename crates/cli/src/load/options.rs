@@ -310,7 +310,7 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "FILE|-")]
     pub hdr_log: Option<PathBuf>,
 
-    /// Write a JSON line a request: its six clocks and how it ended
+    /// Write a JSON line a request: its target, its six clocks and how it ended
     #[arg(long, value_name = "FILE|-")]
     pub each: Option<PathBuf>,
 

@@ -3,6 +3,7 @@
 //! what the operator stops.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use weir_load::audit::Verdict;
@@ -11,6 +12,7 @@ use weir_load::measure::Interval;
 use weir_load::report::hdr::Log;
 use weir_load::report::live::{self, Live};
 use weir_load::report::ndjson;
+use weir_load::session::{Prepared, Requests};
 
 use super::output::Output;
 use super::plan::Plan;
@@ -24,6 +26,7 @@ pub(crate) struct Progress {
     ndjson: Option<Output>,
     hdr: Option<Log<Output>>,
     each: Option<Output>,
+    requests: Arc<Requests>,
     stop: Stop,
 }
 
@@ -54,7 +57,8 @@ impl Progress {
     /// Only looks on, on a screen or not at all.
     pub(crate) fn new(plan: &Plan, screen: Option<Screen>, stop: Stop) -> Self {
         let live = Live::new(&plan.what, &plan.facts);
-        Self { live, screen, ndjson: None, hdr: None, each: None, stop }
+        let requests = Arc::clone(&plan.config.requests);
+        Self { live, screen, ndjson: None, hdr: None, each: None, requests, stop }
     }
 
     /// Shows that the run begins.
@@ -108,7 +112,9 @@ impl Watch for Progress {
     fn requests(&mut self, samples: &[Sample]) {
         let Some(out) = &mut self.each else { return };
         for sample in samples {
-            let written = ndjson::request(out, sample);
+            let request = self.requests.get(sample.request);
+            let target = request.map_or("", Prepared::target);
+            let written = ndjson::request(out, sample, target);
             out.note(written);
         }
     }
@@ -156,6 +162,7 @@ mod tests {
         let invalid = Verdict { reasons: vec!["why".into()], ..Verdict::default() };
         assert!(progress.finish(&invalid).is_empty());
         assert_eq!((count(&lines), count(&each)), (3, 5));
+        assert!(std::fs::read_to_string(each).unwrap().contains("\"target\":\"/\""));
         let log = std::fs::read_to_string(log).unwrap();
         assert!(log.ends_with("#INVALID: why\n"), "{log}");
     }

@@ -1,7 +1,7 @@
 //! Figures: a line for each server and metric along a sweep. Lays out what was measured; judges and
 //! draws nothing.
 
-use super::estimate::estimate;
+use super::shown;
 use super::study::{Spot, Study, is_flagged, is_valid_for};
 use super::words;
 use crate::experiment::{Axis, Figure, RateUnit};
@@ -103,20 +103,21 @@ fn marks(study: &Study<'_>, sweep: usize, server: usize, metric: &str) -> Vec<Ma
 
 /// A mark where there is something to show: a number, or at least INVALID points.
 fn mark(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Mark> {
-    let valid: Vec<f64> = study.valid(spot, metric).into_values().collect();
-    let not = study.invalid(spot, metric);
+    // Of a share of a peak the points tell what it is a share of.
+    let told = metrics::of_peak(metric).unwrap_or(metric);
+    let invalid = study.invalid(spot, told).len();
     let flagged =
-        study.points(spot).filter(|(_, point)| is_valid_for(point, metric) && is_flagged(point));
-    let estimate = estimate(&valid);
-    if estimate.is_none() && not.is_empty() {
+        study.points(spot).filter(|(_, point)| is_valid_for(point, told) && is_flagged(point));
+    let estimate = shown::valid(study, spot, metric);
+    if estimate.is_none() && invalid == 0 {
         return None;
     }
     Some(Mark {
         x: x(study, spot),
         at: study.x(spot),
         estimate,
-        invalid: not.len() as u32,
-        invalid_value: weir_stats::median(&not),
+        invalid: invalid as u32,
+        invalid_value: shown::invalid(study, spot, metric),
         flagged: flagged.count() as u32,
     })
 }

@@ -10,6 +10,7 @@ mod figures;
 mod made;
 mod remarks;
 mod saturation;
+mod shown;
 mod study;
 mod tables;
 mod words;

@@ -20,7 +20,7 @@ pub(super) fn saturations(study: &Study<'_>) -> Vec<Saturation> {
 }
 
 fn saturation(study: &Study<'_>, sweep: usize, server: usize) -> Option<Saturation> {
-    let curve = study.curve(sweep, server, "reply_rate");
+    let curve = study.curve(sweep, server, "goodput");
     let last = curve.iter().rposition(|rounds| !rounds.is_empty())?;
     let top = Side { pick: Pick::Peak(curve.clone()), curve };
     let at = top.index(&top.rounds())?;

@@ -1,8 +1,9 @@
 //! Tables: a row a server, a column a metric, at places of a sweep. Lays out what was measured, and
 //! the paper's numbers where they fit a cell; judges nothing.
 
-use super::estimate::{Pick, Side, estimate, peak};
+use super::estimate::{Pick, Side, peak};
 use super::figures::info;
+use super::shown;
 use super::study::{Spot, Study};
 use super::words;
 use crate::experiment::{At, Place, Table};
@@ -48,10 +49,7 @@ pub(super) fn sheet(study: &Study<'_>, table: &Table, values: &[&Value]) -> (She
 }
 
 fn row(study: &Study<'_>, table: &Table, server: usize, spot: Option<Spot>) -> Row {
-    let cell = |metric: &String| {
-        let sample = spot.map(|spot| study.valid(spot, metric)).unwrap_or_default();
-        (estimate(&sample.into_values().collect::<Vec<_>>()), None)
-    };
+    let cell = |metric: &String| (spot.and_then(|spot| shown::valid(study, spot, metric)), None);
     let cells = table.columns.iter().map(cell).collect();
     Row { label: study.label(server).to_owned(), cells }
 }

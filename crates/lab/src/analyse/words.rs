@@ -1,7 +1,7 @@
 //! Sweeps and places along them, in a reader's words. Knows what was asked for, not what came out.
 
 use super::study::Study;
-use crate::experiment::{Axis, Generator, Kind, LoadSpec, RateUnit, Sweep};
+use crate::experiment::{Axis, Class, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep};
 use crate::plan;
 
 /// The horizontal axis of a sweep's figures, with its unit.
@@ -140,21 +140,46 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
     let sweep = study.sweep(index);
     let mut parts = Vec::new();
     let so = "so that one client core can overload it";
+    if !sweep.load.mix.is_empty() {
+        let class = |class: &Class| {
+            format!("{} % burn {} µs", (1e4 * class.share).round() / 100.0, class.burn_us)
+        };
+        let classes: Vec<String> = sweep.load.mix.iter().map(class).collect();
+        parts.push(format!(
+            "of the requests, {} of processor time in the server, in an order of chance",
+            classes.join(" and ")
+        ));
+    }
     if sweep.burn_us > 0 {
         let whose = "processor time in the server";
         parts.push(format!("each request burns {} µs of {whose}, {so}", sweep.burn_us));
     }
     for server in study.experiment.servers_of(sweep, &[]) {
         let spec = &study.experiment.server[server];
+        parts.extend(behind(spec));
         match spec.burn_us {
             Some(us) => parts.push(format!("in {} it burns {us} µs", spec.label)),
-            None if sweep.burn_us > 0 && spec.kind != Kind::Weir => {
+            None if sweep.burn_us > 0
+                && spec.kind != Kind::Weir
+                && spec.proxy_burn_us.is_none() =>
+            {
                 parts.push(format!("in {} it burns nothing", spec.label));
             }
             None => {}
         }
     }
     parts
+}
+
+/// What a proxy is in front of.
+fn behind(spec: &ServerSpec) -> Option<String> {
+    let ServerSpec { label, kind, gzip, proxy_burn_us, .. } = spec;
+    let of = "passes on what a weir serve on the same processors answers";
+    match proxy_burn_us {
+        Some(us) => Some(format!("{label} {of}, which burns {us} µs for each request")),
+        None if *gzip && *kind == Kind::Haproxy => Some(format!("{label} {of}")),
+        None => None,
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +203,25 @@ mod tests {
              so that one client core can overload it; in nginx it burns nothing; replies are \
              compressed with gzip on the fly by nginx."
         );
+    }
+
+    #[test]
+    fn a_mix_and_a_proxy_are_said() {
+        let mix = "load.mix = [{ share = 0.9, burn-us = 6 }, { share = 0.1, burn-us = 500 }]";
+        let mut experiment = made::experiment();
+        let text =
+            made::TEXT.replace("burn-us = 60", mix).replace("kind = \"nginx\"", "kind = \"weir\"");
+        let mixed = Experiment::parse(&text.replace("gzip = true", "")).unwrap();
+        let said = sweep(&Study::new("p/e", &mixed, &[]), 0, 3, 1.0);
+        let expected = "of the requests, 90 % burn 6 µs and 10 % burn 500 µs of processor time";
+        assert!(said.contains(expected), "{said}");
+        experiment.server[1].kind = Kind::Haproxy;
+        let said = |experiment: &Experiment| sweep(&Study::new("p/e", experiment, &[]), 0, 3, 1.0);
+        let passes = "nginx passes on what a weir serve on the same processors answers";
+        assert!(said(&experiment).contains(&format!("{passes}; in nginx it burns nothing;")));
+        experiment.server[1].proxy_burn_us = Some(7);
+        let said = said(&experiment);
+        assert!(said.contains(&format!("{passes}, which burns 7 µs for each request; replies")));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub enum Kind {
     H2o,
     /// lighttpd(8).
     Lighttpd,
-    /// haproxy(1), in front of nothing: it answers by itself.
+    /// haproxy(1): answers by itself, or passes on what a `weir serve` behind it says.
     Haproxy,
     /// apache2(8), event MPM.
     Apache,
@@ -132,6 +132,10 @@ pub struct ServerSpec {
     /// Whether replies are compressed on the fly: nginx, h2o, lighttpd, haproxy, apache only.
     #[serde(default)]
     pub gzip: bool,
+    /// Makes it a proxy of a `weir serve` on the same processors, which burns so many microseconds
+    /// for each request: nginx, h2o, haproxy only.
+    #[serde(default)]
+    pub proxy_burn_us: Option<u32>,
 }
 
 /// What varies along a sweep.
@@ -238,8 +242,21 @@ pub struct LoadSpec {
     pub requests_per_conn: Option<u32>,
     /// The law of arrivals: constant, poisson, uniform.
     pub arrivals: Option<String>,
+    /// Classes of requests, some cheap and some dear, drawn by their shares: weir servers and `weir
+    /// load` only, with a workload of one file. Takes the place of the sweep's `burn-us`.
+    pub mix: Vec<Class>,
     /// More options of `weir load`, httperf or wrk.
     pub options: Vec<String>,
+}
+
+/// A class of requests of a mix.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Class {
+    /// Which share of the requests is of it, 0 to 1.
+    pub share: f64,
+    /// Microseconds of processor time that weir burns for each.
+    pub burn_us: u32,
 }
 
 impl Default for LoadSpec {
@@ -255,6 +272,7 @@ impl Default for LoadSpec {
             closed: None,
             requests_per_conn: None,
             arrivals: None,
+            mix: Vec::new(),
             options: Vec::new(),
         }
     }

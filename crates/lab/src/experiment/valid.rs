@@ -3,8 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{At, Axis, Experiment, Figure, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep};
+use super::{
+    At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+};
 use crate::metrics;
+
+/// The most that `weir serve` burns for a request, microseconds.
+const BURN_US_MAX: u32 = 1_000_000;
+
+/// The sum of the shares of a mix may be off by this: they are written in decimals.
+const SHARE_ERROR_MAX: f64 = 1e-6;
 
 /// Judges an experiment.
 ///
@@ -66,6 +74,15 @@ fn server(server: &ServerSpec) -> Result<(), String> {
         format!("server {id}: burn-us is for weir alone, no other server can burn time")
     })?;
     must(!weir || !server.gzip, || format!("server {id}: weir does not compress, so no gzip"))?;
+    let proxy = matches!(server.kind, Kind::Nginx | Kind::H2o | Kind::Haproxy);
+    must(proxy || server.proxy_burn_us.is_none(), || {
+        format!("server {id}: proxy-burn-us is for nginx, h2o and haproxy, which can be proxies")
+    })?;
+    let burns = server.burn_us.into_iter().chain(server.proxy_burn_us);
+    must(burns.max().is_none_or(|us| us <= BURN_US_MAX), || {
+        format!("server {id}: a request burns {BURN_US_MAX} µs at most")
+    })?;
+    must(server.proxy_burn_us != Some(0), || format!("server {id}: proxy-burn-us is 1 or more"))?;
     must(server.backlog != Some(0), || format!("server {id}: a backlog is 1 or more"))
 }
 
@@ -78,10 +95,46 @@ fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     load(id, &sweep.load)?;
     must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
     let servers = experiment.servers_of(sweep, &[]);
-    let weir = servers.iter().filter_map(|index| experiment.server.get(*index));
-    must(sweep.burn_us == 0 || weir.into_iter().any(|one| one.kind == Kind::Weir), || {
+    let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
+    if !sweep.load.mix.is_empty() {
+        return mix(sweep, servers);
+    }
+    must(sweep.burn_us == 0 || servers.any(|one| one.kind == Kind::Weir), || {
         format!("sweep {id}: burn-us needs a weir server, and none of its servers is")
     })
+}
+
+fn mix<'a>(sweep: &Sweep, servers: impl Iterator<Item = &'a ServerSpec>) -> Result<(), String> {
+    let place = format!("sweep {}: load.mix", sweep.id);
+    let load = &sweep.load;
+    must(load.mix.len() >= 2, || format!("{place} has one class, and needs two or more"))?;
+    must(sweep.burn_us == 0, || format!("{place} says what requests burn, so burn-us does not"))?;
+    for (index, Class { share, burn_us }) in load.mix.iter().enumerate() {
+        must(positive(*share), || format!("{place}: the share {share} is not positive"))?;
+        must(*burn_us <= BURN_US_MAX, || {
+            format!("{place}: a request burns {BURN_US_MAX} µs at most")
+        })?;
+        must(load.mix[..index].iter().all(|other| other.burn_us != *burn_us), || {
+            format!("{place}: two classes burn {burn_us} µs")
+        })?;
+    }
+    let sum: f64 = load.mix.iter().map(|class| class.share).sum();
+    must((sum - 1.0).abs() <= SHARE_ERROR_MAX, || {
+        format!("{place}: its shares sum up to {sum}, not to 1")
+    })?;
+    must(load.generator == Generator::Weir, || format!("{place} is for weir load alone"))?;
+    must(crate::servers::file_of(&load.workload).is_some(), || {
+        format!("{place} needs a workload of one file, and {} has several", load.workload)
+    })?;
+    for ServerSpec { id, kind, burn_us, .. } in servers {
+        must(*kind == Kind::Weir, || {
+            format!("{place} is for weir servers, no other can burn time, and {id} is none")
+        })?;
+        must(burn_us.is_none(), || {
+            format!("{place} says what requests burn, and so does server {id}")
+        })?;
+    }
+    Ok(())
 }
 
 fn known_servers(experiment: &Experiment, place: &str, ids: &[String]) -> Result<(), String> {
@@ -326,6 +379,9 @@ at = [2.5, "peak"]
             ("label = \"nginx\"", "label = \"\"", "server ngx: its label is empty"),
             ("gzip = true", "burn-us = 5", "server ngx: burn-us is for weir alone"),
             ("gzip = true", "backlog = 0", "server ngx: a backlog is 1 or more"),
+            ("gzip = true", "proxy-burn-us = 0", "server ngx: proxy-burn-us is 1 or more"),
+            ("gzip = true", "proxy-burn-us = 1000001", "server ngx: a request burns 1000000"),
+            ("\"nginx\"\ngzip = true", "\"apache\"\nproxy-burn-us = 5", "ngx: proxy-burn-us is"),
             ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "server one: weir does not comp"),
         ];
         for (from, to, expected) in cases {
@@ -390,6 +446,45 @@ at = [2.5, "peak"]
             let error = said("burn-us = 60", &format!("load.{to}"));
             assert!(error.starts_with("sweep up: ") && error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_mix_is_said() {
+        let said = |load: &str| {
+            let good = "workload = \"2k\"\nmix = [{ share = 0.9, burn-us = 60 }, \
+                        { share = 0.1, burn-us = 5000 }]";
+            let (from, to) = load.split_once(" => ").unwrap_or(("", ""));
+            assert!(good.contains(from), "{from}");
+            let load = good.replacen(from, to, 1);
+            said("[[figure]]", &format!("[sweep.load]\n{load}\n[[figure]]"))
+        };
+        assert_eq!(said(""), "");
+        let cases = [
+            ("{ share = 0.9, burn-us = 60 },  => ", "has one class, and needs two"),
+            ("0.9 => 0", "the share 0 is not positive"),
+            ("0.9 => 0.8", "its shares sum up to 0.9, not to 1"),
+            ("60 => 5000", "two classes burn 5000 µs"),
+            ("5000 => 1000001", "a request burns 1000000 µs at most"),
+            ("2k => specweb99", "needs a workload of one file, and specweb99 has several"),
+            ("mix => generator = \"httperf\"\nmix", "is for weir load alone"),
+            ("burn-us = 60 => burn = 60", "unknown field `burn`"),
+        ];
+        for (load, expected) in cases {
+            let error = said(load);
+            assert!(error.contains(expected), "{load}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_mix_is_for_weir_and_says_alone_what_requests_burn() {
+        let mix = "load.mix = [{ share = 0.5, burn-us = 6 }, { share = 0.5, burn-us = 5 }]";
+        let error = said("burn-us = 60", mix);
+        assert!(error.contains("load.mix is for weir servers") && error.contains("ngx"), "{error}");
+        let error = said("burn-us = 60", &format!("burn-us = 60\n{mix}"));
+        assert!(error.contains("so burn-us does not"), "{error}");
+        let own = GOOD.replacen("kind = \"weir\"", "kind = \"weir\"\nburn-us = 1", 1);
+        let error = Experiment::parse(&own.replacen("rate = 50", &format!("rate = 50\n{mix}"), 1));
+        assert!(error.unwrap_err().contains("and so does server one"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! means in the lab's terms. Nothing here serves or judges a server.
 
 mod httperf;
+mod mix;
 mod weir;
 mod wrk;
 
@@ -11,10 +12,11 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::child::Group;
-use crate::experiment::{Generator, LoadSpec};
+use crate::experiment::{Class, Generator, LoadSpec};
 use crate::ground::{Ground, Side};
 use crate::programs;
 use crate::record::LoadResult;
+use mix::Stretch;
 
 /// How long after what it measures a generator may take, beside its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);
@@ -112,6 +114,7 @@ pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
         Generator::Httperf => (httperf::recipe(order)?, httperf::read),
         Generator::Wrk => (wrk::recipe(order)?, wrk::read),
     };
+    mix::write(order)?;
     let mut command = order.ground.command(Side::Client, recipe.program.as_os_str());
     command.args(&recipe.arguments);
     let group = Group::start(order.ground, command, order.dir, "load")?;
@@ -129,6 +132,8 @@ pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
         dir: order.dir.to_owned(),
         asked,
         read,
+        mix: order.rate.map_or_else(Vec::new, |_| order.load.mix.clone()),
+        stretch: Stretch::new(order.warmup_s, order.duration_s, order.load.timeout_s),
     })
 }
 
@@ -151,6 +156,9 @@ pub struct RunningLoad {
     dir: PathBuf,
     asked: Asked,
     read: Read,
+    /// What is read of it besides, of an open loop, and of which of its requests.
+    mix: Vec<Class>,
+    stretch: Stretch,
 }
 
 impl RunningLoad {
@@ -171,14 +179,18 @@ impl RunningLoad {
     /// # Errors
     /// A sentence: it refused, did not end, or left a report that cannot be read.
     pub fn wait(self) -> Result<LoadResult, String> {
-        let Self { group, command, generator, window, dir, asked, read } = self;
+        let Self { group, command, generator, window, dir, asked, read, mix, stretch } = self;
         let patience = window.1 + Duration::from_secs_f64(asked.timeout_s.max(0.0)) + END_WITHIN;
         if !group.ended_within(patience) {
             return Err(format!("{generator} did not end in time: {}", group.last_words()));
         }
         let (said, words) = (group.said(), group.last_words());
         let left = Left { status: group.end()?, said, words, dir: &dir };
-        let result = read(&left, &asked).map_err(|why| format!("{generator}: {why}"))?;
+        let said = |why| format!("{generator}: {why}");
+        let mut result = read(&left, &asked).map_err(said)?;
+        if !mix.is_empty() {
+            result.classes = mix::read(&dir, &mix, stretch).map_err(said)?;
+        }
         Ok(LoadResult { generator, command, ..result })
     }
 }

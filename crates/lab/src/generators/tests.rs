@@ -43,11 +43,12 @@ fn serve(base: &Path, weir: &Path) -> (Running, u16) {
         backlog: None,
         burn_us: None,
         gzip: false,
+        proxy_burn_us: None,
     };
     let (root, dir, port) = (base.join("www"), base.join("run"), loopback::free_port());
     servers::write_root(weir, "one-byte", None, &root).unwrap();
     fs::create_dir(&dir).unwrap();
-    let (ground, calls, bench_endpoints, workers) = (&Loopback, false, false, 1);
+    let (ground, calls, bench_endpoints, workers) = (&Loopback, false, true, 1);
     let launch = Launch {
         spec: &spec,
         ground,
@@ -159,11 +160,47 @@ fn weir_load_is_told_all_of_an_order() {
 }
 
 #[test]
+fn a_mix_is_a_list_of_whole_paths_and_each_request_is_told_of_in_an_open_loop() {
+    let class = |share, burn_us| Class { share, burn_us };
+    let mix = vec![class(0.75, 1), class(0.25, 2)];
+    let spec = LoadSpec { mix, ..load(Generator::Weir, "one-byte") };
+    let dir = tempfile::tempdir().unwrap();
+    let open = Order { rate: Some(5.0), ..order(&spec, dir.path(), 80, Path::new("/bin/weir")) };
+    let said = shown(&weir::recipe(&open).unwrap(), &open);
+    let expected = "--wlog y,DIR/mix.uris --each DIR/each.ndjson http://127.0.0.1:80";
+    assert!(said.ends_with(expected) && !said.contains("--workload"), "{said}");
+    let closed = Order { rate: None, closed: Some(3), ..open };
+    assert!(!shown(&weir::recipe(&closed).unwrap(), &closed).contains("--each"));
+}
+
+#[test]
+fn the_classes_of_a_mix_are_told_apart() {
+    let Some(weir) = loopback::weir() else { return };
+    let base = tempfile::tempdir().unwrap();
+    let (_server, port) = serve(base.path(), &weir);
+    let class = |share, burn_us| Class { share, burn_us };
+    let mix = vec![class(0.75, 1), class(0.25, 2)];
+    let spec = LoadSpec { mix, timeout_s: 0.25, ..load(Generator::Weir, "one-byte") };
+    let order = Order { rate: Some(400.0), ..order(&spec, base.path(), port, &weir) };
+    let result = start(&order).unwrap().wait().unwrap();
+    assert_eq!(result.replies_refused, 0, "{result:?}");
+    let [cheap, dear] = &result.classes[..] else { panic!("{result:?}") };
+    assert_eq!((cheap.burn_us, dear.burn_us, cheap.window_s), (1, 2, 0.25));
+    // A quarter of a second of them; of which class each is was up to chance.
+    assert!((99..=101).contains(&(cheap.planned + dear.planned)), "{result:?}");
+    assert!(cheap.planned > dear.planned && dear.planned > 0, "{result:?}");
+    assert!(cheap.replies <= cheap.planned && cheap.response.is_some(), "{result:?}");
+}
+
+#[test]
 fn the_page_is_asked_for_itself() {
-    let spec = load(Generator::Weir, "page-40k");
+    let arrivals = Some("poisson".to_owned());
+    let spec = LoadSpec { arrivals, ..load(Generator::Weir, "page-40k") };
     let order =
         Order { closed: Some(4), ..order(&spec, Path::new("/x"), 80, Path::new("/bin/weir")) };
     let words = weir::recipe(&order).unwrap().arguments.join(" ");
+    // A closed loop has no law of arrivals.
+    assert!(!words.contains("--arrivals"), "{words}");
     assert!(words.ends_with(" http://127.0.0.1:80/page.html"), "{words}");
     assert!(words.contains("--closed 4") && !words.contains("--workload"), "{words}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Asked, Left, Order, Recipe, seconds};
+use super::{Asked, Left, Order, Recipe, mix, seconds};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times, WholeRun};
 use crate::servers::path_of;
@@ -54,10 +54,11 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
             option(name, count.to_string());
         }
     }
-    if let Some(law) = &load.arrivals {
+    // A closed loop has no law: a request begins when another has ended.
+    if let Some(law) = load.arrivals.as_ref().filter(|_| order.rate.is_some()) {
         option("--arrivals", law.clone());
     }
-    let path = path_of(&load.workload);
+    let path = if load.mix.is_empty() { path_of(&load.workload) } else { "" };
     if path.ends_with('/') {
         option("--workload", load.workload.clone());
     }
@@ -65,6 +66,9 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
         option("--header", "Accept-Encoding: gzip".to_owned());
     }
     option("--json", order.dir.join(REPORT).display().to_string());
+    if !load.mix.is_empty() {
+        arguments.extend(mix::arguments(order));
+    }
     arguments.extend(load.options.iter().cloned());
     let prefix = order.prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", order.server));
@@ -119,6 +123,7 @@ fn result(report: &Value) -> Option<LoadResult> {
         planned_per_s: rates["planned_per_s"].as_f64().filter(|_| open_loop),
         started_per_s: rates["started_per_s"].as_f64(),
         replies_per_s: rates["replies_in_schedule_per_s"].as_f64()?,
+        good_per_s: rates["good_replies_in_schedule_per_s"].as_f64(),
         sessions_per_s: rates["sessions_per_s"].as_f64(),
         replies: counts["replies"].as_u64()?,
         replies_refused: status("1xx") + status("4xx") + status("5xx"),

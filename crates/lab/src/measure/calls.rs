@@ -28,14 +28,15 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Begins to count the calls of the process `root`, of all below it and of what they will
+    /// Begins to count the calls of the processes `roots`, of all below them and of what they will
     /// start. Returns when all of them are attached to.
     ///
     /// # Errors
     /// strace does not start, or may not attach, with what it said.
-    pub fn start(root: u32) -> Result<Self, String> {
-        let pids = processes::tree(root);
-        if !Path::new(&format!("/proc/{root}")).exists() {
+    pub fn start(roots: &[u32]) -> Result<Self, String> {
+        let pids: Vec<u32> = roots.iter().flat_map(|root| processes::tree(*root)).collect();
+        let is_gone = |root: &&u32| !Path::new(&format!("/proc/{root}")).exists();
+        if let Some(root) = roots.iter().find(is_gone) {
             return Err(format!("the process {root} is gone"));
         }
         let mut command = Command::new("strace");
@@ -195,7 +196,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut counting = Some(Counting::start(child.id()));
+        let mut counting = Some(Counting::start(&[child.id()]));
         let calls = match counting.take() {
             Some(Ok(counting)) => {
                 let mut stdin = child.stdin.take().unwrap();
@@ -230,6 +231,6 @@ mod tests {
         }
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        assert!(Counting::start(child.id()).is_err());
+        assert!(Counting::start(&[child.id()]).is_err());
     }
 }

@@ -74,10 +74,16 @@ pub fn reconcile(point: &Point) -> Option<Reconciled> {
 }
 
 /// The accept-limit of a command of `weir serve`: the most that C_avg can be. None where there is
-/// no bound, or the command is not understood.
+/// no bound, or the command is not understood. Only the accept policy `limit` has one by itself;
+/// the others, and so the default, go by the time and the queue as well.
 pub fn accept_limit(command: &str) -> Option<f64> {
+    let policy = option(command, "--accept-policy");
+    if policy.is_some_and(|policy| policy != "limit") {
+        return None;
+    }
     let limit = match (option(command, "--accept-limit"), option(command, "--preset")) {
         (Some(limit), _) => limit.to_owned(),
+        (None, None | Some("default")) if policy.is_none() => return None,
         (None, None | Some("default")) => "auto".to_owned(),
         // The named servers with a limit have it in their names: accept1, accept25+$.
         (None, Some(preset)) => {
@@ -397,8 +403,12 @@ mod tests {
         assert_eq!(limit("--preset 'accept25+$'"), Some(25.0));
         assert_eq!(limit("--preset acceptinf"), None);
         assert_eq!(limit("--preset cm"), None);
-        assert_eq!(limit("--preset default"), Some(16.0));
-        assert_eq!(limit(""), Some(16.0));
+        assert_eq!(limit("--accept-policy limit --preset default"), Some(16.0));
+        assert_eq!(limit("--accept-policy limit"), Some(16.0));
+        assert_eq!(limit("--accept-policy limit --accept-limit 10"), Some(10.0));
+        assert_eq!(limit("--accept-policy codel --accept-limit 10"), None);
+        assert_eq!(limit("--preset default"), None);
+        assert_eq!(limit(""), None);
     }
 
     #[test]

@@ -47,11 +47,11 @@ pub struct ServerProcesses {
 }
 
 impl Sample {
-    /// Takes one; `pid` is the server's root process.
+    /// Takes one; `pids` are the processes that all of the server's come from.
     ///
     /// # Errors
     /// The server is gone, or /proc cannot be read or is not understood.
-    pub fn take(ground: &dyn Ground, pid: u32) -> Result<Self, String> {
+    pub fn take(ground: &dyn Ground, pids: &[u32]) -> Result<Self, String> {
         let stat = std::fs::read_to_string("/proc/stat")
             .map_err(|error| format!("cannot read /proc/stat: {error}"))?;
         Ok(Self {
@@ -60,7 +60,7 @@ impl Sample {
             shared: ground.shared(),
             server: CoreTimes::parse(&stat, ground.cpus(Side::Server))?,
             client: CoreTimes::parse(&stat, ground.cpus(Side::Client))?,
-            processes: Processes::take(pid)?,
+            processes: Processes::take(pids)?,
         })
     }
 }
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     fn what_happens_between_two_samples_is_in_their_difference() {
         let ground = Here(weir_sys::process::allowed_cpus().unwrap());
-        let me = std::process::id();
-        let before = Sample::take(&ground, me).unwrap();
+        let me = [std::process::id()];
+        let before = Sample::take(&ground, &me).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let accepted: Vec<_> = (0..3)
             .map(|_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap()))
             .collect();
-        let after = Sample::take(&ground, me).unwrap();
+        let after = Sample::take(&ground, &me).unwrap();
         drop(accepted);
         let (kernel, cores, server) = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn a_sample_says_what_is_missing() {
-        let me = std::process::id();
-        let error = Sample::take(&Here(vec![100_000]), me).unwrap_err();
+        let me = [std::process::id()];
+        let error = Sample::take(&Here(vec![100_000]), &me).unwrap_err();
         assert!(error.contains("processor 100000"), "{error}");
     }
 }

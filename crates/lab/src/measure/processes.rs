@@ -1,4 +1,4 @@
-//! Time and memory of a server's processes: a tree from its root, as /proc shows it
+//! Time and memory of a server's processes: trees from their roots, as /proc shows them
 //! (proc_pid_stat(5), proc_pid_status(5)). Knows nothing of which server it is.
 //!
 //! Processes come and go between two looks. The time of one that went is not lost: its parent
@@ -31,7 +31,7 @@ struct Spent {
     reaped_system: u64,
 }
 
-/// A tree of processes at an instant.
+/// Trees of processes at an instant.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     spent: BTreeMap<Id, Spent>,
@@ -42,13 +42,13 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Looks at the process `root` and all below it.
+    /// Looks at the processes `roots` and all below them.
     ///
     /// # Errors
-    /// `root` is gone.
-    pub fn take(root: u32) -> Result<Self, String> {
+    /// One of `roots` is gone.
+    pub fn take(roots: &[u32]) -> Result<Self, String> {
         let mut processes = Self::default();
-        for pid in tree(root) {
+        for pid in roots.iter().flat_map(|root| tree(*root)) {
             // One that goes while it is looked at is one that went before.
             let Some((id, spent)) = stat(pid) else { continue };
             processes.spent.insert(id, spent);
@@ -56,10 +56,10 @@ impl Processes {
             processes.rss_bytes += memory(&status, "VmRSS:");
             processes.rss_max_bytes += memory(&status, "VmHWM:");
         }
-        if processes.spent.keys().any(|id| id.pid == root) {
-            Ok(processes)
-        } else {
-            Err(format!("the process {root} is gone"))
+        let is_there = |root: &&u32| processes.spent.keys().any(|id| id.pid == **root);
+        match roots.iter().find(|root| !is_there(root)) {
+            None => Ok(processes),
+            Some(root) => Err(format!("the process {root} is gone")),
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         let shell = Shell::start();
         let root = shell.child.id();
         assert_eq!(tree(root), [root, shell.below]);
-        let seen = Processes::take(root).unwrap();
+        let seen = Processes::take(&[root]).unwrap();
         assert_eq!(seen.count(), 2);
         assert!(seen.rss_bytes > 0 && seen.rss_max_bytes >= seen.rss_bytes);
         assert_eq!(children_of(&parents(), root), [shell.below]);
@@ -257,10 +257,12 @@ mod tests {
         let before = Processes::default();
         let mut told = BufReader::new(child.stdout.take().unwrap());
         told.read_line(&mut String::new()).unwrap();
-        let (user, system) = Processes::take(child.id()).unwrap().since(&before);
+        let (user, system) = Processes::take(&[child.id()]).unwrap().since(&before);
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(user + system >= 10, "{user} {system}");
-        assert!(Processes::take(child.id()).unwrap_err().contains("gone"));
+        let me = std::process::id();
+        assert!(Processes::take(&[me, child.id()]).unwrap_err().contains("gone"));
+        assert!(Processes::take(&[me]).is_ok());
     }
 }

@@ -1,9 +1,9 @@
 //! Metrics that are many of a kind: of each system call, each counter of the server's, each counter
-//! of the kernel's. Knows how their names are put together.
+//! of the kernel's, each class of a mix. Knows how their names are put together.
 
-use super::{MetricInfo, counted, counted_rate, ratio};
+use super::{MetricInfo, counted, counted_rate, ms, ratio};
 use crate::measure::kernel;
-use crate::record::{CallCount, CallsRun, Point};
+use crate::record::{CallCount, CallsRun, ClassResult, Point};
 
 /// The name that stands for all system calls together.
 const ALL: &str = "total";
@@ -17,12 +17,23 @@ enum Of {
     MeanUs,
 }
 
+/// What of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OfClass {
+    ReplyRate,
+    ReplyShare,
+    ResponseP50,
+    ResponseP99,
+}
+
 /// A member of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member<'a> {
     Call(&'a str, Of),
     Counter(&'a str),
     Kernel(&'a str),
+    /// The number of a class, from 1.
+    Class(usize, OfClass),
 }
 
 fn member(name: &str) -> Option<Member<'_>> {
@@ -35,8 +46,27 @@ fn member(name: &str) -> Option<Member<'_>> {
         ("calls", "mean_us") => Some(Member::Call(of_what, Of::MeanUs)),
         ("counter", "rate") if is_counter(of_what) => Some(Member::Counter(of_what)),
         ("kernel", "rate") if of_what.contains('.') => Some(Member::Kernel(of_what)),
+        ("class", _) => {
+            let number = of_what.parse().ok().filter(|number| *number > 0)?;
+            Some(Member::Class(number, class_part(of)?))
+        }
         _ => None,
     }
+}
+
+fn class_part(name: &str) -> Option<OfClass> {
+    match name {
+        "reply_rate" => Some(OfClass::ReplyRate),
+        "reply_share" => Some(OfClass::ReplyShare),
+        "response_p50" => Some(OfClass::ResponseP50),
+        "response_p99" => Some(OfClass::ResponseP99),
+        _ => None,
+    }
+}
+
+/// What of its class a metric `class.N.PART` is: PART.
+pub(super) fn of_class(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(_, part)| part)
 }
 
 /// Whether weir counts it, and a rate of it means something.
@@ -51,6 +81,7 @@ pub(super) fn value(point: &Point, name: &str) -> Option<f64> {
         Member::Kernel(counter) => {
             ratio(kernel::count(&point.kernel, counter) as f64, point.kernel.window_s)
         }
+        Member::Class(number, of) => class_value(point.load.classes.get(number - 1)?, of),
     }
 }
 
@@ -78,6 +109,29 @@ pub(super) fn find(name: &str) -> Option<MetricInfo> {
         }
         Member::Kernel(counter) => {
             info(format!("{counter} a second"), "1/s", "The server's network namespace counted it")
+        }
+        Member::Class(number, of) => {
+            let class = |what: &str| format!("{what}, class {number}");
+            match of {
+                OfClass::ReplyRate => {
+                    info(class("replies"), "replies/s", "Replies a second that are no refusals")
+                }
+                OfClass::ReplyShare => info(
+                    class("requests that became replies"),
+                    "%",
+                    "Of the requests of the class, what became whole replies and no refusals",
+                ),
+                OfClass::ResponseP50 => info(
+                    class("response time, median"),
+                    "ms",
+                    "From the planned start to the last byte: half are no longer",
+                ),
+                OfClass::ResponseP99 => info(
+                    class("response time, 99th percentile"),
+                    "ms",
+                    "From the planned start to the last byte: 99 % are no longer",
+                ),
+            }
         }
     }
 }
@@ -108,6 +162,16 @@ fn call_value(point: &Point, name: &str, of: Of) -> Option<f64> {
     }
 }
 
+fn class_value(class: &ClassResult, of: OfClass) -> Option<f64> {
+    let replies = class.replies as f64;
+    match of {
+        OfClass::ReplyRate => ratio(replies, class.window_s),
+        OfClass::ReplyShare => ratio(100.0 * replies, class.planned as f64),
+        OfClass::ResponseP50 => ms(class.response.as_ref(), |times| times.p50_us),
+        OfClass::ResponseP99 => ms(class.response.as_ref(), |times| times.p99_us),
+    }
+}
+
 pub(super) fn calls_value(run: &CallsRun, name: &str) -> Option<f64> {
     let Member::Call(name, Of::PerReply) = member(name)? else { return None };
     ratio(of_calls(&run.calls, name)?.count as f64, run.replies as f64)
@@ -118,6 +182,7 @@ mod tests {
     use super::*;
     use crate::measure::made_up;
     use crate::metrics;
+    use crate::record::Times;
 
     #[test]
     fn members_of_every_family_have_values_and_say_what_they_are() {
@@ -154,10 +219,38 @@ mod tests {
             "counter.elapsed_s.rate",
             "kernel.ListenDrops.rate",
             "kernel.TcpExt.ListenDrops",
+            "class.0.reply_rate",
+            "class.one.reply_rate",
+            "class.1.reply_max",
+            "class.reply_rate",
             "",
         ] {
             assert_eq!((metrics::find(name), metrics::value(&point, name)), (None, None), "{name}");
         }
+    }
+
+    #[test]
+    fn each_class_of_a_mix_has_its_figures() {
+        let mut point = made_up::point();
+        let of = |point: &Point, name: &str| metrics::value(point, name);
+        assert_eq!(of(&point, "class.1.reply_rate"), None);
+        let response = Some(Times { p99_us: Some(3000.0), count: 9, ..Times::default() });
+        let dear = ClassResult {
+            window_s: 1.5,
+            planned: 40,
+            replies: 30,
+            response,
+            ..ClassResult::default()
+        };
+        point.load.classes = vec![ClassResult::default(), dear];
+        assert_eq!(of(&point, "class.2.reply_rate"), Some(20.0));
+        assert_eq!(of(&point, "class.2.reply_share"), Some(75.0));
+        assert_eq!(of(&point, "class.2.response_p99"), Some(3.0));
+        assert_eq!(of(&point, "class.1.response_p50"), None);
+        let info = metrics::find("class.2.response_p50").unwrap();
+        assert_eq!((&*info.label, info.unit), ("response time, median, class 2", "ms"));
+        assert!(metrics::is_of_times("class.2.response_p50"));
+        assert!(!metrics::is_of_times("class.2.reply_share"));
     }
 
     #[test]

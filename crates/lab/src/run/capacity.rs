@@ -50,7 +50,7 @@ impl Stage {
         let began = Instant::now();
         let (from, to) = load.window();
         until(began + from, stop)?;
-        let counting = Counting::start(server.pid())?;
+        let counting = Counting::start(&server.pids())?;
         until(began + to, stop)?;
         let calls = counting.stop()?;
         over(&mut load, began + to + place.patience(), stop)?;

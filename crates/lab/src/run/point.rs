@@ -65,7 +65,7 @@ impl Stage {
 }
 
 fn look(ground: &dyn Ground, server: &mut Running) -> Result<(Sample, Option<Value>), String> {
-    let sample = Sample::take(ground, server.pid())?;
+    let sample = Sample::take(ground, &server.pids())?;
     // A server that cannot answer in time is a finding, not a failure of the point.
     let snapshot = server.snapshot().unwrap_or(None);
     Ok((sample, snapshot))

@@ -133,7 +133,7 @@ impl Stage {
             dir: &dir,
             port: place.address.port(),
             calls: place.sweep.calls,
-            bench_endpoints: !place.prefix.is_empty(),
+            bench_endpoints: !place.prefix.is_empty() || !place.sweep.load.mix.is_empty(),
             workers: ground.cpus(Side::Server).len(),
         })
     }

@@ -28,7 +28,7 @@ hosts:
   default:
     paths:
       /:
-        file.dir: {root}
+        {answers}
 ",
         workers = site.workers,
         conns = site.conns_max(),
@@ -36,8 +36,20 @@ hosts:
         options = lines(&site.spec.options, ""),
         host = site.address.ip(),
         port = site.address.port(),
-        root = site.root.display(),
+        answers = answers(site),
     ))
+}
+
+/// Without its name, what is behind it would be asked for a host called after its socket.
+fn answers(site: &Site<'_>) -> String {
+    match site.upstream {
+        Some(socket) => {
+            format!(
+                "proxy.preserve-host: ON\n        proxy.reverse.url: \"http://[unix:{socket}]/\""
+            )
+        }
+        None => format!("file.dir: {}", site.root.display()),
+    }
 }
 
 fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {

@@ -1,5 +1,6 @@
-//! haproxy, in front of nothing: it answers by itself, with a rule for each file of the document
-//! root, which it reads into memory once. Knows no other server.
+//! haproxy: its configuration. By itself it answers with a rule for each file of the document root,
+//! which it reads into memory once; in front of another server it passes on what that one says, and
+//! compresses it if it is to. Knows no other server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,10 +26,10 @@ const BUFFER_BYTES_DEFAULT: u64 = 16_384;
 const BUFFER_SPARE_BYTES: u64 = 8_192;
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
-    let files = files(site.root)?;
-    let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
-    let largest = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
-    let buffer = (largest + BUFFER_SPARE_BYTES).next_power_of_two().max(BUFFER_BYTES_DEFAULT);
+    let (buffer, answers) = match site.upstream {
+        Some(socket) => (BUFFER_BYTES_DEFAULT, passed_on(site, socket)),
+        None => by_itself(site)?,
+    };
     let backlog = site.spec.backlog.map(|n| format!("    backlog {n}\n")).unwrap_or_default();
     Ok(format!(
         "global
@@ -41,11 +42,12 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     timeout client 1h
     timeout http-request 1h
     timeout http-keep-alive 1h
+    timeout connect 1h
+    timeout server 1h
 frontend lab
     bind {address}
     maxconn {conns}
-{backlog}{rules}    http-request return status 404
-",
+{backlog}{answers}",
         workers = site.workers,
         // It sets two descriptors aside for each connection, one of them for a server behind it.
         conns = site.conns_max().min(site.files_max.saturating_sub(400) / 2),
@@ -53,6 +55,34 @@ frontend lab
         address = site.address,
     ))
 }
+
+/// Rules that answer, and the size of the buffers that they need.
+fn by_itself(site: &Site<'_>) -> Result<(u64, String), String> {
+    let files = files(site.root)?;
+    let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
+    let largest = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+    let buffer = (largest + BUFFER_SPARE_BYTES).next_power_of_two().max(BUFFER_BYTES_DEFAULT);
+    Ok((buffer, format!("{rules}    http-request return status 404\n")))
+}
+
+/// Connections to what is behind it are used again, whoever asks: a connection more for each
+/// request would be the other server's work.
+fn passed_on(site: &Site<'_>, socket: &str) -> String {
+    let gzip = if site.spec.gzip { GZIP } else { "" };
+    format!(
+        "{gzip}    default_backend upstream
+backend upstream
+    http-reuse always
+    server weir unix@{socket}
+"
+    )
+}
+
+/// It compresses as it passes on, and keeps nothing of it.
+const GZIP: &str = "    filter compression
+    compression algo gzip
+    compression type text/html text/plain
+";
 
 /// The files of a document root and their sizes, by name.
 fn files(root: &Path) -> Result<Vec<(PathBuf, u64)>, String> {

@@ -8,6 +8,7 @@ mod haproxy;
 mod lighttpd;
 mod nginx;
 mod root;
+mod upstream;
 mod weir;
 
 use std::fs;
@@ -25,6 +26,7 @@ use crate::child::Group;
 use crate::experiment::{Kind, ServerSpec};
 use crate::ground::{Ground, Side};
 use crate::programs;
+use upstream::{SOCKET, Upstream};
 
 pub use root::{file_of, path_of, write_root};
 
@@ -62,7 +64,7 @@ pub struct Launch<'a> {
     pub port: u16,
     /// weir: whether system calls are counted and timed.
     pub calls: bool,
-    /// weir: whether `/.weir/burn/N` is there to burn processor time.
+    /// weir, or the weir behind a proxy: whether `/.weir/burn/N` is there to burn processor time.
     pub bench_endpoints: bool,
     /// How many processors the server's side has.
     pub workers: usize,
@@ -79,6 +81,9 @@ struct Site<'a> {
     files_max: u64,
     /// Whether it is started as root, and so has to be told who to be.
     as_root: bool,
+    /// The Unix socket of what it is a proxy of, as its working directory has it; none for a server
+    /// that answers by itself.
+    upstream: Option<&'static str>,
 }
 
 impl Site<'_> {
@@ -144,31 +149,28 @@ pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
 pub fn check(spec: &ServerSpec) -> Result<(), String> {
     let id = &spec.id;
     match spec.kind {
-        Kind::Weir if spec.gzip && spec.burn_us.is_some() => Err(format!(
-            "server {id}: gzip and burn-us do not go together, and weir does not compress on the \
-             fly"
-        )),
+        Kind::Weir if spec.proxy_burn_us.is_some() => {
+            Err(format!("server {id}: weir is no proxy, so no proxy-burn-us; it has burn-us"))
+        }
         Kind::Weir if spec.gzip => Err(format!(
             "server {id}: weir does not compress on the fly; burn-us burns processor time instead"
         )),
         Kind::Weir => Ok(()),
-        _ if spec.burn_us.is_some() && spec.gzip => {
-            Err(format!("server {id}: burn-us is for weir, and does not go together with gzip"))
-        }
         _ if spec.burn_us.is_some() => Err(format!(
             "server {id}: burn-us is for weir; gzip makes the other servers work instead"
         )),
         Kind::H2o if spec.backlog.is_some() => {
             Err(format!("server {id}: h2o has no setting for its backlog"))
         }
-        Kind::Haproxy if spec.gzip => {
-            Err(format!("server {id}: haproxy does not compress what it answers by itself"))
+        Kind::Lighttpd | Kind::Apache if spec.proxy_burn_us.is_some() => {
+            Err(format!("server {id}: proxy-burn-us is for nginx, h2o and haproxy"))
         }
         _ => Ok(()),
     }
 }
 
-/// Starts a server, and returns when its port listens. Nothing connects to it.
+/// Starts a server, and what it is a proxy of, and returns when its port listens. Nothing connects
+/// to it.
 ///
 /// # Errors
 /// A sentence: what the specification asks for cannot be had, the program is not installed, the
@@ -193,18 +195,25 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
         workers: launch.workers.max(1),
         files_max: weir_sys::process::raise_open_files(),
         as_root: rustix::process::geteuid().is_root(),
+        upstream: upstream::is_wanted(launch.spec).then_some(SOCKET),
     };
     let recipe = recipe(launch, &site)?;
+    let upstream = site.upstream.map(|_| Upstream::start(launch)).transpose()?;
     let mut command = launch.ground.command(Side::Server, recipe.program.as_os_str());
     command.args(&recipe.arguments);
+    if upstream.is_some() {
+        command.current_dir(launch.dir);
+    }
     let words = std::iter::once(recipe.name).chain(recipe.arguments.iter().map(String::as_str));
     let group = Group::start(launch.ground, command, launch.dir, "server")?;
+    let config = recipe.config.map(|text| anonymous(&text, launch));
     let running = Running {
         group,
         kind: launch.spec.kind,
         command: anonymous(&words.collect::<Vec<_>>().join(" "), launch),
-        config: recipe.config.map(|text| anonymous(&text, launch)),
+        config: config.map(|text| with_upstream(text, upstream.as_ref())),
         stats: launch.dir.join(weir::STATS),
+        upstream,
     };
     running.wait_until_ready(launch.ground, address)?;
     Ok(running)
@@ -230,6 +239,14 @@ fn recipe(launch: &Launch<'_>, site: &Site<'_>) -> Result<Recipe, String> {
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     let arguments = (peer.arguments)(site, &path.display().to_string());
     Ok(Recipe { name: peer.name, program, arguments, config: Some(text) })
+}
+
+/// A configuration, with the command of what stands behind it at its head.
+fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
+    match upstream {
+        Some(upstream) => format!("# {SOCKET}: {}\n{config}", upstream.command),
+        None => config,
+    }
 }
 
 /// A text without the paths of this run. The longer path goes first: one may lie in the other.
@@ -279,6 +296,8 @@ pub struct Running {
     command: String,
     config: Option<String>,
     stats: PathBuf,
+    /// What it is a proxy of: stopped after it.
+    upstream: Option<Upstream>,
 }
 
 /// How a server ended.
@@ -292,27 +311,16 @@ pub struct Ended {
 
 impl Running {
     fn wait_until_ready(&self, ground: &dyn Ground, address: SocketAddr) -> Result<(), String> {
-        let deadline = Instant::now() + READY_WITHIN;
         // A weir with several loops binds them one after the other; its ready line comes last.
-        while !listens(ground, address)?
-            || (self.kind == Kind::Weir && !self.group.said().contains(weir::READY))
-        {
-            if self.group.ended() {
-                let words = self.group.last_words();
-                return Err(format!("the server ended before it listened: {words}"));
-            }
-            if Instant::now() >= deadline {
-                let words = self.group.last_words();
-                return Err(format!("the server did not listen within 10 s: {words}"));
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
+        let said = || self.kind != Kind::Weir || self.group.said().contains(weir::READY);
+        until_ready(&self.group, "the server", || Ok(listens(ground, address)? && said()))
     }
 
-    /// The id of its first process; the others are in the group of the same id.
-    pub fn pid(&self) -> u32 {
-        self.group.pid()
+    /// The ids of the processes that the others come from: its first one, and that of what it is a
+    /// proxy of.
+    pub fn pids(&self) -> Vec<u32> {
+        let upstream = self.upstream.iter().map(|upstream| upstream.group.pid());
+        std::iter::once(self.group.pid()).chain(upstream).collect()
     }
 
     /// Its command, without the paths of this run.
@@ -325,9 +333,9 @@ impl Running {
         self.config.as_deref()
     }
 
-    /// Whether its first process runs.
+    /// Whether its first process runs, and that of what it is a proxy of.
     pub fn alive(&mut self) -> bool {
-        !self.group.ended()
+        !self.group.ended() && self.upstream.as_ref().is_none_or(|one| !one.group.ended())
     }
 
     /// weir: its statistics so far. None of the others has any.
@@ -343,28 +351,53 @@ impl Running {
 
     /// Tells it to stop (SIGTERM), kills it after five seconds, and says how it ended.
     pub fn stop(self) -> Ended {
-        let Self { group, kind, stats, .. } = self;
-        let by_itself = group.ended();
-        if !by_itself && kind == Kind::Weir {
+        let Self { group, kind, stats, upstream, .. } = self;
+        if !group.ended() && kind == Kind::Weir {
             // What a snapshot left is not the end's.
             let _ = fs::remove_file(&stats);
         }
-        let in_time = by_itself || told_to_stop(&group, kind);
-        let words = group.last_words();
-        let status = group.end();
-        let how = match status {
-            Err(why) => Err(format!("the server: {why}")),
-            Ok(status) if by_itself => {
-                Err(format!("the server ended by itself, {status}: {words}"))
-            }
-            Ok(_) if !in_time => {
-                Err(format!("the server was killed, 5 s after it was told to stop: {words}"))
-            }
-            Ok(status) if ended_well(status) => Ok(()),
-            Ok(status) => Err(format!("the server ended badly, {status}: {words}")),
-        };
+        let how = stopped(group, kind, "the server");
+        let behind = upstream.map_or(Ok(()), Upstream::stop);
         let stats = (kind == Kind::Weir).then(|| weir::read(&stats)).flatten();
-        Ended { how, stats }
+        Ended { how: how.and(behind), stats }
+    }
+}
+
+/// Waits until a program that was just started is ready.
+///
+/// # Errors
+/// A sentence with its last words: it ended, or took more than 10 s.
+fn until_ready(
+    group: &Group,
+    who: &str,
+    is_ready: impl Fn() -> Result<bool, String>,
+) -> Result<(), String> {
+    let deadline = Instant::now() + READY_WITHIN;
+    while !is_ready()? {
+        if group.ended() {
+            return Err(format!("{who} ended before it listened: {}", group.last_words()));
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("{who} did not listen within 10 s: {}", group.last_words()));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Tells a program to stop, ends what is left of it, and says how it went.
+fn stopped(group: Group, kind: Kind, who: &str) -> Result<(), String> {
+    let by_itself = group.ended();
+    let in_time = by_itself || told_to_stop(&group, kind);
+    let words = group.last_words();
+    match group.end() {
+        Err(why) => Err(format!("{who}: {why}")),
+        Ok(status) if by_itself => Err(format!("{who} ended by itself, {status}: {words}")),
+        Ok(_) if !in_time => {
+            Err(format!("{who} was killed, 5 s after it was told to stop: {words}"))
+        }
+        Ok(status) if ended_well(status) => Ok(()),
+        Ok(status) => Err(format!("{who} ended badly, {status}: {words}")),
     }
 }
 

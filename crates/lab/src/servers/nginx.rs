@@ -22,6 +22,10 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     let user = if site.as_root { "user root;\n" } else { "" };
     let backlog = site.spec.backlog.map(|n| format!(" backlog={n}")).unwrap_or_default();
     let gzip = if site.spec.gzip { "    gzip on;\n" } else { "" };
+    let (upstream, answers) = match site.upstream {
+        Some(socket) => (upstream(socket), PASS_ON.to_owned()),
+        None => (String::new(), format!("        root {};\n", site.root.display())),
+    };
     Ok(format!(
         "daemon off;
 worker_processes {workers};
@@ -41,15 +45,14 @@ http {{
     open_file_cache_valid 1s;
     default_type application/octet-stream;
     types {{ text/html html; text/plain txt; }}
-{gzip}{http}    client_body_temp_path {dir}/body;
+{gzip}{http}{upstream}    client_body_temp_path {dir}/body;
     proxy_temp_path {dir}/proxy;
     fastcgi_temp_path {dir}/fastcgi;
     uwsgi_temp_path {dir}/uwsgi;
     scgi_temp_path {dir}/scgi;
     server {{
         listen {address}{backlog};
-        root {root};
-    }}
+{answers}    }}
 }}
 ",
         workers = site.workers,
@@ -57,12 +60,25 @@ http {{
         events = directives(site, is_of(OF_EVENTS), "    "),
         http = directives(site, |name| !is_of(OF_MAIN)(name) && !is_of(OF_EVENTS)(name), "    "),
         dir = site.dir.display(),
-        root = site.root.display(),
         files = site.files_max,
         conns = site.conns_max(),
         address = site.address,
     ))
 }
+
+/// What is behind it, over connections that are used again.
+fn upstream(socket: &str) -> String {
+    format!("    upstream weir {{ server unix:{socket}; keepalive 1024; }}\n")
+}
+
+/// The buffers hold a whole page: what does not fit goes to a file.
+const PASS_ON: &str = "        location / {
+            proxy_pass http://weir;
+            proxy_http_version 1.1;
+            proxy_set_header Connection \"\";
+            proxy_buffers 8 16k;
+        }
+";
 
 fn is_of(block: &'static [&'static str]) -> impl Fn(&str) -> bool {
     |name| block.contains(&name)

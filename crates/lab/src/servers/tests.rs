@@ -24,6 +24,7 @@ fn spec(kind: Kind) -> ServerSpec {
         backlog: None,
         burn_us: None,
         gzip: false,
+        proxy_burn_us: None,
     }
 }
 
@@ -56,7 +57,7 @@ impl Place {
             dir: &self.base.path().join("run"),
             port: self.port,
             calls: true,
-            bench_endpoints: false,
+            bench_endpoints: spec.proxy_burn_us.is_some(),
             workers: 2,
         })
     }
@@ -70,6 +71,7 @@ impl Place {
             workers: 2,
             files_max: 4096,
             as_root: rustix::process::geteuid().is_root(),
+            upstream: upstream::is_wanted(spec).then_some(SOCKET),
         }
     }
 
@@ -119,9 +121,9 @@ fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
         let shown = format!("{} {}", running.command(), running.config().unwrap());
         assert!(!shown.contains(&place.base.path().display().to_string()), "{kind:?}: {shown}");
         assert!(shown.contains("ROOT") && shown.contains("DIR"), "{kind:?}: {shown}");
-        assert!(running.alive() && lives(running.pid()), "{kind:?}");
+        assert!(running.alive() && lives(running.pids()[0]), "{kind:?}");
         assert!(running.snapshot().unwrap().is_none());
-        let pid = running.pid();
+        let pid = running.pids()[0];
         let ended = running.stop();
         assert_eq!(ended.how, Ok(()), "{kind:?}");
         assert!(ended.stats.is_none() && !lives(pid), "{kind:?}");
@@ -130,9 +132,12 @@ fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
 
 #[test]
 fn installed_peers_compress_on_the_fly_and_are_gone_when_dropped() {
-    for kind in PEERS.into_iter().filter(|kind| *kind != Kind::Haproxy && is_installed(*kind)) {
+    // haproxy compresses what the weir behind it answers.
+    let weir = loopback::weir();
+    let has_what_it_needs = |kind: &Kind| *kind != Kind::Haproxy || weir.is_some();
+    for kind in PEERS.into_iter().filter(has_what_it_needs).filter(|kind| is_installed(*kind)) {
         let place = Place::new();
-        let started = place.start(&gzip(kind), Path::new("unused"));
+        let started = place.start(&gzip(kind), weir.as_deref().unwrap_or(Path::new("unused")));
         if let Some(why) = started.as_ref().err().filter(|why| why.contains(MODULE)) {
             eprintln!("{why}: skipped");
             continue;
@@ -141,16 +146,48 @@ fn installed_peers_compress_on_the_fly_and_are_gone_when_dropped() {
         let (head, body) = place.fetch("/page.html", "Accept-Encoding: gzip\r\n");
         assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
         assert!(head.contains("content-encoding: gzip"), "{kind:?}: {head}");
-        assert!((1_000..20_480).contains(&body.len()), "{kind:?}: {}", body.len());
-        let pid = running.pid();
+        assert!((1_000..30_720).contains(&body.len()), "{kind:?}: {}", body.len());
+        let pids = running.pids();
+        assert_eq!(pids.len(), if kind == Kind::Haproxy { 2 } else { 1 });
         drop(running);
-        assert!(!lives(pid), "{kind:?}");
+        assert!(!pids.into_iter().any(lives), "{kind:?}");
     }
 }
 
-/// Whether a program can be asked to compress; lighttpd's module may be missing.
-fn can_gzip(kind: Kind) -> bool {
-    !matches!(kind, Kind::Haproxy | Kind::Lighttpd)
+fn proxy(kind: Kind) -> ServerSpec {
+    ServerSpec { proxy_burn_us: Some(1), ..spec(kind) }
+}
+
+#[test]
+fn a_proxy_passes_on_what_is_behind_it_and_both_are_stopped() {
+    let Some(weir) = loopback::weir() else { return };
+    let proxies = [Kind::Nginx, Kind::H2o, Kind::Haproxy];
+    for kind in proxies.into_iter().filter(|kind| is_installed(*kind)) {
+        let place = Place::new();
+        let mut running = place.start(&proxy(kind), &weir).unwrap();
+        let (head, body) = place.fetch("/.weir/burn/1/page.html", "");
+        assert!(head.starts_with("http/1.1 200 "), "{kind:?}: {head}");
+        assert_eq!(body, fs::read(place.base.path().join("www/page.html")).unwrap(), "{kind:?}");
+        let config = running.config().unwrap();
+        assert!(config.starts_with("# upstream.sock: weir serve ROOT --listen=unix:"), "{config}");
+        assert!(running.alive() && running.snapshot().unwrap().is_none());
+        let pids = running.pids();
+        assert_eq!((pids.len(), running.stop().how), (2, Ok(())), "{kind:?}");
+        assert!(!pids.into_iter().any(lives), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_proxy_whose_upstream_is_gone_is_not_alive_and_says_so() {
+    let Some(weir) = loopback::weir().filter(|_| is_installed(Kind::Haproxy)) else { return };
+    let place = Place::new();
+    let mut running = place.start(&proxy(Kind::Haproxy), &weir).unwrap();
+    let upstream = &running.upstream.as_ref().unwrap().group;
+    upstream.signal(Signal::KILL);
+    assert!(upstream.ended_within(READY_WITHIN));
+    assert!(!running.alive());
+    let how = running.stop().how.unwrap_err();
+    assert!(how.starts_with("the upstream ended by itself"), "{how}");
 }
 
 /// A directive for the server as a whole, as each program spells one.
@@ -178,7 +215,9 @@ fn peers_find_their_configuration_in_order() {
         let dirs = place.dirs();
         let backlog = Some(77).filter(|_| kind != Kind::H2o);
         let options = vec![directive(kind).to_owned()];
-        let spec = ServerSpec { backlog, options, gzip: can_gzip(kind), ..spec(kind) };
+        // lighttpd's module may be missing.
+        let gzip = kind != Kind::Lighttpd;
+        let spec = ServerSpec { backlog, options, gzip, ..spec(kind) };
         let peer = peer(kind).unwrap();
         let text = (peer.configuration)(&place.site(&spec, &dirs)).unwrap();
         assert!(text.contains(directive(kind)), "{text}");
@@ -234,7 +273,7 @@ fn weir_shows_its_statistics_while_it_runs_and_at_its_end() {
     assert!(command.contains("--stats-json DIR/stats.json"), "{command}");
     // A connection that is open does not keep it from stopping at once.
     let _open = TcpStream::connect(("127.0.0.1", place.port)).unwrap();
-    let pid = running.pid();
+    let pid = running.pids()[0];
     let ended = running.stop();
     assert_eq!(ended.how, Ok(()));
     assert!(ended.stats.unwrap()["total"]["accepted"].as_u64().unwrap() >= 2);
@@ -271,13 +310,15 @@ fn what_makes_no_sense_is_refused() {
     let refused = |spec: ServerSpec| check(&spec).unwrap_err();
     let burn = |spec: ServerSpec| ServerSpec { burn_us: Some(60), ..spec };
     assert!(refused(gzip(Kind::Weir)).contains("weir does not compress"));
-    assert!(refused(burn(gzip(Kind::Weir))).contains("do not go together"));
-    assert!(refused(burn(gzip(Kind::Nginx))).contains("not go together"));
+    assert!(refused(burn(gzip(Kind::Nginx))).contains("burn-us is for weir"));
     assert!(refused(burn(spec(Kind::Apache))).contains("burn-us is for weir"));
-    assert!(refused(gzip(Kind::Haproxy)).contains("haproxy does not compress"));
+    assert!(refused(proxy(Kind::Weir)).contains("weir is no proxy"));
+    assert!(refused(proxy(Kind::Lighttpd)).contains("proxy-burn-us is for nginx"));
     let backlog = ServerSpec { backlog: Some(5), ..spec(Kind::H2o) };
     assert!(refused(backlog).contains("h2o has no setting"));
     assert_eq!(check(&burn(spec(Kind::Weir))), Ok(()));
+    assert_eq!(check(&gzip(Kind::Haproxy)), Ok(()));
+    assert_eq!(check(&proxy(Kind::H2o)), Ok(()));
 }
 
 #[test]

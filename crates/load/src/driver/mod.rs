@@ -57,6 +57,7 @@ struct Part {
     /// With those of the warm-up.
     whole_run: Counts,
     replies_in_schedule: u64,
+    good_in_schedule: u64,
     times: Distributions,
     sessions: Times,
     lifetimes: Times,
@@ -256,6 +257,7 @@ fn add_part(outcome: &mut Outcome, part: &Part) {
     outcome.counts.add(&part.counts);
     outcome.whole_run.add(&part.whole_run);
     outcome.replies_in_schedule += part.replies_in_schedule;
+    outcome.good_in_schedule += part.good_in_schedule;
     outcome.times.add(&part.times);
     outcome.sessions.add(&part.sessions);
     outcome.lifetimes.add(&part.lifetimes);

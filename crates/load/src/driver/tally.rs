@@ -15,6 +15,8 @@ pub(super) struct Tally {
     /// Replies whose last byte came after the warm-up and before the schedule's end, whenever their
     /// requests were planned: what a server that is always behind gave in that time.
     pub(super) replies_in_schedule: u64,
+    /// Those of them with a status of 2xx or 3xx: a refusal is a whole reply too.
+    pub(super) good_in_schedule: u64,
     each: bool,
     counts: [Counts; 2],
     /// Of what was planned after the warm-up.
@@ -38,6 +40,7 @@ impl Tally {
             start_ns,
             end_ns: u64::MAX,
             replies_in_schedule: 0,
+            good_in_schedule: 0,
             each,
             counts: [Counts::default(); 2],
             times: Distributions::default(),
@@ -117,6 +120,7 @@ impl Tally {
         let in_schedule =
             self.measure_from_ns <= clocks.last_byte_ns && clocks.last_byte_ns < self.end_ns;
         self.replies_in_schedule += u64::from(in_schedule);
+        self.good_in_schedule += u64::from(in_schedule && matches!(status, 200..400));
         let counts = self.at(clocks.planned_ns);
         counts.replies += 1;
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
@@ -179,8 +183,9 @@ mod tests {
         for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
             let clocks = Clocks { planned_ns, last_byte_ns, ..Clocks::default() };
             tally.replied(&clocks, RequestId(0), 200);
+            tally.replied(&clocks, RequestId(0), 503);
         }
-        assert_eq!((tally.measured().replies, tally.whole_run().replies), (2, 4));
-        assert_eq!(tally.replies_in_schedule, 2);
+        assert_eq!((tally.measured().replies, tally.whole_run().replies), (4, 8));
+        assert_eq!((tally.replies_in_schedule, tally.good_in_schedule), (4, 2));
     }
 }

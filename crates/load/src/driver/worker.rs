@@ -587,6 +587,7 @@ impl<'a> Worker<'a> {
             counts: self.tally.measured(),
             whole_run: self.tally.whole_run(),
             replies_in_schedule: self.tally.replies_in_schedule,
+            good_in_schedule: self.tally.good_in_schedule,
             times: self.tally.times,
             sessions: self.tally.sessions,
             lifetimes: self.tally.lifetimes,

@@ -128,6 +128,8 @@ fn rates(outcome: &Outcome) -> Value {
         "replies_per_s": whole(counts.replies),
         // Those that came while it went on, of whatever was planned before: the server's rate.
         "replies_in_schedule_per_s": scheduled(outcome.replies_in_schedule),
+        // Without the refusals among them.
+        "good_replies_in_schedule_per_s": scheduled(outcome.good_in_schedule),
         "errors_per_s": whole(counts.errors.total()),
         "connects_per_s": whole(counts.connects),
         "sessions_per_s": whole(counts.sessions),

@@ -28,15 +28,16 @@ pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> 
     write(out, &line)
 }
 
-/// Writes the line of a request: its six clocks, nanoseconds since the run began (null for what
-/// did not happen), and the status of its reply or the kind of its error.
+/// Writes the line of a request: what it asked for, its six clocks, nanoseconds since the run began
+/// (null for what did not happen), and the status of its reply or the kind of its error.
 ///
 /// # Errors
 /// What `out` reports.
-pub fn request(out: &mut impl io::Write, sample: &Sample) -> io::Result<()> {
+pub fn request(out: &mut impl io::Write, sample: &Sample, target: &str) -> io::Result<()> {
     let clocks = &sample.clocks;
     let line = RequestLine {
         request: sample.request.0,
+        target,
         planned_ns: clocks.planned_ns,
         started_ns: happened(clocks.started_ns),
         connected_ns: happened(clocks.connected_ns),
@@ -61,8 +62,9 @@ struct SecondLine {
 }
 
 #[derive(Serialize)]
-struct RequestLine {
+struct RequestLine<'a> {
     request: u32,
+    target: &'a str,
     planned_ns: u64,
     started_ns: Option<u64>,
     connected_ns: Option<u64>,
@@ -127,10 +129,11 @@ mod tests {
         let clocks = Clocks { started_ns: 5, connected_ns: 9, ..Clocks::default() };
         let sample = Sample { clocks, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
         let mut out = Vec::new();
-        request(&mut out, &sample).unwrap();
-        request(&mut out, &Sample { end: Ok(404), ..sample }).unwrap();
-        let expected = r#"{"request":3,"planned_ns":0,"started_ns":5,"connected_ns":9,"#.to_owned()
-            + r#""sent_ns":null,"first_byte_ns":null,"last_byte_ns":null,"error":"send-timeout"}"#;
+        request(&mut out, &sample, "/a").unwrap();
+        request(&mut out, &Sample { end: Ok(404), ..sample }, "/a").unwrap();
+        let expected = r#"{"request":3,"target":"/a","planned_ns":0,"started_ns":5,"#.to_owned()
+            + r#""connected_ns":9,"sent_ns":null,"first_byte_ns":null,"last_byte_ns":null,"#
+            + r#""error":"send-timeout"}"#;
         let text = String::from_utf8(out.clone()).unwrap();
         assert_eq!(text.lines().next(), Some(expected.as_str()));
         assert_eq!(lines(&out)[1]["status"], 404);

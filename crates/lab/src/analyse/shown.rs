@@ -1,0 +1,74 @@
+//! What a figure or a table shows of a metric at a place: the median of the valid points with its
+//! interval, and that of the INVALID ones. A share of the server's own peak is made here, because
+//! no point knows it.
+
+use super::estimate::{Pick, Side, estimate, of_sides, peak};
+use super::study::{Spot, Study};
+use crate::findings::Estimate;
+use crate::metrics;
+
+/// A metric at a spot, of the valid points.
+pub(super) fn valid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Estimate> {
+    let Some(of) = metrics::of_peak(metric) else {
+        return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
+    };
+    let curve = study.curve(spot.sweep, spot.server, of);
+    let here = Side { curve: curve.clone(), pick: Pick::Fixed(spot.value) };
+    let most = Side { pick: Pick::Peak(curve.clone()), curve };
+    let Estimate { value, low, high, n } = of_sides(&here, Some(&most))?;
+    Some(Estimate { value: 100.0 * value, low: 100.0 * low, high: 100.0 * high, n })
+}
+
+/// The median of a metric of the INVALID points at a spot.
+pub(super) fn invalid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<f64> {
+    let Some(of) = metrics::of_peak(metric) else {
+        return weir_stats::median(&study.invalid(spot, metric));
+    };
+    let curve = study.curve(spot.sweep, spot.server, of);
+    let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone() }.rounds();
+    let at_peak: Vec<f64> = curve.get(peak(&curve, &rounds)?)?.values().copied().collect();
+    Some(100.0 * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&at_peak)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made;
+    use super::*;
+
+    fn spot(value: usize) -> Spot {
+        Spot { sweep: 0, server: 0, value }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_peak_is_a_share_within_rounds() {
+        let experiment = made::experiment();
+        let lines = made::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        let kept = |value| valid(&study, spot(value), "goodput_kept").unwrap();
+        assert_eq!((kept(1).value, kept(1).low, kept(1).high), (100.0, 100.0, 100.0));
+        let last = kept(2);
+        assert!((last.value - 55_000.0 / 1200.0).abs() < 1e-9 && last.n == 3, "{last:?}");
+        assert!((last.low - 50_000.0 / 1200.0).abs() < 1e-9 && last.high == 50.0, "{last:?}");
+    }
+
+    #[test]
+    fn any_other_metric_is_its_median() {
+        let experiment = made::experiment();
+        let lines = made::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        assert_eq!(valid(&study, spot(0), "reply_rate").unwrap().value, 1000.0);
+        assert_eq!(valid(&study, spot(0), "c_avg"), None);
+    }
+
+    #[test]
+    fn invalid_points_are_held_against_the_peak_of_the_valid_ones() {
+        let experiment = made::experiment();
+        let mut lines = made::lines("one", &[(1.0, [1000.0; 3]), (2.0, [800.0; 3])]);
+        lines.push(made::invalid("one", 4.0, 0, "late"));
+        let study = Study::new("p/e", &experiment, &lines);
+        assert_eq!(valid(&study, spot(2), "goodput_kept"), None);
+        assert_eq!(invalid(&study, spot(2), "goodput_kept"), Some(1e5));
+        assert_eq!(invalid(&study, spot(2), "reply_rate"), Some(1e6));
+        assert_eq!(invalid(&study, spot(1), "goodput_kept"), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! A mix of cheap and dear requests: the list of paths that `weir load` goes through, and what
+//! became of the requests of each class, from its line for each request. Knows nothing of how a
+//! request is worked on.
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Deserialize;
+
+use super::Order;
+use crate::experiment::Class;
+use crate::record::{ClassResult, Times};
+
+const LIST: &str = "mix.uris";
+const EACH: &str = "each.ndjson";
+
+/// How many requests the list has before it begins again: shares come out to a hundredth of a
+/// percent, and no run is so long that the same order could be noticed.
+const LENGTH: usize = 10_000;
+
+/// Writes the list of an order's mix, if it has one.
+///
+/// # Errors
+/// A sentence: the workload is no single file, or the list cannot be written.
+pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
+    if order.load.mix.is_empty() {
+        return Ok(());
+    }
+    let path = order.dir.join(LIST);
+    let text = list(&order.load.mix, &order.path("a mix")?, order.seed);
+    fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// What makes `weir load` go through the list, and tell of each request where that is wanted: in a
+/// closed loop only the sum is.
+pub(super) fn arguments(order: &Order<'_>) -> Vec<String> {
+    let file = |name| order.dir.join(name).display().to_string();
+    let mut arguments = vec!["--wlog".to_owned(), format!("y,{}", file(LIST))];
+    if order.rate.is_some() {
+        arguments.extend(["--each".to_owned(), file(EACH)]);
+    }
+    arguments
+}
+
+/// Paths, a line each, in an order of chance: of each class as many as its share says.
+fn list(mix: &[Class], file: &str, seed: u64) -> String {
+    let mut classes = Vec::with_capacity(LENGTH);
+    let mut share = 0.0;
+    for (index, class) in mix.iter().enumerate() {
+        share += class.share;
+        let upto = if index + 1 == mix.len() { LENGTH } else { (share * LENGTH as f64) as usize };
+        classes.resize(upto.min(LENGTH), class);
+    }
+    classes.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+    let lines = classes.iter().map(|class| format!("{}{file}\n", prefix(class)));
+    lines.collect()
+}
+
+fn prefix(class: &Class) -> String {
+    format!("/.weir/burn/{}", class.burn_us)
+}
+
+/// The planned starts whose requests are looked at, seconds since the run began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stretch {
+    from_s: f64,
+    to_s: f64,
+}
+
+impl Stretch {
+    /// After the warm-up, and so long before the end that a client has its answer, or has given up,
+    /// while the load goes on; but half of what is measured at least.
+    pub(super) fn new(warmup_s: f64, duration_s: f64, timeout_s: f64) -> Self {
+        let length_s = (duration_s - timeout_s).max(duration_s / 2.0);
+        Self { from_s: warmup_s, to_s: warmup_s + length_s }
+    }
+
+    fn has(&self, planned_ns: u64) -> bool {
+        (self.from_s..self.to_s).contains(&(planned_ns as f64 / 1e9))
+    }
+}
+
+/// Reads what became of each class.
+///
+/// # Errors
+/// A sentence: there are no lines, or one is not understood.
+pub(super) fn read(
+    dir: &Path,
+    mix: &[Class],
+    stretch: Stretch,
+) -> Result<Vec<ClassResult>, String> {
+    let path = dir.join(EACH);
+    let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    classes(BufReader::new(file), mix, stretch)
+}
+
+/// A line about a request, as far as it is of use.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    target: Cow<'a, str>,
+    planned_ns: u64,
+    last_byte_ns: Option<u64>,
+    status: Option<u16>,
+}
+
+fn classes(
+    lines: impl BufRead,
+    mix: &[Class],
+    stretch: Stretch,
+) -> Result<Vec<ClassResult>, String> {
+    let starts: Vec<String> = mix.iter().map(|class| prefix(class) + "/").collect();
+    let mut planned = vec![0_u64; mix.len()];
+    let mut times_us: Vec<Vec<f64>> = vec![Vec::new(); mix.len()];
+    for line in lines.lines() {
+        let text = line.map_err(|error| format!("its line for each request: {error}"))?;
+        let line: Line<'_> = serde_json::from_str(&text)
+            .map_err(|error| format!("its line for each request: {error}"))?;
+        let class = starts.iter().position(|start| line.target.starts_with(start));
+        let Some(class) = class.filter(|_| stretch.has(line.planned_ns)) else { continue };
+        planned[class] += 1;
+        // A refusal is a whole reply, but not what was asked for.
+        let is_good = line.status.is_some_and(|status| matches!(status, 200..400));
+        if let Some(last_byte_ns) = line.last_byte_ns.filter(|_| is_good) {
+            times_us[class].push(last_byte_ns.saturating_sub(line.planned_ns) as f64 / 1e3);
+        }
+    }
+    let window_s = stretch.to_s - stretch.from_s;
+    let all = mix.iter().zip(planned).zip(times_us).map(|((class, planned), times_us)| {
+        let (burn_us, share, replies) = (class.burn_us, class.share, times_us.len() as u64);
+        ClassResult { burn_us, share, window_s, planned, replies, response: times(&times_us) }
+    });
+    Ok(all.collect())
+}
+
+fn times(times_us: &[f64]) -> Option<Times> {
+    let at = |share| weir_stats::quantile(times_us, share);
+    at(1.0)?;
+    Some(Times {
+        count: times_us.len() as u64,
+        mean_us: times_us.iter().sum::<f64>() / times_us.len() as f64,
+        p50_us: at(0.5),
+        p90_us: at(0.9),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: at(1.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIX: [Class; 2] =
+        [Class { share: 0.9, burn_us: 60 }, Class { share: 0.1, burn_us: 5000 }];
+
+    #[test]
+    fn the_list_has_each_class_as_often_as_its_share_says_in_an_order_of_the_seed() {
+        let text = list(&MIX, "/one-byte.txt", 1);
+        let count = |path: &str| text.lines().filter(|line| *line == path).count();
+        assert_eq!(count("/.weir/burn/60/one-byte.txt"), 9_000);
+        assert_eq!(count("/.weir/burn/5000/one-byte.txt"), 1_000);
+        // Both classes are everywhere: a tenth of the list has a tenth of the dear ones, or nearly.
+        let first = text.lines().take(1_000).filter(|line| line.contains("/5000/")).count();
+        assert!((50..200).contains(&first), "{first}");
+        assert_eq!(text, list(&MIX, "/one-byte.txt", 1));
+        assert_ne!(text, list(&MIX, "/one-byte.txt", 2));
+    }
+
+    #[test]
+    fn shares_that_do_not_divide_the_list_fill_it_all_the_same() {
+        let third = |burn_us| Class { share: 1.0 / 3.0, burn_us };
+        let text = list(&[third(1), third(2), third(3)], "/f", 1);
+        let count = |path: &str| text.lines().filter(|line| *line == path).count();
+        assert_eq!(text.lines().count(), LENGTH);
+        let counts = [1, 2, 3].map(|us| count(&format!("/.weir/burn/{us}/f")));
+        assert!(counts.iter().all(|count| (3_333..=3_334).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn requests_are_looked_at_that_end_while_the_load_goes_on() {
+        assert_eq!(Stretch::new(1.5, 2.0, 0.5), Stretch { from_s: 1.5, to_s: 3.0 });
+        assert_eq!(Stretch::new(1.0, 0.5, 3.0), Stretch { from_s: 1.0, to_s: 1.25 });
+    }
+
+    #[test]
+    fn what_became_of_each_class_is_counted() {
+        let line = |us: u32, planned_ms: u64, end: &str| {
+            let planned_ns = planned_ms * 1_000_000;
+            let last_byte_ns = planned_ns + 2_000_000;
+            format!(
+                "{{\"request\":0,\"target\":\"/.weir/burn/{us}/f\",\"planned_ns\":{planned_ns},\
+                 \"sent_ns\":null,\"last_byte_ns\":{last_byte_ns},{end}}}\n"
+            )
+        };
+        let lost = line(60, 1_100, "\"error\":\"reset\"").replace("1102000000", "null");
+        let text = [
+            line(60, 1_000, "\"status\":200"),
+            line(60, 1_200, "\"status\":304"),
+            lost,
+            line(60, 1_300, "\"status\":503"),
+            line(5000, 1_400, "\"status\":200"),
+            // Too early, too late, and of no class.
+            line(5000, 999, "\"status\":200"),
+            line(5000, 2_000, "\"status\":200"),
+            line(600, 1_400, "\"status\":200"),
+        ];
+        let stretch = Stretch { from_s: 1.0, to_s: 2.0 };
+        let found = classes(text.concat().as_bytes(), &MIX, stretch).unwrap();
+        let counts = |class: &ClassResult| (class.burn_us, class.planned, class.replies);
+        assert_eq!(found.iter().map(counts).collect::<Vec<_>>(), [(60, 4, 2), (5000, 1, 1)]);
+        let response = found[0].response.unwrap();
+        assert_eq!((response.count, response.p99_us, found[0].window_s), (2, Some(2000.0), 1.0));
+        assert!(classes(&b"{}\n"[..], &MIX, stretch).is_err());
+        assert!(classes(&b""[..], &MIX, stretch).unwrap()[1].response.is_none());
+    }
+}
