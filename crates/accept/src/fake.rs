@@ -69,6 +69,7 @@ pub(crate) struct Fake {
     /// The last decision's bound on the wait of those held.
     stale_ns: Option<u64>,
     rounds_since: u64,
+    waited_ns: u64,
     work_items: u64,
     work_ns: u64,
     /// Whether the kernel tells of the queue.
@@ -111,6 +112,7 @@ impl Fake {
             open: Vec::new(),
             stale_ns: None,
             rounds_since: 0,
+            waited_ns: 0,
             work_items: 0,
             work_ns: 0,
             tells: false,
@@ -127,7 +129,9 @@ impl Fake {
         while self.now_ns < end_ns {
             self.now_ns += GETEVENTS_NS;
             if self.queue.is_empty() && self.held.is_empty() && self.open.is_empty() {
-                self.now_ns = self.now_ns.max(self.knock_ns);
+                let knock_ns = self.now_ns.max(self.knock_ns);
+                self.waited_ns += knock_ns - self.now_ns;
+                self.now_ns = knock_ns;
             }
             self.knock();
             self.rounds_since += 1;
@@ -177,6 +181,7 @@ impl Fake {
             open_max: self.load.open_max,
             rounds_since: self.rounds_since,
             closed: self.closed,
+            waited_ns: self.waited_ns,
             work_items: self.work_items,
             work_ns: self.work_ns,
             held: self.held.len(),

@@ -70,10 +70,14 @@ pub struct View {
     /// The most that may be open at once (max-conns).
     pub open_max: usize,
     /// Getevents-phases since the last accept-phase, this round's counted: one means that
-    /// connections have been waiting round after round.
+    /// connections have been waiting round after round. One more when nobody knocked in this
+    /// round, and the policy is asked because its time has come.
     pub rounds_since: u64,
     /// Connections served and closed since the server began; none that was refused.
     pub closed: u64,
+    /// How long the loop has waited for events since the server began, nanoseconds: what it slept,
+    /// and what the mechanism took.
+    pub waited_ns: u64,
     /// Connections served in the last work-phase: those that had been ready and were not new.
     pub work_items: u64,
     /// How long the last work-phase took, nanoseconds: the longest a ready connection waited in it.
@@ -141,6 +145,7 @@ pub struct Decision {
     /// No accept begins after this, nanoseconds; the first may always.
     pub until_ns: Option<u64>,
     /// How many are accepted before them, the oldest, and refused: what the kernel did not refuse.
+    /// It may take half of the time until `until_ns`, and one is accepted to be served even so.
     pub refuse: u64,
     /// About which of the accepted the kernel is asked.
     pub look: Look,

@@ -10,14 +10,16 @@
 //! time, is cleared once: all of it accepted, the newest served first, the stale refused.
 
 mod demand;
+mod distance;
 mod onset;
 mod rate;
 #[cfg(test)]
 mod tests;
 
 use demand::Demand;
+use distance::Distance;
 use onset::Onset;
-use rate::Rate;
+use rate::{Rate, Reading};
 
 use crate::{
     Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Refusal, Setting, Signals,
@@ -29,6 +31,10 @@ const QUEUE_MIN: u32 = 6;
 
 /// A change of the queue's bound smaller than an eighth is not worth its system call.
 const QUEUE_STEP: u32 = 8;
+
+/// How many times as long the accept queue may be while the refused are accepted to be told so: who
+/// comes faster than that can be done is left to the kernel.
+const BY_HAND: u32 = 8;
 
 /// How much longer than the target somebody may have waited and still be served, in fifths.
 const STALE_FIFTHS: u64 = 12;
@@ -58,6 +64,8 @@ pub struct Adaptive {
     ramp: Ramp,
     rate: Rate,
     onset: Onset,
+    /// What has been asked for since somebody waits, while that is no overload yet.
+    building: Option<Demand>,
     overload: Option<Overload>,
     /// When the kernel was last asked.
     asked_ns: u64,
@@ -67,8 +75,10 @@ pub struct Adaptive {
     alone: bool,
     /// The wait of the first that was looked at in the last phase.
     age_ns: Option<u64>,
-    /// How far away callers are: the mean round trip of their handshakes, nanoseconds.
-    rtt_ns: f64,
+    /// Some were refused in the last phase.
+    refused: bool,
+    /// How far away callers are.
+    distance: Distance,
     /// Phases in a row whose work in hand took more than twice the target.
     heavy: u32,
     pressure: bool,
@@ -98,12 +108,14 @@ impl Adaptive {
             ramp: Ramp::default(),
             rate: Rate::default(),
             onset: Onset::new(target_ns),
+            building: None,
             overload: None,
             asked_ns: 0,
             queue: None,
             alone: false,
             age_ns: None,
-            rtt_ns: 0.0,
+            refused: false,
+            distance: Distance::default(),
             heavy: 0,
             pressure: false,
         }
@@ -127,14 +139,14 @@ impl Adaptive {
 
     /// Whether callers are so far away that the queue's bound answers them late.
     fn is_far(&self) -> bool {
-        self.rtt_ns > self.target_ns as f64 / 4.0
+        self.distance.rtt_ns() > self.target_ns / 4
     }
 
     /// How long the accept queue may be: what can be served within the target. For those far away
     /// it is to be half full, and what is on its way in a round trip has to find room.
     fn queue_fit(&self) -> u32 {
         let near_ns = self.target_ns;
-        let span_ns = if self.is_far() { 2 * near_ns.max(self.rtt_ns as u64) } else { near_ns };
+        let span_ns = if self.is_far() { 2 * near_ns.max(self.distance.rtt_ns()) } else { near_ns };
         let fit = self.rate.served_in(span_ns).map_or(self.backlog_max, |fit| fit as u32);
         fit.clamp(QUEUE_MIN.min(self.backlog_max), self.backlog_max)
     }
@@ -146,23 +158,37 @@ impl Adaptive {
     }
 
     fn watch(&mut self, now_ns: u64) {
-        if let Some((wait_ns, level)) = self.wait()
-            && self.onset.is_overload(now_ns, wait_ns, level)
-        {
-            let demand = Demand::new(now_ns, self.queue.unwrap_or(0));
-            self.overload = Some(Overload {
-                demand,
-                tick_ns: now_ns,
-                backlog: self.queue_fit(),
-                ran_dry: false,
-                calm_ticks: 0,
-            });
+        let queue = self.queue.unwrap_or(0);
+        self.building.get_or_insert_with(|| Demand::new(now_ns, queue));
+        let Some((wait_ns, level)) = self.wait() else { return };
+        if !self.onset.is_overload(now_ns, wait_ns, level) {
+            return;
+        }
+        let mut demand = self.building.take().unwrap_or_else(|| Demand::new(now_ns, queue));
+        // The queue grew by what the kernel did not drop: how much that was is learnt from now on.
+        demand.count(now_ns, None, queue);
+        let backlog = self.queue_fit();
+        let tick_ns = now_ns;
+        self.overload = Some(Overload { demand, tick_ns, backlog, ran_dry: false, calm_ticks: 0 });
+        self.set_share();
+    }
+
+    /// Which share of connection requests is to be dropped from now on.
+    fn set_share(&mut self) {
+        let (far, interval_ns) = (self.is_far(), self.rate.interval_ns().unwrap_or(0.0));
+        let Some(overload) = &mut self.overload else { return };
+        if far {
+            let middle = f64::from(overload.backlog) / 4.0;
+            let off = 1.0 - f64::from(self.queue.unwrap_or(0)) / middle.max(1.0);
+            overload.demand.share_far(interval_ns, off);
+        } else {
+            overload.demand.share_near(interval_ns);
         }
     }
 
     /// Once a target: what is asked for, what can be served, and whether it is over.
     fn tick(&mut self, now_ns: u64, signals: &Signals) {
-        let (fit, far) = (self.queue_fit(), self.is_far());
+        let fit = self.queue_fit();
         let Some(overload) = &mut self.overload else { return };
         if now_ns < overload.tick_ns + self.target_ns {
             return;
@@ -177,22 +203,16 @@ impl Adaptive {
         if overload.backlog.abs_diff(fit) > overload.backlog / QUEUE_STEP {
             overload.backlog = fit;
         }
-        if far {
-            let middle = f64::from(overload.backlog) / 4.0;
-            let off = 1.0 - f64::from(self.queue.unwrap_or(0)) / middle.max(1.0);
-            overload.demand.share_far(interval_ns, off);
-        } else {
-            overload.demand.share_near(interval_ns);
-        }
         if overload.calm_ticks >= CALM_TICKS {
             self.overload = None;
             self.onset.calmed(now_ns);
         }
+        self.set_share();
     }
 
     fn nobody_waits(&mut self) {
-        self.rate.idle();
         self.onset.idle();
+        self.building = None;
         let far = self.is_far();
         if let Some(overload) = &mut self.overload {
             overload.ran_dry = true;
@@ -236,8 +256,9 @@ impl Adaptive {
         if self.controls.has(Control::Stale) {
             decision.stale_ns = Some(self.stale_ns(backlog));
         }
-        if by_kernel && self.controls.has(Control::Backlog) {
-            decision.backlog = Some(backlog);
+        if self.controls.has(Control::Backlog) {
+            let bound = if by_kernel { backlog } else { backlog.saturating_mul(BY_HAND) };
+            decision.backlog = Some(bound.min(self.backlog_max));
         }
         if by_kernel && self.controls.has(Control::Gate) {
             decision.gate = overload.demand.share_now();
@@ -282,9 +303,10 @@ impl Policy for Adaptive {
         let alone = self.alone && self.overload.is_none();
         let waiting = self.ramp.is_queued(view) && !alone;
         let budget = self.ramp.budget_when(waiting, view);
-        if waiting {
-            self.rate.busy(now_ns, view.closed);
-        } else {
+        let (waited_ns, closed) = (view.waited_ns, view.closed);
+        // A stretch in which some were refused says nothing of how fast they are served.
+        self.rate.see(Reading { now_ns, waited_ns, closed }, waiting, self.refused);
+        if !waiting {
             self.nobody_waits();
         }
         self.weigh(view);
@@ -305,14 +327,16 @@ impl Policy for Adaptive {
     fn finished(&mut self, _: u64, outcome: &Outcome) {
         self.ramp.heard(outcome);
         self.age_ns = outcome.age_first_ns;
+        self.refused = outcome.refused > 0;
         if let Some(rtt_ns) = outcome.rtt_ns {
-            self.rtt_ns += (rtt_ns as f64 - self.rtt_ns) / 8.0;
+            self.distance.see(rtt_ns);
         }
         if let Some(queue) = &mut self.queue {
             *queue = queue.saturating_sub(outcome.accepted.min(u64::from(u32::MAX)) as u32);
         }
-        if let Some(overload) = &mut self.overload {
-            overload.demand.accepted(outcome.accepted);
+        let demand = self.overload.as_mut().map(|overload| &mut overload.demand);
+        if let Some(demand) = demand.or(self.building.as_mut()) {
+            demand.accepted(outcome.accepted);
         }
         if outcome.drained && self.controls != Controls::NONE {
             self.nobody_waits();

@@ -46,16 +46,45 @@ struct AcceptPhase {
     outcome: Outcome,
     /// Accepted in order to be served.
     taken: u64,
+    /// No refusal begins after this: those to be served come after them, and have half of the time.
+    refuse_until_ns: u64,
+    /// Some are refused unseen in this phase.
+    refuses: bool,
+    /// The time is up, and the one that is still to be served is served however long it waited.
+    owes_one: bool,
 }
 
 impl AcceptPhase {
-    fn new(decision: Decision) -> Self {
-        Self { decision, outcome: Outcome::default(), taken: 0 }
+    fn new(decision: Decision, now_ns: u64) -> Self {
+        let until_ns = decision.until_ns.unwrap_or(u64::MAX).max(now_ns);
+        let refuse_until_ns = now_ns + (until_ns - now_ns) / 2;
+        Self {
+            decision,
+            outcome: Outcome::default(),
+            taken: 0,
+            refuse_until_ns,
+            refuses: decision.refuse > 0,
+            owes_one: false,
+        }
     }
 
-    /// Whether another may be accepted, the time aside.
-    fn goes_on(&self) -> bool {
-        self.outcome.refused < self.decision.refuse || self.taken < self.decision.budget
+    /// Whether another may be accepted; `clock_ns` is asked only when time matters.
+    fn goes_on(&mut self, clock_ns: impl FnOnce() -> u64) -> bool {
+        if let Some(until_ns) = self.decision.until_ns
+            && self.outcome.accepted > 0
+        {
+            let now_ns = clock_ns();
+            if now_ns >= until_ns {
+                self.owes_one = self.refuses && self.taken == 0;
+                if !self.owes_one {
+                    return false;
+                }
+            }
+            if now_ns >= self.refuse_until_ns {
+                self.decision.refuse = self.decision.refuse.min(self.outcome.refused);
+            }
+        }
+        self.is_excess() || self.taken < self.decision.budget
     }
 
     /// Whether the one just accepted is among the oldest, which are refused unseen.
@@ -89,7 +118,8 @@ impl AcceptPhase {
         if arrival.spoken {
             self.note_age(age_ns);
         }
-        if self.decision.stale_ns.is_some_and(|stale_ns| age_ns > stale_ns) {
+        let is_stale = self.decision.stale_ns.is_some_and(|stale_ns| age_ns > stale_ns);
+        if is_stale && !self.owes_one {
             return Fate::Refuse;
         }
         Fate::Serve { since_ns: now_ns.saturating_sub(age_ns) }
@@ -102,9 +132,10 @@ impl<M: Mechanism> EventLoop<M> {
         if self.paused_until_ns.is_some() || index >= self.listeners.len() {
             return Outcome::default();
         }
-        let mut phase = AcceptPhase::new(self.decide(index));
+        let decision = self.decide(index, true);
+        let mut phase = AcceptPhase::new(decision, self.service.now_ns());
         self.service.counters.accept_phases.one();
-        while phase.goes_on() && self.is_in_time(&phase) {
+        while phase.goes_on(|| self.service.read_clock_ns()) {
             match socket::accept(self.listeners[index].fd()) {
                 Ok((fd, peer)) => self.receive(fd, peer, &mut phase),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -136,20 +167,24 @@ impl<M: Mechanism> EventLoop<M> {
         phase.outcome
     }
 
-    /// Asks the policy of a listener, and does what concerns more than this phase.
-    pub(super) fn decide(&mut self, index: usize) -> Decision {
+    /// Asks the policy of a listener, and does what concerns more than this phase. `knocked`:
+    /// somebody waits there.
+    fn decide(&mut self, index: usize, knocked: bool) -> Decision {
         let now_ns = self.service.now_ns();
         let view = View {
             open: self.table.open(),
             open_max: self.table.open_max(),
             rounds_since: 0,
             closed: self.served,
+            waited_ns: self.waited_ns,
             work_items: self.work_items,
             work_ns: self.work_ns,
             held: self.held.len(),
         };
         let listener = &mut self.listeners[index];
-        listener.decide(now_ns, self.rounds, view, &mut self.service.counters);
+        let rounds_since = listener.rounds_since(self.rounds, knocked);
+        let view = View { rounds_since, ..view };
+        listener.decide(now_ns, &view, &mut self.service.counters);
         let decision = listener.decision;
         self.service.pressure = self.listeners.iter().any(|each| each.decision.pressure);
         if decision.evict > 0 {
@@ -163,16 +198,9 @@ impl<M: Mechanism> EventLoop<M> {
         let now_ns = self.service.now_ns();
         for index in 0..self.listeners.len() {
             if self.listeners[index].due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
-                self.decide(index);
+                self.decide(index, false);
                 self.listeners[index].finished(now_ns, &Outcome::default());
             }
-        }
-    }
-
-    fn is_in_time(&self, phase: &AcceptPhase) -> bool {
-        match phase.decision.until_ns {
-            Some(until_ns) if phase.outcome.accepted > 0 => self.service.read_clock_ns() < until_ns,
-            _ => true,
         }
     }
 
@@ -311,7 +339,7 @@ impl<M: Mechanism> EventLoop<M> {
         let decision = self.listeners.first().map(|first| first.decision).unwrap_or_default();
         let idle = self.table.conn(token.slot).filter(|conn| conn.is_idle() && conn.was_heard());
         let arrival = idle.and_then(|conn| listener::arrival(conn.fd()).ok());
-        AcceptPhase::new(decision).judge(now_ns, arrival)
+        AcceptPhase::new(decision, now_ns).judge(now_ns, arrival)
     }
 
     /// Closes connections that wait for their client: idle ones first, then those that have said

@@ -52,6 +52,8 @@ pub(crate) struct EventLoop<M> {
     pub(super) held: VecDeque<Held>,
     /// An accept-phase of this round left some, newer than those held.
     pub(super) someone_waits: bool,
+    /// How long getevents-phases took so far, nanoseconds.
+    pub(super) waited_ns: u64,
     /// Connections closed that were served.
     pub(super) served: u64,
     /// Connections served in the last work-phase, and how long it took, nanoseconds.
@@ -94,6 +96,7 @@ impl<M: Mechanism> EventLoop<M> {
             paused_until_ns: None,
             held: VecDeque::new(),
             someone_waits: false,
+            waited_ns: 0,
             served: 0,
             work_items: 0,
             work_ns: 0,
@@ -118,6 +121,7 @@ impl<M: Mechanism> EventLoop<M> {
     fn getevents_phase(&mut self) {
         self.ready.clear();
         let timeout = self.sleep_max();
+        let began_ns = self.service.read_clock_ns();
         let reported = self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
             // Only want of memory can be the reason, and pass: the set is ours and sound.
             (self.service.config.tell)(&format!("waiting for events: {error}"));
@@ -125,6 +129,7 @@ impl<M: Mechanism> EventLoop<M> {
             0
         });
         self.service.tick();
+        self.waited_ns += self.service.now_ns() - began_ns;
         self.rounds += 1;
         self.service.counters.getevents_calls.one();
         self.service.counters.getevents_ready.add(reported as u64);

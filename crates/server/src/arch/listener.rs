@@ -71,13 +71,22 @@ impl Listener {
         socket::close(self.socket.fd);
     }
 
-    /// Asks the policy what the accept-phase of this round may do, and does to the socket what it
-    /// says. All of `view` but the rounds.
-    pub(crate) fn decide(&mut self, now_ns: u64, round: u64, view: View, counters: &mut Counters) {
-        let view = View { rounds_since: round - self.accepted_round, ..view };
+    /// Getevents-phases since the last accept-phase, when it is asked in this one; more than one
+    /// when nobody knocked.
+    pub(crate) fn rounds_since(&mut self, round: u64, knocked: bool) -> u64 {
+        let since = round - self.accepted_round;
+        if !knocked {
+            return since + 1;
+        }
         self.accepted_round = round;
-        let signals = self.signals(now_ns, &view, counters);
-        self.decision = self.policy.decide(now_ns, &view, &signals);
+        since
+    }
+
+    /// Asks the policy what the accept-phase of this round may do, and does to the socket what it
+    /// says.
+    pub(crate) fn decide(&mut self, now_ns: u64, view: &View, counters: &mut Counters) {
+        let signals = self.signals(now_ns, view, counters);
+        self.decision = self.policy.decide(now_ns, view, &signals);
         self.note_overload(now_ns, counters);
         if self.socket.own {
             self.bound_queue(counters);
