@@ -1,0 +1,64 @@
+//! Chance: what is drawn for a request depends on the seed and the request alone, so that two
+//! policies meet the same clients, whatever either has done before. Knows no law but uniform.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+
+/// What one number is drawn for; the same session draws another for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Draw {
+    Core,
+    Class,
+    Requests,
+    Rtt,
+    Service,
+    Think,
+}
+
+/// Numbers drawn by name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Named(u64);
+
+impl Named {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::seed_from_u64(seed).random())
+    }
+
+    /// Uniform in [0, 1): the number of one draw of one request of one session.
+    pub(crate) fn draw(self, draw: Draw, session: u64, request: u32) -> f64 {
+        let name = session ^ (u64::from(request) << 40) ^ ((draw as u64) << 60);
+        SplitMix64::seed_from_u64(self.0 ^ name.wrapping_mul(0x9e37_79b9_7f4a_7c15)).random()
+    }
+}
+
+/// A sequence of numbers of its own, told from others by its number.
+pub(crate) fn stream(seed: u64, number: u64) -> Xoshiro256PlusPlus {
+    let mixed: u64 = SplitMix64::seed_from_u64(seed).random();
+    Xoshiro256PlusPlus::seed_from_u64(mixed ^ number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_under_one_name_is_always_the_same() {
+        let named = Named::new(1);
+        assert_eq!(named.draw(Draw::Core, 7, 0), named.draw(Draw::Core, 7, 0));
+        assert_ne!(named.draw(Draw::Core, 7, 0), named.draw(Draw::Class, 7, 0));
+        assert_ne!(named.draw(Draw::Service, 7, 0), named.draw(Draw::Service, 7, 1));
+        assert_ne!(named.draw(Draw::Core, 7, 0), Named::new(2).draw(Draw::Core, 7, 0));
+    }
+
+    #[test]
+    fn the_numbers_of_successive_sessions_fill_the_unit_evenly() {
+        let named = Named::new(3);
+        let mut tenths = [0_u32; 10];
+        for session in 0..10_000 {
+            tenths[(named.draw(Draw::Service, session, 0) * 10.0) as usize] += 1;
+        }
+        // Chi-square with 9 degrees of freedom: 99.9 % below 27.9.
+        let chi: f64 = tenths.iter().map(|n| (f64::from(*n) - 1000.0).powi(2) / 1000.0).sum();
+        assert!(chi < 27.9, "{chi}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Clients: when they connect, ask, wait, think, give up and come again, and their kernel's
+//! retransmissions. They see packets only, and nothing of the server.
+
+use crate::chance::Draw;
+use crate::conns::{Client, Conn, Doing, NEVER, Seat, Socket, Token};
+use crate::events::{Answer, Event, Packet};
+use crate::scenario::{Class, Kind};
+use crate::statistics::Fate;
+use crate::world::World;
+use crate::{MILLI_NS, SECOND_NS};
+
+/// The shortest retransmission timeout of data: TCP_RTO_MIN.
+pub(crate) const RTO_MIN_NS: u64 = 200 * MILLI_NS;
+
+/// How often data is sent again by the kernel of a client that has gone (`tcp_orphan_retries`).
+const SENDS_MAX: u8 = 8;
+
+impl World<'_> {
+    pub(crate) fn begin_session(&mut self, group: u32) {
+        self.sessions += 1;
+        let session = self.sessions;
+        let kind = self.scenario.groups[group as usize].kind;
+        let draw = |draw| self.named.draw(draw, session, 0);
+        let (fewest, most) = self.scenario.sessions.requests;
+        let span = f64::from(most.saturating_sub(fewest) + 1);
+        let class = class_of(&self.scenario.classes, draw(Draw::Class));
+        self.connect(Client {
+            kind,
+            session,
+            class,
+            requests: fewest + (draw(Draw::Requests) * span) as u32,
+            request: 0,
+            replies: 0,
+            doing: Doing::Connecting,
+            way_ns: self.scenario.rtt.at(draw(Draw::Rtt)) / 2,
+            began_ns: self.now_ns,
+            deadline_ns: 0,
+            watched: false,
+            dials: 0,
+            syns: 0,
+            sends: 0,
+        });
+    }
+
+    /// Begins a request with a connection of its own.
+    fn connect(&mut self, client: Client) {
+        let token = self.dial(Client { began_ns: self.now_ns, ..client });
+        self.tell(token, Fate::Offered);
+    }
+
+    /// Opens a connection. Its port decides who gets it, by chance.
+    fn dial(&mut self, client: Client) -> Token {
+        let uniform = self.named.draw(Draw::Core, client.session, client.dials);
+        let core = (uniform * f64::from(self.scenario.cores)) as u32;
+        let client = Client {
+            replies: 0,
+            doing: Doing::Connecting,
+            watched: false,
+            dials: client.dials + 1,
+            syns: 0,
+            sends: 0,
+            ..client
+        };
+        let token = self.conns.insert(Conn { client, socket: Socket::new(core), packets: 0 });
+        self.be_patient(token);
+        self.send_syn(token);
+        token
+    }
+
+    /// The client waits from now on for whatever is next.
+    fn be_patient(&mut self, token: Token) {
+        let (now_ns, scenario) = (self.now_ns, self.scenario);
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        client.deadline_ns = match client.kind {
+            Kind::Honest => now_ns + scenario.timeout_ns,
+            Kind::Reconnecting => client.began_ns + scenario.timeout_ns,
+            Kind::Mute | Kind::Slow => client.began_ns + scenario.stay_ns,
+        };
+        if !std::mem::replace(&mut client.watched, true) {
+            self.events.push(client.deadline_ns, Event::Patience(token));
+        }
+    }
+
+    fn send_syn(&mut self, token: Token) {
+        let Some(conn) = self.conns.get(token) else { return };
+        conn.client.syns += 1;
+        let gap_ns = self.scenario.syn_gap_ns(conn.client.syns);
+        // The timer of the last one ends the attempt; nobody is that patient.
+        if conn.client.syns <= self.scenario.rules.syn_retries {
+            self.events.push(self.now_ns + gap_ns, Event::SynTimer(token));
+        }
+        self.send(token, Packet::Syn);
+    }
+
+    pub(crate) fn syn_again(&mut self, token: Token) {
+        let connecting = |conn: &mut Conn| conn.client.doing == Doing::Connecting;
+        if self.conns.get(token).is_some_and(connecting) {
+            self.send_syn(token);
+        }
+    }
+
+    pub(crate) fn client_receives(&mut self, token: Token, answer: Answer) {
+        match answer {
+            Answer::SynAck => self.connected(token),
+            Answer::Reply { closes } => self.replied(token, closes),
+            Answer::Unavailable => self.refused(token, true),
+            Answer::Fin => self.refused(token, true),
+            Answer::Rst => self.refused(token, false),
+        }
+    }
+
+    fn connected(&mut self, token: Token) {
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        match client.doing {
+            Doing::Connecting if client.kind == Kind::Mute => {
+                client.doing = Doing::Waiting;
+                self.send(token, Packet::Ack);
+            }
+            Doing::Connecting => {
+                client.doing = Doing::Waiting;
+                if client.kind == Kind::Slow {
+                    self.events.push(self.now_ns + SECOND_NS, Event::Think(token));
+                }
+                self.be_patient(token);
+                self.send(token, Packet::AckAndData);
+                self.watch_data(token);
+            }
+            // Nothing of the connection is left but this answer to it.
+            Doing::Gone if client.sends == 0 => self.send(token, Packet::Rst),
+            _ => self.send(token, Packet::Ack),
+        }
+    }
+
+    /// Sends the timer of data that may have to be sent again.
+    fn watch_data(&mut self, token: Token) {
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        let rtt_ns = 2 * client.way_ns;
+        let rto_ns = (rtt_ns + RTO_MIN_NS.max(2 * rtt_ns)) << client.sends;
+        client.sends += 1;
+        if client.sends <= SENDS_MAX {
+            self.events.push(self.now_ns + rto_ns, Event::DataTimer(token));
+        }
+    }
+
+    /// The acknowledgement of data that has arrived is not lost, so the client need not see it.
+    pub(crate) fn data_again(&mut self, token: Token) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        if socket.data_ns == NEVER && socket.seat != Seat::Closed {
+            self.send(token, Packet::Data);
+            self.watch_data(token);
+        }
+    }
+
+    fn replied(&mut self, token: Token, closes: bool) {
+        let now_ns = self.now_ns;
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        let was_waiting = client.doing == Doing::Waiting;
+        if was_waiting {
+            let response_ns = now_ns - client.began_ns;
+            client.replies += 1;
+            client.request += 1;
+            let more = client.request < client.requests;
+            client.doing = if more { Doing::Thinking { closed: closes } } else { Doing::Gone };
+            let (session, request) = (client.session, client.request);
+            if more {
+                let uniform = self.named.draw(Draw::Think, session, request);
+                let at_ns = now_ns + self.scenario.sessions.think.at(uniform);
+                self.events.push(at_ns, Event::Think(token));
+            }
+            self.tell_good(token, response_ns);
+            if !more && !closes {
+                self.send(token, Packet::Fin);
+            }
+        }
+        if closes {
+            self.send(token, Packet::LastAck);
+        }
+    }
+
+    fn tell_good(&mut self, token: Token, response_ns: u64) {
+        self.tell(token, Fate::Good { response_ns });
+    }
+
+    /// The server ends the connection without a reply, or with none that helps.
+    fn refused(&mut self, token: Token, acknowledged: bool) {
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        let was = client.doing;
+        match &mut client.doing {
+            Doing::Thinking { closed } => *closed = true,
+            Doing::Gone => {}
+            doing => *doing = Doing::Gone,
+        }
+        let client = *client;
+        if acknowledged {
+            self.send(token, Packet::LastAck);
+        }
+        if matches!(was, Doing::Waiting | Doing::Connecting) {
+            self.come_again_or_not(token, client);
+        }
+    }
+
+    /// A client whose connection had been good before tries another at once, as browsers do.
+    fn come_again_or_not(&mut self, token: Token, client: Client) {
+        if client.kind.asks() && client.replies > 0 {
+            self.dial(client);
+            return;
+        }
+        let patient = client.began_ns + self.scenario.timeout_ns > self.now_ns;
+        if client.kind == Kind::Reconnecting && patient {
+            self.dial(client);
+        } else {
+            self.tell(token, Fate::Refused);
+        }
+    }
+
+    /// The next request, or the next byte of a slow one.
+    pub(crate) fn go_on(&mut self, token: Token) {
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        match client.doing {
+            Doing::Thinking { closed: true } => {
+                client.doing = Doing::Gone;
+                let client = *client;
+                self.connect(client);
+                self.conns.tidy(token);
+            }
+            Doing::Thinking { closed: false } => {
+                client.doing = Doing::Waiting;
+                client.began_ns = self.now_ns;
+                self.be_patient(token);
+                self.tell(token, Fate::Offered);
+                self.send(token, Packet::Data);
+            }
+            Doing::Waiting => {
+                self.events.push(self.now_ns + SECOND_NS, Event::Think(token));
+                self.send(token, Packet::Data);
+            }
+            Doing::Connecting | Doing::Gone => {}
+        }
+    }
+
+    pub(crate) fn lose_patience(&mut self, token: Token) {
+        let Some(Conn { client, .. }) = self.conns.get(token) else { return };
+        let was = client.doing;
+        client.watched = false;
+        if !matches!(was, Doing::Waiting | Doing::Connecting) {
+            return;
+        }
+        if client.deadline_ns > self.now_ns {
+            client.watched = true;
+            self.events.push(client.deadline_ns, Event::Patience(token));
+            return;
+        }
+        client.doing = Doing::Gone;
+        self.tell(token, Fate::TimedOut);
+        if was == Doing::Waiting {
+            self.send(token, Packet::Fin);
+        }
+        self.conns.tidy(token);
+    }
+}
+
+/// The class that a uniform number in [0, 1) stands for.
+fn class_of(classes: &[Class], uniform: f64) -> u32 {
+    let mut left = uniform * classes.iter().map(|class| class.weight).sum::<f64>();
+    let fits = |class: &Class| {
+        left -= class.weight;
+        left < 0.0
+    };
+    classes.iter().position(fits).unwrap_or(classes.len() - 1) as u32
+}

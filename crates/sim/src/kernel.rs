@@ -1,0 +1,302 @@
+//! The two queues of a listening socket, by the rules of Linux 6.12 to 6.18: what becomes of a
+//! connection request and of the ACK that ends the handshake. Knows neither time nor clients.
+//!
+//! From `tcp_conn_request`, `tcp_check_req` and `tcp_v4_syn_recv_sock`. Both queues are tested with
+//! `>`, so that each holds one more than the backlog.
+
+use std::collections::VecDeque;
+
+use crate::conns::Token;
+
+/// What an operator sets for all listening sockets (tcp(7), ip-sysctl.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// `tcp_syncookies`: a full SYN queue answers with cookies, and drops nothing.
+    pub syncookies: bool,
+    /// `tcp_max_syn_backlog`: without cookies its last quarter is for proven peers.
+    pub max_syn_backlog: u32,
+    /// Whether the peers are proven: the kernel knows a round trip time to them.
+    pub peers_proven: bool,
+    /// `tcp_synack_retries`.
+    pub synack_retries: u8,
+    /// The clients' `tcp_syn_retries`.
+    pub syn_retries: u8,
+    /// The clients' `tcp_syn_linear_timeouts`: so many requests are sent again after a second
+    /// each, before the gaps double. Zero until Linux 6.4.
+    pub syn_linear_timeouts: u8,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            syncookies: true,
+            max_syn_backlog: 4096,
+            peers_proven: false,
+            synack_retries: 5,
+            syn_retries: 6,
+            syn_linear_timeouts: 4,
+        }
+    }
+}
+
+/// Why a packet was dropped, in the papers' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// By the gate, before anything was looked at.
+    Gate,
+    /// The SYN queue is full and there are no cookies: TCPReqQFullDrop.
+    SynQFull,
+    /// The accept queue is full when the SYN comes: ListenOverflows.
+    AcceptQFull,
+    /// The last quarter of the SYN queue: ListenDrops only.
+    DropRequest,
+    /// The accept queue is full when the third ACK comes: ListenOverflows.
+    ListenOverflow,
+}
+
+/// What becomes of a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syn {
+    /// It is in the SYN queue and answered.
+    Queued,
+    /// It is answered with a cookie, and forgotten.
+    Cookie,
+    /// It is dropped.
+    Dropped(Reason),
+}
+
+/// A listening socket, and what the kernel counts about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listener {
+    /// The length given to listen(2).
+    pub backlog: u32,
+    /// Requests in the SYN queue.
+    pub syn_queue: u32,
+    /// Of these, those whose SYN-ACK was sent once only.
+    pub young: u32,
+    /// The accept queue.
+    pub(crate) accept_queue: VecDeque<Token>,
+    /// `sk_drops`: everything dropped, modulo 2³².
+    pub drops: u32,
+    /// Drops by the gate: no counter of the kernel has them alone.
+    pub gated: u64,
+    /// ListenOverflows.
+    pub overflows: u64,
+    /// Of these, third ACKs.
+    pub overflows_ack: u64,
+    /// ListenDrops.
+    pub listen_drops: u64,
+    /// TCPReqQFullDrop.
+    pub request_queue_full_drops: u64,
+    /// TCPReqQFullDoCookies.
+    pub cookies: u64,
+}
+
+impl Listener {
+    /// A socket that listens with a backlog.
+    pub fn new(backlog: u32) -> Self {
+        Self { backlog, ..Self::default() }
+    }
+
+    /// Connections in the accept queue.
+    pub fn queued(&self) -> u32 {
+        self.accept_queue.len() as u32
+    }
+
+    /// Listens again: the queues have another length at once, and keep what they hold.
+    pub fn listen(&mut self, backlog: u32) {
+        self.backlog = backlog;
+    }
+
+    /// A connection request comes; `gated` is what the filter on the socket says of it.
+    pub fn syn(&mut self, rules: &Rules, gated: bool) -> Syn {
+        if gated {
+            return self.drop(Reason::Gate);
+        }
+        let cookie = self.syn_queue > self.backlog;
+        if cookie && !rules.syncookies {
+            return self.drop(Reason::SynQFull);
+        }
+        if cookie {
+            self.cookies += 1;
+        }
+        if self.is_full() {
+            return self.drop(Reason::AcceptQFull);
+        }
+        if cookie {
+            return Syn::Cookie;
+        }
+        if !rules.syncookies && !rules.peers_proven && self.is_last_quarter(rules) {
+            return self.drop(Reason::DropRequest);
+        }
+        self.syn_queue += 1;
+        self.young += 1;
+        Syn::Queued
+    }
+
+    /// The third ACK comes. Whether the connection is in the accept queue now; its request stays
+    /// where it is, for the caller to take away with [`Listener::forget`] when it was established.
+    pub(crate) fn establish(&mut self, token: Token) -> bool {
+        if self.is_full() {
+            self.drop(Reason::ListenOverflow);
+            return false;
+        }
+        self.accept_queue.push_back(token);
+        true
+    }
+
+    /// Takes a request out of the SYN queue.
+    pub fn forget(&mut self, young: bool) {
+        self.syn_queue -= 1;
+        self.young -= u32::from(young);
+    }
+
+    /// How many times a SYN-ACK is sent again before its request is thrown away: fewer while the
+    /// queue is more than half full of old ones (`reqsk_timer_handler`).
+    pub fn synack_retries(&self, rules: &Rules) -> u8 {
+        let mut retries = rules.synack_retries;
+        if self.syn_queue * 2 > self.backlog.max(8) {
+            let mut young = self.young * 2;
+            while retries > 2 && self.syn_queue >= young {
+                retries -= 1;
+                young = young.saturating_mul(2);
+            }
+        }
+        retries
+    }
+
+    fn is_full(&self) -> bool {
+        self.queued() > self.backlog
+    }
+
+    fn is_last_quarter(&self, rules: &Rules) -> bool {
+        rules.max_syn_backlog.saturating_sub(self.syn_queue) < rules.max_syn_backlog >> 2
+    }
+
+    fn drop(&mut self, why: Reason) -> Syn {
+        self.drops = self.drops.wrapping_add(1);
+        match why {
+            Reason::Gate => self.gated += 1,
+            Reason::SynQFull => self.request_queue_full_drops += 1,
+            Reason::AcceptQFull => self.overflows += 1,
+            Reason::DropRequest => {}
+            Reason::ListenOverflow => {
+                self.overflows += 1;
+                self.overflows_ack += 1;
+            }
+        }
+        self.listen_drops += u64::from(why != Reason::Gate);
+        Syn::Dropped(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COOKIES: Rules = Rules {
+        syncookies: true,
+        max_syn_backlog: 4096,
+        peers_proven: false,
+        synack_retries: 5,
+        syn_retries: 6,
+        syn_linear_timeouts: 4,
+    };
+    const NO_COOKIES: Rules = Rules { syncookies: false, ..COOKIES };
+
+    fn with(backlog: u32, syn_queue: u32, accepted: u32) -> Listener {
+        let accept_queue = (0..accepted).map(Token::first).collect();
+        Listener { backlog, syn_queue, young: syn_queue, accept_queue, ..Listener::default() }
+    }
+
+    /// `[sk_drops, ListenOverflows, ListenDrops, TCPReqQFullDrop, TCPReqQFullDoCookies]`
+    fn counts(listener: &Listener) -> [u64; 5] {
+        [
+            listener.drops.into(),
+            listener.overflows,
+            listener.listen_drops,
+            listener.request_queue_full_drops,
+            listener.cookies,
+        ]
+    }
+
+    #[test]
+    fn each_queue_holds_one_more_than_the_backlog() {
+        let mut listener = with(2, 0, 0);
+        let taken = (0..5).filter(|n| listener.establish(Token::first(*n))).count();
+        assert_eq!(taken, 3);
+        let mut listener = with(2, 0, 0);
+        let queued = (0..5).filter(|_| listener.syn(&NO_COOKIES, false) == Syn::Queued).count();
+        assert_eq!(queued, 3);
+    }
+
+    #[test]
+    fn a_full_syn_queue_without_cookies_drops() {
+        let mut listener = with(2, 3, 0);
+        assert_eq!(listener.syn(&NO_COOKIES, false), Syn::Dropped(Reason::SynQFull));
+        assert_eq!(counts(&listener), [1, 0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_full_syn_queue_with_cookies_drops_nothing() {
+        let mut listener = with(2, 3, 0);
+        assert_eq!(listener.syn(&COOKIES, false), Syn::Cookie);
+        assert_eq!(counts(&listener), [0, 0, 0, 0, 1]);
+        assert_eq!(listener.syn_queue, 3);
+    }
+
+    #[test]
+    fn a_full_accept_queue_drops_the_request_cookies_or_not() {
+        for rules in [COOKIES, NO_COOKIES] {
+            let mut listener = with(2, 0, 3);
+            assert_eq!(listener.syn(&rules, false), Syn::Dropped(Reason::AcceptQFull));
+            assert_eq!(counts(&listener), [1, 1, 1, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn the_last_quarter_is_for_proven_peers_unless_there_are_cookies() {
+        let full = with(8192, 3073, 0);
+        let mut listener = full.clone();
+        assert_eq!(listener.syn(&NO_COOKIES, false), Syn::Dropped(Reason::DropRequest));
+        assert_eq!(counts(&listener), [1, 0, 1, 0, 0]);
+        let proven = Rules { peers_proven: true, ..NO_COOKIES };
+        assert_eq!(full.clone().syn(&proven, false), Syn::Queued);
+        assert_eq!(full.clone().syn(&COOKIES, false), Syn::Queued);
+        assert_eq!(with(8192, 3072, 0).syn(&NO_COOKIES, false), Syn::Queued);
+    }
+
+    #[test]
+    fn a_full_accept_queue_drops_the_third_ack() {
+        let mut listener = with(2, 1, 3);
+        assert!(!listener.establish(Token::first(9)));
+        assert_eq!(counts(&listener), [1, 1, 1, 0, 0]);
+        assert_eq!((listener.overflows_ack, listener.syn_queue), (1, 1));
+    }
+
+    #[test]
+    fn the_gate_moves_no_counter_but_the_sockets() {
+        let mut listener = with(2, 3, 3);
+        assert_eq!(listener.syn(&NO_COOKIES, true), Syn::Dropped(Reason::Gate));
+        assert_eq!(counts(&listener), [1, 0, 0, 0, 0]);
+        assert_eq!(listener.gated, 1);
+    }
+
+    #[test]
+    fn listening_again_resizes_at_once_and_keeps_what_is_queued() {
+        let mut listener = with(100, 0, 50);
+        listener.listen(10);
+        assert_eq!(listener.queued(), 50);
+        assert!(!listener.establish(Token::first(99)));
+        listener.listen(50);
+        assert!(listener.establish(Token::first(99)));
+    }
+
+    #[test]
+    fn old_requests_are_kept_for_a_shorter_time_while_the_queue_is_half_full() {
+        let old = |syn_queue| Listener { young: 0, ..with(64, syn_queue, 0) };
+        assert_eq!(old(32).synack_retries(&COOKIES), 5);
+        assert_eq!(old(33).synack_retries(&COOKIES), 2);
+        assert_eq!(with(64, 60, 0).synack_retries(&COOKIES), 5);
+    }
+}

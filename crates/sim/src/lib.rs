@@ -1,0 +1,50 @@
+//! A model of clients, the kernel's SYN and accept queues, and the server's loop, as discrete
+//! events: it runs the accept policies themselves, in time that costs nothing, and the same seed
+//! gives the same run.
+//!
+//! What the kernel and the loop do is written down here once more, by their rules and with what
+//! each step costs; what a policy decides is not: that is `weir-accept`'s own code. Nothing here
+//! makes a system call, reads a clock or prints.
+
+mod chance;
+mod clients;
+mod conns;
+mod costs;
+mod events;
+mod kernel;
+mod packets;
+mod scenario;
+mod server;
+mod softirq;
+mod statistics;
+mod world;
+
+pub use costs::Costs;
+pub use kernel::{Listener, Reason, Rules, Syn};
+pub use scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step};
+pub use statistics::{Drops, Loops, Share, Statistics, Window};
+
+use weir_accept::Policy;
+use world::World;
+
+/// Nanoseconds in a second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// Nanoseconds in a millisecond.
+pub const MILLI_NS: u64 = 1_000_000;
+
+/// Runs a scenario to its end. Every chance is drawn from the seed.
+pub fn run(scenario: &Scenario, seed: u64) -> Statistics {
+    run_with(scenario, seed, || scenario.setting.policy())
+}
+
+/// Runs a scenario with policies made by the caller, one for each core, in place of its setting's.
+pub fn run_with(
+    scenario: &Scenario,
+    seed: u64,
+    policy: impl FnMut() -> Box<dyn Policy>,
+) -> Statistics {
+    let mut world = World::new(scenario, seed, policy);
+    world.run();
+    world.into_statistics()
+}

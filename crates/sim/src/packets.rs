@@ -1,0 +1,197 @@
+//! What the server's kernel does with each packet, and what that costs the core it comes to. Knows
+//! the sockets, and of the loop only how to wake it.
+
+use rand::RngExt;
+
+use crate::SECOND_NS;
+use crate::clients::RTO_MIN_NS;
+use crate::conns::{Conn, NEVER, Seat, Token};
+use crate::events::{Answer, Event, Packet};
+use crate::kernel::{Reason, Syn};
+use crate::server::Core;
+use crate::world::World;
+
+impl World<'_> {
+    pub(crate) fn server_receives(&mut self, token: Token, packet: Packet) {
+        let Some(conn) = self.conns.get(token) else { return };
+        let core = conn.socket.core;
+        let admitted = self.cores[core as usize].softirq.admits(self.now_ns);
+        let costs = &self.scenario.costs;
+        match packet {
+            Packet::Syn if admitted => self.syn(token, core),
+            Packet::Ack if admitted => {
+                self.charge(core, costs.ack);
+                self.third_ack(token);
+            }
+            Packet::AckAndData if admitted => {
+                self.charge(core, costs.ack);
+                self.third_ack(token);
+                self.data(token, core);
+            }
+            Packet::Data if admitted => self.data(token, core),
+            // The core had no time for it: its own timer sends it again.
+            Packet::Syn | Packet::Ack | Packet::AckAndData => {}
+            Packet::Data => self.data_lost(token),
+            Packet::Fin => {
+                self.charge(core, costs.fin);
+                self.fin(token);
+            }
+            Packet::Rst => {
+                self.charge(core, costs.fin);
+                self.reset(token);
+            }
+            Packet::LastAck => self.charge(core, costs.fin),
+        }
+    }
+
+    fn charge(&mut self, core: u32, cost_ns: u64) {
+        self.cores[core as usize].softirq.charge(self.now_ns, cost_ns);
+    }
+
+    fn syn(&mut self, token: Token, core: u32) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        let costs = &self.scenario.costs;
+        match socket.seat {
+            Seat::Unknown | Seat::Cookie => {}
+            // It is known already, so that the answer alone is sent again.
+            _ => {
+                self.charge(core, costs.syn);
+                return self.answer(token, Answer::SynAck);
+            }
+        }
+        let Core { listener, gate, .. } = &mut self.cores[core as usize];
+        let gated = *gate > 0.0 && self.dice.random::<f64>() < *gate;
+        let became = listener.syn(&self.scenario.rules, gated);
+        let cost_ns = match became {
+            Syn::Dropped(Reason::Gate) => costs.syn_gated,
+            Syn::Dropped(_) => costs.syn_dropped,
+            Syn::Queued | Syn::Cookie => costs.syn,
+        };
+        self.charge(core, cost_ns);
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        match became {
+            Syn::Dropped(_) => return,
+            Syn::Cookie => socket.seat = Seat::Cookie,
+            Syn::Queued => {
+                socket.seat = Seat::SynQueue;
+                socket.synack_ns = self.now_ns;
+                self.events.push(self.now_ns + SECOND_NS, Event::SynAckTimer(token));
+            }
+        }
+        self.answer(token, Answer::SynAck);
+    }
+
+    /// A segment with an ACK comes: it may end the handshake.
+    fn third_ack(&mut self, token: Token) {
+        let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
+        let listener = &mut self.cores[socket.core as usize].listener;
+        match socket.seat {
+            Seat::SynQueue | Seat::Cookie => {
+                if !listener.establish(token) {
+                    return;
+                }
+                // The kernel counts from the first SYN-ACK, even if an ACK before this one found no
+                // room; it takes the packet's timestamp where it does not know that time.
+                let is_timed = socket.seat == Seat::SynQueue && socket.synacks == 0;
+                let counted_ns = self.now_ns - socket.synack_ns;
+                socket.rtt_ns = if is_timed { counted_ns } else { 2 * client.way_ns };
+                if socket.seat == Seat::SynQueue {
+                    listener.forget(socket.synacks == 0);
+                }
+                socket.seat = Seat::AcceptQueue;
+                let core = socket.core;
+                if self.cores[core as usize].watched {
+                    self.rouse(core);
+                }
+            }
+            Seat::Unknown => self.answer(token, Answer::Rst),
+            Seat::AcceptQueue | Seat::Held | Seat::Open | Seat::Closed => {}
+        }
+    }
+
+    fn data(&mut self, token: Token, core: u32) {
+        self.charge(core, self.scenario.costs.data);
+        self.third_ack(token);
+        let now_ns = self.now_ns;
+        let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
+        match socket.seat {
+            Seat::AcceptQueue | Seat::Held | Seat::Open => {
+                socket.data_ns = now_ns;
+                socket.has_fin |= socket.fin_behind;
+                if client.kind.asks() {
+                    socket.has_request = true;
+                } else {
+                    socket.has_bytes = true;
+                }
+                self.readable(token);
+            }
+            Seat::Closed => self.answer(token, Answer::Rst),
+            Seat::Unknown | Seat::Cookie | Seat::SynQueue => {}
+        }
+    }
+
+    /// A FIN is behind the data that may still be missing, and is a chance to end the handshake.
+    fn fin(&mut self, token: Token) {
+        self.third_ack(token);
+        let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
+        if client.kind.asks() && socket.data_ns == NEVER {
+            socket.fin_behind = true;
+        } else {
+            socket.has_fin = true;
+            self.readable(token);
+        }
+    }
+
+    /// Once data has been acknowledged, the client's model leaves what is lost to this.
+    fn data_lost(&mut self, token: Token) {
+        let Some(conn) = self.conns.get(token) else { return };
+        if conn.socket.data_ns != NEVER {
+            conn.packets += 1;
+            let at_ns = self.now_ns + RTO_MIN_NS;
+            self.events.push(at_ns, Event::ToServer(token, Packet::Data));
+        }
+    }
+
+    fn reset(&mut self, token: Token) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        if socket.seat == Seat::SynQueue {
+            let young = socket.synacks == 0;
+            socket.seat = Seat::Unknown;
+            self.cores[socket.core as usize].listener.forget(young);
+        }
+    }
+
+    /// The timer of a request in the SYN queue.
+    pub(crate) fn synack_again(&mut self, token: Token) {
+        let rules = &self.scenario.rules;
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        if socket.seat != Seat::SynQueue {
+            return;
+        }
+        let listener = &mut self.cores[socket.core as usize].listener;
+        if socket.synacks >= listener.synack_retries(rules) {
+            listener.forget(socket.synacks == 0);
+            socket.seat = Seat::Unknown;
+            return self.conns.tidy(token);
+        }
+        if socket.synacks == 0 {
+            listener.young -= 1;
+        }
+        socket.synacks += 1;
+        let (core, gap_ns) = (socket.core, SECOND_NS << socket.synacks);
+        self.charge(core, self.scenario.costs.syn);
+        self.answer(token, Answer::SynAck);
+        self.events.push(self.now_ns + gap_ns, Event::SynAckTimer(token));
+    }
+
+    /// Something can be read: the interest set reports it, if it is a member.
+    fn readable(&mut self, token: Token) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        if socket.seat == Seat::Open && socket.registered && !socket.ready && !socket.replying {
+            socket.ready = true;
+            let core = socket.core;
+            self.cores[core as usize].ready.push(token);
+            self.rouse(core);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One connection in the loop: read and answered, watched, refused, closed. Knows nothing of
+//! phases, and of the policy only what it decided last.
+
+use weir_accept::Refusal;
+
+use super::Step;
+use super::phase::is_still_waiting;
+use crate::chance::Draw;
+use crate::conns::{Conn, NEVER, Seat, Token};
+use crate::events::{Answer, Event};
+use crate::world::World;
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its last reply is out, and said so.
+    Replied,
+    /// The client has closed it.
+    Ended,
+    /// To make room.
+    Evicted,
+    /// The client has gone, as the kernel tells.
+    Departed,
+    /// Nothing came in time.
+    Expired,
+    /// It was accepted, and there is no room.
+    NoRoom,
+}
+
+impl World<'_> {
+    /// What one turn costs: a read, the request's own work, and a write, at once or later.
+    pub(super) fn serve_cost_ns(&mut self, token: Token) -> Option<u64> {
+        let (named, scenario) = (self.named, self.scenario);
+        let costs = &scenario.costs;
+        let Conn { client, socket, .. } = self.conns.get(token)?;
+        if socket.replying {
+            return Some(costs.write);
+        }
+        if !socket.has_request {
+            return Some(costs.read);
+        }
+        let uniform = named.draw(Draw::Service, client.session, client.request);
+        let service_ns = scenario.classes[client.class as usize].service.at(uniform);
+        let reply_ns = if scenario.eager { costs.write } else { costs.epoll_ctl };
+        Some(costs.read + service_ns + reply_ns)
+    }
+
+    pub(super) fn served(&mut self, core: u32, token: Token) {
+        let eager = self.scenario.eager;
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        let (had_request, had_bytes) = (socket.has_request, socket.has_bytes);
+        socket.has_bytes = false;
+        if socket.replying || had_request && eager {
+            return self.reply(core, token);
+        }
+        if had_request {
+            // Writable at once, and reported so by the next wait.
+            socket.replying = true;
+            socket.has_request = false;
+            socket.ready = true;
+            self.cores[core as usize].ready.push(token);
+        } else if socket.has_fin && !had_bytes {
+            self.cores[core as usize].steps.push(Step::Close(token, End::Ended));
+        } else {
+            self.cores[core as usize].steps.push(Step::Watch(token));
+        }
+    }
+
+    fn reply(&mut self, core: u32, token: Token) {
+        let state = &mut self.cores[core as usize];
+        let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
+        socket.replying = false;
+        socket.has_request = false;
+        socket.waits_ns = NEVER;
+        socket.answered += 1;
+        let closes = client.requests == 1 || state.phase.decision.pressure;
+        let sojourn_ns = self.now_ns - socket.data_ns;
+        self.statistics.reply_written(self.now_ns, sojourn_ns);
+        state.steps.push(if closes {
+            Step::Close(token, End::Replied)
+        } else {
+            Step::Watch(token)
+        });
+        self.answer(token, Answer::Reply { closes });
+    }
+
+    /// A new member costs a call, and so does one whose interest was to write.
+    pub(super) fn watch_cost_ns(&mut self, token: Token) -> u64 {
+        let eager = self.scenario.eager;
+        let changes =
+            |conn: &mut Conn| !conn.socket.registered || !eager && conn.socket.answered > 0;
+        let costs = &self.scenario.costs;
+        if self.conns.get(token).is_some_and(changes) { costs.epoll_ctl } else { 0 }
+    }
+
+    /// It waits for its client from now on, unless there is something to read already.
+    pub(super) fn watch(&mut self, core: u32, token: Token) {
+        let state = &mut self.cores[core as usize];
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        socket.registered = true;
+        let waited = std::mem::replace(&mut socket.waits_ns, self.now_ns);
+        let silent = socket.answered == 0;
+        socket.deadline_ns = if silent {
+            socket.accepted_ns + self.scenario.header_timeout_ns
+        } else {
+            self.now_ns + self.scenario.idle_timeout_ns
+        };
+        if socket.is_readable() {
+            socket.ready = true;
+            state.ready.push(token);
+            return;
+        }
+        if !std::mem::replace(&mut socket.timed, true) {
+            self.events.push(socket.deadline_ns, Event::Deadline(token));
+        }
+        if silent && waited != NEVER {
+            // A byte now and then does not make it wait anew.
+            socket.waits_ns = waited;
+            return;
+        }
+        let queue = if silent { &mut state.silent } else { &mut state.idle };
+        queue.push_back((token, self.now_ns));
+        if queue.len() > 64 + 2 * state.open {
+            queue.retain(|(token, since_ns)| {
+                let still = |conn: &mut Conn| is_still_waiting(conn, *since_ns, silent);
+                self.conns.get(*token).is_some_and(still)
+            });
+        }
+    }
+
+    pub(crate) fn deadline(&mut self, token: Token) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        socket.timed = false;
+        if !socket.is_waiting() {
+            return;
+        }
+        if socket.deadline_ns > self.now_ns {
+            socket.timed = true;
+            return self.events.push(socket.deadline_ns, Event::Deadline(token));
+        }
+        let core = socket.core;
+        self.cores[core as usize].expired.push(token);
+        self.rouse(core);
+    }
+
+    pub(super) fn keep_time(&mut self, core: u32) {
+        let expired = std::mem::take(&mut self.cores[core as usize].expired);
+        for token in expired {
+            if self.conns.get(token).is_some_and(|conn| conn.socket.is_waiting()) {
+                self.statistics.loops.expired += 1;
+                self.cores[core as usize].steps.push(Step::Close(token, End::Expired));
+            }
+        }
+    }
+
+    pub(super) fn refuse_cost_ns(&self) -> u64 {
+        let costs = &self.scenario.costs;
+        match self.scenario.setting.refusal {
+            Refusal::Kernel | Refusal::Rst => costs.refuse_rst,
+            Refusal::Fin => costs.refuse_fin,
+            Refusal::Status503 => costs.refuse_503,
+        }
+    }
+
+    pub(super) fn refuse(&mut self, core: u32, token: Token) {
+        let answer = match self.scenario.setting.refusal {
+            Refusal::Kernel | Refusal::Rst => Answer::Rst,
+            Refusal::Fin => Answer::Fin,
+            Refusal::Status503 => Answer::Unavailable,
+        };
+        self.answer(token, answer);
+        self.let_go(core, token);
+    }
+
+    /// The listening socket becomes a member again when there is room again.
+    pub(super) fn close_cost_ns(&self, core: u32) -> u64 {
+        let costs = &self.scenario.costs;
+        let returns = !self.cores[core as usize].watched;
+        costs.close + if returns { costs.epoll_ctl } else { 0 }
+    }
+
+    pub(super) fn close(&mut self, core: u32, token: Token, end: End) {
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        let had_place = matches!(socket.seat, Seat::Held | Seat::Open);
+        self.cores[core as usize].closed += u64::from(had_place);
+        if end != End::Replied {
+            self.answer(token, Answer::Fin);
+        }
+        self.let_go(core, token);
+    }
+
+    fn let_go(&mut self, core: u32, token: Token) {
+        let state = &mut self.cores[core as usize];
+        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        if matches!(socket.seat, Seat::Held | Seat::Open) {
+            state.open -= 1;
+            state.watched = true;
+        }
+        socket.seat = Seat::Closed;
+        self.conns.tidy(token);
+    }
+}

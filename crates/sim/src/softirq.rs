@@ -1,0 +1,132 @@
+//! The kernel's work for packets, done on the core of the loop: it has precedence, up to a share of
+//! the core, and what is too much is lost. Knows costs and times, no packets.
+//!
+//! A packet has its effect when it comes; the loop pays for it by being late.
+
+use crate::costs::Costs;
+
+/// One core's packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Softirq {
+    /// Work the loop has not been delayed for yet.
+    late_ns: u64,
+    idle_since_ns: Option<u64>,
+    /// How much more work may be done now: negative while packets wait.
+    credit_ns: i64,
+    credit_at_ns: u64,
+    wait_max_ns: i64,
+    burst_ns: i64,
+    percent: u64,
+    /// Everything that was worked on.
+    pub(crate) spent_ns: u64,
+    /// Packets lost.
+    pub(crate) lost: u64,
+}
+
+impl Softirq {
+    pub(crate) fn new(costs: &Costs) -> Self {
+        Self {
+            late_ns: 0,
+            idle_since_ns: Some(0),
+            credit_ns: costs.packets_burst as i64,
+            credit_at_ns: 0,
+            wait_max_ns: costs.packets_max as i64,
+            burst_ns: costs.packets_burst as i64,
+            percent: costs.packets_percent,
+            spent_ns: 0,
+            lost: 0,
+        }
+    }
+
+    /// Whether a packet finds room to wait in.
+    pub(crate) fn admits(&mut self, now_ns: u64) -> bool {
+        let earned_ns = (now_ns - self.credit_at_ns) * self.percent / 100;
+        self.credit_at_ns = now_ns;
+        self.credit_ns = (self.credit_ns + earned_ns as i64).min(self.burst_ns);
+        let admitted = self.credit_ns >= -self.wait_max_ns;
+        self.lost += u64::from(!admitted);
+        admitted
+    }
+
+    /// A packet costs something.
+    pub(crate) fn charge(&mut self, now_ns: u64, cost_ns: u64) {
+        self.rest(now_ns);
+        self.credit_ns -= cost_ns as i64;
+        self.late_ns += cost_ns;
+        self.spent_ns += cost_ns;
+    }
+
+    /// The loop sleeps from now on, and leaves the core to the packets.
+    pub(crate) fn sleep(&mut self, now_ns: u64) {
+        self.idle_since_ns = Some(now_ns);
+    }
+
+    /// The loop wants the core: how long it waits for it.
+    pub(crate) fn wake(&mut self, now_ns: u64) -> u64 {
+        self.rest(now_ns);
+        self.idle_since_ns = None;
+        self.pay()
+    }
+
+    /// How much later the loop is because of packets that came since it was last asked.
+    pub(crate) fn pay(&mut self) -> u64 {
+        std::mem::take(&mut self.late_ns)
+    }
+
+    /// What was done while the loop slept makes nothing late.
+    fn rest(&mut self, now_ns: u64) {
+        if let Some(since_ns) = self.idle_since_ns {
+            self.late_ns = self.late_ns.saturating_sub(now_ns - since_ns);
+            self.idle_since_ns = Some(now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn awake() -> Softirq {
+        let mut softirq = Softirq::new(&Costs::default());
+        softirq.wake(0);
+        softirq
+    }
+
+    #[test]
+    fn a_loop_is_late_by_what_its_packets_cost() {
+        let mut softirq = awake();
+        softirq.charge(0, 3_000);
+        softirq.charge(0, 2_000);
+        assert_eq!((softirq.pay(), softirq.pay()), (5_000, 0));
+    }
+
+    #[test]
+    fn packets_leave_the_loop_a_tenth_however_many_come() {
+        let mut softirq = awake();
+        for now_ns in (0..1_000_000_000).step_by(1_000) {
+            if softirq.admits(now_ns) {
+                softirq.charge(now_ns, 3_000);
+            }
+        }
+        let share = softirq.pay() as f64 / 1e9;
+        assert!((0.89..0.91).contains(&share), "{share}");
+        assert!(softirq.lost > 0);
+    }
+
+    #[test]
+    fn a_core_whose_loop_sleeps_works_its_packets_off() {
+        let mut softirq = awake();
+        softirq.sleep(0);
+        softirq.charge(0, 5_000);
+        assert_eq!(softirq.wake(3_000), 2_000);
+    }
+
+    #[test]
+    fn packets_that_come_slowly_are_never_lost() {
+        let mut softirq = awake();
+        for now_ns in (0..1_000_000_000).step_by(4_000) {
+            assert!(softirq.admits(now_ns));
+            softirq.charge(now_ns, 3_000);
+        }
+    }
+}

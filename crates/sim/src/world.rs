@@ -1,0 +1,174 @@
+//! The world: the clock, everybody in it, and who is told of which event. Knows the rules of none.
+
+use rand::RngExt;
+use rand_distr::Exp1;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use weir_accept::Policy;
+
+use crate::chance::{self, Named};
+use crate::conns::{Conns, Token};
+use crate::events::{Answer, Event, Events, Packet};
+use crate::scenario::{Pattern, Scenario};
+use crate::server::Core;
+use crate::statistics::{Fate, Statistics, Whose};
+
+pub(crate) struct World<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) now_ns: u64,
+    pub(crate) events: Events,
+    pub(crate) conns: Conns,
+    pub(crate) cores: Vec<Core>,
+    pub(crate) statistics: Statistics,
+    pub(crate) named: Named,
+    /// What the gates throw.
+    pub(crate) dice: Xoshiro256PlusPlus,
+    /// Sessions begun.
+    pub(crate) sessions: u64,
+    arrivals: Vec<Arrivals>,
+}
+
+/// The sessions of a group still to come.
+struct Arrivals {
+    chance: Xoshiro256PlusPlus,
+    ratio: f64,
+    at_ns: f64,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        seed: u64,
+        mut policy: impl FnMut() -> Box<dyn Policy>,
+    ) -> Self {
+        let arrivals = (1..).zip(&scenario.groups).map(|(number, group)| Arrivals {
+            chance: chance::stream(seed, number),
+            ratio: group.ratio,
+            at_ns: 0.0,
+        });
+        let mut world = Self {
+            scenario,
+            now_ns: 0,
+            events: Events::default(),
+            conns: Conns::default(),
+            cores: (0..scenario.cores).map(|_| Core::new(scenario, policy())).collect(),
+            statistics: Statistics::new(scenario),
+            named: Named::new(seed),
+            dice: chance::stream(seed, 0),
+            sessions: 0,
+            arrivals: arrivals.collect(),
+        };
+        (0..scenario.groups.len()).for_each(|group| world.plan_arrivals(group as u32));
+        (0..scenario.cores).for_each(|core| world.advance(core));
+        world
+    }
+
+    pub(crate) fn run(&mut self) {
+        while let Some((at_ns, event)) = self.events.pop() {
+            if at_ns >= self.scenario.duration_ns {
+                break;
+            }
+            self.now_ns = at_ns;
+            self.handle(event);
+        }
+    }
+
+    pub(crate) fn into_statistics(mut self) -> Statistics {
+        for core in &self.cores {
+            self.statistics.add_listener(&core.listener);
+            self.statistics.drops.lost += core.softirq.lost;
+            self.statistics.drops.packets_ns += core.softirq.spent_ns;
+        }
+        self.statistics
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrivals(group) => self.arrive(group),
+            Event::ToServer(token, packet) => {
+                self.land(token);
+                self.server_receives(token, packet);
+                self.conns.tidy(token);
+            }
+            Event::ToClient(token, answer) => {
+                self.land(token);
+                self.client_receives(token, answer);
+                self.conns.tidy(token);
+            }
+            Event::SynTimer(token) => self.syn_again(token),
+            Event::DataTimer(token) => self.data_again(token),
+            Event::Patience(token) => self.lose_patience(token),
+            Event::Think(token) => self.go_on(token),
+            Event::SynAckTimer(token) => self.synack_again(token),
+            Event::Deadline(token) => self.deadline(token),
+            Event::StepEnd(core) => self.step_ends(core),
+            Event::Wake(core, nap) => self.wake(core, nap),
+        }
+    }
+
+    fn arrive(&mut self, group: u32) {
+        let at_once = match self.scenario.pattern {
+            Pattern::Bursts(size) => size,
+            Pattern::Poisson | Pattern::Constant => 1,
+        };
+        (0..at_once).for_each(|_| self.begin_session(group));
+        self.plan_arrivals(group);
+    }
+
+    /// The next arrivals: when the rate, added up over time, has reached the next one.
+    fn plan_arrivals(&mut self, group: u32) {
+        let arrivals = &mut self.arrivals[group as usize];
+        let mut missing = match self.scenario.pattern {
+            Pattern::Poisson => arrivals.chance.sample::<f64, _>(Exp1),
+            Pattern::Constant => 1.0,
+            Pattern::Bursts(size) => size.into(),
+        };
+        for (index, step) in self.scenario.load.iter().enumerate() {
+            let until_ns =
+                self.scenario.load.get(index + 1).map_or(f64::INFINITY, |next| next.from_ns as f64);
+            let from_ns = arrivals.at_ns.max(step.from_ns as f64);
+            let per_ns = step.rate * arrivals.ratio / 1e9;
+            if from_ns >= until_ns || per_ns <= 0.0 {
+                continue;
+            }
+            if from_ns + missing / per_ns < until_ns {
+                arrivals.at_ns = from_ns + missing / per_ns;
+                self.events.push(arrivals.at_ns as u64, Event::Arrivals(group));
+                return;
+            }
+            missing -= (until_ns - from_ns) * per_ns;
+            arrivals.at_ns = until_ns;
+        }
+    }
+
+    /// A packet on its way to the server.
+    pub(crate) fn send(&mut self, token: Token, packet: Packet) {
+        if let Some(conn) = self.conns.get(token) {
+            conn.packets += 1;
+            let at_ns = self.now_ns + conn.client.way_ns;
+            self.events.push(at_ns, Event::ToServer(token, packet));
+        }
+    }
+
+    /// A packet on its way to the client.
+    pub(crate) fn answer(&mut self, token: Token, answer: Answer) {
+        if let Some(conn) = self.conns.get(token) {
+            conn.packets += 1;
+            let at_ns = self.now_ns + conn.client.way_ns;
+            self.events.push(at_ns, Event::ToClient(token, answer));
+        }
+    }
+
+    fn land(&mut self, token: Token) {
+        if let Some(conn) = self.conns.get(token) {
+            conn.packets -= 1;
+        }
+    }
+
+    pub(crate) fn tell(&mut self, token: Token, fate: Fate) {
+        if let Some(conn) = self.conns.get(token) {
+            let whose =
+                Whose { kind: conn.client.kind, class: conn.client.class, core: conn.socket.core };
+            self.statistics.tell(self.now_ns, whose, fate);
+        }
+    }
+}

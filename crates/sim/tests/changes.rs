@@ -1,0 +1,174 @@
+//! One setting holds whatever comes: a spike and what is left of it, bursts, dear requests among
+//! cheap ones, sessions, clients that say nothing or come again at once, and controls turned off.
+
+mod trial;
+
+use trial::{Faults, WINDOW_NS, goodput_of_attainable, setting};
+use weir_accept::{Control, Controls, Limit, Name, Refusal, Setting};
+use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
+use weir_sim::{Sessions, Statistics, Step, run};
+
+/// Requests of three fifths of a millisecond, patience of half a second, one near core.
+fn plain() -> Scenario {
+    Scenario {
+        setting: setting(),
+        classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
+        window_ns: WINDOW_NS,
+        duration_ns: 4 * SECOND_NS,
+        ..Scenario::default()
+    }
+}
+
+/// Goodput at a load must be at least a part of what is attainable.
+fn assert_goodput(bound: f64, what: &str, scenario: &Scenario, loads: &[f64]) {
+    let mut faults = Faults::default();
+    for load in loads {
+        let scenario = scenario.clone().loaded(*load);
+        let goodput = goodput_of_attainable(&scenario, &run(&scenario, 1));
+        faults.at_least(bound, goodput, what, load);
+    }
+}
+
+const SPIKE_NS: u64 = SECOND_NS;
+const SPIKE_END_NS: u64 = 2 * SECOND_NS;
+
+/// Seven tenths of the capacity, and ten times the capacity for a second.
+fn spike(service_ns: u64, timeout_ns: u64, rtt_ns: u64) -> Scenario {
+    let mut scenario = Scenario {
+        classes: vec![Class { weight: 1.0, service: Law::Fixed(service_ns) }],
+        timeout_ns,
+        rtt: Law::Fixed(rtt_ns),
+        duration_ns: 5 * SECOND_NS,
+        measured_from_ns: 0,
+        ..plain()
+    };
+    let at = |from_ns, load| Step { from_ns, rate: load * scenario.capacity() };
+    scenario.load = vec![at(0, 0.7), at(SPIKE_NS, 10.0), at(SPIKE_END_NS, 0.7)];
+    scenario
+}
+
+/// How long after the spike a window is the first that is as good as those before it.
+fn recovery_ms(scenario: &Scenario, statistics: &Statistics) -> f64 {
+    let usual = 0.7 * scenario.capacity() * WINDOW_NS as f64 / 1e9;
+    let enough = usual - 3.0 * usual.sqrt();
+    let after = statistics.between(SPIKE_END_NS, scenario.duration_ns);
+    let bad = after.iter().take_while(|window| (window.share.good as f64) < enough).count();
+    bad as f64 * WINDOW_NS as f64 / 1e6
+}
+
+#[test]
+fn a_spike_is_over_when_it_ends() {
+    let mut faults = Faults::default();
+    for service_ns in [100_000, 600_000, 5 * MILLI_NS] {
+        for (timeout_ms, rtt_ms) in [(500, 0), (500, 20), (2_000, 0), (2_000, 200)] {
+            let scenario = spike(service_ns, timeout_ms * MILLI_NS, rtt_ms * MILLI_NS);
+            let statistics = run(&scenario, 1);
+            let place = (service_ns, timeout_ms, rtt_ms);
+            let during = statistics.goodput_between(SPIKE_NS + 300 * MILLI_NS, SPIKE_END_NS);
+            // Over a long way the first seconds of a spike are lost in part.
+            let bound = if rtt_ms < 10 { 0.8 } else { 0.5 };
+            faults.at_least(bound, during / scenario.capacity(), "during the spike", &place);
+            let recovery_ms = recovery_ms(&scenario, &statistics);
+            let bound_ms = 200.0 + 2.0 * rtt_ms as f64;
+            faults.at_most(bound_ms, recovery_ms, "recovery, ms,", &place);
+            let after = statistics.goodput_between(SPIKE_END_NS + SECOND_NS, 5 * SECOND_NS);
+            faults.at_least(0.9, after / (0.7 * scenario.capacity()), "a second later", &place);
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_can_be_served_in_time_is_served() {
+    let mut faults = Faults::default();
+    for size in [10, 50, 200] {
+        let scenario = Scenario { pattern: Pattern::Bursts(size), ..plain() }.loaded(0.6);
+        let statistics = run(&scenario, 1);
+        faults.at_least(0.95, statistics.total.good_share(), "bursts", &size);
+    }
+}
+
+#[test]
+fn dear_requests_are_treated_like_cheap_ones() {
+    let mut faults = Faults::default();
+    let cheap = Class { weight: 0.9, service: Law::Exponential(100_000) };
+    let dear = Class { weight: 0.1, service: Law::Exponential(3 * MILLI_NS) };
+    for load in [2.0, 4.0] {
+        let scenario = Scenario { classes: vec![cheap, dear], ..plain() }.loaded(load);
+        let statistics = run(&scenario, 1);
+        let goodput = goodput_of_attainable(&scenario, &statistics);
+        faults.at_least(0.9, goodput, "goodput", &load);
+        let fairness = Statistics::fairness(&statistics.classes);
+        faults.at_least(0.98, fairness, "fairness among classes", &load);
+    }
+}
+
+#[test]
+fn sessions_are_taken_in_only_as_far_as_they_can_be_served() {
+    for (requests, think_ms) in [(5, 20), (20, 50)] {
+        let think = Law::Exponential(think_ms * MILLI_NS);
+        let scenario = Scenario {
+            sessions: Sessions { requests: (requests, requests), think },
+            duration_ns: 8 * SECOND_NS,
+            measured_from_ns: 3 * SECOND_NS,
+            ..plain()
+        };
+        assert_goodput(0.85, "goodput of sessions", &scenario, &[0.7, 2.0, 4.0]);
+    }
+}
+
+#[test]
+fn later_reads_and_replies_change_nothing() {
+    let scenario = Scenario { eager: false, ..plain() };
+    assert_goodput(0.93, "goodput", &scenario, &[0.7, 2.0, 4.0, 10.0]);
+}
+
+#[test]
+fn mute_and_slow_clients_take_no_room_from_others() {
+    let group = |kind, ratio| Group { kind, ratio };
+    let groups = vec![group(Kind::Honest, 1.0), group(Kind::Mute, 0.3), group(Kind::Slow, 0.1)];
+    let scenario = Scenario { groups, open_max: 500, ..plain() };
+    assert_goodput(0.9, "goodput of honest clients", &scenario, &[0.6]);
+    assert_goodput(0.6, "goodput of honest clients", &scenario, &[2.0]);
+}
+
+#[test]
+fn every_refusal_holds_against_clients_that_come_again_at_once() {
+    let mut faults = Faults::default();
+    for refusal in [Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503] {
+        let groups = [Kind::Honest, Kind::Reconnecting].map(|kind| Group { kind, ratio: 0.5 });
+        let setting = Setting { refusal, ..setting() };
+        let rtt = Law::Fixed(20 * MILLI_NS);
+        let scenario = Scenario { setting, groups: groups.to_vec(), rtt, ..plain() }.loaded(1.5);
+        let statistics = run(&scenario, 1);
+        let goodput = goodput_of_attainable(&scenario, &statistics);
+        let (by_kernel, bound) = (refusal == Refusal::Kernel, 0.6);
+        faults.at_least(if by_kernel { 0.9 } else { bound }, goodput, "goodput", &refusal);
+        if by_kernel {
+            // Who is never answered has nothing to be quicker at.
+            let fairness = Statistics::fairness(&[statistics.kinds[0], statistics.kinds[3]]);
+            faults.at_least(0.98, fairness, "fairness among clients", &refusal);
+        }
+    }
+}
+
+#[test]
+fn no_control_is_indispensable() {
+    for control in Control::all() {
+        let controls = Controls::ALL.without(control);
+        let scenario = Scenario { setting: Setting { controls, ..setting() }, ..plain() };
+        let what = format!("goodput without {}", control.spelled());
+        assert_goodput(0.85, &what, &scenario, &[2.0, 10.0]);
+    }
+}
+
+#[test]
+fn without_controls_it_is_the_accept_limit() {
+    let sessions = Sessions { requests: (1, 5), think: Law::Exponential(20 * MILLI_NS) };
+    for (load, eager) in [(0.5, true), (2.0, true), (0.9, false), (4.0, false)] {
+        let scenario = Scenario { eager, cores: 2, sessions, ..plain() }.loaded(load);
+        let with = |setting| run(&Scenario { setting, ..scenario.clone() }, 1);
+        let none = with(Setting { controls: Controls::NONE, ..setting() });
+        let limit = with(Setting { name: Name::Limit, limit: Limit::Auto, ..setting() });
+        assert!(none == limit, "load {load}, eager {eager}");
+    }
+}

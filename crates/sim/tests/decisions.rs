@@ -1,0 +1,288 @@
+//! Each part of a decision does to the clients what it says; the policies here are scripts.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_accept::{Decision, Limit, Look, Name, Order, Outcome, Policy, Refusal, Setting};
+use weir_accept::{Signals, View, Wanted};
+use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Sessions};
+use weir_sim::{Statistics, Step, run, run_with};
+
+type Log = Rc<RefCell<Vec<(View, Signals, Outcome)>>>;
+
+/// Decides by a function of the time and the view, and keeps what it is told.
+struct Script<F> {
+    decide: F,
+    due_every_ns: Option<u64>,
+    due_ns: Option<u64>,
+    told: (View, Signals),
+    log: Log,
+}
+
+impl<F: FnMut(u64, &View) -> Decision> Policy for Script<F> {
+    fn wants(&mut self, _: u64, _: &View) -> Wanted {
+        Wanted { queue: true, drops: true }
+    }
+
+    fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision {
+        self.told = (*view, *signals);
+        self.due_ns = self.due_every_ns.map(|every_ns| now_ns + every_ns);
+        (self.decide)(now_ns, view)
+    }
+
+    fn finished(&mut self, _: u64, outcome: &Outcome) {
+        let (view, signals) = self.told;
+        self.log.borrow_mut().push((view, signals, *outcome));
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+}
+
+type Told = Vec<(View, Signals, Outcome)>;
+
+fn play(
+    scenario: &Scenario,
+    due_every_ns: Option<u64>,
+    decide: impl FnMut(u64, &View) -> Decision + Clone + 'static,
+) -> (Statistics, Told) {
+    let log = Log::default();
+    let statistics = run_with(scenario, 1, || {
+        let (decide, log) = (decide.clone(), Rc::clone(&log));
+        let told = (View::default(), Signals::default());
+        Box::new(Script { decide, due_every_ns, due_ns: None, told, log })
+    });
+    (statistics, log.take())
+}
+
+/// A millisecond a request, half a second of patience, load twice the capacity, three seconds.
+fn overloaded() -> Scenario {
+    Scenario {
+        setting: Setting { name: Name::Limit, limit: Limit::Auto, ..Scenario::default().setting },
+        classes: vec![Class { weight: 1.0, service: Law::Fixed(MILLI_NS) }],
+        duration_ns: 3 * SECOND_NS,
+        measured_from_ns: 0,
+        ..Scenario::default()
+    }
+    .loaded(2.0)
+}
+
+/// The same for a tenth of a second, and then nobody.
+fn burst_of_100() -> Scenario {
+    let mut scenario = overloaded();
+    scenario.pattern = Pattern::Bursts(100);
+    let at = |from_ns, rate| Step { from_ns, rate };
+    scenario.load = vec![at(0, 10_000.0), at(15 * MILLI_NS, 0.0)];
+    scenario
+}
+
+#[test]
+fn an_accept_limit_alone_is_the_policy_that_is_called_so() {
+    let mut scenario = overloaded();
+    scenario.setting.limit = Limit::Count(7);
+    let (mut played, _) = play(&scenario, None, |_, view| Decision::accept(view.room().min(7)));
+    // The script's signals cost time, which is all the difference there is.
+    scenario.costs.tcp_info = 0;
+    scenario.costs.meminfo = 0;
+    assert_ne!(played, run(&scenario, 1));
+    played = play(&scenario, None, |_, view| Decision::accept(view.room().min(7))).0;
+    assert_eq!(played, run(&scenario, 1));
+}
+
+#[test]
+fn the_gate_drops_its_share_before_any_queue() {
+    let (statistics, told) =
+        play(&overloaded(), None, |_, _| Decision { gate: 0.6, ..Decision::accept(4) });
+    let drops = statistics.drops;
+    let gated = drops.gated as f64 / statistics.total.offered as f64;
+    // A client that was not let in has no time to ask again.
+    assert!((0.57..0.63).contains(&gated), "{gated}");
+    assert_eq!((drops.overflows, statistics.loops.gates), (0, 1));
+    let seen: Vec<_> = told.iter().filter_map(|(_, signals, _)| signals.drops).collect();
+    assert!(seen.is_sorted() && seen.len() == told.len());
+    assert!(u64::from(seen[seen.len() - 1]).abs_diff(drops.gated) < 20);
+}
+
+#[test]
+fn the_backlog_bounds_the_queue_and_the_wait_in_it() {
+    let short = |_, _: &View| Decision { backlog: Some(9), ..Decision::accept(1) };
+    let (statistics, told) = play(&overloaded(), None, short);
+    let later = &told[told.len() / 2..];
+    assert!(later.iter().all(|(_, signals, _)| signals.queue <= Some(10)));
+    assert!(later.iter().any(|(_, signals, _)| signals.queue == Some(10)));
+    assert!(statistics.sojourn.value_at_quantile(0.99) < 13 * MILLI_NS);
+    assert!(statistics.drops.overflows > 0 && statistics.loops.listens == 1);
+}
+
+#[test]
+fn a_backlog_is_never_longer_than_what_was_configured() {
+    let mut scenario = overloaded();
+    scenario.setting.backlog = 20;
+    let long = |_, _: &View| Decision { backlog: Some(4000), ..Decision::accept(1) };
+    let (statistics, _) = play(&scenario, None, long);
+    assert_eq!(statistics.loops.listens, 0);
+}
+
+#[test]
+fn the_oldest_are_refused_before_others_are_served() {
+    let refuse = |_, _: &View| Decision { refuse: 30, ..Decision::accept(100) };
+    let mut scenario = burst_of_100();
+    scenario.setting.refusal = Refusal::Rst;
+    let (statistics, told) = play(&scenario, None, refuse);
+    // The burst is met by a phase that began with its first connection.
+    let (_, _, outcome) = told[0];
+    assert_eq!((outcome.accepted, outcome.refused, outcome.drained), (100, 30, true));
+    let total = statistics.total;
+    assert_eq!((total.offered, total.good, total.refused), (100, 70, 30));
+}
+
+#[test]
+fn those_who_waited_too_long_are_refused_when_they_are_looked_at() {
+    for (look, good) in [(Look::Each, 15..30), (Look::Nobody, 100..101), (Look::First, 100..101)] {
+        let stale = move |_, _: &View| Decision {
+            look,
+            stale_ns: Some(20 * MILLI_NS),
+            ..Decision::accept(100)
+        };
+        let (statistics, told) = play(&burst_of_100(), None, stale);
+        let total = statistics.total;
+        assert!(good.contains(&total.good), "{look:?}: {total:?}");
+        assert_eq!(total.refused, 100 - total.good);
+        let ages = (look != Look::Nobody).then_some(0);
+        assert_eq!(told[0].2.age_min_ns, ages);
+    }
+}
+
+#[test]
+fn those_whose_client_has_gone_are_dropped_when_they_are_looked_at() {
+    let mut scenario = overloaded();
+    scenario.timeout_ns = 100 * MILLI_NS;
+    let play = |drop_departed| {
+        let decide =
+            move |_, _: &View| Decision { look: Look::Each, drop_departed, ..Decision::accept(1) };
+        play(&scenario, None, decide).0
+    };
+    let (kept, dropped) = (play(false), play(true));
+    assert_eq!(kept.loops.departed, 0);
+    assert!(dropped.loops.departed > 1000);
+    assert!(dropped.total.good > 3 * kept.total.good);
+}
+
+#[test]
+fn the_newest_are_served_first_and_the_oldest_held_refused() {
+    let newest = |_, _: &View| Decision {
+        look: Look::Each,
+        order: Order::Newest,
+        stale_ns: Some(40 * MILLI_NS),
+        ..Decision::accept(1000)
+    };
+    let (statistics, told) = play(&overloaded(), None, newest);
+    let (good, capacity) = (statistics.goodput(), overloaded().capacity());
+    assert!(good > 0.75 * capacity, "{good} of {capacity}");
+    assert!(statistics.loops.stale > 500);
+    assert!(told.iter().any(|(view, _, _)| view.held > 5));
+    assert!(statistics.sojourn.max() < 70 * MILLI_NS);
+}
+
+#[test]
+fn no_accept_begins_when_time_is_up_but_the_first() {
+    let timed = |now_ns, _: &View| Decision {
+        until_ns: Some(now_ns + 3 * MILLI_NS),
+        ..Decision::accept(1000)
+    };
+    let (_, told) = play(&overloaded(), None, timed);
+    assert!(told.iter().all(|(_, _, outcome)| outcome.accepted <= 4));
+    let none = |_, _: &View| Decision { until_ns: Some(0), ..Decision::accept(1000) };
+    let (_, told) = play(&overloaded(), None, none);
+    assert!(told.iter().all(|(_, _, outcome)| outcome.accepted == 1));
+}
+
+#[test]
+fn a_policy_that_lets_nobody_in_is_asked_when_it_is_due() {
+    let closed = |now_ns, _: &View| Decision {
+        gate: if now_ns < SECOND_NS { 1.0 } else { 0.0 },
+        ..Decision::accept(1)
+    };
+    let (statistics, told) = play(&overloaded(), Some(10 * MILLI_NS), closed);
+    assert!(told.len() > 1000);
+    assert_eq!(statistics.goodput_between(100 * MILLI_NS, 900 * MILLI_NS), 0.0);
+    assert!(statistics.goodput_between(1100 * MILLI_NS, 1300 * MILLI_NS) > 900.0);
+    let (statistics, _) = play(&overloaded(), None, closed);
+    assert!(statistics.total.good < 10);
+}
+
+/// Sessions of ten requests with a tenth of a second between them.
+fn sessions() -> Scenario {
+    let mut scenario = overloaded();
+    scenario.sessions = Sessions { requests: (10, 10), think: Law::Fixed(100 * MILLI_NS) };
+    scenario.loaded(0.5)
+}
+
+#[test]
+fn pressure_closes_after_each_reply_and_clients_come_again() {
+    let pressed = |_, _: &View| Decision { pressure: true, ..Decision::accept(1) };
+    let (statistics, _) = play(&sessions(), None, pressed);
+    assert!(statistics.loops.accepted - statistics.loops.replies <= 1);
+    assert_eq!(statistics.total.refused, 0);
+    let (kept, _) = play(&sessions(), None, |_, _| Decision::accept(1));
+    assert!(kept.loops.accepted * 5 < kept.loops.replies);
+}
+
+#[test]
+fn under_pressure_requests_that_waited_too_long_are_refused() {
+    let pressed = |_, _: &View| Decision {
+        pressure: true,
+        stale_ns: Some(12 * MILLI_NS),
+        ..Decision::accept(100)
+    };
+    let lazy = Scenario { eager: false, ..overloaded() };
+    let (statistics, _) = play(&lazy, None, pressed);
+    assert!(statistics.loops.stale > 100, "{:?}", statistics.loops);
+}
+
+#[test]
+fn those_that_wait_for_their_client_make_room() {
+    let evicting = |_, view: &View| Decision {
+        evict: u64::from(view.room() < 10),
+        silence_ns: 50 * MILLI_NS,
+        ..Decision::accept(view.room().min(1))
+    };
+    let mut scenario = overloaded().loaded(0.4);
+    scenario.groups.push(Group { kind: Kind::Mute, ratio: 0.5 });
+    scenario.open_max = 100;
+    let (statistics, _) = play(&scenario, None, evicting);
+    assert!(statistics.total.good_share() > 0.97, "{:?}", statistics.total);
+    assert!(statistics.loops.evicted > 300);
+    let (starved, _) = play(&scenario, None, |_, view| Decision::accept(view.room().min(1)));
+    assert!(starved.total.good_share() < 0.5);
+}
+
+#[test]
+fn a_view_tells_what_the_last_round_did() {
+    let (_, told) = play(&overloaded(), None, |_, _| Decision::accept(1));
+    // Read eagerly, they are served in the accept-phase, one after the other.
+    assert!(told.iter().all(|(view, _, _)| view.open == 0 && view.work_items == 0));
+    let closed: Vec<_> = told.iter().map(|(view, _, _)| view.closed).collect();
+    assert!(closed.iter().enumerate().all(|(phase, closed)| phase as u64 == *closed));
+    assert!(told.iter().rev().take(100).all(|(view, _, _)| view.rounds_since == 1));
+    let lazy = Scenario { eager: false, ..overloaded() };
+    let (_, told) = play(&lazy, None, |_, _| Decision::accept(10));
+    assert!(told.iter().any(|(view, _, _)| view.work_items >= 10));
+    assert!(told.iter().any(|(view, _, _)| view.work_ns > 9 * MILLI_NS));
+}
+
+#[test]
+fn a_refusal_costs_what_its_kind_costs_and_a_client_may_come_again() {
+    for refusal in [Refusal::Rst, Refusal::Fin, Refusal::Status503] {
+        let mut scenario = burst_of_100();
+        scenario.setting.refusal = refusal;
+        scenario.groups = vec![Group { kind: Kind::Reconnecting, ratio: 1.0 }];
+        let refuse = |_, _: &View| Decision { refuse: 1, ..Decision::accept(1) };
+        let (statistics, _) = play(&scenario, None, refuse);
+        let total = statistics.total;
+        // The last of them, when it is alone, is the oldest each time.
+        assert_eq!((total.offered, total.good), (100, 99), "{refusal}");
+        assert!(statistics.loops.refused > 90, "{refusal}");
+    }
+}
