@@ -65,6 +65,55 @@ sweep = "load"
 columns = ["accept_phases", "c_avg", "reply_rate"]
 "#;
 
+/// A spike, and clients beside a load who say nothing: at low rates, because nothing is asserted
+/// about speed.
+const OVERLOAD: &str = r#"
+title = "A small spike"
+question = "Is it kept along time?"
+
+[[server]]
+id = "one"
+label = "weir"
+kind = "weir"
+
+[[sweep]]
+id = "spike"
+x = "rate"
+values = [100]
+repetitions = 1
+timeline-ms = 100
+spike = { base = 20, before-s = 0.3, for-s = 0.4, after-s = 0.3 }
+
+[sweep.load]
+workload = "one-byte"
+warmup-s = 0.1
+timeout-s = 5.0
+
+[[sweep]]
+id = "mute"
+x = "rate"
+values = [20]
+repetitions = 1
+beside = { kind = "mute", factor = 4, hold-s = 0.3 }
+
+[sweep.load]
+workload = "one-byte"
+warmup-s = 0.1
+duration-s = 0.5
+timeout-s = 5.0
+
+[[timeline]]
+id = "spike"
+title = "Spike"
+sweep = "spike"
+
+[[table]]
+id = "mute"
+title = "Mute"
+sweep = "mute"
+columns = ["reply_rate", "beside.connect_rate"]
+"#;
+
 /// A folder with the experiment's file; results go beside it.
 fn folder() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -153,6 +202,41 @@ fn assert_nothing_is_done_again(dir: &TempDir, out: &Path) {
     let other = run(&mut lab(dir, &["run", "small.toml", "--out", "out", "--seed", "9"]));
     assert_eq!(code(&other), Some(2));
     assert!(other.stderr.contains("another run"), "{}", other.stderr);
+}
+
+#[test]
+fn a_spike_is_kept_along_time_and_clients_beside_a_load_are_counted() {
+    let dir = folder();
+    let out = dir.path().join("out");
+    fs::write(dir.path().join("overload.toml"), OVERLOAD).unwrap();
+    let ran = run(&mut lab(&dir, &["run", "overload.toml", "--out", "out"]));
+    assert_eq!(code(&ran), Some(0), "{}", ran.stderr);
+    let lines = lines(&out);
+    let point = |sweep: &str| {
+        let of = |line: &&Value| line["record"] == "point" && line["key"]["sweep"] == sweep;
+        lines.iter().rfind(of).unwrap_or_else(|| panic!("{sweep}: {}", ran.stderr))
+    };
+    let timeline = &point("spike")["load"]["timeline"];
+    let of = |name: &str| -> Vec<u64> {
+        let bins = timeline[name].as_array().unwrap().iter();
+        bins.map(|count| count.as_u64().unwrap()).collect()
+    };
+    let (planned, replies, errors) = (of("planned"), of("replies"), of("errors"));
+    assert_eq!(planned[..10], [2, 2, 2, 10, 10, 10, 10, 2, 2, 2], "{timeline}");
+    // All that was planned has come to an end, wherever that was.
+    let sum = |counts: &[u64]| counts.iter().sum::<u64>();
+    assert_eq!(sum(&replies) + sum(&errors), 52, "{timeline}");
+    let beside = &point("mute")["beside"];
+    assert_eq!((&beside["kind"], &beside["load"]["replies"]), (&"mute".into(), &0.into()));
+    let connected = beside["load"]["connected"].as_u64().unwrap();
+    let errors = beside["load"]["errors"].as_object().unwrap();
+    assert!(connected > 0 && errors.contains_key("send-timeout"), "{beside}");
+    for file in ["spike-replies.svg", "spike-replies.csv", "spike-response.svg"] {
+        assert!(out.join("figures").join(file).exists(), "{file}");
+    }
+    let table = fs::read_to_string(out.join("tables/mute.csv")).unwrap();
+    assert!(table.contains("connections made beside the load"), "{table}");
+    assert_eq!(processes_of(dir.path()), Vec::<String>::new());
 }
 
 fn started(dir: &TempDir, words: &[&str]) -> Child {

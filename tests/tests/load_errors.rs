@@ -85,6 +85,27 @@ fn a_server_that_does_not_read_is_a_send_timeout() {
 }
 
 #[test]
+fn a_request_that_is_never_sent_is_a_send_timeout_on_a_connection_that_was_there() {
+    all_end_as("send-timeout", "--send-rate 0 --timeout 200ms", &Behaviour::Silent, (30, 0));
+}
+
+#[test]
+fn a_close_ends_a_connection_that_says_nothing() {
+    let options = format!("--send-rate 0 {PATIENT}");
+    all_end_as("closed-early", &options, &Behaviour::CloseOnAccept, (30, 0));
+}
+
+#[test]
+fn a_request_in_pieces_is_a_request_and_each_piece_is_progress() {
+    let server = Faulty::start(Behaviour::Good { body_bytes: 10 });
+    // Longer than a second in all, and a piece each tenth of it.
+    let ran = thirty("--send-rate 40 --timeout 900ms", url(&server));
+    assert_eq!(ran.count("replies"), 30, "{:?}", ran.errors());
+    assert_eq!((server.accepted(), server.requests()), (30, 30));
+    assert!(ran.each.iter().all(|line| line.service_ns() > 900_000_000));
+}
+
+#[test]
 fn no_free_connection_of_a_fixed_number_is_a_send_timeout() {
     let server = Faulty::start(Behaviour::Silent);
     let ran = thirty("--conns 2 --timeout 300ms", url(&server));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::analyse::number;
-use crate::findings::{Chapter, Estimate, Findings};
+use crate::findings::{Chapter, Estimate, Findings, Stroke};
 
 /// Two runs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -111,7 +111,8 @@ fn kept(chapter: &Chapter) -> Numbers {
 fn marks(chapter: &Chapter) -> Numbers {
     let mut numbers = Vec::new();
     for picture in &chapter.pictures {
-        for series in &picture.series {
+        // A line along time has more numbers than anybody compares.
+        for series in picture.series.iter().filter(|one| one.stroke == Stroke::Marks) {
             for mark in &series.marks {
                 let what = format!("{} at {}", series.label, mark.at);
                 let place = (chapter.id.clone(), picture.id.clone(), what);
@@ -255,7 +256,11 @@ mod tests {
             invalid_value: None,
             flagged: 0,
         };
-        let series = Series { label: "one".into(), marks: marks.iter().map(mark).collect() };
+        let series = Series {
+            label: "one".into(),
+            marks: marks.iter().map(mark).collect(),
+            stroke: Stroke::Marks,
+        };
         let picture = Picture {
             id: "fig-1".into(),
             title: "F".into(),

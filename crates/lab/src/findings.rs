@@ -125,6 +125,27 @@ pub struct Series {
     pub label: String,
     /// Its points, ascending.
     pub marks: Vec<Mark>,
+    /// How it is drawn.
+    #[serde(default)]
+    pub stroke: Stroke,
+}
+
+/// How a line of a figure is drawn.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stroke {
+    /// With a mark and an interval at each point, in a look of its own.
+    #[default]
+    Marks,
+    /// A line alone: too many points for marks.
+    Line {
+        /// The number of its colour: lines that belong together have the same.
+        colour: u32,
+        /// Whether it is dashed.
+        dashed: bool,
+    },
+    /// Steps, in grey: what was offered, and not what came of it.
+    Offered,
 }
 
 /// A point of a line.

@@ -5,8 +5,10 @@
 //! zeros, so an absent one was not measured. The kernel's leave theirs out, so with a stretch in
 //! which they were counted an absent one did not move.
 
+mod beside;
 mod families;
 mod of_peak;
+mod timeline;
 
 use std::borrow::Cow;
 
@@ -58,7 +60,7 @@ pub fn rows() -> impl Iterator<Item = MetricRow> {
         unit: unit.to_owned(),
         help: help.to_owned(),
     };
-    let of_table = TABLE.iter().map(move |metric| row(metric.name, metric.unit, metric.help));
+    let of_table = all().map(move |metric| row(metric.name, metric.unit, metric.help));
     let of_peak = of_peak::TABLE.iter().map(move |one| row(one.name, of_peak::UNIT, one.help));
     of_table
         .chain(of_peak)
@@ -90,7 +92,7 @@ const FAMILIES: [(&str, &str, &str); 10] = [
 /// The value of a metric, or of a member of a family, in its unit; none where it was not measured
 /// or there is no such metric.
 pub fn value(point: &Point, name: &str) -> Option<f64> {
-    let found = match TABLE.iter().find(|metric| metric.name == name) {
+    let found = match all().find(|metric| metric.name == name) {
         Some(metric) => (metric.of)(point),
         None => families::value(point, name),
     };
@@ -100,7 +102,8 @@ pub fn value(point: &Point, name: &str) -> Option<f64> {
 /// Whether a metric is a time that the client measured: a client that was late spoils those first.
 pub fn is_of_times(name: &str) -> bool {
     let name = if name.starts_with("class.") { families::of_class(name) } else { name };
-    ["response_", "service_", "connect_"].iter().any(|family| name.starts_with(family))
+    let families = ["response_", "service_", "connect_"];
+    families.iter().any(|family| name.starts_with(family)) || timeline::is_of_times(name)
 }
 
 /// What is to be said of a metric, or of a member of a family; none if there is no such metric.
@@ -110,7 +113,7 @@ pub fn is_of_times(name: &str) -> bool {
 /// `kernel.NAME.rate` with a name as in [`crate::record::Kernel::moved`], and `class.N.reply_rate`,
 /// `.reply_share`, `.response_p50` and `.response_p99` with the number of a class of a mix.
 pub fn find(name: &str) -> Option<MetricInfo> {
-    match TABLE.iter().find(|metric| metric.name == name) {
+    match all().find(|metric| metric.name == name) {
         Some(metric) => Some(MetricInfo {
             label: metric.label.into(),
             unit: metric.unit,
@@ -137,7 +140,12 @@ const fn metric(
 }
 
 /// Every metric that is in no family.
-pub const TABLE: &[Metric] = &[
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    TABLE.iter().chain(timeline::TABLE).chain(beside::TABLE)
+}
+
+/// Those of a load, its server and the kernel, over the whole of what was measured.
+const TABLE: &[Metric] = &[
     metric(
         "reply_rate",
         "replies",
@@ -623,8 +631,8 @@ mod tests {
 
     #[test]
     fn every_metric_of_the_table_has_a_value_where_all_was_measured() {
-        let point = made_up::point();
-        for metric in TABLE {
+        let point = made_up::crowded();
+        for metric in all() {
             assert!(value(&point, metric.name).is_some(), "{}", metric.name);
             let info = find(metric.name).unwrap();
             assert_eq!((&*info.label, info.unit), (metric.label, metric.unit));
@@ -634,9 +642,9 @@ mod tests {
 
     #[test]
     fn no_two_metrics_have_the_same_name_or_label() {
-        let names: std::collections::BTreeSet<_> = TABLE.iter().map(|m| m.name).collect();
-        let labels: std::collections::BTreeSet<_> = TABLE.iter().map(|m| m.label).collect();
-        assert_eq!((names.len(), labels.len()), (TABLE.len(), TABLE.len()));
+        let names: std::collections::BTreeSet<_> = all().map(|m| m.name).collect();
+        let labels: std::collections::BTreeSet<_> = all().map(|m| m.label).collect();
+        assert_eq!((names.len(), labels.len()), (all().count(), all().count()));
     }
 
     #[test]
@@ -647,7 +655,7 @@ mod tests {
         point.server = ServerResult::default();
         point.kernel = Kernel::default();
         point.cores = Cores::default();
-        for metric in TABLE.iter().filter(|metric| metric.name != "reply_rate") {
+        for metric in all().filter(|metric| metric.name != "reply_rate") {
             assert_eq!(value(&point, metric.name), None, "{}", metric.name);
         }
         assert_eq!(value(&point, "no_such_metric"), None);

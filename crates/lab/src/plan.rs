@@ -6,14 +6,13 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::experiment::{Axis, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep};
+use crate::experiment::{
+    Axis, BesideKind, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+};
 use crate::record::Key;
 
 /// How often a capacity is measured; its median counts.
 pub const CAPACITY_ROUNDS: u32 = 3;
-
-/// Connections of the closed loop that measures a capacity.
-pub const CAPACITY_CONNECTIONS: u32 = 64;
 
 /// How long a capacity is measured, seconds, after a warm-up of [`CAPACITY_WARMUP_S`].
 pub const CAPACITY_S: f64 = 1.2;
@@ -102,7 +101,7 @@ pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
     let wanted = f64::from(sweep.repetitions) * scale;
     let repetitions = wanted.round().clamp(1.0, 1000.0);
     let longer = if scale < 1.0 { (wanted / repetitions).min(1.0) } else { 1.0 };
-    (repetitions as u32, (sweep.load.duration_s * longer).max(DURATION_S_MIN))
+    (repetitions as u32, (sweep.duration_s() * longer).max(DURATION_S_MIN))
 }
 
 /// A seed for a step's load: the same for all servers at a place, so that they meet the same
@@ -199,10 +198,11 @@ impl Maker<'_> {
 }
 
 /// How long the last requests of a point keep the client, seconds: their timeout, when the server
-/// is asked for more than it can do.
+/// is asked for more than it can do; and those beside the load hold on to theirs.
 fn drain_s(sweep: &Sweep, x: f64) -> f64 {
     let over = sweep.x != Axis::Rate || sweep.rate_unit == RateUnit::PerSecond || x > 1.0;
-    if over { sweep.load.timeout_s } else { 0.0 }
+    let load_s = if over { sweep.load.timeout_s } else { 0.0 };
+    beside(sweep, Some(1.0)).map_or(load_s, |beside| load_s.max(beside.hold_s))
 }
 
 /// The rate of a step, sessions a second, once the capacity that its sweep's rates are multiples of
@@ -221,6 +221,78 @@ pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
         Axis::Idle => (x as u32, conns),
         Axis::Conns => (idle, Some(x as u32)),
     }
+}
+
+/// A spike as a load is told of it: sessions a second, and seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spike {
+    /// The rate before and after.
+    pub base: f64,
+    /// The rate between.
+    pub height: f64,
+    /// How long it is measured before.
+    pub before_s: f64,
+    /// How long the spike lasts.
+    pub for_s: f64,
+    /// How long it is measured after.
+    pub after_s: f64,
+}
+
+impl Spike {
+    /// The law of arrivals of `weir load`, evenly spaced within each step: the warm-up is of the
+    /// first.
+    pub fn law(&self, warmup_s: f64) -> String {
+        let Self { base, height, before_s, for_s, after_s } = self;
+        let [base, height, before_s, for_s, after_s] =
+            [*base, *height, before_s + warmup_s, *for_s, *after_s].map(to_a_millionth);
+        format!("steps:{base}x{before_s}s,{height}x{for_s}s,{base}x{after_s}s")
+    }
+}
+
+/// Without the digits that only binary fractions have.
+fn to_a_millionth(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+/// The spike of a step that measures `duration_s`, once the capacity that rates are multiples of
+/// is known. Where points are made shorter, all its parts are.
+pub fn spike(sweep: &Sweep, x: f64, capacity: f64, duration_s: f64) -> Option<Spike> {
+    let spec = sweep.spike?;
+    let base = if sweep.rate_unit == RateUnit::PerSecond { 1.0 } else { capacity };
+    let shorter = duration_s / spec.duration_s();
+    Some(Spike {
+        base: spec.base * base,
+        height: x * base,
+        before_s: spec.before_s * shorter,
+        for_s: spec.for_s * shorter,
+        after_s: spec.after_s * shorter,
+    })
+}
+
+/// Clients beside a load, as their own load is told of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beside {
+    /// What they do.
+    pub kind: BesideKind,
+    /// How many begin a second, in an open loop.
+    pub rate: Option<f64>,
+    /// How many there are, in a closed loop.
+    pub closed: Option<u32>,
+    /// How long each holds on to its connection, seconds.
+    pub hold_s: f64,
+}
+
+/// The clients beside a load of `rate` sessions a second.
+pub fn beside(sweep: &Sweep, rate: Option<f64>) -> Option<Beside> {
+    let (spec, rate) = sweep.beside.zip(rate)?;
+    let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
+    let rate = spec.factor * rate;
+    let (rate, closed) = match spec.kind {
+        // Who gets no answer begins again once a hold, so that is how many it takes.
+        BesideKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
+        BesideKind::Mute | BesideKind::Slow | BesideKind::KeepAlive => (Some(rate), None),
+    };
+    Some(Beside { kind: spec.kind, rate, closed, hold_s })
 }
 
 /// The processor time a request burns in a server, or in what it is a proxy of, microseconds.
@@ -309,6 +381,49 @@ mod tests {
         assert_eq!(scaled(sweep, 0.5), (2, 3.0));
         assert_eq!(scaled(sweep, 0.125), (1, 1.5));
         assert_eq!(scaled(sweep, 0.001), (1, 0.5));
+    }
+
+    /// The first sweep of the experiment, with more in its text.
+    fn sweep(more: &str) -> Sweep {
+        toml::from_str::<Experiment>(&format!("{TEXT}{more}")).unwrap().sweep.remove(0)
+    }
+
+    #[test]
+    fn a_spike_is_multiples_of_the_capacity_for_as_long_as_the_point() {
+        let sweep = sweep("spike = { base = 0.5, before-s = 2, for-s = 10, after-s = 4 }");
+        assert_eq!(scaled(&sweep, 1.0), (4, 16.0));
+        let whole = spike(&sweep, 5.0, 300.0, 16.0).unwrap();
+        assert_eq!(whole.law(0.5), "steps:150x2.5s,1500x10s,150x4s");
+        let odd = spike(&sweep, 5.0, 1000.0 / 3.0, 16.0).unwrap();
+        assert_eq!(odd.law(0.1), "steps:166.666667x2.1s,1666.666667x10s,166.666667x4s");
+        let half = spike(&sweep, 5.0, 300.0, 8.0).unwrap();
+        assert_eq!(half.law(0.0), "steps:150x1s,1500x5s,150x2s");
+        assert_eq!(rate(&sweep, 5.0, 300.0), Some(1500.0));
+        let steps = steps(&[("e".to_owned(), experiment(sweep))], 1.0, 1);
+        let point = steps.iter().find(|step| step.task == Task::Point).unwrap();
+        assert!(point.estimate_s > 16.0 && point.duration_s == 16.0);
+    }
+
+    /// The experiment with this sweep alone.
+    fn experiment(sweep: Sweep) -> Experiment {
+        Experiment { sweep: vec![sweep], ..toml::from_str(TEXT).unwrap() }
+    }
+
+    #[test]
+    fn clients_beside_a_load_are_a_multiple_of_its_rate() {
+        let of = |kind: &str, more: &str| {
+            let text = format!("beside = {{ kind = \"{kind}\", factor = 10{more} }}");
+            beside(&sweep(&text), Some(50.0)).unwrap()
+        };
+        let mute = of("mute", "");
+        assert_eq!((mute.rate, mute.closed, mute.hold_s), (Some(500.0), None, 1.0));
+        assert_eq!(of("slow", ", hold-s = 3").hold_s, 3.0);
+        let again = of("reconnect", ", hold-s = 0.25");
+        assert_eq!((again.rate, again.closed), (None, Some(125)));
+        assert_eq!(of("reconnect", ", hold-s = 0.0001").closed, Some(1));
+        assert_eq!(beside(&sweep(""), Some(50.0)), None);
+        let held = sweep("beside = { kind = \"mute\", factor = 10, hold-s = 7 }");
+        assert_eq!((drain_s(&held, 0.5), drain_s(&sweep(""), 0.5)), (7.0, 0.0));
     }
 
     #[test]

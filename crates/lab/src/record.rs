@@ -84,6 +84,9 @@ pub struct Point {
     pub kernel: Kernel,
     /// Core time while the load was measured.
     pub cores: Cores,
+    /// What came of the clients beside the load, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
     /// What does not fit; empty when all does.
     pub flags: Vec<Flag>,
 }
@@ -142,6 +145,15 @@ pub struct LoadResult {
     /// Of a mix, each class, in the order of the mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassResult>,
+    /// Connects tried.
+    #[serde(default)]
+    pub connects: Option<u64>,
+    /// Connections made.
+    #[serde(default)]
+    pub connected: Option<u64>,
+    /// What came of it along time, where a sweep asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
 }
 
 /// What became of a class of requests of a mix. Those count whose planned start was so long before
@@ -160,6 +172,40 @@ pub struct ClassResult {
     pub replies: u64,
     /// From the planned start to the last byte of these; none without one.
     pub response: Option<Times>,
+}
+
+/// What came of a load, in bins from the beginning of what was measured: the same number of them in
+/// each list. Those of the schedule come first; in those behind it the last replies came.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct Timeline {
+    /// The length of a bin, milliseconds.
+    pub bin_ms: u32,
+    /// The length of the schedule, seconds.
+    pub duration_s: f64,
+    /// When the load first stepped up, seconds.
+    pub up_s: Option<f64>,
+    /// When it last stepped down, seconds.
+    pub down_s: Option<f64>,
+    /// Requests, where they were planned.
+    pub planned: Vec<u64>,
+    /// Whole replies of 2xx or 3xx, where their last byte came.
+    pub replies: Vec<u64>,
+    /// Requests in error, or refused with another status, where they were planned.
+    pub errors: Vec<u64>,
+    /// Half of the replies to what was planned there took no longer, from their planned start,
+    /// microseconds; none without a reply.
+    pub p50_us: Vec<Option<u64>>,
+    /// 99 % of them took no longer.
+    pub p99_us: Vec<Option<u64>>,
+}
+
+/// What came of the clients beside a load.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Beside {
+    /// What they did: `mute`, `slow`, `reconnect`, `keep-alive`.
+    pub kind: String,
+    /// What they saw, measured for as long as the load.
+    pub load: LoadResult,
 }
 
 /// Counts of a whole run of the load, warm-up included.
@@ -273,7 +319,7 @@ pub struct CoreTime {
 /// Something about a point that does not fit.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flag {
-    /// Its kind: `invalid`, `identity`, `counts`, `server`, `steal`.
+    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `beside`.
     pub kind: String,
     /// What, in a sentence.
     pub says: String,

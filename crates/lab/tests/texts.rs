@@ -106,7 +106,10 @@ fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
         let mut seen = BTreeSet::new();
         let figures = experiment.figure.iter();
         let tables = experiment.table.iter();
-        let drawn = figures.map(|figure| (&figure.id, &figure.sweep, &figure.servers));
+        let along_time = experiment.timeline.iter();
+        let drawn = figures
+            .map(|figure| (&figure.id, &figure.sweep, &figure.servers))
+            .chain(along_time.map(|figure| (&figure.id, &figure.sweep, &figure.servers)));
         for (name, from, named) in
             drawn.chain(tables.map(|table| (&table.id, &table.sweep, &table.servers)))
         {
@@ -120,6 +123,24 @@ fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
         for table in &experiment.table {
             let sweep = sweep(experiment, &table.sweep, id);
             assert!(table.at.iter().all(|at| has(sweep, *at)), "{id}: {}: at", table.id);
+        }
+        for figure in &experiment.timeline {
+            let sweep = sweep(experiment, &figure.sweep, id);
+            assert!(sweep.timeline_ms.is_some() && has(sweep, figure.at), "{id}: {}", figure.id);
+        }
+    }
+}
+
+#[test]
+fn a_metric_of_a_timeline_or_of_clients_beside_is_of_a_sweep_that_has_them() {
+    for (id, experiment) in &experiments() {
+        let figures = experiment.figure.iter().map(|figure| (&figure.sweep, &figure.y));
+        let tables = experiment.table.iter().map(|table| (&table.sweep, &table.columns));
+        for (from, metrics) in figures.chain(tables) {
+            let sweep = sweep(experiment, from, id);
+            let any = |family: &str| metrics.iter().any(|metric| metric.starts_with(family));
+            assert!(sweep.timeline_ms.is_some() || !any("timeline."), "{id}: sweep {from}");
+            assert!(sweep.beside.is_some() || !any("beside."), "{id}: sweep {from}");
         }
     }
 }

@@ -39,6 +39,9 @@ pub struct Config {
     pub slow_readers: usize,
     /// How slowly, bytes a second.
     pub slow_rate: u64,
+    /// How fast the load's own requests are sent, bytes a second; 0: never, the connection is there
+    /// and says nothing; none: at once.
+    pub send_rate: Option<u64>,
     /// How many idle and slow connections are opened a second.
     pub background_rate: f64,
     /// The longest without progress: connect, send, first and every further byte of a reply.

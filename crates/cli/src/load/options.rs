@@ -203,6 +203,11 @@ pub(crate) struct ConnOptions {
     #[arg(long, value_name = "BYTES", default_value = "100", value_parser = slow_rate)]
     pub slow_rate: u64,
 
+    /// How fast the load's own requests are sent, a second; 0: never, a connection is opened and
+    /// nothing said. By default at once
+    #[arg(long, value_name = "BYTES", value_parser = values::size)]
+    pub send_rate: Option<u64>,
+
     /// How many idle and slow connections are opened a second
     #[arg(long, value_name = "N", default_value = "2000", value_parser = positive)]
     pub background_rate: f64,

@@ -225,6 +225,7 @@ impl Draft {
             slow_senders: options.slow_senders as usize,
             slow_readers: options.slow_readers as usize,
             slow_rate: options.slow_rate,
+            send_rate: options.send_rate,
             background_rate: options.background_rate,
             timeout_ns: time::ns(options.timeout),
             deadline_ns: options.deadline.map_or(0, time::ns),
@@ -350,6 +351,10 @@ fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
     ];
     let said = said.into_iter().filter(|(is_so, _)| *is_so);
     let mut shapes: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
+    shapes.extend(config.send_rate.map(|rate| match rate {
+        0 => "requests never sent".to_owned(),
+        rate => format!("requests sent at {rate} bytes/s"),
+    }));
     shapes.extend(said.map(|(_, what)| what.into()));
     if target.is_named() {
         let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
@@ -392,6 +397,18 @@ mod tests {
         assert_eq!((what.arrivals.as_str(), what.closed), ("constant 100/s", false));
         assert!(what.shapes.is_empty() && warning.is_none());
         assert!(facts.ports > 0 && !facts.latency_limits);
+    }
+
+    #[test]
+    fn requests_that_are_sent_slowly_or_never_are_called_so() {
+        for (line, rate, shape) in [
+            ("--send-rate 0", 0, "requests never sent"),
+            ("--send-rate 20", 20, "requests sent at 20 bytes/s"),
+        ] {
+            let plan = planned(line).unwrap();
+            assert_eq!((plan.config.send_rate, plan.what.shapes), (Some(rate), vec![shape.into()]));
+        }
+        assert_eq!(planned("").unwrap().config.send_rate, None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::shown;
 use super::study::{Spot, Study, is_flagged, is_valid_for};
 use super::words;
 use crate::experiment::{Axis, Figure, RateUnit};
-use crate::findings::{Mark, Picture, Series};
+use crate::findings::{Mark, Picture, Series, Stroke};
 use crate::metrics;
 
 /// A figure, and a remark when a line of it would be empty.
@@ -23,7 +23,7 @@ pub(super) fn picture(study: &Study<'_>, figure: &Figure) -> (Picture, Option<St
                 if marks.is_empty() {
                     empty.push(label);
                 } else {
-                    series.push(Series { label, marks });
+                    series.push(Series { label, marks, stroke: Stroke::Marks });
                 }
             }
         }
@@ -53,7 +53,7 @@ pub(super) struct Named {
 
 impl Named {
     /// Both in one: the unit alone where it says what is counted, as `replies/s` does.
-    fn with_unit(&self) -> String {
+    pub(super) fn with_unit(&self) -> String {
         let Self { label, unit } = self;
         match unit.is_empty() {
             true => label.clone(),

@@ -68,6 +68,7 @@ pub(super) fn point(server: &str, x: f64, round: u32, replies_per_s: f64) -> Poi
         server: ServerResult { command: format!("{server} --run"), ..ServerResult::default() },
         kernel: Kernel::default(),
         cores: Cores::default(),
+        beside: None,
         flags: Vec::new(),
     }
 }

@@ -13,6 +13,7 @@ mod saturation;
 mod shown;
 mod study;
 mod tables;
+mod timelines;
 mod words;
 
 pub(crate) use claims::number;
@@ -100,6 +101,11 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         let (picture, remark) = figures::picture(study, figure);
         remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
         pictures.push(picture);
+    }
+    for figure in &experiment.timeline {
+        let (pair, remark) = timelines::pictures(study, figure);
+        remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
+        pictures.extend(pair);
     }
     if study.stray > 0 {
         let text = format!("{} points that the experiment no longer has are not used", study.stray);

@@ -10,8 +10,10 @@ use crate::findings::Saturation;
 pub(super) fn saturations(study: &Study<'_>) -> Vec<Saturation> {
     let sweeps = study.experiment.sweep.iter().enumerate();
     sweeps
-        // Fewer rates have no peak between them.
-        .filter(|(_, sweep)| sweep.x == Axis::Rate && sweep.values.len() >= 3)
+        // Fewer rates have no peak between them, and that of a spike is not offered all the time.
+        .filter(|(_, sweep)| {
+            sweep.x == Axis::Rate && sweep.values.len() >= 3 && sweep.spike.is_none()
+        })
         .flat_map(|(index, sweep)| {
             let servers = study.experiment.servers_of(sweep, &[]);
             servers.into_iter().filter_map(move |server| saturation(study, index, server))

@@ -1,12 +1,20 @@
 //! Sweeps and places along them, in a reader's words. Knows what was asked for, not what came out.
 
 use super::study::Study;
-use crate::experiment::{Axis, Class, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep};
+use crate::experiment::{
+    Axis, BesideKind, BesideSpec, Class, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+};
 use crate::plan;
 
 /// The horizontal axis of a sweep's figures, with its unit.
 pub(super) fn x_label(sweep: &Sweep) -> String {
     match (sweep.x, sweep.rate_unit) {
+        (Axis::Rate, RateUnit::Own) if sweep.spike.is_some() => {
+            "offered in the spike, multiples of the server's own capacity".to_owned()
+        }
+        (Axis::Rate, _) if sweep.spike.is_some() => {
+            format!("{} offered in the spike, 1/s", offered(&sweep.load))
+        }
         (Axis::Rate, RateUnit::Own) => "offered, multiples of the server's own capacity".to_owned(),
         (Axis::Rate, _) => format!("{} offered, 1/s", offered(&sweep.load)),
         (Axis::Idle, _) => "idle connections".to_owned(),
@@ -53,6 +61,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if sweep.load.idle > 0 {
         parts.push(format!("{} idle connections beside the load", sweep.load.idle));
     }
+    parts.extend(sweep.beside.map(|spec| beside(sweep, &spec)));
     parts.extend(burning(study, index));
     let of = study.experiment.servers_of(sweep, &[]);
     let gzip: Vec<&str> = of
@@ -65,6 +74,9 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     }
     if sweep.calls {
         parts.push("system calls are counted".to_owned());
+    }
+    if let Some(bin_ms) = sweep.timeline_ms {
+        parts.push(format!("what came of it is kept in bins of {bin_ms} ms"));
     }
     format!("{}.", parts.join("; "))
 }
@@ -91,6 +103,13 @@ fn range(study: &Study<'_>, index: usize) -> String {
         (Some(rate), _) => text += &format!(", at {}", self::rate(study, sweep, rate)),
         (None, Some(closed)) => text += &format!(", a closed loop of {closed} connections"),
         (None, None) => {}
+    }
+    if let Some(spike) = sweep.spike {
+        let base = rate(study, sweep, spike.base);
+        text += &format!(
+            ", as a spike of {} s after {} s and before {} s at {base}, evenly spaced",
+            spike.for_s, spike.before_s, spike.after_s
+        );
     }
     if let Some(conns) = sweep.load.conns {
         text += &format!(", over {conns} persistent connections");
@@ -133,6 +152,23 @@ fn generator(sweep: &Sweep) -> String {
         false => format!(", with {}", load.options.join(" ")),
     };
     format!("load by {by}{arrivals}{options}")
+}
+
+/// Who is there beside the load, and does what.
+fn beside(sweep: &Sweep, spec: &BesideSpec) -> String {
+    let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
+    let does = match spec.kind {
+        BesideKind::Mute => format!("connect, say nothing, and reset after {hold_s} s"),
+        BesideKind::Slow => format!("send a byte a second, and reset after {hold_s} s"),
+        BesideKind::Reconnect => {
+            format!("wait {hold_s} s for a reply and begin again at once, if they get none")
+        }
+        BesideKind::KeepAlive => format!("come back for a second reply after {hold_s} s"),
+    };
+    format!(
+        "beside the load, from an address of their own, {} × as many clients {does}",
+        spec.factor
+    )
 }
 
 /// What slows weir down, so that it is the server that is overloaded and not the client.
@@ -225,6 +261,29 @@ mod tests {
     }
 
     #[test]
+    fn a_spike_and_clients_beside_the_load_are_in_the_sentence() {
+        let spike =
+            "timeline-ms = 100\nspike = { base = 0.5, before-s = 2, for-s = 10, after-s = 5 }";
+        let said_of = said("burn-us = 60", spike, 1.0);
+        let expected = "1 to 4 × the capacity of accept 1 in 3 steps, as a spike of 10 s after 2 s \
+                        and before 5 s at 0.5 × the capacity of accept 1, evenly spaced;";
+        assert!(said_of.contains(expected), "{said_of}");
+        assert!(said_of.contains("measured 3 times for 17 s"), "{said_of}");
+        assert!(said_of.contains("kept in bins of 100 ms"), "{said_of}");
+        for (kind, does) in [
+            ("mute", "connect, say nothing, and reset after 1 s"),
+            ("slow", "send a byte a second, and reset after 1 s"),
+            ("reconnect", "wait 1 s for a reply and begin again at once, if they get none"),
+            ("keep-alive", "come back for a second reply after 1 s"),
+        ] {
+            let beside = format!("beside = {{ kind = \"{kind}\", factor = 10 }}");
+            let said_of = said("burn-us = 60", &beside, 1.0);
+            let expected = format!("of their own, 10 × as many clients {does}");
+            assert!(said_of.contains(&expected), "{said_of}");
+        }
+    }
+
+    #[test]
     fn an_axis_has_the_name_of_what_is_offered() {
         let mut sweep = made::experiment().sweep.remove(0);
         assert_eq!(x_label(&sweep), "requests offered, 1/s");
@@ -232,7 +291,11 @@ mod tests {
         assert_eq!(x_label(&sweep), "sessions offered, 1/s");
         sweep.rate_unit = RateUnit::Own;
         assert_eq!(x_label(&sweep), "offered, multiples of the server's own capacity");
-        sweep.x = Axis::Conns;
+        sweep.spike =
+            Some(toml::from_str("base = 1\nbefore-s = 1\nfor-s = 1\nafter-s = 1").unwrap());
+        let expected = "offered in the spike, multiples of the server's own capacity";
+        assert_eq!(x_label(&sweep), expected);
+        (sweep.x, sweep.spike) = (Axis::Conns, None);
         assert_eq!(x_label(&sweep), "persistent connections");
     }
 }

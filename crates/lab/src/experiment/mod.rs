@@ -1,11 +1,14 @@
 //! What an experiment's file says: servers, sweeps, figures, tables. Reading and judging text only;
 //! nothing here knows how a point is run or drawn.
 
+mod overload;
 mod valid;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use overload::{BesideKind, BesideSpec, SpikeSpec, TimelineFigure};
 
 /// An experiment: one TOML file.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Experiment {
     /// What is drawn from it.
     #[serde(default)]
     pub figure: Vec<Figure>,
+    /// What is drawn of it along time.
+    #[serde(default)]
+    pub timeline: Vec<TimelineFigure>,
     /// What is tabulated from it.
     #[serde(default)]
     pub table: Vec<Table>,
@@ -62,6 +68,11 @@ impl Sweep {
     /// The index of a value of the sweep, to a billionth.
     pub fn index_of(&self, x: f64) -> Option<usize> {
         self.values.iter().position(|value| (value - x).abs() <= 1e-9 * value.abs().max(1.0))
+    }
+
+    /// How long a point is measured, seconds, at scale 1.
+    pub fn duration_s(&self) -> f64 {
+        self.spike.map_or(self.load.duration_s, |spike| spike.duration_s())
     }
 }
 
@@ -177,6 +188,9 @@ pub enum Generator {
     Wrk,
 }
 
+/// Connections of the closed loop that measures a capacity, when a sweep names no other number.
+pub const CAPACITY_CONNECTIONS: u32 = 64;
+
 /// Points to measure: servers times values, repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -199,6 +213,10 @@ pub struct Sweep {
     /// The rate, where `x` is something else; without it the loop is closed (`closed`).
     #[serde(default)]
     pub rate: Option<f64>,
+    /// Connections of the closed loop that measures a capacity: enough to keep the server busy, and
+    /// not so many that one with an overload control refuses some.
+    #[serde(default = "capacity_connections")]
+    pub capacity_connections: u32,
     /// How often each point is measured, at scale 1.
     #[serde(default = "three")]
     pub repetitions: u32,
@@ -209,9 +227,22 @@ pub struct Sweep {
     /// Microseconds of processor time weir burns for each request.
     #[serde(default)]
     pub burn_us: u32,
+    /// The length of the bins, milliseconds, in which what came of the load is kept along time.
+    #[serde(default)]
+    pub timeline_ms: Option<u32>,
+    /// Steps the load up and down again: `x` is the rate between.
+    #[serde(default)]
+    pub spike: Option<SpikeSpec>,
+    /// Clients beside the load.
+    #[serde(default)]
+    pub beside: Option<BesideSpec>,
     /// The load.
     #[serde(default)]
     pub load: LoadSpec,
+}
+
+fn capacity_connections() -> u32 {
+    CAPACITY_CONNECTIONS
 }
 
 fn three() -> u32 {
@@ -226,7 +257,7 @@ pub struct LoadSpec {
     pub generator: Generator,
     /// A workload of `weir load files`, or `page-40k`, a page of 40 KiB of text.
     pub workload: String,
-    /// How long is measured, seconds, at scale 1.
+    /// How long is measured, seconds, at scale 1; with a spike that says so itself.
     pub duration_s: f64,
     /// How long, before that, is not.
     pub warmup_s: f64,
@@ -291,7 +322,7 @@ pub struct Figure {
     /// Ids of the servers drawn; none means the sweep's.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// Names of metrics (`metrics::TABLE`). They share an axis, so they share a unit.
+    /// Names of metrics (`metrics::all`). They share an axis, so they share a unit.
     pub y: Vec<String>,
     /// Whether the axis of `y` is logarithmic.
     #[serde(default)]

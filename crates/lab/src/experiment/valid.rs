@@ -1,10 +1,13 @@
 //! What an experiment's file must keep to beyond its fields: names that exist, numbers in range,
 //! settings that agree. Each error is one sentence that names the place. Nothing here runs.
 
+mod overload;
+
 use std::collections::BTreeMap;
 
 use super::{
     At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+    TimelineFigure,
 };
 use crate::metrics;
 
@@ -30,11 +33,15 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     unique("server", experiment.server.iter().map(|server| &server.id))?;
     unique("sweep", experiment.sweep.iter().map(|sweep| &sweep.id))?;
     let figures = experiment.figure.iter().map(|figure| &figure.id);
-    unique("figure or table", figures.chain(experiment.table.iter().map(|table| &table.id)))?;
+    let along_time: Vec<String> =
+        experiment.timeline.iter().flat_map(TimelineFigure::ids).collect();
+    let drawn = figures.chain(&along_time).chain(experiment.table.iter().map(|table| &table.id));
+    unique("figure or table", drawn)?;
     labels(&experiment.server)?;
     experiment.server.iter().try_for_each(server)?;
     experiment.sweep.iter().try_for_each(|one| sweep(experiment, one))?;
     experiment.figure.iter().try_for_each(|one| figure(experiment, one))?;
+    experiment.timeline.iter().try_for_each(|one| overload::figure(experiment, one))?;
     experiment.table.iter().try_for_each(|one| table(experiment, one))
 }
 
@@ -93,7 +100,11 @@ fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     unit(experiment, sweep)?;
     rates(sweep)?;
     load(id, &sweep.load)?;
+    overload::sweep(sweep)?;
     must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
+    must((1..=1024).contains(&sweep.capacity_connections), || {
+        format!("sweep {id}: capacity-connections is 1 to 1024")
+    })?;
     let servers = experiment.servers_of(sweep, &[]);
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
     if !sweep.load.mix.is_empty() {

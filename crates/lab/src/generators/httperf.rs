@@ -162,7 +162,7 @@ mod tests {
     const REPORT: &str = include_str!("fixtures/httperf.txt");
 
     fn asked(rate: f64) -> Asked {
-        Asked { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0 }
+        Asked { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0, grid: None }
     }
 
     #[test]

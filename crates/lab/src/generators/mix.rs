@@ -12,12 +12,11 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 
-use super::Order;
+use super::{EACH, Order};
 use crate::experiment::Class;
 use crate::record::{ClassResult, Times};
 
 const LIST: &str = "mix.uris";
-const EACH: &str = "each.ndjson";
 
 /// How many requests the list has before it begins again: shares come out to a hundredth of a
 /// percent, and no run is so long that the same order could be noticed.
@@ -36,15 +35,9 @@ pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// What makes `weir load` go through the list, and tell of each request where that is wanted: in a
-/// closed loop only the sum is.
-pub(super) fn arguments(order: &Order<'_>) -> Vec<String> {
-    let file = |name| order.dir.join(name).display().to_string();
-    let mut arguments = vec!["--wlog".to_owned(), format!("y,{}", file(LIST))];
-    if order.rate.is_some() {
-        arguments.extend(["--each".to_owned(), file(EACH)]);
-    }
-    arguments
+/// What makes `weir load` go through the list.
+pub(super) fn arguments(order: &Order<'_>) -> [String; 2] {
+    ["--wlog".to_owned(), format!("y,{}", order.dir.join(LIST).display())]
 }
 
 /// Paths, a line each, in an order of chance: of each class as many as its share says.

@@ -3,10 +3,11 @@
 
 mod httperf;
 mod mix;
+mod timeline;
 mod weir;
 mod wrk;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -14,12 +15,16 @@ use std::time::Duration;
 use crate::child::Group;
 use crate::experiment::{Class, Generator, LoadSpec};
 use crate::ground::{Ground, Side};
+use crate::plan::Spike;
 use crate::programs;
 use crate::record::LoadResult;
 use mix::Stretch;
 
 /// How long after what it measures a generator may take, beside its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// The file in which `weir load` has a line for each request, where these are looked at.
+const EACH: &str = "each.ndjson";
 
 /// A load to be made.
 pub struct Order<'a> {
@@ -37,6 +42,15 @@ pub struct Order<'a> {
     pub idle: u32,
     /// Persistent connections that share the rate.
     pub conns: Option<u32>,
+    /// Steps of the load; the rate is then theirs.
+    pub spike: Option<Spike>,
+    /// Sessions of two requests, so many seconds apart on one connection, whatever the workload's
+    /// are.
+    pub twice_s: Option<f64>,
+    /// The length of the bins in which what came of it is kept, milliseconds.
+    pub timeline_ms: Option<u32>,
+    /// The addresses it comes from; none means that the kernel chooses.
+    pub sources: Vec<IpAddr>,
     /// What comes before the workload's path: nothing, or `/.weir/burn/60`.
     pub prefix: &'a str,
     /// Whether replies may be compressed.
@@ -80,6 +94,7 @@ struct Asked {
     requests: u32,
     duration_s: f64,
     timeout_s: f64,
+    grid: Option<timeline::Grid>,
 }
 
 /// Name and version of a generator. That of weir is the version of this lab: it is one binary.
@@ -123,6 +138,7 @@ pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
         requests: order.load.requests_per_conn.unwrap_or(1).max(1),
         duration_s: order.duration_s,
         timeout_s: order.load.timeout_s,
+        grid: order.grid(),
     };
     Ok(RunningLoad {
         group,
@@ -222,7 +238,20 @@ impl Order<'_> {
         if self.conns.is_some() {
             return Err(format!("{name} has no connections that share a rate"));
         }
+        if self.spike.is_some() || self.timeline_ms.is_some() || self.twice_s.is_some() {
+            return Err(format!("{name} has no spikes, no timelines and no sessions of its own"));
+        }
         Ok(())
+    }
+
+    /// How what comes of it is folded along time.
+    fn grid(&self) -> Option<timeline::Grid> {
+        Some(timeline::Grid {
+            bin_ms: self.timeline_ms?,
+            warmup_s: self.warmup_s,
+            duration_s: self.duration_s,
+            steps_s: self.spike.map(|spike| (spike.before_s, spike.before_s + spike.for_s)),
+        })
     }
 }
 

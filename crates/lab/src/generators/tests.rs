@@ -23,6 +23,10 @@ fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Or
         closed: None,
         idle: 0,
         conns: None,
+        spike: None,
+        twice_s: None,
+        timeline_ms: None,
+        sources: Loopback.client_sources(),
         prefix: "",
         gzip: false,
         ground: &Loopback,
@@ -149,14 +153,51 @@ fn weir_load_is_told_all_of_an_order() {
         ..order(&spec, dir, 80, Path::new("/bin/weir"))
     };
     let recipe = weir::recipe(&order).unwrap();
-    let expected = "weir load --quiet --rate 250 --duration 0.75s --warmup 0.25s --timeout 1s \
-        --source 127.0.0.2 --cpus 0 --threads 1 --seed 7 --idle 1000 --requests-per-conn 3 \
-        --arrivals poisson --workload one-packet --header 'Accept-Encoding: gzip' \
+    let expected = "weir load --quiet --rate 250 --arrivals poisson --duration 0.75s \
+        --warmup 0.25s --timeout 1s --source 127.0.0.2 --cpus 0 --threads 1 --seed 7 --idle 1000 \
+        --requests-per-conn 3 --workload one-packet --header 'Accept-Encoding: gzip' \
         --json DIR/load.json --close reset http://127.0.0.1:80/.weir/burn/60/";
     assert_eq!(shown(&recipe, &order), expected);
     // A thousand idle connections take half a second to open.
     let (from, to) = recipe.window;
     assert!(from >= Duration::from_millis(750) && to - from == Duration::from_millis(500));
+}
+
+/// What weir load is told of an order like the others but for a change, after its program.
+fn told(spec: &LoadSpec, change: fn(&mut Order<'_>)) -> String {
+    let mut order = order(spec, Path::new("/x"), 80, Path::new("/bin/weir"));
+    change(&mut order);
+    shown(&weir::recipe(&order).unwrap(), &order)
+}
+
+#[test]
+fn a_spike_is_a_law_of_steps_and_a_timeline_a_line_a_request() {
+    let words = told(&load(Generator::Weir, "one-packet"), |order| {
+        let (base, height) = (50.0, 500.0);
+        order.rate = Some(height);
+        order.spike = Some(Spike { base, height, before_s: 0.1, for_s: 0.3, after_s: 0.1 });
+        order.timeline_ms = Some(100);
+    });
+    let law = "weir load --quiet --arrivals steps:50x0.35s,500x0.3s,50x0.1s --duration 0.75s ";
+    assert!(words.starts_with(law) && !words.contains("--rate"), "{words}");
+    assert!(words.contains("--each DIR/each.ndjson"), "{words}");
+}
+
+#[test]
+fn who_comes_back_asks_for_the_one_file_below_the_prefix() {
+    let words = told(&load(Generator::Weir, "2k"), |order| {
+        (order.rate, order.twice_s, order.prefix) = (Some(5.0), Some(1.5), "/.weir/burn/60");
+    });
+    assert!(words.contains(" --wsess 1000000000000,2,1.5 "), "{words}");
+    assert!(words.ends_with(" http://127.0.0.1:80/.weir/burn/60/2k.txt"), "{words}");
+    assert!(!words.contains("--workload"), "{words}");
+}
+
+#[test]
+fn a_closed_loop_has_no_law_of_arrivals() {
+    let law = LoadSpec { arrivals: Some("poisson".into()), ..load(Generator::Weir, "2k") };
+    let words = told(&law, |order| order.closed = Some(3));
+    assert!(words.contains("--closed 3") && !words.contains("--arrivals"), "{words}");
 }
 
 #[test]
@@ -167,7 +208,7 @@ fn a_mix_is_a_list_of_whole_paths_and_each_request_is_told_of_in_an_open_loop() 
     let dir = tempfile::tempdir().unwrap();
     let open = Order { rate: Some(5.0), ..order(&spec, dir.path(), 80, Path::new("/bin/weir")) };
     let said = shown(&weir::recipe(&open).unwrap(), &open);
-    let expected = "--wlog y,DIR/mix.uris --each DIR/each.ndjson http://127.0.0.1:80";
+    let expected = "--each DIR/each.ndjson --wlog y,DIR/mix.uris http://127.0.0.1:80";
     assert!(said.ends_with(expected) && !said.contains("--workload"), "{said}");
     let closed = Order { rate: None, closed: Some(3), ..open };
     assert!(!shown(&weir::recipe(&closed).unwrap(), &closed).contains("--each"));
@@ -229,5 +270,9 @@ fn what_a_generator_cannot_do_is_refused() {
     assert!(refused(Generator::Wrk, "2k", idle).contains("idle"));
     let conns = |order: &mut Order<'_>| (order.rate, order.conns) = (Some(5.0), Some(3));
     assert!(refused(Generator::Httperf, "2k", conns).contains("share a rate"));
+    let along_time = |order: &mut Order<'_>| {
+        (order.rate, order.timeline_ms) = (Some(5.0), Some(100));
+    };
+    assert!(refused(Generator::Httperf, "2k", along_time).contains("no timelines"));
     assert!(refused(Generator::Weir, "2k", |_| ()).contains("a rate or"));
 }

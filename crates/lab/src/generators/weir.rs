@@ -1,19 +1,24 @@
 //! `weir load` of this binary, by its options and its JSON report. Knows no other generator.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufReader;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Asked, Left, Order, Recipe, mix, seconds};
+use super::timeline::{self, Grid};
+use super::{Asked, EACH, Left, Order, Recipe, mix, seconds};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times, WholeRun};
-use crate::servers::path_of;
+use crate::servers::{file_of, path_of};
 
 const REPORT: &str = "load.json";
 
 /// What a run of which the client is to blame ends with: a result all the same.
 const INVALID: i32 = 3;
+
+/// Sessions of a run that its duration ends: more than there can be.
+const SESSIONS: u64 = 1_000_000_000_000;
 
 /// How many connections are opened a second before the schedule begins, unless an option says.
 const BACKGROUND_PER_S: f64 = 2000.0;
@@ -27,17 +32,21 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     let run_s = order.warmup_s + order.duration_s;
     let mut arguments = vec!["load".to_owned(), "--quiet".to_owned()];
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    match (order.rate, order.closed) {
-        (Some(rate), None) => option("--rate", rate.to_string()),
-        (None, Some(conns)) => option("--closed", conns.to_string()),
+    match (order.rate, order.closed, order.spike) {
+        (Some(_), None, Some(spike)) => option("--arrivals", spike.law(order.warmup_s)),
+        (Some(rate), None, None) => {
+            option("--rate", rate.to_string());
+            load.arrivals.iter().for_each(|law| option("--arrivals", law.clone()));
+        }
+        (None, Some(conns), None) => option("--closed", conns.to_string()),
         _ => return Err("weir load takes a rate or the connections of a closed loop".to_owned()),
     }
     option("--duration", format!("{run_s}s"));
     option("--warmup", format!("{}s", order.warmup_s));
     option("--timeout", format!("{}s", load.timeout_s));
     let cpus = order.ground.cpus(Side::Client);
-    if !order.ground.client_sources().is_empty() {
-        option("--source", list(order.ground.client_sources()));
+    if !order.sources.is_empty() {
+        option("--source", list(&order.sources));
     }
     if !cpus.is_empty() {
         option("--cpus", list(cpus));
@@ -54,18 +63,22 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
             option(name, count.to_string());
         }
     }
-    // A closed loop has no law: a request begins when another has ended.
-    if let Some(law) = load.arrivals.as_ref().filter(|_| order.rate.is_some()) {
-        option("--arrivals", law.clone());
-    }
-    let path = if load.mix.is_empty() { path_of(&load.workload) } else { "" };
-    if path.ends_with('/') {
+    let mut path = if load.mix.is_empty() { path_of(&load.workload) } else { "" }.to_owned();
+    if let Some(apart_s) = order.twice_s {
+        path = file_of(&load.workload)
+            .ok_or_else(|| format!("no one file of workload {} can be asked for", load.workload))?;
+        option("--wsess", format!("{SESSIONS},2,{apart_s}"));
+    } else if path.ends_with('/') {
         option("--workload", load.workload.clone());
     }
     if order.gzip {
         option("--header", "Accept-Encoding: gzip".to_owned());
     }
     option("--json", order.dir.join(REPORT).display().to_string());
+    // Of a mix each request's end is wanted; of its capacity only the sum.
+    if order.timeline_ms.is_some() || (!load.mix.is_empty() && order.rate.is_some()) {
+        option("--each", order.dir.join(EACH).display().to_string());
+    }
     if !load.mix.is_empty() {
         arguments.extend(mix::arguments(order));
     }
@@ -91,14 +104,24 @@ fn window(order: &Order<'_>) -> Result<(Duration, Duration), String> {
     Ok((begin, begin + seconds(order.duration_s)?))
 }
 
-pub(super) fn read(left: &Left<'_>, _asked: &Asked) -> Result<LoadResult, String> {
+pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String> {
     if left.status.code() != Some(INVALID) {
         left.ended_well()?;
     }
     let text = fs::read(left.dir.join(REPORT))
         .map_err(|_| format!("it wrote no report: {}", left.words))?;
     let report = serde_json::from_slice(&text).map_err(|error| format!("its report: {error}"))?;
-    result(&report).ok_or_else(|| "its report lacks what is expected of it".to_owned())
+    let result =
+        result(&report).ok_or_else(|| "its report lacks what is expected of it".to_owned())?;
+    let timeline = asked.grid.map(|grid| folded(left, &grid)).transpose()?;
+    Ok(LoadResult { timeline, ..result })
+}
+
+/// Folds the lines of all requests.
+fn folded(left: &Left<'_>, grid: &Grid) -> Result<crate::record::Timeline, String> {
+    let path = left.dir.join(EACH);
+    let said = |error| format!("{}: {error}", path.display());
+    timeline::fold(BufReader::new(File::open(&path).map_err(said)?), grid)
 }
 
 /// The report in the lab's terms. The window is the schedule after its warm-up, and the rate is
@@ -137,6 +160,8 @@ fn result(report: &Value) -> Option<LoadResult> {
         lag: clock("lag"),
         open_max: report["connections"]["open_max"].as_u64(),
         cpu_share: cpus.reduce(f64::max),
+        connects: counts["connects"].as_u64(),
+        connected: counts["connected"].as_u64(),
         ..LoadResult::default()
     })
 }

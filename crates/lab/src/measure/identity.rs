@@ -15,7 +15,7 @@
 //! And eq. 4.2, C_avg ≤ accept-limit, is held against the limit of the command.
 
 use crate::measure::kernel;
-use crate::record::{CoreTime, Flag, Point};
+use crate::record::{CoreTime, Flag, Point, WholeRun};
 
 /// Connections the lab itself may open to see that a server is there, at most.
 const PROBES_MAX: f64 = 16.0;
@@ -44,6 +44,7 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add("identity", accepted_and_calls(point));
     add("identity", above_limit(point));
     add("counts", replies_differ(point));
+    add("beside", beside_fell_short(point));
     add("steal", stolen("server", &point.cores.server));
     add("steal", stolen("client", &point.cores.client));
     flags
@@ -65,7 +66,7 @@ pub struct Reconciled {
 
 /// Compares the replies; none where one of the sides does not tell.
 pub fn reconcile(point: &Point) -> Option<Reconciled> {
-    let whole = point.load.whole?;
+    let whole = clients(point)?;
     let server = *point.server.counted_whole.get("replies")? as u64;
     let more = server.checked_sub(whole.replies);
     let explained = more.is_some_and(|more| more <= whole.errors);
@@ -143,6 +144,27 @@ fn answered_late(point: &Point) -> Option<String> {
     })
 }
 
+/// What all clients counted together, those beside the load too; none where one does not tell.
+fn clients(point: &Point) -> Option<WholeRun> {
+    let load = point.load.whole?;
+    let Some(beside) = &point.beside else { return Some(load) };
+    let beside = beside.load.whole?;
+    Some(WholeRun {
+        replies: load.replies + beside.replies,
+        errors: load.errors + beside.errors,
+        connected: load.connected + beside.connected,
+    })
+}
+
+/// Clients beside the load that were not as many as they should have been.
+fn beside_fell_short(point: &Point) -> Option<String> {
+    let beside = point.beside.as_ref()?;
+    let load = &beside.load;
+    (!load.valid && !load.late_only).then(|| {
+        format!("the {} clients beside the load: {}", beside.kind, load.reasons.join("; "))
+    })
+}
+
 /// Whether a stretch that the server counted is the one it was asked for, to a fifth: it answers
 /// between its phases.
 pub fn same_time(elapsed_s: f64, window_s: f64) -> bool {
@@ -183,9 +205,9 @@ fn queue_max(point: &Point) -> f64 {
     let queues = number(command, "--workers").unwrap_or_else(|| processors.round()).max(1.0);
     let length = queues * (number(command, "--listenq").unwrap_or(LISTENQ) + 1.0);
     let errors: u64 = point.load.errors.values().sum();
-    let gave_up = errors + point.load.whole.map_or(0, |whole| whole.errors) > 0;
+    let gave_up = errors + clients(point).map_or(0, |whole| whole.errors) > 0;
     match point.load.open_max {
-        Some(open) if !gave_up => length.min(open as f64 + idle(point)),
+        Some(open) if !gave_up && point.beside.is_none() => length.min(open as f64 + idle(point)),
         _ => length,
     }
 }
@@ -197,7 +219,7 @@ fn idle(point: &Point) -> f64 {
 
 /// What the server accepted from its start to its end against what the client connected.
 fn accepted_and_client(point: &Point) -> Option<String> {
-    let whole = point.load.whole?;
+    let whole = clients(point)?;
     let counted = |name: &str| point.server.counted_whole.get(name).copied();
     let accepted = counted("accepted")?;
     // A generator that does not tell has none.
@@ -246,7 +268,7 @@ fn above_limit(point: &Point) -> Option<String> {
 
 fn replies_differ(point: &Point) -> Option<String> {
     let Reconciled { client, server, explained, .. } = reconcile(point)?;
-    let errors = point.load.whole.map_or(0, |whole| whole.errors);
+    let errors = clients(point).map_or(0, |whole| whole.errors);
     let by = server.abs_diff(client);
     let why = if server < client {
         "replies that the server does not know of".to_owned()
@@ -268,7 +290,7 @@ fn stolen(side: &str, time: &CoreTime) -> Option<String> {
 mod tests {
     use super::*;
     use crate::measure::made_up;
-    use crate::record::{CallCount, WholeRun};
+    use crate::record::{Beside, CallCount, LoadResult};
 
     fn kinds(point: &Point) -> Vec<String> {
         flags(point).into_iter().map(|flag| flag.kind).collect()
@@ -434,6 +456,37 @@ mod tests {
         let mut untold = made_up::point();
         untold.load.whole = None;
         assert_eq!(reconcile(&untold), None);
+    }
+
+    #[test]
+    fn clients_beside_the_load_are_clients_too() {
+        let whole = |connected, replies, errors| WholeRun { replies, errors, connected };
+        let with = |theirs: WholeRun| {
+            let mut point = made_up::point();
+            let counted = &mut point.server.counted_whole;
+            counted.insert("accepted".into(), 6000.0);
+            counted.insert("replies".into(), 5700.0);
+            let load = LoadResult { valid: true, whole: Some(theirs), ..LoadResult::default() };
+            point.beside = Some(Beside { kind: "mute".into(), load });
+            point
+        };
+        assert_eq!(kinds(&with(whole(1000, 700, 300))), [""; 0]);
+        assert_eq!(kinds(&with(whole(1000, 500, 200))), [""; 0]);
+        assert_eq!(kinds(&with(whole(1000, 500, 100))), ["counts"]);
+        assert_eq!(kinds(&with(whole(100, 700, 0))), ["identity"]);
+    }
+
+    #[test]
+    fn clients_beside_the_load_that_fell_short_are_flagged() {
+        let said = says(|point| {
+            let load = LoadResult {
+                whole: Some(WholeRun::default()),
+                reasons: vec!["No port was free".into()],
+                ..LoadResult::default()
+            };
+            point.beside = Some(Beside { kind: "mute".into(), load });
+        });
+        assert_eq!(said, "beside: the mute clients beside the load: No port was free");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::record::{
-    CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ServerResult, Times, WholeRun,
+    Beside, CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ServerResult, Timeline,
+    Times, WholeRun,
 };
 
 /// 2 s measured of 1500 connections a second, a reply each, on one processor, after 2000 more.
@@ -17,8 +18,14 @@ pub(crate) fn point() -> Point {
         server: server(),
         kernel: kernel(),
         cores: Cores { server: core(0.5), client: core(0.2) },
+        beside: None,
         flags: Vec::new(),
     }
+}
+
+/// The same with clients beside the load, of whom the server has seen nothing.
+pub(crate) fn crowded() -> Point {
+    Point { beside: Some(beside()), ..point() }
 }
 
 /// Its key.
@@ -52,8 +59,41 @@ fn load() -> LoadResult {
         lag: Some(times(50.0)),
         open_max: Some(60),
         cpu_share: Some(0.4),
+        timeline: Some(timeline()),
         ..LoadResult::default()
     }
+}
+
+/// Ten requests a tenth of a second, half of them more in the middle, and never slower.
+fn timeline() -> Timeline {
+    Timeline {
+        bin_ms: 100,
+        duration_s: 2.0,
+        up_s: Some(0.5),
+        down_s: Some(1.0),
+        planned: [vec![10; 5], vec![15; 5], vec![10; 10]].concat(),
+        replies: vec![10; 20],
+        errors: vec![0; 20],
+        p50_us: vec![Some(1000); 20],
+        p99_us: vec![Some(3000); 20],
+    }
+}
+
+/// 1500 attempts a second, of which one in six is answered.
+fn beside() -> Beside {
+    let load = LoadResult {
+        valid: true,
+        window_s: 2.0,
+        started_per_s: Some(1500.0),
+        replies_per_s: 250.0,
+        replies: 500,
+        errors: [("send-timeout".to_owned(), 2500)].into(),
+        connected: Some(2800),
+        whole: Some(WholeRun { replies: 0, errors: 0, connected: 0 }),
+        open_max: Some(60),
+        ..LoadResult::default()
+    };
+    Beside { kind: "mute".into(), load }
 }
 
 fn times(mean_us: f64) -> Times {

@@ -83,7 +83,7 @@ fn quoted(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::{Mark, Row, Series};
+    use crate::findings::{Mark, Row, Series, Stroke};
     use crate::report::example;
 
     #[test]
@@ -104,7 +104,11 @@ mod tests {
             invalid_value: Some(9.5),
             flagged: 0,
         };
-        picture.series = vec![Series { label: "a, \"b\"".to_owned(), marks: vec![good, bad] }];
+        picture.series = vec![Series {
+            label: "a, \"b\"".to_owned(),
+            marks: vec![good, bad],
+            stroke: Stroke::Marks,
+        }];
         picture.x_label = "rate, 1/s".to_owned();
         picture.y_label = "ratio".to_owned();
         let lines: Vec<String> = csv(&picture).lines().skip(1).map(str::to_owned).collect();

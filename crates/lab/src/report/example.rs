@@ -3,7 +3,7 @@
 
 use crate::findings::{
     Chapter, Estimate, Findings, Judged, Mark, PaperHead, PaperValue, Picture, Row, Saturation,
-    Series, Sheet, Tally, Verdict,
+    Series, Sheet, Stroke, Tally, Verdict,
 };
 
 /// A label that would do harm if it were not escaped.
@@ -122,12 +122,36 @@ fn idle() -> Chapter {
                 judged: Vec::new(),
                 ..picture("sessions offered, 1/s", "drops, 1/s")
             },
+            spike(),
         ],
         sheets: Vec::new(),
         saturations: Vec::new(),
         judged: Vec::new(),
         tally: Tally { planned: 135, measured: 135, ..Tally::default() },
         remarks: Vec::new(),
+    }
+}
+
+/// Along time: what was offered leaves the figure.
+fn spike() -> Picture {
+    let times: Vec<f64> = (0..170).map(|bin| f64::from(bin) / 10.0).collect();
+    let during =
+        |high: f64, low: f64| move |x: f64| if (2.0..12.0).contains(&x) { high } else { low };
+    let plain = |label, colour, height: f64| Series {
+        stroke: Stroke::Line { colour, dashed: colour == 1 },
+        ..line(label, &times, during(height, 0.5))
+    };
+    Picture {
+        id: "spike-replies".to_owned(),
+        title: "Five times the capacity for ten seconds: replies".to_owned(),
+        series: vec![
+            Series { stroke: Stroke::Offered, ..line("offered", &times, during(5.0, 0.5)) },
+            plain("accept 1", 0, 0.15),
+            plain(HOSTILE, 1, 0.98),
+        ],
+        values: Vec::new(),
+        judged: Vec::new(),
+        ..picture("time, s", "replies, multiples of the server's own capacity")
     }
 }
 
@@ -257,7 +281,8 @@ fn line(label: &str, places: &[f64], height: impl Fn(f64) -> f64) -> Series {
         invalid_value: None,
         flagged: 0,
     };
-    Series { label: label.to_owned(), marks: places.iter().enumerate().map(mark).collect() }
+    let marks = places.iter().enumerate().map(mark).collect();
+    Series { label: label.to_owned(), marks, stroke: Stroke::Marks }
 }
 
 fn estimate(value: f64, n: u32) -> Option<Estimate> {

@@ -1,5 +1,8 @@
 //! How series are told apart: a colour, a shape and a dash each, so that any two differ in more
 //! than colour. The same table serves the still figures, the legends and the interactive ones.
+//! Lines along time have no shapes: their points are too many.
+
+use crate::findings::Stroke;
 
 /// Red, green, blue.
 pub(super) type Rgb = (u8, u8, u8);
@@ -7,13 +10,45 @@ pub(super) type Rgb = (u8, u8, u8);
 /// A series' look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Which of `COLOURS`.
-    pub colour: usize,
-    /// Its marker.
-    pub shape: &'static Shape,
+    /// Its colour.
+    pub ink: Ink,
+    /// Its marker; none: a line alone, without intervals.
+    pub shape: Option<&'static Shape>,
     /// Its line: lengths of a dash and of the gap after it, px; none is solid.
     pub dash: Option<(u32, u32)>,
+    /// Whether it goes in steps, each from its point to the next.
+    pub steps: bool,
 }
+
+/// The colour of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ink {
+    /// Which of `COLOURS`.
+    Series(usize),
+    /// Grey: not one of those to be compared.
+    Pale,
+}
+
+impl Ink {
+    /// Its name among the variables of the page's style.
+    pub(super) fn variable(self) -> String {
+        match self {
+            Self::Series(colour) => format!("--series-{colour}"),
+            Self::Pale => "--pale".to_owned(),
+        }
+    }
+
+    /// On white.
+    pub(super) fn on_white(self) -> Rgb {
+        match self {
+            Self::Series(colour) => COLOURS[colour].0,
+            Self::Pale => PALE,
+        }
+    }
+}
+
+/// Grey on white.
+pub(super) const PALE: Rgb = (89, 99, 110);
 
 /// A marker.
 #[derive(Debug)]
@@ -100,12 +135,21 @@ pub(super) const INVALID_NAME: &str = "INVALID: the client was the limit";
 
 const DASHES: [Option<(u32, u32)>; 4] = [None, Some((9, 4)), Some((3, 3)), Some((16, 5))];
 
-/// The look of the series at this place of a figure.
-pub(super) fn look(nth: usize) -> Look {
-    Look {
-        colour: nth % COLOURS.len(),
-        shape: &SHAPES[nth % SHAPES.len()],
-        dash: DASHES[nth % DASHES.len()],
+/// The look of a series of this stroke at this place of a figure.
+pub(super) fn look(nth: usize, stroke: Stroke) -> Look {
+    let line = |ink, dash| Look { ink, shape: None, dash, steps: false };
+    match stroke {
+        Stroke::Marks => Look {
+            ink: Ink::Series(nth % COLOURS.len()),
+            shape: Some(&SHAPES[nth % SHAPES.len()]),
+            dash: DASHES[nth % DASHES.len()],
+            steps: false,
+        },
+        Stroke::Line { colour, dashed } => {
+            let (turn, colour) = (colour as usize / COLOURS.len(), colour as usize % COLOURS.len());
+            line(Ink::Series(colour), DASHES[(2 * turn + usize::from(dashed)) % DASHES.len()])
+        }
+        Stroke::Offered => Look { steps: true, ..line(Ink::Pale, None) },
     }
 }
 
@@ -141,8 +185,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn lines_that_belong_together_have_one_colour_and_two_dashes() {
+        let line = |colour, dashed| look(0, Stroke::Line { colour, dashed });
+        assert_eq!(line(3, false).ink, line(3, true).ink);
+        let all = (0..14).flat_map(|colour| [line(colour, false), line(colour, true)]);
+        let all: Vec<_> = all.map(|look| (look.ink.variable(), look.dash)).collect();
+        let several: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(several.len(), all.len());
+        assert!(look(3, Stroke::Offered).steps);
+    }
+
+    #[test]
     fn any_two_of_twelve_series_differ_in_shape_or_dash() {
-        let looks: Vec<_> = (0..12).map(look).map(|look| (look.shape.symbol, look.dash)).collect();
+        let looks = (0..12).map(|nth| look(nth, Stroke::Marks));
+        let looks: Vec<_> = looks.map(|look| (look.shape.unwrap().symbol, look.dash)).collect();
         for (nth, one) in looks.iter().enumerate() {
             assert!(!looks[..nth].contains(one), "{nth}");
         }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::findings::Picture;
+use crate::findings::{Picture, Series, Stroke};
 
 /// 1, 2 and 5 of each decade, or 1 where there are many; all digits where there are few.
 pub(super) fn log_ticks(range: &Range<f64>) -> Vec<f64> {
@@ -44,20 +44,47 @@ pub(super) fn x_range(picture: &Picture) -> Range<f64> {
     start..high + room
 }
 
+/// How far above the highest value what was offered still makes the axis longer: farther off, it
+/// would leave no room for what came of it.
+const OFFERED_MAX: f64 = 1.5;
+
 /// The vertical axis starts at 0, unless it is logarithmic.
 pub(super) fn y_range(picture: &Picture) -> Range<f64> {
-    let marks = picture.series.iter().flat_map(|series| &series.marks);
-    let values = marks.flat_map(|mark| {
-        let estimate = mark.estimate.map(|e| [e.low, e.value, e.high]);
-        estimate.into_iter().flatten().chain(mark.invalid_value)
-    });
-    let Some((low, high)) = ends(values, picture.y_log) else { return empty(picture.y_log) };
+    let is_offered = |series: &&Series| series.stroke == Stroke::Offered;
+    let measured = picture.series.iter().filter(|series| !is_offered(series)).flat_map(values);
+    let offered = picture.series.iter().filter(is_offered).flat_map(values);
+    let found = match ends(measured, picture.y_log) {
+        None => ends(offered, picture.y_log),
+        Some((low, high)) => {
+            let near = offered.filter(|value| *value <= OFFERED_MAX * high);
+            ends(near.chain([low, high]), picture.y_log)
+        }
+    };
+    let Some((low, high)) = found else { return empty(picture.y_log) };
     if picture.y_log {
         return low / 1.5..high * 1.5;
     }
     let low = low.min(0.0);
     let high = if high > low { high } else { low + 1.0 };
     low * 1.08..high * 1.08
+}
+
+/// All that is drawn of a series, over the height: a line alone has no intervals.
+fn values(series: &Series) -> impl Iterator<Item = f64> {
+    let alone = series.stroke != Stroke::Marks;
+    series.marks.iter().flat_map(move |mark| {
+        let estimate =
+            mark.estimate.map(|e| if alone { [e.value; 3] } else { [e.low, e.value, e.high] });
+        estimate.into_iter().flatten().chain(mark.invalid_value)
+    })
+}
+
+/// From where to where the vertical axis goes, where that is not all there is: what was offered
+/// goes on above it.
+pub(super) fn cut_off(picture: &Picture) -> Option<Range<f64>> {
+    let range = y_range(picture);
+    let mut all = picture.series.iter().flat_map(values);
+    (!picture.y_log && all.any(|value| value > range.end)).then_some(range)
 }
 
 fn empty(log: bool) -> Range<f64> {
@@ -75,6 +102,7 @@ fn ends(values: impl Iterator<Item = f64>, log: bool) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Estimate;
     use crate::report::example;
 
     #[test]
@@ -84,6 +112,26 @@ mod tests {
         assert!(y_range(&picture).start.abs() < 1e-12);
         picture.y_log = true;
         assert!(y_range(&picture).start > 0.0);
+    }
+
+    #[test]
+    fn what_was_offered_is_in_the_figure_only_if_it_is_near() {
+        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        let high = y_range(&picture).end;
+        assert_eq!(cut_off(&picture), None);
+        let mut offered = picture.series[0].clone();
+        offered.stroke = Stroke::Offered;
+        let at = |mark: &mut crate::findings::Mark, value| {
+            mark.estimate = mark.estimate.map(|e| Estimate { value, low: 0.0, high: 1e9, ..e });
+        };
+        offered.marks.iter_mut().for_each(|mark| at(mark, 10.0 * high));
+        at(&mut offered.marks[0], 1.2 * high);
+        picture.series.push(offered);
+        let range = y_range(&picture);
+        assert!(range.end > 1.2 * high && range.end < 2.0 * high, "{range:?}");
+        assert_eq!(cut_off(&picture), Some(range));
+        picture.series.truncate(0);
+        assert_eq!(cut_off(&picture), None);
     }
 
     #[test]

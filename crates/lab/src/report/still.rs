@@ -14,7 +14,7 @@ use plotters::prelude::{FontDesc, FontFamily, FontStyle, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, RGBColor, ShapeStyle, TextStyle, WHITE};
 
-use super::look::{self, COLOURS, INVALID, INVALID_NAME, Look, Shape};
+use super::look::{self, INVALID, INVALID_NAME, Look, PALE, Shape};
 use super::number::number;
 use super::scale::{any_invalid, is_empty, log_ticks, x_range, y_range};
 use crate::findings::{Mark, Picture, Series};
@@ -41,7 +41,7 @@ const GLYPH: i32 = 38;
 const MARKER: f64 = 4.5;
 
 const INK: RGBColor = RGBColor(31, 35, 40);
-const PALE_INK: RGBColor = RGBColor(89, 99, 110);
+const PALE_INK: RGBColor = RGBColor(PALE.0, PALE.1, PALE.2);
 const GRID: RGBColor = RGBColor(225, 228, 232);
 
 type Sheet<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -122,14 +122,58 @@ where
         .axis_desc_style(font(12.5, false).color(&INK))
         .draw()?;
     let place = |x: f64, y: f64| chart.backend_coord(&(x, y));
-    let floor = y_range(picture).start;
+    let range = y_range(picture);
     if is_empty(picture) {
         let (x, y) = area.get_pixel_range();
         let at = ((x.start + x.end) / 2 - 40, (y.start + y.end) / 2);
         write(sheet, "nothing was measured", at, 14.0, false)?;
     }
     for (nth, series) in picture.series.iter().enumerate() {
-        marks(sheet, series, look::look(nth), &place, &|x, y| seen(picture, floor, x, y))?;
+        let (look, seen) =
+            (look::look(nth, series.stroke), |x, y| seen(picture, range.start, x, y));
+        match look.shape {
+            Some(shape) => marks(sheet, series, (look, shape), &place, &seen)?,
+            None if look.steps => steps(sheet, series, look, &place, &range)?,
+            None => lines(sheet, series, look, &place, &seen)?,
+        }
+    }
+    Ok(())
+}
+
+/// A line from point to point, as far as there are points.
+fn lines(
+    sheet: &Sheet<'_>,
+    series: &Series,
+    look: Look,
+    place: Place<'_>,
+    seen: Seen<'_>,
+) -> Outcome {
+    let points = points(series, place, seen);
+    for run in points.split(Option::is_none) {
+        path(sheet, run.iter().flatten().copied().collect(), look)?;
+    }
+    Ok(())
+}
+
+/// Steps, each from its point to the next. Those above the figure are not in it, and how the line
+/// gets there and back is.
+fn steps(
+    sheet: &Sheet<'_>,
+    series: &Series,
+    look: Look,
+    place: Place<'_>,
+    range: &Range<f64>,
+) -> Outcome {
+    let values = series.marks.iter().filter_map(|mark| Some((mark.x, mark.estimate?.value)));
+    let values: Vec<(f64, f64)> = values.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    let inside = |y: f64| y.clamp(range.start, range.end);
+    for pair in values.windows(2) {
+        let [(x, y), (next_x, next_y)] = [pair[0], pair[1]];
+        let mut corners = vec![(x, y), (next_x, y), (next_x, inside(next_y))];
+        if y > range.end {
+            corners = vec![(next_x, range.end), (next_x, inside(next_y))];
+        }
+        path(sheet, corners.into_iter().map(|(x, y)| place(x, inside(y))).collect(), look)?;
     }
     Ok(())
 }
@@ -146,24 +190,20 @@ type Seen<'a> = &'a dyn Fn(f64, f64) -> Option<(f64, f64)>;
 fn marks(
     sheet: &Sheet<'_>,
     series: &Series,
-    look: Look,
+    (look, shape): (Look, &Shape),
     place: Place<'_>,
     seen: Seen<'_>,
 ) -> Outcome {
     let colour = colour(look);
     let at = |x: f64, y: f64| seen(x, y).map(|(x, y)| place(x, y));
-    let valid = |mark: &Mark| mark.estimate.and_then(|e| at(mark.x, e.value));
-    let points: Vec<Option<(i32, i32)>> = series.marks.iter().map(valid).collect();
-    for run in points.split(Option::is_none) {
-        path(sheet, run.iter().flatten().copied().collect(), look)?;
-    }
+    lines(sheet, series, look, place, seen)?;
     for mark in &series.marks {
         if let Some(estimate) = mark.estimate.filter(|estimate| estimate.n > 1) {
             whisker(sheet, at(mark.x, estimate.low), at(mark.x, estimate.high), colour)?;
         }
     }
-    for point in points.into_iter().flatten() {
-        sheet.draw(&Polygon::new(corners(look.shape, point, MARKER), colour.filled()))?;
+    for point in points(series, place, seen).into_iter().flatten() {
+        sheet.draw(&Polygon::new(corners(shape, point, MARKER), colour.filled()))?;
     }
     for mark in &series.marks {
         if let Some(point) = mark.invalid_value.and_then(|value| at(mark.x, value)) {
@@ -171,6 +211,11 @@ fn marks(
         }
     }
     Ok(())
+}
+
+fn points(series: &Series, place: Place<'_>, seen: Seen<'_>) -> Vec<Option<(i32, i32)>> {
+    let valid = |mark: &Mark| seen(mark.x, mark.estimate?.value).map(|(x, y)| place(x, y));
+    series.marks.iter().map(valid).collect()
 }
 
 fn path(sheet: &Sheet<'_>, points: Vec<(i32, i32)>, look: Look) -> Outcome {
@@ -210,7 +255,7 @@ fn corners(shape: &Shape, (x, y): (i32, i32), size: f64) -> Vec<(i32, i32)> {
 }
 
 fn colour(look: Look) -> RGBColor {
-    let (red, green, blue) = COLOURS[look.colour].0;
+    let (red, green, blue) = look.ink.on_white();
     RGBColor(red, green, blue)
 }
 
@@ -228,8 +273,9 @@ struct Entry {
 
 impl Legend {
     fn of(picture: &Picture) -> Self {
-        let name =
-            |(nth, series): (usize, &Series)| (short(&series.label, 90), Some(look::look(nth)));
+        let name = |(nth, series): (usize, &Series)| {
+            (short(&series.label, 90), Some(look::look(nth, series.stroke)))
+        };
         let mut names: Vec<_> = picture.series.iter().enumerate().map(name).collect();
         if any_invalid(picture) {
             names.push((INVALID_NAME.to_owned(), None));
@@ -257,8 +303,10 @@ impl Legend {
             let middle = (x + (GLYPH - 8) / 2, y);
             if let Some(look) = entry.look {
                 path(sheet, vec![(x, y), (x + GLYPH - 8, y)], look)?;
-                let corners = corners(look.shape, middle, MARKER);
-                sheet.draw(&Polygon::new(corners, colour(look).filled()))?;
+                if let Some(shape) = look.shape {
+                    let corners = corners(shape, middle, MARKER);
+                    sheet.draw(&Polygon::new(corners, colour(look).filled()))?;
+                }
             } else {
                 hollow(sheet, middle, PALE_INK)?;
             }

@@ -24,7 +24,8 @@ impl Stage {
             duration_s: plan::CAPACITY_S,
             warmup_s: plan::CAPACITY_WARMUP_S,
             rate: None,
-            closed: Some(plan::CAPACITY_CONNECTIONS),
+            closed: Some(place.sweep.capacity_connections),
+            spike: None,
             conns: None,
             ..self.order(ground, place)
         };

@@ -1,6 +1,7 @@
 //! A run: builds the testbed, does the steps that are not on disk yet, keeps each at once, and
 //! takes everything down again. What it is doing is told to the caller; nothing is printed here.
 
+mod beside;
 mod capacity;
 mod place;
 mod point;
@@ -109,6 +110,11 @@ fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<
     let kept = |id: &String| wanted(id);
     let sweeps: Vec<String> = experiment.sweep.iter().map(|sweep| sweep.id.clone()).collect();
     experiment.figure.retain_mut(|figure| {
+        let named = !figure.servers.is_empty();
+        figure.servers.retain(kept);
+        sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())
+    });
+    experiment.timeline.retain_mut(|figure| {
         let named = !figure.servers.is_empty();
         figure.servers.retain(kept);
         sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiment::{ServerSpec, Sweep};
-use crate::plan::Step;
+use crate::plan::{Spike, Step};
 
 /// Where on a sweep, against which server, with what load.
 pub(super) struct Place<'a> {
@@ -17,6 +17,7 @@ pub(super) struct Place<'a> {
     pub address: SocketAddr,
     /// Sessions a second; none for a closed loop.
     pub rate: Option<f64>,
+    pub spike: Option<Spike>,
     pub idle: u32,
     pub conns: Option<u32>,
     /// What stands before the workload's paths.
@@ -28,6 +29,7 @@ impl Place<'_> {
     /// How long after what is measured the load may still be busy: its last requests' timeouts,
     /// one after the other on a connection, and closing what it holds.
     pub(super) fn patience(&self) -> Duration {
-        Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + 20.0)
+        let hold_s = self.sweep.beside.and_then(|beside| beside.hold_s).unwrap_or(0.0);
+        Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
     }
 }

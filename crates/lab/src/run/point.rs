@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::place::Place;
 use super::stage::{Stage, over, until};
-use crate::generators;
+use crate::generators::{self, Order};
 use crate::ground::Ground;
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Sample, identity};
@@ -25,14 +25,18 @@ impl Stage {
         stop: &AtomicBool,
     ) -> Result<Line, String> {
         let (began, at) = (utc_now(), Instant::now());
-        let mut load = generators::start(&self.order(ground, place))?;
+        let timeline_ms = place.sweep.timeline_ms;
+        let mut load = generators::start(&Order { timeline_ms, ..self.order(ground, place) })?;
         let started = Instant::now();
         let (from, to) = load.window();
+        let beside = self.beside(ground, place, (from, to))?;
         until(started + from, stop)?;
         let first = look(ground, &mut server)?;
         until(started + to, stop)?;
         let second = look(ground, &mut server)?;
-        over(&mut load, started + to + place.patience(), stop)?;
+        let latest = started + to + place.patience();
+        over(&mut load, latest, stop)?;
+        let beside = beside.map(|beside| beside.end(latest, stop)).transpose()?;
         let load = load.wait()?;
         let config = server.config().map(str::to_owned);
         let (version, command) = (self.version(place.server.kind), server.command().to_owned());
@@ -57,6 +61,7 @@ impl Stage {
             server: result,
             kernel,
             cores,
+            beside,
             flags: Vec::new(),
         };
         point.flags = identity::flags(&point);

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::capacity_of;
 use super::place::Place;
+use super::{beside, capacity_of};
 use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
 use crate::generators::{self, Order};
 use crate::ground::{Ground, Side};
@@ -41,6 +41,11 @@ impl Stage {
     ) -> Self {
         let programs = programs.to_vec();
         Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
+    }
+
+    /// The folder for what a step needs.
+    pub(super) fn work(&self) -> &Path {
+        &self.work
     }
 
     /// The version of a server's program.
@@ -89,6 +94,7 @@ impl Stage {
                 Some(known(lines, &Key { server: reference, ..step.key.clone() })?)
             }
         };
+        let capacity = capacity.unwrap_or(1.0);
         let root = self.root(&sweep.load)?;
         let (idle, conns) = plan::connections(sweep, step.key.x);
         let burn_us = plan::burn_us(server, sweep);
@@ -98,7 +104,8 @@ impl Stage {
             server,
             root,
             address: SocketAddr::new(ground.server_address(), port(ground)?),
-            rate: plan::rate(sweep, step.key.x, capacity.unwrap_or(1.0)),
+            rate: plan::rate(sweep, step.key.x, capacity),
+            spike: plan::spike(sweep, step.key.x, capacity, step.duration_s),
             idle,
             conns,
             prefix: if burn_us > 0 { format!("/.weir/burn/{burn_us}") } else { String::new() },
@@ -148,6 +155,10 @@ impl Stage {
             closed: if place.rate.is_none() { place.sweep.load.closed } else { None },
             idle: place.idle,
             conns: place.conns,
+            spike: place.spike,
+            twice_s: None,
+            timeline_ms: None,
+            sources: beside::sources(ground, place.sweep).0,
             prefix: &place.prefix,
             gzip: place.server.gzip,
             ground,

@@ -9,12 +9,10 @@ use weir_http1::response::{ReplyParser, State};
 use weir_sys::epoll::{self, EventFlags};
 use weir_sys::{client, socket};
 
+use super::pieces::{Pace, TICK_NS};
 use super::tally::Tally;
 use crate::config::Config;
 use crate::session::RequestId;
-
-/// How often a slow client does something; less often when it may not even do one byte.
-const TICK_NS: u64 = 100_000_000;
 
 /// How long one that was lost waits before it comes again.
 const AGAIN_NS: u64 = 100_000_000;
@@ -147,7 +145,7 @@ impl<'a> Background<'a> {
                     // One that cannot be watched is open all the same; its end goes unnoticed.
                     let _ = epoll::add(epoll, fd.as_fd(), u64::from(slot), flags);
                 } else {
-                    self.slow.push_back((now_ns + self.gap_of_slow_ns(), slot));
+                    self.slow.push_back((now_ns + self.pace().gap_ns, slot));
                 }
                 let client = &mut self.clients[slot as usize];
                 client.fd = Some(fd);
@@ -228,7 +226,7 @@ impl<'a> Background<'a> {
             };
             self.slow.pop_front();
             if self.go_on(slot, buffer, tally) {
-                self.slow.push_back((now_ns + self.gap_of_slow_ns(), slot));
+                self.slow.push_back((now_ns + self.pace().gap_ns, slot));
             } else {
                 self.lose(slot, now_ns, tally);
             }
@@ -241,19 +239,14 @@ impl<'a> Background<'a> {
         ReplyParser::new(request.is_some_and(|request| request.head_only))
     }
 
-    fn gap_of_slow_ns(&self) -> u64 {
-        TICK_NS.max(SECOND_NS / self.config.slow_rate.max(1))
-    }
-
-    /// The bytes a slow client may move at a time.
-    fn piece_bytes(&self) -> usize {
-        let bytes = self.config.slow_rate.saturating_mul(self.gap_of_slow_ns()) / SECOND_NS;
-        usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+    /// How often a slow client does something, and how much.
+    fn pace(&self) -> Pace {
+        Pace::of(self.config.slow_rate)
     }
 
     /// Sends or reads one piece. Whether the connection goes on.
     fn go_on(&mut self, slot: u32, buffer: &mut [u8], tally: &mut Tally) -> bool {
-        let (piece, parser) = (self.piece_bytes(), self.parser());
+        let (piece, parser) = (self.pace().bytes, self.parser());
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };
         let Some(fd) = &client.fd else { return false };
         let Some(request) = self.config.requests.get(RequestId(0)) else { return false };

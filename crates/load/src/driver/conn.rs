@@ -59,6 +59,8 @@ pub(super) struct Conn {
     pub(super) answered: u32,
     /// Bytes of the group that the kernel has taken.
     pub(super) offset: usize,
+    /// Bytes of the group that may have been sent by now.
+    pub(super) allowed: usize,
     pub(super) parser: ReplyParser,
     pub(super) planned_ns: u64,
     pub(super) started_ns: u64,

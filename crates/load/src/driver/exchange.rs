@@ -17,6 +17,9 @@ use crate::session::{RequestId, Step};
 /// Reads of one connection before others have their turn: a megabyte.
 const READS_MAX: usize = 16;
 
+/// Pieces of slow requests in a row, so that many do not make a start late.
+const PIECES_MAX: usize = 32;
+
 const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
 /// Where the group that begins with step `from` ends: at the next step that waits for replies.
@@ -33,6 +36,7 @@ impl Worker<'_> {
         conn.group_start = conn.answered;
         conn.group_end = group_end(&conn.session.steps, conn.answered);
         conn.offset = 0;
+        conn.allowed = self.pieces.first();
         conn.sent_ns.clear();
         conn.planned_ns = planned_ns;
         conn.started_ns = now_ns;
@@ -141,9 +145,27 @@ impl Worker<'_> {
         }
     }
 
+    /// Sends the pieces that are due.
+    pub(super) fn send_pieces(&mut self, now_ns: u64) {
+        for _ in 0..PIECES_MAX {
+            let Some((slot, generation)) = self.pieces.due(now_ns) else { return };
+            if self.is_current(slot, generation) {
+                let conn = &mut self.conns[slot as usize];
+                conn.allowed = conn.allowed.saturating_add(self.pieces.more());
+                self.send(slot);
+            }
+        }
+    }
+
     /// Sends what the kernel takes of the group. The first bytes it takes tell that the connection
-    /// is there: on its own machine a server is connected by the time connect(2) returns.
+    /// is there: on its own machine a server is connected by the time connect(2) returns. That it
+    /// takes none of none, for a request that may not be sent, tells as much.
     fn send(&mut self, slot: u32) {
+        let conn = &self.conns[slot as usize];
+        if conn.stage == Stage::Sending && conn.offset >= conn.allowed {
+            // The next piece is not due, and may never be.
+            return;
+        }
         let tried_ns = self.clock.now_ns();
         let written = self.write(slot);
         let now_ns = self.clock.now_ns();
@@ -154,6 +176,9 @@ impl Worker<'_> {
                 conn.stage = if whole { Stage::Receiving } else { Stage::Sending };
                 conn.progress_ns = now_ns;
                 let planned_ns = conn.planned_ns;
+                if !whole && conn.offset >= conn.allowed {
+                    self.pieces.wait(now_ns, slot, conn.generation);
+                }
                 if was_connecting {
                     conn.connected_ns = tried_ns;
                     let took_ns = tried_ns.saturating_sub(conn.started_ns);
@@ -193,7 +218,8 @@ impl Worker<'_> {
             &self.scratch
         };
         let before = conn.offset;
-        let bytes = socket::write(fd.as_fd(), all.get(before..).unwrap_or_default(), false)?;
+        let piece = all.get(before..conn.allowed.min(all.len())).unwrap_or_default();
+        let bytes = socket::write(fd.as_fd(), piece, false)?;
         let (planned_ns, sent_before) = (conn.planned_ns, conn.sent_ns.len());
         let whole = before + bytes >= all.len();
         conn.offset = before + bytes;

@@ -5,6 +5,7 @@ mod background;
 mod clock;
 mod conn;
 mod exchange;
+mod pieces;
 mod tally;
 mod worker;
 

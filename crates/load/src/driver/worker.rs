@@ -17,6 +17,7 @@ use weir_sys::process;
 use super::background::Background;
 use super::clock::Clock;
 use super::conn::{Conn, Stage, due_ns};
+use super::pieces::Pieces;
 use super::tally::Tally;
 use super::{Message, Part};
 use crate::config::{Config, Pace};
@@ -60,6 +61,7 @@ pub(super) struct Worker<'a> {
     pub(super) conns: Vec<Conn>,
     pub(super) timers: Timers,
     pub(super) background: Background<'a>,
+    pub(super) pieces: Pieces,
     /// Connections that think, by when they go on.
     pub(super) thinking: BinaryHeap<Reverse<(u64, u32, u32)>>,
     /// Shared connections without a session.
@@ -132,6 +134,7 @@ impl<'a> Worker<'a> {
             conns: Vec::new(),
             timers: Timers::new(clock.now_ns()),
             background: Background::new(config, index),
+            pieces: Pieces::new(config.send_rate),
             thinking: BinaryHeap::new(),
             free: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -384,7 +387,7 @@ impl<'a> Worker<'a> {
         Some(slot)
     }
 
-    fn is_current(&self, slot: u32, generation: u32) -> bool {
+    pub(super) fn is_current(&self, slot: u32, generation: u32) -> bool {
         self.conns.get(slot as usize).is_some_and(|conn| conn.generation == generation)
     }
 
@@ -403,7 +406,8 @@ impl<'a> Worker<'a> {
         }
         let queued_ns = self.waiting.front().map(|(_, planned_ns)| self.patience_ns(*planned_ns));
         let background_ns = self.background.next_ns();
-        [self.due_ns(), queued_ns, background_ns, self.timers.next_ns()]
+        let piece_ns = self.pieces.next_ns();
+        [self.due_ns(), queued_ns, background_ns, piece_ns, self.timers.next_ns()]
             .into_iter()
             .flatten()
             .fold(self.second_ends_ns.min(now_ns + SLEEP_NS), u64::min)
@@ -455,6 +459,7 @@ impl<'a> Worker<'a> {
         self.expire(now_ns);
         self.expire_waiting(now_ns);
         self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, &mut self.tally);
+        self.send_pieces(now_ns);
         // So late that the run would go on and on.
         if now_ns >= self.end_ns.saturating_add(GRACE_NS) && self.next.is_some() {
             self.skip(u64::MAX);

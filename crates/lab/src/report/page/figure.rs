@@ -61,7 +61,7 @@ fn legend(picture: &Picture) -> Markup {
             @for (nth, series) in picture.series.iter().enumerate() {
                 li {
                     button type="button" aria-pressed="true" {
-                        (glyph(look(nth))) span { (series.label) }
+                        (glyph(look(nth, series.stroke))) span { (series.label) }
                     }
                 }
             }
@@ -73,13 +73,15 @@ fn legend(picture: &Picture) -> Markup {
 }
 
 fn glyph(look: Look) -> Markup {
-    let colour = format!("color:var(--series-{})", look.colour);
+    let colour = format!("color:var({})", look.ink.variable());
     let dash = look.dash.map(|(dash, gap)| format!("{dash} {gap}"));
     html! {
         svg width="34" height="14" viewBox="0 0 34 14" style=(colour) aria-hidden="true" {
             line x1="1" y1="7" x2="33" y2="7" stroke="currentColor" stroke-width="2"
                 stroke-dasharray=[dash] {}
-            polygon points=(corners(look.shape, 4.6)) fill="currentColor" {}
+            @if let Some(shape) = look.shape {
+                polygon points=(corners(shape, 4.6)) fill="currentColor" {}
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::findings::{Mark, Picture, Series};
 use crate::report::look::{INVALID, INVALID_NAME, look};
 use crate::report::number::{interval, number, unit_of, with_unit};
+use crate::report::scale;
 
 const SCRIPT: &str = include_str!("page.js");
 
@@ -29,6 +30,7 @@ impl Figures {
         self.0.push(json!({
             "x": axis(&picture.x_label, picture.x_log),
             "y": axis(&picture.y_label, picture.y_log),
+            "room": scale::cut_off(picture).map(|range| [range.start, range.end]),
             "series": all.map(|(nth, one)| series(picture, nth, one)).collect::<Vec<_>>(),
         }));
         self.0.len() - 1
@@ -54,7 +56,7 @@ fn axis(label: &str, log: bool) -> Value {
 }
 
 fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
-    let look = look(nth);
+    let look = look(nth, series.stroke);
     let marks: Vec<&Mark> = series.marks.iter().collect();
     let at = |part: fn(&Mark) -> Option<f64>| -> Vec<Option<f64>> {
         marks.iter().map(|mark| part(mark).filter(|value| value.is_finite())).collect()
@@ -62,8 +64,9 @@ fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
     let invalid: Vec<&&Mark> = marks.iter().filter(|mark| mark.invalid_value.is_some()).collect();
     json!({
         "label": drawn(&series.label),
-        "colour": look.colour,
-        "symbol": look.shape.symbol,
+        "colour": look.ink.variable(),
+        "symbol": look.shape.map(|shape| shape.symbol),
+        "steps": look.steps,
         "dash": look.dash.map_or("solid".to_owned(), |(dash, gap)| format!("{dash}px,{gap}px")),
         "x": at(|mark| Some(mark.x)),
         "y": at(|mark| mark.estimate.map(|e| e.value)),

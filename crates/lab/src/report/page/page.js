@@ -21,12 +21,15 @@
   };
 
   const traces = (figure, colour, hidden) => figure.series.flatMap((one, nth) => {
-    const ink = colour("--series-" + one.colour);
+    const ink = colour(one.colour);
     const all = { type: "scatter", name: one.label, showlegend: false, visible: !hidden.has(nth),
       hovertemplate: "%{text}<extra></extra>" };
-    const valid = { ...all, x: one.x, y: one.y, text: one.text, mode: "lines+markers",
+    const line = { ...all, x: one.x, y: one.y, text: one.text, mode: "lines",
       connectgaps: false,
-      line: { color: ink, width: 2, dash: one.dash },
+      line: { color: ink, width: one.steps ? 1.5 : 2, dash: one.dash,
+        shape: one.steps ? "hv" : "linear" } };
+    // Lines along time have too many points for marks and bars.
+    const valid = one.symbol === null ? line : { ...line, mode: "lines+markers",
       marker: { color: ink, size: 9, symbol: one.symbol },
       error_y: { type: "data", symmetric: false, array: one.up, arrayminus: one.down,
         color: ink, thickness: 1.3, width: 4 } };
@@ -68,7 +71,8 @@
       dragmode: touch ? false : "zoom",
       xaxis: { ...axis(figure.x, colour), nticks: ticks(figure.x, all("x"), narrow ? 5 : 9),
         title: { text: x.join("<br>"), standoff: 10, font: { size: 13 } } },
-      yaxis: { ...axis(figure.y, colour), nticks: ticks(figure.y, all("y"), 8) },
+      yaxis: { ...axis(figure.y, colour), nticks: ticks(figure.y, all("y"), 8),
+        ...(figure.room ? { range: figure.room } : {}) },
       annotations: [{ text: y.join("<br>"), showarrow: false, align: "left", xref: "paper",
         x: 0, xanchor: "left", xshift: -8, yref: "paper", y: 1, yanchor: "bottom", yshift: 8 }] };
   };

@@ -1,0 +1,168 @@
+//! Clients beside a load: a second `weir load`, from an address of its own where there are several,
+//! for as long as the load. What they do is said here in its options.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::place::Place;
+use super::stage::{Stage, over};
+use crate::experiment::{BesideKind, LoadSpec, Sweep};
+use crate::generators::{self, Order, RunningLoad};
+use crate::ground::Ground;
+use crate::plan;
+use crate::record;
+
+/// Clients beside a load, at work. Dropping them ends them.
+pub(super) struct Beside {
+    kind: BesideKind,
+    load: RunningLoad,
+}
+
+impl Beside {
+    /// Waits until they have all given up or got what they came for, and tells what came of them.
+    ///
+    /// # Errors
+    /// A sentence: they ended badly, left no report, or it is told to stop meanwhile.
+    pub(super) fn end(
+        mut self,
+        latest: Instant,
+        stop: &AtomicBool,
+    ) -> Result<record::Beside, String> {
+        over(&mut self.load, latest, stop)?;
+        let load = self.load.wait().map_err(|why| format!("beside the load: {why}"))?;
+        Ok(record::Beside { kind: self.kind.name().to_owned(), load })
+    }
+}
+
+impl Stage {
+    /// Starts the clients beside the load of a place, where its sweep has any: they measure in the
+    /// load's `window`.
+    ///
+    /// # Errors
+    /// A sentence when they do not start.
+    pub(super) fn beside(
+        &self,
+        ground: &dyn Ground,
+        place: &Place<'_>,
+        window: (Duration, Duration),
+    ) -> Result<Option<Beside>, String> {
+        let Some(beside) = plan::beside(place.sweep, place.rate) else { return Ok(None) };
+        let dir = self.work().join("beside");
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let load = spec(place.sweep, &beside);
+        let order = order(self.order(ground, place), &load, &beside, (window, &dir));
+        let order = Order { sources: sources(ground, place.sweep).1, ..order };
+        let load = generators::start(&order).map_err(|why| format!("beside the load: {why}"))?;
+        Ok(Some(Beside { kind: beside.kind, load }))
+    }
+}
+
+/// The addresses of a sweep's load, and those of the clients beside it.
+pub(super) fn sources(ground: &dyn Ground, sweep: &Sweep) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    shared_out(ground.client_sources(), sweep.beside.is_some())
+}
+
+/// The last address is theirs, where there are clients beside the load and more than one address.
+fn shared_out(mut all: Vec<IpAddr>, any_beside: bool) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    match all.len() {
+        2.. if any_beside => {
+            let theirs = all.pop().into_iter().collect();
+            (all, theirs)
+        }
+        _ => (all.clone(), all),
+    }
+}
+
+/// Their load, but for its rate. Arrivals are by chance, so that they do not keep step with the
+/// load's. Who would give up many connections a second resets them, and is not short of ports.
+fn spec(sweep: &Sweep, beside: &plan::Beside) -> LoadSpec {
+    let hold = format!("{}s", beside.hold_s);
+    let options: &[&str] = match beside.kind {
+        BesideKind::Mute => &["--send-rate", "0", "--close", "reset"],
+        BesideKind::Slow => &["--send-rate", "1", "--close", "reset", "--deadline", &hold],
+        BesideKind::Reconnect => &[],
+        BesideKind::KeepAlive => &["--close", "reset"],
+    };
+    // A byte a second is progress: the deadline ends who sends so.
+    let patience_s = match beside.kind {
+        BesideKind::Slow => beside.hold_s.max(2.0),
+        BesideKind::KeepAlive => sweep.load.timeout_s,
+        BesideKind::Mute | BesideKind::Reconnect => beside.hold_s,
+    };
+    LoadSpec {
+        workload: sweep.load.workload.clone(),
+        timeout_s: patience_s,
+        arrivals: Some("poisson".to_owned()),
+        options: options.iter().map(|word| (*word).to_owned()).collect(),
+        ..LoadSpec::default()
+    }
+}
+
+/// Their order, made of the load's.
+fn order<'a>(
+    of_load: Order<'a>,
+    load: &'a LoadSpec,
+    beside: &plan::Beside,
+    (window, dir): ((Duration, Duration), &'a Path),
+) -> Order<'a> {
+    Order {
+        load,
+        warmup_s: window.0.as_secs_f64(),
+        duration_s: window.1.saturating_sub(window.0).as_secs_f64(),
+        rate: beside.rate,
+        closed: beside.closed,
+        idle: 0,
+        conns: None,
+        spike: None,
+        twice_s: (beside.kind == BesideKind::KeepAlive).then_some(beside.hold_s),
+        timeline_ms: None,
+        dir,
+        seed: of_load.seed + 1,
+        ..of_load
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    fn sweep(beside: &str) -> Sweep {
+        let text = format!(
+            "title = \"T\"\nquestion = \"Q?\"\n[[server]]\nid = \"a\"\nlabel = \"A\"\n\
+             kind = \"weir\"\n[[sweep]]\nid = \"s\"\nx = \"rate\"\nvalues = [10]\n\
+             load.workload = \"2k\"\n{beside}"
+        );
+        Experiment::parse(&text).unwrap().sweep.remove(0)
+    }
+
+    fn options(kind: &str) -> (String, f64) {
+        let sweep = sweep(&format!("beside = {{ kind = \"{kind}\", factor = 2, hold-s = 0.5 }}"));
+        let beside = plan::beside(&sweep, Some(10.0)).unwrap();
+        let spec = spec(&sweep, &beside);
+        assert_eq!((spec.workload.as_str(), spec.generator), ("2k", sweep.load.generator));
+        (spec.options.join(" "), spec.timeout_s)
+    }
+
+    #[test]
+    fn each_kind_is_told_what_it_does_and_for_how_long() {
+        assert_eq!(options("mute"), ("--send-rate 0 --close reset".to_owned(), 0.5));
+        let slow = "--send-rate 1 --close reset --deadline 0.5s".to_owned();
+        assert_eq!(options("slow"), (slow, 2.0));
+        assert_eq!(options("reconnect"), (String::new(), 0.5));
+        assert_eq!(options("keep-alive"), ("--close reset".to_owned(), 1.0));
+    }
+
+    #[test]
+    fn one_address_is_shared_and_of_several_the_last_is_theirs() {
+        let all: Vec<IpAddr> = (2..5).map(|last| IpAddr::from([127, 0, 0, last])).collect();
+        let one = all[..1].to_vec();
+        assert_eq!(shared_out(one.clone(), true), (one.clone(), one));
+        assert_eq!(shared_out(all.clone(), false).0, all);
+        assert_eq!(shared_out(all.clone(), true), (all[..2].to_vec(), all[2..].to_vec()));
+        assert_eq!(shared_out(Vec::new(), true), (Vec::new(), Vec::new()));
+    }
+}
