@@ -204,8 +204,8 @@ fn print_row(load: f64, scenario: &Scenario, statistics: &Statistics) {
     let dropped = statistics.drops.listen_drops + statistics.drops.gated;
     let good: u64 = statistics.windows.iter().map(|window| window.share.good).sum();
     println!(
-        "{load:>5} {:>9.0} {:>6.1} {:>6.1} {:>8.2} {:>8.2} {:>8.2} {:>8} {:>8} {dropped:>8} {:>9} {:>7.2} \
-         {:>6.1} {:>6.2}",
+        "{load:>5} {:>9.0} {:>6.1} {:>6.1} {:>8.2} {:>8.2} {:>8.2} {:>8} {:>8} {dropped:>8} {:>9} \
+         {:>7.2} {:>6.1} {:>6.2}",
         statistics.goodput(),
         100.0 * statistics.goodput() / scenario.capacity(),
         100.0 * statistics.goodput() / scenario.attainable(requests),
