@@ -6,6 +6,8 @@
 //! The rest are the costs the model has by default. Points during which the host took the
 //! processor away for more than a twentieth of the time are left out: the model has no such host.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
