@@ -121,6 +121,7 @@ fn a_policy_or_a_control_that_is_none_is_refused_in_a_sentence() {
         ("--controls-off", "gate,doors", "\"doors\" is no overload control"),
         ("--refuse", "404", "kernel, rst, fin or 503"),
         ("--delay-target", "soon", "soon"),
+        ("--delay-target", "2h", "--delay-target is a time from 1ms to 1m"),
     ] {
         let stopped = weir_tests::server::run(
             std::process::Command::new(WEIR).args(["serve", option, value, "/"]),

@@ -85,7 +85,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         setting: accept::Setting {
             name: strategy.accept_policy,
             limit: strategy.accept_limit,
-            target_ns: ns(options.delay_target),
+            target_ns: target_ns(options.delay_target)?,
             controls: options.controls_off,
             refusal: options.refuse,
             backlog: options.listenq.unsigned_abs(),
@@ -121,6 +121,18 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+/// The shortest and the longest delay target: less is within the kernel's tick and the loop's own
+/// rounds, more is no target.
+const TARGETS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(60);
+
+fn target_ns(target: Duration) -> Result<u64, String> {
+    if TARGETS.contains(&target) {
+        return Ok(ns(target));
+    }
+    Err("--delay-target is a time from 1ms to 1m".into())
 }
 
 fn ns(duration: Duration) -> u64 {

@@ -45,8 +45,8 @@ const CALM_TICKS: u32 = 3;
 /// Phases in a row with too much work in hand, after which connections are closed.
 const HEAVY_PHASES: u32 = 8;
 
-/// Of the connections there is room for, the share above which room is made, in eighths.
-const FULL_EIGHTHS: usize = 7;
+/// Of the connections there is room for, the part that is kept free: an eighth.
+const ROOM_PART: usize = 8;
 
 /// Connections closed at once to make room, at most.
 const EVICT_MAX: u64 = 64;
@@ -240,7 +240,7 @@ impl Adaptive {
             }
         }
         decision.pressure = self.pressure && self.controls.has(Control::Close);
-        let full = view.open_max / 8 * FULL_EIGHTHS;
+        let full = view.open_max - view.open_max / ROOM_PART;
         if view.open > full && self.controls.has(Control::Evict) {
             decision.evict = ((view.open - full) as u64).min(EVICT_MAX);
             decision.silence_ns = SILENCE_TARGETS * self.target_ns;
@@ -265,7 +265,7 @@ impl Adaptive {
         }
         if !by_kernel {
             decision.refuse = u64::from(queue.saturating_sub(backlog));
-        } else if queue > 2 * backlog + QUEUE_MIN && self.controls.has(Control::Newest) {
+        } else if queue / 2 > backlog + QUEUE_MIN / 2 && self.controls.has(Control::Newest) {
             decision.look = Look::Each;
             decision.order = Order::Newest;
             decision.budget = u64::from(queue).min(view.room());

@@ -133,12 +133,22 @@ fn when_it_is_over_everything_is_as_before() {
 }
 
 #[test]
+fn room_is_made_only_where_there_is_hardly_any() {
+    let evict = |open, open_max| {
+        let view = View { open, open_max, ..View::default() };
+        Adaptive::new(&setting(Name::Adaptive)).decide(MS, &view, &Signals::default()).evict
+    };
+    assert_eq!([evict(3, 4), evict(87, 100), evict(89, 100)], [0, 0, 1]);
+    assert_eq!(evict(100_000, 100_000), 64);
+}
+
+#[test]
 fn work_in_hand_comes_before_new_connections() {
     let mut policy = Adaptive::new(&setting(Name::Adaptive));
     let view =
         View { open: 90, open_max: 100, work_items: 50, work_ns: 30 * MS, ..View::default() };
     let decision = policy.decide(MS, &view, &Signals::default());
-    assert_eq!((decision.budget, decision.evict), (1, 6));
+    assert_eq!((decision.budget, decision.evict), (1, 2));
     for phase in 1..=8_u64 {
         let view = View { work_ns: 50 * MS, ..view };
         assert!(!policy.decide(phase * 50 * MS, &view, &Signals::default()).pressure || phase == 8);
