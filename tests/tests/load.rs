@@ -266,8 +266,10 @@ mod outputs {
         assert_eq!(document["verdict"]["interrupted"], true);
         let count = |name: &str| document["counts"][name].as_u64().unwrap();
         assert_eq!(count("started"), count("replies") + count("errors") + count("abandoned"));
-        // The stop may have come between a planned start and the start.
-        assert!((0..=1).contains(&(count("planned") - count("started"))), "{document}");
+        // The stop may have come between a planned start and the start, and on a machine that was too
+        // busy to drive the load, which says so itself, between several.
+        let not_begun = count("planned") - count("started");
+        assert!(not_begun <= 1 || document["verdict"]["valid"] == false, "{document}");
         assert!((20..600 * 50).contains(&count("replies")));
     }
 }
