@@ -266,8 +266,8 @@ mod outputs {
         assert_eq!(document["verdict"]["interrupted"], true);
         let count = |name: &str| document["counts"][name].as_u64().unwrap();
         assert_eq!(count("started"), count("replies") + count("errors") + count("abandoned"));
-        // The stop may have come between a planned start and the start, and on a machine that was too
-        // busy to drive the load, which says so itself, between several.
+        // The stop may have come between a planned start and the start; between several on a
+        // machine that was too busy to drive the load, which says so itself.
         let not_begun = count("planned") - count("started");
         assert!(not_begun <= 1 || document["verdict"]["valid"] == false, "{document}");
         assert!((20..600 * 50).contains(&count("replies")));
