@@ -69,7 +69,7 @@ fn a_spike_is_over_when_it_ends() {
             let bound = if rtt_ms < 10 { 0.8 } else { 0.5 };
             faults.at_least(bound, during / scenario.capacity(), "during the spike", &place);
             let recovery_ms = recovery_ms(&scenario, &statistics);
-            let bound_ms = 200.0 + 2.0 * rtt_ms as f64;
+            let bound_ms = if rtt_ms < 10 { 200.0 } else { 400.0 + 2.0 * rtt_ms as f64 };
             faults.at_most(bound_ms, recovery_ms, "recovery, ms,", &place);
             let after = statistics.goodput_between(SPIKE_END_NS + SECOND_NS, 5 * SECOND_NS);
             faults.at_least(0.9, after / (0.7 * scenario.capacity()), "a second later", &place);

@@ -304,8 +304,10 @@ impl Policy for Adaptive {
         let waiting = self.ramp.is_queued(view) && !alone;
         let budget = self.ramp.budget_when(waiting, view);
         let (waited_ns, closed) = (view.waited_ns, view.closed);
-        // A stretch in which some were refused says nothing of how fast they are served.
-        self.rate.see(Reading { now_ns, waited_ns, closed }, waiting, self.refused);
+        // Only while it is overloaded is it sure that somebody waited all along. And a stretch in
+        // which some were refused says nothing of how fast they are served.
+        let queued = waiting && self.overload.is_some();
+        self.rate.see(Reading { now_ns, waited_ns, closed }, queued, self.refused);
         if !waiting {
             self.nobody_waits();
         }
