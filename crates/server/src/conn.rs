@@ -120,6 +120,11 @@ impl Conn {
         matches!(self.stage, Stage::Idle)
     }
 
+    /// Between requests, and not before the first: kept open for the next.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_idle() && self.heard
+    }
+
     /// Whether the client has ever sent anything.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard

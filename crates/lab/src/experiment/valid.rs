@@ -354,13 +354,17 @@ columns = ["c_avg", "response_p99"]
 at = [2.5, "peak"]
 "#;
 
-    /// What is said of the good file with one thing replaced.
-    fn said(from: &str, to: &str) -> String {
-        assert!(GOOD.contains(from), "{from}");
-        match Experiment::parse(&GOOD.replacen(from, to, 1)) {
+    /// What is said of a good file with one thing replaced.
+    pub(super) fn said_of(good: &str, from: &str, to: &str) -> String {
+        assert!(good.contains(from), "{from}");
+        match Experiment::parse(&good.replacen(from, to, 1)) {
             Ok(_) => String::new(),
             Err(error) => error,
         }
+    }
+
+    fn said(from: &str, to: &str) -> String {
+        said_of(GOOD, from, to)
     }
 
     #[test]

@@ -171,10 +171,11 @@ impl<M: Mechanism> EventLoop<M> {
     /// somebody waits there.
     fn decide(&mut self, index: usize, knocked: bool) -> Decision {
         let now_ns = self.service.now_ns();
+        let rounds_since = self.listeners[index].rounds_since(self.rounds, knocked);
         let view = View {
             open: self.table.open(),
             open_max: self.table.open_max(),
-            rounds_since: 0,
+            rounds_since,
             closed: self.served,
             waited_ns: self.waited_ns,
             work_items: self.work_items,
@@ -182,8 +183,6 @@ impl<M: Mechanism> EventLoop<M> {
             held: self.held.len(),
         };
         let listener = &mut self.listeners[index];
-        let rounds_since = listener.rounds_since(self.rounds, knocked);
-        let view = View { rounds_since, ..view };
         listener.decide(now_ns, &view, &mut self.service.counters);
         let decision = listener.decision;
         self.service.pressure = self.listeners.iter().any(|each| each.decision.pressure);
@@ -274,13 +273,18 @@ impl<M: Mechanism> EventLoop<M> {
             Refusal::Status503 => {
                 let conn = Conn::new(fd, peer, &self.service);
                 let Some(slot) = self.enter(conn) else { return };
-                let Some(conn) = self.table.conn(slot) else { return };
-                let next = conn.turn_away(&mut self.service);
-                // Its close is no service.
-                self.served = self.served.wrapping_sub(1);
-                self.settle(slot, next);
+                self.turn_away(slot);
             }
         }
+    }
+
+    /// Answers one that has a slot with 503.
+    fn turn_away(&mut self, slot: u32) {
+        let Some(conn) = self.table.conn(slot) else { return };
+        let next = conn.turn_away(&mut self.service);
+        // Its close is no service.
+        self.served = self.served.wrapping_sub(1);
+        self.settle(slot, next);
     }
 
     /// Refuses those held that have become stale. If nobody newer waits it serves the others, the
@@ -316,20 +320,18 @@ impl<M: Mechanism> EventLoop<M> {
             return;
         }
         self.service.counters.refused_stale.one();
-        self.served = self.served.wrapping_sub(1);
         let refusal = self.service.config.setting.refusal;
-        let Some(conn) = self.table.conn(token.slot) else { return };
-        match refusal {
-            Refusal::Status503 => {
-                let next = conn.turn_away(&mut self.service);
-                self.settle(token.slot, next);
-            }
-            Refusal::Fin => self.close(token.slot),
-            Refusal::Kernel | Refusal::Rst => {
-                socket::reset_on_close(conn.fd());
-                self.close(token.slot);
-            }
+        if refusal == Refusal::Status503 {
+            return self.turn_away(token.slot);
         }
+        if refusal != Refusal::Fin
+            && let Some(conn) = self.table.conn(token.slot)
+        {
+            socket::reset_on_close(conn.fd());
+        }
+        // Its close is no service.
+        self.served = self.served.wrapping_sub(1);
+        self.close(token.slot);
     }
 
     /// What becomes of a request on an open connection under pressure: it may have waited too long,
@@ -337,7 +339,7 @@ impl<M: Mechanism> EventLoop<M> {
     pub(super) fn judge_open(&mut self, token: Token) -> Fate {
         let now_ns = self.service.now_ns();
         let decision = self.listeners.first().map(|first| first.decision).unwrap_or_default();
-        let idle = self.table.conn(token.slot).filter(|conn| conn.is_idle() && conn.was_heard());
+        let idle = self.table.conn(token.slot).filter(|conn| conn.is_kept());
         let arrival = idle.and_then(|conn| listener::arrival(conn.fd()).ok());
         AcceptPhase::new(decision, now_ns).judge(now_ns, arrival)
     }
@@ -350,7 +352,7 @@ impl<M: Mechanism> EventLoop<M> {
         let mut last = self.hand;
         for (slot, conn) in self.table.walk(self.hand, LOOKED_AT_EACH * count) {
             last = slot;
-            if conn.is_idle() && conn.was_heard() {
+            if conn.is_kept() {
                 idle.push(slot);
             } else if conn.is_waiting() && now_ns.saturating_sub(conn.waits_since_ns()) > silence_ns
             {
@@ -372,8 +374,7 @@ impl<M: Mechanism> EventLoop<M> {
     fn relieve(&mut self, error: &std::io::Error) {
         self.service.counters.accept_failed.one();
         self.service.store.release_descriptors();
-        let idle = |conn: &Conn| conn.is_idle() && conn.was_heard();
-        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, idle);
+        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, Conn::is_kept);
         self.hand = idle.last().map_or(0, |slot| slot + 1);
         let before = self.table.open();
         idle.into_iter().for_each(|slot| self.dismiss(slot));

@@ -30,7 +30,7 @@ pub(crate) struct Listener {
     backlog: i32,
     /// The share of connection requests that the gate drops.
     gate: f64,
-    /// When the present overload was noticed.
+    /// Up to when the present overload has been counted.
     overloaded_at_ns: Option<u64>,
     /// What it last decided.
     pub decision: Decision,
@@ -121,21 +121,13 @@ impl Listener {
     }
 
     fn note_overload(&mut self, now_ns: u64, counters: &mut Counters) {
-        match (self.policy.is_overloaded(), self.overloaded_at_ns) {
-            (true, None) => {
-                counters.overloads.one();
-                self.overloaded_at_ns = Some(now_ns);
-            }
-            (true, Some(since_ns)) => {
-                counters.overloaded_ns.add(now_ns.saturating_sub(since_ns));
-                self.overloaded_at_ns = Some(now_ns);
-            }
-            (false, Some(since_ns)) => {
-                counters.overloaded_ns.add(now_ns.saturating_sub(since_ns));
-                self.overloaded_at_ns = None;
-            }
-            (false, None) => {}
+        let overloaded = self.policy.is_overloaded();
+        match self.overloaded_at_ns {
+            Some(since_ns) => counters.overloaded_ns.add(now_ns.saturating_sub(since_ns)),
+            None if overloaded => counters.overloads.one(),
+            None => {}
         }
+        self.overloaded_at_ns = overloaded.then_some(now_ns);
     }
 
     /// listen(2) again: the queue's bound changes at once, and nobody in it is lost.

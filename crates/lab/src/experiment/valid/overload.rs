@@ -113,6 +113,7 @@ pub(super) fn figure(experiment: &Experiment, figure: &TimelineFigure) -> Result
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::said_of;
     use super::*;
 
     const GOOD: &str = r#"
@@ -144,11 +145,7 @@ at = 5
 "#;
 
     fn said(from: &str, to: &str) -> String {
-        assert!(GOOD.contains(from), "{from}");
-        match Experiment::parse(&GOOD.replacen(from, to, 1)) {
-            Ok(_) => String::new(),
-            Err(error) => error,
-        }
+        said_of(GOOD, from, to)
     }
 
     #[test]
