@@ -23,10 +23,29 @@ pub mod patience;
 pub mod reply;
 pub mod server;
 
+use weir_dispatch::readiness::settings::Settings;
+use weir_dispatch::readiness::{Mechanism, Row, TABLE, Visitor};
+
 pub use client::{Client, Failure, request};
 pub use files::Root;
 pub use reply::Reply;
 pub use server::{Address, Server, Stopped};
 
-/// Every value of `--mechanism`.
-pub const MECHANISMS: [&str; 5] = ["select", "poll", "epoll-lt", "epoll-et", "epoll2"];
+/// Every value of `--mechanism` that this kernel has, and allows; says which it skips.
+pub fn mechanisms() -> Vec<&'static str> {
+    struct Open;
+    impl Visitor for Open {
+        type Output = std::io::Result<()>;
+        fn visit<M: Mechanism>(self) -> Self::Output {
+            M::open(&Settings::default()).map(drop)
+        }
+    }
+    let possible = |row: &&Row| {
+        let opened = row.name.with(Open);
+        if let Err(error) = &opened {
+            eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
+        }
+        opened.is_ok()
+    };
+    TABLE.iter().filter(possible).map(|row| row.spelling).collect()
+}

@@ -18,23 +18,14 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 macro_rules! suite {
     ($($test:ident,)+) => {
-        for_mechanism! { select "select": $($test)+ }
-        for_mechanism! { poll "poll": $($test)+ }
-        for_mechanism! { epoll_lt "epoll-lt": $($test)+ }
-        for_mechanism! { epoll_et "epoll-et": $($test)+ }
-        for_mechanism! { epoll2 "epoll2": $($test)+ }
-    };
-}
-
-macro_rules! for_mechanism {
-    ($module:ident $mechanism:literal: $($test:ident)+) => {
-        mod $module {
-            $(
-                #[test]
-                fn $test() {
-                    super::$test($mechanism);
+        mod each_mechanism {
+            $(#[test]
+            fn $test() {
+                for mechanism in weir_tests::mechanisms() {
+                    println!("{mechanism}");
+                    super::$test(mechanism);
                 }
-            )+
+            })+
         }
     };
 }

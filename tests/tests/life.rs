@@ -97,7 +97,7 @@ mod listeners {
         let root = Root::with_hello();
         let unix = format!("unix:{}", root.outside().join("weir.socket").display());
         let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix];
-        for mechanism in weir_tests::MECHANISMS {
+        for mechanism in weir_tests::mechanisms() {
             let options = [&listen[..], &["--mechanism", mechanism]].concat();
             let server = Server::start(WEIR, &options, &root);
             assert_eq!(server.addresses.len(), 3, "{}", server.ready);
@@ -146,7 +146,7 @@ mod limits {
     fn a_low_limit_of_descriptors_is_kept() {
         let root = Root::with_hello();
         let served = root.path().to_str().unwrap();
-        for mechanism in weir_tests::MECHANISMS {
+        for mechanism in weir_tests::mechanisms() {
             let listen = ["--listen", "127.0.0.1:0", "--mechanism", mechanism];
             let arguments = [&[WEIR, "serve", served][..], &listen].concat();
             let script = "ulimit -n 64; exec \"$@\"";
@@ -163,7 +163,7 @@ mod limits {
     #[test]
     fn running_out_of_descriptors_is_survived() {
         let root = Root::with_hello();
-        for mechanism in weir_tests::MECHANISMS {
+        for mechanism in weir_tests::mechanisms() {
             // One connection an accept-phase: those that have gone do not pile up meanwhile.
             let options = ["--mechanism", mechanism, "--workers", "1", "--accept-limit", "1"];
             let server = Server::start(WEIR, &options, &root);
@@ -222,7 +222,7 @@ mod loops {
     fn two_workers_serve() {
         let root = Root::new();
         let files = root.write_file_set();
-        for mechanism in weir_tests::MECHANISMS {
+        for mechanism in weir_tests::mechanisms() {
             let options = ["--workers", "2", "--mechanism", mechanism];
             let server = Server::start(WEIR, &options, &root);
             assert!(server.ready.ends_with("2 loops)"), "{}", server.ready);

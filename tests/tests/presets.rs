@@ -26,23 +26,14 @@ static FILES: OnceLock<Vec<Served>> = OnceLock::new();
 
 macro_rules! presets {
     ($($test:ident $preset:literal $limit:literal,)+) => {
-        for_mechanism! { select "select": $($test $preset $limit)+ }
-        for_mechanism! { poll "poll": $($test $preset $limit)+ }
-        for_mechanism! { epoll_lt "epoll-lt": $($test $preset $limit)+ }
-        for_mechanism! { epoll_et "epoll-et": $($test $preset $limit)+ }
-        for_mechanism! { epoll2 "epoll2": $($test $preset $limit)+ }
-    };
-}
-
-macro_rules! for_mechanism {
-    ($module:ident $mechanism:literal: $($test:ident $preset:literal $limit:literal)+) => {
-        mod $module {
-            $(
-                #[test]
-                fn $test() {
-                    super::serves_everything($mechanism, $preset, $limit);
+        mod each_mechanism {
+            $(#[test]
+            fn $test() {
+                for mechanism in weir_tests::mechanisms() {
+                    println!("{mechanism}");
+                    super::serves_everything(mechanism, $preset, $limit);
                 }
-            )+
+            })+
         }
     };
 }

@@ -32,6 +32,11 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "NAME", default_value = "epoll-et", value_parser = mechanisms())]
     pub mechanism: String,
 
+    /// Something to set about the mechanism, as name=number; may be repeated (docs/mechanisms.md
+    /// says what there is)
+    #[arg(long, value_name = "NAME=N")]
+    pub mechanism_option: Vec<String>,
+
     /// A named server of the papers: it sets the next options, up to --caching
     #[arg(long, value_name = "NAME", default_value = PRESETS[0].name, value_parser = presets())]
     pub preset: String,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use weir_server::readiness::settings::Settings;
 use weir_server::{
     Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, accept,
     content, readiness, stats,
@@ -69,15 +70,17 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
     let strategy = strategy(&options)?;
     let content = content_options(&options);
     let error_pages = error_pages(&options)?;
+    let mechanism = readiness::TABLE
+        .iter()
+        .find(|row| row.spelling == options.mechanism)
+        .ok_or("there is no such mechanism")?;
+    let settings = Settings::parse(mechanism.knobs, &options.mechanism_option);
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
     Ok(Config {
-        mechanism: readiness::TABLE
-            .iter()
-            .find(|row| row.spelling == options.mechanism)
-            .map(|row| row.name)
-            .ok_or("there is no such mechanism")?,
+        mechanism: mechanism.name,
+        mechanism_settings: settings.map_err(|why| format!("--mechanism-option: {why}"))?,
         root: options.root,
         listen: options.listen,
         inherited: inherited_sockets(),

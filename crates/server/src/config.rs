@@ -206,6 +206,8 @@ pub struct Config {
     pub inherited: usize,
     /// Which event mechanism.
     pub mechanism: readiness::Name,
+    /// What was set about it.
+    pub mechanism_settings: readiness::settings::Settings,
     /// Which accept strategy.
     pub strategy: Strategy,
     /// The accept policy, with the strategy's name and limit.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_content as content;
-use weir_dispatch::readiness::{Epoll2, EpollEt, EpollLt, Mechanism, Name, Poll, Select};
+use weir_dispatch::readiness::{Mechanism, Visitor};
 use weir_stats::{LoopReport, Report};
 use weir_sys::event::Bell;
 use weir_sys::poll::{self, POLLIN, PollFd};
@@ -228,13 +228,7 @@ impl Server {
             .spawn(move || {
                 // Also when the loop panics, in a build that unwinds.
                 let _end = End(ended);
-                match mechanism {
-                    Name::Select => seed.grow::<Select>(started),
-                    Name::Poll => seed.grow::<Poll>(started),
-                    Name::EpollLt => seed.grow::<EpollLt>(started),
-                    Name::EpollEt => seed.grow::<EpollEt>(started),
-                    Name::Epoll2 => seed.grow::<Epoll2>(started),
-                }
+                mechanism.with(Growth { seed, started });
             })
             .map_err(failed)?;
         self.controls.push(control);
@@ -252,6 +246,20 @@ struct Seed {
     config: Arc<Config>,
     control: Arc<Control>,
     log: Option<LogBuffer>,
+}
+
+/// A seed, and where to say that it grew.
+struct Growth {
+    seed: Seed,
+    started: Sender<Error>,
+}
+
+impl Visitor for Growth {
+    type Output = ();
+
+    fn visit<M: Mechanism>(self) {
+        self.seed.grow::<M>(self.started);
+    }
 }
 
 impl Seed {

@@ -83,6 +83,14 @@ macro_rules! counters {
 counters! {
     getevents_calls Sum "getevents-phases: calls of the event mechanism's wait",
     getevents_ready Sum "descriptors those calls reported, wanted or not",
+    event_notices Sum "notices the mechanism took one by one: signals, completions",
+    event_overflows Sum "times the kernel's queue of notices overflowed",
+    event_swept Sum "members looked at in the full sweeps that followed",
+    event_stale Sum "notices for members that had gone, or that turned out not to be ready",
+    event_coalesced Sum "notices that told nothing new of their descriptor",
+    event_checked Sum "members asked one by one, because no notice would come",
+    event_rearmed Sum "members armed again after a notice",
+    event_batched Sum "changes of interest handed over together with others",
     accept_phases Sum "accept-phases entered (N_phases)",
     accepted Sum "connections accepted",
     accept_would_block Sum "accepts that found none waiting (EWOULDBLOCK)",
@@ -153,6 +161,24 @@ impl Counters {
     pub fn set_cpu(&mut self, user_ns: u64, system_ns: u64) {
         self.cpu_user_ns = Counter(user_ns);
         self.cpu_system_ns = Counter(system_ns);
+    }
+
+    /// Replaces what the event mechanism counts: notices, overflows, swept, stale, coalesced,
+    /// checked, rearmed, batched.
+    pub fn set_mechanism(&mut self, counts: &[u64; 8]) {
+        let mine = [
+            &mut self.event_notices,
+            &mut self.event_overflows,
+            &mut self.event_swept,
+            &mut self.event_stale,
+            &mut self.event_coalesced,
+            &mut self.event_checked,
+            &mut self.event_rearmed,
+            &mut self.event_batched,
+        ];
+        for (counter, count) in mine.into_iter().zip(counts) {
+            *counter = Counter(*count);
+        }
     }
 
     /// Replaces what the content store counts: hits, misses, revalidations, reloads, evictions.

@@ -3,22 +3,24 @@
 //! at every wait (gammo-epoll §3 and fig. 5), so that a wait never sleeps while one is open.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use weir_sys::epoll::{self, Event, EventFlags};
+use weir_sys::epoll::{Event, EventFlags};
 
 use super::epoll_lt::EVENTS_MAX;
+use super::kernel::{EpollSet, Kernel, Linux};
+use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
 /// The interest set, kept by the kernel, and what each member really waits for.
-pub struct Epoll2 {
-    epoll: OwnedFd,
+pub struct Epoll2<K: Kernel = Linux> {
+    epoll: K::Epoll,
     events: Vec<Event>,
     wanted: PerSlot<(u32, Interest)>,
 }
 
-impl Epoll2 {
+impl<K: Kernel> Epoll2<K> {
     /// Whether an event is one the member waits for: the kernel does not know which are.
     fn concerns(&mut self, token: Token, flags: EventFlags) -> bool {
         let (generation, interest) = *self.wanted.at(token.slot);
@@ -32,10 +34,10 @@ impl Epoll2 {
     }
 }
 
-impl Mechanism for Epoll2 {
-    fn open() -> io::Result<Self> {
+impl<K: Kernel> Mechanism for Epoll2<K> {
+    fn open(_: &Settings) -> io::Result<Self> {
         Ok(Self {
-            epoll: epoll::create()?,
+            epoll: K::Epoll::open()?,
             events: Vec::with_capacity(EVENTS_MAX),
             wanted: PerSlot::default(),
         })
@@ -45,7 +47,7 @@ impl Mechanism for Epoll2 {
         // What is never written to must not be asked for it: an eventfd is always writable, and a
         // loop without connections would spin.
         let out = if interest == Interest::Accept { EventFlags::empty() } else { EventFlags::OUT };
-        epoll::add(self.epoll.as_fd(), fd, token.pack(), EventFlags::IN | out)?;
+        self.epoll.add(fd, token.pack(), EventFlags::IN | out)?;
         self.change(fd, token, interest)
     }
 
@@ -56,13 +58,13 @@ impl Mechanism for Epoll2 {
 
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         *self.wanted.at(token.slot) = (token.generation, Interest::Nothing);
-        epoll::delete(self.epoll.as_fd(), fd)
+        self.epoll.delete(fd)
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
+        self.epoll.wait(&mut self.events, timeout)?;
         for index in 0..self.events.len() {
             let Event { data, flags } = self.events[index];
             let token = Token::unpack(data.u64());

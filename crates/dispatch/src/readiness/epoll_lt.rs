@@ -3,11 +3,13 @@
 //! descriptors, in other loops or processes, that keep it open, so it is taken out with a call.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use weir_sys::epoll::{self, Event, EventFlags};
+use weir_sys::epoll::{Event, EventFlags};
 
+use super::kernel::{EpollSet, Kernel, Linux};
+use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
 /// How many events a wait returns at most, as in the papers' servers: more come at the next.
@@ -16,8 +18,8 @@ pub(super) const EVENTS_MAX: usize = 4096;
 /// The interest set, kept by the kernel.
 ///
 /// A member that waits for nothing is taken out of it, because EPOLLERR and EPOLLHUP come unasked.
-pub struct EpollLt {
-    epoll: OwnedFd,
+pub struct EpollLt<K: Kernel = Linux> {
+    epoll: K::Epoll,
     events: Vec<Event>,
     members: PerSlot<Member>,
 }
@@ -37,10 +39,10 @@ fn flags(interest: Interest) -> EventFlags {
     }
 }
 
-impl Mechanism for EpollLt {
-    fn open() -> io::Result<Self> {
+impl<K: Kernel> Mechanism for EpollLt<K> {
+    fn open(_: &Settings) -> io::Result<Self> {
         Ok(Self {
-            epoll: epoll::create()?,
+            epoll: K::Epoll::open()?,
             events: Vec::with_capacity(EVENTS_MAX),
             members: PerSlot::default(),
         })
@@ -58,12 +60,12 @@ impl Mechanism for EpollLt {
         match (*inside, wanted) {
             (false, false) => return Ok(()),
             (false, true) => {
-                epoll::add(self.epoll.as_fd(), fd, token.pack(), flags(interest))?;
+                self.epoll.add(fd, token.pack(), flags(interest))?;
             }
             (true, true) => {
-                epoll::modify(self.epoll.as_fd(), fd, token.pack(), flags(interest))?;
+                self.epoll.modify(fd, token.pack(), flags(interest))?;
             }
-            (true, false) => epoll::delete(self.epoll.as_fd(), fd)?,
+            (true, false) => self.epoll.delete(fd)?,
         }
         *inside = wanted;
         Ok(())
@@ -71,13 +73,13 @@ impl Mechanism for EpollLt {
 
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let Member { inside, listens } = std::mem::take(self.members.at(token.slot));
-        if inside && listens { epoll::delete(self.epoll.as_fd(), fd) } else { Ok(()) }
+        if inside && listens { self.epoll.delete(fd) } else { Ok(()) }
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        epoll::wait(self.epoll.as_fd(), &mut self.events, timeout)?;
+        self.epoll.wait(&mut self.events, timeout)?;
         ready.extend(self.events.iter().map(|event| Token::unpack(event.data.u64())));
         Ok(self.events.len())
     }

@@ -2,24 +2,28 @@
 //! number of members, whoever is ready.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use weir_sys::poll::{self, POLLIN, POLLOUT, PollFd};
+use weir_sys::poll::{POLLIN, POLLOUT, PollFd};
 
+use super::kernel::{Kernel, Linux};
+use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
 /// The interest set as the array itself, with the tokens beside it and each slot's place in it.
 ///
 /// A member that waits for nothing leaves the array, because poll reports hang-ups unasked.
-#[derive(Debug, Default)]
-pub struct Poll {
+#[derive(Debug)]
+pub struct Poll<K: Kernel = Linux> {
     fds: Vec<PollFd>,
     tokens: Vec<Token>,
     places: PerSlot<Option<u32>>,
+    kernel: PhantomData<K>,
 }
 
-impl Poll {
+impl<K: Kernel> Poll<K> {
     fn leave(&mut self, slot: u32) {
         let Some(place) = self.places.at(slot).take() else { return };
         self.fds.swap_remove(place as usize);
@@ -30,9 +34,14 @@ impl Poll {
     }
 }
 
-impl Mechanism for Poll {
-    fn open() -> io::Result<Self> {
-        Ok(Self::default())
+impl<K: Kernel> Mechanism for Poll<K> {
+    fn open(_: &Settings) -> io::Result<Self> {
+        Ok(Self {
+            fds: Vec::new(),
+            tokens: Vec::new(),
+            places: PerSlot::default(),
+            kernel: PhantomData,
+        })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
@@ -68,7 +77,7 @@ impl Mechanism for Poll {
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        let reported = poll::poll(&mut self.fds, timeout)?;
+        let reported = K::poll(&mut self.fds, timeout)?;
         let mut found = reported;
         for (entry, token) in self.fds.iter().zip(&self.tokens) {
             if found == 0 {

@@ -2,24 +2,28 @@
 //! whoever is ready: the loss with idle connections that banga-scalable fig. 1 shows.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use weir_sys::select::{self, WORD_BITS};
+use weir_sys::select::WORD_BITS;
 
+use super::kernel::{Kernel, Linux};
+use super::settings::Settings;
 use super::{Interest, Mechanism, Token};
 
 /// The interest set as two bitmaps over descriptor numbers.
-#[derive(Debug, Default)]
-pub struct Select {
+#[derive(Debug)]
+pub struct Select<K: Kernel = Linux> {
     read: Vec<u64>,
     write: Vec<u64>,
     ready_read: Vec<u64>,
     ready_write: Vec<u64>,
     tokens: Vec<Token>,
+    kernel: PhantomData<K>,
 }
 
-impl Select {
+impl<K: Kernel> Select<K> {
     fn set(&mut self, fd: usize, interest: Interest) {
         let (word, bit) = (fd / WORD_BITS, 1_u64 << (fd % WORD_BITS));
         self.read[word] &= !bit;
@@ -40,9 +44,16 @@ impl Select {
     }
 }
 
-impl Mechanism for Select {
-    fn open() -> io::Result<Self> {
-        Ok(Self::default())
+impl<K: Kernel> Mechanism for Select<K> {
+    fn open(_: &Settings) -> io::Result<Self> {
+        Ok(Self {
+            read: Vec::new(),
+            write: Vec::new(),
+            ready_read: Vec::new(),
+            ready_write: Vec::new(),
+            tokens: Vec::new(),
+            kernel: PhantomData,
+        })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
@@ -80,7 +91,7 @@ impl Mechanism for Select {
         self.ready_read.clone_from(&self.read);
         self.ready_write.clone_from(&self.write);
         let nfds = self.read.len() * WORD_BITS;
-        let reported = select::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
+        let reported = K::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
         let mut found = reported;
         for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
             let mut bits = read | write;

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_dispatch::readiness::{Interest, Mechanism, Token};
+use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
 use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
 use weir_sys::profile;
@@ -30,6 +30,12 @@ const FIRST_LISTENER: u32 = 1;
 const SILENCE_NS: u64 = 500_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a mechanism counted, in the order of [`weir_stats::Counters::set_mechanism`].
+fn values(counts: Counts) -> [u64; 8] {
+    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
+    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
+}
 
 pub(crate) struct EventLoop<M> {
     pub(super) mechanism: M,
@@ -70,7 +76,7 @@ impl<M: Mechanism> EventLoop<M> {
         control: Arc<Control>,
         open_max: usize,
     ) -> std::io::Result<Self> {
-        let mut mechanism = M::open()?;
+        let mut mechanism = M::open(&service.config.mechanism_settings)?;
         mechanism.add(control.bell.as_fd(), BELL, Interest::Accept)?;
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
@@ -361,6 +367,7 @@ impl<M: Mechanism> EventLoop<M> {
             self.service.counters.log_lines.add(written);
             self.service.counters.log_lines_lost.add(lost);
         }
+        self.service.counters.set_mechanism(&values(self.mechanism.counts()));
         let rows = profile::table().unwrap_or_default();
         let calls = profile::NAMES
             .iter()

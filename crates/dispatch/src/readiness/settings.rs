@@ -1,0 +1,87 @@
+//! What can be set about a mechanism: numbers with a name, a default and a range, declared by the
+//! mechanism itself. Knows no mechanism.
+
+use std::ops::RangeInclusive;
+
+/// A number that a mechanism lets the operator choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// As the option spells it; the unit is part of it: `busy-us`.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub help: &'static str,
+    /// What holds when nothing is said.
+    pub default: u64,
+    /// The least there may be.
+    pub min: u64,
+    /// The most there may be.
+    pub max: u64,
+}
+
+impl Knob {
+    /// What the number may be.
+    pub fn range(&self) -> RangeInclusive<u64> {
+        self.min..=self.max
+    }
+}
+
+/// What the operator chose, for one mechanism.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(Vec<(&'static str, u64)>);
+
+impl Settings {
+    /// Reads choices spelled `name=number`; the last of one name counts.
+    ///
+    /// # Errors
+    /// A sentence when there is no such knob, or no such number.
+    pub fn parse(knobs: &'static [Knob], choices: &[String]) -> Result<Self, String> {
+        choices.iter().map(|choice| parse(knobs, choice)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The number of a knob.
+    pub fn get(&self, knob: &Knob) -> u64 {
+        let chosen = self.0.iter().rev().find(|(name, _)| *name == knob.name);
+        chosen.map_or(knob.default, |&(_, value)| value)
+    }
+}
+
+fn parse(knobs: &'static [Knob], choice: &str) -> Result<(&'static str, u64), String> {
+    let (name, value) = choice
+        .split_once('=')
+        .ok_or_else(|| format!("`{choice}` is not of the form name=number"))?;
+    let knob = knobs.iter().find(|knob| knob.name == name).ok_or_else(|| {
+        let names: Vec<_> = knobs.iter().map(|knob| knob.name).collect();
+        let known = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+        format!("`{name}` cannot be set for this mechanism; what can: {known}")
+    })?;
+    match value.parse() {
+        Ok(value) if knob.range().contains(&value) => Ok((knob.name, value)),
+        _ => Err(format!("{name} is a number from {} to {}, not `{value}`", knob.min, knob.max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOBS: &[Knob] = &[Knob { name: "busy-us", help: "", default: 50, min: 0, max: 1000 }];
+
+    fn parse(choices: &[&str]) -> Result<u64, String> {
+        let choices: Vec<_> = choices.iter().map(ToString::to_string).collect();
+        Settings::parse(KNOBS, &choices).map(|settings| settings.get(&KNOBS[0]))
+    }
+
+    #[test]
+    fn a_knob_has_its_default_until_it_is_set_and_the_last_word_counts() {
+        assert_eq!(parse(&[]), Ok(50));
+        assert_eq!(parse(&["busy-us=0", "busy-us=7"]), Ok(7));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_said_in_a_sentence() {
+        for wrong in ["busy", "busy-ms=1", "busy-us=", "busy-us=-1", "busy-us=1001"] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+        assert!(Settings::parse(&[], &["x=1".to_owned()]).unwrap_err().contains("nothing"));
+    }
+}
