@@ -1,7 +1,8 @@
 //! Every system call weir makes, one file per family: descriptors in, `io::Result` out.
 //!
 //! This is the only crate in which `unsafe` may be written, each block with its reason. Nothing
-//! here knows about HTTP, connections or policies; nothing here keeps state but the call profile.
+//! here knows about HTTP, connections or policies; nothing here keeps state but the call profile,
+//! the queues of a ring, and what numbers the signal queues.
 
 pub mod client;
 pub mod epoll;
@@ -12,6 +13,8 @@ pub mod namespace;
 pub mod poll;
 pub mod process;
 pub mod profile;
+pub mod ring;
+pub mod rtsig;
 pub mod select;
 pub mod signal;
 pub mod socket;

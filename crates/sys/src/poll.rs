@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-pub use libc::{POLLIN, POLLOUT, pollfd as PollFd};
+pub use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDHUP, POLLRDNORM,
+    POLLWRBAND, POLLWRNORM, pollfd as PollFd,
+};
 
 use crate::profile::{Call, timed};
 

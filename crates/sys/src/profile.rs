@@ -26,7 +26,8 @@ calls! {
     Accept "accept4", Read "recvfrom", Write "sendto", Writev "writev", Sendfile "sendfile",
     Close "close", Shutdown "shutdown", Setsockopt "setsockopt", Getsockopt "getsockopt",
     Ioctl "ioctl", Open "openat2", Fstat "fstat", Pread "pread", Getdents "getdents64",
-    Socket "socket", Bind "bind", Connect "connect",
+    Socket "socket", Bind "bind", Connect "connect", IoUringEnter "io_uring_enter",
+    Sigtimedwait "rt_sigtimedwait", Signalfd "read", Fcntl "fcntl",
 }
 
 /// How many kinds of call there are.

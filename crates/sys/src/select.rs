@@ -9,6 +9,16 @@ use crate::profile::{Call, timed};
 /// Descriptors per word of a bitmap.
 pub const WORD_BITS: usize = u64::BITS as usize;
 
+/// EINVAL: a map is shorter than the number of descriptors asked about.
+pub fn short_map() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+/// EBADF: a descriptor in a map is not open.
+pub fn not_open() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
 /// Asks which of the first `nfds` descriptors set in `read` and `write` are ready; both are
 /// overwritten by the answer. Returns how many bits are set in the two together.
 ///
@@ -22,34 +32,51 @@ pub fn select(
     write: &mut [u64],
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
+    ask(nfds, [Some(read), Some(write), None], timeout)
+}
+
+/// [`select`] with the third map: `except`, of what has urgent data or another of the exceptional
+/// conditions of poll(2)'s POLLPRI.
+///
+/// # Errors
+/// As [`select`].
+pub fn select_all(
+    nfds: usize,
+    read: &mut [u64],
+    write: &mut [u64],
+    except: &mut [u64],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    ask(nfds, [Some(read), Some(write), Some(except)], timeout)
+}
+
+fn ask(
+    nfds: usize,
+    mut maps: [Option<&mut [u64]>; 3],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
     let words = nfds.div_ceil(WORD_BITS);
-    if read.len() < words || write.len() < words {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    if maps.iter().flatten().any(|map| map.len() < words) {
+        return Err(short_map());
     }
+    let [read, write, except] = maps
+        .each_mut()
+        .map(|map| map.as_mut().map_or(std::ptr::null_mut(), |map| map.as_mut_ptr()));
     let limit = timeout.map(crate::epoll::timespec);
     let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let (nothing, no_mask) = (std::ptr::null::<u64>(), std::ptr::null::<u64>());
-    // SAFETY: the kernel reads and writes `nfds` bits, rounded up to a word, of each map, and both
-    // were just checked to be that long; the timespec outlives the call and pselect6 on x86-64 and
-    // aarch64 takes this 64-bit layout; the other pointers may be null.
+    let no_mask = std::ptr::null::<u64>();
+    // SAFETY: the kernel reads and writes `nfds` bits, rounded up to a word, of each map, and each
+    // was just checked to be that long; the timespec outlives the call and pselect6 on x86-64 and
+    // aarch64 takes this 64-bit layout; a map and the mask may be null.
     let ready = timed(Call::Select, || unsafe {
-        libc::syscall(
-            libc::SYS_pselect6,
-            nfds,
-            read.as_mut_ptr(),
-            write.as_mut_ptr(),
-            nothing,
-            limit_ptr,
-            no_mask,
-        )
+        libc::syscall(libc::SYS_pselect6, nfds, read, write, except, limit_ptr, no_mask)
     });
     if ready >= 0 {
         return Ok(ready as usize);
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::Interrupted {
-        read.fill(0);
-        write.fill(0);
+        maps.into_iter().flatten().for_each(|map| map.fill(0));
         return Ok(0);
     }
     Err(error)
