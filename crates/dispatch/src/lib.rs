@@ -4,5 +4,6 @@
 //! what a connection does with that, and nothing here speaks HTTP.
 
 pub mod readiness;
+pub mod scalable_select;
 pub mod slots;
 pub mod timers;

@@ -75,6 +75,12 @@ impl Edges {
         *self.states.at(token.slot) = State { generation, wanted, level, ..State::default() };
     }
 
+    /// Takes a member for writable, whether it is or not: its first try will tell.
+    pub(super) fn presume_room(&mut self, token: Token) {
+        self.states.at(token.slot).known |= WRITE;
+        self.queue(token);
+    }
+
     pub(super) fn change(&mut self, token: Token, interest: Interest) {
         self.states.at(token.slot).wanted = bits(interest);
         self.queue(token);
@@ -89,6 +95,12 @@ impl Edges {
     pub(super) fn blocked(&mut self, token: Token, direction: Interest) {
         let state = self.states.at(token.slot);
         state.known &= !bits(direction) | state.stuck;
+    }
+
+    /// Whether a member is known to be ready for what it waits for.
+    pub(super) fn is_ready(&mut self, token: Token) -> bool {
+        let state = self.states.at(token.slot);
+        state.generation == token.generation && state.is_ready()
     }
 
     /// Whether the kernel keeps the state of a slot's tenant.

@@ -20,12 +20,12 @@ use super::{Interest, Mechanism, Token};
 
 /// The interest set, kept by the kernel, and the readiness of each member, kept here.
 pub struct EpollEt<K: Kernel = Linux> {
-    epoll: K::Epoll,
+    pub(super) epoll: K::Epoll,
     events: Vec<Event>,
-    edges: Edges,
+    pub(super) edges: Edges,
 }
 
-fn seen(flags: EventFlags) -> Seen {
+pub(super) fn seen(flags: EventFlags) -> Seen {
     Seen {
         read: flags.contains(EventFlags::IN),
         write: flags.contains(EventFlags::OUT),

@@ -31,7 +31,7 @@ struct Member {
 }
 
 /// EPOLLRDHUP is left out: a peer that has shut its side down would wake a writer for nothing.
-fn flags(interest: Interest) -> EventFlags {
+pub(super) fn flags(interest: Interest) -> EventFlags {
     match interest {
         Interest::Nothing => EventFlags::empty(),
         Interest::Read | Interest::Accept => EventFlags::IN,

@@ -2,16 +2,27 @@
 //! here; help, docs, tests, measurements and the server take it from the table. What a mechanism
 //! promises stands in `contract.rs`; nothing here knows how one works.
 
+mod armed;
 mod contract;
 mod edges;
 pub mod kernel;
 pub mod settings;
+mod signalled;
 
+mod devpoll;
 mod epoll2;
+mod epoll_busy;
+mod epoll_ctlv;
 mod epoll_et;
+mod epoll_exclusive;
 mod epoll_lt;
 mod poll;
+mod rtsig;
+mod rtsig_bulk;
+mod scalable_select;
 mod select;
+mod signal_per_fd;
+mod uring_poll;
 
 use contract::PerSlot;
 pub use contract::{Counts, Interest, Mechanism, Token};
@@ -82,6 +93,26 @@ table! {
         "edge-triggered; the server keeps the state of each socket" "gammo-epoll",
     epoll2 Epoll2 "epoll2"
         "level-triggered, asked once for both; two epoll_ctl calls a connection" "gammo-epoll",
+    epoll_ctlv EpollCtlv "epoll-ctlv"
+        "level-triggered; all changes of a round handed over in one call" "gammo-epoll",
+    epoll_exclusive EpollExclusive "epoll-exclusive"
+        "epoll-et for loops that share a listener: a connection wakes one" "epoll_ctl(2)",
+    epoll_busy EpollBusy "epoll-busy"
+        "epoll-et that looks again for a while before it sleeps" "ioctl_eventpoll(2)",
+    rtsig Rtsig "rtsig"
+        "a real-time signal for each event, taken one at a call" "chandra-dispatch",
+    rtsig_bulk RtsigBulk "rtsig-bulk"
+        "a real-time signal for each event, many taken at a call" "chandra-dispatch",
+    signal_per_fd SignalPerFd "signal-per-fd"
+        "real-time signals, one notice for each descriptor, however many came" "chandra-dispatch",
+    devpoll DevPoll "devpoll"
+        "a set kept by the kernel, results in shared memory; a poll armed per event"
+        "chandra-dispatch",
+    uring_poll UringPoll "uring-poll"
+        "polls of io_uring that repeat; the server keeps the state of each socket"
+        "docs/mechanisms.md",
+    scalable_select ScalableSelectSet "scalable-select"
+        "select over sets that outlive the call; checks only who may have changed" "banga-scalable",
 }
 
 impl Name {
@@ -96,5 +127,9 @@ impl Name {
     }
 }
 
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,205 @@
+//! The polls armed in the kernel for mechanisms over a ring: at most one in force a member, and
+//! every other one's completions are stale. Knows nothing of what a poll's result means.
+//!
+//! The invariants:
+//!
+//! * a poll is armed when the next wait begins and not before, in the same call as the wait. Until
+//!   then it is a slot in a list, so that a descriptor which is closed before it was armed is never
+//!   looked up;
+//! * each arming of a slot has a number of its own, which goes with the slot to the kernel and
+//!   comes back. A poll that was disarmed completes later, perhaps with a real result: its number
+//!   is no longer the slot's;
+//! * a poll that has ended by itself is armed again at the next wait, if the member still waits for
+//!   something: a new poll begins with what is ready already.
+//!
+//! An armed poll holds its file open, so `remove` disarms what is armed, with the next wait or at
+//! once. Until then a close lets nothing go: the peer hears of it that much later, and a listening
+//! socket goes on taking connections.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use weir_sys::ring::Completion;
+
+use super::kernel::PollRing;
+use super::{Counts, PerSlot, Token};
+
+/// How many polls are handed over in one call at most.
+const ENTRIES: u32 = 1024;
+
+/// The members, and which poll of each is in force.
+pub(super) struct Armed<R> {
+    pub(super) ring: R,
+    members: PerSlot<Member>,
+    /// Slots whose poll is to be armed: once each.
+    unarmed: Vec<u32>,
+    completions: Vec<Completion>,
+    pub(super) counts: Counts,
+}
+
+/// What a poll is of.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Wish {
+    /// poll(2) bits; none is no poll.
+    pub poll: u32,
+    /// Repeated until it ends, not once.
+    pub many: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Member {
+    tenant: Tenant,
+    /// The number of the last poll armed for this slot: it outlives the tenant.
+    arming: u32,
+    /// That poll is in force.
+    is_armed: bool,
+    /// The slot stands in `unarmed`.
+    is_listed: bool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tenant {
+    token: Token,
+    fd: RawFd,
+    wish: Wish,
+    /// A poll of this tenant has ended by itself since one was armed.
+    was_spent: bool,
+}
+
+impl Member {
+    fn data(&self) -> u64 {
+        Token { slot: self.tenant.token.slot, generation: self.arming }.pack()
+    }
+}
+
+impl<R: PollRing> Armed<R> {
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self {
+            ring: R::open(ENTRIES)?,
+            members: PerSlot::default(),
+            unarmed: Vec::new(),
+            completions: Vec::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// A new member, or another wish of one.
+    pub(super) fn watch(&mut self, fd: BorrowedFd<'_>, token: Token, wish: Wish) -> io::Result<()> {
+        let member = self.members.at(token.slot);
+        if member.tenant.token != token {
+            member.tenant = Tenant { token, ..Tenant::default() };
+        }
+        member.tenant.fd = fd.as_raw_fd();
+        self.rewish(token.slot, wish)
+    }
+
+    /// Ends the poll of a member: with the next wait, or at once.
+    pub(super) fn remove(&mut self, token: Token, at_once: bool) -> io::Result<()> {
+        let member = self.members.at(token.slot);
+        let data = member.data();
+        member.tenant = Tenant::default();
+        if !std::mem::take(&mut member.is_armed) {
+            return Ok(());
+        }
+        self.ring.disarm(data)?;
+        if at_once { self.ring.submit() } else { Ok(()) }
+    }
+
+    /// Arms what is to be armed, waits, and tells of each event of a poll in force: who it is for,
+    /// poll(2) bits or a negative errno, and the wish. The answer is whether that was news, and the
+    /// wish from now on. How many were news.
+    ///
+    /// What is no news, as the end of a poll that was disarmed, wakes the kernel's wait, but does
+    /// not end this one.
+    pub(super) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        mut tell: impl FnMut(Token, i32, Wish) -> (bool, Wish),
+    ) -> io::Result<usize> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            self.arm_all()?;
+            self.completions.clear();
+            self.ring.wait(&mut self.completions, left)?;
+            let news = self.take(&mut tell)?;
+            if news > 0 || self.completions.is_empty() || left == Some(Duration::ZERO) {
+                return Ok(news);
+            }
+            left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn arm_all(&mut self) -> io::Result<()> {
+        for index in 0..self.unarmed.len() {
+            if let Err(error) = self.arm(self.unarmed[index]) {
+                self.unarmed.drain(..index);
+                return Err(error);
+            }
+        }
+        self.unarmed.clear();
+        Ok(())
+    }
+
+    fn arm(&mut self, slot: u32) -> io::Result<()> {
+        let member = self.members.at(slot);
+        let Tenant { fd, wish, was_spent, .. } = member.tenant;
+        if wish.poll != 0 && !member.is_armed {
+            member.arming = member.arming.wrapping_add(1);
+            self.ring.arm(fd, member.data(), wish.poll, wish.many)?;
+            member.is_armed = true;
+            member.tenant.was_spent = false;
+            self.counts.rearmed += u64::from(was_spent);
+        }
+        member.is_listed = false;
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        tell: &mut impl FnMut(Token, i32, Wish) -> (bool, Wish),
+    ) -> io::Result<usize> {
+        let mut news = 0;
+        let mut outcome = Ok(());
+        for index in 0..self.completions.len() {
+            let Completion { data, result, more } = self.completions[index];
+            let Token { slot, generation: arming } = Token::unpack(data);
+            let member = self.members.at(slot);
+            if !member.is_armed || member.arming != arming {
+                continue;
+            }
+            if !more {
+                member.is_armed = false;
+                member.tenant.was_spent = true;
+            }
+            let (is_news, wish) = tell(member.tenant.token, result, member.tenant.wish);
+            news += usize::from(is_news);
+            if !more {
+                self.list(slot);
+            }
+            outcome = outcome.and(self.rewish(slot, wish));
+        }
+        self.counts.notices += self.completions.len() as u64;
+        self.counts.stale += (self.completions.len() - news) as u64;
+        outcome.map(|()| news)
+    }
+
+    /// Another wish of a member: the poll in force ends, when it is for anything else.
+    fn rewish(&mut self, slot: u32, wish: Wish) -> io::Result<()> {
+        let member = self.members.at(slot);
+        if std::mem::replace(&mut member.tenant.wish, wish) == wish {
+            return Ok(());
+        }
+        let (data, was_armed) = (member.data(), std::mem::take(&mut member.is_armed));
+        self.list(slot);
+        if was_armed { self.ring.disarm(data) } else { Ok(()) }
+    }
+
+    fn list(&mut self, slot: u32) {
+        let member = self.members.at(slot);
+        if !std::mem::replace(&mut member.is_listed, true) {
+            self.unarmed.push(slot);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `devpoll`: an interest set kept by the kernel, results in memory shared with it. Linux has no
+//! /dev/poll; what stands in for it is a poll of io_uring armed for each member that waits for
+//! something. It completes once, at once when the member is ready already: a member that was
+//! reported is armed again in the same call as the next wait, and that is what makes it
+//! level-triggered. A change costs no call of its own.
+//!
+//! io_uring completes a poll at the end of the peer's bytes, though nobody asked (POLLRDHUP): a
+//! writer without room would be told of that for ever. So a member that was told nothing it waits
+//! for has a poll that repeats, which speaks of changes only, until one of them is what it waits
+//! for.
+//!
+//! An armed poll holds its file open ([`super::armed`]). A connection is mostly closed after it was
+//! reported, when nothing is armed; where it was not, as at a timeout, the peer hears of the close
+//! at the next wait. A listening socket's poll is ended at once, with a call, or it would go on
+//! taking connections.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use weir_sys::epoll::EventFlags;
+
+use super::armed::{Armed, Wish};
+use super::epoll_lt::flags;
+use super::kernel::{Kernel, Linux};
+use super::settings::Settings;
+use super::{Counts, Interest, Mechanism, PerSlot, Token};
+
+/// The interest set, as polls kept by the kernel.
+pub struct DevPoll<K: Kernel = Linux> {
+    armed: Armed<K::Ring>,
+    listens: PerSlot<bool>,
+}
+
+/// The bits of poll(2) are those of epoll(7).
+fn wish(interest: Interest) -> Wish {
+    Wish { poll: flags(interest).bits(), many: false }
+}
+
+/// Whether a result is one the member waits for. A poll that failed is too: the caller's next call
+/// will tell why.
+fn concerns(result: i32, wish: Wish) -> bool {
+    let trouble = (EventFlags::ERR | EventFlags::HUP).bits();
+    u32::try_from(result).map_or(true, |seen| seen & (wish.poll | trouble) != 0)
+}
+
+impl<K: Kernel> Mechanism for DevPoll<K> {
+    fn open(_: &Settings) -> io::Result<Self> {
+        Ok(Self { armed: Armed::open()?, listens: PerSlot::default() })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        *self.listens.at(token.slot) = interest == Interest::Accept;
+        self.armed.watch(fd, token, wish(interest))
+    }
+
+    fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.armed.watch(fd, token, wish(interest))
+    }
+
+    fn remove(&mut self, _: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        let listens = std::mem::take(self.listens.at(token.slot));
+        self.armed.remove(token, listens)
+    }
+
+    fn blocked(&mut self, _: Token, _: Interest) {}
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
+        self.armed.wait(timeout, |token, result, wish| {
+            let is_ready = concerns(result, wish);
+            if is_ready {
+                ready.push(token);
+            }
+            (is_ready, Wish { many: !is_ready, ..wish })
+        })
+    }
+
+    fn counts(&self) -> Counts {
+        self.armed.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const NOW: Option<Duration> = Some(Duration::ZERO);
+    const LONG: Option<Duration> = Some(Duration::from_secs(20));
+    const OLD: Token = Token { slot: 3, generation: 1 };
+    const NEW: Token = Token { slot: 3, generation: 2 };
+
+    /// The mechanism, or nothing (and a word about it) where the kernel has no rings.
+    fn open() -> Option<DevPoll> {
+        DevPoll::open(&Settings::default())
+            .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
+            .ok()
+    }
+
+    fn ready(m: &mut DevPoll, timeout: Option<Duration>) -> Vec<Token> {
+        let mut ready = Vec::new();
+        m.wait(timeout, &mut ready).unwrap();
+        ready
+    }
+
+    #[test]
+    fn a_poll_is_armed_again_only_when_it_has_told_something() {
+        let Some(mut m) = open() else { return };
+        let (near, mut far) = UnixStream::pair().unwrap();
+        m.add(near.as_fd(), OLD, Interest::Read).unwrap();
+        ready(&mut m, NOW);
+        assert_eq!(ready(&mut m, NOW), []);
+        assert_eq!(m.counts(), Counts::default());
+        far.write_all(b"x").unwrap();
+        for rearmed in 0..3 {
+            assert_eq!(ready(&mut m, LONG), [OLD]);
+            let expected = Counts { notices: rearmed + 1, rearmed, ..Counts::default() };
+            assert_eq!(m.counts(), expected);
+        }
+    }
+
+    #[test]
+    fn a_writer_without_room_hears_once_that_its_peer_has_ended_its_bytes() {
+        let Some(mut m) = open() else { return };
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        far.shutdown(std::net::Shutdown::Write).unwrap();
+        m.add(near.as_fd(), OLD, Interest::Write).unwrap();
+        for _ in 0..3 {
+            let mut sent = 0;
+            while let Ok(bytes) = near.write(&[0; 65536]) {
+                sent += bytes;
+            }
+            for _ in 0..3 {
+                ready(&mut m, NOW);
+            }
+            let notices = m.counts().notices;
+            assert_eq!(ready(&mut m, NOW), []);
+            assert_eq!(m.counts().notices, notices, "or a wait would never sleep");
+            far.read_exact(&mut vec![0; sent]).unwrap();
+            assert_eq!(ready(&mut m, LONG), [OLD]);
+            assert_eq!(ready(&mut m, LONG), [OLD], "while there is room");
+        }
+    }
+
+    #[test]
+    fn what_happened_before_a_change_is_not_told_after_it() {
+        let Some(mut m) = open() else { return };
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 65536]).is_ok() {}
+        m.add(near.as_fd(), OLD, Interest::Read).unwrap();
+        ready(&mut m, NOW);
+        far.write_all(b"x").unwrap();
+        m.change(near.as_fd(), OLD, Interest::Write).unwrap();
+        assert_eq!(ready(&mut m, NOW), [], "there is something to read, but no room");
+        assert_eq!(m.counts().stale, 1);
+        m.change(near.as_fd(), OLD, Interest::Read).unwrap();
+        assert_eq!(ready(&mut m, LONG), [OLD]);
+    }
+
+    #[test]
+    fn what_happened_before_a_removal_is_not_the_next_tenants() {
+        let Some(mut m) = open() else { return };
+        let (near, mut far) = UnixStream::pair().unwrap();
+        m.add(near.as_fd(), OLD, Interest::Read).unwrap();
+        ready(&mut m, NOW);
+        far.write_all(b"x").unwrap();
+        m.remove(near.as_fd(), OLD).unwrap();
+        drop(near);
+        let (other, mut other_far) = UnixStream::pair().unwrap();
+        m.add(other.as_fd(), NEW, Interest::Read).unwrap();
+        assert_eq!(ready(&mut m, NOW), []);
+        assert_eq!(m.counts().stale, 1);
+        far.set_nonblocking(true).unwrap();
+        let end = far.read(&mut [0]).map_err(|error| error.kind());
+        assert_ne!(end, Err(io::ErrorKind::WouldBlock), "the wait let the old one go");
+        other_far.write_all(b"x").unwrap();
+        assert_eq!(ready(&mut m, LONG), [NEW]);
+    }
+
+    #[test]
+    fn what_closed_before_it_was_armed_is_never_looked_up() {
+        let Some(mut m) = open() else { return };
+        let (near, _far) = UnixStream::pair().unwrap();
+        m.add(near.as_fd(), OLD, Interest::Write).unwrap();
+        m.remove(near.as_fd(), OLD).unwrap();
+        drop(near);
+        let (_same_number, _) = UnixStream::pair().unwrap();
+        assert_eq!(ready(&mut m, NOW), []);
+        assert_eq!(m.counts(), Counts::default());
+    }
+
+    #[test]
+    fn the_end_of_a_disarmed_poll_does_not_end_a_wait() {
+        let Some(mut m) = open() else { return };
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (other, _other_far) = UnixStream::pair().unwrap();
+        m.add(near.as_fd(), OLD, Interest::Read).unwrap();
+        m.add(other.as_fd(), Token { slot: 4, generation: 1 }, Interest::Read).unwrap();
+        ready(&mut m, NOW);
+        m.change(other.as_fd(), Token { slot: 4, generation: 1 }, Interest::Nothing).unwrap();
+        let writer = std::thread::spawn(move || far.write_all(b"x").map(|()| far));
+        assert_eq!(ready(&mut m, LONG), [OLD]);
+        writer.join().unwrap().unwrap();
+        assert_eq!(m.counts().stale, 1);
+    }
+}

@@ -1,0 +1,129 @@
+//! A kernel that does everything Linux may do to a mechanism, and seldom does: it tells late,
+//! twice, in any order, of those who have gone, and not at all of what its rules let it keep to
+//! itself.
+//!
+//! What is true stands in [`world`] and [`file`]; each family of calls has its own rules in its own
+//! file. Nothing here knows a mechanism, or decides whether one is right.
+
+mod batch;
+mod chance;
+mod epoll;
+mod file;
+mod ring;
+mod signals;
+mod world;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use weir_sys::poll::PollFd;
+use weir_sys::select::WORD_BITS;
+
+use super::kernel::Kernel;
+
+pub(super) use chance::Chance;
+pub(super) use file::{Kind, Refused};
+pub(super) use world::{Descriptor, Happening, Sleep, World, world};
+
+// The bits of poll(2), which epoll(7) and io_uring(7) share.
+pub(super) const IN: u32 = 0x1;
+pub(super) const OUT: u32 = 0x4;
+pub(super) const ERR: u32 = 0x8;
+pub(super) const HUP: u32 = 0x10;
+const NVAL: i16 = 0x20;
+pub(super) const RDHUP: u32 = 0x2000;
+/// What is told unasked.
+const ALWAYS: u32 = ERR | HUP;
+
+const ENOENT: i32 = 2;
+const EBADF: i32 = 9;
+const ENOMEM: i32 = 12;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+const ECANCELED: i32 = 125;
+
+fn errno(number: i32) -> io::Result<()> {
+    if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
+}
+
+/// The fake kernel of this thread.
+#[derive(Debug)]
+pub(super) struct Fake;
+
+impl Kernel for Fake {
+    type Epoll = epoll::FakeEpoll;
+    type Signals = signals::FakeSignals;
+    type Ring = ring::FakeRing;
+    type Batch = batch::FakeBatch;
+
+    /// Never forgets one that is ready, nor comes late: it looks.
+    fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
+        let attempt = |w: &mut World, _| {
+            fds.iter_mut().for_each(|entry| entry.revents = w.poll_one(entry));
+            let found = fds.iter().filter(|entry| entry.revents != 0).count();
+            (found > 0).then_some(found)
+        };
+        Ok(world(|w| w.wait(timeout, attempt)).unwrap_or(0))
+    }
+
+    fn select(
+        nfds: usize,
+        read: &mut [u64],
+        write: &mut [u64],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let asked = (read.to_vec(), write.to_vec());
+        world(|w| w.all_open(nfds, &asked))?;
+        let attempt = |w: &mut World, _| {
+            let mut found = 0;
+            for (word, bit) in (0..nfds).map(|number| (number / WORD_BITS, number % WORD_BITS)) {
+                let number = (word * WORD_BITS + bit) as RawFd;
+                let asked = (asked.0[word] >> bit & 1, asked.1[word] >> bit & 1);
+                found += w.select_one(number, asked.0, &mut read[word], IN | HUP | ERR);
+                found += w.select_one(number, asked.1, &mut write[word], OUT | ERR);
+            }
+            (found > 0).then_some(found)
+        };
+        Ok(world(|w| w.wait(timeout, attempt)).unwrap_or(0))
+    }
+}
+
+impl World {
+    fn poll_one(&mut self, entry: &PollFd) -> i16 {
+        if entry.fd < 0 {
+            return 0;
+        }
+        if entry.fd >= signals::NUMBERS {
+            let queue = &self.queues[(entry.fd - signals::NUMBERS) as usize];
+            return if queue.is_ready() { entry.events & IN as i16 } else { 0 };
+        }
+        let Some(&file) = self.numbers.get(&entry.fd) else { return NVAL };
+        let asked = u32::from(entry.events as u16);
+        let spurious = if self.mischief(64) { IN | OUT } else { 0 };
+        ((self.files[file].poll() | spurious) & (asked | ALWAYS)) as i16
+    }
+
+    /// EBADF is select's alone.
+    fn all_open(&self, nfds: usize, asked: &(Vec<u64>, Vec<u64>)) -> io::Result<()> {
+        let is_asked = |number: usize| {
+            let (word, bit) = (number / WORD_BITS, number % WORD_BITS);
+            (asked.0[word] | asked.1[word]) >> bit & 1 == 1
+        };
+        let is_open = |number: usize| self.numbers.contains_key(&(number as RawFd));
+        errno(if (0..nfds).all(|n| !is_asked(n) || is_open(n)) { 0 } else { EBADF })
+    }
+
+    /// Writes the answer of one bit; 1 when it is set.
+    fn select_one(&mut self, number: RawFd, asked: u64, map: &mut u64, bits: u32) -> usize {
+        let mask = 1 << (number as usize % WORD_BITS);
+        *map &= !mask;
+        if asked == 0 {
+            return 0;
+        }
+        let file = self.numbers[&number];
+        let ready = self.files[file].poll() & bits != 0 || self.mischief(64);
+        *map |= if ready { mask } else { 0 };
+        usize::from(ready)
+    }
+}

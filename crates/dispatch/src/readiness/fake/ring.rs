@@ -1,0 +1,179 @@
+//! Polls of io_uring(7), faked. A poll of many changes speaks like an edge, once for several, and
+//! may end by itself; what ends is told by F_MORE being absent. A poll keeps its file open.
+//! Completions of polls that were ended may come late.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use weir_sys::ring::Completion;
+
+use super::super::kernel::PollRing;
+use super::world::{Late, World, world};
+use super::{ALWAYS, EBADF, ECANCELED, RDHUP};
+
+/// A ring, by its number in the world.
+#[derive(Debug)]
+pub(in crate::readiness) struct FakeRing(usize);
+
+/// What the kernel keeps of it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    submissions: Vec<Submission>,
+    polls: Vec<Poll>,
+    completions: VecDeque<Completion>,
+    /// Past these a poll of many changes ends with its next completion; none is lost.
+    completions_max: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Submission {
+    /// The number is looked up when the submission is taken in.
+    Arm {
+        number: RawFd,
+        data: u64,
+        asked: u32,
+        many: bool,
+    },
+    Disarm(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Poll {
+    data: u64,
+    file: usize,
+    asked: u32,
+    many: bool,
+}
+
+impl Ring {
+    pub(super) fn refers_to(&self, file: usize) -> bool {
+        self.polls.iter().any(|poll| poll.file == file)
+    }
+
+    pub(super) fn complete(&mut self, completion: Completion) {
+        self.completions.push_back(completion);
+    }
+}
+
+impl World {
+    pub(super) fn wake_ring(&mut self, ring: usize, file: usize, key: u32) {
+        let mut at = 0;
+        while at < self.rings[ring].polls.len() {
+            let poll = self.rings[ring].polls[at];
+            let hears = key == 0 || key & poll.asked != 0;
+            if poll.file != file || !hears || !self.poll_completes(ring, at) {
+                at += 1;
+            }
+        }
+    }
+
+    /// Looks at a poll's file; if it is ready, completes the poll. Whether that was its end.
+    fn poll_completes(&mut self, ring: usize, at: usize) -> bool {
+        let poll = self.rings[ring].polls[at];
+        let bits = self.files[poll.file].poll() & poll.asked;
+        if bits == 0 {
+            return false;
+        }
+        let full = self.rings[ring].completions.len() >= self.rings[ring].completions_max;
+        let more = poll.many && !full && !self.mischief(16);
+        let result = bits as i32;
+        self.rings[ring].complete(Completion { data: poll.data, result, more });
+        if !more {
+            self.rings[ring].polls.remove(at);
+            self.release(poll.file);
+        }
+        !more
+    }
+
+    fn ring_submit(&mut self, ring: usize) {
+        for submission in std::mem::take(&mut self.rings[ring].submissions) {
+            match submission {
+                Submission::Arm { number, data, asked, many } => {
+                    self.ring_arm(ring, number, (data, asked, many));
+                }
+                Submission::Disarm(data) => self.ring_disarm(ring, data),
+            }
+        }
+    }
+
+    fn ring_arm(&mut self, ring: usize, number: RawFd, asked: (u64, u32, bool)) {
+        let (data, asked, many) = asked;
+        let Some(&file) = self.numbers.get(&number) else {
+            let failed = Completion { data, result: -EBADF, more: false };
+            return self.tell_some_time(Late::Completion(ring, failed));
+        };
+        let asked = asked | ALWAYS | RDHUP; // all three unasked
+        self.rings[ring].polls.push(Poll { data, file, asked, many });
+        let last = self.rings[ring].polls.len() - 1;
+        self.poll_completes(ring, last);
+    }
+
+    /// One that has completed already has no completion more.
+    fn ring_disarm(&mut self, ring: usize, data: u64) {
+        let polls = &mut self.rings[ring].polls;
+        if let Some(at) = polls.iter().position(|poll| poll.data == data) {
+            let file = polls.remove(at).file;
+            self.release(file);
+            let ended = Completion { data, result: -ECANCELED, more: false };
+            self.tell_some_time(Late::Completion(ring, ended));
+        }
+    }
+
+    fn ring_queue(&mut self, ring: usize, submission: Submission) {
+        self.rings[ring].submissions.push(submission);
+        if self.mischief(8) {
+            self.ring_submit(ring); // as when the queue is full
+        }
+    }
+
+    fn ring_take(&mut self, ring: usize) -> Option<Vec<Completion>> {
+        let taken: Vec<_> = self.rings[ring].completions.drain(..).collect();
+        (!taken.is_empty()).then_some(taken)
+    }
+}
+
+impl PollRing for FakeRing {
+    fn open(_: u32) -> io::Result<Self> {
+        world(|w| {
+            let completions_max = w.chance.pick(&[1, 4, 64]);
+            w.rings.push(Ring {
+                submissions: Vec::new(),
+                polls: Vec::new(),
+                completions: VecDeque::new(),
+                completions_max,
+            });
+            Ok(Self(w.rings.len() - 1))
+        })
+    }
+
+    fn arm(&mut self, fd: RawFd, data: u64, poll: u32, many: bool) -> io::Result<()> {
+        let arm = Submission::Arm { number: fd, data, asked: poll, many };
+        world(|w| w.ring_queue(self.0, arm));
+        Ok(())
+    }
+
+    fn disarm(&mut self, data: u64) -> io::Result<()> {
+        world(|w| w.ring_queue(self.0, Submission::Disarm(data)));
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        world(|w| w.ring_submit(self.0));
+        Ok(())
+    }
+
+    fn wait(
+        &mut self,
+        completions: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        world(|w| {
+            w.ring_submit(self.0);
+            let taken = w.wait(timeout, |w, _| w.ring_take(self.0));
+            completions.extend(taken.unwrap_or_default());
+        });
+        Ok(())
+    }
+}

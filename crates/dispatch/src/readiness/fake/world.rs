@@ -1,0 +1,284 @@
+//! The world of a fake kernel: files, descriptor numbers, and what has happened but not been told.
+//! The adversary sits here: a wake-up may come late, and twice. What a family of calls makes of it
+//! stands in that family's file.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::chance::Chance;
+use super::file::{File, Kind, Refused, Wake};
+use super::{epoll, ring, signals};
+
+/// A wait that sleeps so often would not end.
+const SLEEPS_MAX: u32 = 1000;
+/// Less than a second: a mechanism's own timeouts, and not the caller's.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// All there is, of one thread.
+#[derive(Debug, Default)]
+pub(in crate::readiness) struct World {
+    pub(super) chance: Chance,
+    /// The adversary rests: everything is told at once, in order, and once.
+    pub(in crate::readiness) honest: bool,
+    pub(super) files: Vec<File>,
+    pub(super) numbers: BTreeMap<RawFd, usize>,
+    pub(super) epolls: Vec<epoll::Set>,
+    pub(super) queues: Vec<signals::Queue>,
+    pub(super) rings: Vec<ring::Ring>,
+    late: Vec<Late>,
+    slept: Option<Sleep>,
+    sleeps: u32,
+}
+
+/// A call went to sleep: nothing at all was left to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::readiness) enum Sleep {
+    /// It will look again by itself before long.
+    Nap,
+    /// Only something new wakes it.
+    Deep,
+}
+
+/// What has happened and is told later.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Late {
+    Wake(usize, Wake),
+    Completion(usize, weir_sys::ring::Completion),
+}
+
+/// A descriptor that the world knows. There is a real one of the same number behind it, which is
+/// nobody else's in this process; it stays open when the fake one is closed, so that numbers are
+/// given out again lowest first whatever other threads do.
+pub(in crate::readiness) type Descriptor = Rc<OwnedFd>;
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+    static POOL: RefCell<Vec<Descriptor>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does something with this thread's world.
+pub(in crate::readiness) fn world<T>(act: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(act)
+}
+
+/// The pool's next descriptor is as good as any: /dev/null, once more.
+fn grow(pool: &mut Vec<Descriptor>) {
+    let real = match pool.first() {
+        Some(first) => first.try_clone().unwrap(),
+        None => std::fs::File::open("/dev/null").unwrap().into(),
+    };
+    pool.push(Rc::new(real));
+    pool.sort_by_key(AsRawFd::as_raw_fd);
+}
+
+impl World {
+    /// Begins anew.
+    pub(in crate::readiness) fn begin(seed: u64) {
+        world(|w| *w = Self { chance: Chance::new(seed), ..Self::default() });
+    }
+
+    /// A new file, at the lowest number that is free.
+    pub(in crate::readiness) fn open(&mut self, kind: Kind) -> Descriptor {
+        let descriptor = POOL.with_borrow_mut(|pool| {
+            loop {
+                let free = |other: &&Descriptor| !self.numbers.contains_key(&other.as_raw_fd());
+                if let Some(found) = pool.iter().find(free) {
+                    return Rc::clone(found);
+                }
+                grow(pool);
+            }
+        });
+        self.numbers.insert(descriptor.as_raw_fd(), self.files.len());
+        let unix = self.chance.one_in(2);
+        self.files.push(File::new(kind, unix));
+        descriptor
+    }
+
+    /// close(2). `held` elsewhere, the file lives on, and is returned.
+    pub(in crate::readiness) fn close(&mut self, number: RawFd, held: bool) -> Option<usize> {
+        let file = self.numbers.remove(&number).unwrap();
+        if held {
+            return Some(file);
+        }
+        self.files[file].descriptors -= 1;
+        self.release(file);
+        None
+    }
+
+    /// Ends a file nobody refers to. A poll of a ring is a reference.
+    pub(super) fn release(&mut self, file: usize) {
+        let polled = self.rings.iter().any(|ring| ring.refers_to(file));
+        if self.files[file].descriptors > 0 || polled {
+            return;
+        }
+        self.files[file].gone = true;
+        self.files[file].owner = None;
+        self.epolls.iter_mut().for_each(|set| set.forget(file));
+    }
+
+    fn at(&mut self, number: RawFd) -> &mut File {
+        let file = self.numbers[&number];
+        &mut self.files[file]
+    }
+
+    /// What poll(2) would say, without the effect of asking.
+    pub(in crate::readiness) fn bits(&mut self, number: RawFd) -> u32 {
+        self.at(number).bits()
+    }
+
+    /// Something happens to a file, from outside.
+    pub(in crate::readiness) fn happen(&mut self, number: RawFd, what: Happening) {
+        self.happen_to_file(self.numbers[&number], what);
+    }
+
+    /// The same to a file that may have no number here.
+    pub(in crate::readiness) fn happen_to_file(&mut self, at: usize, what: Happening) {
+        let file = &mut self.files[at];
+        let wake = match what {
+            Happening::Arrival(count) => file.arrive(count),
+            Happening::End => file.finish(),
+            Happening::HangUp => file.hang_up(),
+            Happening::Reset => file.reset(),
+            Happening::Drain(count) => file.drain(count),
+        };
+        if let Some(wake) = wake {
+            self.emit(at, wake);
+        }
+    }
+
+    pub(in crate::readiness) fn shut(&mut self, number: RawFd) {
+        let wake = self.at(number).shut();
+        self.emit(self.numbers[&number], wake);
+    }
+
+    pub(in crate::readiness) fn take(
+        &mut self,
+        number: RawFd,
+        count: usize,
+    ) -> Result<usize, Refused> {
+        self.at(number).take(count)
+    }
+
+    pub(in crate::readiness) fn put(
+        &mut self,
+        number: RawFd,
+        count: usize,
+    ) -> Result<usize, Refused> {
+        self.at(number).put(count)
+    }
+
+    fn emit(&mut self, file: usize, wake: Wake) {
+        let late = Late::Wake(file, wake);
+        let (now, later) = match if self.honest { 0 } else { self.chance.below(8) } {
+            0..4 => (true, false),
+            4..7 => (false, true),
+            _ => (true, true),
+        };
+        if later {
+            self.late.push(late);
+        }
+        if now {
+            self.tell(late);
+        }
+    }
+
+    /// Tells at once, or later.
+    pub(super) fn tell_some_time(&mut self, late: Late) {
+        if self.honest || self.chance.one_in(2) {
+            self.tell(late);
+        } else {
+            self.late.push(late);
+        }
+    }
+
+    fn tell(&mut self, late: Late) {
+        match late {
+            Late::Wake(file, wake) => self.wake(file, wake),
+            Late::Completion(ring, completion) => self.rings[ring].complete(completion),
+        }
+    }
+
+    fn wake(&mut self, file: usize, wake: Wake) {
+        if self.files[file].gone {
+            return;
+        }
+        self.epolls.iter_mut().for_each(|set| set.wake(file, wake.key));
+        if let (Some(band), Some((queue, number))) = (wake.band, self.files[file].owner) {
+            self.queues[queue].send(number, band);
+        }
+        for ring in 0..self.rings.len() {
+            self.wake_ring(ring, file, wake.key);
+        }
+    }
+
+    /// Tells some of what is late, in any order.
+    fn stir(&mut self) {
+        if !self.late.is_empty() {
+            let mut late = std::mem::take(&mut self.late);
+            self.chance.shuffle(&mut late);
+            for one in late {
+                self.tell_some_time(one);
+            }
+        }
+    }
+
+    /// A call that may wait: tries, and before it sleeps tells all that is late and tries
+    /// `patiently`, with nothing held back. Sleeping, and a signal that ends it, give nothing.
+    pub(super) fn wait<T>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut Self, bool) -> Option<T>,
+    ) -> Option<T> {
+        self.stir();
+        if let Some(found) = attempt(self, self.honest) {
+            return Some(found);
+        }
+        if timeout == Some(Duration::ZERO) {
+            return None;
+        }
+        while let Some(one) = self.late.pop() {
+            self.tell(one);
+        }
+        let found = attempt(self, true);
+        if found.is_none() && (self.honest || !self.chance.one_in(8)) {
+            self.sleep(timeout);
+        }
+        found
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) {
+        let nap = timeout.is_some_and(|timeout| timeout <= NAP_MAX);
+        self.slept = self.slept.max(Some(if nap { Sleep::Nap } else { Sleep::Deep }));
+        self.sleeps += 1;
+        assert!(self.sleeps < SLEEPS_MAX, "it sleeps, and sleeps again");
+    }
+
+    /// How deep calls have slept since this was last asked.
+    pub(in crate::readiness) fn take_slept(&mut self) -> Option<Sleep> {
+        self.sleeps = 0;
+        self.slept.take()
+    }
+
+    /// True once in `times`, and never while the adversary rests.
+    pub(super) fn mischief(&mut self, times: usize) -> bool {
+        !self.honest && self.chance.one_in(times)
+    }
+}
+
+/// What can happen to a file from outside.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::readiness) enum Happening {
+    /// So many bytes, connections or rings.
+    Arrival(usize),
+    /// The peer ends its side (FIN).
+    End,
+    /// The peer closes a Unix socket.
+    HangUp,
+    /// The peer resets the connection.
+    Reset,
+    /// The peer takes in so many bytes.
+    Drain(usize),
+}

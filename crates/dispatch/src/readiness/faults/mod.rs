@@ -1,0 +1,134 @@
+//! Every mechanism against a kernel that does its worst: no event is lost, nobody who has gone is
+//! reported, and what is over ends. A history follows from its seed.
+//!
+//! `WEIR_FAULTS_SEED=7` runs one history of each, printed; `WEIR_FAULTS_HISTORIES=100` so many
+//! instead of the usual number.
+
+mod model;
+mod reference;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::fake::Fake;
+use super::{Mechanism, TABLE, Visitor};
+use model::{Model, Promise};
+use reference::batch::{self, BatchReference};
+use reference::edges::{self, EdgeReference};
+use reference::ring::{self, RingReference};
+use reference::signals::{self, SignalReference};
+
+const STEPS: usize = 60;
+const HISTORIES: u64 = 2500;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
+fn history<M: Mechanism>(seed: u64, told: bool) -> Promise {
+    let live = AssertUnwindSafe(|| Model::<M>::new(seed, told).live(STEPS));
+    catch_unwind(live).unwrap_or_else(|_| Err("it panicked".to_owned()))
+}
+
+/// The first history of a mechanism in which a promise is broken, and which.
+fn broken<M: Mechanism>(histories: u64) -> Option<(u64, String)> {
+    (0..histories).find_map(|seed| Some((seed, history::<M>(seed, false).err()?)))
+}
+
+/// Finds nothing, or prints the history.
+fn holds<M: Mechanism>(name: &str) -> bool {
+    let found = match number("WEIR_FAULTS_SEED") {
+        Some(seed) => Some(seed),
+        None => {
+            broken::<M>(number("WEIR_FAULTS_HISTORIES").unwrap_or(HISTORIES)).map(|(seed, _)| seed)
+        }
+    };
+    let Some(seed) = found else { return true };
+    println!("{name}: history WEIR_FAULTS_SEED={seed}");
+    let Err(error) = history::<M>(seed, true) else { return true };
+    println!("  BROKEN: {error}");
+    false
+}
+
+#[test]
+fn every_mechanism_keeps_its_promises_on_a_kernel_that_does_its_worst() {
+    struct Run(&'static str);
+    impl Visitor for Run {
+        type Output = bool;
+        fn visit<M: Mechanism>(self) -> bool {
+            holds::<M>(self.0)
+        }
+    }
+    let failed: Vec<_> = TABLE
+        .iter()
+        .filter(|row| !row.name.visit::<Fake, _>(Run(row.spelling)))
+        .map(|row| row.spelling)
+        .collect();
+    assert_eq!(failed, [""; 0]);
+}
+
+#[test]
+fn a_plain_mechanism_of_each_family_keeps_them_too() {
+    assert!(holds::<EdgeReference<{ edges::NONE }>>("edges"));
+    assert!(holds::<SignalReference<{ signals::NONE }>>("signals"));
+    assert!(holds::<RingReference<{ ring::NONE }, true>>("ring, many"));
+    assert!(holds::<RingReference<{ ring::NONE }, false>>("ring, once"));
+    assert!(holds::<BatchReference<{ batch::NONE }>>("batch"));
+}
+
+/// The model finds a fault, and says what it did.
+fn finds<M: Mechanism>(complaints: &[&str]) {
+    let (seed, complaint) = broken::<M>(HISTORIES).expect("the fault is found");
+    println!("history {seed}: {complaint}");
+    assert!(complaints.iter().any(|part| complaint.contains(part)), "{complaint}");
+}
+
+const LOST: &[&str] = &["LOST EVENT", "NEVER REPORTED"];
+
+#[test]
+fn an_end_hidden_by_a_short_read_is_found() {
+    finds::<EdgeReference<{ edges::FORGETS_THE_END }>>(LOST);
+    finds::<SignalReference<{ signals::TRUSTS_A_SHORT_READ }>>(LOST);
+}
+
+#[test]
+fn a_wait_that_sleeps_on_what_is_known_is_found() {
+    finds::<EdgeReference<{ edges::SLEEPS_ON_WHAT_IS_KNOWN }>>(LOST);
+}
+
+#[test]
+fn readiness_left_to_the_next_tenant_is_found() {
+    finds::<EdgeReference<{ edges::FORGETS_THE_GENERATION }>>(&["has gone"]);
+    finds::<RingReference<{ ring::FORGETS_THE_GENERATION }, false>>(&["LOST", "NEVER", "has gone"]);
+}
+
+#[test]
+fn what_is_reported_for_ever_is_found() {
+    finds::<EdgeReference<{ edges::NEVER_BLOCKED }>>(&["yet reported"]);
+    // A hang-up of the last that had the number.
+    finds::<SignalReference<{ signals::TRUSTS_THE_NUMBER }>>(&["yet reported"]);
+}
+
+#[test]
+fn an_overflow_that_is_ignored_is_found() {
+    finds::<SignalReference<{ signals::IGNORES_OVERFLOW }>>(LOST);
+}
+
+#[test]
+fn old_state_that_is_not_asked_for_is_found() {
+    finds::<SignalReference<{ signals::ASKS_NOT_AFTER_ARMING }>>(LOST);
+}
+
+#[test]
+fn room_that_no_signal_will_tell_of_is_found() {
+    finds::<SignalReference<{ signals::PRESUMES_NO_ROOM }>>(LOST);
+}
+
+#[test]
+fn a_poll_that_ended_and_is_not_armed_again_is_found() {
+    finds::<RingReference<{ ring::TRUSTS_THE_POLL_TO_GO_ON }, true>>(LOST);
+}
+
+#[test]
+fn a_change_that_failed_in_a_batch_is_found() {
+    finds::<BatchReference<{ batch::IGNORES_A_FAILURE }>>(LOST);
+}

@@ -1,0 +1,119 @@
+//! The caller's side of the model: what it does with a member, and when it says `blocked`. It is a
+//! server in little: it reads, writes and accepts, wholly or in part, and leaves after an end.
+
+use super::super::super::fake::{Kind, Refused, world};
+use super::super::super::{Interest, Mechanism};
+use super::{ALL, Member, Model};
+
+impl<M: Mechanism> Model<M> {
+    /// The caller's own turn, as when a member was reported.
+    pub(super) fn use_it(&mut self, slot: usize) {
+        let Some(member) = self.members[slot].clone() else { return };
+        for _ in 0..1 + self.chance.below(4) {
+            let count = self.chance.pick(&[1, 2, 3, ALL]);
+            let goes_on = match member.interest {
+                Interest::Read => self.read(slot, &member, count),
+                Interest::Write => self.write(slot, &member, count),
+                Interest::Accept => self.accept(&member),
+                Interest::Nothing => false,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    fn read(&mut self, slot: usize, member: &Member, count: usize) -> bool {
+        let taken = world(|w| w.take(member.number(), count));
+        self.tell(|| format!("read {count} of {}: {taken:?}", member.number()));
+        match taken {
+            Ok(0) | Err(Refused::Broken) => self.leave(slot),
+            Ok(taken) if taken == count => return true,
+            Ok(_) | Err(Refused::Blocked) => self.blocked(slot, Interest::Read),
+        }
+        false
+    }
+
+    /// After the end of the bytes, or an error.
+    fn leave(&mut self, slot: usize) {
+        if let Some(member) = &mut self.members[slot] {
+            member.no_read = true;
+        }
+        match self.chance.below(4) {
+            0 => self.change(slot),
+            1 => self.change_to(slot, Interest::Nothing),
+            _ => self.remove(slot),
+        }
+    }
+
+    fn write(&mut self, slot: usize, member: &Member, count: usize) -> bool {
+        let put = world(|w| w.put(member.number(), count));
+        self.tell(|| format!("write {count} to {}: {put:?}", member.number()));
+        match put {
+            Err(Refused::Broken) => self.remove(slot),
+            Ok(put) if put == count && self.chance.one_in(8) => self.shut(slot),
+            Ok(put) if put == count => return true,
+            Ok(_) | Err(Refused::Blocked) => self.blocked(slot, Interest::Write),
+        }
+        false
+    }
+
+    /// Ends our side, to linger until the peer has ended its own.
+    fn shut(&mut self, slot: usize) {
+        let next = match &mut self.members[slot] {
+            Some(member) => {
+                member.no_write = true;
+                if member.no_read { Interest::Nothing } else { Interest::Read }
+            }
+            None => return,
+        };
+        self.change_to(slot, next);
+        if let Some(member) = &self.members[slot] {
+            self.tell(|| format!("shut {}", member.number()));
+            world(|w| w.shut(member.number()));
+        }
+    }
+
+    fn accept(&mut self, member: &Member) -> bool {
+        let count = if member.kind == Kind::Bell { ALL } else { 1 };
+        let taken = world(|w| w.take(member.number(), count));
+        self.tell(|| format!("accept on {}: {taken:?}", member.number()));
+        if taken.is_ok() && member.kind == Kind::Listener {
+            return true;
+        }
+        self.blocked(member.token.slot as usize, Interest::Accept);
+        false
+    }
+
+    /// Between the call that moved too little and the word about it, more may happen.
+    fn blocked(&mut self, slot: usize, direction: Interest) {
+        if self.chance.one_in(4) {
+            self.happen(slot);
+        }
+        if let Some(member) = &self.members[slot] {
+            self.tell(|| format!("blocked {:?} {direction:?}", member.token));
+            self.mechanism.blocked(member.token, direction);
+        }
+    }
+
+    /// Uses a member until it blocks, and says so; one that is at its end leaves.
+    pub(super) fn exhaust(&mut self, slot: usize) {
+        while let Some(member) = self.members[slot].clone() {
+            let (count, interest) = (ALL, member.interest);
+            let number = member.number();
+            let moved = match interest {
+                Interest::Nothing => return,
+                Interest::Write => world(|w| w.put(number, count)),
+                _ => world(|w| w.take(number, count)),
+            };
+            self.tell(|| format!("exhaust {number}: {moved:?}"));
+            match moved {
+                Ok(1..) => {}
+                Err(Refused::Blocked) => {
+                    return self.mechanism.blocked(member.token, interest);
+                }
+                _ => self.remove(slot),
+            }
+        }
+    }
+}

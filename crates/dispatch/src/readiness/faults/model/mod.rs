@@ -1,0 +1,313 @@
+//! A caller that keeps the readiness contract to the letter and does everything it allows, at
+//! random, with a mechanism on the fake kernel; and what the contract promises it, checked at every
+//! wait.
+//!
+//! Knows no mechanism, and none of the kernel's families: only what is true of each file.
+
+mod caller;
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use super::super::fake::{
+    Chance, Descriptor, ERR, HUP, Happening, IN, Kind, OUT, Sleep, World, world,
+};
+use super::super::settings::Settings;
+use super::super::{Interest, Mechanism, Token};
+
+const SLOTS: usize = 6;
+/// Waits in which everybody ready must have been reported, once nothing is held back: more than the
+/// fake kernel can have queued, for a mechanism that takes one notice at a wait.
+const SETTLE_WAITS: usize = 100;
+/// Waits after which nothing is reported any more, once nothing is ready, and how many have to
+/// report nothing then.
+const CALM_WAITS: usize = 100;
+const CALM_AT_LAST: usize = 4;
+/// More than any buffer of the fake kernel.
+const ALL: usize = 64;
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(3600));
+
+/// What a promise that was broken is told with.
+pub(super) type Promise = Result<(), String>;
+
+/// One history.
+pub(super) struct Model<M> {
+    mechanism: M,
+    chance: Chance,
+    members: [Option<Member>; SLOTS],
+    generations: [u32; SLOTS],
+    ready: Vec<Token>,
+    /// Whether to print what is done.
+    told: bool,
+}
+
+#[derive(Clone)]
+struct Member {
+    descriptor: Descriptor,
+    token: Token,
+    kind: Kind,
+    interest: Interest,
+    /// The end was read, or our own side was ended: nobody waits for that again.
+    no_read: bool,
+    no_write: bool,
+    reported: bool,
+}
+
+impl Member {
+    fn number(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+
+    fn is_ready(&self) -> bool {
+        let wanted = match self.interest {
+            Interest::Nothing => return false,
+            Interest::Read | Interest::Accept => IN,
+            Interest::Write => OUT,
+        };
+        world(|w| w.bits(self.number())) & (wanted | ERR | HUP) != 0
+    }
+}
+
+impl<M: Mechanism> Model<M> {
+    /// An empty interest set in a new world.
+    pub(super) fn new(seed: u64, told: bool) -> Self {
+        World::begin(seed);
+        Self {
+            mechanism: M::open(&Settings::default()).unwrap(),
+            chance: Chance::new(!seed),
+            members: [const { None }; SLOTS],
+            generations: [0; SLOTS],
+            ready: Vec::new(),
+            told,
+        }
+    }
+
+    /// A whole life: `steps` of it, and then everything comes to rest and wakes once more.
+    pub(super) fn live(&mut self, steps: usize) -> Promise {
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.settle()?;
+        self.calm()?;
+        for slot in 0..SLOTS {
+            self.happen(slot);
+        }
+        self.settle()
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.told {
+            println!("  {}", what());
+        }
+    }
+
+    fn step(&mut self) -> Promise {
+        let slot = self.chance.below(SLOTS);
+        match self.chance.below(32) {
+            0..6 => self.add(slot),
+            6..9 => self.change(slot),
+            9..11 => self.remove(slot),
+            11..20 => self.happen(slot),
+            20..22 => self.use_it(slot),
+            22..31 => return self.wait(),
+            _ => {
+                self.settle()?;
+                world(|w| w.honest = false);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, slot: usize) {
+        if self.members[slot].is_some() {
+            return;
+        }
+        let kind = self.chance.pick(&[Kind::Stream, Kind::Stream, Kind::Listener, Kind::Bell]);
+        let descriptor = world(|w| w.open(kind));
+        self.live_unwatched(descriptor.as_raw_fd(), kind);
+        self.generations[slot] += 1 + u32::from(self.chance.one_in(4));
+        let token = Token { slot: slot as u32, generation: self.generations[slot] };
+        let interest = match kind {
+            Kind::Stream => self.chance.pick(&[Interest::Read, Interest::Write, Interest::Nothing]),
+            _ => Interest::Accept,
+        };
+        self.tell(|| format!("add {kind:?} {} as {token:?}: {interest:?}", descriptor.as_raw_fd()));
+        if let Err(error) = self.mechanism.add(descriptor.as_fd(), token, interest) {
+            self.tell(|| format!("-> {error}"));
+            world(|w| w.close(descriptor.as_raw_fd(), false));
+            return;
+        }
+        let (no_read, no_write, reported) = (false, kind != Kind::Stream, false);
+        let member = Member { descriptor, token, kind, interest, no_read, no_write, reported };
+        self.members[slot] = Some(member);
+    }
+
+    /// A connection may have lived a while before it first has to wait.
+    fn live_unwatched(&mut self, number: RawFd, kind: Kind) {
+        for _ in 0..self.chance.below(4) {
+            if kind == Kind::Stream && self.chance.one_in(4) {
+                let put = world(|w| w.put(number, ALL));
+                self.tell(|| format!("fill {number}: {put:?}"));
+            } else {
+                self.befall(number, kind);
+            }
+        }
+    }
+
+    /// What may happen to a descriptor from outside.
+    fn befall(&mut self, number: RawFd, kind: Kind) {
+        let some = 1 + self.chance.below(5);
+        let happening = match (kind, self.chance.below(16)) {
+            (Kind::Stream, 0) => Happening::End,
+            (Kind::Stream, 1) => Happening::HangUp,
+            (Kind::Stream, 2) => Happening::Reset,
+            (Kind::Stream, 3..9) => Happening::Drain(some),
+            _ => Happening::Arrival(some),
+        };
+        self.tell(|| format!("{number}: {happening:?}"));
+        world(|w| w.happen(number, happening));
+    }
+
+    fn happen(&mut self, slot: usize) {
+        if let Some(member) = &self.members[slot] {
+            self.befall(member.number(), member.kind);
+        }
+    }
+
+    fn change(&mut self, slot: usize) {
+        let Some(member) = &self.members[slot] else { return };
+        let choices: &[Interest] = match (member.kind, member.no_read, member.no_write) {
+            (Kind::Listener | Kind::Bell, ..) => &[Interest::Accept, Interest::Nothing],
+            (_, false, false) => &[Interest::Read, Interest::Write, Interest::Nothing],
+            (_, false, true) => &[Interest::Read, Interest::Nothing],
+            (_, true, false) => &[Interest::Write, Interest::Nothing],
+            (_, true, true) => &[Interest::Nothing],
+        };
+        let interest = self.chance.pick(choices);
+        self.change_to(slot, interest);
+    }
+
+    fn change_to(&mut self, slot: usize, interest: Interest) {
+        let Some(member) = self.members[slot].clone() else { return };
+        self.tell(|| format!("change {:?} to {interest:?}", member.token));
+        let changed = self.mechanism.change(member.descriptor.as_fd(), member.token, interest);
+        if let Err(error) = changed {
+            self.tell(|| format!("-> {error}"));
+            return self.remove(slot);
+        }
+        if let Some(member) = &mut self.members[slot] {
+            member.interest = interest;
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let Some(member) = self.members[slot].take() else { return };
+        // A listening socket may be open in another process too, and go on.
+        let held = member.kind == Kind::Listener && self.chance.one_in(2);
+        self.tell(|| format!("remove and close {} {:?}", member.number(), member.token));
+        let _ = self.mechanism.remove(member.descriptor.as_fd(), member.token);
+        let left = world(|w| w.close(member.number(), held));
+        if let Some(file) = left {
+            world(|w| w.happen_to_file(file, Happening::Arrival(1)));
+        }
+    }
+
+    fn wait(&mut self) -> Promise {
+        let timeout = self.chance.pick(&[NOW, NOW, LONG, None]);
+        self.wait_for(timeout)?;
+        let mut batch = std::mem::take(&mut self.ready);
+        self.chance.shuffle(&mut batch);
+        for token in batch {
+            let slot = token.slot as usize;
+            let present = self.members[slot].as_ref().is_some_and(|m| m.token == token);
+            // A caller may put somebody off, and others' turns may change anything meanwhile.
+            if present && !self.chance.one_in(4) {
+                self.use_it(slot);
+            }
+            if self.chance.one_in(8) {
+                let other = self.chance.below(SLOTS);
+                self.remove(other);
+                self.add(other);
+            }
+        }
+        Ok(())
+    }
+
+    /// One wait, and what is promised of every one.
+    fn wait_for(&mut self, timeout: Option<Duration>) -> Promise {
+        self.ready.clear();
+        world(World::take_slept);
+        let waited = self.mechanism.wait(timeout, &mut self.ready);
+        let slept = world(World::take_slept);
+        self.tell(|| format!("wait {timeout:?}: {waited:?}, {:?}, slept: {slept:?}", self.ready));
+        waited.map_err(|error| format!("a wait failed: {error}"))?;
+        for index in 0..self.ready.len() {
+            self.check(index)?;
+        }
+        if slept.is_some() && timeout == NOW {
+            return Err("it slept though it was told not to".to_owned());
+        }
+        let lost = self.members.iter().flatten().find(|member| member.is_ready());
+        match lost {
+            Some(Member { token, .. }) if slept == Some(Sleep::Deep) => {
+                Err(format!("LOST EVENT: asleep, but ready: {token:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&mut self, index: usize) -> Promise {
+        let token = self.ready[index];
+        if self.ready[..index].contains(&token) {
+            return Err(format!("reported twice in one wait: {token:?}"));
+        }
+        let member = self.members.get_mut(token.slot as usize).and_then(Option::as_mut);
+        match member {
+            Some(member) if member.token == token && member.interest != Interest::Nothing => {
+                member.reported = true;
+                Ok(())
+            }
+            Some(member) if member.token == token => {
+                Err(format!("reported, though it waits for nothing: {token:?}"))
+            }
+            _ => Err(format!("reported, though it has gone: {token:?}")),
+        }
+    }
+
+    /// Nothing is held back any more: everybody ready is reported before long.
+    fn settle(&mut self) -> Promise {
+        self.tell(|| "settle".to_owned());
+        world(|w| w.honest = true);
+        self.members.iter_mut().flatten().for_each(|member| member.reported = false);
+        for _ in 0..SETTLE_WAITS {
+            let mut members = self.members.iter().flatten();
+            if members.all(|member| member.reported || !member.is_ready()) {
+                return self.wait_for(None);
+            }
+            self.wait_for(None)?;
+        }
+        let unheard = self.members.iter().flatten().find(|m| !m.reported && m.is_ready());
+        Err(format!("NEVER REPORTED, but ready: {:?}", unheard.map(|member| member.token)))
+    }
+
+    /// Nobody is ready, and it was said of everybody: before long nothing is reported.
+    fn calm(&mut self) -> Promise {
+        self.tell(|| "calm".to_owned());
+        for slot in 0..SLOTS {
+            self.exhaust(slot);
+        }
+        for round in 0..CALM_WAITS {
+            self.wait_for(NOW)?;
+            if round + CALM_AT_LAST >= CALM_WAITS && !self.ready.is_empty() {
+                return Err(format!("nobody is ready, yet reported: {:?}", self.ready));
+            }
+            // Whoever is reported is tried, and blocks.
+            for index in 0..self.ready.len() {
+                self.exhaust(self.ready[index].slot as usize);
+            }
+        }
+        self.wait_for(None)
+    }
+}

@@ -1,0 +1,60 @@
+//! `rtsig`: POSIX real-time signals, taken one a call (chandra-dispatch §2.2). Each descriptor is
+//! armed once, with three calls, and every event of it queues a signal that carries its number.
+//! [`super::signalled`] says what is made of them, and what happens when the queue overflows.
+//!
+//! The paper's server sleeps in sigwaitinfo. This one does so while all its members can signal;
+//! the loop's bell, an eventfd, cannot. With such members it asks sigtimedwait without waiting, and
+//! only when nothing is queued it sleeps in ppoll, on the queue and on them, and asks again: two
+//! calls more for a wait that sleeps, none for one that does not.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::kernel::{Kernel, Linux, SignalQueue};
+use super::settings::{Knob, Settings};
+use super::signalled::{self, Signalled};
+use super::{Counts, Interest, Mechanism, Token};
+
+/// The members; the queue is the kernel's.
+pub struct Rtsig<K: Kernel = Linux>(Signalled<K>);
+
+impl<K: Kernel> Mechanism for Rtsig<K> {
+    const KNOBS: &'static [Knob] = signalled::KNOBS;
+
+    fn open(settings: &Settings) -> io::Result<Self> {
+        Signalled::open(settings).map(Self)
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.0.add(fd, token, interest)
+    }
+
+    fn change(&mut self, _: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.0.change(token, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        self.0.remove(fd, token)
+    }
+
+    fn blocked(&mut self, token: Token, direction: Interest) {
+        self.0.blocked(token, direction);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
+        self.0.wait(timeout, ready, |members, timeout, ready| {
+            let notice = members.queue.take_one(timeout)?;
+            match notice {
+                Some(notice) => members.hear(notice, ready),
+                None => members.emptied(),
+            }
+            Ok(usize::from(notice.is_some()))
+        })
+    }
+
+    fn counts(&self) -> Counts {
+        self.0.counts
+    }
+}

@@ -1,0 +1,62 @@
+//! `rtsig-bulk`: POSIX real-time signals, many taken at a call, as with sigtimedwait4, of which
+//! chandra-dispatch §2.3 tells. That call was never in Linux; one read of a signalfd stands in.
+//! [`super::signalled`] says what is made of the signals.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use weir_sys::rtsig::Notice;
+
+use super::kernel::{Kernel, Linux, SignalQueue};
+use super::settings::{Knob, Settings};
+use super::signalled::{self, Signalled};
+use super::{Counts, Interest, Mechanism, Token};
+
+/// The members, and what the last read brought; the queue is the kernel's.
+pub struct RtsigBulk<K: Kernel = Linux> {
+    members: Signalled<K>,
+    notices: Vec<Notice>,
+}
+
+impl<K: Kernel> Mechanism for RtsigBulk<K> {
+    const KNOBS: &'static [Knob] = signalled::KNOBS;
+
+    fn open(settings: &Settings) -> io::Result<Self> {
+        Ok(Self { members: Signalled::open(settings)?, notices: Vec::new() })
+    }
+
+    fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.members.add(fd, token, interest)
+    }
+
+    fn change(&mut self, _: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.members.change(token, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+        self.members.remove(fd, token)
+    }
+
+    fn blocked(&mut self, token: Token, direction: Interest) {
+        self.members.blocked(token, direction);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
+        let notices = &mut self.notices;
+        self.members.wait(timeout, ready, |members, timeout, ready| {
+            notices.clear();
+            members.queue.take_many(notices, timeout)?;
+            for &notice in notices.iter() {
+                members.hear(notice, ready);
+            }
+            members.took(notices.len());
+            Ok(notices.len())
+        })
+    }
+
+    fn counts(&self) -> Counts {
+        self.members.counts
+    }
+}

@@ -1,0 +1,161 @@
+//! The questions put to the kernel with poll(2): about the unsure, about all after an overflow, and
+//! the sleep of a wait with members who cannot signal. Which members are unsure, and why that is
+//! enough, stands in [`super`].
+
+use std::io;
+use std::time::Duration;
+
+use weir_sys::poll::{POLLIN, POLLOUT, POLLRDHUP, PollFd};
+use weir_sys::rtsig::Notice;
+
+use super::{NOW, Signalled, TROUBLE};
+use crate::readiness::Token;
+use crate::readiness::edges::Seen;
+use crate::readiness::kernel::{Kernel, SignalQueue};
+
+/// Reads after an overflow: what they leave is old news too, and does no harm but work.
+const DISCARDS_MAX: u32 = 1 << 14;
+
+impl<K: Kernel> Signalled<K> {
+    /// After an overflow: discards what is queued, and asks about everybody.
+    pub(super) fn recover(&mut self, ready: &mut Vec<Token>) -> io::Result<usize> {
+        if !self.overflowed {
+            return Ok(0);
+        }
+        self.discard()?;
+        for number in 0..self.numbers_end {
+            let Some(slot) = self.numbers.at(number).slot else { continue };
+            let Some(member) = self.members.at(slot) else { continue };
+            member.unsure |= !member.mute;
+            let token = member.token;
+            self.list(token);
+        }
+        let (asked, found) = self.ask(true, ready)?;
+        self.counts.swept += asked;
+        self.overflowed = false;
+        Ok(found)
+    }
+
+    fn discard(&mut self) -> io::Result<()> {
+        let mut notices = Vec::new();
+        for _ in 0..DISCARDS_MAX {
+            notices.clear();
+            self.queue.take_many(&mut notices, NOW)?;
+            self.took(notices.len());
+            let overflows = notices.iter().filter(|notice| **notice == Notice::Overflow).count();
+            self.counts.overflows += overflows as u64;
+            self.counts.notices += (notices.len() - overflows) as u64;
+            if notices.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks about the unsure, and with them about those who cannot signal where that is wanted. How
+    /// many were ready for something.
+    pub(super) fn check(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<usize> {
+        let (asked, found) = self.ask(with_mute, ready)?;
+        self.counts.checked += asked;
+        Ok(found)
+    }
+
+    /// One poll: how many of the unsure it was about, and how many of all were ready for something.
+    fn ask(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<(u64, usize)> {
+        self.gather();
+        let listed = self.asked.len();
+        if with_mute {
+            self.gather_mute();
+        }
+        if self.asked.is_empty() {
+            return Ok((0, 0));
+        }
+        let found = K::poll(&mut self.asked, NOW).inspect_err(|_| {
+            // They are still unsure.
+            (0..listed).for_each(|index| self.list(self.asked_for[index]));
+        })?;
+        for index in 0..self.asked.len() {
+            let (token, revents) = (self.asked_for[index], self.asked[index].revents);
+            self.answer(token, revents, ready);
+        }
+        Ok((listed as u64, found))
+    }
+
+    /// Gathers the unsure. Those known to be ready leave the list until they no longer are; those
+    /// level-triggered and reported in this wait stay in it for the next.
+    fn gather(&mut self) {
+        self.asked.clear();
+        self.asked_for.clear();
+        let now = self.waits;
+        let mut unsure = std::mem::take(&mut self.unsure);
+        unsure.retain(|&token| {
+            let is_ready = self.edges.is_ready(token);
+            let Some(member) = self.member(token) else { return false };
+            let due = member.unsure && member.waits() && !is_ready;
+            let keep = due && member.level && member.reported_at == now;
+            member.listed = keep;
+            if due && !keep {
+                let entry = member.poll_fd();
+                self.asked.push(entry);
+                self.asked_for.push(token);
+            }
+            keep
+        });
+        self.unsure = unsure;
+    }
+
+    fn gather_mute(&mut self) {
+        for index in 0..self.mute.len() {
+            let token = self.mute[index];
+            let Some(member) = self.member(token).filter(|member| member.waits()) else { continue };
+            let entry = member.poll_fd();
+            self.asked.push(entry);
+            self.asked_for.push(token);
+        }
+    }
+
+    /// Takes in what a poll said of a member.
+    fn answer(&mut self, token: Token, revents: i16, ready: &mut Vec<Token>) {
+        let Some(member) = self.member(token) else { return };
+        let doubted = std::mem::take(&mut member.doubted);
+        member.unsure = false;
+        member.heard = u8::from(revents & POLLIN != 0);
+        let level = member.level;
+        if doubted != 0 && revents & (doubted | TROUBLE) == 0 {
+            self.counts.stale += 1;
+        }
+        if !level {
+            let seen = Seen {
+                read: revents & POLLIN != 0,
+                write: revents & POLLOUT != 0,
+                end: revents & POLLRDHUP != 0,
+                trouble: revents & TROUBLE != 0,
+            };
+            self.edges.learn(token, seen, ready);
+        } else if revents != 0 {
+            self.report(token, ready);
+        }
+    }
+
+    /// Sleeps until something is queued, or somebody who cannot signal is ready. Whether the first,
+    /// and how many of the second.
+    pub(super) fn sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Token>,
+    ) -> io::Result<(bool, usize)> {
+        self.asked.clear();
+        self.asked_for.clear();
+        self.gather_mute();
+        self.asked.push(PollFd { fd: self.queue.poll_fd(), events: POLLIN, revents: 0 });
+        let found = K::poll(&mut self.asked, timeout)?;
+        for index in 0..self.asked_for.len() {
+            let revents = self.asked[index].revents;
+            if revents != 0 {
+                self.report(self.asked_for[index], ready);
+            }
+        }
+        let signalled = self.asked.last().is_some_and(|queue| queue.revents != 0);
+        Ok((signalled, found - usize::from(signalled)))
+    }
+}

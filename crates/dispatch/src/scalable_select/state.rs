@@ -1,0 +1,327 @@
+//! What the paper's kernel keeps for a thread: the sets of [`super::algebra`], the hints that
+//! change them, and the check C, which is poll(2) of just those to be checked. Knows neither whose
+//! maps are selected nor what becomes of the answer.
+//!
+//! A call first checks who is to be checked, and then takes the hints: those that came before the
+//! check, or during it, are still there, so nothing is lost between the two. A hint comes with the
+//! descriptor's state at the moment it is taken, from the same poll function that poll(2) asks; for
+//! one that is selected that is its check, and no other is made. One that is not selected keeps its
+//! hint, and the state that came with it is thrown away, because it will be old by then.
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use weir_sys::poll::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
+    POLLWRNORM, PollFd,
+};
+use weir_sys::select::{WORD_BITS, not_open};
+
+use super::algebra::{Sets, Word, any};
+use super::hints::{Hint, Hints};
+use super::sweep::Sweep;
+use crate::readiness::kernel::Kernel;
+
+const READ: i16 = POLLIN | POLLRDNORM | POLLRDBAND;
+const WRITE: i16 = POLLOUT | POLLWRNORM | POLLWRBAND;
+
+/// The sets and their hints.
+pub(crate) struct State<K: Kernel> {
+    entries: Vec<Entry>,
+    /// The words in which somebody selected may be ready, each once. Between calls a caller adds
+    /// those in which it changed what is selected; after a call they hold the answer.
+    suspects: Vec<u32>,
+    hints: Hints<K>,
+    fds: Vec<PollFd>,
+    sweep: Sweep,
+    /// Descriptors asked with poll(2).
+    pub(crate) checked: u64,
+    /// Hints taken.
+    pub(crate) hinted: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    word: Word,
+    suspect: bool,
+}
+
+/// What the bits of poll(2) are to select(2) (fs/select.c).
+fn answer(revents: u32) -> [bool; 3] {
+    let has = |bits: i16| revents & u32::from(bits as u16) != 0;
+    [has(READ | POLLHUP | POLLERR), has(WRITE | POLLERR), has(POLLPRI)]
+}
+
+/// A descriptor's word, and its bit there.
+pub(crate) fn place(fd: RawFd) -> (usize, u64) {
+    (fd as usize / WORD_BITS, 1 << (fd as usize % WORD_BITS))
+}
+
+/// The descriptors of a word's bits, in order.
+pub(crate) fn descriptors(index: usize, mut bits: u64) -> impl Iterator<Item = RawFd> {
+    std::iter::from_fn(move || {
+        let fd = index * WORD_BITS + bits.trailing_zeros() as usize;
+        (bits != 0).then(|| {
+            bits &= bits - 1;
+            fd as RawFd
+        })
+    })
+}
+
+impl<K: Kernel> State<K> {
+    pub(crate) fn open(sweep: Sweep) -> io::Result<Self> {
+        Ok(Self {
+            entries: Vec::new(),
+            suspects: Vec::new(),
+            hints: Hints::open()?,
+            fds: Vec::new(),
+            sweep,
+            checked: 0,
+            hinted: 0,
+        })
+    }
+
+    /// Makes room for this many words.
+    pub(crate) fn reserve(&mut self, words: usize) {
+        if words > self.entries.len() {
+            self.entries.resize(words, Entry::default());
+        }
+    }
+
+    /// Has a word looked at in the next call, in which what is selected was changed.
+    pub(crate) fn suspect(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        if !entry.suspect {
+            entry.suspect = true;
+            self.suspects.push(index as u32);
+        }
+    }
+
+    /// Registers a descriptor before it is first selected, where the caller has one.
+    pub(crate) fn register(&mut self, fd: BorrowedFd<'_>, number: RawFd) -> io::Result<()> {
+        let (index, bit) = place(number);
+        self.reserve(index + 1);
+        if !self.hints.register(fd)? {
+            self.entries[index].word.mute(bit);
+        }
+        Ok(())
+    }
+
+    /// Takes a descriptor out of all sets: it was closed, or will be.
+    pub(crate) fn forget(&mut self, fd: RawFd) {
+        let (index, bit) = place(fd);
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.word.forget(bit);
+            self.hints.forget(fd);
+            self.suspect(index);
+        }
+    }
+
+    /// Takes a descriptor out of epoll too, because its file may live on under another.
+    pub(crate) fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.hints.delete(fd)
+    }
+
+    /// Hints for descriptors that had gone.
+    pub(crate) fn stale(&self) -> u64 {
+        self.hints.stale
+    }
+
+    /// How often everybody is asked from now on.
+    pub(crate) fn set_sweep(&mut self, every: Option<Duration>) {
+        self.sweep.set(every);
+    }
+
+    /// Those whom sweeps found, though no hint had come.
+    pub(crate) fn missed(&self) -> u64 {
+        self.sweep.found
+    }
+
+    /// One call: waits up to `timeout` until somebody selected is ready.
+    pub(crate) fn select(
+        &mut self,
+        selecting: &[Sets],
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        let timed = self.sweep.is_on() || timeout.is_some_and(|timeout| !timeout.is_zero());
+        let mut now = timed.then(Instant::now);
+        let until = Until::new(timeout, now);
+        loop {
+            if self.sweep.is_due(now) {
+                self.sweep(selecting)?;
+            }
+            self.check(selecting)?;
+            let found = self.keep_ready(selecting);
+            let left = if found { Some(Duration::ZERO) } else { until.left(now) };
+            let heard = self.hear(selecting, self.sweep.cap(left, now))?;
+            if found || self.keep_ready(selecting) {
+                return Ok(());
+            }
+            now = now.map(|_| Instant::now());
+            // Nobody at all, before the time: a signal, which ends a select, or time to sweep.
+            let disturbed = heard == 0 && !self.sweep.is_due(now);
+            if disturbed || until.left(now) == Some(Duration::ZERO) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What the last call found, by word: those selected that are ready.
+    pub(crate) fn found<'a>(
+        &'a self,
+        selecting: &'a [Sets],
+    ) -> impl Iterator<Item = (usize, Sets)> + 'a {
+        self.suspects.iter().map(|&index| {
+            let index = index as usize;
+            (index, self.entries[index].word.result(selecting[index]))
+        })
+    }
+
+    /// C of those to be checked. Who is seen for the first time is registered before.
+    fn check(&mut self, selecting: &[Sets]) -> io::Result<()> {
+        self.fds.clear();
+        for at in 0..self.suspects.len() {
+            let index = self.suspects[at] as usize;
+            for fd in descriptors(index, self.entries[index].word.in_doubt(selecting[index])) {
+                self.admit(fd)?;
+                self.fds.push(PollFd { fd, events: READ | WRITE | POLLPRI, revents: 0 });
+            }
+        }
+        if self.fds.is_empty() {
+            return Ok(());
+        }
+        K::poll(&mut self.fds, Some(Duration::ZERO))?;
+        self.checked += self.fds.len() as u64;
+        for &index in &self.suspects {
+            self.entries[index as usize].word.select(selecting[index as usize]);
+        }
+        self.learn_all()
+    }
+
+    fn admit(&mut self, fd: RawFd) -> io::Result<()> {
+        if !self.hints.is_registered(fd) && !self.hints.register_raw(fd)? {
+            let (index, bit) = place(fd);
+            self.entries[index].word.mute(bit);
+        }
+        Ok(())
+    }
+
+    /// Takes in the answers of poll(2). Who is not open is forgotten, and an error.
+    fn learn_all(&mut self) -> io::Result<()> {
+        let mut closed = false;
+        for at in 0..self.fds.len() {
+            let PollFd { fd, revents, .. } = self.fds[at];
+            if revents & POLLNVAL != 0 {
+                self.forget(fd);
+                closed = true;
+            } else {
+                self.learn(Hint { fd, revents: u32::from(revents as u16) });
+            }
+        }
+        if closed { Err(not_open()) } else { Ok(()) }
+    }
+
+    fn learn(&mut self, Hint { fd, revents }: Hint) {
+        let (index, bit) = place(fd);
+        let answers = answer(revents).map(|ready| if ready { bit } else { 0 });
+        self.entries[index].word.learn(bit, answers);
+    }
+
+    /// Takes the hints there are, all of them, and sleeps up to `timeout` for the first. Returns
+    /// how many.
+    fn hear(&mut self, selecting: &[Sets], timeout: Option<Duration>) -> io::Result<usize> {
+        let (mut heard, mut timeout) = (0, timeout);
+        loop {
+            let more = self.hints.wait(timeout)?;
+            for at in 0..self.hints.len() {
+                if let Some(hint) = self.hints.get(at) {
+                    self.take(hint, selecting);
+                }
+            }
+            heard += self.hints.len();
+            self.hinted += self.hints.len() as u64;
+            if !more {
+                return Ok(heard);
+            }
+            timeout = Some(Duration::ZERO);
+        }
+    }
+
+    fn take(&mut self, hint: Hint, selecting: &[Sets]) {
+        let (index, bit) = place(hint.fd);
+        if selecting.get(index).is_some_and(|&sets| any(sets) & bit != 0) {
+            self.learn(hint);
+            self.suspect(index);
+        } else {
+            self.entries[index].word.hint(bit);
+        }
+    }
+
+    /// Drops the suspects among whom nobody selected is ready. Whether others are left.
+    fn keep_ready(&mut self, selecting: &[Sets]) -> bool {
+        let entries = &mut self.entries;
+        self.suspects.retain(|&index| {
+            let index = index as usize;
+            let entry = &mut entries[index];
+            entry.suspect = any(entry.word.result(selecting[index])) != 0;
+            entry.suspect
+        });
+        !self.suspects.is_empty()
+    }
+
+    /// Asks everybody selected whom nothing gave cause to ask. One that is ready, though no hint
+    /// came, has lost its registration, or its hint is under way: it is registered anew, and gets
+    /// one.
+    fn sweep(&mut self, selecting: &[Sets]) -> io::Result<()> {
+        self.fds.clear();
+        for (index, (entry, &selecting)) in self.entries.iter().zip(selecting).enumerate() {
+            let unasked = any(selecting) & !entry.word.in_doubt(selecting);
+            let poll = |fd| PollFd { fd, events: READ | WRITE | POLLPRI, revents: 0 };
+            self.fds.extend(descriptors(index, unasked).map(poll));
+        }
+        K::poll(&mut self.fds, Some(Duration::ZERO))?;
+        self.checked += self.fds.len() as u64;
+        for at in 0..self.fds.len() {
+            let PollFd { fd, revents, .. } = self.fds[at];
+            let (index, bit) = place(fd);
+            let selected = selecting[index].map(|set| set & bit != 0);
+            let closed = revents & POLLNVAL != 0;
+            let ready = answer(u32::from(revents as u16)).into_iter().zip(selected);
+            if closed || ready.into_iter().any(|(ready, selected)| ready && selected) {
+                self.sweep.found += 1;
+                // As if never seen: the check that follows registers it, and asks again.
+                self.forget(fd);
+            }
+        }
+        self.sweep.done();
+        Ok(())
+    }
+}
+
+/// The end of a timeout.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    Now,
+    At(Instant),
+    Never,
+}
+
+impl Until {
+    /// One past what a clock can hold never ends.
+    fn new(timeout: Option<Duration>, now: Option<Instant>) -> Self {
+        match (timeout, now) {
+            (Some(Duration::ZERO), _) => Self::Now,
+            (Some(timeout), Some(now)) => now.checked_add(timeout).map_or(Self::Never, Self::At),
+            _ => Self::Never,
+        }
+    }
+
+    fn left(self, now: Option<Instant>) -> Option<Duration> {
+        match (self, now) {
+            (Self::Now, _) => Some(Duration::ZERO),
+            (Self::At(at), Some(now)) => Some(at.saturating_duration_since(now)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Random histories: after each step scalable select is asked about random sets, and now and then
+//! select(2) is asked too, and must agree.
+
+use std::os::fd::AsRawFd;
+
+use weir_dispatch::scalable_select::ScalableSelect;
+
+use crate::maps::{Maps, NOW, Set};
+use crate::world::{Event, World};
+
+const STEPS: usize = 4000;
+
+/// What is in flight over the loopback interface may arrive between two questions; a hint that was
+/// lost stays lost.
+const PATIENCE: usize = 2000;
+
+fn random_maps(world: &mut World) -> Maps {
+    let percent = [3, 20, 60, 100][world.chance.below(4)];
+    let mut maps = Maps::default();
+    for at in 0..world.fds.len() {
+        for set in [Set::Read, Set::Write, Set::Except] {
+            if world.chance.percent(percent) {
+                maps.add(set, world.fds[at].as_raw_fd());
+            }
+        }
+    }
+    // Those past the end are not asked about, and taken out.
+    if maps.nfds > 0 && world.chance.percent(10) {
+        maps.nfds -= world.chance.below(maps.nfds.min(8));
+    }
+    maps
+}
+
+/// Asks both, until they agree; how often it took another try. Ours goes first: what select(2)
+/// looks at, it wakes up (a full TCP socket announces its room to who has asked for it).
+fn agree(select: &mut ScalableSelect, maps: &Maps, what: &str) -> usize {
+    let mut tries = 0;
+    loop {
+        let (found, right) = (maps.by(select, NOW).unwrap(), maps.by_kernel().unwrap());
+        if found == right {
+            return tries;
+        }
+        tries += 1;
+        assert!(tries < PATIENCE, "{what}, asked {maps:?}: {found:?}, but select: {right:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// One history: how often somebody was asked again, and found ready.
+fn history(seed: u64, open_max: usize) -> (usize, usize) {
+    let mut world = World::new(seed, open_max);
+    let mut select = ScalableSelect::new().unwrap();
+    // What a sweep repairs was lost.
+    select.sweep_every(None);
+    let (mut again, mut found) = (0, 0);
+    for step in 0..STEPS {
+        for _ in 0..world.chance.below(4) {
+            if let Event::Closed(fd) = world.happen() {
+                select.closed(fd);
+            }
+        }
+        let maps = random_maps(&mut world);
+        if world.chance.percent(60) {
+            // Alone, as in life.
+            found += maps.by(&mut select, NOW).unwrap().0;
+            continue;
+        }
+        again += agree(&mut select, &maps, &format!("seed {seed}, step {step}"));
+    }
+    println!("seed {seed}: {found} found ready, {again} asked again, {} checked", select.checked());
+    (again, found)
+}
+
+#[test]
+fn a_few_descriptors_are_answered_for_as_select_does() {
+    for seed in 1..=8 {
+        assert!(history(seed, 12).1 > STEPS / 2, "a history in which little happens");
+    }
+}
+
+#[test]
+fn a_hundred_descriptors_are_answered_for_as_select_does() {
+    for seed in 101..=104 {
+        assert!(history(seed, 100).1 > STEPS, "a history in which little happens");
+    }
+}

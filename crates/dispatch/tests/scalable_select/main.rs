@@ -1,0 +1,9 @@
+//! Scalable select beside select(2): the same sets, the same counts, the same errors, whatever
+//! happened before. Knows nothing of how it comes by them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
+
+mod histories;
+mod maps;
+mod waits;
+mod world;

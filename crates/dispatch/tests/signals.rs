@@ -1,0 +1,299 @@
+//! What is particular to the mechanisms made of real-time signals: a queue that overflows, signals
+//! of those who have gone, an end that hides behind the bytes. The contract itself is tested with
+//! all others.
+//!
+//! The limit on queued signals and the descriptors' numbers are the process's, so that one test
+//! runs at a time.
+
+#![allow(clippy::unwrap_used)] // lints take a helper of a test for no test
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use weir_dispatch::readiness::settings::Settings;
+use weir_dispatch::readiness::{Counts, Interest, Mechanism, Rtsig, RtsigBulk, SignalPerFd, Token};
+use weir_sys::epoll::{self, EventFlags};
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+const PLENTY: u64 = 10_000;
+
+macro_rules! for_each_mechanism {
+    ($($test:ident $body:ident,)+) => {
+        $(#[test]
+        fn $test() {
+            let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+            $body::<Rtsig>();
+            $body::<RtsigBulk>();
+            $body::<SignalPerFd>();
+        })+
+    };
+}
+
+static PROCESS: Mutex<()> = Mutex::new(());
+
+for_each_mechanism! {
+    a_queue_that_overflows_loses_no_event overflow,
+    a_work_phase_overflows_the_queue_unless_it_is_coalesced work,
+    a_signal_of_one_who_has_gone_is_not_believed_of_who_has_the_number_now reuse,
+    an_end_announced_before_the_last_bytes_are_read_is_found end,
+    an_end_announced_after_a_poll_found_the_bytes_is_found end_after_poll,
+    a_member_is_asked_once_and_then_believed ask,
+    a_member_that_cannot_signal_wakes_a_wait_all_the_same mute,
+    loops_that_share_a_listening_socket_all_hear_of_a_connection share,
+    a_listening_socket_is_asked_about_until_an_accept_fails_or_it_is_removed listen,
+}
+
+fn open<M: Mechanism>(pending_max: u64) -> M {
+    let choice = format!("pending-signals={pending_max}");
+    M::open(&Settings::parse(M::KNOBS, &[choice]).unwrap()).unwrap()
+}
+
+fn token(slot: u32) -> Token {
+    Token { slot, generation: slot + 100 }
+}
+
+fn ready<M: Mechanism>(mechanism: &mut M, timeout: Option<Duration>) -> Vec<Token> {
+    let mut ready = Vec::new();
+    mechanism.wait(timeout, &mut ready).unwrap();
+    ready
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let near = listener.accept().unwrap().0;
+    near.set_nonblocking(true).unwrap();
+    (near, far)
+}
+
+/// Members that wait to read, and of which the mechanism is sure.
+fn members<M: Mechanism>(mechanism: &mut M, count: u32) -> Vec<(UnixStream, UnixStream)> {
+    let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
+    for (slot, (near, _)) in (0..).zip(&pairs) {
+        mechanism.add(near.as_fd(), token(slot), Interest::Read).unwrap();
+    }
+    assert_eq!(ready(mechanism, NOW), []);
+    pairs
+}
+
+fn send(mut far: &UnixStream) {
+    far.write_all(b"x").unwrap();
+}
+
+/// Reads what there is, and says so: bytes read.
+fn read_all<M: Mechanism>(mechanism: &mut M, mut near: &UnixStream, token: Token) -> usize {
+    let mut sum = 0;
+    while let Ok(bytes @ 1..) = near.read(&mut [0; 64]) {
+        sum += bytes;
+    }
+    mechanism.blocked(token, Interest::Read);
+    sum
+}
+
+/// Waits and reads until `bytes` have come.
+fn read_until<M: Mechanism>(
+    mechanism: &mut M,
+    pairs: &[(UnixStream, UnixStream)],
+    bytes: usize,
+) -> usize {
+    let mut sum = 0;
+    while sum < bytes {
+        for token in ready(mechanism, LONG) {
+            sum += read_all(mechanism, &pairs[token.slot as usize].0, token);
+        }
+    }
+    sum
+}
+
+fn overflow<M: Mechanism>() {
+    const MEMBERS: u32 = 50;
+    const PENDING: u32 = 8;
+    let mut m: M = open(PENDING.into());
+    let pairs = members(&mut m, MEMBERS);
+    for round in 1..=3 {
+        for (_, far) in &pairs {
+            send(far);
+        }
+        assert_eq!(read_until(&mut m, &pairs, MEMBERS as usize), MEMBERS as usize);
+        let Counts { overflows, swept, .. } = m.counts();
+        assert!(overflows >= round, "{round} queues were too short: {overflows} overflows");
+        assert!(swept >= round * u64::from(MEMBERS - PENDING), "{swept} were looked at");
+    }
+    assert_eq!(ready(&mut m, NOW), []);
+    send(&pairs[7].1);
+    assert_eq!(ready(&mut m, LONG), [token(7)], "signals come as before");
+}
+
+/// Three events come for each member while one is served. The queue holds two for each.
+fn work<M: Mechanism>() {
+    const MEMBERS: u32 = 100;
+    let mut m: M = open(2 * u64::from(MEMBERS));
+    let pairs = members(&mut m, MEMBERS);
+    let mut read = 0;
+    for (slot, (near, far)) in (0..).zip(&pairs) {
+        (0..3).for_each(|_| send(far));
+        read += read_all(&mut m, near, token(slot));
+    }
+    assert_eq!(read, 3 * MEMBERS as usize);
+    ready(&mut m, NOW);
+    let Counts { overflows, coalesced, .. } = m.counts();
+    assert_eq!(overflows == 0, coalesced > 0, "{overflows} overflows, {coalesced} coalesced");
+    let coalesces = std::any::type_name::<M>() == std::any::type_name::<SignalPerFd>();
+    assert_eq!(coalesced > 0, coalesces);
+}
+
+fn reuse<M: Mechanism>() {
+    let mut m: M = open(PLENTY);
+    let pairs = members(&mut m, 1);
+    let (near, far) = &pairs[0];
+    let number = near.as_raw_fd();
+    send(far);
+    m.remove(near.as_fd(), token(0)).unwrap();
+    drop(pairs);
+    let mut others: Vec<(UnixStream, UnixStream)> = Vec::new();
+    while !others.iter().any(|(near, _)| near.as_raw_fd() == number) {
+        others.push(pair());
+    }
+    let (near, far) = others.iter().find(|(near, _)| near.as_raw_fd() == number).unwrap();
+    m.add(near.as_fd(), token(1), Interest::Read).unwrap();
+    for _ in 0..4 {
+        assert_eq!(ready(&mut m, NOW), [], "what was queued is not the new one's");
+    }
+    let stale = m.counts().stale;
+    assert!(stale >= 1, "{stale} were stale");
+    send(far);
+    assert_eq!(ready(&mut m, LONG), [token(1)]);
+    assert_eq!(m.counts().stale, stale);
+}
+
+fn end<M: Mechanism>() {
+    let mut m: M = open(PLENTY);
+    let (mut near, mut far) = tcp_pair();
+    m.add(near.as_fd(), token(3), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    far.write_all(b"last").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(3)]);
+    far.shutdown(Shutdown::Write).unwrap();
+    // The end's notices are taken in before the bytes are read.
+    while m.counts().notices < 2 {
+        assert_eq!(ready(&mut m, LONG), [token(3)]);
+    }
+    for _ in 0..3 {
+        assert_eq!(ready(&mut m, NOW), [token(3)]);
+    }
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 4);
+    m.blocked(token(3), Interest::Read);
+    assert_eq!(ready(&mut m, Some(Duration::from_secs(5))), [token(3)], "the end is to be seen");
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 0);
+}
+
+fn end_after_poll<M: Mechanism>() {
+    let mut m: M = open(PLENTY);
+    let (mut near, far) = pair();
+    send(&far);
+    m.add(near.as_fd(), token(3), Interest::Read).unwrap();
+    assert_eq!(ready(&mut m, NOW), [token(3)]);
+    far.shutdown(Shutdown::Write).unwrap();
+    while m.counts().notices == 0 {
+        assert_eq!(ready(&mut m, LONG), [token(3)]);
+    }
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 1);
+    m.blocked(token(3), Interest::Read);
+    assert_eq!(ready(&mut m, Some(Duration::from_secs(5))), [token(3)], "the end is to be seen");
+    assert_eq!(near.read(&mut [0; 64]).unwrap(), 0);
+}
+
+fn ask<M: Mechanism>() {
+    let mut m: M = open(PLENTY);
+    let pairs = members(&mut m, 5);
+    assert_eq!(m.counts().checked, 5);
+    for round in 1..=4 {
+        for (_, far) in &pairs {
+            send(far);
+        }
+        assert_eq!(read_until(&mut m, &pairs, 5), 5);
+        assert_eq!(m.counts().notices, 5 * round);
+    }
+    assert_eq!(m.counts().checked, 5, "one notice before a read leaves no doubt");
+}
+
+/// An epoll instance cannot signal either: it stands for the loop's bell, an eventfd.
+fn mute<M: Mechanism>() {
+    let mut m: M = open(PLENTY);
+    let (bell, rope) = pair();
+    let silent = epoll::create().unwrap();
+    epoll::add(silent.as_fd(), bell.as_fd(), 0, EventFlags::IN).unwrap();
+    m.add(silent.as_fd(), token(9), Interest::Accept).unwrap();
+    let pairs = members(&mut m, 1);
+    send(&rope);
+    assert_eq!(ready(&mut m, LONG), [token(9)]);
+    send(&pairs[0].1);
+    let heard: Vec<_> = (0..32).flat_map(|_| ready(&mut m, LONG)).collect();
+    assert!(heard.contains(&token(0)) && heard.contains(&token(9)), "neither starves the other");
+    m.change(silent.as_fd(), token(9), Interest::Nothing).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(0)]);
+    assert_eq!(read_all(&mut m, &pairs[0].0, token(0)), 1);
+    assert_eq!(ready(&mut m, NOW), []);
+    m.change(silent.as_fd(), token(9), Interest::Accept).unwrap();
+    assert_eq!(ready(&mut m, NOW), [token(9)]);
+    m.remove(silent.as_fd(), token(9)).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+}
+
+/// Two loops, as threads, and one listening socket.
+fn share<M: Mechanism>() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.try_clone().unwrap();
+    let mut m: M = open(PLENTY);
+    m.add(listener.as_fd(), token(1), Interest::Accept).unwrap();
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let second = scope.spawn(move || {
+            let mut m: M = open(PLENTY);
+            m.add(other.as_fd(), token(2), Interest::Accept).unwrap();
+            tell.send(()).unwrap();
+            ready(&mut m, LONG)
+        });
+        told.recv().unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(ready(&mut m, LONG), [token(1)]);
+        assert_eq!(second.join().unwrap(), [token(2)]);
+    });
+}
+
+fn listen<M: Mechanism>() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let connect = || TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut m: M = open(PLENTY);
+    m.add(listener.as_fd(), token(1), Interest::Accept).unwrap();
+    assert_eq!(ready(&mut m, NOW), []);
+    let _client = connect();
+    assert_eq!(ready(&mut m, LONG), [token(1)]);
+    assert_eq!(ready(&mut m, LONG), [token(1)], "somebody still waits");
+    listener.accept().unwrap();
+    assert!(listener.accept().is_err());
+    m.blocked(token(1), Interest::Accept);
+    let asked = m.counts().checked;
+    assert_eq!(ready(&mut m, NOW), []);
+    assert_eq!(m.counts().checked, asked, "the accept has said it");
+    let other = listener.try_clone().unwrap();
+    m.remove(listener.as_fd(), token(1)).unwrap();
+    let told = m.counts().notices;
+    let _client = connect();
+    assert_eq!(ready(&mut m, NOW), []);
+    assert_eq!(m.counts().notices, told, "nor does the kernel signal");
+    drop(other);
+}

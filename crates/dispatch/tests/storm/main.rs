@@ -1,0 +1,95 @@
+//! A storm on the real kernel, for every mechanism: connections that come, send a part, are reset
+//! or closed and have their descriptor numbers taken by the next ones, all between two waits.
+//! Everybody who sent a whole message and stayed is answered, and nobody hangs.
+//!
+//! Nothing here knows a mechanism. No time is asserted: patience only turns a hang into a failure.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken expectation is a failed test"
+)]
+
+mod clients;
+mod server;
+
+use std::time::{Duration, Instant};
+
+use weir_dispatch::readiness::settings::Settings;
+use weir_dispatch::readiness::{Mechanism, TABLE, Visitor};
+
+use clients::Crowd;
+use server::Server;
+
+const WAVES: usize = 25;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Chance from a seed (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}
+
+/// How long a wait may last: what is left of the patience.
+struct Deadline(Instant);
+
+impl Deadline {
+    fn new() -> Self {
+        Self(Instant::now() + PATIENCE)
+    }
+
+    fn left(&self) -> Duration {
+        let left = self.0.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "an event was lost: a wait lasted as long as there is patience");
+        left
+    }
+}
+
+fn storm<M: Mechanism>() {
+    let mut server = Server::<M>::open();
+    let mut crowd = Crowd::new(&server);
+    for wave in 0..WAVES {
+        crowd.come(wave % 3 == 2);
+        for _ in 0..1 + wave % 4 {
+            server.turn(Some(Duration::ZERO), |server| crowd.stir(server));
+        }
+    }
+    crowd.finish_sending();
+    let deadline = Deadline::new();
+    while !crowd.all_answered(&server) {
+        server.turn(Some(deadline.left()), |_| ());
+    }
+    crowd.read_answers();
+    drop(crowd);
+    let deadline = Deadline::new();
+    while server.has_connections() {
+        server.turn(Some(deadline.left()), |_| ());
+    }
+}
+
+#[test]
+fn whoever_stays_through_a_storm_is_answered() {
+    struct Run;
+    impl Visitor for Run {
+        type Output = std::io::Result<()>;
+        fn visit<M: Mechanism>(self) -> Self::Output {
+            drop(M::open(&Settings::default())?);
+            storm::<M>();
+            Ok(())
+        }
+    }
+    for row in TABLE {
+        println!("{}", row.spelling);
+        if let Err(error) = row.name.with(Run) {
+            eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
+        }
+    }
+}
