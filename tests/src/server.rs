@@ -129,6 +129,14 @@ impl Server {
         self.descriptors().filter(|path| path.to_string_lossy().starts_with("socket:")).count()
     }
 
+    /// How many sockets listen at the first address, whoever holds them: `/proc/net/tcp`, proc(5).
+    pub fn listening_sockets(&self) -> usize {
+        let Address::Tcp(address) = self.address() else { return 0 };
+        let wanted = format!(":{:04X} 00000000:0000 0A ", address.port());
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        table.lines().filter(|line| line.contains(&wanted)).count()
+    }
+
     /// How many descriptors the process holds.
     pub fn open_descriptors(&self) -> usize {
         self.descriptors().count()

@@ -114,6 +114,52 @@ sweep = "mute"
 columns = ["reply_rate", "beside.connect_rate"]
 "#;
 
+/// Two mechanisms by themselves, and one that there is not.
+const PROBE: &str = r#"
+title = "A small probe"
+question = "What does a wait cost?"
+
+[[server]]
+id = "select"
+label = "select"
+kind = "weir"
+options = ["--caching=on", "--mechanism", "select"]
+
+[[server]]
+id = "epoll-et"
+label = "epoll-ET"
+kind = "weir"
+options = ["--mechanism=epoll-et"]
+
+[[server]]
+id = "none"
+label = "none"
+kind = "weir"
+options = ["--mechanism", "telepathy"]
+
+[[sweep]]
+id = "cost"
+x = "idle"
+values = [0, 120]
+repetitions = 1
+
+[sweep.probe]
+active = 3
+
+[[figure]]
+id = "wait"
+title = "A wait"
+sweep = "cost"
+y = ["probe_wait_ns"]
+y-log = true
+
+[[table]]
+id = "cost"
+title = "Cost"
+sweep = "cost"
+columns = ["probe_wait_ns", "probe_event_ns", "probe_member_ns"]
+"#;
+
 /// A folder with the experiment's file; results go beside it.
 fn folder() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -237,6 +283,56 @@ fn a_spike_is_kept_along_time_and_clients_beside_a_load_are_counted() {
     let table = fs::read_to_string(out.join("tables/mute.csv")).unwrap();
     assert!(table.contains("connections made beside the load"), "{table}");
     assert_eq!(processes_of(dir.path()), Vec::<String>::new());
+}
+
+/// A probe on a ground of the lab's making, and what is not possible is said and left out.
+fn a_probe_is_kept_and_drawn_on(ground: &[&str]) {
+    let dir = folder();
+    let out = dir.path().join("out");
+    fs::write(dir.path().join("probe.toml"), PROBE).unwrap();
+    let words = [&["run", "probe.toml", "--out", "out", "--scale", "0.1"][..], ground].concat();
+    let ran = run(&mut lab(&dir, &words));
+    assert_eq!(code(&ran), Some(0), "{}", ran.stderr);
+    let lines = lines(&out);
+    let (points, failed): (Vec<&Value>, Vec<&Value>) =
+        lines.iter().partition(|line| line["record"] == "point");
+    assert_eq!((points.len(), failed.len()), (4, 2), "{}", ran.stderr);
+    for point in points {
+        let (probe, flags) = (&point["probe"], point["flags"].as_array().unwrap());
+        assert_eq!((&probe["mechanism"], &probe["active"]), (&point["key"]["server"], &3.into()));
+        assert_eq!(probe["idle"].as_f64(), point["key"]["x"].as_f64(), "{point}");
+        let (rounds, events) = (probe["rounds"].as_u64(), probe["events"].as_u64());
+        assert_eq!(rounds.map(|rounds| 3 * rounds), events, "{point}");
+        assert!(flags.iter().all(|flag| flag["kind"] == "steal"), "{point}");
+        assert_eq!(point["load"]["valid"], true, "{point}");
+    }
+    for line in failed {
+        assert!(line["why"].as_str().unwrap().contains("telepathy"), "{line}");
+    }
+    let table = fs::read_to_string(out.join("tables/cost.csv")).unwrap();
+    assert!(table.contains("processor time of a wait"), "{table}");
+    assert!(out.join("figures/wait.svg").exists());
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("no load but"), "how it was measured is said");
+    assert_eq!(processes_of(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_probe_is_kept_and_drawn() {
+    a_probe_is_kept_and_drawn_on(&[]);
+}
+
+#[test]
+fn a_probe_on_loopback_is_kept_and_drawn() {
+    a_probe_is_kept_and_drawn_on(&["--loopback"]);
+}
+
+#[test]
+fn the_experiment_that_probes_every_mechanism_is_sound() {
+    let dir = folder();
+    let check = run(&mut lab(&dir, &["check", "dispatch-cost"]));
+    assert_eq!(code(&check), Some(0), "{}", check.stderr);
+    assert!(check.stdout.contains("dispatch-cost: sound"), "{}", check.stdout);
 }
 
 fn started(dir: &TempDir, words: &[&str]) -> Child {

@@ -12,6 +12,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -236,6 +237,41 @@ mod loops {
             assert_eq!(accepted, stats["total"]["accepted"].as_u64());
             assert_eq!(accepted, Some(files.len() as u64));
         }
+    }
+
+    #[test]
+    fn loops_that_share_a_listener_lose_no_connection() {
+        let root = Root::with_hello();
+        for mechanism in weir_tests::mechanisms() {
+            let options = ["--workers", "2", "--mechanism", mechanism, "--share-listener"];
+            let server = Server::start(WEIR, &options, &root);
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    let get_all = || {
+                        for _ in 0..50 {
+                            assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
+                        }
+                    };
+                    scope.spawn(get_all);
+                }
+            });
+            let stats = server.stop_cleanly().stats();
+            assert_eq!(stats["total"]["accepted"], 8 * 50, "{mechanism}");
+            assert_eq!(stats["total"]["requests"], 8 * 50, "{mechanism}");
+        }
+    }
+
+    #[test]
+    fn a_shared_listener_is_one_socket_and_others_are_one_a_loop() {
+        let root = Root::with_hello();
+        let sockets = |share: &str| {
+            let server = Server::start(WEIR, &["--workers", "2", share], &root);
+            let inodes = server.listening_sockets();
+            server.stop_cleanly();
+            inodes
+        };
+        assert_eq!(sockets("--share-listener=on"), 1);
+        assert_eq!(sockets("--share-listener=off"), 2);
     }
 
     #[test]

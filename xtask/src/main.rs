@@ -7,6 +7,7 @@ mod arrows;
 mod bench;
 mod docs;
 mod figure;
+mod sanitize;
 mod spread;
 mod tidy;
 mod tree;
@@ -39,6 +40,10 @@ enum Task {
     Bench(bench::Bench),
     /// Serve a set of files with every mechanism and preset under wrk and ab, checking each byte
     Matrix(bench::MatrixArgs),
+    /// Answer millions of requests while the queue of events overflows, and lose none
+    Overflow(bench::OverflowArgs),
+    /// Test sys and dispatch under the address sanitizer, Miri and valgrind where they are here
+    Sanitize,
     /// Draw a figure of the documentation from results
     #[command(subcommand)]
     Figure(figure::Figure),
@@ -51,6 +56,8 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(check),
         Task::Bench(bench) => bench::run(&bench),
         Task::Matrix(args) => bench::matrix(&args),
+        Task::Overflow(args) => bench::overflow(&args),
+        Task::Sanitize => sanitize::run(),
         Task::Figure(figure) => figure::run(&figure),
     };
     match result {

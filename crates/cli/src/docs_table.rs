@@ -10,9 +10,10 @@ use weir_server::accept::Name;
 use weir_server::{PRESETS, accept, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 13] = [
     "accept-policies",
     "mechanisms",
+    "mechanism-options",
     "presets",
     "options",
     "statistics",
@@ -22,6 +23,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "load-errors",
     "lab-options",
     "lab-metrics",
+    "probe-options",
 ];
 
 /// A table as Markdown; nothing for a name not in [`NAMES`].
@@ -29,6 +31,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
     match name {
         "accept-policies" => accept_policies(),
         "mechanisms" => mechanisms(),
+        "mechanism-options" => mechanism_options(),
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |_| true),
         "statistics" => statistics(),
@@ -40,6 +43,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "load-errors" => load_errors(),
         "lab-options" => options(find(cli, &["lab", "run"]), |_| true),
         "lab-metrics" => lab_metrics(),
+        "probe-options" => options(find(cli, &["probe"]), |arg| !arg.is_hide_set()),
         _ => String::new(),
     }
 }
@@ -54,11 +58,27 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
     out
 }
 
+/// A row's last cell leads to its page, so that a mechanism without one is a dead link.
 fn mechanisms() -> String {
     let rows = readiness::TABLE.iter();
     table(
-        ["mechanism", "what it is", "measured first in"],
-        rows.map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+        ["mechanism", "what it is", "measured first in", "page"],
+        rows.map(|row| {
+            let page = format!("[{0}](mechanisms/{0}.md)", row.spelling);
+            [code(row.spelling), row.summary.into(), row.source.into(), page]
+        }),
+    )
+}
+
+fn mechanism_options() -> String {
+    let knobs =
+        readiness::TABLE.iter().flat_map(|row| row.knobs.iter().map(move |knob| (row, knob)));
+    table(
+        ["mechanism", "option", "meaning", "default", "range"],
+        knobs.map(|(row, knob)| {
+            let range = format!("{} to {}", knob.min, knob.max);
+            [code(row.spelling), code(knob.name), knob.help.into(), knob.default.to_string(), range]
+        }),
     )
 }
 

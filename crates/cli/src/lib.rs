@@ -8,6 +8,7 @@ mod docs_table;
 mod lab;
 mod load;
 mod options;
+mod probe;
 mod screen;
 mod serve;
 mod signals;
@@ -38,6 +39,8 @@ enum Task {
     Load(Box<load::LoadOptions>),
     /// Run experiments: servers and loads side by side, measured, and drawn beside the papers
     Lab(Box<lab::LabOptions>),
+    /// Measure what each event mechanism costs on this kernel, by itself
+    Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab
     #[command(hide = true, disable_help_flag = true)]
     LabKeeper {
@@ -87,6 +90,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
         Task::Serve(options) => serve::serve(*options),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
+        Task::Probe(options) => probe::probe(&options),
         Task::LabKeeper { args } => Ok(weir_lab::testbed::keeper_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),
         Task::Completions { shell } => {

@@ -138,9 +138,17 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "CODE=FILE", value_parser = values::pair)]
     pub error_page: Vec<(String, String)>,
 
-    /// Loops, each with a thread and a listening socket of its own; default: one a processor
+    /// Loops, each with a thread and a listening socket of its own (see --share-listener); default:
+    /// one a processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+
+    /// Have the loops share one listening socket for each TCP address, instead of one each; see
+    /// epoll-exclusive in docs/mechanisms.md
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub share_listener: OnOff,
 
     /// Pin the loops to these processors, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
@@ -276,7 +284,8 @@ pub(crate) enum LogStyle {
     Json,
 }
 
-fn mechanisms() -> PossibleValuesParser {
+/// The names in the table of mechanisms.
+pub(crate) fn mechanisms() -> PossibleValuesParser {
     PossibleValuesParser::new(readiness::TABLE.iter().map(|row| row.spelling))
 }
 

@@ -84,6 +84,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         root: options.root,
         listen: options.listen,
         inherited: inherited_sockets(),
+        share_listener: options.share_listener == OnOff::On,
         strategy,
         setting: accept::Setting {
             name: strategy.accept_policy,
@@ -231,5 +232,36 @@ fn inherited_sockets() -> usize {
     match (number("LISTEN_PID"), number("LISTEN_FDS")) {
         (Some(pid), Some(count)) if pid == std::process::id() => count as usize,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use weir_lab::catalogue;
+    use weir_lab::experiment::Kind;
+
+    #[derive(Parser)]
+    struct Served {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    #[test]
+    fn every_server_of_an_experiment_is_started_with_options_and_numbers_that_there_are() {
+        let entries = catalogue::all().unwrap();
+        assert!(!entries.is_empty());
+        for entry in &entries {
+            let servers = entry.experiment.server.iter();
+            for server in servers.filter(|server| server.kind == Kind::Weir) {
+                let arguments = ["serve", "."].into_iter();
+                let arguments = arguments.chain(server.options.iter().map(String::as_str));
+                let read = Served::try_parse_from(arguments).map_err(|error| error.to_string());
+                let config = read.and_then(|served| configuration(served.options));
+                let told = format!("{}, server {}", entry.id, server.id);
+                assert!(config.is_ok(), "{told}: {}", config.err().unwrap_or_default());
+            }
+        }
     }
 }

@@ -7,7 +7,9 @@
 
 mod beside;
 mod families;
+mod mechanism;
 mod of_peak;
+mod probe;
 mod timeline;
 
 use std::borrow::Cow;
@@ -92,6 +94,9 @@ const FAMILIES: [(&str, &str, &str); 10] = [
 /// The value of a metric, or of a member of a family, in its unit; none where it was not measured
 /// or there is no such metric.
 pub fn value(point: &Point, name: &str) -> Option<f64> {
+    if point.probe.is_some() && !name.starts_with(probe::PREFIX) {
+        return None;
+    }
     let found = match all().find(|metric| metric.name == name) {
         Some(metric) => (metric.of)(point),
         None => families::value(point, name),
@@ -141,7 +146,8 @@ const fn metric(
 
 /// Every metric that is in no family.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    TABLE.iter().chain(timeline::TABLE).chain(beside::TABLE)
+    let beside = beside::TABLE.iter().chain(probe::TABLE);
+    TABLE.iter().chain(mechanism::TABLE).chain(timeline::TABLE).chain(beside)
 }
 
 /// Those of a load, its server and the kernel, over the whole of what was measured.
@@ -631,8 +637,9 @@ mod tests {
 
     #[test]
     fn every_metric_of_the_table_has_a_value_where_all_was_measured() {
-        let point = made_up::crowded();
         for metric in all() {
+            let probed = metric.name.starts_with(probe::PREFIX);
+            let point = if probed { made_up::probed() } else { made_up::crowded() };
             assert!(value(&point, metric.name).is_some(), "{}", metric.name);
             let info = find(metric.name).unwrap();
             assert_eq!((&*info.label, info.unit), (metric.label, metric.unit));

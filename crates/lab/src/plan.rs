@@ -27,6 +27,15 @@ const AROUND_S: f64 = 0.7;
 /// The shortest that a point is measured, seconds.
 const DURATION_S_MIN: f64 = 0.5;
 
+/// The shortest that a probe measures, seconds.
+const PROBE_S_MIN: f64 = 0.02;
+
+/// What a probe takes beside what it measures, seconds, without idle members.
+const PROBE_AROUND_S: f64 = 0.15;
+
+/// What it takes for each of them to be connected, and to become a member of each repetition.
+const PROBE_IDLE_S: f64 = 0.000_06;
+
 /// What a step measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -101,7 +110,8 @@ pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
     let wanted = f64::from(sweep.repetitions) * scale;
     let repetitions = wanted.round().clamp(1.0, 1000.0);
     let longer = if scale < 1.0 { (wanted / repetitions).min(1.0) } else { 1.0 };
-    (repetitions as u32, (sweep.duration_s() * longer).max(DURATION_S_MIN))
+    let shortest = if sweep.probe.is_some() { PROBE_S_MIN } else { DURATION_S_MIN };
+    (repetitions as u32, (sweep.duration_s() * longer).max(shortest))
 }
 
 /// A seed for a step's load: the same for all servers at a place, so that they meet the same
@@ -150,7 +160,10 @@ impl Maker<'_> {
             return Vec::new();
         }
         self.grid(sweep, |server, x| {
-            let around = AROUND_S + spec.load.warmup_s + drain_s(spec, x);
+            let around = match spec.probe {
+                Some(_) => PROBE_AROUND_S + PROBE_IDLE_S * x,
+                None => AROUND_S + spec.load.warmup_s + drain_s(spec, x),
+            };
             self.step(Task::Point, sweep, server, (x, round), (duration_s, around))
         })
     }

@@ -87,6 +87,9 @@ pub struct Point {
     /// What came of the clients beside the load, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
+    /// What the mechanism costs by itself, where that was measured, and no load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeResult>,
     /// What does not fit; empty when all does.
     pub flags: Vec<Flag>,
 }
@@ -206,6 +209,44 @@ pub struct Beside {
     pub kind: String,
     /// What they saw, measured for as long as the load.
     pub load: LoadResult,
+}
+
+/// What `weir probe` says of a cell: nanoseconds of processor time.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+pub struct ProbeResult {
+    /// The mechanism.
+    pub mechanism: String,
+    /// What the connections were: `tcp`, `unix`.
+    pub kind: String,
+    /// Members that never had an event.
+    pub idle: u64,
+    /// Members that had one each round.
+    pub active: u64,
+    /// How often it was measured.
+    pub repetitions: u64,
+    /// Rounds measured.
+    pub rounds: u64,
+    /// Waits in them.
+    pub waits: u64,
+    /// Events in them.
+    pub events: u64,
+    /// For each wait.
+    pub wait_ns: Spread,
+    /// For each event.
+    pub event_ns: Spread,
+    /// For a member's coming and going.
+    pub member_ns: Spread,
+}
+
+/// The smallest, the middle and the largest of the repetitions of a probe.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct Spread {
+    /// The smallest.
+    pub min: f64,
+    /// The middle one.
+    pub median: f64,
+    /// The largest.
+    pub max: f64,
 }
 
 /// Counts of a whole run of the load, warm-up included.

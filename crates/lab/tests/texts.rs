@@ -83,7 +83,8 @@ fn every_sweep_names_servers_that_exist_and_its_values_ascend() {
             assert!(!sweep.values.is_empty(), "{place}: no values");
             assert!(sweep.values.windows(2).all(|pair| pair[0] < pair[1]), "{place}: ascending");
             let from_elsewhere = sweep.rate.is_some() || sweep.load.closed.is_some();
-            assert_eq!(sweep.x == Axis::Rate, !from_elsewhere, "{place}: one source of the rate");
+            let needed = sweep.x != Axis::Rate && sweep.probe.is_none();
+            assert_eq!(needed, from_elsewhere, "{place}: one source of the rate");
         }
     }
 }
@@ -132,7 +133,7 @@ fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
 }
 
 #[test]
-fn a_metric_of_a_timeline_or_of_clients_beside_is_of_a_sweep_that_has_them() {
+fn a_metric_of_a_timeline_of_clients_beside_or_of_a_probe_is_of_a_sweep_that_has_them() {
     for (id, experiment) in &experiments() {
         let figures = experiment.figure.iter().map(|figure| (&figure.sweep, &figure.y));
         let tables = experiment.table.iter().map(|table| (&table.sweep, &table.columns));
@@ -141,6 +142,7 @@ fn a_metric_of_a_timeline_or_of_clients_beside_is_of_a_sweep_that_has_them() {
             let any = |family: &str| metrics.iter().any(|metric| metric.starts_with(family));
             assert!(sweep.timeline_ms.is_some() || !any("timeline."), "{id}: sweep {from}");
             assert!(sweep.beside.is_some() || !any("beside."), "{id}: sweep {from}");
+            assert_eq!(sweep.probe.is_some(), any("probe_"), "{id}: sweep {from}");
         }
     }
 }

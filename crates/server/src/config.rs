@@ -204,6 +204,8 @@ pub struct Config {
     pub listen: Vec<Address>,
     /// How many listening sockets a service manager passed (LISTEN_FDS).
     pub inherited: usize,
+    /// Whether the loops share one socket for each TCP address; else each has its own.
+    pub share_listener: bool,
     /// Which event mechanism.
     pub mechanism: readiness::Name,
     /// What was set about it.

@@ -43,8 +43,8 @@ fn dev_ino(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
 }
 
-/// Binds and listens, for each loop: a socket of its own for TCP (SO_REUSEPORT), a shared one for
-/// what has only one name.
+/// Binds and listens, for each loop: a socket of its own for TCP (SO_REUSEPORT), unless they are to
+/// share it; a shared one for what has only one name.
 pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
     let mut listeners = Listeners {
         per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
@@ -75,6 +75,10 @@ impl Listeners {
             socket::listen(alone.as_fd(), config.listenq)?;
             only.push(Socket { fd: alone, own: true });
             return Ok(());
+        }
+        if config.share_listener {
+            socket::listen(alone.as_fd(), config.listenq)?;
+            return self.share(&alone);
         }
         drop(alone);
         for each in &mut self.per_loop {

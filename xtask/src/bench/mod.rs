@@ -1,7 +1,8 @@
 //! Measurements. `bench serve` sets `weir serve` against other servers and against itself, one
 //! server at a time on a core of its own; `bench load` does the same with `weir load` and other
-//! generators of load, on the other core. What each run gave is written to `results/`. The matrix
-//! runs the same way, and asks whether the replies are right.
+//! generators of load, on the other core; `bench slots` is about one part by itself. What each run
+//! gave is written to `results/`. The matrix runs the same way, and asks whether the replies are
+//! right.
 
 mod cases;
 mod core_time;
@@ -10,6 +11,7 @@ mod load;
 mod machine;
 mod matrix;
 mod order;
+mod overflow;
 mod page;
 mod peers;
 mod process;
@@ -17,7 +19,9 @@ mod programs;
 mod record;
 mod report;
 mod serve;
+mod slots;
 mod stage;
+mod stop;
 mod window;
 mod wrk;
 
@@ -39,6 +43,8 @@ pub(crate) enum Bench {
     Serve(ServeArgs),
     /// Compare `weir load` with other load generators, and see whether it keeps its word
     Load(LoadArgs),
+    /// Compare ways to find a free slot: a tree of bitmaps, a scan, a list
+    Slots(SlotsArgs),
 }
 
 #[derive(Args)]
@@ -86,6 +92,19 @@ pub(crate) struct LoadArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct SlotsArgs {
+    /// How often each is measured
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// For how long each time
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    milliseconds: u32,
+    /// The folder to write to [default: results/DATE-MACHINE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub(crate) struct MatrixArgs {
     /// The mechanism to run; may be given more than once [default: all]
     #[arg(long, value_name = "NAME")]
@@ -101,6 +120,24 @@ pub(crate) struct MatrixArgs {
     out: Option<PathBuf>,
 }
 
+#[derive(Args)]
+pub(crate) struct OverflowArgs {
+    /// How many requests are answered at least, by all cases with too short a queue together
+    #[arg(long, default_value_t = 10_000_000)]
+    requests: u64,
+    /// How long wrk runs at a time, seconds
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// The folder to write to [default: results/DATE-MACHINE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Lets queues of events overflow.
+pub(crate) fn overflow(args: &OverflowArgs) -> Result<()> {
+    overflow::run(args)
+}
+
 /// Serves a set of files with the mechanisms and presets that `args` asks for.
 pub(crate) fn matrix(args: &MatrixArgs) -> Result<()> {
     matrix::run(args)
@@ -111,5 +148,6 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Serve(args) => serve::run(args),
         Bench::Load(args) => load::run(args),
+        Bench::Slots(args) => slots::run(args),
     }
 }

@@ -80,6 +80,9 @@ fn done(line: &Line) -> String {
             )
         }
         Line::Point(point) => {
+            if let Some(probe) = &point.probe {
+                return format!("{}: {:.0} ns a wait", place(&point.key), probe.wait_ns.median);
+            }
             let load = &point.load;
             let offered = match point.rate {
                 Some(rate) => format!(" {rate:.0}/s offered,"),

@@ -4,7 +4,7 @@
 use super::estimate::{Pick, Side, peak};
 use super::figures::info;
 use super::shown;
-use super::study::{Spot, Study};
+use super::study::{Spot, Study, is_valid};
 use super::words;
 use crate::experiment::{At, Place, Table};
 use crate::findings::{Row, Sheet};
@@ -78,7 +78,7 @@ fn fill(
 /// servers side by side, so they are looked at in one place.
 fn common(study: &Study<'_>, sweep: usize, servers: &[usize]) -> (Option<usize>, Option<usize>) {
     let has = |server: usize, value: usize| {
-        !study.valid(Spot { sweep, server, value }, "reply_rate").is_empty()
+        study.points(Spot { sweep, server, value }).any(|(_, point)| is_valid(point))
     };
     let count = study.sweep(sweep).values.len();
     let there: Vec<usize> =

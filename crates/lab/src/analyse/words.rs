@@ -53,6 +53,9 @@ fn reference<'a>(study: &Study<'a>, sweep: &'a Sweep) -> &'a str {
 /// A sweep in a sentence. `repetitions` are those planned; `scale` is the run's.
 pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f64) -> String {
     let sweep = study.sweep(index);
+    if let Some(spec) = sweep.probe {
+        return probe(study, index, spec.active, (repetitions, scale));
+    }
     let mut parts = vec![
         format!("{}: {}, {}", sweep.id, workload(&sweep.load), range(study, index)),
         timing(sweep, repetitions, scale),
@@ -79,6 +82,19 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
         parts.push(format!("what came of it is kept in bins of {bin_ms} ms"));
     }
     format!("{}.", parts.join("; "))
+}
+
+/// A sweep without a load.
+fn probe(study: &Study<'_>, index: usize, active: u32, (repetitions, scale): (u32, f64)) -> String {
+    let sweep = study.sweep(index);
+    let times = if repetitions == 1 { "once".to_owned() } else { format!("{repetitions} times") };
+    let measured = (plan::scaled(sweep, scale).1 * 1e3).round() / 1e3;
+    format!(
+        "{}: no server and no load but `weir probe`, the mechanism by itself, {}, beside {active} \
+         active ones; each point measured {times} for {measured} s.",
+        sweep.id,
+        range(study, index)
+    )
 }
 
 fn workload(load: &LoadSpec) -> String {

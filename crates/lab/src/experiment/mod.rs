@@ -2,6 +2,7 @@
 //! nothing here knows how a point is run or drawn.
 
 mod overload;
+pub(crate) mod probe;
 mod valid;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use overload::{BesideKind, BesideSpec, SpikeSpec, TimelineFigure};
+pub use probe::ProbeSpec;
 
 /// An experiment: one TOML file.
 #[derive(Clone, Debug, Deserialize)]
@@ -72,7 +74,8 @@ impl Sweep {
 
     /// How long a point is measured, seconds, at scale 1.
     pub fn duration_s(&self) -> f64 {
-        self.spike.map_or(self.load.duration_s, |spike| spike.duration_s())
+        let load_s = self.spike.map_or(self.load.duration_s, |spike| spike.duration_s());
+        self.probe.map_or(load_s, |probe| probe.seconds)
     }
 }
 
@@ -236,6 +239,9 @@ pub struct Sweep {
     /// Clients beside the load.
     #[serde(default)]
     pub beside: Option<BesideSpec>,
+    /// Instead of a server and a load, the event mechanism by itself.
+    #[serde(default)]
+    pub probe: Option<ProbeSpec>,
     /// The load.
     #[serde(default)]
     pub load: LoadSpec,
@@ -250,7 +256,7 @@ fn three() -> u32 {
 }
 
 /// A load, but for what the sweep varies.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LoadSpec {
     /// Who makes it.

@@ -2,12 +2,13 @@
 //! settings that agree. Each error is one sentence that names the place. Nothing here runs.
 
 mod overload;
+mod probe;
 
 use std::collections::BTreeMap;
 
 use super::{
-    At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
-    TimelineFigure,
+    At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, Place, RateUnit, ServerSpec,
+    Sweep, TimelineFigure,
 };
 use crate::metrics;
 
@@ -98,7 +99,10 @@ fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     known_servers(experiment, &format!("sweep {id}"), &sweep.servers)?;
     values(sweep)?;
     unit(experiment, sweep)?;
-    rates(sweep)?;
+    match &sweep.probe {
+        Some(spec) => probe::sweep(experiment, sweep, spec)?,
+        None => rates(sweep)?,
+    }
     load(id, &sweep.load)?;
     overload::sweep(sweep)?;
     must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
@@ -272,10 +276,13 @@ fn table(experiment: &Experiment, table: &super::Table) -> Result<(), String> {
     known_metrics(&place, "columns", &table.columns)?;
     must(!table.at.is_empty(), || format!("{place}: `at` names no place of the sweep"))?;
     for at in &table.at {
-        if let At::Value(x) = at {
-            must(sweep.index_of(*x).is_some(), || {
+        match at {
+            At::Value(x) => must(sweep.index_of(*x).is_some(), || {
                 format!("{place}: {x} is not a value of sweep {}", sweep.id)
-            })?;
+            })?,
+            At::Named(named) => must(*named != Place::Peak || sweep.probe.is_none(), || {
+                format!("{place}: a probe has no replies, and so no peak")
+            })?,
         }
     }
     Ok(())

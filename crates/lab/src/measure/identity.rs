@@ -36,6 +36,11 @@ pub fn flags(point: &Point) -> Vec<Flag> {
         flags.extend(says.map(|says| Flag { kind: kind.to_owned(), says }));
     };
     add(if point.load.late_only { "late" } else { "invalid" }, invalid(point));
+    if point.probe.is_some() {
+        // It had no load, and nobody was served.
+        add("steal", stolen("server", &point.cores.server));
+        return flags;
+    }
     add("server", point.server.trouble.clone());
     add("identity", unchecked(point));
     add("server", answered_late(point));
@@ -487,6 +492,14 @@ mod tests {
             point.beside = Some(Beside { kind: "mute".into(), load });
         });
         assert_eq!(said, "beside: the mute clients beside the load: No port was free");
+    }
+
+    #[test]
+    fn a_probe_has_no_load_to_be_held_against_and_may_have_lost_its_processor() {
+        let mut point = made_up::probed();
+        assert_eq!(kinds(&point), Vec::<String>::new());
+        point.cores.server.steal_s = point.cores.server.total_s();
+        assert_eq!(kinds(&point), ["steal"]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::record::{
-    Beside, CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ServerResult, Timeline,
-    Times, WholeRun,
+    Beside, CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ProbeResult, ServerResult,
+    Spread, Timeline, Times, WholeRun,
 };
 
 /// 2 s measured of 1500 connections a second, a reply each, on one processor, after 2000 more.
@@ -19,6 +19,7 @@ pub(crate) fn point() -> Point {
         kernel: kernel(),
         cores: Cores { server: core(0.5), client: core(0.2) },
         beside: None,
+        probe: None,
         flags: Vec::new(),
     }
 }
@@ -26,6 +27,27 @@ pub(crate) fn point() -> Point {
 /// The same with clients beside the load, of whom the server has seen nothing.
 pub(crate) fn crowded() -> Point {
     Point { beside: Some(beside()), ..point() }
+}
+
+/// A probe in place of a load, on the same processors.
+pub(crate) fn probed() -> Point {
+    let spread = |median| Spread { min: median / 2.0, median, max: 2.0 * median };
+    let probe = ProbeResult {
+        mechanism: "poll".into(),
+        kind: "tcp".into(),
+        idle: 1000,
+        active: 2,
+        repetitions: 5,
+        rounds: 100,
+        waits: 100,
+        events: 200,
+        wait_ns: spread(700.0),
+        event_ns: spread(350.0),
+        member_ns: spread(1200.0),
+    };
+    let load = LoadResult { valid: true, ..LoadResult::default() };
+    let server = ServerResult { version: "weir 0.1.0".into(), ..ServerResult::default() };
+    Point { probe: Some(probe), load, server, rate: None, ..point() }
 }
 
 /// Its key.
@@ -141,6 +163,14 @@ fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
         ("elapsed_s", elapsed_s),
         ("getevents_calls", 2.0 * connections),
         ("getevents_ready", 3.0 * connections),
+        ("event_notices", 0.95 * connections),
+        ("event_overflows", 0.05 * connections),
+        ("event_swept", connections / 2.0),
+        ("event_stale", 0.019 * connections),
+        ("event_coalesced", 0.038 * connections),
+        ("event_checked", connections),
+        ("event_rearmed", connections / 5.0),
+        ("event_batched", connections / 2.0),
         ("accept_phases", connections / 2.0),
         ("accepted", connections),
         ("accept_would_block", 100.0),

@@ -5,6 +5,7 @@ mod beside;
 mod capacity;
 mod place;
 mod point;
+mod probe;
 mod stage;
 
 use std::path::PathBuf;

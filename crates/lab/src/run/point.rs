@@ -62,6 +62,7 @@ impl Stage {
             kernel,
             cores,
             beside,
+            probe: None,
             flags: Vec::new(),
         };
         point.flags = identity::flags(&point);

@@ -18,7 +18,7 @@ use crate::record::{Key, Line};
 use crate::servers::{self, Launch, Running};
 
 /// How long a wait goes on before it looks whether it should end.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// Where steps are done: this program, a folder for what they need, the document roots made so far.
 pub(super) struct Stage {
@@ -41,6 +41,11 @@ impl Stage {
     ) -> Self {
         let programs = programs.to_vec();
         Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
+    }
+
+    /// This program.
+    pub(super) fn weir(&self) -> &Path {
+        &self.weir
     }
 
     /// The folder for what a step needs.
@@ -66,6 +71,9 @@ impl Stage {
         lines: &[Line],
         stop: &AtomicBool,
     ) -> Result<Line, String> {
+        if let Some(spec) = &experiment.sweep[step.sweep].probe {
+            return self.probe(ground, experiment, step, spec, stop);
+        }
         let place = self.place(ground, experiment, step, lines)?;
         let server = self.start(ground, &place)?;
         let line = match step.task {

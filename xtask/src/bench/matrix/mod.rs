@@ -7,7 +7,6 @@ mod files;
 mod liar;
 mod page;
 mod row;
-mod stop;
 mod with_ab;
 mod with_wrk;
 
@@ -20,10 +19,10 @@ use anyhow::{Result, ensure};
 
 use self::files::Asked;
 use self::row::Row;
-use self::stop::Counted;
 use super::machine::{Plan, Setup};
 use super::peers::{Server, Site, find, version};
 use super::process::{Running, free_address};
+use super::stop::{self, Counted};
 use super::{MatrixArgs, cases, idle, stage};
 use crate::tree;
 

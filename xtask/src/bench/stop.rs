@@ -1,4 +1,4 @@
-//! The end of a server of the matrix: told to stop, it must end well, and what it counted must
+//! The end of a server that was measured: told to stop, it must end well, and what it counted must
 //! agree with itself and with what its clients saw.
 
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::bench::process::Running;
 
-/// What a server counted, as far as the matrix shows it.
+/// What a server counted, as far as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Counted {
     pub(super) accepted: u64,
@@ -21,6 +21,19 @@ pub(super) struct Counted {
     pub(super) replies_cut: u64,
     pub(super) status_4xx: u64,
     pub(super) status_5xx: u64,
+    /// Times the kernel's queue of notices overflowed, under a mechanism that has one.
+    #[serde(default)]
+    pub(super) event_overflows: u64,
+    #[serde(default)]
+    pub(super) event_notices: u64,
+    #[serde(default)]
+    pub(super) event_swept: u64,
+    #[serde(default)]
+    pub(super) event_stale: u64,
+    #[serde(default)]
+    pub(super) event_coalesced: u64,
+    #[serde(default)]
+    pub(super) event_checked: u64,
     accept_failed: u64,
     accept_phases: u64,
     c_avg: f64,

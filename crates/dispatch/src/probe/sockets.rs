@@ -1,0 +1,306 @@
+//! The connections of a probe. The far ends of those that stay idle are held by another process,
+//! so that each takes one descriptor of this one; the numbers of descriptors are arranged, because
+//! some mechanisms' cost goes with them. Nothing here measures.
+
+use std::fmt;
+use std::io::{self, BufRead, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixListener, UnixStream};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_sys::{client, socket};
+
+/// How many sockets become members and cease to be, one after the other, at a time.
+pub(super) const PASSING: usize = 512;
+
+/// What else a process has open, its mechanism included, at most.
+const OTHERS: usize = 32;
+
+/// Connections made before they are accepted: fewer than a listen backlog of the standard library.
+const BATCH: usize = 100;
+
+/// Connections of one source address: fewer than half its ports, because where every other one is
+/// taken the kernel looks long for the next.
+const PER_SOURCE: usize = 10_000;
+
+/// What a held connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// TCP over the loopback.
+    Tcp,
+    /// A Unix stream socket.
+    Unix,
+}
+
+/// Where a listener is found by another process of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Tcp(SocketAddr),
+    /// An abstract name: unix(7).
+    Unix(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Unix(name) => write!(f, "unix:{name}"),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Self> {
+        match text.split_once(':') {
+            Some(("tcp", address)) => address.parse().map(Self::Tcp).map_err(io::Error::other),
+            Some(("unix", name)) => Ok(Self::Unix(name.to_owned())),
+            _ => Err(io::Error::other("no place of a probe")),
+        }
+    }
+}
+
+impl Place {
+    /// The `nth` connection, to be reset when it is closed: no port is left waiting. It need not be
+    /// there yet, but will be: the listener has room for it.
+    fn connect(&self, nth: usize) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(address) => {
+                let conn = client::stream(address)?;
+                client::bind_source(conn.as_fd(), source(nth))?;
+                // Or a byte would wait for the one before it to be acknowledged.
+                socket::set_nodelay(conn.as_fd());
+                socket::reset_on_close(conn.as_fd());
+                client::connect(conn.as_fd(), address)?;
+                Ok(conn)
+            }
+            Self::Unix(name) => {
+                UnixStream::connect_addr(&UnixAddr::from_abstract_name(name)?).map(OwnedFd::from)
+            }
+        }
+    }
+}
+
+/// The address that a connection comes from.
+fn source(nth: usize) -> IpAddr {
+    let host = (2 + nth / PER_SOURCE) as u32;
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() | host & 0x00ff_ffff).into()
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A listener at which the ends of connections meet.
+#[derive(Debug)]
+pub struct Meeting {
+    listener: Listener,
+    place: Place,
+}
+
+impl Meeting {
+    /// At a free port of the loopback, or under a name that nobody else has.
+    ///
+    /// # Errors
+    /// As socket(2), bind(2) and listen(2).
+    pub fn open(kind: Kind) -> io::Result<Self> {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        match kind {
+            Kind::Tcp => {
+                let listener = TcpListener::bind(("127.0.0.1", 0))?;
+                let place = Place::Tcp(listener.local_addr()?);
+                Ok(Self { listener: Listener::Tcp(listener), place })
+            }
+            Kind::Unix => {
+                let number = OPENED.fetch_add(1, Ordering::Relaxed);
+                let name = format!("weir-probe-{}-{number}", std::process::id());
+                let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
+                Ok(Self { listener: Listener::Unix(listener), place: Place::Unix(name) })
+            }
+        }
+    }
+
+    /// What [`hold`] must be told to find it.
+    pub fn place(&self) -> String {
+        self.place.to_string()
+    }
+
+    fn accept(&self) -> io::Result<OwnedFd> {
+        let conn: OwnedFd = match &self.listener {
+            Listener::Tcp(listener) => listener.accept()?.0.into(),
+            Listener::Unix(listener) => listener.accept()?.0.into(),
+        };
+        socket::set_nonblocking(conn.as_fd())?;
+        Ok(conn)
+    }
+
+    /// Connections both ends of which are here.
+    pub(super) fn pairs(&self, count: usize) -> io::Result<Vec<Pair>> {
+        let pair = |_| {
+            let far = self.place.connect(0)?;
+            Ok(Pair { near: self.accept()?, far })
+        };
+        (0..count).map(pair).collect()
+    }
+}
+
+/// A connection both ends of which are here.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// The end that may be a member; it never blocks.
+    pub near: OwnedFd,
+    /// The other.
+    pub far: OwnedFd,
+}
+
+/// Holds the far ends of connections to `place`: for each line of `orders`, a number, connects so
+/// many times and says so in `answers`. Returns when there are no more orders, and lets go of all.
+///
+/// # Errors
+/// What [`Meeting::place`] did not say; as connect(2); what orders and answers say.
+pub fn hold(place: &str, orders: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+    let place: Place = place.parse()?;
+    let mut held = Vec::new();
+    for order in orders.lines() {
+        let count: usize = order?.trim().parse().map_err(io::Error::other)?;
+        for _ in 0..count {
+            held.push(place.connect(1 + held.len())?);
+        }
+        writeln!(answers, "{}", held.len())?;
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+/// Sockets to become members and to be closed: with nobody at the other end, because making and
+/// ending a connection takes far longer than what is to be measured.
+///
+/// # Errors
+/// As socket(2).
+pub(super) fn passing() -> io::Result<Vec<OwnedFd>> {
+    let socket = |_| {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    (0..PASSING).map(socket).collect()
+}
+
+/// The connections of a plan, their far ends held by another.
+#[derive(Debug)]
+pub struct Shelf {
+    meeting: Meeting,
+    /// In the order of their numbers, but for those out of their places during a cell.
+    held: Vec<OwnedFd>,
+}
+
+/// How many connections a shelf has for so many idle and active members.
+pub(super) fn connections(idle: usize, active: usize) -> usize {
+    idle + active
+}
+
+/// What a process has open beside its idle members: both ends of the active connections and of
+/// their likes, some of them once more while they are moved, and passing members.
+pub(super) fn others(active: usize) -> usize {
+    connections(0, active) + 6 * active + PASSING + OTHERS
+}
+
+impl Shelf {
+    /// Has `count` connections made to `meeting` by a [`hold`] that reads `orders` and writes
+    /// `answers`.
+    ///
+    /// # Errors
+    /// UnexpectedEof when it has gone; as accept(2).
+    pub fn fill(
+        meeting: Meeting,
+        count: usize,
+        mut orders: impl Write,
+        mut answers: impl BufRead,
+    ) -> io::Result<Self> {
+        let mut held = Vec::with_capacity(count);
+        let mut line = String::new();
+        while held.len() < count {
+            let wanted = BATCH.min(count - held.len());
+            writeln!(orders, "{wanted}")?;
+            orders.flush()?;
+            line.clear();
+            if answers.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            for _ in 0..wanted {
+                held.push(meeting.accept()?);
+            }
+        }
+        Ok(Self { meeting, held })
+    }
+
+    /// Lays out a cell. The numbers of the active members' descriptors lie in the middle of those
+    /// of the idle, and all together are as low as they can be.
+    ///
+    /// # Errors
+    /// EMFILE; InvalidInput when the shelf has not so many connections; as for making new ones.
+    pub(super) fn set(&mut self, idle: usize, active: usize) -> io::Result<Set<'_>> {
+        if self.held.len() < connections(idle, active) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let likes = self.meeting.pairs(active)?;
+        let mut pairs = self.meeting.pairs(active)?;
+        let middle = idle / 2;
+        move_all(self.held.iter_mut().skip(middle).take(active))?;
+        move_all(pairs.iter_mut().map(|pair| &mut pair.near))?;
+        Ok(Set { shelf: self, pairs, likes, middle, idle })
+    }
+}
+
+/// Gives each of some descriptors the lowest number that is free before any of them has moved.
+fn move_all<'a>(fds: impl Iterator<Item = &'a mut OwnedFd>) -> io::Result<()> {
+    let mut fds: Vec<&mut OwnedFd> = fds.collect();
+    let moved: Vec<OwnedFd> = fds.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
+    for (fd, moved) in fds.iter_mut().zip(moved) {
+        **fd = moved;
+    }
+    Ok(())
+}
+
+/// The connections of a cell. Dropped, they go back to where they were.
+pub(super) struct Set<'a> {
+    shelf: &'a mut Shelf,
+    /// Those of the active members.
+    pub pairs: Vec<Pair>,
+    /// As many more that never are members.
+    pub likes: Vec<Pair>,
+    middle: usize,
+    idle: usize,
+}
+
+impl Set<'_> {
+    /// The members, in the order of their descriptors: half of the idle, the active, the others.
+    pub(super) fn members(&self) -> impl Iterator<Item = &OwnedFd> {
+        let above = self.middle + self.pairs.len();
+        let held = &self.shelf.held;
+        let below = held.iter().take(self.middle);
+        let active = self.pairs.iter().map(|pair| &pair.near);
+        below.chain(active).chain(held.iter().skip(above).take(self.idle - self.middle))
+    }
+
+    /// Which of the members is the first active one.
+    #[cfg(test)]
+    pub(super) fn first_active(&self) -> usize {
+        self.middle
+    }
+}
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        let active = self.pairs.len();
+        self.pairs.clear();
+        // There is room: as many descriptors were just closed.
+        let _ = move_all(self.shelf.held.iter_mut().skip(self.middle).take(active));
+    }
+}

@@ -1,0 +1,54 @@
+//! What an experiment's file says of a probe: a sweep without a load, along which `weir probe`
+//! measures the event mechanisms of its servers by themselves. Reading only.
+
+use serde::Deserialize;
+
+/// A probe, but for the number of idle members, which the sweep varies.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProbeSpec {
+    /// Members that have an event each round.
+    pub active: u32,
+    /// How long is measured, seconds, at scale 1.
+    #[serde(default = "quarter")]
+    pub seconds: f64,
+}
+
+fn quarter() -> f64 {
+    0.25
+}
+
+/// What of the options of `weir serve` a probe is told: those about the mechanism.
+pub(crate) fn mechanism_options(options: &[String]) -> Vec<String> {
+    let names = ["--mechanism", "--mechanism-option"];
+    let mut told = Vec::new();
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        if names.contains(&word.as_str()) {
+            told.push(word.clone());
+            told.extend(words.next().cloned());
+        } else if word.split_once('=').is_some_and(|(name, _)| names.contains(&name)) {
+            told.push(word.clone());
+        }
+    }
+    told
+}
+
+/// Whether options name a mechanism.
+pub(crate) fn has_mechanism(options: &[String]) -> bool {
+    options.iter().any(|word| word == "--mechanism" || word.starts_with("--mechanism="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_about_the_mechanism_is_told() {
+        let options = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+        let given = options("--preset x --mechanism poll --mechanism-option=a=1 --caching=on");
+        assert_eq!(mechanism_options(&given), options("--mechanism poll --mechanism-option=a=1"));
+        assert!(has_mechanism(&given) && has_mechanism(&options("--mechanism=poll")));
+        assert!(!has_mechanism(&options("--mechanism-option a=1")));
+    }
+}

@@ -1,0 +1,128 @@
+//! Metrics of an event mechanism's own work, from the server's counters: the papers' counts of
+//! sigwaitinfos and SIGIOs, and what else there is to count where the kernel is not simply asked
+//! who is ready. Knows no mechanism.
+//!
+//! A share is of what a mechanism has: one that takes no notices has no share of them.
+
+use super::{Metric, counted, counted_rate, counted_ratio, metric, ratio};
+use crate::record::Point;
+
+/// Each of them.
+pub(super) const TABLE: &[Metric] = &[
+    metric(
+        "notice_rate",
+        "notices taken a second",
+        "1/s",
+        "Notices the mechanism took one by one (signals, completions), a second",
+        |p| counted_rate(p, "event_notices"),
+    ),
+    metric(
+        "overflow_rate",
+        "overflows a second",
+        "1/s",
+        "Times the kernel's queue of notices overflowed (SIGIO), a second",
+        |p| counted_rate(p, "event_overflows"),
+    ),
+    metric(
+        "overflow_share",
+        "overflows, of all that was dequeued",
+        "%",
+        "Overflows, of overflows and notices together: SIGIOs of sigwaitinfos (chandra table 1)",
+        overflow_share,
+    ),
+    metric(
+        "swept_rate",
+        "members swept a second",
+        "1/s",
+        "Members looked at in the full sweeps that follow an overflow, a second",
+        |p| counted_rate(p, "event_swept"),
+    ),
+    metric(
+        "stale_share",
+        "notices for nothing",
+        "%",
+        "Of the notices, those of members that had gone or were not ready",
+        |p| of_notices(p, "event_stale"),
+    ),
+    metric(
+        "coalesced_share",
+        "notices that told nothing new",
+        "%",
+        "Of the notices, those whose descriptor had an earlier one that was not yet taken in",
+        |p| of_notices(p, "event_coalesced"),
+    ),
+    metric(
+        "checked_per_wait",
+        "members asked a wait",
+        "members",
+        "Members asked one by one, because no notice would come, for each wait",
+        |p| counted_ratio(p, "event_checked", "getevents_calls"),
+    ),
+    metric(
+        "rearmed_rate",
+        "members armed again a second",
+        "1/s",
+        "Members armed again after a notice, a second",
+        |p| counted_rate(p, "event_rearmed"),
+    ),
+    metric(
+        "batched_per_wait",
+        "changes handed over together, a wait",
+        "changes",
+        "Changes of interest that were handed over together with others, for each wait",
+        |p| counted_ratio(p, "event_batched", "getevents_calls"),
+    ),
+];
+
+fn overflow_share(point: &Point) -> Option<f64> {
+    let overflows = counted(point, "event_overflows")?;
+    ratio(100.0 * overflows, overflows + counted(point, "event_notices")?)
+}
+
+fn of_notices(point: &Point, name: &str) -> Option<f64> {
+    counted_ratio(point, name, "event_notices").map(|share| 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::made_up;
+    use crate::metrics::value;
+
+    #[test]
+    fn they_are_a_second_a_wait_or_a_share_of_what_was_dequeued() {
+        let wanted = [
+            ("notice_rate", 1425.0),
+            ("overflow_rate", 75.0),
+            ("overflow_share", 5.0),
+            ("swept_rate", 750.0),
+            ("stale_share", 2.0),
+            ("coalesced_share", 4.0),
+            ("checked_per_wait", 0.5),
+            ("rearmed_rate", 300.0),
+            ("batched_per_wait", 0.25),
+        ];
+        for (name, wanted) in wanted {
+            let got = value(&made_up::point(), name).unwrap();
+            assert!((got - wanted).abs() < 1e-9, "{name}: {got}");
+        }
+    }
+
+    #[test]
+    fn a_mechanism_without_notices_has_no_share_of_them() {
+        let mut point = made_up::point();
+        for name in ["event_notices", "event_overflows"] {
+            point.server.counted.insert(name.to_owned(), 0.0);
+        }
+        assert_eq!(value(&point, "overflow_rate"), Some(0.0));
+        for name in ["overflow_share", "stale_share", "coalesced_share"] {
+            assert_eq!(value(&point, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_tells_of_overflows_alone_overflows_always() {
+        let mut point = made_up::point();
+        point.server.counted.insert("event_notices".to_owned(), 0.0);
+        assert_eq!(value(&point, "overflow_share"), Some(100.0));
+    }
+}

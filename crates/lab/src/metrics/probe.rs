@@ -1,0 +1,60 @@
+//! Metrics of a probe: what an event mechanism costs by itself. They have no value where there was
+//! none, and a point with a probe has no others: it had no load.
+
+use super::{Metric, metric};
+use crate::record::{Point, ProbeResult};
+
+/// How their names begin.
+pub(super) const PREFIX: &str = "probe_";
+
+/// Each of them.
+pub(super) const TABLE: &[Metric] = &[
+    metric(
+        "probe_wait_ns",
+        "processor time of a wait",
+        "ns",
+        "Of a probe: processor time in the mechanism for each of its waits, the kernel's included",
+        |p| of(p, |probe| probe.wait_ns.median),
+    ),
+    metric(
+        "probe_event_ns",
+        "processor time of an event",
+        "ns",
+        "Of a probe: processor time in the mechanism for each event",
+        |p| of(p, |probe| probe.event_ns.median),
+    ),
+    metric(
+        "probe_member_ns",
+        "processor time of a membership",
+        "ns",
+        "Of a probe: processor time for a socket to become a member and to go again, by its close",
+        |p| of(p, |probe| probe.member_ns.median),
+    ),
+];
+
+fn of(point: &Point, figure: fn(&ProbeResult) -> f64) -> Option<f64> {
+    point.probe.as_ref().map(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::made_up;
+    use crate::metrics::value;
+
+    #[test]
+    fn they_are_medians_and_a_point_without_a_load_has_no_others() {
+        let point = made_up::probed();
+        let wanted = [
+            ("probe_wait_ns", Some(700.0)),
+            ("probe_event_ns", Some(350.0)),
+            ("probe_member_ns", Some(1200.0)),
+            ("reply_rate", None),
+            ("core_busy", None),
+            ("kernel.Tcp.PassiveOpens.rate", None),
+        ];
+        for (name, wanted) in wanted {
+            assert_eq!(value(&point, name), wanted, "{name}");
+        }
+        assert_eq!(value(&made_up::point(), "probe_wait_ns"), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! A point of a sweep without a load: `weir probe` on the server's side, and its figures. What they
+//! mean is its own business.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::stage::{LOOK, Stage};
+use crate::child::Group;
+use crate::experiment::{Experiment, ProbeSpec, probe};
+use crate::ground::{Ground, Side};
+use crate::measure::{self, Sample, identity};
+use crate::plan::Step;
+use crate::record::{Line, LoadResult, Point, ProbeResult, ServerResult};
+use crate::time::utc_now;
+
+/// How long a probe may take beyond what it measures: it makes connections, and makes them members
+/// of each repetition anew.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A JSON line of a probe.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Figures(ProbeResult),
+    Impossible { mechanism: String, impossible: String },
+    Failed { failed: String },
+}
+
+impl Stage {
+    pub(super) fn probe(
+        &self,
+        ground: &dyn Ground,
+        experiment: &Experiment,
+        step: &Step,
+        spec: &ProbeSpec,
+        stop: &AtomicBool,
+    ) -> Result<Line, String> {
+        let server = &experiment.server[step.server];
+        let mut words = vec!["probe".to_owned(), "--json".to_owned()];
+        words.extend(probe::mechanism_options(&server.options));
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        option("--idle", step.key.x.to_string());
+        option("--active", spec.active.to_string());
+        option("--seconds", step.duration_s.to_string());
+        let (began, at) = (utc_now(), Instant::now());
+        let before = Sample::take(ground, &[])?;
+        let mut command = ground.command(Side::Server, self.weir().as_os_str());
+        command.args(&words);
+        let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
+        let result = figures(&self.output(ground, command, latest, stop)?)?;
+        let (kernel, cores, _) = measure::between(&before, &Sample::take(ground, &[])?);
+        let mut point = Point {
+            key: step.key.clone(),
+            began,
+            took_s: at.elapsed().as_secs_f64(),
+            rate: None,
+            load: LoadResult { generator: "none".to_owned(), valid: true, ..LoadResult::default() },
+            server: ServerResult {
+                version: self.version(server.kind),
+                command: format!("weir {}", words.join(" ")),
+                ..ServerResult::default()
+            },
+            kernel,
+            cores,
+            beside: None,
+            probe: Some(result),
+            flags: Vec::new(),
+        };
+        point.flags = identity::flags(&point);
+        Ok(Line::Point(Box::new(point)))
+    }
+
+    /// What a command prints that ends by itself.
+    fn output(
+        &self,
+        ground: &dyn Ground,
+        command: Command,
+        latest: Instant,
+        stop: &AtomicBool,
+    ) -> Result<String, String> {
+        let group = Group::start(ground, command, self.work(), "probe")?;
+        while !group.ended_within(LOOK) {
+            if stop.load(Ordering::Relaxed) {
+                return Err("stopped".to_owned());
+            }
+            if Instant::now() > latest {
+                return Err("the probe did not come to its end".to_owned());
+            }
+        }
+        let (said, last_words) = (group.said(), group.last_words());
+        let status = group.end()?;
+        // With a line it says itself what failed.
+        if status.success() || !said.is_empty() { Ok(said) } else { Err(last_words) }
+    }
+}
+
+/// Reads the line of a probe of one cell.
+fn figures(said: &str) -> Result<ProbeResult, String> {
+    let line = said.lines().next().unwrap_or_default();
+    match serde_json::from_str(line) {
+        Ok(Said::Figures(figures)) => Ok(figures),
+        Ok(Said::Impossible { mechanism, impossible }) => {
+            Err(format!("{mechanism} is not possible here: {impossible}"))
+        }
+        Ok(Said::Failed { failed }) => Err(format!("the probe failed: {failed}")),
+        Err(error) => Err(format!("the probe's figures cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_figures_or_a_reason() {
+        let spread = "{\"min\": 1, \"median\": 2.5, \"max\": 3}";
+        let line = format!(
+            "{{\"mechanism\": \"poll\", \"kind\": \"tcp\", \"idle\": 5, \"active\": 2, \
+             \"repetitions\": 5, \"rounds\": 10, \"waits\": 10, \"events\": 20, \
+             \"wait_ns\": {spread}, \"event_ns\": {spread}, \"member_ns\": {spread}}}"
+        );
+        let read = figures(&line).unwrap();
+        assert_eq!((read.active, read.events, read.wait_ns.median), (2, 20, 2.5));
+        let why = |line: &str| figures(line).unwrap_err();
+        let impossible = why("{\"mechanism\": \"x\", \"idle\": 5, \"impossible\": \"no call\"}");
+        assert_eq!(impossible, "x is not possible here: no call");
+        assert_eq!(why("{\"mechanism\": \"x\", \"failed\": \"no\"}"), "the probe failed: no");
+        assert!(why("").contains("cannot be read"));
+    }
+}

@@ -1,0 +1,172 @@
+//! A storm over the real server, for every mechanism: waves of clients that come and are gone in
+//! every way there is, while honest ones are answered byte by byte; and afterwards the books
+//! balance. Nothing here is about what HTTP says (`http.rs`), or about one client alone
+//! (`behaviour.rs`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
+
+use weir_tests::files::Served;
+use weir_tests::patience::until;
+use weir_tests::{Client, Root, Server, request};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+const WAVES: usize = 12;
+const HONEST_ROUNDS: usize = 40;
+
+/// A server on TCP and on a Unix socket, and what it serves.
+struct Scene {
+    server: Server,
+    small: Served,
+    large: Served,
+}
+
+impl Scene {
+    fn start(mechanism: &str, root: &Root) -> Self {
+        let small = root.write_noise("small", 1448);
+        let large = root.write_noise("large", 600_000);
+        let unix = format!("unix:{}", root.outside().join("weir.socket").display());
+        let options = ["--listen", "127.0.0.1:0", "--listen", &unix, "--mechanism", mechanism];
+        Self { server: Server::start(WEIR, &options, root), small, large }
+    }
+
+    /// Connects to the two addresses in turn.
+    fn connect(&self, index: usize) -> Client {
+        let addresses = &self.server.addresses;
+        Client::connect(&addresses[index % addresses.len()])
+    }
+
+    fn request(&self) -> String {
+        request("GET", &self.small.target, &[])
+    }
+
+    /// A wave of those who leave: they connect, say something or nothing, and go, on one
+    /// another's heels, so that the server meets them between two of its waits.
+    fn leave_in_a_wave(&self, wave: usize) {
+        let request = self.request();
+        let half = &request[..request.len() / 2];
+        for index in 0..24 {
+            let mut client = self.connect(index / 6 + wave);
+            // What is sent to a server that lets go first may fail, and that is the sender's loss.
+            match index % 6 {
+                0 => client.reset(),
+                1 => drop(client),
+                2 => drop(client.try_send(half)),
+                3 => {
+                    let _ = client.try_send(half);
+                    client.reset();
+                }
+                4 => {
+                    let _ = client.try_send(&request);
+                    client.reset();
+                }
+                _ => {
+                    let _ = client.try_send(self.large_request());
+                    let _ = client.head();
+                    client.reset();
+                }
+            }
+        }
+    }
+
+    fn large_request(&self) -> String {
+        request("GET", &self.large.target, &[])
+    }
+
+    /// A request in two pieces, and another's close between them: its number is free for the next.
+    fn send_across_a_close(&self, wave: usize) {
+        let request = self.request();
+        let (first, second) = request.split_at(1 + wave % (request.len() - 1));
+        let mut staying: Vec<_> = (0..8).map(|index| self.connect(index)).collect();
+        let mut leaving: Vec<_> = (0..8).map(|index| self.connect(index)).collect();
+        for (client, other) in staying.iter_mut().zip(&mut leaving) {
+            client.send(first);
+            let _ = other.try_send(first);
+        }
+        for (client, other) in staying.iter_mut().zip(leaving) {
+            other.reset();
+            client.send(second);
+        }
+        for mut client in staying {
+            assert!(client.reply().body == self.small.body);
+        }
+    }
+
+    /// Requests one behind the other, and the end of the client's side behind them.
+    fn pipeline_and_finish(&self, wave: usize) {
+        let mut client = self.connect(wave);
+        client.send([self.request(), self.large_request(), self.request()].concat());
+        client.finish_sending();
+        for file in [&self.small, &self.large, &self.small] {
+            assert!(client.reply().body == file.body);
+        }
+        assert!(client.is_closed());
+    }
+
+    /// On connections that stay, and on new ones. How many requests were answered.
+    fn be_honest(&self, calm: &AtomicBool) -> usize {
+        let mut staying = [self.connect(0), self.connect(1)];
+        let mut rounds = 0;
+        while rounds < HONEST_ROUNDS || !calm.load(Ordering::Relaxed) {
+            let file = if rounds % 8 == 7 { &self.large } else { &self.small };
+            assert!(staying[rounds % 2].get(&file.target).body == file.body);
+            assert!(self.connect(rounds / 2).get(&file.target).body == file.body);
+            rounds += 1;
+        }
+        2 * rounds
+    }
+
+    fn rage(&self) {
+        for wave in 0..WAVES {
+            self.leave_in_a_wave(wave);
+            self.send_across_a_close(wave);
+            self.pipeline_and_finish(wave);
+        }
+    }
+}
+
+/// Set when the storm is over, even if it ends with a failure.
+struct WhenDone<'a>(&'a AtomicBool);
+
+impl Drop for WhenDone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn a_storm_is_weathered(mechanism: &str) {
+    let root = Root::new();
+    let scene = Scene::start(mechanism, &root);
+    let before = scene.server.open_sockets();
+    let calm = AtomicBool::new(false);
+    let served = scope(|scope| {
+        let honest = scope.spawn(|| scene.be_honest(&calm));
+        {
+            let _done = WhenDone(&calm);
+            scene.rage();
+        }
+        honest.join().unwrap() as u64
+    });
+    until("every connection was closed", || scene.server.open_sockets() == before);
+    let stats = scene.server.stop_cleanly().stats();
+    let total = |name: &str| stats["total"][name].as_u64().unwrap();
+    assert_eq!(total("accepted"), total("closed"), "{mechanism}");
+    assert!(total("replies") >= served, "{mechanism}");
+    // A request whose client has gone has no reply.
+    assert!(total("replies") + total("replies_cut") <= total("requests"), "{mechanism}");
+}
+
+#[test]
+fn whoever_stays_is_answered_and_the_books_balance() {
+    for mechanism in weir_tests::mechanisms() {
+        println!("{mechanism}");
+        a_storm_is_weathered(mechanism);
+    }
+}

@@ -1,0 +1,193 @@
+//! Overflow: a server whose kernel queues its events one by one, with a queue too short for its
+//! connections, answers millions of requests. Every event that does not fit must be found again:
+//! wrk, a closed loop, shows a connection that hangs as a time-out. Asks nothing about speed.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use super::machine::{Plan, Setup};
+use super::peers::{Server, find, version};
+use super::stage::{self, Stage};
+use super::stop::{self, Counted};
+use super::wrk::{self, Load};
+use super::{OverflowArgs, idle, page};
+use crate::tree;
+
+/// The file that is asked for, in bytes.
+const FILE_BYTES: u64 = 1024;
+
+/// Where the search for a free port starts.
+const FIRST_PORT: u16 = 25_000;
+
+/// A mechanism with a queue of some length, under some connections.
+struct Case {
+    mechanism: &'static str,
+    /// Signals that may be queued.
+    queue: u32,
+    connections: u32,
+    close: bool,
+    /// The share of all requests that this case is to answer.
+    share: f64,
+    /// Whether the queue is to overflow; else it must not.
+    overflows: bool,
+}
+
+const fn case(mechanism: &'static str, queue: u32, connections: u32, share: f64) -> Case {
+    Case { mechanism, queue, connections, close: false, share, overflows: true }
+}
+
+/// The first three have a queue far too short; the others two places a connection.
+const CASES: [Case; 6] = [
+    case("rtsig", 64, 256, 0.34),
+    case("rtsig-bulk", 64, 256, 0.33),
+    case("signal-per-fd", 64, 256, 0.33),
+    Case { overflows: false, ..case("signal-per-fd", 512, 256, 0.1) },
+    Case { overflows: false, close: true, ..case("signal-per-fd", 512, 256, 0.02) },
+    Case { overflows: false, ..case("signal-per-fd", 10_000, 5_000, 0.1) },
+];
+
+/// What came of a case.
+struct Row {
+    case: &'static Case,
+    requests: u64,
+    counted: Counted,
+    /// What was wrong, in words.
+    wrong: Vec<String>,
+}
+
+/// Runs the cases and writes what came of them.
+pub(super) fn run(args: &OverflowArgs) -> Result<()> {
+    let weir = tree::build(tree::cargo(), &["--release", "--package", "weir"], "weir")?;
+    let Some(wrk) = find("wrk") else {
+        println!("wrk is not installed: skipped");
+        return Ok(());
+    };
+    let versions = [("weir", version(&weir, "--version")), ("wrk", version(&wrk, "-v"))];
+    let descriptors_max = idle::raise_descriptors()?;
+    stage::stay_off_the_servers_core()?;
+    let setup = Setup::read(Plan {
+        versions: versions.map(|(name, version)| (name.to_owned(), version)).into(),
+        descriptors_max,
+        rounds: 1,
+        seconds: args.seconds,
+        warm_up_seconds: 0,
+        seed: 0,
+    })?;
+    let stage = Stage::new(&[FILE_BYTES], FIRST_PORT)?;
+    let mut rows = Vec::new();
+    for case in &CASES {
+        let row = measure(case, &weir, &stage, args)?;
+        println!("{}", line(&row));
+        rows.push(row);
+    }
+    let out = args.out.clone().unwrap_or_else(|| setup.folder());
+    fs::create_dir_all(&out)?;
+    fs::write(out.join("serve-overflow.md"), text(&rows, &setup))?;
+    let failed = rows.iter().filter(|row| !row.wrong.is_empty()).count();
+    ensure!(failed == 0, "{failed} case(s) failed");
+    Ok(())
+}
+
+/// Runs wrk again and again against one server until it has its share of the requests.
+fn measure(case: &'static Case, weir: &Path, stage: &Stage, args: &OverflowArgs) -> Result<Row> {
+    let folder = tempfile::Builder::new().prefix("weir-stats-").tempdir()?;
+    let stats = folder.path().join("stats.json");
+    let place = stage.place(&server(case, weir, &stats))?;
+    let server = place.start()?;
+    let load = Load {
+        path: format!("/{FILE_BYTES}.bin"),
+        connections: case.connections,
+        close: case.close,
+    };
+    let wanted = (args.requests as f64 * case.share) as u64;
+    let (mut requests, mut wrong) = (0, Vec::new());
+    while requests < wanted && wrong.is_empty() {
+        let outcome = wrk::run(&load, place.address, args.seconds, place.folder.path())?;
+        requests += outcome.requests;
+        wrong.extend(outcome.complaints());
+    }
+    let (counted, more) = stop::run(server, &stats, requests)?;
+    wrong.extend(more);
+    if case.overflows != (counted.event_overflows > 0) {
+        wrong.push(format!("{} overflows", counted.event_overflows));
+    }
+    Ok(Row { case, requests, counted, wrong })
+}
+
+fn server(case: &Case, weir: &Path, stats: &Path) -> Server {
+    let options = [
+        "--mechanism".to_owned(),
+        case.mechanism.to_owned(),
+        "--mechanism-option".to_owned(),
+        format!("pending-signals={}", case.queue),
+        "--stats-json".to_owned(),
+        stats.display().to_string(),
+    ];
+    Server::Weir { program: PathBuf::from(weir), options: options.into() }
+}
+
+fn line(row: &Row) -> String {
+    let Row { case, requests, counted, wrong } = row;
+    let verdict = if wrong.is_empty() { "passed".to_owned() } else { wrong.join("; ") };
+    format!(
+        "{}, {} signals, {} connections{}: {requests} requests, {} overflows: {verdict}",
+        case.mechanism,
+        case.queue,
+        case.connections,
+        if case.close { ", close" } else { "" },
+        counted.event_overflows,
+    )
+}
+
+fn text(rows: &[Row], setup: &Setup) -> String {
+    let requests: u64 = rows.iter().map(|row| row.requests).sum();
+    let failed = rows.iter().filter(|row| !row.wrong.is_empty()).count();
+    let mut page = format!(
+        "# serve: overflow
+
+Mechanisms whose events are queued one by one, with queues that overflow and queues that must not.
+
+{requests} requests in {} cases, {failed} failed.
+
+| mechanism | queue | connections | requests | signals | overflows | members swept | stale \
+| coalesced | checked | wrong |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|
+",
+        rows.len()
+    );
+    for Row { case, requests, counted, wrong } in rows {
+        let close = if case.close { ", close" } else { "" };
+        let verdict = if wrong.is_empty() { "none".to_owned() } else { wrong.join("; ") };
+        let _ = writeln!(
+            page,
+            "| {} | {} | {}{close} | {requests} | {} | {} | {} | {} | {} | {} | {verdict} |",
+            case.mechanism,
+            case.queue,
+            case.connections,
+            counted.event_notices,
+            counted.event_overflows,
+            counted.event_swept,
+            counted.event_stale,
+            counted.event_coalesced,
+            counted.event_checked,
+        );
+    }
+    page.push_str(
+        "
+## How it was checked
+
+- wrk keeps one request going on every connection, and calls one that is not answered within ten
+  seconds a time-out: an event lost, or a connection that hangs. Any error fails the case.
+- At the end the server gets a SIGTERM. It must end with status 0, all accepted connections must be
+  closed, and it must have sent as many replies as wrk saw or more.
+- The queue is RLIMIT_SIGPENDING. The first cases have a quarter of a place for each connection, and
+  fail when nothing overflows; the others have two, and fail when anything does.
+",
+    );
+    let plan = format!("wrk is run for {} s, again and again", setup.seconds);
+    page::machine(&mut page, setup, &plan);
+    page
+}
