@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::tree;
 
 /// Histories of the fault model for each mechanism under Miri, which is a thousand times slower.
-const MIRI_HISTORIES: &str = "4";
+const MIRI_HISTORIES: &str = "1";
 
 /// And under valgrind, which is thirty times slower.
 const VALGRIND_HISTORIES: &str = "100";

@@ -11,12 +11,13 @@ use super::wrk::Load;
 use crate::docs;
 
 /// The cases, in the order they are run.
-pub(super) const NAMES: [&str; 8] = [
+pub(super) const NAMES: [&str; 9] = [
     "one-packet",
     "keepalive-1k",
     "file-1m",
     "idle",
     "mechanisms",
+    "batched",
     "presets",
     "counters",
     "sendfile",
@@ -83,6 +84,7 @@ pub(super) fn case(name: &str, programs: &Programs) -> Result<Case> {
         "file-1m" => Ok(file_1m(programs)),
         "idle" => idle(programs),
         "mechanisms" => mechanisms(programs),
+        "batched" => Ok(batched(programs)),
         "presets" => presets(programs),
         "counters" => counters(programs),
         "sendfile" => Ok(sendfile(programs)),
@@ -171,6 +173,25 @@ fn mechanisms(programs: &Programs) -> Result<Case> {
         per: Per::Request,
         contestants: each(programs, "mechanisms", "--mechanism", &keep_1024())?,
     })
+}
+
+fn batched(programs: &Programs) -> Case {
+    let mut contestants = Vec::new();
+    for (group, load) in [("one-packet", close_1200()), ("keepalive-1k", keep_1024())] {
+        for mechanism in ["epoll-lt", "epoll-ctlv", "epoll-et", "uring-poll"] {
+            let options = ["--mechanism", mechanism, "--preset", "acceptinf", "--caching=on"];
+            contestants.push(contestant(mechanism, group, weir(&programs.weir, &options), &load));
+        }
+    }
+    Case {
+        name: "batched",
+        about: "Changes of interest one by one and many at a time: the preset acceptinf with a \
+                cache, which reads in one phase and writes in the next; 64 connections."
+            .to_owned(),
+        baseline: "epoll-lt".to_owned(),
+        per: Per::Request,
+        contestants,
+    }
 }
 
 fn presets(programs: &Programs) -> Result<Case> {

@@ -90,7 +90,7 @@ fn probe(study: &Study<'_>, index: usize, active: u32, (repetitions, scale): (u3
     let times = if repetitions == 1 { "once".to_owned() } else { format!("{repetitions} times") };
     let measured = (plan::scaled(sweep, scale).1 * 1e3).round() / 1e3;
     format!(
-        "{}: no server and no load but `weir probe`, the mechanism by itself, {}, beside {active} \
+        "{}: no server and no load but weir probe, the mechanism by itself, {}, beside {active} \
          active ones; each point measured {times} for {measured} s.",
         sweep.id,
         range(study, index)
