@@ -23,8 +23,7 @@ pub mod patience;
 pub mod reply;
 pub mod server;
 
-use weir_dispatch::readiness::settings::Settings;
-use weir_dispatch::readiness::{Mechanism, Row, TABLE, Visitor};
+use weir_dispatch::readiness::{Row, TABLE};
 
 pub use client::{Client, Failure, request};
 pub use files::Root;
@@ -33,17 +32,8 @@ pub use server::{Address, Server, Stopped};
 
 /// Every value of `--mechanism` that this kernel has, and allows; says which it skips.
 pub fn mechanisms() -> Vec<&'static str> {
-    struct Open;
-    impl Visitor for Open {
-        type Output = std::io::Result<()>;
-        fn visit<M: Mechanism>(self) -> Self::Output {
-            M::open(&Settings::default()).map(drop)
-        }
-    }
     let possible = |row: &&Row| {
-        // The end of a ring interrupts the thread that made it, some time later.
-        let name = row.name;
-        let opened = std::thread::spawn(move || name.with(Open)).join().unwrap();
+        let opened = row.name.try_open();
         if let Err(error) = &opened {
             eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
         }

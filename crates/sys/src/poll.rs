@@ -17,10 +17,7 @@ use crate::profile::{Call, timed};
 /// # Errors
 /// EINVAL past RLIMIT_NOFILE entries, ENOMEM: ppoll(2).
 pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
-    let limit = timeout.map(|timeout| libc::timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
+    let limit = timeout.map(timespec);
     let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the array and its length come from one slice, the timespec outlives the call, and a
     // null signal mask leaves the mask alone.
@@ -36,4 +33,12 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> 
         return Ok(0);
     }
     Err(error)
+}
+
+/// A timeout as the C library takes it; past what it can hold, the longest it can.
+pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 
-use crate::poll::{POLLIN, PollFd, poll};
+use crate::poll::{POLLIN, PollFd, poll, timespec};
 use crate::profile::{Call, timed};
 
 /// How many signals one read takes at most. A read of fewer has left the queue empty.
@@ -168,10 +168,7 @@ impl SignalQueue {
     /// EINVAL: sigtimedwait(2).
     pub fn take_one(&mut self, timeout: Option<Duration>) -> io::Result<Option<Notice>> {
         let set = set_of(&[self.signal, libc::SIGIO]);
-        let limit = timeout.map(|timeout| libc::timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
+        let limit = timeout.map(timespec);
         let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: the set is initialised, the siginfo is a valid place to write to, and the

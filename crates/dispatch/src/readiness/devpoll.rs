@@ -86,29 +86,15 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use super::super::tests::{LONG, NOW, open, ready};
     use super::*;
 
-    const NOW: Option<Duration> = Some(Duration::ZERO);
-    const LONG: Option<Duration> = Some(Duration::from_secs(20));
     const OLD: Token = Token { slot: 3, generation: 1 };
     const NEW: Token = Token { slot: 3, generation: 2 };
 
-    /// The mechanism, or nothing (and a word about it) where the kernel has no rings.
-    fn open() -> Option<DevPoll> {
-        DevPoll::open(&Settings::default())
-            .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
-            .ok()
-    }
-
-    fn ready(m: &mut DevPoll, timeout: Option<Duration>) -> Vec<Token> {
-        let mut ready = Vec::new();
-        m.wait(timeout, &mut ready).unwrap();
-        ready
-    }
-
     #[test]
     fn a_poll_is_armed_again_only_when_it_has_told_something() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Read).unwrap();
         ready(&mut m, NOW);
@@ -124,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_writer_without_room_hears_once_that_its_peer_has_ended_its_bytes() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         far.shutdown(std::net::Shutdown::Write).unwrap();
@@ -148,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_happened_before_a_change_is_not_told_after_it() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         while near.write(&[0; 65536]).is_ok() {}
@@ -164,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_happened_before_a_removal_is_not_the_next_tenants() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Read).unwrap();
         ready(&mut m, NOW);
@@ -184,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_closed_before_it_was_armed_is_never_looked_up() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Write).unwrap();
         m.remove(near.as_fd(), OLD).unwrap();
@@ -196,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_disarmed_poll_does_not_end_a_wait() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<DevPoll>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         let (other, _other_far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Read).unwrap();

@@ -198,28 +198,15 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use super::super::tests::{NOW, open, ready};
     use super::*;
 
-    const NOW: Option<Duration> = Some(Duration::ZERO);
     const OLD: Token = Token { slot: 3, generation: 1 };
     const NEW: Token = Token { slot: 3, generation: 2 };
 
-    /// The mechanism, or nothing (and a word about it) where the kernel has no rings.
-    fn open() -> Option<EpollCtlv> {
-        EpollCtlv::open(&Settings::default())
-            .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
-            .ok()
-    }
-
-    fn ready(m: &mut EpollCtlv, timeout: Option<Duration>) -> Vec<Token> {
-        let mut ready = Vec::new();
-        m.wait(timeout, &mut ready).unwrap();
-        ready
-    }
-
     #[test]
     fn changes_there_and_back_between_two_waits_cost_nothing() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<EpollCtlv>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Read).unwrap();
         ready(&mut m, NOW);
@@ -232,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_closed_before_it_was_handed_over_is_forgotten_and_its_number_is_free() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<EpollCtlv>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Write).unwrap();
         m.remove(near.as_fd(), OLD).unwrap();
@@ -252,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_member_that_the_kernel_refuses_is_reported_and_handed_over_again() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<EpollCtlv>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         // An ordinary file cannot be polled: EPERM.
         let file = std::fs::File::open("/proc/self/exe").unwrap();
@@ -269,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_member_of_which_more_or_less_is_known_than_is_so_comes_right() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<EpollCtlv>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Write).unwrap();
         m.epoll.add(near.as_fd(), OLD.pack(), flags(Interest::Read)).unwrap();

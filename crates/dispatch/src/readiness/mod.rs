@@ -24,10 +24,12 @@ mod select;
 mod signal_per_fd;
 mod uring_poll;
 
+use std::io;
+
 use contract::PerSlot;
 pub use contract::{Counts, Interest, Mechanism, Token};
 use kernel::{Kernel, Linux};
-use settings::Knob;
+use settings::{Knob, Settings};
 
 /// A row of the table of mechanisms.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +126,23 @@ impl Name {
     /// Does something with this mechanism, on the kernel that runs this process.
     pub fn with<V: Visitor>(self, visitor: V) -> V::Output {
         self.visit::<Linux, V>(visitor)
+    }
+
+    /// Opens this mechanism as it is by default and lets it go, in a thread of its own: the end of
+    /// a ring interrupts the thread that made it, some time later.
+    ///
+    /// # Errors
+    /// As [`Mechanism::open`]: the kernel has no such thing, or forbids it.
+    pub fn try_open(self) -> io::Result<()> {
+        struct Open;
+        impl Visitor for Open {
+            type Output = io::Result<()>;
+            fn visit<M: Mechanism>(self) -> io::Result<()> {
+                M::open(&Settings::default()).map(drop)
+            }
+        }
+        let opening = std::thread::Builder::new().spawn(move || self.with(Open))?;
+        opening.join().unwrap_or_else(|_| Err(io::Error::other("opening it panicked")))
     }
 }
 

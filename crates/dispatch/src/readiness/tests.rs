@@ -1,6 +1,6 @@
 //! One behaviour suite for the readiness contract, run for every mechanism in the table.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -8,14 +8,22 @@ use std::time::Duration;
 use super::settings::Settings;
 use super::*;
 
-const NOW: Option<Duration> = Some(Duration::ZERO);
-const LONG: Option<Duration> = Some(Duration::from_secs(20));
+pub(super) const NOW: Option<Duration> = Some(Duration::ZERO);
+pub(super) const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
 fn token(slot: u32) -> Token {
     Token { slot, generation: slot + 100 }
 }
 
-fn ready<M: Mechanism>(mechanism: &mut M, timeout: Option<Duration>) -> Vec<Token> {
+/// A mechanism by itself, or nothing (and a word about it) where the kernel does not have it.
+pub(super) fn open<M: Mechanism>() -> Option<M> {
+    M::open(&Settings::default())
+        .inspect_err(|error| eprintln!("SKIPPED: not possible here: {error}"))
+        .ok()
+}
+
+/// Waits; whom it reported, by slot.
+pub(super) fn ready<M: Mechanism>(mechanism: &mut M, timeout: Option<Duration>) -> Vec<Token> {
     let mut ready = Vec::new();
     mechanism.wait(timeout, &mut ready).unwrap();
     ready.sort_unstable_by_key(|token| token.slot);
@@ -221,15 +229,7 @@ macro_rules! suite {
 
 /// Whether the kernel has, and allows, what a mechanism is made of; says so where it does not.
 fn is_possible(row: &Row) -> bool {
-    struct Open;
-    impl Visitor for Open {
-        type Output = io::Result<()>;
-        fn visit<M: Mechanism>(self) -> io::Result<()> {
-            M::open(&Settings::default()).map(drop)
-        }
-    }
-    let name = row.name;
-    let opened = std::thread::spawn(move || name.with(Open)).join().unwrap();
+    let opened = row.name.try_open();
     if let Err(error) = &opened {
         eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
     }

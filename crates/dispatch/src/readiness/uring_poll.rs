@@ -106,32 +106,16 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
+    use super::super::tests::{LONG, NOW, open, ready};
     use super::*;
-
-    const NOW: Option<Duration> = Some(Duration::ZERO);
-    const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
     fn token(slot: u32) -> Token {
         Token { slot, generation: slot + 1 }
     }
 
-    /// The mechanism, or nothing (and a word about it) where the kernel has no rings.
-    fn open() -> Option<UringPoll> {
-        UringPoll::open(&Settings::default())
-            .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
-            .ok()
-    }
-
-    fn ready(m: &mut UringPoll, timeout: Option<Duration>) -> Vec<Token> {
-        let mut ready = Vec::new();
-        m.wait(timeout, &mut ready).unwrap();
-        ready.sort_unstable_by_key(|token| token.slot);
-        ready
-    }
-
     #[test]
     fn one_poll_serves_a_connection_for_life() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<UringPoll>() else { return };
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         m.add(near.as_fd(), token(1), Interest::Read).unwrap();
@@ -149,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_removed_member_lets_its_peer_go_at_the_next_wait_though_it_had_news() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<UringPoll>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), token(1), Interest::Read).unwrap();
         ready(&mut m, NOW);
@@ -165,7 +149,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_when_there_is_no_room_for_all_that_happened() {
-        let Some(mut m) = open() else { return };
+        let Some(mut m) = open::<UringPoll>() else { return };
         let pairs: Vec<_> = (0..400).map(|_| UnixStream::pair().unwrap()).collect();
         for (slot, (near, _)) in (0..).zip(&pairs) {
             near.set_nonblocking(true).unwrap();
