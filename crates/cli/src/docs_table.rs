@@ -7,10 +7,13 @@ use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
 use weir_server::accept::Name;
-use weir_server::{PRESETS, accept, readiness, stats};
+use weir_server::{PRESETS, Preset, accept, arch, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 13] = [
+pub(crate) const NAMES: [&str; 16] = [
+    "architectures",
+    "architecture-options",
+    "architecture-presets",
     "accept-policies",
     "mechanisms",
     "mechanism-options",
@@ -30,6 +33,9 @@ pub(crate) const NAMES: [&str; 13] = [
 pub(crate) fn render(name: &str, cli: &Command) -> String {
     match name {
         "accept-policies" => accept_policies(),
+        "architectures" => architectures(),
+        "architecture-options" => architecture_options(),
+        "architecture-presets" => architecture_presets(),
         "mechanisms" => mechanisms(),
         "mechanism-options" => mechanism_options(),
         "presets" => presets(),
@@ -58,6 +64,53 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
     out
 }
 
+/// A row's last cell leads to its page, so that an architecture without one is a dead link.
+fn architectures() -> String {
+    table(
+        ["architecture", "what it is", "measured first in", "page"],
+        arch::TABLE.iter().map(|row| {
+            let page = format!("[{0}](architectures/{0}.md)", row.spelling);
+            [code(row.spelling), row.summary.into(), row.source.into(), page]
+        }),
+    )
+}
+
+fn architecture_options() -> String {
+    let knobs = arch::TABLE.iter().flat_map(|row| row.knobs.iter().map(move |knob| (row, knob)));
+    table(
+        ["architecture", "option", "meaning", "default", "range"],
+        knobs.map(|(row, knob)| knob_row(row.spelling, knob)),
+    )
+}
+
+/// Which presets an architecture has, and why not the others.
+fn architecture_presets() -> String {
+    table(
+        ["architecture", "mechanisms", "presets", "not, because"],
+        arch::TABLE.iter().map(|row| {
+            let (with, without): (Vec<_>, Vec<_>) =
+                PRESETS.iter().partition(|preset| row.excludes(&preset.strategy).is_none());
+            let names = |presets: &[&Preset]| {
+                let names: Vec<_> = presets.iter().map(|preset| code(preset.name)).collect();
+                names.join(", ")
+            };
+            let with = if without.is_empty() { "all".into() } else { names(&with) };
+            let why: Vec<_> = row
+                .exclusions
+                .iter()
+                .map(|each| format!("{}: {}", each.choice.spelling(), each.why))
+                .collect();
+            let mechanisms = if row.takes_mechanism { "all" } else { "none" };
+            [code(row.spelling), mechanisms.into(), with, why.join("; ")]
+        }),
+    )
+}
+
+fn knob_row(owner: &str, knob: &readiness::settings::Knob) -> [String; 5] {
+    let range = format!("{} to {}", knob.min, knob.max);
+    [code(owner), code(knob.name), knob.help.into(), knob.default.to_string(), range]
+}
+
 /// A row's last cell leads to its page, so that a mechanism without one is a dead link.
 fn mechanisms() -> String {
     let rows = readiness::TABLE.iter();
@@ -75,10 +128,7 @@ fn mechanism_options() -> String {
         readiness::TABLE.iter().flat_map(|row| row.knobs.iter().map(move |knob| (row, knob)));
     table(
         ["mechanism", "option", "meaning", "default", "range"],
-        knobs.map(|(row, knob)| {
-            let range = format!("{} to {}", knob.min, knob.max);
-            [code(row.spelling), code(knob.name), knob.help.into(), knob.default.to_string(), range]
-        }),
+        knobs.map(|(row, knob)| knob_row(row.spelling, knob)),
     )
 }
 

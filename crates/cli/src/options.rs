@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal};
-use weir_server::{Address, PRESETS, readiness};
+use weir_server::{Address, PRESETS, arch, readiness};
 
 use crate::values;
 
@@ -27,6 +27,16 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "ADDR", value_parser = values::address,
           default_value = "127.0.0.1:8080")]
     pub listen: Vec<Address>,
+
+    /// How waiting, accepting and serving are put together (docs/architectures.md)
+    #[arg(long, value_name = "NAME", default_value = arch::TABLE[0].spelling,
+          value_parser = architectures())]
+    pub arch: String,
+
+    /// Something to set about the architecture, as name=number; may be repeated
+    /// (docs/architectures.md says what there is)
+    #[arg(long, value_name = "NAME=N")]
+    pub arch_option: Vec<String>,
 
     /// How the loop learns which connections are ready
     #[arg(long, value_name = "NAME", default_value = "epoll-et", value_parser = mechanisms())]
@@ -282,6 +292,10 @@ pub(crate) enum Precompressed {
 pub(crate) enum LogStyle {
     Combined,
     Json,
+}
+
+fn architectures() -> PossibleValuesParser {
+    PossibleValuesParser::new(arch::TABLE.iter().map(|row| row.spelling))
 }
 
 /// The names in the table of mechanisms.

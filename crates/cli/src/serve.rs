@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
     Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, accept,
-    content, readiness, stats,
+    arch, content, readiness, stats,
 };
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
@@ -21,15 +21,15 @@ use crate::say;
 pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     let stats_json = options.stats_json.clone();
     let config = configuration(options)?;
-    let (root, mechanism, loops) = (config.root.clone(), config.mechanism, config.workers);
+    let (root, loops) = (config.root.clone(), config.workers);
+    let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let mut server = Server::start(config).map_err(|error| error.to_string())?;
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     announce(&format!(
-        "weir: serving {} on {} ({}, {loops})",
+        "weir: serving {} on {} ({how}, {loops})",
         root.display(),
         server.addresses(),
-        mechanism.row().spelling
     ));
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
@@ -48,6 +48,16 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     }
     show(&server.finish(), stats_json.as_deref());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The architecture and the mechanism, as far as they are to be told from what is usual.
+fn how(architecture: &arch::Row, mechanism: &readiness::Row) -> String {
+    let is_usual = architecture.spelling == arch::TABLE[0].spelling;
+    match (is_usual, architecture.takes_mechanism) {
+        (true, _) => mechanism.spelling.into(),
+        (false, true) => format!("{} over {}", architecture.spelling, mechanism.spelling),
+        (false, false) => architecture.spelling.into(),
+    }
 }
 
 /// Prints the ready line. A reader that has gone is no reason not to serve.
@@ -75,10 +85,13 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         .find(|row| row.spelling == options.mechanism)
         .ok_or("there is no such mechanism")?;
     let settings = Settings::parse(mechanism.knobs, &options.mechanism_option);
+    let (arch, arch_settings) = architecture(&options, &strategy)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
     Ok(Config {
+        arch,
+        arch_settings,
         mechanism: mechanism.name,
         mechanism_settings: settings.map_err(|why| format!("--mechanism-option: {why}"))?,
         root: options.root,
@@ -125,6 +138,23 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+/// The architecture that was asked for, and what was set about it.
+fn architecture(
+    options: &ServeOptions,
+    strategy: &Strategy,
+) -> Result<(arch::Name, Settings), String> {
+    let row = arch::TABLE
+        .iter()
+        .find(|row| row.spelling == options.arch)
+        .ok_or("there is no such architecture")?;
+    if let Some(arch::Exclusion { choice, why }) = row.excludes(strategy) {
+        let (choice, name) = (choice.spelling(), row.spelling);
+        return Err(format!("{choice} makes no sense with --arch {name}: {why}"));
+    }
+    let settings = Settings::parse(row.knobs, &options.arch_option);
+    Ok((row.name, settings.map_err(|why| format!("--arch-option: {why}"))?))
 }
 
 /// The shortest and the longest delay target: less is within the kernel's tick and the loop's own

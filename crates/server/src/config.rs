@@ -8,6 +8,8 @@ use weir_accept::{Limit, Name, Setting};
 use weir_content as content;
 use weir_dispatch::readiness;
 
+use crate::arch;
+
 /// The options that make one server of brecht-select §4.1 different from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
@@ -206,7 +208,11 @@ pub struct Config {
     pub inherited: usize,
     /// Whether the loops share one socket for each TCP address; else each has its own.
     pub share_listener: bool,
-    /// Which event mechanism.
+    /// Which architecture.
+    pub arch: arch::Name,
+    /// What was set about it.
+    pub arch_settings: readiness::settings::Settings,
+    /// Which event mechanism, where the architecture takes one.
     pub mechanism: readiness::Name,
     /// What was set about it.
     pub mechanism_settings: readiness::settings::Settings,

@@ -1,37 +1,35 @@
-//! The one connection machine: reads, has requests parsed and answered, writes, and says what it
-//! waits for. It makes the socket's calls and nothing else; it does not know which mechanism
-//! watches it, who accepted it, or how content is found.
+//! The one connection machine: is given what was read, has requests parsed and answered, says what
+//! it wants done with its socket, and is told how that went. It makes no call itself: it does not
+//! know what a socket is, who watches it, who accepted it, or how content is found.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status, reply};
-use weir_sys::socket;
+use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status};
 
 use crate::output::{Output, Sent};
 use crate::respond;
 use crate::service::Service;
 
-/// What a connection waits for.
+/// What a connection wants done with its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Bytes from the client.
+pub(crate) enum Want {
+    /// Bytes from the client: [`Conn::received`].
     Read,
-    /// Room to write.
+    /// Its output sent: [`Conn::sent`].
     Write,
+    /// `100 Continue` sent, with nothing in its way: [`Conn::continued`].
+    Continue,
+    /// Our side shut down: [`Conn::shut`].
+    Shutdown,
+    /// Bytes from the client, to be thrown away: [`Conn::discarded`].
+    Discard,
     /// Nothing: it is over.
     Close,
 }
 
 /// Bytes read and thrown away after the last reply, at most.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
-
-/// Reads of thrown-away bytes in a row before others have their turn.
-const LINGER_READS: usize = 16;
-
-/// Reads in a row, under full-read, before others have their turn.
-const READS_MAX: usize = 64;
 
 /// Of a request that is still coming, a connection keeps a buffer no larger than needed up to here.
 const KEPT_INPUT_BYTES: usize = 2048;
@@ -42,7 +40,6 @@ const NEVER: u64 = u64::MAX;
 /// A connection. While it is idle it holds no buffer.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    fd: OwnedFd,
     peer: SocketAddr,
     stage: Stage,
     /// Bytes read; those before `taken` are done with.
@@ -59,8 +56,6 @@ pub(crate) struct Conn {
     /// When the request now in hand began.
     began_ns: u64,
     deadline_ns: u64,
-    read_blocked: bool,
-    write_blocked: bool,
     heard: bool,
 }
 
@@ -81,14 +76,13 @@ enum Stage {
 /// Whether a stage leads on at once.
 enum Step {
     Again,
-    Rest(Next),
+    Rest(Want),
 }
 
 impl Conn {
-    pub(crate) fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self {
+    pub(crate) fn new(peer: SocketAddr, service: &Service) -> Self {
         let now_ns = service.now_ns();
         Self {
-            fd,
             peer,
             stage: Stage::Idle,
             input: Vec::new(),
@@ -100,14 +94,13 @@ impl Conn {
             acknowledged_before: None,
             began_ns: now_ns,
             deadline_ns: now_ns + service.config.timeouts.header_ns,
-            read_blocked: false,
-            write_blocked: false,
             heard: false,
         }
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Who is at the other end; [`weir_sys::socket::UNKNOWN_PEER`] when that has no address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// When [`Conn::expire`] is due, nanoseconds on the loop's clock.
@@ -140,102 +133,17 @@ impl Conn {
         self.began_ns
     }
 
-    /// Refuses the connection with a 503, whatever it asks for.
-    pub(crate) fn turn_away(&mut self, service: &mut Service) -> Next {
-        match self.fill(service) {
-            Ok(0) => return Next::Close,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Next::Close,
-        }
-        service.counters.turned_away.one();
-        let next = self.give_up(Status::SERVICE_UNAVAILABLE, service);
-        if self.taken == self.input.len() {
-            self.release_input(service);
-        }
-        next
-    }
-
-    /// Moves the deadline of whatever the connection does now forward.
-    pub(crate) fn hurry(&mut self, deadline_ns: u64) {
-        self.deadline_ns = self.deadline_ns.min(deadline_ns);
-    }
-
-    /// Whether the last read and the last write of this turn left the socket empty and full.
-    pub(crate) fn blocked(&mut self) -> (bool, bool) {
-        (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))
-    }
-
-    /// Makes what progress it can after the mechanism said it can make some, or right after the
-    /// accept when reads are eager.
-    pub(crate) fn proceed(&mut self, service: &mut Service) -> Next {
-        let next = match self.stage {
-            Stage::Reply => self.run(service, true),
-            Stage::Linger { .. } => self.linger(service),
-            Stage::Idle | Stage::Head | Stage::Drain { .. } => self.read(service),
-        };
-        if self.taken == self.input.len() {
-            self.release_input(service);
-        } else if next == Next::Read {
-            self.shrink_input(service);
-        }
-        next
-    }
-
-    /// Ends or prolongs the stage whose deadline has come.
-    pub(crate) fn expire(&mut self, service: &mut Service) -> Next {
-        let late = self.request_deadline_ns(service) <= service.now_ns();
-        let counters = &mut service.counters;
+    /// What it wants now.
+    pub(crate) fn want(&self) -> Want {
         match self.stage {
-            Stage::Idle if self.heard => counters.timeout_idle.one(),
-            Stage::Idle => counters.timeout_header.one(),
-            Stage::Head | Stage::Drain { .. } if late => counters.timeout_request.one(),
-            Stage::Head => counters.timeout_header.one(),
-            Stage::Drain { .. } => counters.timeout_body.one(),
-            Stage::Reply | Stage::Linger { .. } => {}
-        }
-        match self.stage {
-            Stage::Head | Stage::Drain { .. } => self.give_up(Status::REQUEST_TIMEOUT, service),
-            Stage::Reply => self.expire_reply(service),
-            Stage::Idle | Stage::Linger { .. } => Next::Close,
+            Stage::Idle | Stage::Head | Stage::Drain { .. } => Want::Read,
+            Stage::Reply => Want::Write,
+            Stage::Linger { .. } => Want::Discard,
         }
     }
 
-    /// Lets go of everything. A reply cut short ends in a reset, so that nobody takes it for whole.
-    pub(crate) fn close(mut self, service: &mut Service) {
-        service.counters.closed.one();
-        self.release_input(service);
-        if let Some(mut output) = self.output.take() {
-            if output.sent_bytes > 0 {
-                service.counters.replies_cut.add(output.replies());
-                socket::reset_on_close(self.fd.as_fd());
-            }
-            self.log(&mut output, service);
-            service.give_output(output);
-        }
-        socket::close(self.fd);
-    }
-
-    fn read(&mut self, service: &mut Service) -> Next {
-        for _ in 0..READS_MAX {
-            match self.fill(service) {
-                Ok(0) => return self.ended(service),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Read,
-                Err(_) => {
-                    self.count_gone(service);
-                    return Next::Close;
-                }
-            }
-            let next = self.run(service, service.config.strategy.eager_write);
-            if next != Next::Read || !service.config.strategy.full_read {
-                return next;
-            }
-        }
-        Next::Read
-    }
-
-    fn fill(&mut self, service: &mut Service) -> io::Result<usize> {
+    /// The input, with room for more: what is appended is then announced by [`Conn::received`].
+    pub(crate) fn room(&mut self, service: &mut Service) -> &mut Vec<u8> {
         if self.input.capacity() <= KEPT_INPUT_BYTES {
             let mut input = service.take_input();
             input.extend_from_slice(&self.input[self.taken..]);
@@ -247,22 +155,135 @@ impl Conn {
         if self.input.len() == self.input.capacity() {
             self.input.reserve(self.input.len());
         }
-        let room = self.input.capacity() - self.input.len();
-        service.counters.reads.one();
-        let result = socket::read(self.fd.as_fd(), &mut self.input);
-        match &result {
+        &mut self.input
+    }
+
+    /// Bytes have come into the room, none because the client has shut its side, or an error has.
+    pub(crate) fn received(&mut self, result: &io::Result<usize>, service: &mut Service) -> Want {
+        match result {
+            Ok(0) => {
+                if !self.heard {
+                    service.counters.gone_before_read.one();
+                }
+                Want::Close
+            }
             Ok(bytes) => {
-                self.read_blocked = *bytes < room;
-                self.heard |= *bytes > 0;
+                self.heard = true;
                 service.counters.bytes_in.add(*bytes as u64);
+                self.run(service)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.read_blocked = true;
-                service.counters.read_would_block.one();
+            Err(_) => {
+                self.count_gone(service);
+                Want::Close
             }
-            Err(_) => {}
         }
-        result
+    }
+
+    /// What goes out, while it wants to write.
+    pub(crate) fn output(&mut self) -> Option<&mut Output> {
+        self.output.as_deref_mut()
+    }
+
+    /// The output was sent, or cannot be. Not for one that still goes on.
+    pub(crate) fn sent(&mut self, sent: Sent, service: &mut Service) -> Want {
+        match sent {
+            Sent::All => match self.finish_reply(service) {
+                Step::Again => self.run(service),
+                Step::Rest(want) => want,
+            },
+            Sent::Turn | Sent::Blocked => Want::Write,
+            Sent::Gone => {
+                service.counters.gone.one();
+                Want::Close
+            }
+            Sent::Changed => {
+                service.counters.replies_changed.one();
+                Want::Close
+            }
+        }
+    }
+
+    /// `100 Continue` was sent, or cannot be.
+    pub(crate) fn continued(&mut self, told: bool, service: &mut Service) -> Want {
+        if told { self.run(service) } else { Want::Close }
+    }
+
+    /// Our side was shut down, or cannot be.
+    pub(crate) fn shut(&mut self, shut: bool, service: &Service) -> Want {
+        if !shut {
+            return Want::Close;
+        }
+        self.stage = Stage::Linger { thrown: 0 };
+        self.taken = self.input.len();
+        self.deadline_ns = service.now_ns() + service.config.timeouts.linger_ns;
+        Want::Discard
+    }
+
+    /// So many more bytes were thrown away; none because the client has shut its side.
+    ///
+    /// Reading on after the last reply: closing with bytes unread would reset the connection, and
+    /// the client could lose the reply (RFC 9112 §9.6).
+    pub(crate) fn discarded(&mut self, bytes: usize) -> Want {
+        let Stage::Linger { thrown } = &mut self.stage else { return Want::Close };
+        *thrown += bytes as u64;
+        if bytes == 0 || *thrown > LINGER_BYTES_MAX { Want::Close } else { Want::Discard }
+    }
+
+    /// Refuses the connection with a 503, whatever it asks for.
+    pub(crate) fn turn_away(&mut self, service: &mut Service) -> Want {
+        service.counters.turned_away.one();
+        self.give_up(Status::SERVICE_UNAVAILABLE, service)
+    }
+
+    /// Gives back what is not needed while it waits.
+    pub(crate) fn rest(&mut self, service: &mut Service) {
+        if self.taken == self.input.len() {
+            self.release_input(service);
+        } else if self.want() == Want::Read {
+            self.shrink_input(service);
+        }
+    }
+
+    /// Moves the deadline of whatever the connection does now forward.
+    pub(crate) fn hurry(&mut self, deadline_ns: u64) {
+        self.deadline_ns = self.deadline_ns.min(deadline_ns);
+    }
+
+    /// Ends or prolongs the stage whose deadline has come; `None` is to go on as before.
+    /// `unacknowledged`: bytes written to the client that have not reached its side.
+    pub(crate) fn expire(&mut self, unacknowledged: u64, service: &mut Service) -> Option<Want> {
+        let late = self.request_deadline_ns(service) <= service.now_ns();
+        let counters = &mut service.counters;
+        match self.stage {
+            Stage::Idle if self.heard => counters.timeout_idle.one(),
+            Stage::Idle => counters.timeout_header.one(),
+            Stage::Head | Stage::Drain { .. } if late => counters.timeout_request.one(),
+            Stage::Head => counters.timeout_header.one(),
+            Stage::Drain { .. } => counters.timeout_body.one(),
+            Stage::Reply | Stage::Linger { .. } => {}
+        }
+        match self.stage {
+            Stage::Head | Stage::Drain { .. } => {
+                Some(self.give_up(Status::REQUEST_TIMEOUT, service))
+            }
+            Stage::Reply => self.expire_reply(unacknowledged, service),
+            Stage::Idle | Stage::Linger { .. } => Some(Want::Close),
+        }
+    }
+
+    /// Lets go of everything. Whether a reply was cut short: the close must then be a reset, so
+    /// that nobody takes it for whole.
+    pub(crate) fn end(&mut self, service: &mut Service) -> bool {
+        service.counters.closed.one();
+        self.release_input(service);
+        let Some(mut output) = self.output.take() else { return false };
+        let cut = output.sent_bytes > 0;
+        if cut {
+            service.counters.replies_cut.add(output.replies());
+        }
+        self.log(&mut output, service);
+        service.give_output(output);
+        cut
     }
 
     fn count_gone(&self, service: &mut Service) {
@@ -273,30 +294,17 @@ impl Conn {
         }
     }
 
-    /// The client has shut its side down, with no whole request left to answer.
-    fn ended(&mut self, service: &mut Service) -> Next {
-        if !self.heard {
-            service.counters.gone_before_read.one();
-        }
-        Next::Close
-    }
-
-    /// Goes from stage to stage until one must wait. `writes`: a reply may be written now; those
-    /// that follow it may when writes are eager.
-    fn run(&mut self, service: &mut Service, mut writes: bool) -> Next {
+    /// Goes from stage to stage until one must wait.
+    fn run(&mut self, service: &mut Service) -> Want {
         loop {
             let step = match self.stage {
                 Stage::Idle | Stage::Head => self.take_request(service),
                 Stage::Drain { .. } => self.drain(service),
-                Stage::Reply if writes => {
-                    writes = service.config.strategy.eager_write;
-                    self.write(service)
-                }
-                Stage::Reply => Step::Rest(Next::Write),
-                Stage::Linger { .. } => Step::Rest(Next::Read),
+                Stage::Reply => Step::Rest(Want::Write),
+                Stage::Linger { .. } => Step::Rest(Want::Discard),
             };
-            if let Step::Rest(next) = step {
-                return next;
+            if let Step::Rest(want) = step {
+                return want;
             }
         }
     }
@@ -342,7 +350,7 @@ impl Conn {
         if matches!(self.stage, Stage::Idle) && self.heard {
             self.deadline_ns = service.now_ns() + service.config.timeouts.idle_ns;
         }
-        Step::Rest(Next::Read)
+        Step::Rest(Want::Read)
     }
 
     fn answer(&mut self, request: &Request<'_>, service: &mut Service) -> Step {
@@ -352,30 +360,23 @@ impl Conn {
         let caller = respond::Caller { peer: self.peer, began_ns: self.began_ns };
         respond::answer(request, caller, service, &mut output);
         let drains = request.framing != Framing::None && !output.close;
-        let waits = request.expect_continue && drains;
-        let told = !waits || self.tell_to_continue();
         let more = output.takes_more() && service.config.strategy.eager_write;
         self.output = Some(output);
-        if !told {
-            return Step::Rest(Next::Close);
-        }
         if drains {
             let body = Box::new(Body::new(request.framing));
             self.stage = Stage::Drain { body, payload: 0 };
             let body_ns = service.now_ns() + service.config.timeouts.body_ns;
             self.deadline_ns = body_ns.min(self.request_deadline_ns(service));
+            if request.expect_continue {
+                // Nothing is in its way: earlier replies have gone out.
+                return Step::Rest(Want::Continue);
+            }
         } else if more {
             self.stage = Stage::Idle;
         } else {
             self.begin_reply(service);
         }
         Step::Again
-    }
-
-    /// Sends `100 Continue`. Nothing is in its way: earlier replies have gone out.
-    fn tell_to_continue(&self) -> bool {
-        let written = socket::write(self.fd.as_fd(), reply::CONTINUE, false);
-        written.is_ok_and(|bytes| bytes == reply::CONTINUE.len())
     }
 
     /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
@@ -399,7 +400,7 @@ impl Conn {
                     return self.replace_reply(Status::CONTENT_TOO_LARGE, service);
                 }
                 if !advance.done {
-                    return Step::Rest(Next::Read);
+                    return Step::Rest(Want::Read);
                 }
                 self.begin_reply(service);
                 Step::Again
@@ -426,29 +427,8 @@ impl Conn {
         self.deadline_ns = self.reply_deadline_ns(0, service);
     }
 
-    fn write(&mut self, service: &mut Service) -> Step {
-        let Some(output) = &mut self.output else { return Step::Rest(Next::Close) };
-        match output.send(self.fd.as_fd(), service) {
-            Sent::All => self.finish_reply(service),
-            Sent::Turn => Step::Rest(Next::Write),
-            Sent::Blocked => {
-                self.write_blocked = true;
-                self.note_acknowledged();
-                Step::Rest(Next::Write)
-            }
-            Sent::Gone => {
-                service.counters.gone.one();
-                Step::Rest(Next::Close)
-            }
-            Sent::Changed => {
-                service.counters.replies_changed.one();
-                Step::Rest(Next::Close)
-            }
-        }
-    }
-
     fn finish_reply(&mut self, service: &mut Service) -> Step {
-        let Some(mut output) = self.output.take() else { return Step::Rest(Next::Close) };
+        let Some(mut output) = self.output.take() else { return Step::Rest(Want::Close) };
         service.counters.replies.add(output.replies());
         service.counters.statuses(output.statuses);
         self.sent_before += output.sent_bytes;
@@ -460,42 +440,15 @@ impl Conn {
             self.stage = Stage::Idle;
             return Step::Again;
         }
-        if !linger || socket::shutdown_write(self.fd.as_fd()).is_err() {
-            return Step::Rest(Next::Close);
-        }
-        self.stage = Stage::Linger { thrown: 0 };
-        self.taken = self.input.len();
-        self.deadline_ns = service.now_ns() + service.config.timeouts.linger_ns;
-        Step::Rest(Next::Read)
-    }
-
-    /// Reads on after the last reply: closing with bytes unread would reset the connection, and the
-    /// client could lose the reply (RFC 9112 §9.6).
-    fn linger(&mut self, service: &mut Service) -> Next {
-        let Stage::Linger { thrown } = &mut self.stage else { return Next::Close };
-        for _ in 0..LINGER_READS {
-            match socket::read_slice(self.fd.as_fd(), &mut service.scratch) {
-                Ok(0) => return Next::Close,
-                Ok(bytes) => *thrown += bytes as u64,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.read_blocked = true;
-                    return Next::Read;
-                }
-                Err(_) => return Next::Close,
-            }
-            if *thrown > LINGER_BYTES_MAX {
-                return Next::Close;
-            }
-        }
-        Next::Read
+        Step::Rest(if linger { Want::Shutdown } else { Want::Close })
     }
 
     /// Says why, if the client still listens, and closes.
-    fn give_up(&mut self, status: Status, service: &mut Service) -> Next {
+    fn give_up(&mut self, status: Status, service: &mut Service) -> Want {
         self.taken = self.input.len();
         match self.replace_reply(status, service) {
-            Step::Again => self.run(service, true),
-            Step::Rest(next) => next,
+            Step::Again => self.run(service),
+            Step::Rest(want) => want,
         }
     }
 
@@ -520,36 +473,37 @@ impl Conn {
         request_ns.min(self.since_ns.saturating_add(grace_ns).saturating_add(bought_ns))
     }
 
-    fn expire_reply(&mut self, service: &mut Service) -> Next {
+    fn expire_reply(&mut self, unacknowledged: u64, service: &mut Service) -> Option<Want> {
         let before = self.acknowledged_before.unwrap_or(self.sent_before);
-        let taken_bytes = self.acknowledged().saturating_sub(before);
+        let taken_bytes = self.acknowledged(unacknowledged).saturating_sub(before);
         self.deadline_ns = self.reply_deadline_ns(taken_bytes, service);
         if self.deadline_ns > service.now_ns() {
-            return Next::Write;
+            return None;
         }
         if self.request_deadline_ns(service) <= service.now_ns() {
             service.counters.timeout_request.one();
         } else {
             service.counters.timeout_rate.one();
         }
-        Next::Close
+        Some(Want::Close)
     }
 
-    /// Bytes written to the client since the accept that have reached its side. For a Unix socket,
-    /// whose queue the kernel measures in memory and not in bytes, all that were written.
-    fn acknowledged(&self) -> u64 {
+    /// Bytes written to the client since the accept that have reached its side.
+    fn acknowledged(&self, unacknowledged: u64) -> u64 {
         let written = self.sent_before + self.output.as_ref().map_or(0, |output| output.sent_bytes);
-        let is_tcp = self.peer != socket::UNKNOWN_PEER;
-        let waiting = if is_tcp { socket::unacknowledged(self.fd.as_fd()).unwrap_or(0) } else { 0 };
-        written.saturating_sub(waiting)
+        written.saturating_sub(unacknowledged)
+    }
+
+    /// Whether [`Conn::note_acknowledged`] is still to come for the reply going out.
+    pub(crate) fn wants_acknowledged(&self) -> bool {
+        matches!(self.stage, Stage::Reply) && self.acknowledged_before.is_none()
     }
 
     /// At the first full socket of a reply, when its first bytes are hardly on their way: how much
     /// of what came before it had arrived by then.
-    fn note_acknowledged(&mut self) {
-        if self.acknowledged_before.is_none() {
-            self.acknowledged_before = Some(self.acknowledged().min(self.sent_before));
-        }
+    pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
+        let acknowledged = self.acknowledged(unacknowledged).min(self.sent_before);
+        self.acknowledged_before.get_or_insert(acknowledged);
     }
 
     fn log(&self, output: &mut Output, service: &mut Service) {

@@ -3,11 +3,12 @@
 //! [`Config`] says everything; [`Server::start`] checks it and starts the loops. Nothing here
 //! parses options or prints: what an operator should read goes through [`Config::tell`].
 
-mod arch;
+pub mod arch;
 mod bench;
 mod config;
 mod conn;
 mod control;
+mod link;
 mod listen;
 mod log;
 mod output;

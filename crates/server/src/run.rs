@@ -18,6 +18,7 @@ use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
 use crate::arch::listener::Socket;
+use crate::arch::{self, Start};
 use crate::bench;
 use crate::config::{Address, Config, Error};
 use crate::control::{Answer, Control, Phase};
@@ -258,24 +259,26 @@ impl Visitor for Growth {
     type Output = ();
 
     fn visit<M: Mechanism>(self) {
-        self.seed.grow::<M>(self.started);
+        match self.seed.config.arch {
+            arch::Name::Loop => self.seed.grow::<EventLoop<M>>(self.started),
+        }
     }
 }
 
 impl Seed {
     /// Makes the loop in its own thread, says that it stands or why not, and runs it.
-    fn grow<M: Mechanism>(self, started: Sender<Error>) {
-        match self.make::<M>() {
-            Ok(event_loop) => {
+    fn grow<A: Start>(self, started: Sender<Error>) {
+        match self.make::<A>() {
+            Ok(made) => {
                 drop(started);
-                event_loop.run();
+                made.run();
             }
             // The receiver waits for it.
             Err(error) => drop(started.send(error)),
         }
     }
 
-    fn make<M: Mechanism>(self) -> Result<EventLoop<M>, Error> {
+    fn make<A: Start>(self) -> Result<A, Error> {
         let config = self.config;
         if let Some(&cpu) = config.cpus.get(self.index % config.cpus.len().max(1)) {
             process::pin_thread(cpu)
@@ -285,7 +288,7 @@ impl Seed {
             .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let service = Service::new(config, store, self.log);
-        EventLoop::new(service, self.sockets, self.control, open_max)
+        A::start(service, self.sockets, self.control, open_max)
             .map_err(|error| Error(format!("cannot start a loop: {error}")))
     }
 }

@@ -52,7 +52,7 @@ fn parse(knobs: &'static [Knob], choice: &str) -> Result<(&'static str, u64), St
     let knob = knobs.iter().find(|knob| knob.name == name).ok_or_else(|| {
         let names: Vec<_> = knobs.iter().map(|knob| knob.name).collect();
         let known = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-        format!("`{name}` cannot be set for this mechanism; what can: {known}")
+        format!("`{name}` cannot be set here; what can: {known}")
     })?;
     match value.parse() {
         Ok(value) if knob.range().contains(&value) => Ok((knob.name, value)),

@@ -1,16 +1,17 @@
-//! The accept-phase of the event loop: as many as the policy allows, each judged before anything of
-//! it is read, and room made for them. What a policy decides by is its own affair.
+//! The accept-phase: as many as the policy allows, each judged before anything of it is read, and
+//! room made for them. The same for every architecture. What a policy decides by is its own affair,
+//! and how a connection is served the architecture's.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use weir_accept::{Decision, Look, Order, Outcome, Refusal, View};
-use weir_dispatch::readiness::{Interest, Mechanism, Token};
+use weir_dispatch::readiness::Token;
 use weir_sys::listener::{self, Arrival};
 use weir_sys::{is_exhaustion, socket};
 
-use super::event_loop::EventLoop;
-use crate::conn::{Conn, Next};
+use super::{Architecture, Tenant};
 
 /// How long accepting rests when there are no descriptors and nobody to take one from.
 const ACCEPT_REST_NS: u64 = 100_000_000;
@@ -23,7 +24,7 @@ const LOOKED_AT_EACH: usize = 32;
 
 /// One that was accepted and waits to be served.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     token: Token,
     /// When its request came, as far as that is known.
     since_ns: u64,
@@ -31,7 +32,7 @@ pub(super) struct Held {
 
 /// What is to become of one that was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// Its request came at this time, or it was not asked.
     Serve { since_ns: u64 },
     /// It would get its reply too late.
@@ -41,9 +42,9 @@ pub(super) enum Fate {
 }
 
 /// An accept-phase as it goes.
-struct AcceptPhase {
-    decision: Decision,
-    outcome: Outcome,
+pub(crate) struct AcceptPhase {
+    pub(super) decision: Decision,
+    pub(super) outcome: Outcome,
     /// Accepted in order to be served.
     taken: u64,
     /// No refusal begins after this: those to be served come after them, and have half of the time.
@@ -55,7 +56,7 @@ struct AcceptPhase {
 }
 
 impl AcceptPhase {
-    fn new(decision: Decision, now_ns: u64) -> Self {
+    pub(super) fn new(decision: Decision, now_ns: u64) -> Self {
         let until_ns = decision.until_ns.unwrap_or(u64::MAX).max(now_ns);
         let refuse_until_ns = now_ns + (until_ns - now_ns) / 2;
         Self {
@@ -126,66 +127,76 @@ impl AcceptPhase {
     }
 }
 
-impl<M: Mechanism> EventLoop<M> {
+/// What every architecture does alike about connections that come and go.
+pub(crate) trait Accepting: Architecture {
     /// One accept-phase of one listener: as many as the policy allows.
-    pub(super) fn accept(&mut self, index: usize) -> Outcome {
-        if self.paused_until_ns.is_some() || index >= self.listeners.len() {
-            return Outcome::default();
-        }
-        let decision = self.decide(index, true);
-        let mut phase = AcceptPhase::new(decision, self.service.now_ns());
-        self.service.counters.accept_phases.one();
-        while phase.goes_on(|| self.service.read_clock_ns()) {
-            match socket::accept(self.listeners[index].fd()) {
+    fn accept(&mut self, index: usize) -> Outcome {
+        let Some(mut phase) = self.begin_accepting(index) else { return Outcome::default() };
+        while phase.goes_on(|| self.floor().service.read_clock_ns()) {
+            match socket::accept(self.floor().listeners[index].fd()) {
                 Ok((fd, peer)) => self.receive(fd, peer, &mut phase),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    phase.outcome.drained = true;
-                    self.service.counters.accept_would_block.one();
-                    let token = self.listeners[index].token;
-                    self.mechanism.blocked(token, Interest::Accept);
-                    break;
-                }
-                Err(error) if is_exhaustion(&error) => {
-                    self.relieve(&error);
-                    if self.paused_until_ns.is_some() {
+                Err(error) => {
+                    if !self.bear(index, &error, &mut phase) {
                         break;
                     }
                 }
-                Err(error) if socket::is_lost_connection(&error) => {
-                    self.service.counters.accept_aborted.one();
-                }
-                Err(error) => {
-                    self.rest(&error);
-                    break;
-                }
             }
         }
-        let now_ns = self.service.now_ns();
-        self.listeners[index].finished(now_ns, &phase.outcome);
-        self.someone_waits |= !phase.outcome.drained && phase.decision.order == Order::Oldest;
-        self.watch_listeners(self.table.open() < self.table.open_max());
+        self.end_accepting(index, phase)
+    }
+
+    /// An accept-phase, as the policy wants it; none while nobody is accepted.
+    fn begin_accepting(&mut self, index: usize) -> Option<AcceptPhase> {
+        if self.floor().paused_until_ns.is_some() || index >= self.floor().listeners.len() {
+            return None;
+        }
+        let decision = self.decide(index, true);
+        self.floor().service.counters.accept_phases.one();
+        Some(AcceptPhase::new(decision, self.floor().service.now_ns()))
+    }
+
+    /// Tells the policy how the phase went.
+    fn end_accepting(&mut self, index: usize, phase: AcceptPhase) -> Outcome {
+        let floor = self.floor();
+        let now_ns = floor.service.now_ns();
+        if let Some(listener) = floor.listeners.get_mut(index) {
+            listener.finished(now_ns, &phase.outcome);
+        }
+        floor.someone_waits |= !phase.outcome.drained && phase.decision.order == Order::Oldest;
+        let has_room = floor.table.open() < floor.table.open_max();
+        self.watch_listeners(has_room);
         phase.outcome
+    }
+
+    /// An accept failed. Whether the phase goes on.
+    fn bear(&mut self, index: usize, error: &io::Error, phase: &mut AcceptPhase) -> bool {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            phase.outcome.drained = true;
+            self.floor().service.counters.accept_would_block.one();
+            self.nobody_waits(index);
+            false
+        } else if is_exhaustion(error) {
+            self.relieve(error);
+            self.floor().paused_until_ns.is_none()
+        } else if socket::is_lost_connection(error) {
+            self.floor().service.counters.accept_aborted.one();
+            true
+        } else {
+            self.rest(error);
+            false
+        }
     }
 
     /// Asks the policy of a listener, and does what concerns more than this phase. `knocked`:
     /// somebody waits there.
     fn decide(&mut self, index: usize, knocked: bool) -> Decision {
-        let now_ns = self.service.now_ns();
-        let rounds_since = self.listeners[index].rounds_since(self.rounds, knocked);
-        let view = View {
-            open: self.table.open(),
-            open_max: self.table.open_max(),
-            rounds_since,
-            closed: self.served,
-            waited_ns: self.waited_ns,
-            work_items: self.work_items,
-            work_ns: self.work_ns,
-            held: self.held.len(),
-        };
-        let listener = &mut self.listeners[index];
-        listener.decide(now_ns, &view, &mut self.service.counters);
+        let floor = self.floor();
+        let (now_ns, view) = (floor.service.now_ns(), floor.view());
+        let Some(listener) = floor.listeners.get_mut(index) else { return Decision::default() };
+        let rounds_since = listener.rounds_since(floor.rounds, knocked);
+        listener.decide(now_ns, &View { rounds_since, ..view }, &mut floor.service.counters);
         let decision = listener.decision;
-        self.service.pressure = self.listeners.iter().any(|each| each.decision.pressure);
+        floor.service.pressure = floor.listeners.iter().any(|each| each.decision.pressure);
         if decision.evict > 0 {
             self.make_room(decision.evict as usize, decision.silence_ns);
         }
@@ -193,66 +204,69 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     /// Asks those policies whose time has come though nobody knocked.
-    pub(super) fn consult(&mut self) {
-        let now_ns = self.service.now_ns();
-        for index in 0..self.listeners.len() {
-            if self.listeners[index].due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+    fn consult(&mut self) {
+        let now_ns = self.floor().service.now_ns();
+        for index in 0..self.floor().listeners.len() {
+            if self.floor().listeners[index].due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                 self.decide(index, false);
-                self.listeners[index].finished(now_ns, &Outcome::default());
+                self.floor().listeners[index].finished(now_ns, &Outcome::default());
             }
         }
     }
 
+    /// Judges one that was accepted, and begins to serve it, or does not.
     fn receive(&mut self, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
         phase.outcome.accepted += 1;
-        self.service.counters.accepted.one();
+        let floor = self.floor();
+        floor.service.counters.accepted.one();
         if phase.is_excess() {
             phase.outcome.refused += 1;
-            self.service.counters.refused_excess.one();
+            floor.service.counters.refused_excess.one();
             return self.refuse(fd, peer);
         }
         let arrival = if phase.looks() { listener::arrival(fd.as_fd()).ok() } else { None };
-        match phase.judge(self.service.now_ns(), arrival) {
+        match phase.judge(floor.service.now_ns(), arrival) {
             Fate::Serve { since_ns } => {
                 phase.taken += 1;
-                self.welcome(Conn::new(fd, peer, &self.service), phase.decision.order, since_ns);
+                let tenant = Self::Tenant::new(fd, peer, &floor.service);
+                self.welcome(tenant, phase.decision.order, since_ns);
             }
             Fate::Refuse => {
                 phase.outcome.refused += 1;
-                self.service.counters.refused_stale.one();
+                floor.service.counters.refused_stale.one();
                 self.refuse(fd, peer);
             }
             Fate::Drop => {
                 phase.outcome.refused += 1;
-                self.service.counters.departed.one();
+                floor.service.counters.departed.one();
                 socket::close(fd);
             }
         }
     }
 
-    fn welcome(&mut self, conn: Conn, order: Order, since_ns: u64) {
-        let Some(slot) = self.enter(conn) else { return };
+    /// Begins to serve one that was accepted, or holds it until there is time.
+    fn welcome(&mut self, tenant: Self::Tenant, order: Order, since_ns: u64) {
+        let Some(slot) = self.enter(tenant) else { return };
+        let floor = self.floor();
         if order == Order::Newest {
-            self.held.push_back(Held { token: self.table.token(slot), since_ns });
-            self.service.counters.held_max.raise(self.held.len() as u64);
-        } else if self.service.config.strategy.eager_read {
-            self.serve(slot);
+            floor.held.push_back(Held { token: floor.table.token(slot), since_ns });
+            floor.service.counters.held_max.raise(floor.held.len() as u64);
         } else {
-            self.settle(slot, Next::Read);
+            let at_once = floor.service.config.strategy.eager_read;
+            self.begin(slot, at_once);
         }
     }
 
     /// Gives a connection a slot; closes it when there is none.
-    fn enter(&mut self, conn: Conn) -> Option<u32> {
-        match self.table.insert(conn) {
+    fn enter(&mut self, tenant: Self::Tenant) -> Option<u32> {
+        let floor = self.floor();
+        match floor.table.insert(tenant) {
             Ok(slot) => {
-                let open = self.table.open() as u64;
-                self.service.counters.open_at_accept.add(open);
-                self.service.counters.open_max.raise(open);
+                floor.note_open();
                 Some(slot)
             }
-            Err(conn) => {
-                conn.close(&mut self.service);
+            Err(tenant) => {
+                tenant.close(&mut floor.service);
                 None
             }
         }
@@ -260,97 +274,114 @@ impl<M: Mechanism> EventLoop<M> {
 
     /// Refuses one that was accepted, as the operator wants it.
     fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
-        match self.service.config.setting.refusal {
+        let service = &mut self.floor().service;
+        match service.config.setting.refusal {
             Refusal::Kernel | Refusal::Rst => {
                 socket::reset_on_close(fd.as_fd());
                 socket::close(fd);
             }
             Refusal::Fin => {
                 // A close with bytes unread would be a reset.
-                let _ = socket::read_slice(fd.as_fd(), &mut self.service.scratch);
+                let _ = socket::read_slice(fd.as_fd(), &mut service.scratch);
                 socket::close(fd);
             }
             Refusal::Status503 => {
-                let conn = Conn::new(fd, peer, &self.service);
-                let Some(slot) = self.enter(conn) else { return };
-                self.turn_away(slot);
+                let tenant = Self::Tenant::new(fd, peer, service);
+                let Some(slot) = self.enter(tenant) else { return };
+                self.refuse_with_503(slot);
             }
         }
     }
 
-    /// Answers one that has a slot with 503.
-    fn turn_away(&mut self, slot: u32) {
-        let Some(conn) = self.table.conn(slot) else { return };
-        let next = conn.turn_away(&mut self.service);
-        // Its close is no service.
-        self.served = self.served.wrapping_sub(1);
-        self.settle(slot, next);
+    /// Refuses one that has a slot. Its close is no service.
+    fn refuse_with_503(&mut self, slot: u32) {
+        self.floor().served = self.floor().served.wrapping_sub(1);
+        self.turn_away(slot);
     }
 
     /// Refuses those held that have become stale. If nobody newer waits it serves the others, the
     /// newest first, for as long as the policy lets an accept-phase take.
-    pub(super) fn serve_held(&mut self) {
-        let began_ns = self.service.now_ns();
-        let decision = self.listeners.first().map(|first| first.decision).unwrap_or_default();
+    fn serve_held(&mut self) {
+        let began_ns = self.floor().service.now_ns();
+        let decision = self.floor().decision();
         let until_ns = decision.until_ns.unwrap_or(began_ns);
         let stale_before_ns =
             decision.stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
-        while let Some(oldest) = self.held.front().copied()
+        while let Some(oldest) = self.floor().held.front().copied()
             && oldest.since_ns < stale_before_ns
         {
-            self.held.pop_front();
+            self.floor().held.pop_front();
             self.refuse_open(oldest.token);
         }
-        if self.someone_waits {
+        if self.floor().someone_waits {
             return;
         }
-        while let Some(newest) = self.held.pop_back() {
-            if self.table.is_current(newest.token) {
-                self.serve(newest.token.slot);
+        while let Some(newest) = self.floor().held.pop_back() {
+            if self.floor().table.is_current(newest.token) {
+                self.begin(newest.token.slot, true);
             }
-            if self.service.read_clock_ns() >= until_ns {
+            if self.floor().service.read_clock_ns() >= until_ns {
                 break;
             }
         }
     }
 
     /// Refuses a connection that has a slot.
-    pub(super) fn refuse_open(&mut self, token: Token) {
-        if !self.table.is_current(token) {
+    fn refuse_open(&mut self, token: Token) {
+        let floor = self.floor();
+        if !floor.table.is_current(token) {
             return;
         }
-        self.service.counters.refused_stale.one();
-        let refusal = self.service.config.setting.refusal;
+        floor.service.counters.refused_stale.one();
+        let refusal = floor.service.config.setting.refusal;
         if refusal == Refusal::Status503 {
-            return self.turn_away(token.slot);
+            return self.refuse_with_503(token.slot);
         }
         if refusal != Refusal::Fin
-            && let Some(conn) = self.table.conn(token.slot)
+            && let Some(tenant) = floor.table.conn(token.slot)
         {
-            socket::reset_on_close(conn.fd());
+            tenant.reset_on_close();
         }
         // Its close is no service.
-        self.served = self.served.wrapping_sub(1);
+        floor.served = floor.served.wrapping_sub(1);
         self.close(token.slot);
     }
 
     /// What becomes of a request on an open connection under pressure: it may have waited too long,
     /// and nobody may wait for it any more.
-    pub(super) fn judge_open(&mut self, token: Token) -> Fate {
-        let now_ns = self.service.now_ns();
-        let decision = self.listeners.first().map(|first| first.decision).unwrap_or_default();
-        let idle = self.table.conn(token.slot).filter(|conn| conn.is_kept());
-        let arrival = idle.and_then(|conn| listener::arrival(conn.fd()).ok());
+    fn judge_open(&mut self, token: Token) -> Fate {
+        let floor = self.floor();
+        let (now_ns, decision) = (floor.service.now_ns(), floor.decision());
+        let idle = floor.table.conn(token.slot).filter(|conn| conn.is_kept());
+        let arrival = idle.and_then(|tenant| tenant.arrival());
         AcceptPhase::new(decision, now_ns).judge(now_ns, arrival)
+    }
+
+    /// Under pressure, whether the connection that is ready is served; if not, it is refused or
+    /// closed.
+    fn is_worth_serving(&mut self, token: Token) -> bool {
+        if !self.floor().service.pressure {
+            return true;
+        }
+        match self.judge_open(token) {
+            Fate::Serve { .. } => return true,
+            Fate::Refuse => self.refuse_open(token),
+            Fate::Drop => {
+                self.floor().service.counters.departed.one();
+                self.close(token.slot);
+            }
+        }
+        false
     }
 
     /// Closes connections that wait for their client: idle ones first, then those that have said
     /// nothing whole for too long. Goes on next time where it ended.
     fn make_room(&mut self, count: usize, silence_ns: u64) {
-        let now_ns = self.service.now_ns();
+        let floor = self.floor();
+        let now_ns = floor.service.now_ns();
         let (mut idle, mut silent) = (Vec::new(), Vec::new());
-        let mut last = self.hand;
-        for (slot, conn) in self.table.walk(self.hand, LOOKED_AT_EACH * count) {
+        let mut last = floor.hand;
+        for (slot, conn) in floor.table.walk(floor.hand, LOOKED_AT_EACH * count) {
             last = slot;
             if conn.is_kept() {
                 idle.push(slot);
@@ -362,56 +393,72 @@ impl<M: Mechanism> EventLoop<M> {
                 break;
             }
         }
-        self.hand = last + 1;
-        let before = self.table.open();
+        floor.hand = last + 1;
+        let before = floor.table.open();
         silent.truncate(count - idle.len());
         idle.into_iter().for_each(|slot| self.dismiss(slot));
         silent.into_iter().for_each(|slot| self.close(slot));
-        self.service.counters.evicted_idle.add((before - self.table.open()) as u64);
+        let floor = self.floor();
+        floor.service.counters.evicted_idle.add((before - floor.table.open()) as u64);
     }
 
     /// No descriptor or no memory for another connection: what is open goes on, the idle make room.
-    fn relieve(&mut self, error: &std::io::Error) {
-        self.service.counters.accept_failed.one();
-        self.service.store.release_descriptors();
-        let idle = self.table.find(self.hand, EVICTED_AT_ONCE, Conn::is_kept);
-        self.hand = idle.last().map_or(0, |slot| slot + 1);
-        let before = self.table.open();
+    fn relieve(&mut self, error: &io::Error) {
+        let floor = self.floor();
+        floor.service.counters.accept_failed.one();
+        floor.service.store.release_descriptors();
+        let idle = floor.table.find(floor.hand, EVICTED_AT_ONCE, |conn| conn.is_kept());
+        floor.hand = idle.last().map_or(0, |slot| slot + 1);
+        let before = floor.table.open();
         idle.into_iter().for_each(|slot| self.dismiss(slot));
-        let evicted = before - self.table.open();
-        self.service.counters.evicted_idle.add(evicted as u64);
+        let evicted = before - self.floor().table.open();
+        self.floor().service.counters.evicted_idle.add(evicted as u64);
         if evicted == 0 {
             self.rest(error);
         } else {
-            self.tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
+            self.floor()
+                .tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
         }
     }
 
     /// Accepts nobody for a while, or until a connection closes.
-    fn rest(&mut self, error: &std::io::Error) {
-        self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
+    fn rest(&mut self, error: &io::Error) {
+        self.floor().paused_until_ns = Some(self.floor().service.now_ns() + ACCEPT_REST_NS);
         self.watch_listeners(false);
-        self.tell(&format!("cannot accept, resting: {error}"));
+        self.floor().tell(&format!("cannot accept, resting: {error}"));
     }
 
     /// Closes an idle connection, unless its next request has come: a close with bytes unread would
     /// be a reset, and could cost the client the reply it is still reading.
-    pub(super) fn dismiss(&mut self, slot: u32) {
+    fn dismiss(&mut self, slot: u32) {
         self.serve(slot);
-        if self.table.conn(slot).is_some_and(|conn| conn.is_idle()) {
+        if self.floor().table.conn(slot).is_some_and(|conn| conn.is_idle()) {
             self.close(slot);
         }
     }
 
-    pub(super) fn watch_listeners(&mut self, wanted: bool) {
-        let wanted = wanted && self.paused_until_ns.is_none();
-        for listener in self.listeners.iter_mut().filter(|listener| listener.watched != wanted) {
-            let interest = if wanted { Interest::Accept } else { Interest::Nothing };
-            match self.mechanism.change(listener.fd(), listener.token, interest) {
-                Ok(()) => listener.watched = wanted,
+    /// Takes a connection out of its slot, and makes room for another known.
+    fn vacate(&mut self, slot: u32) -> Option<(Self::Tenant, Token)> {
+        let floor = self.floor();
+        let vacated = floor.table.remove(slot)?;
+        floor.served = floor.served.wrapping_add(1);
+        floor.paused_until_ns = None;
+        self.watch_listeners(true);
+        Some(vacated)
+    }
+
+    fn watch_listeners(&mut self, wanted: bool) {
+        let wanted = wanted && self.floor().paused_until_ns.is_none();
+        for index in 0..self.floor().listeners.len() {
+            if self.floor().listeners[index].watched == wanted {
+                continue;
+            }
+            match self.watch(index, wanted) {
+                Ok(()) => self.floor().listeners[index].watched = wanted,
                 // Want of memory: tried again when the pause is over.
                 Err(_) => {
-                    self.paused_until_ns = Some(self.service.now_ns() + ACCEPT_REST_NS);
+                    let now_ns = self.floor().service.now_ns();
+                    self.floor().paused_until_ns = Some(now_ns + ACCEPT_REST_NS);
                 }
             }
         }

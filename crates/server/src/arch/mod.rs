@@ -1,6 +1,193 @@
-//! Architectures: who waits for events, accepts and calls the connection machine.
+//! Architectures: who waits for events, accepts, and lets the connection machine proceed. What they
+//! have in common is here and in [`floor`]; what each does its own way is in a file of its own.
 
 mod accepting;
 pub(crate) mod event_loop;
+mod floor;
 pub(crate) mod listener;
+mod name;
 mod table;
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::DerefMut;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use weir_accept::Outcome;
+use weir_stats::LoopReport;
+use weir_sys::listener::Arrival;
+
+use crate::conn::Conn;
+use crate::control::{Control, LAST_WORD, Phase};
+use crate::service::Service;
+
+use accepting::Accepting;
+use floor::Floor;
+use listener::{Listener, Socket};
+
+pub use name::{Choice, Exclusion, Name, Row, TABLE};
+
+/// How long a client that has not spoken yet may keep a server that was told to stop.
+const SILENCE_NS: u64 = 500_000_000;
+
+/// An architecture as its thread sees it.
+pub(crate) trait Start: Sized {
+    /// Makes it, in the thread that will run it, with room for `open_max` connections.
+    fn start(
+        service: Service,
+        sockets: Vec<Socket>,
+        control: Arc<Control>,
+        open_max: usize,
+    ) -> io::Result<Self>;
+
+    /// Serves until told to stop, and tells what was counted.
+    fn run(self);
+}
+
+/// A connection with its socket, and with what an architecture keeps for it.
+pub(crate) trait Tenant: DerefMut<Target = Conn> + Sized {
+    /// One that was just accepted.
+    fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self;
+
+    /// What the kernel knows of its request; `None` where it cannot be asked.
+    fn arrival(&self) -> Option<Arrival>;
+
+    /// Makes the close that follows a reset.
+    fn reset_on_close(&self);
+
+    /// Lets go of everything.
+    fn close(self, service: &mut Service);
+}
+
+/// What each architecture does its own way.
+pub(crate) trait Architecture: Sized {
+    /// Its connections.
+    type Tenant: Tenant;
+
+    /// What it has in common with the others.
+    fn floor(&mut self) -> &mut Floor<Self::Tenant>;
+
+    /// Begins to serve a connection that has just got its slot. `at_once`: it is read now.
+    fn begin(&mut self, slot: u32, at_once: bool);
+
+    /// Lets one connection make progress. Whether that was its last.
+    fn serve(&mut self, slot: u32) -> bool;
+
+    /// Answers a connection with 503.
+    fn turn_away(&mut self, slot: u32);
+
+    /// Does what is due with a connection whose deadline has come.
+    fn expire(&mut self, slot: u32);
+
+    /// Lets go of a connection.
+    fn close(&mut self, slot: u32);
+
+    /// An accept has found nobody waiting at a listener.
+    fn nobody_waits(&mut self, index: usize);
+
+    /// Begins or ends to watch a listener.
+    fn watch(&mut self, index: usize, wanted: bool) -> io::Result<()>;
+
+    /// Lets go of a listener, and closes it.
+    fn leave(&mut self, listener: Listener);
+
+    /// Puts what it counts itself among the counters.
+    fn count(&mut self) {}
+}
+
+/// What every architecture does alike about time, questions and the end.
+pub(crate) trait Housekeeping: Accepting {
+    /// What is due by the clock: deadlines, the end of a pause, log lines.
+    fn keep_time(&mut self, expired: &mut Vec<u32>) {
+        let floor = self.floor();
+        let now_ns = floor.service.now_ns();
+        let table = &mut floor.table;
+        let deadline_of = |slot| Some(table.conn(slot)?.deadline_ns()).filter(|&at| at < u64::MAX);
+        floor.timers.expire(now_ns, deadline_of, expired);
+        for slot in expired.drain(..) {
+            self.expire(slot);
+        }
+        if self.floor().paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            self.floor().paused_until_ns = None;
+            self.watch_listeners(true);
+        }
+        if let Some(log) = &mut self.floor().service.log {
+            log.flush_if_old(now_ns);
+        }
+    }
+
+    /// Answers what the main thread has asked.
+    fn answer_bell(&mut self) {
+        self.floor().control.bell.hush();
+        if let Some(question) = self.floor().question() {
+            let report = self.report();
+            self.floor().control.answer(question, report);
+        }
+        let floor = self.floor();
+        if floor.control.phase() >= Phase::Drain && floor.drained_by_ns.is_none() {
+            self.begin_drain();
+        }
+    }
+
+    /// Accepts those who already wait, closes the listeners, and lets what is open finish.
+    fn begin_drain(&mut self) {
+        let floor = self.floor();
+        floor.service.draining = true;
+        floor.drained_by_ns = Some(floor.service.now_ns() + floor.service.config.timeouts.drain_ns);
+        for index in 0..floor.listeners.len() {
+            self.accept_queue(index);
+        }
+        for listener in std::mem::take(&mut self.floor().listeners) {
+            self.leave(listener);
+        }
+        for slot in self.floor().table.find(0, usize::MAX, |conn| conn.is_idle()) {
+            self.take_leave(slot);
+        }
+    }
+
+    /// Accepts those who wait now: as many as the queue can hold, for more come meanwhile.
+    fn accept_queue(&mut self, index: usize) {
+        let queue_max = self.floor().service.config.listenq.unsigned_abs().into();
+        let mut accepted = 0;
+        while accepted < queue_max && self.floor().control.phase() < Phase::Stop {
+            match self.accept(index) {
+                Outcome { accepted: 0, .. } => return,
+                outcome => accepted += outcome.accepted,
+            }
+        }
+    }
+
+    /// Closes an idle connection, but for one that has said nothing yet: it may be saying it now.
+    fn take_leave(&mut self, slot: u32) {
+        let floor = self.floor();
+        let soon_ns = floor.service.now_ns() + SILENCE_NS;
+        match floor.table.conn(slot) {
+            Some(conn) if !conn.was_heard() => {
+                conn.hurry(soon_ns);
+                floor.timers.arm(slot, soon_ns);
+            }
+            _ => self.dismiss(slot),
+        }
+    }
+
+    /// Ends the loop: closes what is open, and tells what was counted.
+    fn end(&mut self) {
+        let all = self.floor().table.find(0, usize::MAX, |_| true);
+        all.into_iter().for_each(|slot| self.close(slot));
+        if let Some(log) = &mut self.floor().service.log {
+            log.flush();
+        }
+        let report = self.report();
+        self.floor().control.answer(LAST_WORD, report);
+    }
+
+    /// What was counted so far.
+    fn report(&mut self) -> LoopReport {
+        self.count();
+        self.floor().report()
+    }
+}
+
+impl<A: Architecture> Accepting for A {}
+impl<A: Architecture> Housekeeping for A {}

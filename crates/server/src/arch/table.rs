@@ -1,36 +1,37 @@
 //! The connections of one loop by slot, each use of a slot told apart by its generation. Knows
 //! neither events nor time.
 
-use weir_dispatch::readiness::{Interest, Token};
+use weir_dispatch::readiness::Token;
 use weir_dispatch::slots::Slots;
 
-use crate::conn::Conn;
-
 /// Slots for what is not a connection come first: the bell, then the listeners.
-pub(crate) struct Table {
+pub(crate) struct Table<C> {
     slots: Slots,
-    entries: Vec<Entry>,
+    entries: Vec<Entry<C>>,
     reserved: u32,
     open_max: usize,
 }
 
 /// A slot's tenant.
-#[derive(Default)]
-pub(crate) struct Entry {
+struct Entry<C> {
     generation: u32,
-    /// What the mechanism was last told the connection waits for; `None`: it is no member.
-    pub registered: Option<Interest>,
-    pub conn: Option<Conn>,
+    conn: Option<C>,
 }
 
-impl Table {
+impl<C> Entry<C> {
+    fn empty() -> Self {
+        Self { generation: 0, conn: None }
+    }
+}
+
+impl<C> Table<C> {
     /// Room for `open_max` connections behind `reserved` slots.
     pub(crate) fn new(reserved: u32, open_max: usize) -> Self {
         let mut slots = Slots::new(reserved as usize + open_max);
         for _ in 0..reserved {
             slots.take();
         }
-        let entries = (0..reserved).map(|_| Entry::default()).collect();
+        let entries = (0..reserved).map(|_| Entry::empty()).collect();
         Self { slots, entries, reserved, open_max }
     }
 
@@ -50,25 +51,19 @@ impl Table {
     }
 
     /// Puts a connection into the lowest free slot; gives it back when there is none.
-    pub(crate) fn insert(&mut self, conn: Conn) -> Result<u32, Box<Conn>> {
-        let Some(slot) = self.slots.take() else { return Err(Box::new(conn)) };
+    pub(crate) fn insert(&mut self, conn: C) -> Result<u32, C> {
+        let Some(slot) = self.slots.take() else { return Err(conn) };
         if slot as usize >= self.entries.len() {
-            self.entries.resize_with(slot as usize + 1, Entry::default);
+            self.entries.resize_with(slot as usize + 1, Entry::empty);
         }
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.registered = None;
         entry.conn = Some(conn);
         Ok(slot)
     }
 
-    /// The tenant of a slot, whichever it is.
-    pub(crate) fn entry(&mut self, slot: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(slot as usize).filter(|entry| entry.conn.is_some())
-    }
-
     /// The connection in a slot, whichever it is.
-    pub(crate) fn conn(&mut self, slot: u32) -> Option<&mut Conn> {
+    pub(crate) fn conn(&mut self, slot: u32) -> Option<&mut C> {
         self.entries.get_mut(slot as usize)?.conn.as_mut()
     }
 
@@ -79,21 +74,16 @@ impl Table {
             .is_some_and(|entry| entry.generation == token.generation && entry.conn.is_some())
     }
 
-    /// Takes a connection out, with what the mechanism knew of it.
-    pub(crate) fn remove(&mut self, slot: u32) -> Option<(Conn, Token, Option<Interest>)> {
+    /// Takes a connection out, with the token it had.
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<(C, Token)> {
         let entry = self.entries.get_mut(slot as usize)?;
         let conn = entry.conn.take()?;
         self.slots.give(slot);
-        Some((conn, Token { slot, generation: entry.generation }, entry.registered))
+        Some((conn, Token { slot, generation: entry.generation }))
     }
 
     /// The slots whose connection satisfies `wanted`, from `start` on and around, at most `count`.
-    pub(crate) fn find(
-        &self,
-        start: u32,
-        count: usize,
-        wanted: impl Fn(&Conn) -> bool,
-    ) -> Vec<u32> {
+    pub(crate) fn find(&self, start: u32, count: usize, wanted: impl Fn(&C) -> bool) -> Vec<u32> {
         let all = self.entries.len() as u32;
         (0..all)
             .map(|step| (start + step) % all.max(1))
@@ -103,7 +93,7 @@ impl Table {
     }
 
     /// The connections in the `steps` slots from `start` on, around.
-    pub(crate) fn walk(&self, start: u32, steps: usize) -> impl Iterator<Item = (u32, &Conn)> {
+    pub(crate) fn walk(&self, start: u32, steps: usize) -> impl Iterator<Item = (u32, &C)> {
         let all = self.entries.len();
         (0..steps.min(all)).filter_map(move |step| {
             let slot = (start as usize + step) % all;

@@ -1,0 +1,189 @@
+//! What one loop has, whatever its architecture: its connections, their deadlines, its listening
+//! sockets with their policies, the service they share, and what was counted. Knows neither how the
+//! loop waits nor how a connection is served.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_accept::{Decision, View};
+use weir_dispatch::timers::Timers;
+use weir_stats::{CallRow, LoopReport};
+use weir_sys::profile;
+
+use super::accepting::Held;
+use super::listener::{Listener, Socket};
+use super::table::Table;
+use crate::control::{Control, Phase};
+use crate::log::LogBuffer;
+use crate::service::Service;
+
+/// The slot of the bell; the listeners follow it.
+pub(crate) const BELL: u32 = 0;
+/// The slot of the first listener.
+pub(crate) const FIRST_LISTENER: u32 = 1;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What one loop has. `C` is a connection with what the architecture needs to serve it.
+pub(crate) struct Floor<C> {
+    pub(super) listeners: Vec<Listener>,
+    pub(super) table: Table<C>,
+    pub(super) timers: Timers,
+    pub(super) service: Service,
+    pub(super) control: Arc<Control>,
+    /// Rounds of the loop so far.
+    pub(super) rounds: u64,
+    /// The last question about the counters that was answered.
+    answered: u64,
+    /// Where the last search for idle connections ended.
+    pub(super) hand: u32,
+    /// Nobody is accepted before this.
+    pub(super) paused_until_ns: Option<u64>,
+    /// Accepted, and served when there is time: the newest at the back.
+    pub(super) held: VecDeque<Held>,
+    /// An accept-phase of this round left some, newer than those held.
+    pub(super) someone_waits: bool,
+    /// How long the loop waited so far, nanoseconds.
+    pub(super) waited_ns: u64,
+    /// Connections closed that were served.
+    pub(super) served: u64,
+    /// Connections served in the last work-phase, and how long it took, nanoseconds.
+    pub(super) work_items: u64,
+    pub(super) work_ns: u64,
+    /// When a drain that has begun ends.
+    pub(super) drained_by_ns: Option<u64>,
+    told_at_ns: Option<u64>,
+}
+
+impl<C> Floor<C> {
+    pub(crate) fn new(
+        service: Service,
+        sockets: Vec<Socket>,
+        control: Arc<Control>,
+        open_max: usize,
+    ) -> Self {
+        let listeners: Vec<_> = (FIRST_LISTENER..)
+            .zip(sockets)
+            .map(|(slot, socket)| {
+                Listener::new(slot, socket, &service.config.setting, service.config.listenq)
+            })
+            .collect();
+        Self {
+            table: Table::new(FIRST_LISTENER + listeners.len() as u32, open_max),
+            listeners,
+            timers: Timers::new(0),
+            service,
+            control,
+            rounds: 0,
+            answered: 0,
+            hand: 0,
+            paused_until_ns: None,
+            held: VecDeque::new(),
+            someone_waits: false,
+            waited_ns: 0,
+            served: 0,
+            work_items: 0,
+            work_ns: 0,
+            drained_by_ns: None,
+            told_at_ns: None,
+        }
+    }
+
+    /// What a policy may look at, but for the rounds since its last phase.
+    pub(super) fn view(&self) -> View {
+        View {
+            open: self.table.open(),
+            open_max: self.table.open_max(),
+            rounds_since: 0,
+            closed: self.served,
+            waited_ns: self.waited_ns,
+            work_items: self.work_items,
+            work_ns: self.work_ns,
+            held: self.held.len(),
+        }
+    }
+
+    /// What the first listener's policy last decided: all have the same one.
+    pub(super) fn decision(&self) -> Decision {
+        self.listeners.first().map(|first| first.decision).unwrap_or_default()
+    }
+
+    /// Counts the connections open now that another was accepted.
+    pub(super) fn note_open(&mut self) {
+        let open = self.table.open() as u64;
+        self.service.counters.open_at_accept.add(open);
+        self.service.counters.open_max.raise(open);
+    }
+
+    /// How long the next wait may sleep: until something is due.
+    pub(super) fn sleep_max(&self) -> Option<Duration> {
+        if !self.held.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let policy_ns = self.listeners.iter().filter_map(Listener::due_ns).min();
+        let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
+        [self.timers.next_ns(), log_ns, policy_ns, self.paused_until_ns, self.drained_by_ns]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.service.now_ns())))
+    }
+
+    /// Notes what a work-phase did that began at `began_ns`.
+    pub(super) fn note_work(&mut self, items: u64, began_ns: u64) {
+        if items > 0 {
+            self.service.counters.work_phases.one();
+            self.service.counters.work_items.add(items);
+            self.service.counters.work_items_max.raise(items);
+        }
+        self.work_items = items;
+        // One alone keeps nobody waiting.
+        self.work_ns = if items > 1 { self.service.read_clock_ns() - began_ns } else { 0 };
+    }
+
+    /// The number of a question about the counters that has not been answered.
+    pub(super) fn question(&mut self) -> Option<u64> {
+        let question = self.control.question();
+        (question > self.answered).then(|| {
+            self.answered = question;
+            question
+        })
+    }
+
+    /// Whether the loop ends now.
+    pub(super) fn is_over(&self) -> bool {
+        match self.control.phase() {
+            Phase::Run => false,
+            Phase::Drain => self
+                .drained_by_ns
+                .is_some_and(|by_ns| self.table.open() == 0 || by_ns <= self.service.now_ns()),
+            Phase::Stop => true,
+        }
+    }
+
+    /// What was counted. The architecture has put its own counts in.
+    pub(super) fn report(&mut self) -> LoopReport {
+        if let Some(log) = &mut self.service.log {
+            let (written, lost) = log.take_counts();
+            self.service.counters.log_lines.add(written);
+            self.service.counters.log_lines_lost.add(lost);
+        }
+        let rows = profile::table().unwrap_or_default();
+        let calls = profile::NAMES
+            .iter()
+            .zip(rows)
+            .map(|(name, row)| CallRow { name, count: row.count, time_ns: row.time_ns })
+            .collect();
+        LoopReport { counters: self.service.counters(), calls }
+    }
+
+    /// Says something to the operator, once a second at most.
+    pub(super) fn tell(&mut self, what: &str) {
+        let now_ns = self.service.now_ns();
+        if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
+            self.told_at_ns = Some(now_ns);
+            (self.service.config.tell)(what);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A connection on a socket that tells when it is ready: makes the calls that the connection
+//! machine wants, as long as they do not block. Knows neither requests nor who watches the socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use weir_dispatch::readiness::Interest;
+use weir_http1::reply;
+use weir_sys::listener::{self, Arrival};
+use weir_sys::socket;
+
+use crate::arch::Tenant;
+use crate::conn::{Conn, Want};
+use crate::output::Sent;
+use crate::service::Service;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Bytes from the client.
+    Read,
+    /// Room to write.
+    Write,
+    /// Nothing: it is over.
+    Close,
+}
+
+/// Reads of thrown-away bytes in a row before others have their turn.
+const LINGER_READS: usize = 16;
+
+/// Reads in a row, under full-read, before others have their turn.
+const READS_MAX: usize = 64;
+
+/// A connection with its socket.
+#[derive(Debug)]
+pub(crate) struct Link {
+    conn: Conn,
+    fd: OwnedFd,
+    /// What the mechanism was last told the connection waits for; `None`: it is no member.
+    pub registered: Option<Interest>,
+    read_blocked: bool,
+    write_blocked: bool,
+}
+
+impl Deref for Link {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        &self.conn
+    }
+}
+
+impl DerefMut for Link {
+    fn deref_mut(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+}
+
+impl Tenant for Link {
+    fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self {
+        let conn = Conn::new(peer, service);
+        Self { conn, fd, registered: None, read_blocked: false, write_blocked: false }
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        listener::arrival(self.fd.as_fd()).ok()
+    }
+
+    fn reset_on_close(&self) {
+        socket::reset_on_close(self.fd.as_fd());
+    }
+
+    fn close(mut self, service: &mut Service) {
+        if self.conn.end(service) {
+            self.reset_on_close();
+        }
+        socket::close(self.fd);
+    }
+}
+
+impl Link {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Whether the last read and the last write of this turn left the socket empty and full.
+    pub(crate) fn blocked(&mut self) -> (bool, bool) {
+        (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))
+    }
+
+    /// Makes what progress it can after the mechanism said it can make some, or right after the
+    /// accept when reads are eager.
+    pub(crate) fn proceed(&mut self, service: &mut Service) -> Next {
+        let next = match self.conn.want() {
+            Want::Read => self.read(service),
+            Want::Discard => self.linger(service),
+            want => self.follow(want, service, true),
+        };
+        self.conn.rest(service);
+        next
+    }
+
+    /// Refuses the connection with a 503, whatever it asks for.
+    pub(crate) fn turn_away(&mut self, service: &mut Service) -> Next {
+        match self.fill(service) {
+            Ok(0) => return Next::Close,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Next::Close,
+        }
+        let want = self.conn.turn_away(service);
+        let next = self.follow(want, service, true);
+        self.conn.rest(service);
+        next
+    }
+
+    /// Ends or prolongs what the connection does, whose deadline has come.
+    pub(crate) fn expire(&mut self, service: &mut Service) -> Next {
+        let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { 0 };
+        match self.conn.expire(unacknowledged, service) {
+            Some(want) => self.follow(want, service, true),
+            None => Next::Write,
+        }
+    }
+
+    fn wants_to_write(&self) -> bool {
+        self.conn.want() == Want::Write
+    }
+
+    fn read(&mut self, service: &mut Service) -> Next {
+        for _ in 0..READS_MAX {
+            let result = self.fill(service);
+            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return Next::Read;
+            }
+            let want = self.conn.received(&result, service);
+            let next = self.follow(want, service, service.config.strategy.eager_write);
+            let reads_on = next == Next::Read && self.conn.want() == Want::Read;
+            if !reads_on || !service.config.strategy.full_read {
+                return next;
+            }
+        }
+        Next::Read
+    }
+
+    fn fill(&mut self, service: &mut Service) -> io::Result<usize> {
+        service.counters.reads.one();
+        let input = self.conn.room(service);
+        let room = input.capacity() - input.len();
+        let result = socket::read(self.fd.as_fd(), input);
+        match &result {
+            Ok(bytes) => self.read_blocked = *bytes < room,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.read_blocked = true;
+                service.counters.read_would_block.one();
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Does what the connection wants until it must wait. `writes`: a reply may be written now;
+    /// those that follow it may when writes are eager.
+    fn follow(&mut self, mut want: Want, service: &mut Service, mut writes: bool) -> Next {
+        loop {
+            want = match want {
+                Want::Read | Want::Discard => return Next::Read,
+                Want::Close => return Next::Close,
+                Want::Write if !writes => return Next::Write,
+                Want::Write => {
+                    writes = service.config.strategy.eager_write;
+                    match self.write(service) {
+                        Sent::Turn | Sent::Blocked => return Next::Write,
+                        sent => self.conn.sent(sent, service),
+                    }
+                }
+                Want::Continue => {
+                    let written = socket::write(self.fd.as_fd(), reply::CONTINUE, false);
+                    let told = written.is_ok_and(|bytes| bytes == reply::CONTINUE.len());
+                    self.conn.continued(told, service)
+                }
+                Want::Shutdown => {
+                    let shut = socket::shutdown_write(self.fd.as_fd()).is_ok();
+                    self.conn.shut(shut, service)
+                }
+            };
+        }
+    }
+
+    fn write(&mut self, service: &mut Service) -> Sent {
+        let Some(output) = self.conn.output() else { return Sent::Gone };
+        let sent = output.send(self.fd.as_fd(), service);
+        if sent == Sent::Blocked {
+            self.write_blocked = true;
+            if self.conn.wants_acknowledged() {
+                let unacknowledged = self.unacknowledged();
+                self.conn.note_acknowledged(unacknowledged);
+            }
+        }
+        sent
+    }
+
+    fn linger(&mut self, service: &mut Service) -> Next {
+        for _ in 0..LINGER_READS {
+            match socket::read_slice(self.fd.as_fd(), &mut service.scratch) {
+                Ok(bytes) if self.conn.discarded(bytes) == Want::Close => return Next::Close,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.read_blocked = true;
+                    return Next::Read;
+                }
+                Err(_) => return Next::Close,
+            }
+        }
+        Next::Read
+    }
+
+    /// Bytes written that have not reached the client's side. None of a Unix socket's, whose queue
+    /// the kernel measures in memory and not in bytes.
+    fn unacknowledged(&self) -> u64 {
+        let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
+        if is_tcp { socket::unacknowledged(self.fd.as_fd()).unwrap_or(0) } else { 0 }
+    }
+}
