@@ -85,6 +85,14 @@ impl Client {
         Ok(Client { stream, unread: Vec::new() })
     }
 
+    /// The same connection once more, to send on while this one reads.
+    ///
+    /// # Panics
+    /// For want of descriptors.
+    pub fn another_end(&self) -> Client {
+        Client { stream: self.stream.try_clone().unwrap(), unread: Vec::new() }
+    }
+
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();

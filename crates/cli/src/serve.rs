@@ -226,6 +226,7 @@ fn content_options(options: &ServeOptions) -> content::Options {
         memory_file_bytes_max: options.sendfile_above,
         valid_ns: ns(options.cache_valid),
         caching: true, // the strategy decides
+        waits: true,   // the architecture decides
     }
 }
 

@@ -5,7 +5,7 @@
 //! that sends it is done, and then its descriptors close.
 
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use quick_cache::unsync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
@@ -37,7 +37,7 @@ pub(crate) struct Cache {
     pub(crate) counts: CacheCounts,
 }
 
-type Shelf = Bounded<Box<[u8]>, Rc<Resource>, Weigher, DefaultHashBuilder, EvictionCounter>;
+type Shelf = Bounded<Box<[u8]>, Arc<Resource>, Weigher, DefaultHashBuilder, EvictionCounter>;
 
 impl Cache {
     /// A cache of up to `bytes_max` bytes (bodies, fields and keys), and beside them up to
@@ -52,11 +52,11 @@ impl Cache {
         }
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Rc<Resource>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Arc<Resource>> {
         self.in_memory.get(key).or_else(|| self.open.get(key))
     }
 
-    pub(crate) fn put(&mut self, key: &[u8], resource: Rc<Resource>) {
+    pub(crate) fn put(&mut self, key: &[u8], resource: Arc<Resource>) {
         self.remove(key);
         let shelf = match resource.descriptors() {
             0 => &mut self.in_memory,
@@ -97,8 +97,8 @@ enum Weigher {
     Descriptors,
 }
 
-impl Weighter<Box<[u8]>, Rc<Resource>> for Weigher {
-    fn weight(&self, key: &Box<[u8]>, resource: &Rc<Resource>) -> u64 {
+impl Weighter<Box<[u8]>, Arc<Resource>> for Weigher {
+    fn weight(&self, key: &Box<[u8]>, resource: &Arc<Resource>) -> u64 {
         match self {
             Weigher::Bytes => (key.len() + resource.memory_bytes() + SLOT_BYTES) as u64,
             Weigher::Descriptors => resource.descriptors() as u64,
@@ -108,10 +108,10 @@ impl Weighter<Box<[u8]>, Rc<Resource>> for Weigher {
 
 struct EvictionCounter;
 
-impl Lifecycle<Box<[u8]>, Rc<Resource>> for EvictionCounter {
+impl Lifecycle<Box<[u8]>, Arc<Resource>> for EvictionCounter {
     type RequestState = u64;
 
-    fn on_evict(&self, evictions: &mut u64, _key: Box<[u8]>, _resource: Rc<Resource>) {
+    fn on_evict(&self, evictions: &mut u64, _key: Box<[u8]>, _resource: Arc<Resource>) {
         *evictions += 1;
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use weir_sys::file::{self, File, Status};
 
@@ -32,9 +33,9 @@ pub struct Entry {
 #[derive(Debug)]
 pub enum Content {
     /// All of them, read at once.
-    Memory(Box<[u8]>),
+    Memory(Arc<[u8]>),
     /// In a file that may change under us.
-    File(OpenFile),
+    File(Arc<OpenFile>),
 }
 
 /// What an entry is made of besides its content.
@@ -188,7 +189,26 @@ impl OpenFile {
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         file::pread(self.file.as_fd(), buffer, offset)
     }
+
+    /// How many bytes of `range` can be sent from its start on without waiting for a disk, as
+    /// [`file::resident`] tells it. What cannot be told counts as there: sending it shows why.
+    pub fn resident(&self, range: Range<u64>) -> u64 {
+        let len = range.end.saturating_sub(range.start);
+        file::resident(self.file.as_fd(), range.start, len).unwrap_or(len)
+    }
+
+    /// How long it was when it was examined, bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.status.len
+    }
+
+    pub(crate) fn id(&self) -> FileId {
+        (self.status.dev, self.status.ino)
+    }
 }
+
+/// The file system, and the inode within it: which file it is, whoever opened it.
+pub(crate) type FileId = (u64, u64);
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -230,7 +250,7 @@ mod tests {
             ctime_ns: 784_111_777_000_000_000,
         };
         let description = Description { content_type: "text/plain", coding, varies, status };
-        Entry::new(&description, Content::Memory(Box::from(*b"hello")), NOW)
+        Entry::new(&description, Content::Memory(Arc::from(*b"hello")), NOW)
     }
 
     #[test]

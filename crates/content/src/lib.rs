@@ -7,11 +7,13 @@
 
 mod cache;
 mod entry;
+mod fetch;
 mod listing;
 mod mime;
 pub mod path;
 pub mod range;
 mod resource;
+mod stop;
 mod store;
 mod tree;
 mod validators;
@@ -19,6 +21,7 @@ mod variants;
 
 pub use cache::CacheCounts;
 pub use entry::{Content, Entry, OpenFile};
+pub use fetch::{ColdCounts, Fetch, FetchKind};
 pub use mime::MimeTypes;
 pub use store::{Found, Options, Store};
 pub use validators::{Conditions, Outcome, Validators, evaluate, if_range_holds};

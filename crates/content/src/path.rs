@@ -20,6 +20,11 @@ pub struct Decoded<'a> {
 }
 
 impl<'a> Decoded<'a> {
+    /// The path that had this [`Decoded::key`].
+    pub(crate) fn from_key(key: &'a [u8]) -> Decoded<'a> {
+        Decoded { key }
+    }
+
     /// The path with its trailing slash, if it has one: what tells two resources apart.
     pub fn key(&self) -> &'a [u8] {
         self.key

@@ -3,27 +3,33 @@
 //! Here files are read, so that what is in memory is one version of each and known to be. Nothing
 //! here resolves names or decides what to keep.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_sys::file::{self, Status};
 
 use crate::Now;
 use crate::entry::{Content, Description, Entry, OpenFile};
 use crate::mime::MimeTypes;
+use crate::stop::Stop;
 use crate::tree::{Located, Source};
 use crate::variants::{Coding, negotiate};
 
 /// The representations of one path.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    plain: Rc<Entry>,
-    variants: Vec<(Coding, Rc<Entry>)>,
+    plain: Arc<Entry>,
+    variants: Vec<(Coding, Arc<Entry>)>,
     /// When it was last known to be what the path stands for, on the monotonic clock.
-    checked_ns: Cell<u64>,
+    checked_ns: AtomicU64,
 }
+
+/// Why a resource was not loaded: files that are cold, or trouble.
+pub(crate) type Unloaded = Stop<Vec<Arc<OpenFile>>>;
+
+type Loaded = (Content, Status);
 
 impl Resource {
     /// Loads what was located. Files of up to `memory_file_bytes_max` bytes are read, larger ones
@@ -31,41 +37,55 @@ impl Resource {
     /// costs either memory or descriptors.
     ///
     /// # Errors
-    /// Those of reading, and `ResourceBusy` for a small file that changes whenever it is read.
+    /// Files that would have to be waited for, unless it `waits`. Else those of reading, and
+    /// `ResourceBusy` for a small file that changes whenever it is read.
     pub(crate) fn load(
         located: Located,
         types: &MimeTypes,
         memory_file_bytes_max: u64,
+        waits: bool,
         now: Now,
-    ) -> io::Result<Resource> {
+    ) -> Result<Resource, Unloaded> {
         let content_type = types.content_type(&located.path);
         let varies = !located.variants.is_empty();
-        let entry = |source: Source, coding, bytes_max| -> io::Result<Rc<Entry>> {
-            let (content, status) = load_content(source, bytes_max)?;
+        let mut cold = Vec::new();
+        let mut entry = |source, coding, bytes_max| -> io::Result<Option<Arc<Entry>>> {
+            let (content, status) = match load_content(source, bytes_max, waits) {
+                Ok(loaded) => loaded,
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Cold(file)) => {
+                    cold.push(file);
+                    return Ok(None);
+                }
+            };
             let content_type = content_type.as_str();
             let description = Description { content_type, coding, varies, status };
-            Ok(Rc::new(Entry::new(&description, content, now)))
+            Ok(Some(Arc::new(Entry::new(&description, content, now))))
         };
         let plain = entry(located.plain, None, memory_file_bytes_max)?;
-        let bytes_max = match plain.content() {
-            Content::Memory(_) => memory_file_bytes_max,
-            Content::File(_) => 0,
+        let bytes_max = match plain.as_ref().map(|plain| plain.content()) {
+            Some(Content::Memory(_)) | None => memory_file_bytes_max,
+            Some(Content::File(_)) => 0,
         };
         let mut variants = Vec::with_capacity(located.variants.len());
         for (coding, source) in located.variants {
-            variants.push((coding, entry(source, Some(coding), bytes_max)?));
+            variants.extend(entry(source, Some(coding), bytes_max)?.map(|entry| (coding, entry)));
         }
-        Ok(Resource { plain, variants, checked_ns: Cell::new(now.monotonic_ns) })
+        let checked_ns = AtomicU64::new(now.monotonic_ns);
+        match plain {
+            Some(plain) if cold.is_empty() => Ok(Resource { plain, variants, checked_ns }),
+            _ => Err(Stop::Cold(cold)),
+        }
     }
 
     /// The representation a client with this `Accept-Encoding` gets.
-    pub(crate) fn choose(&self, accept_encoding: &[&[u8]]) -> Rc<Entry> {
+    pub(crate) fn choose(&self, accept_encoding: &[&[u8]]) -> Arc<Entry> {
         if self.variants.is_empty() {
-            return Rc::clone(&self.plain);
+            return Arc::clone(&self.plain);
         }
         let variant = |coding| self.variants.iter().find(|variant| variant.0 == coding);
         let chosen = negotiate(accept_encoding, |coding| variant(coding).is_some());
-        Rc::clone(chosen.and_then(variant).map_or(&self.plain, |variant| &variant.1))
+        Arc::clone(chosen.and_then(variant).map_or(&self.plain, |variant| &variant.1))
     }
 
     /// Whether these are the very versions that were located now.
@@ -85,12 +105,12 @@ impl Resource {
 
     /// Whether it was checked within the last `valid_ns`.
     pub(crate) fn is_fresh(&self, now: Now, valid_ns: u64) -> bool {
-        now.monotonic_ns.saturating_sub(self.checked_ns.get()) < valid_ns
+        now.monotonic_ns.saturating_sub(self.checked_ns.load(Ordering::Relaxed)) < valid_ns
     }
 
     /// Notes that it was found to be what the path stands for.
     pub(crate) fn mark_checked(&self, now: Now) {
-        self.checked_ns.set(now.monotonic_ns);
+        self.checked_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }
 
     /// What it costs to keep, bytes.
@@ -113,18 +133,28 @@ impl Resource {
 /// Reads a small file, and tells which version was read: the status before and after must agree.
 /// (What is rewritten in place has versions that are half old and half new, and they are served as
 /// such. Who wants a change to show at once writes a new file and renames it over the old one.)
-fn load_content(source: Source, bytes_max: u64) -> io::Result<(Content, Status)> {
+fn load_content(
+    source: Source,
+    bytes_max: u64,
+    waits: bool,
+) -> Result<Loaded, Stop<Arc<OpenFile>>> {
     let Source { file, mut status } = source;
+    let read = if waits { file::pread_full } else { file::pread_full_nowait };
     for _ in 0..READ_TRIES {
         if status.len > bytes_max {
-            return Ok((Content::File(OpenFile::new(file, status)), status));
+            return Ok((Content::File(Arc::new(OpenFile::new(file, status))), status));
         }
         let len = usize::try_from(status.len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let mut body = vec![0; len];
-        let count = file::pread_full(file.as_fd(), &mut body, 0)?;
+        let mut body: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let count = match read(file.as_fd(), Arc::make_mut(&mut body), 0) {
+            Err(error) if !waits && error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Stop::Cold(Arc::new(OpenFile::new(file, status))));
+            }
+            count => count?,
+        };
         let after = file::status(file.as_fd())?;
         if after == status && count == len {
-            return Ok((Content::Memory(body.into_boxed_slice()), status));
+            return Ok((Content::Memory(body), status));
         }
         status = after;
     }
@@ -163,7 +193,7 @@ mod tests {
         for after in ["NEW", "longer", "s", ""] {
             let (path, source) = changed("anew", "old", after);
             let examined = source.status;
-            let (content, status) = load_content(source, 16).unwrap();
+            let (content, status) = load_content(source, 16, true).unwrap();
             assert!(matches!(content, Content::Memory(body) if *body == *after.as_bytes()));
             assert_eq!(status.len, after.len() as u64);
             assert_ne!(status, examined);
@@ -174,7 +204,7 @@ mod tests {
     #[test]
     fn a_file_that_outgrows_memory_meanwhile_is_left_open() {
         let (path, source) = changed("outgrown", "old", "a longer body");
-        let (content, status) = load_content(source, 4).unwrap();
+        let (content, status) = load_content(source, 4, true).unwrap();
         assert!(matches!(content, Content::File(file) if file.is_unchanged().unwrap()));
         assert_eq!(status.len, 13);
         fs::remove_file(path).unwrap();

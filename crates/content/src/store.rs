@@ -5,15 +5,17 @@
 
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::Now;
 use crate::cache::{Cache, CacheCounts};
-use crate::entry::Entry;
+use crate::entry::{Entry, OpenFile};
+use crate::fetch::{ColdCounts, Fetch};
 use crate::listing;
 use crate::mime::MimeTypes;
 use crate::path::{self, Decoded, PathError};
-use crate::resource::Resource;
+use crate::resource::{Resource, Unloaded};
+use crate::stop::Stop;
 use crate::tree::{Located, Place, Tree};
 use crate::variants::Coding;
 
@@ -45,6 +47,9 @@ pub struct Options {
     pub memory_file_bytes_max: u64,
     /// For how long a kept file is served without a look at the tree, nanoseconds.
     pub valid_ns: u64,
+    /// Whether [`Store::find`] waits for a disk when it must, rather than say what for. A root on
+    /// tmpfs is in memory, and always waited for; so are listings.
+    pub waits: bool,
 }
 
 impl Default for Options {
@@ -62,6 +67,7 @@ impl Default for Options {
             open_files_max: 1024,
             memory_file_bytes_max: 64 << 10,
             valid_ns: 1_000_000_000,
+            waits: true,
         }
     }
 }
@@ -70,7 +76,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub enum Found {
     /// A representation to send: 200, or what conditions and ranges make of it.
-    Entry(Rc<Entry>),
+    Entry(Arc<Entry>),
     /// A directory without its slash: 301 to this `Location`.
     Redirect(Vec<u8>),
     /// The listing of a directory: 200, `text/html; charset=utf-8`.
@@ -82,6 +88,9 @@ pub enum Found {
     /// We cannot tell, for want of descriptors or memory or by a fault of the disk: 503.
     /// `ResourceBusy` is a file that changed whenever it was read.
     Trouble(io::Error),
+    /// The answer is on a disk, and the store was told not to wait ([`Options::waits`]): it is to
+    /// be asked again when this was fetched.
+    Cold(Fetch),
 }
 
 /// The files below one root, for one event loop.
@@ -99,8 +108,11 @@ impl Store {
     /// Those of opening it, and `InvalidInput` for options that make no sense: a path for the name
     /// of an index file, a content type that could not stand in a header field.
     pub fn open(root: &Path, options: Options) -> io::Result<Store> {
+        let tree = Arc::new(Tree::open(root, &options)?);
         let resolver = Resolver {
-            tree: Tree::open(root, &options)?,
+            waits: options.waits || tree.is_in_memory(),
+            tree,
+            cold: ColdCounts::default(),
             types: MimeTypes::new(&options.mime, &options.charset)?,
             cache: Cache::new(options.cache_bytes_max, options.open_files_max),
             options,
@@ -113,6 +125,12 @@ impl Store {
     /// `query` is what a redirect carries over, `accept_encoding` one slice for each field line.
     /// What was checked within the last [`Options::valid_ns`] is found without a system call, and
     /// without an allocation if the path needs no decoding.
+    ///
+    /// A store that does not wait says [`Found::Cold`] when it would have to: for a name or the
+    /// lack of one that the kernel does not remember, for the contents of a small file. One
+    /// [`Fetch::run`] mostly settles both. But what was fetched may be evicted before it is asked
+    /// for, and some file systems (NFS; others for names that do not exist) remember nothing: so
+    /// ask two or three times for one request, and then with [`Store::find_patiently`].
     pub fn find(
         &mut self,
         raw_path: &[u8],
@@ -120,9 +138,25 @@ impl Store {
         accept_encoding: &[&[u8]],
         now: Now,
     ) -> Found {
+        let waits = self.resolver.waits;
+        self.find_for(raw_path, Asked { query, accept_encoding, waits, now })
+    }
+
+    /// As [`Store::find`], but waits for whatever it must, and is never [`Found::Cold`].
+    pub fn find_patiently(
+        &mut self,
+        raw_path: &[u8],
+        query: Option<&[u8]>,
+        accept_encoding: &[&[u8]],
+        now: Now,
+    ) -> Found {
+        self.find_for(raw_path, Asked { query, accept_encoding, waits: true, now })
+    }
+
+    fn find_for(&mut self, raw_path: &[u8], asked: Asked<'_>) -> Found {
         let dotfiles = self.resolver.options.dotfiles;
         match path::decode(raw_path, dotfiles, &mut self.scratch) {
-            Ok(path) => self.resolver.find(path, query, accept_encoding, now),
+            Ok(path) => self.resolver.find(path, asked),
             Err(PathError::NotFound) => Found::NotFound,
             Err(PathError::Malformed) => Found::Malformed,
         }
@@ -148,6 +182,11 @@ impl Store {
         self.resolver.cache.counts
     }
 
+    /// How often it would have had to wait, so far.
+    pub fn cold_counts(&self) -> ColdCounts {
+        self.resolver.cold
+    }
+
     /// How much is kept in memory now, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.resolver.cache.memory_bytes()
@@ -162,40 +201,48 @@ impl Store {
 /// The store without its scratch, so that a path may be borrowed from there.
 #[derive(Debug)]
 struct Resolver {
-    tree: Tree,
+    /// Shared with fetches, which look for the same in the same way.
+    tree: Arc<Tree>,
     types: MimeTypes,
     cache: Cache,
+    cold: ColdCounts,
     options: Options,
+    waits: bool,
+}
+
+/// What is asked about a path.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    query: Option<&'a [u8]>,
+    accept_encoding: &'a [&'a [u8]],
+    waits: bool,
+    now: Now,
 }
 
 impl Resolver {
-    fn find(
-        &mut self,
-        path: Decoded<'_>,
-        query: Option<&[u8]>,
-        accept_encoding: &[&[u8]],
-        now: Now,
-    ) -> Found {
+    fn find(&mut self, path: Decoded<'_>, asked: Asked<'_>) -> Found {
         let stale = match self.cache.get(path.key()) {
-            Some(resource) if resource.is_fresh(now, self.options.valid_ns) => {
-                let entry = resource.choose(accept_encoding);
+            Some(resource) if resource.is_fresh(asked.now, self.options.valid_ns) => {
+                let entry = resource.choose(asked.accept_encoding);
                 self.cache.counts.hits += 1;
                 return Found::Entry(entry);
             }
-            stale => stale.map(Rc::clone),
+            stale => stale.map(Arc::clone),
         };
-        match self.tree.locate(&path) {
-            Ok(Place::File(located)) => match self.resource(path.key(), stale, located, now) {
-                Ok(resource) => Found::Entry(resource.choose(accept_encoding)),
-                Err(error) => Found::Trouble(error),
+        match self.tree.locate(&path, asked.waits) {
+            Ok(Place::File(located)) => match self.resource(path.key(), stale, located, asked) {
+                Ok(resource) => Found::Entry(resource.choose(asked.accept_encoding)),
+                Err(Stop::Failed(error)) => Found::Trouble(error),
+                Err(Stop::Cold(files)) => self.cold_files(files),
             },
             Ok(place) => {
                 self.cache.remove(path.key());
-                self.without_file(&place, &path, query)
+                self.without_file(&place, &path, asked.query)
             }
+            Err(Stop::Cold(names)) => self.cold_path(&path, names),
             // It cannot be checked now, but it is the best answer there is.
-            Err(error) => stale.map_or(Found::Trouble(error), |resource| {
-                Found::Entry(resource.choose(accept_encoding))
+            Err(Stop::Failed(error)) => stale.map_or(Found::Trouble(error), |resource| {
+                Found::Entry(resource.choose(asked.accept_encoding))
             }),
         }
     }
@@ -204,28 +251,43 @@ impl Resolver {
     fn resource(
         &mut self,
         key: &[u8],
-        stale: Option<Rc<Resource>>,
+        stale: Option<Arc<Resource>>,
         located: Located,
-        now: Now,
-    ) -> io::Result<Rc<Resource>> {
-        match stale {
-            Some(resource) if resource.is_same(&located) => {
-                resource.mark_checked(now);
-                self.cache.counts.revalidations += 1;
-                return Ok(resource);
-            }
-            Some(_) => {
-                self.cache.remove(key);
-                self.cache.counts.reloads += 1;
-            }
-            None => self.cache.counts.misses += 1,
+        asked: Asked<'_>,
+    ) -> Result<Arc<Resource>, Unloaded> {
+        let was_kept = stale.is_some();
+        if let Some(resource) = stale.filter(|resource| resource.is_same(&located)) {
+            resource.mark_checked(asked.now);
+            self.cache.counts.revalidations += 1;
+            return Ok(resource);
         }
         let bytes_max = self.options.memory_file_bytes_max;
-        let resource = Rc::new(Resource::load(located, &self.types, bytes_max, now)?);
-        if self.options.caching && resource.is_settled(now) {
-            self.cache.put(key, Rc::clone(&resource));
+        let loaded = Resource::load(located, &self.types, bytes_max, asked.waits, asked.now);
+        if matches!(loaded, Err(Stop::Cold(_))) {
+            return loaded.map(Arc::new);
+        }
+        if was_kept {
+            self.cache.remove(key);
+            self.cache.counts.reloads += 1;
+        } else {
+            self.cache.counts.misses += 1;
+        }
+        let resource = Arc::new(loaded?);
+        if self.options.caching && resource.is_settled(asked.now) {
+            self.cache.put(key, Arc::clone(&resource));
         }
         Ok(resource)
+    }
+
+    fn cold_path(&mut self, path: &Decoded<'_>, names: Vec<Vec<u8>>) -> Found {
+        self.cold.lookups += 1;
+        let read_max = self.options.memory_file_bytes_max;
+        Found::Cold(Fetch::of_path(&self.tree, path, names, read_max))
+    }
+
+    fn cold_files(&mut self, files: Vec<Arc<OpenFile>>) -> Found {
+        self.cold.reads += 1;
+        Found::Cold(Fetch::of_files(files))
     }
 
     fn without_file(&self, place: &Place, path: &Decoded<'_>, query: Option<&[u8]>) -> Found {

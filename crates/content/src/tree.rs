@@ -4,13 +4,14 @@
 //! Nothing here reads a file or keeps one.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use weir_sys::file::{self, File, Kind, Status};
 
 use crate::listing::Row;
 use crate::path::{Decoded, is_reachable};
+use crate::stop::Stop;
 use crate::store::Options;
 use crate::variants::Coding;
 
@@ -45,10 +46,20 @@ pub(crate) struct Located {
     pub(crate) variants: Vec<(Coding, Source)>,
 }
 
+/// Why a path was not located: names that are cold, or trouble.
+pub(crate) type Unlocated = Stop<Vec<Vec<u8>>>;
+
 /// A regular file, opened and examined.
 pub(crate) struct Source {
     pub(crate) file: File,
     pub(crate) status: Status,
+}
+
+impl Source {
+    fn new(file: File) -> io::Result<Source> {
+        let status = file::status(file.as_fd())?;
+        Ok(Source { file, status })
+    }
 }
 
 impl Tree {
@@ -67,27 +78,46 @@ impl Tree {
         })
     }
 
+    /// The directory below which everything is.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Whether nothing below the root takes a disk, if no other file system is mounted there.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        file::is_in_memory(self.root.as_fd())
+    }
+
+    /// Whether links are followed.
+    pub(crate) fn follows_symlinks(&self) -> bool {
+        self.symlinks
+    }
+
     /// Finds what `path` stands for.
     ///
     /// # Errors
-    /// Trouble of ours only (descriptors, memory, the disk): a name that leads nowhere, out of the
-    /// root, or to something we may not read is [`Place::Absent`], all alike to the client.
-    pub(crate) fn locate(&self, path: &Decoded<'_>) -> io::Result<Place> {
+    /// The names that would have to be waited for, unless it `waits`. Else trouble of ours only
+    /// (descriptors, memory, the disk): a name that leads nowhere, out of the root, or to something
+    /// we may not read is [`Place::Absent`], all alike to the client.
+    pub(crate) fn locate(&self, path: &Decoded<'_>, waits: bool) -> Result<Place, Unlocated> {
         let place = if path.is_directory() {
-            self.locate_index(path.path())
+            self.locate_index(path.path(), waits)
         } else {
-            self.locate_file(path.path().to_vec())
+            self.locate_file(path.path().to_vec(), waits)
         };
-        place.or_else(|error| if file::is_absent(&error) { Ok(Place::Absent) } else { Err(error) })
+        match place {
+            Err(Stop::Failed(error)) if file::is_absent(&error) => Ok(Place::Absent),
+            place => place,
+        }
     }
 
     /// The entries of a directory, in no order, and whether there are more than are shown; `None`
-    /// if there is no such directory. Left out is what could not be fetched.
+    /// if there is no such directory. Left out is what could not be fetched. It waits for the disk.
     ///
     /// # Errors
-    /// As for [`Tree::locate`].
+    /// Trouble of ours, as for [`Tree::locate`].
     pub(crate) fn list(&self, path: &[u8]) -> io::Result<Option<(Vec<Row>, bool)>> {
-        let source = match self.open_source(path) {
+        let source = match self.examine(path) {
             Ok(source) if source.status.kind == Kind::Directory => source,
             Ok(_) => return Ok(None),
             Err(error) if file::is_absent(&error) => return Ok(None),
@@ -100,10 +130,10 @@ impl Tree {
         Ok(Some((names.into_iter().filter(shown).filter_map(row).collect(), more)))
     }
 
-    fn locate_file(&self, path: Vec<u8>) -> io::Result<Place> {
-        let plain = self.open_source(&path)?;
+    fn locate_file(&self, path: Vec<u8>, waits: bool) -> Result<Place, Unlocated> {
+        let plain = self.open_source(&path, waits)?;
         match plain.status.kind {
-            Kind::File => self.with_variants(path, plain),
+            Kind::File => self.with_variants(path, plain, waits),
             Kind::Directory => Ok(Place::NeedsSlash),
             Kind::Symlink | Kind::Other => Ok(Place::Absent),
         }
@@ -111,14 +141,14 @@ impl Tree {
 
     /// The first index file that exists. One that exists and cannot be served hides the directory,
     /// rather than let the next name or a listing show in its place.
-    fn locate_index(&self, directory: &[u8]) -> io::Result<Place> {
+    fn locate_index(&self, directory: &[u8], waits: bool) -> Result<Place, Unlocated> {
         for name in &self.index {
             let path = joined(directory, name.as_bytes());
-            match self.open_source(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            match self.open_source(&path, waits) {
+                Err(Stop::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(stop) => return Err(stop),
                 Ok(plain) if plain.status.kind == Kind::File => {
-                    return self.with_variants(path, plain);
+                    return self.with_variants(path, plain, waits);
                 }
                 Ok(_) => return Ok(Place::Absent),
             }
@@ -126,33 +156,48 @@ impl Tree {
         Ok(Place::NoIndex)
     }
 
-    fn with_variants(&self, path: Vec<u8>, plain: Source) -> io::Result<Place> {
-        let mut variants = Vec::new();
+    /// Names that would have to be waited for are gathered, so that they can be all at once.
+    fn with_variants(&self, path: Vec<u8>, plain: Source, waits: bool) -> Result<Place, Unlocated> {
+        let (mut variants, mut cold) = (Vec::new(), Vec::new());
         for &coding in &self.codings {
             let name = [&path, coding.suffix().as_bytes()].concat();
-            match self.open_source(&name) {
-                Err(error) if file::is_absent(&error) => {}
-                Err(error) => return Err(error),
+            match self.open_source(&name, waits) {
+                Err(Stop::Cold(names)) => cold.extend(names),
+                Err(Stop::Failed(error)) if file::is_absent(&error) => {}
+                Err(stop) => return Err(stop),
                 Ok(variant) if is_worthwhile(&variant.status, &plain.status) => {
                     variants.push((coding, variant));
                 }
                 Ok(_) => {}
             }
         }
+        if !cold.is_empty() {
+            return Err(Stop::Cold(cold));
+        }
         Ok(Place::File(Located { path, plain, variants }))
     }
 
-    fn open_source(&self, path: &[u8]) -> io::Result<Source> {
-        let path = if path.is_empty() { b"." } else { path };
-        let file = file::open_beneath(self.root.as_fd(), path, self.symlinks)?;
-        let status = file::status(file.as_fd())?;
-        Ok(Source { file, status })
+    fn open_source(&self, path: &[u8], waits: bool) -> Result<Source, Unlocated> {
+        if waits {
+            return Ok(self.examine(path)?);
+        }
+        let path = name_of(path);
+        match file::open_beneath_cached(self.root.as_fd(), path, self.symlinks) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Stop::Cold(vec![path.to_vec()]))
+            }
+            file => Ok(Source::new(file?)?),
+        }
+    }
+
+    fn examine(&self, path: &[u8]) -> io::Result<Source> {
+        Source::new(file::open_beneath(self.root.as_fd(), name_of(path), self.symlinks)?)
     }
 
     fn row(&self, directory: &File, path: &[u8], name: Vec<u8>) -> Option<Row> {
         let mut status = file::status_at(directory.as_fd(), &name).ok()?;
         if status.kind == Kind::Symlink && self.symlinks {
-            status = self.open_source(&joined(path, &name)).ok()?.status;
+            status = self.examine(&joined(path, &name)).ok()?.status;
         }
         let directory = match status.kind {
             Kind::Directory => true,
@@ -161,6 +206,11 @@ impl Tree {
         };
         Some(Row { name, directory, len: status.len, modified_s: seconds(status.mtime_ns) })
     }
+}
+
+/// What a path below the root is to be opened by.
+fn name_of(path: &[u8]) -> &[u8] {
+    if path.is_empty() { b"." } else { path }
 }
 
 fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {

@@ -23,7 +23,7 @@ fn a_hit_within_its_time_is_the_same_entry() {
     let first = entry(&mut store, "/a", at(0));
     fs::remove_file(site.path("a")).unwrap();
     let second = entry(&mut store, "/a", at(999));
-    assert!(std::rc::Rc::ptr_eq(&first, &second));
+    assert!(std::sync::Arc::ptr_eq(&first, &second));
     assert_eq!((store.counts().misses, store.counts().hits), (1, 1));
     assert!(matches!(find(&mut store, "/a", at(1000)), Found::NotFound));
     assert_eq!(store.memory_bytes(), 0);
@@ -37,7 +37,7 @@ fn an_unchanged_file_is_kept_and_its_time_starts_anew() {
     let first = entry(&mut store, "/a", at(0));
     let second = entry(&mut store, "/a", at(1000));
     entry(&mut store, "/a", at(1999));
-    assert!(std::rc::Rc::ptr_eq(&first, &second));
+    assert!(std::sync::Arc::ptr_eq(&first, &second));
     let counts = store.counts();
     assert_eq!((counts.misses, counts.revalidations, counts.hits), (1, 1, 1));
 }

@@ -46,6 +46,16 @@ impl Slots {
         u32::try_from(word).ok()
     }
 
+    /// Takes this slot, which somebody else has chosen; false when it is taken or there is none.
+    pub fn claim(&mut self, slot: u32) -> bool {
+        let is_free = (slot as usize) < self.capacity && !self.is_taken(slot);
+        if is_free {
+            self.mark(slot as usize);
+            self.taken += 1;
+        }
+        is_free
+    }
+
     /// Gives a taken slot back; a slot that is free stays so.
     pub fn give(&mut self, slot: u32) {
         let mut index = slot as usize;
@@ -93,6 +103,15 @@ impl Slots {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn a_slot_that_somebody_else_chose_is_claimed_once() {
+        let mut slots = Slots::new(70);
+        assert!(slots.claim(1) && !slots.claim(1) && !slots.claim(70));
+        assert_eq!((slots.take(), slots.take()), (Some(0), Some(2)));
+        slots.give(1);
+        assert_eq!((slots.take(), slots.taken()), (Some(1), 3));
+    }
 
     #[test]
     fn the_lowest_free_slot_is_taken_whatever_came_before() {

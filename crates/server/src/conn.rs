@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use weir_content::Fetch;
 use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status};
 
 use crate::output::{Output, Sent};
@@ -16,6 +17,8 @@ use crate::service::Service;
 pub(crate) enum Want {
     /// Bytes from the client: [`Conn::received`].
     Read,
+    /// Something brought from a disk ([`Conn::fetch`]): [`Conn::fetched`].
+    Fetch,
     /// Its output sent: [`Conn::sent`].
     Write,
     /// `100 Continue` sent, with nothing in its way: [`Conn::continued`].
@@ -57,6 +60,8 @@ pub(crate) struct Conn {
     began_ns: u64,
     deadline_ns: u64,
     heard: bool,
+    /// Fetches made for the request in hand.
+    fetches: u8,
 }
 
 #[derive(Debug)]
@@ -65,6 +70,8 @@ enum Stage {
     Idle,
     /// Some of a head is there.
     Head,
+    /// The request is there; what it asks for has to come from a disk.
+    Fetch(Fetch),
     /// The reply is ready; the request's body is in its way.
     Drain { body: Box<Body>, payload: u64 },
     /// The reply is going out.
@@ -95,6 +102,7 @@ impl Conn {
             began_ns: now_ns,
             deadline_ns: now_ns + service.config.timeouts.header_ns,
             heard: false,
+            fetches: 0,
         }
     }
 
@@ -137,9 +145,23 @@ impl Conn {
     pub(crate) fn want(&self) -> Want {
         match self.stage {
             Stage::Idle | Stage::Head | Stage::Drain { .. } => Want::Read,
+            Stage::Fetch(_) => Want::Fetch,
             Stage::Reply => Want::Write,
             Stage::Linger { .. } => Want::Discard,
         }
+    }
+
+    /// What has to come from a disk, while it wants that.
+    pub(crate) fn fetch(&self) -> Option<&Fetch> {
+        if let Stage::Fetch(fetch) = &self.stage { Some(fetch) } else { None }
+    }
+
+    /// It has come, or cannot be had.
+    pub(crate) fn fetched(&mut self, service: &mut Service) -> Want {
+        if matches!(self.stage, Stage::Fetch(_)) {
+            self.stage = Stage::Head;
+        }
+        self.run(service)
     }
 
     /// The input, with room for more: what is appended is then announced by [`Conn::received`].
@@ -179,6 +201,23 @@ impl Conn {
         }
     }
 
+    /// Bytes have come into the room that are not wanted yet: a reply goes out first.
+    pub(crate) fn keep(&mut self, bytes: usize, service: &mut Service) {
+        self.heard = true;
+        service.counters.bytes_in.add(bytes as u64);
+    }
+
+    /// Bytes read that wait to be wanted.
+    pub(crate) fn unread(&self) -> usize {
+        self.input.len() - self.taken
+    }
+
+    /// Whether nothing but a close follows the output, as far as can be told now.
+    pub(crate) fn closes_after_output(&self) -> bool {
+        let closes = |output: &Output| output.close && !output.linger;
+        self.output.as_deref().is_some_and(closes) && self.taken == self.input.len()
+    }
+
     /// What goes out, while it wants to write.
     pub(crate) fn output(&mut self) -> Option<&mut Output> {
         self.output.as_deref_mut()
@@ -191,7 +230,7 @@ impl Conn {
                 Step::Again => self.run(service),
                 Step::Rest(want) => want,
             },
-            Sent::Turn | Sent::Blocked => Want::Write,
+            Sent::Turn | Sent::Blocked | Sent::Cold => Want::Write,
             Sent::Gone => {
                 service.counters.gone.one();
                 Want::Close
@@ -257,17 +296,19 @@ impl Conn {
         match self.stage {
             Stage::Idle if self.heard => counters.timeout_idle.one(),
             Stage::Idle => counters.timeout_header.one(),
-            Stage::Head | Stage::Drain { .. } if late => counters.timeout_request.one(),
+            Stage::Head | Stage::Fetch(_) | Stage::Drain { .. } if late => {
+                counters.timeout_request.one();
+            }
             Stage::Head => counters.timeout_header.one(),
             Stage::Drain { .. } => counters.timeout_body.one(),
-            Stage::Reply | Stage::Linger { .. } => {}
+            Stage::Fetch(_) | Stage::Reply | Stage::Linger { .. } => {}
         }
         match self.stage {
             Stage::Head | Stage::Drain { .. } => {
                 Some(self.give_up(Status::REQUEST_TIMEOUT, service))
             }
             Stage::Reply => self.expire_reply(unacknowledged, service),
-            Stage::Idle | Stage::Linger { .. } => Some(Want::Close),
+            Stage::Idle | Stage::Fetch(_) | Stage::Linger { .. } => Some(Want::Close),
         }
     }
 
@@ -300,6 +341,7 @@ impl Conn {
             let step = match self.stage {
                 Stage::Idle | Stage::Head => self.take_request(service),
                 Stage::Drain { .. } => self.drain(service),
+                Stage::Fetch(_) => Step::Rest(Want::Fetch),
                 Stage::Reply => Step::Rest(Want::Write),
                 Stage::Linger { .. } => Step::Rest(Want::Discard),
             };
@@ -354,11 +396,13 @@ impl Conn {
     }
 
     fn answer(&mut self, request: &Request<'_>, service: &mut Service) -> Step {
-        self.taken += request.head_len;
-        service.counters.requests.one();
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        let caller = respond::Caller { peer: self.peer, began_ns: self.began_ns };
-        respond::answer(request, caller, service, &mut output);
+        if let Some(fetch) = respond::answer(request, self.caller(), service, &mut output) {
+            return self.wait_for_disk(fetch, output, service);
+        }
+        self.taken += request.head_len;
+        self.fetches = 0;
+        service.counters.requests.one();
         let drains = request.framing != Framing::None && !output.close;
         let more = output.takes_more() && service.config.strategy.eager_write;
         self.output = Some(output);
@@ -379,11 +423,29 @@ impl Conn {
         Step::Again
     }
 
+    fn caller(&self) -> respond::Caller {
+        respond::Caller { peer: self.peer, began_ns: self.began_ns, fetches: self.fetches }
+    }
+
+    /// What the request asks for has to come from a disk; the request is then read again. Replies
+    /// to earlier ones go out first.
+    fn wait_for_disk(&mut self, fetch: Fetch, output: Box<Output>, service: &mut Service) -> Step {
+        if output.replies() > 0 {
+            self.output = Some(output);
+            self.begin_reply(service);
+            return Step::Again;
+        }
+        service.give_output(output);
+        self.fetches = self.fetches.saturating_add(1);
+        self.stage = Stage::Fetch(fetch);
+        self.deadline_ns = self.request_deadline_ns(service);
+        Step::Rest(Want::Fetch)
+    }
+
     /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
     fn refuse(&mut self, status: Status, service: &mut Service) -> Step {
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        let caller = respond::Caller { peer: self.peer, began_ns: self.began_ns };
-        respond::refuse(status, caller, service, &mut output);
+        respond::refuse(status, self.caller(), service, &mut output);
         self.output = Some(output);
         self.begin_reply(service);
         Step::Again

@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod conn;
 mod control;
+mod helpers;
 mod link;
 mod listen;
 mod log;

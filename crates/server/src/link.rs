@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use weir_content::Fetch;
 use weir_dispatch::readiness::Interest;
 use weir_http1::reply;
 use weir_sys::listener::{self, Arrival};
@@ -23,6 +24,8 @@ pub(crate) enum Next {
     Read,
     /// Room to write.
     Write,
+    /// Something to be brought from a disk: [`Link::fetch`].
+    Fetch,
     /// Nothing: it is over.
     Close,
 }
@@ -96,10 +99,19 @@ impl Link {
         let next = match self.conn.want() {
             Want::Read => self.read(service),
             Want::Discard => self.linger(service),
+            Want::Fetch => {
+                let want = self.conn.fetched(service);
+                self.follow(want, service, true)
+            }
             want => self.follow(want, service, true),
         };
         self.conn.rest(service);
         next
+    }
+
+    /// What it waits for, after [`Next::Fetch`]; once that has come it may proceed.
+    pub(crate) fn fetch(&mut self) -> Option<Fetch> {
+        self.conn.fetch().cloned().or_else(|| self.conn.output()?.take_fetch())
     }
 
     /// Refuses the connection with a 503, whatever it asks for.
@@ -168,11 +180,13 @@ impl Link {
             want = match want {
                 Want::Read | Want::Discard => return Next::Read,
                 Want::Close => return Next::Close,
+                Want::Fetch => return Next::Fetch,
                 Want::Write if !writes => return Next::Write,
                 Want::Write => {
                     writes = service.config.strategy.eager_write;
                     match self.write(service) {
                         Sent::Turn | Sent::Blocked => return Next::Write,
+                        Sent::Cold => return Next::Fetch,
                         sent => self.conn.sent(sent, service),
                     }
                 }

@@ -4,9 +4,9 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
+use std::sync::Arc;
 
-use weir_content::{Content, Entry, OpenFile};
+use weir_content::{Content, Entry, Fetch, OpenFile};
 use weir_sys::{file, socket};
 
 use crate::log::Record;
@@ -41,13 +41,30 @@ pub(crate) struct Output {
     pub records: Vec<Record>,
     /// Bytes written so far.
     pub sent_bytes: u64,
+    /// What of a file has to come from a disk before it can be sent.
+    cold: Option<Fetch>,
+    /// Up to where the file has been fetched.
+    fetched_to: u64,
 }
 
 /// A range of an entry's bytes.
 #[derive(Debug)]
 struct Part {
-    entry: Rc<Entry>,
+    entry: Arc<Entry>,
     range: Range<u64>,
+}
+
+/// What is to be sent next, taken out of an output by who does not write to a socket itself.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    /// Nothing: all has been taken.
+    Nothing,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These bytes, then a range of a body in memory.
+    Both(Vec<u8>, Arc<[u8]>, Range<usize>),
+    /// These bytes, then a range of a file, which must still be unchanged when it has been read.
+    File(Vec<u8>, Arc<OpenFile>, Range<u64>),
 }
 
 /// How a write went.
@@ -59,6 +76,8 @@ pub(crate) enum Sent {
     Blocked,
     /// There is more, and room for it, but others wait too.
     Turn,
+    /// What comes next is not in memory: [`Output::take_fetch`].
+    Cold,
     /// The client has gone.
     Gone,
     /// The file is no longer the one whose length was promised, or cannot be read.
@@ -67,24 +86,24 @@ pub(crate) enum Sent {
 
 impl Output {
     /// Adds a body, or the one range of it that is sent.
-    pub(crate) fn push_body(&mut self, entry: &Rc<Entry>, range: Range<u64>) {
+    pub(crate) fn push_body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
         if let (Content::Memory(bytes), true) =
             (entry.content(), range.end - range.start <= COPIED_BYTES_MAX)
         {
             self.bytes.extend_from_slice(slice(bytes, &range));
         } else {
-            self.body = Some(Part { entry: Rc::clone(entry), range });
+            self.body = Some(Part { entry: Arc::clone(entry), range });
         }
     }
 
     /// Adds the parts of a multipart body: each one's head and range, then what ends them all.
     pub(crate) fn push_parts(
         &mut self,
-        entry: &Rc<Entry>,
+        entry: &Arc<Entry>,
         parts: Vec<(Vec<u8>, Range<u64>)>,
         end: Vec<u8>,
     ) {
-        let part = |range| Part { entry: Rc::clone(entry), range };
+        let part = |range| Part { entry: Arc::clone(entry), range };
         self.later = parts.into_iter().map(|(head, range)| (head, part(range))).collect();
         self.later.push((end, part(0..0)));
         self.later.reverse();
@@ -123,6 +142,9 @@ impl Output {
             if turn_bytes >= TURN_BYTES_MAX {
                 return Sent::Turn;
             }
+            if self.is_cold(service) {
+                return Sent::Cold;
+            }
             match self.write_some(fd, service) {
                 Ok(Progress { bytes, full }) => {
                     turn_bytes += bytes;
@@ -137,10 +159,78 @@ impl Output {
         }
     }
 
+    /// Takes out what is to be sent next, of a file `file_bytes_max` at most.
+    pub(crate) fn take_chunk(&mut self, file_bytes_max: u64) -> Chunk {
+        if self.bytes.is_empty() && self.body.is_none() && !self.next_part() {
+            return Chunk::Nothing;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let Some(part) = self.body.take() else { return Chunk::Bytes(bytes) };
+        let range = part.range.clone();
+        match part.entry.content() {
+            Content::Memory(body) => {
+                let end = (range.end as usize).min(body.len());
+                Chunk::Both(bytes, Arc::clone(body), (range.start as usize).min(end)..end)
+            }
+            Content::File(file) => {
+                let file = Arc::clone(file);
+                let end = range.end.min(range.start.saturating_add(file_bytes_max));
+                if end < range.end {
+                    self.body = Some(Part { range: end..range.end, ..part });
+                }
+                Chunk::File(bytes, file, range.start..end)
+            }
+        }
+    }
+
+    /// Whether all has been taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.bytes.is_empty() && self.body.is_none() && self.later.is_empty()
+    }
+
+    /// Keeps the memory of a chunk that was sent.
+    pub(crate) fn keep_buffer(&mut self, mut bytes: Vec<u8>) {
+        if self.bytes.capacity() == 0 {
+            bytes.clear();
+            self.bytes = bytes;
+        }
+    }
+
+    /// Some of what was taken was sent.
+    pub(crate) fn note_sent(&mut self, bytes: u64, service: &mut Service) {
+        self.sent_bytes += bytes;
+        service.counters.bytes_out.add(bytes);
+    }
+
+    /// What has to come from a disk, after [`Sent::Cold`].
+    pub(crate) fn take_fetch(&mut self) -> Option<Fetch> {
+        self.cold.take()
+    }
+
+    /// Whether the file's next bytes must be fetched before they are sent, because nobody here may
+    /// wait for a disk. They are fetched once: some file systems keep nothing in memory.
+    fn is_cold(&mut self, service: &Service) -> bool {
+        let Some(part) = &self.body else { return false };
+        let Content::File(file) = part.entry.content() else { return false };
+        let from = part.range.start;
+        if service.config.content.waits || from < self.fetched_to || self.written < self.bytes.len()
+        {
+            return false;
+        }
+        let to = part.range.end.min(from + TURN_BYTES_MAX);
+        if file.resident(from..to) == to - from {
+            return false;
+        }
+        self.fetched_to = to;
+        self.cold = Some(Fetch::of_range(file, from..to));
+        true
+    }
+
     fn next_part(&mut self) -> bool {
         let Some((head, part)) = self.later.pop() else { return false };
         self.bytes = head;
         self.written = 0;
+        self.fetched_to = 0;
         self.body = (part.range.start < part.range.end).then_some(part);
         true
     }

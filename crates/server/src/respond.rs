@@ -4,10 +4,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
-use weir_content::{Conditions, Content, Entry, Found, Outcome, evaluate, if_range_holds};
+use weir_content::{
+    Conditions, Content, Entry, Fetch, Found, Outcome, Store, evaluate, if_range_holds,
+};
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::is_exhaustion;
 
@@ -26,7 +28,13 @@ pub(crate) struct Caller {
     pub peer: SocketAddr,
     /// When the request began, nanoseconds on the loop's clock.
     pub began_ns: u64,
+    /// How often it has waited for a disk already.
+    pub fetches: u8,
 }
+
+/// Fetches for one request after which the loop itself waits for the disk: what was fetched was
+/// gone again, or cannot be kept in memory.
+const FETCHES_MAX: u8 = 3;
 
 /// A reply being written.
 struct Reply<'a, 'b> {
@@ -38,13 +46,14 @@ struct Reply<'a, 'b> {
     close: bool,
 }
 
-/// Answers a request.
+/// Answers a request, unless something has to come from a disk before: then nothing is written, and
+/// the request is to be asked again.
 pub(crate) fn answer(
     request: &Request<'_>,
     caller: Caller,
     service: &mut Service,
     out: &mut Output,
-) {
+) -> Option<Fetch> {
     let close = !request.keep_alive || service.is_closing();
     if request.keep_alive && service.pressure {
         service.counters.closed_by_pressure.one();
@@ -54,7 +63,8 @@ pub(crate) fn answer(
     if length > reply.service.config.body_bytes_max {
         reply.close = true;
         reply.service.counters.refused_requests.one();
-        return reply.plain(Status::CONTENT_TOO_LARGE, b"");
+        reply.plain(Status::CONTENT_TOO_LARGE, b"");
+        return None;
     }
     match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
@@ -64,7 +74,7 @@ pub(crate) fn answer(
                 Some((&b""[..], path))
             };
             if let Some((prefix, path)) = left {
-                reply.content(request, prefix, path, query);
+                return reply.content(request, prefix, path, query);
             }
         }
         (Method::Options, _) => {
@@ -74,6 +84,7 @@ pub(crate) fn answer(
         }
         _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
     }
+    None
 }
 
 /// Answers what could not be read as a request, or not to its end; the connection closes after it.
@@ -93,7 +104,9 @@ impl Reply<'_, '_> {
         match bench::asked(path, query) {
             Asked::Nothing => return Some((b"", path)),
             Asked::Before { burn_us, prefix, path } => {
-                bench::burn(burn_us);
+                if self.caller.fetches == 0 {
+                    bench::burn(burn_us);
+                }
                 return Some((prefix, path));
             }
             Asked::Burn { burn_us } => {
@@ -106,27 +119,19 @@ impl Reply<'_, '_> {
         None
     }
 
-    /// Serves what `path` leads to. `prefix` came before it in the target, and goes before the path
-    /// of a redirect.
-    fn content(&mut self, request: &Request<'_>, prefix: &[u8], path: &[u8], query: Option<&[u8]>) {
+    /// Serves what `path` leads to, unless that has to come from a disk. `prefix` came before it in
+    /// the target, and goes before the path of a redirect.
+    fn content(
+        &mut self,
+        request: &Request<'_>,
+        prefix: &[u8],
+        path: &[u8],
+        query: Option<&[u8]>,
+    ) -> Option<Fetch> {
         let mut room = [&b""[..]; 4];
         let codings = collect(request.accept_encoding, &mut room);
-        let now = self.service.clock();
-        let store = &mut self.service.store;
-        let mut found = store.find(path, query, codings, now);
-        if let Found::Entry(entry) = &found
-            && has_changed(entry)
-        {
-            store.forget(path);
-            found = store.find(path, query, codings, now);
-        }
-        if let Found::Trouble(error) = &found
-            && is_exhaustion(error)
-        {
-            store.release_descriptors();
-            found = store.find(path, query, codings, now);
-        }
-        match found {
+        match self.find(path, query, codings) {
+            Found::Cold(fetch) => return Some(fetch),
             Found::Entry(entry) => self.entry(request, &entry),
             Found::Redirect(location) => {
                 let mut line = b"Location: ".to_vec();
@@ -140,6 +145,32 @@ impl Reply<'_, '_> {
             Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
             Found::Trouble(error) => self.trouble(&error),
         }
+        None
+    }
+
+    /// Asks the store, again where the first answer does not hold or descriptors are wanting.
+    fn find(&mut self, path: &[u8], query: Option<&[u8]>, codings: &[&[u8]]) -> Found {
+        let now = self.service.clock();
+        let patient = self.caller.fetches >= FETCHES_MAX;
+        let store = &mut self.service.store;
+        let find = |store: &mut Store| {
+            if patient {
+                store.find_patiently(path, query, codings, now)
+            } else {
+                store.find(path, query, codings, now)
+            }
+        };
+        match find(store) {
+            Found::Entry(entry) if has_changed(&entry) => {
+                store.forget(path);
+                find(store)
+            }
+            Found::Trouble(error) if is_exhaustion(&error) => {
+                store.release_descriptors();
+                find(store)
+            }
+            found => found,
+        }
     }
 
     fn trouble(&mut self, error: &io::Error) {
@@ -152,7 +183,7 @@ impl Reply<'_, '_> {
         }
     }
 
-    fn entry(&mut self, request: &Request<'_>, entry: &Rc<Entry>) {
+    fn entry(&mut self, request: &Request<'_>, entry: &Arc<Entry>) {
         match judge(request, entry) {
             Outcome::Proceed => {}
             Outcome::NotModified => {
@@ -187,14 +218,14 @@ impl Reply<'_, '_> {
         if same { range::parse(value, entry.len()) } else { Ranges::Whole }
     }
 
-    fn whole(&mut self, entry: &Rc<Entry>) {
+    fn whole(&mut self, entry: &Arc<Entry>) {
         self.start(Status::OK);
         self.raw(entry.fields_200());
         self.end(Status::OK, entry.len());
         self.body(entry, 0..entry.len());
     }
 
-    fn one_range(&mut self, entry: &Rc<Entry>, range: ByteRange) {
+    fn one_range(&mut self, entry: &Arc<Entry>, range: ByteRange) {
         self.start(Status::PARTIAL_CONTENT);
         self.raw(entry.fields_206());
         let out = &mut self.out.bytes;
@@ -204,7 +235,7 @@ impl Reply<'_, '_> {
         self.body(entry, range.first..range.last + 1);
     }
 
-    fn many_ranges(&mut self, entry: &Rc<Entry>, ranges: &[ByteRange]) {
+    fn many_ranges(&mut self, entry: &Arc<Entry>, ranges: &[ByteRange]) {
         let boundary = self.service.boundary();
         let multipart = Multipart::new(entry.content_type(), entry.len(), ranges, &boundary);
         self.start(Status::PARTIAL_CONTENT);
@@ -271,7 +302,7 @@ impl Reply<'_, '_> {
         if self.service.log.is_some() {
             let body_bytes = if self.is_head() { 0 } else { body_bytes };
             let body_start = self.out.bytes.len() as u64;
-            let Caller { peer, began_ns } = self.caller;
+            let Caller { peer, began_ns, .. } = self.caller;
             let request = self.request;
             let record =
                 Record::new(status.code(), peer, began_ns, body_start, body_bytes, request);
@@ -279,7 +310,7 @@ impl Reply<'_, '_> {
         }
     }
 
-    fn body(&mut self, entry: &Rc<Entry>, range: Range<u64>) {
+    fn body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
         if !self.is_head() && range.start < range.end {
             self.out.push_body(entry, range);
         }

@@ -18,6 +18,7 @@ use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
 use crate::arch::listener::Socket;
+use crate::arch::ring::RingLoop;
 use crate::arch::{self, Start};
 use crate::bench;
 use crate::config::{Address, Config, Error};
@@ -260,7 +261,8 @@ impl Visitor for Growth {
 
     fn visit<M: Mechanism>(self) {
         match self.seed.config.arch {
-            arch::Name::Loop => self.seed.grow::<EventLoop<M>>(self.started),
+            arch::Name::Loop | arch::Name::Helpers => self.seed.grow::<EventLoop<M>>(self.started),
+            arch::Name::Ring => self.seed.grow::<RingLoop>(self.started),
         }
     }
 }
@@ -299,6 +301,7 @@ fn fit_to_limits(config: &mut Config, listeners: usize) {
     let fds = process::raise_open_files();
     let content = &mut config.content;
     content.caching = config.strategy.caching;
+    content.waits = config.arch.waits_for_disks(&config.arch_settings);
     content.cache_bytes_max /= loops;
     // A quarter of the descriptors at most for files, so that a small limit still serves.
     content.open_files_max = (content.open_files_max.min(fds / 4) / loops).max(1);

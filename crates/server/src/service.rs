@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weir_content::{CacheCounts, Now, Store};
+use weir_content::{CacheCounts, ColdCounts, Now, Store};
 use weir_http1::DateField;
 use weir_stats::Counters;
 
@@ -158,6 +158,8 @@ impl Service {
         let mut counters = self.counters.clone();
         let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
         counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+        let ColdCounts { lookups, reads } = self.store.cold_counts();
+        counters.set_cold([lookups, reads]);
         let (user_ns, system_ns) = weir_sys::process::thread_cpu_ns();
         counters.set_cpu(user_ns, system_ns);
         counters

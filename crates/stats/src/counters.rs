@@ -143,6 +143,21 @@ counters! {
     cache_reloaded Sum "cached content found changed and loaded anew",
     log_lines Sum "access-log lines handed to the log's writer",
     log_lines_lost Sum "access-log lines lost: the writer could not keep up, or could not write",
+    cold_lookups Sum "times a name had to come from a disk",
+    cold_reads Sum "times a file to be kept in memory had to come from a disk",
+    helper_fetches Sum "things that helpers were asked to bring from a disk",
+    helper_fetched Sum "of these, those they have brought",
+    helper_waiting_max Max "most connections that waited for helpers at once",
+    helper_busy_ns Sum "how long helpers were busy, nanoseconds",
+    ring_enters Sum "calls that entered the ring",
+    ring_entries Sum "operations and orders handed to the ring",
+    ring_completions Sum "completions that came of them",
+    ring_overflows Sum "times completions found no room",
+    ring_copied Sum "sends without a copy that the kernel copied all the same",
+    ring_starved Sum "receives that found no buffer, and were begun again",
+    ring_pending_at_exit Sum "operations that had not ended when the loop had",
+    ring_buffers_out_at_exit Sum "buffers that had not been given back then",
+    ring_slots_taken_at_exit Sum "slots that were still taken then",
     cpu_user_ns Sum "user time of the loops, nanoseconds",
     cpu_system_ns Sum "system time of the loops, nanoseconds",
 }
@@ -179,6 +194,36 @@ impl Counters {
         for (counter, count) in mine.into_iter().zip(counts) {
             *counter = Counter(*count);
         }
+    }
+
+    /// Replaces what the store counts of disks: names, then files.
+    pub fn set_cold(&mut self, [lookups, reads]: [u64; 2]) {
+        self.cold_lookups = Counter(lookups);
+        self.cold_reads = Counter(reads);
+    }
+
+    /// Replaces what helpers count: asked, brought, most waiting at once, busy nanoseconds.
+    pub fn set_helpers(&mut self, [asked, brought, waiting_max, busy_ns]: &[u64; 4]) {
+        self.helper_fetches = Counter(*asked);
+        self.helper_fetched = Counter(*brought);
+        self.helper_waiting_max = Counter(*waiting_max);
+        self.helper_busy_ns = Counter(*busy_ns);
+    }
+
+    /// Replaces what a ring counts: calls, operations, completions, overflows, copies.
+    pub fn set_ring(&mut self, [enters, entries, completions, overflows, copied]: &[u64; 5]) {
+        self.ring_enters = Counter(*enters);
+        self.ring_entries = Counter(*entries);
+        self.ring_completions = Counter(*completions);
+        self.ring_overflows = Counter(*overflows);
+        self.ring_copied = Counter(*copied);
+    }
+
+    /// Sets what a ring that has ended still had: operations, buffers, slots.
+    pub fn set_ring_left(&mut self, [pending, buffers, slots]: &[u64; 3]) {
+        self.ring_pending_at_exit = Counter(*pending);
+        self.ring_buffers_out_at_exit = Counter(*buffers);
+        self.ring_slots_taken_at_exit = Counter(*slots);
     }
 
     /// Replaces what the content store counts: hits, misses, revalidations, reloads, evictions.

@@ -2,7 +2,7 @@
 //!
 //! This is the only crate in which `unsafe` may be written, each block with its reason. Nothing
 //! here knows about HTTP, connections or policies; nothing here keeps state but the call profile,
-//! the queues of a ring, and what numbers the signal queues.
+//! the queues of a ring and the memory it was lent, and what numbers the signal queues.
 
 pub mod client;
 pub mod epoll;

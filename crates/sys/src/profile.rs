@@ -28,6 +28,7 @@ calls! {
     Ioctl "ioctl", Open "openat2", Fstat "fstat", Pread "pread", Getdents "getdents64",
     Socket "socket", Bind "bind", Connect "connect", IoUringEnter "io_uring_enter",
     Sigtimedwait "rt_sigtimedwait", Signalfd "read", Fcntl "fcntl",
+    Preadv2 "preadv2", Cachestat "cachestat", Fadvise "fadvise64",
 }
 
 /// How many kinds of call there are.

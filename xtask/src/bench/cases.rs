@@ -11,13 +11,15 @@ use super::wrk::Load;
 use crate::docs;
 
 /// The cases, in the order they are run.
-pub(super) const NAMES: [&str; 9] = [
+pub(super) const NAMES: [&str; 11] = [
     "one-packet",
     "keepalive-1k",
     "file-1m",
     "idle",
     "mechanisms",
     "batched",
+    "architectures",
+    "ring-bodies",
     "presets",
     "counters",
     "sendfile",
@@ -85,6 +87,8 @@ pub(super) fn case(name: &str, programs: &Programs) -> Result<Case> {
         "idle" => idle(programs),
         "mechanisms" => mechanisms(programs),
         "batched" => Ok(batched(programs)),
+        "architectures" => architectures(programs),
+        "ring-bodies" => Ok(ring_bodies(programs)),
         "presets" => presets(programs),
         "counters" => counters(programs),
         "sendfile" => Ok(sendfile(programs)),
@@ -194,6 +198,64 @@ fn batched(programs: &Programs) -> Case {
     }
 }
 
+fn architectures(programs: &Programs) -> Result<Case> {
+    let mut contestants = Vec::new();
+    for (group, load) in [("one-packet", close_1200()), ("keepalive-1k", keep_1024())] {
+        for arch in names(&programs.weir, "architectures")? {
+            // A child serves one connection at a time, and there are 64.
+            let pool: &[&str] =
+                if arch == "processes" { &["--arch-option", "pool=64"] } else { &[] };
+            let options = [&["--arch", arch.as_str()], pool].concat();
+            contestants.push(contestant(&arch, group, weir(&programs.weir, &options), &load));
+        }
+        let options = ["--arch", "ring", "--arch-option", "sqpoll=1"];
+        let polled = weir(&programs.weir, &options);
+        contestants.push(contestant("ring, sqpoll", group, polled, &load));
+    }
+    Ok(Case {
+        name: "architectures",
+        about: "Each architecture, with the default policy; 64 connections, one for each request \
+                (1200 bytes) or kept open (1024 bytes). The kernel's thread of `sqpoll` has the \
+                server's processor, and its time is the server's."
+            .to_owned(),
+        baseline: "loop".to_owned(),
+        per: Per::Request,
+        contestants,
+    })
+}
+
+/// How the ring sends a body: from memory with a copy and without, from a file by reading it.
+fn ring_bodies(programs: &Programs) -> Case {
+    let mut contestants = Vec::new();
+    for size in FILE_SIZES.into_iter().filter(|size| *size >= 8 << 10) {
+        let load = Load { path: format!("/{size}.bin"), connections: 16, close: false };
+        let ways: [(&str, &[&str]); 5] = [
+            ("loop, sendfile", &["--sendfile-above", "0"]),
+            ("loop, memory", &["--sendfile-above", "1G"]),
+            ("ring, read", &["--arch", "ring", "--sendfile-above", "0"]),
+            ("ring, memory", &["--arch", "ring", "--sendfile-above", "1G"]),
+            (
+                "ring, no copy",
+                &["--arch", "ring", "--sendfile-above", "1G", "--arch-option", "zero-copy-from=1"],
+            ),
+        ];
+        for (name, options) in ways {
+            let options = [options, &["--cache-size", "64M"]].concat();
+            let server = weir(&programs.weir, &options);
+            contestants.push(contestant(name, &format!("{} KiB", size >> 10), server, &load));
+        }
+    }
+    Case {
+        name: "ring-bodies",
+        about: "How bodies are sent: the loop with sendfile and from memory; the ring by reading \
+                the file, from memory, and from memory without a copy; 16 connections, kept open."
+            .to_owned(),
+        baseline: "loop, sendfile".to_owned(),
+        per: Per::Byte,
+        contestants,
+    }
+}
+
 fn presets(programs: &Programs) -> Result<Case> {
     Ok(Case {
         name: "presets",
@@ -275,7 +337,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     const TABLES: &str = "#!/bin/sh\necho '| name | help |'\necho '|---|---|'\n\
-                          echo '| `epoll-et` | x |'\necho '| `default` | y |'\n";
+                          echo '| `epoll-et` | x |'\necho '| `default` | y |'\n\
+                          echo '| `loop` | z |'\n";
 
     fn programs(weir: &Path) -> Programs {
         Programs {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -86,12 +86,12 @@ pub fn find(store: &mut Store, path: &str, now: Now) -> Found {
 }
 
 /// The entry at a path.
-pub fn entry(store: &mut Store, path: &str, now: Now) -> Rc<Entry> {
+pub fn entry(store: &mut Store, path: &str, now: Now) -> Arc<Entry> {
     encoded(store, path, "", now)
 }
 
 /// The entry at a path for a client with this `Accept-Encoding`.
-pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Rc<Entry> {
+pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Arc<Entry> {
     match store.find(path.as_bytes(), None, &[accepted.as_bytes()], now) {
         Found::Entry(entry) => entry,
         other => panic!("{path}: {other:?}"),

@@ -34,12 +34,13 @@ pub struct Token {
 }
 
 impl Token {
-    /// The token as one number, for a kernel that hands 64 bits back with an event.
-    pub(super) fn pack(self) -> u64 {
+    /// The token as one number, for who hands 64 bits back with an event: a kernel, a helper.
+    pub fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.slot)
     }
 
-    pub(super) fn unpack(data: u64) -> Self {
+    /// What [`Token::pack`] packed.
+    pub fn unpack(data: u64) -> Self {
         Self { slot: data as u32, generation: (data >> 32) as u32 }
     }
 }

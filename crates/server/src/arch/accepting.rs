@@ -46,7 +46,7 @@ pub(crate) struct AcceptPhase {
     pub(super) decision: Decision,
     pub(super) outcome: Outcome,
     /// Accepted in order to be served.
-    taken: u64,
+    pub(super) taken: u64,
     /// No refusal begins after this: those to be served come after them, and have half of the time.
     refuse_until_ns: u64,
     /// Some are refused unseen in this phase.
@@ -70,7 +70,7 @@ impl AcceptPhase {
     }
 
     /// Whether another may be accepted; `clock_ns` is asked only when time matters.
-    fn goes_on(&mut self, clock_ns: impl FnOnce() -> u64) -> bool {
+    pub(super) fn goes_on(&mut self, clock_ns: impl FnOnce() -> u64) -> bool {
         if let Some(until_ns) = self.decision.until_ns
             && self.outcome.accepted > 0
         {
@@ -132,17 +132,22 @@ pub(crate) trait Accepting: Architecture {
     /// One accept-phase of one listener: as many as the policy allows.
     fn accept(&mut self, index: usize) -> Outcome {
         let Some(mut phase) = self.begin_accepting(index) else { return Outcome::default() };
+        self.accept_more(index, &mut phase);
+        self.end_accepting(index, phase)
+    }
+
+    /// Accepts, by a call each, for as long as the phase goes on.
+    fn accept_more(&mut self, index: usize, phase: &mut AcceptPhase) {
         while phase.goes_on(|| self.floor().service.read_clock_ns()) {
             match socket::accept(self.floor().listeners[index].fd()) {
-                Ok((fd, peer)) => self.receive(fd, peer, &mut phase),
+                Ok((fd, peer)) => self.receive(fd, peer, phase),
                 Err(error) => {
-                    if !self.bear(index, &error, &mut phase) {
+                    if !self.bear(index, &error, phase) {
                         break;
                     }
                 }
             }
         }
-        self.end_accepting(index, phase)
     }
 
     /// An accept-phase, as the policy wants it; none while nobody is accepted.
@@ -352,8 +357,8 @@ pub(crate) trait Accepting: Architecture {
     fn judge_open(&mut self, token: Token) -> Fate {
         let floor = self.floor();
         let (now_ns, decision) = (floor.service.now_ns(), floor.decision());
-        let idle = floor.table.conn(token.slot).filter(|conn| conn.is_kept());
-        let arrival = idle.and_then(|tenant| tenant.arrival());
+        let is_kept = floor.table.conn(token.slot).is_some_and(|conn| conn.is_kept());
+        let arrival = if is_kept { self.arrival(token.slot) } else { None };
         AcceptPhase::new(decision, now_ns).judge(now_ns, arrival)
     }
 

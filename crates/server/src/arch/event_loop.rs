@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weir_dispatch::readiness::settings::Knob;
 use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
 
 use super::accepting::Accepting;
@@ -16,8 +17,19 @@ use super::floor::{BELL, FIRST_LISTENER, Floor};
 use super::listener::{Listener, Socket};
 use super::{Architecture, Housekeeping, Start, Tenant};
 use crate::control::Control;
+use crate::helpers::Helpers;
 use crate::link::{Link, Next};
 use crate::service::Service;
+
+/// How many threads wait for disks in the loop's place, when nothing is said, and with AMPED.
+pub(crate) const HELPERS: Knob = Knob {
+    name: "helpers",
+    help: "threads that bring files from a disk, for a loop; 0: the loop waits for the disk itself",
+    default: 0,
+    min: 0,
+    max: 256,
+};
+pub(crate) const AMPED_HELPERS: Knob = Knob { default: 8, min: 1, ..HELPERS };
 
 const BELL_TOKEN: Token = Token { slot: BELL, generation: 0 };
 
@@ -32,6 +44,10 @@ pub(crate) struct EventLoop<M> {
     mechanism: M,
     pub(super) ready: Vec<Token>,
     expired: Vec<u32>,
+    /// Threads that wait for disks, when the loop does not.
+    helpers: Option<Helpers>,
+    /// Whom helpers have brought something.
+    fetched: Vec<u64>,
 }
 
 impl<M: Mechanism> Architecture for EventLoop<M> {
@@ -95,7 +111,12 @@ impl<M: Mechanism> Architecture for EventLoop<M> {
 
     fn count(&mut self) {
         let counts = values(self.mechanism.counts());
-        self.floor.service.counters.set_mechanism(&counts);
+        let counters = &mut self.floor.service.counters;
+        counters.set_mechanism(&counts);
+        if let Some(helpers) = &self.helpers {
+            let counts = helpers.counts();
+            counters.set_helpers(&[counts.asked, counts.done, counts.waiting_max, counts.busy_ns]);
+        }
     }
 }
 
@@ -112,7 +133,9 @@ impl<M: Mechanism> Start for EventLoop<M> {
         for listener in &floor.listeners {
             mechanism.add(listener.fd(), listener.token, Interest::Accept)?;
         }
-        Ok(Self { floor, mechanism, ready: Vec::new(), expired: Vec::new() })
+        let helpers = start_helpers(&floor)?;
+        let (ready, expired, fetched) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { floor, mechanism, ready, expired, helpers, fetched })
     }
 
     fn run(mut self) {
@@ -152,6 +175,7 @@ impl<M: Mechanism> EventLoop<M> {
             if token == BELL_TOKEN {
                 self.answer_bell();
                 self.mechanism.blocked(BELL_TOKEN, Interest::Accept);
+                self.take_fetched();
             } else if self.floor.table.is_reserved(token) {
                 self.accept((token.slot - FIRST_LISTENER) as usize);
             }
@@ -187,17 +211,40 @@ impl<M: Mechanism> EventLoop<M> {
         }
     }
 
+    /// Those whom helpers have brought something are ready too.
+    fn take_fetched(&mut self) {
+        if let Some(helpers) = &mut self.helpers {
+            helpers.done(&mut self.fetched);
+            self.ready.extend(self.fetched.drain(..).map(Token::unpack));
+        }
+    }
+
+    /// Has a helper bring what a connection waits for.
+    fn ask_helper(&mut self, slot: u32) {
+        let token = self.floor.table.token(slot);
+        if let (Some(helpers), Some(link)) = (&mut self.helpers, self.floor.table.conn(slot))
+            && let Some(fetch) = link.fetch()
+        {
+            helpers.ask(token.pack(), fetch);
+        }
+    }
+
     /// Makes the mechanism and the timers agree with what a connection waits for now.
     pub(super) fn settle(&mut self, slot: u32, next: Next) {
         let interest = match next {
             Next::Read => Interest::Read,
             Next::Write => Interest::Write,
+            Next::Fetch => Interest::Nothing,
             Next::Close => return self.close(slot),
         };
+        if next == Next::Fetch {
+            self.ask_helper(slot);
+        }
         let token = self.floor.table.token(slot);
         let Some(link) = self.floor.table.conn(slot) else { return };
         let (read_blocked, write_blocked) = link.blocked();
         let watched = match link.registered {
+            None if interest == Interest::Nothing => return,
             None => self.mechanism.add(link.fd(), token, interest),
             Some(was) => {
                 if read_blocked {
@@ -228,4 +275,13 @@ impl<M: Mechanism> EventLoop<M> {
         Housekeeping::keep_time(self, &mut expired);
         self.expired = expired;
     }
+}
+
+/// The helpers that the architecture or an option asks for. They ring the loop's bell.
+fn start_helpers(floor: &Floor<Link>) -> io::Result<Option<Helpers>> {
+    let config = &floor.service.config;
+    let count = config.arch.helpers(&config.arch_settings);
+    let control = Arc::clone(&floor.control);
+    let start = || Helpers::start(count, "weir-helper", move || control.bell.ring());
+    (count > 0).then(start).transpose()
 }

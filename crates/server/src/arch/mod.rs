@@ -6,6 +6,7 @@ pub(crate) mod event_loop;
 mod floor;
 pub(crate) mod listener;
 mod name;
+pub(crate) mod ring;
 mod table;
 
 use std::io;
@@ -91,6 +92,11 @@ pub(crate) trait Architecture: Sized {
 
     /// Lets go of a listener, and closes it.
     fn leave(&mut self, listener: Listener);
+
+    /// What is known of a request that has come on an open connection.
+    fn arrival(&mut self, slot: u32) -> Option<Arrival> {
+        self.floor().table.conn(slot)?.arrival()
+    }
 
     /// Puts what it counts itself among the counters.
     fn count(&mut self) {}

@@ -1,7 +1,7 @@
 //! The architectures by name: the one table that options, help, pages and tests are made from.
 //! Knows nothing of how one works.
 
-use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::settings::{Knob, Settings};
 
 use crate::Strategy;
 
@@ -10,6 +10,10 @@ use crate::Strategy;
 pub enum Name {
     /// One thread, one event loop (SPED).
     Loop,
+    /// The loop, with threads that wait for disks (AMPED).
+    Helpers,
+    /// Two queues, filled by completions (TUX).
+    Ring,
 }
 
 /// A row of the table of architectures.
@@ -71,20 +75,66 @@ impl Choice {
 }
 
 /// Every architecture; the first is what runs when nothing is said.
-pub const TABLE: &[Row] = &[Row {
-    name: Name::Loop,
-    spelling: "loop",
-    summary: "one event loop: who is ready, accept, work, again (SPED)",
-    source: "brecht-select fig. 2, pariag-accept fig. 3.1",
-    takes_mechanism: true,
-    knobs: &[],
-    exclusions: &[],
-}];
+pub const TABLE: &[Row] = &[
+    Row {
+        name: Name::Loop,
+        spelling: "loop",
+        summary: "one event loop: who is ready, accept, work, again (SPED)",
+        source: "brecht-select fig. 2, pariag-accept fig. 3.1",
+        takes_mechanism: true,
+        knobs: &[super::event_loop::HELPERS],
+        exclusions: &[],
+    },
+    Row {
+        name: Name::Helpers,
+        spelling: "helpers",
+        summary: "the event loop, and threads that wait for disks in its place (AMPED)",
+        source: "chandra-dispatch §2 (Flash)",
+        takes_mechanism: true,
+        knobs: &[super::event_loop::AMPED_HELPERS],
+        exclusions: &[],
+    },
+    Row {
+        name: Name::Ring,
+        spelling: "ring",
+        summary: "two queues, of connections and of work, filled by completions of io_uring (TUX)",
+        source: "brecht-select fig. 13, pariag-accept fig. 4.6",
+        takes_mechanism: false,
+        knobs: super::ring::KNOBS,
+        exclusions: &[
+            Exclusion {
+                choice: Choice::FullRead,
+                why: "bytes are received as they come, and no read is made that could fail",
+            },
+            Exclusion {
+                choice: Choice::AcceptOnClose,
+                why: "its accept-phase is one of two, and comes before every work-phase",
+            },
+        ],
+    },
+];
 
 impl Name {
     /// Its row of the table.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
+    }
+}
+
+impl Name {
+    /// How many helpers a loop has.
+    pub(crate) fn helpers(self, settings: &Settings) -> usize {
+        let knob = match self {
+            Self::Loop => super::event_loop::HELPERS,
+            Self::Helpers => super::event_loop::AMPED_HELPERS,
+            Self::Ring => return 0,
+        };
+        settings.get(&knob) as usize
+    }
+
+    /// Whether a file that is not in memory is waited for, as opposed to brought by somebody else.
+    pub(crate) fn waits_for_disks(self, settings: &Settings) -> bool {
+        self != Self::Ring && self.helpers(settings) == 0
     }
 }
 

@@ -9,6 +9,8 @@ pub(crate) struct Table<C> {
     slots: Slots,
     entries: Vec<Entry<C>>,
     reserved: u32,
+    /// Slots taken for connections that have not come yet.
+    promised: usize,
     open_max: usize,
 }
 
@@ -32,12 +34,12 @@ impl<C> Table<C> {
             slots.take();
         }
         let entries = (0..reserved).map(|_| Entry::empty()).collect();
-        Self { slots, entries, reserved, open_max }
+        Self { slots, entries, reserved, promised: 0, open_max }
     }
 
     /// Connections open now.
     pub(crate) fn open(&self) -> usize {
-        self.slots.taken() - self.reserved as usize
+        self.slots.taken() - self.reserved as usize - self.promised
     }
 
     /// The most there is room for.
@@ -50,16 +52,66 @@ impl<C> Table<C> {
         token.slot < self.reserved
     }
 
+    /// How many slots come before those of connections.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
+    /// Slots taken, those promised included.
+    pub(crate) fn taken(&self) -> usize {
+        self.slots.taken() - self.reserved as usize
+    }
+
+    /// Slots that are free.
+    pub(crate) fn free(&self) -> usize {
+        (self.reserved as usize + self.open_max).saturating_sub(self.slots.taken())
+    }
+
+    /// Takes the lowest free slot for a connection that may come: [`Table::fulfil`] or
+    /// [`Table::release`].
+    /// The token is that which the connection will have.
+    pub(crate) fn promise(&mut self) -> Option<Token> {
+        let slot = self.slots.take()?;
+        self.promised += 1;
+        Some(Token { slot, generation: self.token(slot).generation.wrapping_add(1) })
+    }
+
+    /// The connection of a promised slot has not come.
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.promised = self.promised.saturating_sub(1);
+        self.slots.give(slot);
+    }
+
+    /// The connection of a promised slot has come.
+    pub(crate) fn fulfil(&mut self, slot: u32, conn: C) {
+        self.promised = self.promised.saturating_sub(1);
+        self.fill(slot, conn);
+    }
+
+    /// Puts a connection into a slot that somebody else has chosen; gives it back when that is
+    /// taken.
+    pub(crate) fn claim(&mut self, slot: u32, conn: C) -> Result<u32, C> {
+        if !self.slots.claim(slot) {
+            return Err(conn);
+        }
+        self.fill(slot, conn);
+        Ok(slot)
+    }
+
     /// Puts a connection into the lowest free slot; gives it back when there is none.
     pub(crate) fn insert(&mut self, conn: C) -> Result<u32, C> {
         let Some(slot) = self.slots.take() else { return Err(conn) };
+        self.fill(slot, conn);
+        Ok(slot)
+    }
+
+    fn fill(&mut self, slot: u32, conn: C) {
         if slot as usize >= self.entries.len() {
             self.entries.resize_with(slot as usize + 1, Entry::empty);
         }
         let entry = &mut self.entries[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
         entry.conn = Some(conn);
-        Ok(slot)
     }
 
     /// The connection in a slot, whichever it is.

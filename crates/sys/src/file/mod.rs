@@ -4,6 +4,8 @@
 //! made meanwhile leads out of the root. Nothing here knows of caches, of HTTP, or of what may be
 //! served: a caller looks at [`Status::kind`] before it reads.
 
+mod cached;
+
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +14,9 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+pub use self::cached::{
+    is_in_memory, open_beneath_cached, pread_full_nowait, pread_nowait, resident, warm,
+};
 use crate::profile::{Call, timed};
 
 /// An open file or directory. Closing it is timed like every other call.
@@ -83,20 +88,14 @@ pub fn open_root(path: &Path) -> io::Result<File> {
 /// they stay below the root, and an absolute one, or one that climbs out, is `EXDEV`. Opening does
 /// not wait for a FIFO or take over a terminal, but either may come back: check the kind.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    if !symlinks {
-        resolve |= ResolveFlags::NO_SYMLINKS;
-    }
-    let open =
-        || timed(Call::Open, || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve));
-    let mut fd = retry_on_intr(open);
+    let open = || open_with(root, path, resolve(symlinks));
+    let mut fd = open();
     // A rename elsewhere raced with a `..` in a link: openat2(2) asks for another try.
     for _ in 0..AGAIN_RETRIES {
         if !matches!(fd, Err(Errno::AGAIN)) {
             break;
         }
-        fd = retry_on_intr(open);
+        fd = open();
     }
     Ok(File::new(fd?))
 }
@@ -182,6 +181,17 @@ pub fn sendfile(
     let mut position = offset;
     let mut send = || rustix::fs::sendfile(out, file, Some(&mut position), count);
     Ok(retry_on_intr(|| timed(Call::Sendfile, &mut send))?)
+}
+
+fn resolve(symlinks: bool) -> ResolveFlags {
+    let links = if symlinks { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+    ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | links
+}
+
+fn open_with(root: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let open = || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
+    retry_on_intr(|| timed(Call::Open, open))
 }
 
 fn next_entry<'a>(

@@ -1,0 +1,174 @@
+//! What a store would have had to wait for: a value for somebody else to wait with, after which the
+//! store is asked again.
+//!
+//! A fetch brings things into the kernel's caches and keeps nothing itself, so that it may be run
+//! by anybody, anywhere, twice, or never. Nothing here knows of threads or rings.
+
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use weir_sys::file;
+
+use crate::entry::{FileId, OpenFile};
+use crate::path::Decoded;
+use crate::tree::{Place, Source, Tree};
+
+/// What is not in the kernel's caches yet. A copy is the same fetch; two are equal when running one
+/// does for the other.
+#[derive(Clone, Debug)]
+pub struct Fetch(Arc<Work>);
+
+/// One thing that a [`Fetch`] waits for, for whoever has the kernel do it (`io_uring`).
+#[derive(Clone, Copy, Debug)]
+pub enum FetchKind<'a> {
+    /// A name to open below `root` and to close again: openat2(2) with `O_RDONLY`, `O_NONBLOCK`,
+    /// `O_NOCTTY`, `RESOLVE_BENEATH`, `RESOLVE_NO_MAGICLINKS` and, unless `symlinks`,
+    /// `RESOLVE_NO_SYMLINKS`. That it does not exist is an answer too.
+    Open {
+        /// The root of the store.
+        root: BorrowedFd<'a>,
+        /// The path below it, never empty.
+        path: &'a [u8],
+        /// Whether links are followed.
+        symlinks: bool,
+    },
+    /// Bytes to read, and to throw away.
+    Read {
+        /// The file.
+        file: BorrowedFd<'a>,
+        /// Where they begin, bytes.
+        offset: u64,
+        /// How many they are.
+        len: u64,
+    },
+}
+
+/// How often a store had nothing in the kernel's caches to go on with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColdCounts {
+    /// Times a name was not in the kernel's memory.
+    pub lookups: u64,
+    /// Times a file to be kept in memory was not in the page cache.
+    pub reads: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    Path { tree: Arc<Tree>, key: Box<[u8]>, cold: Vec<Vec<u8>>, read_max: u64 },
+    Bytes(Vec<(Arc<OpenFile>, Range<u64>)>),
+}
+
+impl Fetch {
+    /// A range of a file that is sent from its descriptor.
+    pub fn of_range(file: &Arc<OpenFile>, range: Range<u64>) -> Fetch {
+        Fetch(Arc::new(Work::Bytes(vec![(Arc::clone(file), range)])))
+    }
+
+    /// Files that are to be read into memory.
+    pub(crate) fn of_files(files: Vec<Arc<OpenFile>>) -> Fetch {
+        let whole = |file: Arc<OpenFile>| {
+            let len = file.len();
+            (file, 0..len)
+        };
+        Fetch(Arc::new(Work::Bytes(files.into_iter().map(whole).collect())))
+    }
+
+    /// What stands at `path`, of which the names `cold` are missing: with its variants, and with
+    /// the contents of files of up to `read_max` bytes.
+    pub(crate) fn of_path(
+        tree: &Arc<Tree>,
+        path: &Decoded<'_>,
+        cold: Vec<Vec<u8>>,
+        read_max: u64,
+    ) -> Fetch {
+        let (tree, key) = (Arc::clone(tree), path.key().into());
+        Fetch(Arc::new(Work::Path { tree, key, cold, read_max }))
+    }
+
+    /// Waits until what was wanted is in the kernel's caches, or cannot be had: then whoever asks
+    /// again learns why. For a path that is all that the answer takes: the file, its variants, and
+    /// the contents of those that go to memory.
+    pub fn run(&self) {
+        let mut scratch = vec![0; SCRATCH_BYTES];
+        match &*self.0 {
+            Work::Path { tree, key, read_max, .. } => {
+                run_path(tree, &Decoded::from_key(key), *read_max, &mut scratch);
+            }
+            Work::Bytes(parts) => {
+                for (file, range) in parts {
+                    warm(file.as_fd(), range, &mut scratch);
+                }
+            }
+        }
+    }
+
+    /// The system calls that would do instead of [`Fetch::run`], one or several, in any order. For
+    /// a path they are those known to be missing: the next answer may be another fetch.
+    pub fn kinds(&self) -> impl Iterator<Item = FetchKind<'_>> {
+        let (root, paths, parts): (_, &[Vec<u8>], &[_]) = match &*self.0 {
+            Work::Path { tree, cold, .. } => (Some(tree), cold, &[]),
+            Work::Bytes(parts) => (None, &[], parts),
+        };
+        let opens = paths.iter().filter_map(move |path| Some(open(root?, path)));
+        opens.chain(parts.iter().map(read))
+    }
+
+    /// What two equal fetches have in common: a path of a tree, or ranges of files.
+    fn identity(&self) -> (*const Tree, &[u8], impl Iterator<Item = (FileId, &Range<u64>)>) {
+        let (tree, key, parts): (_, &[u8], &[_]) = match &*self.0 {
+            Work::Path { tree, key, .. } => (Arc::as_ptr(tree), key, &[]),
+            Work::Bytes(parts) => (std::ptr::null(), &[], parts),
+        };
+        (tree, key, parts.iter().map(|(file, range)| (file.id(), range)))
+    }
+}
+
+impl PartialEq for Fetch {
+    fn eq(&self, other: &Fetch) -> bool {
+        let ((tree, key, parts), (its_tree, its_key, its_parts)) =
+            (self.identity(), other.identity());
+        std::ptr::eq(tree, its_tree) && key == its_key && parts.eq(its_parts)
+    }
+}
+
+impl Eq for Fetch {}
+
+impl Hash for Fetch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (tree, key, parts) = self.identity();
+        (tree, key).hash(state);
+        parts.for_each(|part| part.hash(state));
+    }
+}
+
+fn open<'a>(tree: &'a Tree, path: &'a [u8]) -> FetchKind<'a> {
+    FetchKind::Open { root: tree.root(), path, symlinks: tree.follows_symlinks() }
+}
+
+fn read((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchKind<'_> {
+    let len = range.end.saturating_sub(range.start);
+    FetchKind::Read { file: file.as_fd(), offset: range.start, len }
+}
+
+fn run_path(tree: &Tree, path: &Decoded<'_>, read_max: u64, scratch: &mut [u8]) {
+    let Ok(Place::File(located)) = tree.locate(path, true) else { return };
+    // The plain file decides for its variants too, as it does when they are loaded.
+    if located.plain.status.len > read_max {
+        return;
+    }
+    let variants = located.variants.iter().map(|(_, variant)| variant);
+    for Source { file, status } in std::iter::once(&located.plain).chain(variants) {
+        warm(file.as_fd(), &(0..status.len), scratch);
+    }
+}
+
+/// Whatever goes wrong here goes wrong again, and is told, when the bytes are read to be sent.
+fn warm(file: BorrowedFd<'_>, range: &Range<u64>, scratch: &mut [u8]) {
+    let len = range.end.saturating_sub(range.start);
+    let _ = file::warm(file, range.start, len, scratch);
+}
+
+/// As much as is allocated without asking the kernel for it.
+const SCRATCH_BYTES: usize = 64 << 10;

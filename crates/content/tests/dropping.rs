@@ -1,0 +1,30 @@
+//! What a store that does not wait says of names that the kernel has dropped. One test, for what it
+//! drops is the machine's.
+
+mod site;
+
+use site::{Site, at, body, entry, find};
+use weir_content::{FetchKind, Found, Options};
+
+#[test]
+fn a_name_the_kernel_dropped_is_cold_until_it_was_fetched() {
+    let site = Site::new("dropping");
+    site.write("directory/a", "one");
+    let options = || Options { codings: Vec::new(), waits: false, ..Options::default() };
+    // What was used since the last time is spared once.
+    for _ in 0..10 {
+        if std::fs::write("/proc/sys/vm/drop_caches", "2").is_err() {
+            break;
+        }
+        let mut store = site.store(options());
+        if let Found::Cold(fetch) = find(&mut store, "/directory/a", at(0)) {
+            let kind = fetch.kinds().next();
+            assert!(matches!(kind, Some(FetchKind::Open { path: b"directory/a", .. })));
+            assert_eq!((store.cold_counts().lookups, store.cold_counts().reads), (1, 0));
+            fetch.run();
+            assert_eq!(body(&entry(&mut store, "/directory/a", at(0))), "one");
+            return;
+        }
+    }
+    eprintln!("SKIPPED: may not have the kernel drop names, or they are in memory");
+}

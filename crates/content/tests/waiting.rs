@@ -1,0 +1,314 @@
+//! What a store does that was told not to wait for a disk. Where the temporary directory is in
+//! memory there is nothing cold to show, and the tests say that they skip.
+
+// Lints take a helper of a test for no test.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod site;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{Advice, fadvise};
+use site::{Site, at, body, entry, find};
+use weir_content::{CacheCounts, ColdCounts, Content, Fetch, FetchKind, Found, Options, Store};
+use weir_sys::profile;
+
+/// A site whose files the kernel forgets when asked to; none where all are in memory.
+fn site_on_disk(name: &str) -> Option<Site> {
+    let site = Site::new(name);
+    site.write("../probe", "x");
+    forget(&site, "../probe");
+    let probe = File::open(site.path("../probe")).unwrap();
+    if weir_sys::file::resident(probe.as_fd(), 0, 1).unwrap() > 0 {
+        eprintln!("SKIPPED: the temporary directory is in memory");
+        return None;
+    }
+    Some(site)
+}
+
+fn not_waiting() -> Options {
+    Options { waits: false, ..Options::default() }
+}
+
+/// Nothing is looked for beside a file, so that what is cold is the file.
+fn plain() -> Options {
+    Options { codings: Vec::new(), ..not_waiting() }
+}
+
+/// Has the kernel forget what is in a file; the name it remembers.
+fn forget(site: &Site, name: &str) {
+    let file = File::open(site.path(name)).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// What a store says that forgets the path first, and how often it is cold until it says it. The
+/// kernel may drop what was fetched at any moment, but not for ever.
+fn after_fetches(store: &mut Store, path: &str) -> (Found, usize) {
+    store.forget(path.as_bytes());
+    for fetches in 0..100 {
+        match find(store, path, at(0)) {
+            Found::Cold(fetch) => fetch.run(),
+            found => return (found, fetches),
+        }
+    }
+    panic!("{path} is cold for ever");
+}
+
+/// As a ring would do it: the calls that the fetch names, and no more.
+fn run_kinds(fetch: &Fetch) {
+    for kind in fetch.kinds() {
+        match kind {
+            FetchKind::Open { root, path, symlinks } => {
+                let _ = weir_sys::file::open_beneath(root, path, symlinks);
+            }
+            FetchKind::Read { file, offset, len } => {
+                let mut bytes = vec![0; len as usize];
+                weir_sys::file::pread_full(file, &mut bytes, offset).unwrap();
+            }
+        }
+    }
+}
+
+/// How many system calls this thread has made.
+fn calls_made() -> u64 {
+    profile::table().unwrap().iter().map(|row| row.count).sum()
+}
+
+fn cold(found: Found) -> Fetch {
+    match found {
+        Found::Cold(fetch) => fetch,
+        other => panic!("not cold: {other:?}"),
+    }
+}
+
+const fn is_send<T: Send + 'static>() {}
+const fn is_shared<T: Send + Sync + 'static>() {}
+const _: () = is_send::<Store>();
+const _: () = is_shared::<Fetch>();
+const _: () = is_shared::<weir_content::Entry>();
+
+#[test]
+fn a_file_in_memory_is_found_at_once() {
+    let Some(site) = site_on_disk("warm") else { return };
+    site.write("a", "one");
+    let mut store = site.store(plain());
+    let (found, _) = after_fetches(&mut store, "/a");
+    assert!(matches!(found, Found::Entry(_)));
+    let counts = store.cold_counts();
+    assert_eq!(body(&entry(&mut store, "/a", at(1))), "one");
+    assert_eq!(body(&entry(&mut store, "/a", at(1001))), "one");
+    assert_eq!(store.cold_counts(), counts);
+    let CacheCounts { misses, hits, revalidations, .. } = store.counts();
+    assert_eq!((misses, hits, revalidations), (1, 1, 1));
+}
+
+#[test]
+fn a_file_that_was_forgotten_is_cold_until_it_was_fetched() {
+    let Some(site) = site_on_disk("forgotten") else { return };
+    let text = "x".repeat(50_000);
+    site.write("a", &text);
+    let mut store = site.store(plain());
+    forget(&site, "a");
+    let fetch = cold(find(&mut store, "/a", at(0)));
+    let ColdCounts { lookups, reads } = store.cold_counts();
+    assert_eq!((lookups + reads, store.counts().misses), (1, 0));
+    if let Some(FetchKind::Read { offset, len, .. }) = fetch.kinds().next() {
+        assert_eq!((offset, len, reads), (0, 50_000, 1));
+    }
+    std::thread::spawn(move || fetch.run()).join().unwrap();
+    assert_eq!(body(&entry(&mut store, "/a", at(0))), text);
+    assert_eq!(store.counts().misses, 1);
+}
+
+#[test]
+fn the_patient_wait_and_are_never_told_that_it_is_cold() {
+    let Some(site) = site_on_disk("patient") else { return };
+    site.write("a", "one");
+    let mut store = site.store(not_waiting());
+    forget(&site, "a");
+    let found = store.find_patiently(b"/a", None, &[], at(0));
+    assert!(matches!(found, Found::Entry(entry) if body(&entry) == "one"));
+    assert!(matches!(store.find_patiently(b"/b", None, &[], at(0)), Found::NotFound));
+    assert_eq!(store.cold_counts(), ColdCounts::default());
+}
+
+#[test]
+fn one_that_waits_is_never_told_either() {
+    let Some(site) = site_on_disk("waits") else { return };
+    site.write("a", "one");
+    let mut store = site.store(Options::default());
+    forget(&site, "a");
+    assert_eq!(body(&entry(&mut store, "/a", at(0))), "one");
+    assert!(matches!(find(&mut store, "/b", at(0)), Found::NotFound));
+    assert_eq!(store.cold_counts(), ColdCounts::default());
+}
+
+#[test]
+fn what_is_in_memory_takes_no_more_calls_than_if_it_were_waited_for() {
+    let Some(site) = site_on_disk("calls") else { return };
+    site.write("a", "one");
+    profile::enable();
+    let mut counts = [true, false].map(|waits| {
+        let mut store = site.store(Options { waits, ..Options::default() });
+        let (found, _) = after_fetches(&mut store, "/a");
+        assert!(matches!(found, Found::Entry(_)));
+        let calls = |store: &mut Store, ms| {
+            let before = calls_made();
+            let found = find(store, "/a", at(ms));
+            assert!(matches!(found, Found::Entry(_)), "{found:?}");
+            calls_made() - before
+        };
+        let hit = calls(&mut store, 1);
+        let checked = calls(&mut store, 1001);
+        store.forget(b"/a");
+        (hit, checked, calls(&mut store, 1001))
+    });
+    let [waiting, not_waiting] = &mut counts;
+    assert_eq!(waiting, not_waiting);
+    assert_eq!(waiting.0, 0);
+}
+
+#[test]
+fn that_there_is_nothing_is_cold_too_the_first_time() {
+    let Some(site) = site_on_disk("absent") else { return };
+    site.write("a", "one");
+    let mut store = site.store(not_waiting());
+    for path in ["/nothing", "/other/in/there", "/directory/"] {
+        let (found, fetches) = after_fetches(&mut store, path);
+        assert!(matches!(found, Found::NotFound), "{path}");
+        assert!(fetches > 0, "{path}");
+    }
+    assert!(store.cold_counts().lookups >= 3);
+    assert_eq!(store.cold_counts().reads, 0);
+}
+
+#[test]
+fn one_fetch_brings_a_file_and_all_that_is_beside_it() {
+    let Some(site) = site_on_disk("variants") else { return };
+    site.write("docs/index.html", "plain and long");
+    site.write("docs/index.html.br", "br");
+    site.write("docs/index.html.gz", "gzip");
+    let mut fewest = usize::MAX;
+    for _ in 0..20 {
+        for name in ["docs/index.html", "docs/index.html.br", "docs/index.html.gz"] {
+            forget(&site, name);
+        }
+        // The names that do not exist, and so the first fetch, are cold the first time only.
+        let mut store = site.store(not_waiting());
+        let (found, fetches) = after_fetches(&mut store, "/docs/");
+        assert!(matches!(found, Found::Entry(entry) if body(&entry) == "plain and long"));
+        fewest = fewest.min(fetches);
+    }
+    assert_eq!(fewest, 1);
+}
+
+#[test]
+fn the_calls_of_a_fetch_do_what_it_does() {
+    let Some(site) = site_on_disk("kinds") else { return };
+    site.write("a", "plain and long");
+    site.write("a.br", "br");
+    let mut store = site.store(not_waiting());
+    forget(&site, "a");
+    forget(&site, "a.br");
+    let mut names = Vec::new();
+    for _ in 0..100 {
+        match find(&mut store, "/a", at(0)) {
+            Found::Cold(fetch) => {
+                names.extend(fetch.kinds().filter_map(|kind| match kind {
+                    FetchKind::Open { path, .. } => Some(path.to_vec()),
+                    FetchKind::Read { .. } => None,
+                }));
+                run_kinds(&fetch);
+            }
+            Found::Entry(entry) => {
+                assert_eq!(body(&entry), "plain and long");
+                assert!(names.contains(&b"a.gz".to_vec()) && names.contains(&b"a.zst".to_vec()));
+                assert!(store.cold_counts().reads >= 1);
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("cold for ever");
+}
+
+#[test]
+fn a_kept_file_that_changed_is_cold_until_it_was_fetched() {
+    let Some(site) = site_on_disk("changed") else { return };
+    site.write("a", "one");
+    let mut store = site.store(plain());
+    let (found, _) = after_fetches(&mut store, "/a");
+    assert!(matches!(found, Found::Entry(_)));
+    let before = store.counts();
+    site.write("a", "two");
+    forget(&site, "a");
+    cold(find(&mut store, "/a", at(1000))).run();
+    assert_eq!(body(&entry(&mut store, "/a", at(1000))), "two");
+    let after = store.counts();
+    assert_eq!((after.misses, after.reloads), (before.misses, before.reloads + 1));
+}
+
+#[test]
+fn of_a_large_file_the_range_that_is_sent_is_fetched() {
+    let Some(site) = site_on_disk("large") else { return };
+    let len = 1 << 20;
+    site.write("a", &"y".repeat(len as usize));
+    let mut store = site.store(plain());
+    forget(&site, "a");
+    let (found, _) = after_fetches(&mut store, "/a");
+    let Found::Entry(entry) = found else { panic!("{found:?}") };
+    let Content::File(file) = entry.content() else { panic!("in memory") };
+    assert_eq!(store.cold_counts().reads, 0);
+    forget(&site, "a");
+    assert_eq!(file.resident(0..len), 0);
+    Fetch::of_range(file, 0..len).run();
+    assert_eq!(file.resident(0..len), len);
+    assert_eq!(file.resident(777..70_777), 70_000);
+    assert_eq!(file.resident(5..5), 0);
+    let shortened = File::options().write(true).open(site.path("a")).unwrap();
+    shortened.set_len(10).unwrap();
+    assert_eq!(file.resident(1000..2000), 1000);
+}
+
+#[test]
+fn fetches_of_the_same_are_equal() {
+    let Some(site) = site_on_disk("equal") else { return };
+    site.write("a", &"y".repeat(100_000));
+    let mut store = site.store(plain());
+    let path = |store: &mut Store, name| cold(find(store, name, at(0)));
+    let missing = path(&mut store, "/missing-1");
+    assert_eq!(missing, missing.clone());
+    assert_eq!(missing, path(&mut store, "//missing-1"));
+    assert_ne!(missing, path(&mut store, "/missing-1/"));
+    assert_ne!(missing, path(&mut store, "/missing-2"));
+    let large = |store: &mut Store| match after_fetches(store, "/a") {
+        (Found::Entry(entry), _) => entry,
+        (other, _) => panic!("{other:?}"),
+    };
+    let (one, two) = (large(&mut store), large(&mut store));
+    assert!(!Arc::ptr_eq(&one, &two));
+    let (Content::File(one), Content::File(two)) = (one.content(), two.content()) else {
+        panic!("in memory");
+    };
+    assert_eq!(Fetch::of_range(one, 0..10), Fetch::of_range(two, 0..10));
+    assert_ne!(Fetch::of_range(one, 0..10), Fetch::of_range(two, 0..11));
+    assert_ne!(Fetch::of_range(one, 0..10), missing);
+}
+
+#[test]
+fn a_root_in_memory_is_waited_for() {
+    let name = format!("weir-content-waiting-{}", std::process::id());
+    let root = std::path::Path::new("/dev/shm").join(name);
+    if std::fs::create_dir(&root).is_err() {
+        return eprintln!("SKIPPED: there is no /dev/shm to write to");
+    }
+    std::fs::write(root.join("a"), "one").unwrap();
+    let mut store = Store::open(&root, not_waiting()).unwrap();
+    let (there, missing) = (find(&mut store, "/a", at(0)), find(&mut store, "/b", at(0)));
+    std::fs::remove_dir_all(&root).unwrap();
+    assert!(matches!(there, Found::Entry(entry) if body(&entry) == "one"));
+    assert!(matches!(missing, Found::NotFound));
+}

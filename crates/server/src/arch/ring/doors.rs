@@ -1,0 +1,280 @@
+//! The accept queue: how many are accepted stays exact. One accept waits at each listener; when it
+//! has ended somebody has come, the policy is asked, and as many more as it allows are accepted by
+//! a chain of accepts that do not wait: the first that finds nobody ends the chain. Without a limit
+//! one accept goes on for ever. A policy that wants to look at connections before they are served
+//! has them accepted by a call each, as the loop does.
+//!
+//! Knows nothing of what is served.
+
+use std::io;
+use std::net::SocketAddr;
+
+use weir_accept::{Decision, Limit, Look, Order};
+use weir_dispatch::readiness::Token;
+use weir_sys::poll::POLLIN;
+use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Place, Returned, Then};
+use weir_sys::{is_exhaustion, socket};
+
+use super::RingLoop;
+use super::data::{Data, Kind};
+use super::tenant::Ringed;
+use crate::arch::Architecture;
+use crate::arch::accepting::{AcceptPhase, Accepting};
+use crate::arch::listener::Listener;
+
+/// Accepts in a chain, at most; what a policy allows beyond is another chain of the same phase.
+const CHAIN_MAX: u64 = 64;
+
+/// What is under way at a listener.
+#[derive(Default)]
+pub(super) struct Door {
+    /// What waits there.
+    waits: Option<Op>,
+    /// The first receive of the connection that the accept which waits will bring.
+    receive: Option<Op>,
+    /// Accepts of the chain that have not ended.
+    chain: u64,
+    /// Some of the chain found nobody, or were not tried.
+    is_drained: bool,
+    /// The accept-phase that is not over yet.
+    phase: Option<AcceptPhase>,
+}
+
+impl Door {
+    /// Whether connections may still come of it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waits.is_some() || self.chain > 0
+    }
+}
+
+/// Whether a phase takes whoever comes, in the order they come. (How long it may take is looked at
+/// between chains: an accept by the kernel is a microsecond, and nobody is served meanwhile.)
+fn is_plain(decision: &Decision) -> bool {
+    decision.look == Look::Nobody && decision.order == Order::Oldest && decision.refuse == 0
+}
+
+impl RingLoop {
+    /// Has something wait at each listener where nothing does and somebody may be accepted.
+    pub(super) fn open_doors(&mut self) {
+        for index in 0..self.floor.listeners.len() {
+            let is_busy = self.doors.get(index).is_none_or(Door::is_busy);
+            if !is_busy && self.floor.listeners[index].watched {
+                self.open_door(index);
+            }
+        }
+    }
+
+    fn open_door(&mut self, index: usize) {
+        let Self { floor, ring, doors, .. } = self;
+        let (listener, Some(door)) = (&floor.listeners[index], doors.get_mut(index)) else {
+            return;
+        };
+        let generation = index as u32;
+        let data = |kind, slot| Data::of(kind, Token { slot, generation });
+        door.waits = if !is_plain(&listener.decision) {
+            Some(ring.poll(listener.fd(), POLLIN as u32, data(Kind::Knock, 0)))
+        } else if floor.service.config.strategy.accept_limit == Limit::Inf
+            && floor.service.config.strategy.accept_policy == weir_accept::Name::Limit
+            && floor.service.log.is_none()
+        {
+            Some(ring.accept_many(listener.fd(), data(Kind::AcceptMany, 0)))
+        } else if let Some(token) = floor.table.promise() {
+            let slot = token.slot - floor.table.reserved();
+            let data = data(Kind::Accept, token.slot);
+            let op = ring.accept(listener.fd(), Place::Slot(slot), true, Then::OnSuccess, data);
+            let data = Data::of(Kind::Receive, token);
+            door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
+            Some(op)
+        } else {
+            None
+        };
+    }
+
+    /// Ends what waits at a listener. A connection may still come of it.
+    pub(super) fn disarm(&mut self, index: usize) {
+        if let Some(op) = self.doors.get(index).and_then(|door| door.waits) {
+            self.ring.cancel(op, Then::Nothing);
+        }
+    }
+
+    /// Ends what waits at a listener before it is closed: connects would go on to succeed.
+    pub(super) fn leave_listener(&mut self, listener: Listener) {
+        self.disarm((listener.token.slot - crate::arch::floor::FIRST_LISTENER) as usize);
+        self.hand_over();
+        self.sort();
+        listener.close();
+    }
+
+    /// Something has come to a door.
+    pub(super) fn arrive(&mut self, completion: &Completion) {
+        let Token { slot, generation } = Data::whose(completion.data);
+        let index = generation as usize;
+        let kind = Data::kind_of(completion.data);
+        if kind == Some(Kind::Knock) || (kind == Some(Kind::AcceptMany) && !completion.more) {
+            self.unlatch(index);
+        }
+        match kind {
+            Some(Kind::Knock) if completion.result >= 0 => {
+                self.accept(index);
+            }
+            Some(Kind::Accept) => self.accepted(index, slot, completion),
+            Some(Kind::AcceptMany) => self.accepted_many(index, completion),
+            _ => {}
+        }
+    }
+
+    fn unlatch(&mut self, index: usize) {
+        if let Some(door) = self.doors.get_mut(index) {
+            door.waits = None;
+        }
+    }
+
+    /// One of the accepts into a promised slot has ended: that which waited, or one of a chain.
+    fn accepted(&mut self, index: usize, slot: u32, completion: &Completion) {
+        let Some(door) = self.doors.get_mut(index) else { return };
+        let is_first = door.chain == 0;
+        if is_first {
+            door.waits = None;
+        } else {
+            door.chain -= 1;
+        }
+        let phase = door.phase.take();
+        let receive = door.receive.take().filter(|_| is_first);
+        let result = completion.outcome();
+        if is_first && completion.failed_with(ECANCELED) {
+            return self.floor.table.release(slot);
+        }
+        let phase = phase.or_else(|| self.begin_accepting(index));
+        let mut phase = phase.unwrap_or_else(|| self.uninvited());
+        let peer = match completion.returned {
+            Returned::Peer(peer) => peer,
+            _ => socket::UNKNOWN_PEER,
+        };
+        match result {
+            Ok(_) => self.admit(slot, peer, receive, &mut phase),
+            Err(error) => {
+                self.floor.table.release(slot);
+                self.bear_accept(index, &error, &mut phase);
+            }
+        }
+        let nobody_more = !completion.nonempty;
+        self.go_on(index, phase, nobody_more);
+    }
+
+    /// A connection that nobody decided about: accepting has ended, or rests.
+    fn uninvited(&self) -> AcceptPhase {
+        AcceptPhase::new(Decision::default(), self.floor.service.now_ns())
+    }
+
+    fn bear_accept(&mut self, index: usize, error: &io::Error, phase: &mut AcceptPhase) {
+        let is_cancelled = error.raw_os_error() == Some(ECANCELED);
+        if let Some(door) = self.doors.get_mut(index) {
+            door.is_drained |= is_cancelled || error.kind() == io::ErrorKind::WouldBlock;
+        }
+        if !is_cancelled {
+            self.bear(index, error, phase);
+        }
+    }
+
+    /// What follows when one accept of a phase has ended: another chain, or the end of the phase.
+    fn go_on(&mut self, index: usize, mut phase: AcceptPhase, nobody_more: bool) {
+        let has_listener = index < self.floor.listeners.len();
+        let Some(door) = self.doors.get_mut(index).filter(|_| has_listener) else { return };
+        if door.chain > 0 {
+            door.phase = Some(phase);
+            return;
+        }
+        door.is_drained |= nobody_more;
+        let is_drained = std::mem::take(&mut door.is_drained);
+        let rests = self.floor.paused_until_ns.is_some();
+        if is_drained || rests || !phase.goes_on(|| self.floor.service.read_clock_ns()) {
+            phase.outcome.drained = is_drained;
+        } else if is_plain(&phase.decision) {
+            self.begin_chain(index, phase);
+            return;
+        } else {
+            self.accept_more(index, &mut phase);
+        }
+        self.end_accepting(index, phase);
+    }
+
+    /// As many accepts as the phase allows, each tried only when the one before found somebody.
+    fn begin_chain(&mut self, index: usize, phase: AcceptPhase) {
+        let Self { floor, ring, doors, .. } = self;
+        let (listener, Some(door)) = (&floor.listeners[index], doors.get_mut(index)) else {
+            return;
+        };
+        let left = phase.decision.budget.saturating_sub(phase.taken).min(CHAIN_MAX);
+        let slots: Vec<_> = (0..left).map_while(|_| floor.table.promise()).collect();
+        let mut rest = slots.len() as u64;
+        for Token { slot, .. } in slots {
+            rest -= 1;
+            let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
+            let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
+            let place = Place::Slot(slot - floor.table.reserved());
+            ring.accept(listener.fd(), place, false, then, data);
+            door.chain += 1;
+        }
+        if door.chain > 0 {
+            door.phase = Some(phase);
+        } else {
+            self.end_accepting(index, phase);
+        }
+    }
+
+    /// One that came by an accept without end.
+    fn accepted_many(&mut self, index: usize, completion: &Completion) {
+        let phase = self.doors.get_mut(index).and_then(|door| door.phase.take());
+        let phase = phase.or_else(|| self.begin_accepting(index));
+        let mut phase = phase.unwrap_or_else(|| self.uninvited());
+        match completion.outcome() {
+            Ok(ring_slot) => {
+                let slot = ring_slot + self.floor.table.reserved();
+                let ringed = Ringed::in_slot(socket::UNKNOWN_PEER, &self.floor.service);
+                match self.floor.table.claim(slot, ringed) {
+                    Ok(slot) => self.admitted(slot, &mut phase),
+                    // Whoever has the slot has it of us: it cannot be the kernel's to give.
+                    Err(_) => drop(self.ring.close(ring_slot, Then::Nothing, Data::ignored())),
+                }
+            }
+            // A full table: others may come when one of them has gone.
+            Err(error) if is_exhaustion(&error) && self.floor.table.free() == 0 => {}
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) => self.bear_accept(index, &error, &mut phase),
+        }
+        if let Some(door) = self.doors.get_mut(index) {
+            door.is_drained = !completion.nonempty;
+            door.phase = Some(phase);
+        }
+    }
+
+    /// Phases that last as long as a round are over.
+    pub(super) fn end_phases(&mut self) {
+        for index in 0..self.floor.listeners.len() {
+            let Some(door) = self.doors.get_mut(index).filter(|door| door.chain == 0) else {
+                continue;
+            };
+            let is_drained = door.is_drained;
+            if let Some(mut phase) = door.phase.take() {
+                door.is_drained = false;
+                phase.outcome.drained = is_drained;
+                self.end_accepting(index, phase);
+            }
+        }
+    }
+
+    fn admit(&mut self, slot: u32, peer: SocketAddr, receive: Option<Op>, phase: &mut AcceptPhase) {
+        let mut ringed = Ringed::in_slot(peer, &self.floor.service);
+        ringed.receive = receive;
+        self.floor.table.fulfil(slot, ringed);
+        self.admitted(slot, phase);
+    }
+
+    fn admitted(&mut self, slot: u32, phase: &mut AcceptPhase) {
+        phase.outcome.accepted += 1;
+        phase.taken += 1;
+        self.floor.service.counters.accepted.one();
+        self.floor.note_open();
+        self.begin(slot, true);
+    }
+}

@@ -1,0 +1,399 @@
+//! TUX's structure in user space, on completions of io_uring (pariag-accept §2.3): two queues, the
+//! accept queue and `work_pending`; accept-phase, then work-phase; nobody is asked who is ready.
+//!
+//! What is to be done is queued and handed to the kernel once a round. What was done comes back as
+//! completions: connections for the accept-phase, bytes received and sent for the work-phase. A
+//! connection has a slot of the ring's instead of a descriptor, of the same number as its slot in
+//! the table. Knows neither requests nor what a policy decides by.
+
+mod data;
+mod doors;
+mod output;
+mod tenant;
+mod work;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_content::OpenFile;
+use weir_dispatch::readiness::Token;
+use weir_dispatch::readiness::settings::Knob;
+use weir_sys::listener::Arrival;
+use weir_sys::poll::POLLIN;
+use weir_sys::ring::server::{Completion, Op, ServerRing, Setting, SqPoll, Then};
+
+use super::accepting::Accepting;
+use super::floor::{BELL, Floor};
+use super::listener::{Listener, Socket};
+use super::{Architecture, Housekeeping, Start};
+use crate::control::{Control, Phase};
+use crate::service::Service;
+use data::{Data, Kind};
+use doors::Door;
+use tenant::Ringed;
+
+pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, ZERO_COPY, SQPOLL, SPIN];
+
+const ENTRIES: Knob = Knob {
+    name: "entries",
+    help: "operations handed over by one call, at most",
+    default: 4096,
+    min: 64,
+    max: 32_768,
+};
+const BUFFERS: Knob = Knob {
+    name: "buffers",
+    help: "buffers of 4 KiB to receive into, for a loop; rounded up to a power of two",
+    default: 1024,
+    min: 16,
+    max: 32_768,
+};
+const ZERO_COPY: Knob = Knob {
+    name: "zero-copy-from",
+    help: "bytes from which a reply in memory is sent without a copy; 0: none is",
+    default: 0,
+    min: 0,
+    max: 1 << 40,
+};
+const SQPOLL: Knob = Knob {
+    name: "sqpoll",
+    help: "1: a thread of the kernel's takes what is queued; it needs a processor of its own",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+const SPIN: Knob = Knob {
+    name: "spin-us",
+    help: "with sqpoll, how long the loop looks for completions before it sleeps, microseconds",
+    default: 200,
+    min: 0,
+    max: 1_000_000,
+};
+
+/// The size of a buffer to receive into: a browser's request fits.
+const BUFFER_BYTES: u32 = 4096;
+
+/// Completions that fit, for each entry.
+const COMPLETIONS_PER_ENTRY: u32 = 4;
+
+/// How long the kernel's thread looks for work before it sleeps, milliseconds.
+const SQPOLL_IDLE_MS: u32 = 1000;
+
+/// How long a loop that ends waits for what the kernel still does for it.
+const LAST_WAIT: Duration = Duration::from_millis(20);
+const LAST_WAITS: u32 = 50;
+
+pub(crate) struct RingLoop {
+    floor: Floor<Ringed>,
+    ring: ServerRing,
+    doors: Vec<Door>,
+    /// What waits for the bell.
+    bell: Op,
+    /// Completions as they came.
+    fresh: Vec<Completion>,
+    /// The accept queue: connections, and listeners where somebody waits.
+    arrived: VecDeque<Completion>,
+    /// Operations that have ended and were not looked at.
+    work_pending: VecDeque<Completion>,
+    /// Connections whose receive ended for want of buffers.
+    starved: Vec<Token>,
+    /// Files that what is queued still names, though their connections have gone.
+    kept: Vec<Arc<OpenFile>>,
+    kept_fetches: Vec<weir_content::Fetch>,
+    expired: Vec<u32>,
+    /// When this round's completions were taken, and when the last round's were.
+    taken_at_ns: [u64; 2],
+    /// How long to look for completions before sleeping.
+    spin: Option<Duration>,
+    zero_copy_from: u64,
+}
+
+impl Start for RingLoop {
+    fn start(
+        service: Service,
+        sockets: Vec<Socket>,
+        control: Arc<Control>,
+        open_max: usize,
+    ) -> io::Result<Self> {
+        let chosen = |knob: &Knob| service.config.arch_settings.get(knob);
+        let polled = chosen(&SQPOLL) == 1;
+        let entries = chosen(&ENTRIES) as u32;
+        let ring = ServerRing::open(&Setting {
+            entries,
+            completions: entries.saturating_mul(COMPLETIONS_PER_ENTRY),
+            files: u32::try_from(open_max).unwrap_or(u32::MAX),
+            buffers: (chosen(&BUFFERS) as u16).next_power_of_two(),
+            buffer_bytes: BUFFER_BYTES,
+            sqpoll: polled.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
+        })?;
+        let spin = polled.then(|| Duration::from_micros(chosen(&SPIN)));
+        let zero_copy_from = match chosen(&ZERO_COPY) {
+            0 => u64::MAX,
+            from => from,
+        };
+        let floor = Floor::new(service, sockets, control, open_max);
+        let doors = floor.listeners.iter().map(|_| Door::default()).collect();
+        let mut ring = ring;
+        let bell = watch_bell(&mut ring, &floor);
+        Ok(Self {
+            floor,
+            ring,
+            doors,
+            bell,
+            fresh: Vec::new(),
+            arrived: VecDeque::new(),
+            work_pending: VecDeque::new(),
+            starved: Vec::new(),
+            kept: Vec::new(),
+            kept_fetches: Vec::new(),
+            expired: Vec::new(),
+            taken_at_ns: [0; 2],
+            spin,
+            zero_copy_from,
+        })
+    }
+
+    fn run(mut self) {
+        while !self.is_over() {
+            self.turn();
+            self.accept_phase();
+            self.work_phase();
+            let mut expired = std::mem::take(&mut self.expired);
+            self.keep_time(&mut expired);
+            self.expired = expired;
+        }
+        self.let_go();
+        self.end();
+    }
+}
+
+impl Architecture for RingLoop {
+    type Tenant = Ringed;
+
+    fn floor(&mut self) -> &mut Floor<Ringed> {
+        &mut self.floor
+    }
+
+    fn begin(&mut self, slot: u32, _at_once: bool) {
+        self.adopt(slot);
+        self.receive(slot);
+        self.arm_timer(slot);
+    }
+
+    fn serve(&mut self, slot: u32) -> bool {
+        let token = self.floor.table.token(slot);
+        let is_its = |completion: &Completion| Data::token_of(completion.data) == Some(token);
+        while let Some(index) = self.work_pending.iter().position(is_its) {
+            let Some(completion) = self.work_pending.remove(index) else { break };
+            self.work(completion);
+        }
+        !self.floor.table.is_current(token)
+    }
+
+    fn turn_away(&mut self, slot: u32) {
+        self.adopt(slot);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let want = ringed.turn_away(&mut self.floor.service);
+        self.follow(slot, want);
+    }
+
+    fn expire(&mut self, slot: u32) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        if ringed.want() == crate::conn::Want::Write {
+            // How much of it has arrived only the kernel knows; it is asked, and goes on then.
+            let data = Data::of(Kind::Expire, self.floor.table.token(slot));
+            self.ask_unacknowledged(slot, data);
+        } else {
+            self.expire_knowing(slot, 0);
+        }
+    }
+
+    fn close(&mut self, slot: u32) {
+        self.close_slot(slot);
+    }
+
+    fn nobody_waits(&mut self, _index: usize) {}
+
+    fn watch(&mut self, index: usize, wanted: bool) -> io::Result<()> {
+        if !wanted {
+            self.disarm(index);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, listener: Listener) {
+        self.leave_listener(listener);
+    }
+
+    /// A request was received at this round's begin, and had come since the last round's.
+    fn arrival(&mut self, slot: u32) -> Option<Arrival> {
+        let departed = self.floor.table.conn(slot)?.ended.is_some();
+        let [now_ns, before_ns] = self.taken_at_ns;
+        let came_ns = before_ns + now_ns.saturating_sub(before_ns) / 2;
+        let age_ns = self.floor.service.read_clock_ns().saturating_sub(came_ns);
+        Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
+    }
+
+    fn count(&mut self) {
+        let counts = self.ring.counts();
+        self.floor.service.counters.set_ring(&[
+            counts.enters,
+            counts.submitted,
+            counts.completed,
+            counts.overflows,
+            counts.copied,
+        ]);
+    }
+}
+
+impl RingLoop {
+    /// Hands over what is queued, and takes what was done; waits for some when there is none.
+    fn turn(&mut self) {
+        self.open_doors();
+        self.receive_starved();
+        if self.ring.has_queued() {
+            self.hand_over();
+        }
+        self.kept.clear();
+        self.kept_fetches.clear();
+        let floor = &mut self.floor;
+        if self.fresh.is_empty() && self.arrived.is_empty() && self.work_pending.is_empty() {
+            let timeout = floor.sleep_max();
+            let began_ns = floor.service.read_clock_ns();
+            self.wait(timeout);
+            self.floor.service.tick();
+            self.floor.waited_ns += self.floor.service.now_ns() - began_ns;
+        } else {
+            floor.service.tick();
+        }
+        let floor = &mut self.floor;
+        floor.rounds += 1;
+        self.taken_at_ns = [floor.service.now_ns(), self.taken_at_ns[0]];
+        self.sort();
+    }
+
+    fn hand_over(&mut self) {
+        if let Err(error) = self.ring.submit() {
+            self.bear_ring(&error);
+        }
+        self.ring.take(&mut self.fresh);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if let Some(spin) = self.spin {
+            let until = Instant::now() + timeout.map_or(spin, |timeout| timeout.min(spin));
+            while self.fresh.is_empty() && Instant::now() < until {
+                std::hint::spin_loop();
+                self.ring.take(&mut self.fresh);
+            }
+            if !self.fresh.is_empty() {
+                return;
+            }
+        }
+        if let Err(error) = self.ring.wait(timeout) {
+            self.bear_ring(&error);
+        }
+        self.ring.take(&mut self.fresh);
+    }
+
+    fn bear_ring(&mut self, error: &io::Error) {
+        // Only want of memory can be the reason, and pass: what is queued stays so.
+        self.floor.tell(&format!("waiting for completions: {error}"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
+    /// Connections into the one queue, work into the other.
+    fn sort(&mut self) {
+        for completion in self.fresh.drain(..) {
+            let is_arrival = Data::kind_of(completion.data).is_some_and(Kind::is_arrival);
+            let queue = if is_arrival { &mut self.arrived } else { &mut self.work_pending };
+            queue.push_back(completion);
+        }
+    }
+
+    fn accept_phase(&mut self) {
+        self.floor.someone_waits = false;
+        while let Some(completion) = self.arrived.pop_front() {
+            self.arrive(&completion);
+        }
+        self.end_phases();
+        self.consult();
+        if !self.floor.held.is_empty() {
+            self.serve_held();
+        }
+    }
+
+    fn work_phase(&mut self) {
+        let mut items = 0;
+        let is_alone = self.work_pending.len() < 2;
+        let began_ns = if is_alone { 0 } else { self.floor.service.read_clock_ns() };
+        while let Some(completion) = self.work_pending.pop_front() {
+            self.work(completion);
+            items += 1;
+        }
+        self.floor.note_work(items, began_ns);
+    }
+
+    fn watch_bell(&mut self) {
+        self.bell = watch_bell(&mut self.ring, &self.floor);
+    }
+
+    /// The slot of the ring that a slot of the table has.
+    fn ring_slot(&self, slot: u32) -> u32 {
+        slot - self.floor.table.reserved()
+    }
+
+    /// Connections that are still to come out of accepts keep the loop going.
+    fn is_over(&self) -> bool {
+        let has_more = self.doors.iter().any(Door::is_busy) || !self.arrived.is_empty();
+        self.floor.is_over() && (!has_more || self.floor.control.phase() == Phase::Stop)
+    }
+
+    /// Puts a connection that has a descriptor into its slot of the ring.
+    fn adopt(&mut self, slot: u32) {
+        let ring_slot = self.ring_slot(slot);
+        let data = Data::of(Kind::Adopted, self.floor.table.token(slot));
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        if let Some(fd) = ringed.fd.take() {
+            self.ring.adopt(fd, ring_slot, Then::Nothing, data);
+        }
+    }
+
+    /// Closes what is open and waits until the kernel has let go of it: then what is still missing
+    /// was lost by us.
+    fn let_go(&mut self) {
+        for slot in self.floor.table.find(0, usize::MAX, |_| true) {
+            self.close_slot(slot);
+        }
+        for index in 0..self.doors.len() {
+            self.disarm(index);
+        }
+        self.ring.cancel(self.bell, Then::Nothing);
+        for _ in 0..LAST_WAITS {
+            self.hand_over();
+            if self.fresh.is_empty() && self.ring.pending() > 0 {
+                self.wait(Some(LAST_WAIT));
+            }
+            self.sort();
+            while let Some(completion) = self.arrived.pop_front() {
+                self.arrive(&completion);
+            }
+            while let Some(completion) = self.work_pending.pop_front() {
+                self.work(completion);
+            }
+            if self.ring.pending() == 0 {
+                break;
+            }
+        }
+        let left = [self.ring.pending(), self.ring.buffers_out(), self.floor.table.taken()];
+        self.floor.service.counters.set_ring_left(&left.map(|count| count as u64));
+    }
+}
+
+fn watch_bell(ring: &mut ServerRing, floor: &Floor<Ringed>) -> Op {
+    let data = Data::of(Kind::Bell, Token { slot: BELL, generation: 0 });
+    ring.poll(floor.control.bell.as_fd(), POLLIN as u32, data)
+}

@@ -1,0 +1,256 @@
+//! What goes out: chunks of replies are lent to the kernel and come back, files are read by the
+//! ring before they are sent, and a reply that ends its connection is sent and closed in one chain.
+//! Knows nothing of what the bytes say.
+
+use std::ffi::CString;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use weir_content::FetchKind;
+use weir_http1::reply;
+use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Piece, Returned, Sending, Then};
+
+use super::RingLoop;
+use super::data::{Data, Kind};
+use super::tenant::{Send, Stage};
+use crate::conn::Want;
+use crate::output::{Chunk, Sent};
+
+/// How much of a file is read and sent at a time, bytes.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// What of a file is brought from a disk at a time, bytes.
+const FETCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Up to here a socket that is not full takes all at once, so that a close may be chained behind.
+const WHOLE_BYTES_MAX: usize = 16 << 10;
+
+impl RingLoop {
+    /// Takes the next chunk of a connection's output and begins to send it. What the connection
+    /// wants when there is none; `None` while something is under way.
+    pub(super) fn begin_output(&mut self, slot: u32) -> Option<Want> {
+        let floor = &mut self.floor;
+        let ringed = floor.table.conn(slot)?;
+        if ringed.send.is_some() {
+            return None;
+        }
+        let Some(output) = ringed.output() else { return Some(Want::Close) };
+        let nothing = Piece::Static(&[]);
+        match output.take_chunk(FILE_BYTES_MAX) {
+            Chunk::Nothing => return Some(ringed.sent(Sent::All, &mut floor.service)),
+            Chunk::Bytes(bytes) => {
+                let range = 0..bytes.len();
+                self.send(slot, [(Piece::Bytes(bytes), range), (nothing, 0..0)], Stage::Reply);
+            }
+            Chunk::Both(bytes, body, range) => {
+                let head_bytes = bytes.len();
+                let head = (Piece::Bytes(bytes), 0..head_bytes);
+                self.send(slot, [head, (Piece::Shared(body), range)], Stage::Reply);
+            }
+            Chunk::File(bytes, file, range) => {
+                let want = (range.end - range.start) as usize;
+                let data = Data::of(Kind::Output, self.floor.table.token(slot));
+                let op =
+                    self.ring.read(file.as_fd(), bytes, want, range.start, Then::Nothing, data);
+                let ringed = self.floor.table.conn(slot)?;
+                ringed.file = Some(file);
+                ringed.send = Some(Send { op, first: 0..want, second: 0..0, stage: Stage::Read });
+            }
+        }
+        None
+    }
+
+    /// Sends ranges of two pieces, of which the second may be empty.
+    fn send(&mut self, slot: u32, pieces: [(Piece, Range<usize>); 2], stage: Stage) {
+        let ring_slot = self.ring_slot(slot);
+        let to = Handle::Slot(ring_slot);
+        let token = self.floor.table.token(slot);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let [first, second] = [pieces[0].1.clone(), pieces[1].1.clone()];
+        let bytes = first.len() + second.len();
+        let is_last = ringed.output().is_some_and(|output| output.is_taken());
+        let leaves = stage == Stage::Reply
+            && bytes <= WHOLE_BYTES_MAX
+            && is_last
+            && ringed.closes_after_output();
+        let receive = ringed.receive;
+        let zero_copy = bytes as u64 >= self.zero_copy_from;
+        // What is lent comes back late: it goes out whole, or not at all.
+        let whole = leaves || zero_copy;
+        let how = Sending { more: !is_last && stage == Stage::Reply, whole, zero_copy };
+        let then = if leaves { Then::OnSuccess } else { Then::Nothing };
+        let data = Data::of(Kind::Output, token);
+        let op = self.lend(to, pieces, how, then, data);
+        if leaves {
+            if let Some(receive) = receive {
+                self.ring.cancel(receive, Then::Always);
+            }
+            self.ring.close(ring_slot, Then::Nothing, Data::of(Kind::Close, token));
+        }
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        ringed.leaves = leaves;
+        ringed.send = Some(Send { op, first, second, stage });
+    }
+
+    fn lend(
+        &mut self,
+        to: Handle<'_>,
+        [first, second]: [(Piece, Range<usize>); 2],
+        how: Sending,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        if second.1.is_empty() {
+            self.ring.send(to, first.0, first.1, how, then, data)
+        } else if first.1.is_empty() {
+            self.ring.send(to, second.0, second.1, how, then, data)
+        } else {
+            self.ring.send_two(to, [first, second], how, then, data)
+        }
+    }
+
+    pub(super) fn begin_continue(&mut self, slot: u32) {
+        let range = 0..reply::CONTINUE.len();
+        let pieces = [(Piece::Static(reply::CONTINUE), range), (Piece::Static(&[]), 0..0)];
+        self.send(slot, pieces, Stage::Continue);
+    }
+
+    pub(super) fn begin_shutdown(&mut self, slot: u32) {
+        let data = Data::of(Kind::Output, self.floor.table.token(slot));
+        let handle = Handle::Slot(self.ring_slot(slot));
+        let op = self.ring.shutdown(handle, std::net::Shutdown::Write, Then::Nothing, data);
+        if let Some(ringed) = self.floor.table.conn(slot) {
+            ringed.send = Some(Send { op, first: 0..0, second: 0..0, stage: Stage::Shutdown });
+        }
+    }
+
+    /// Something of a connection's output has ended.
+    pub(super) fn put_out(&mut self, slot: u32, completion: Completion) {
+        if completion.notice {
+            // Memory that was lent, and whose bytes have arrived.
+            return;
+        }
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let Some(send) = ringed.send.take() else { return };
+        let (result, service) = (completion.result, &mut self.floor.service);
+        let want = match send.stage {
+            Stage::Read => return self.file_read(slot, &send, completion),
+            Stage::Reply => return self.reply_sent(slot, &send, result, completion.returned),
+            Stage::Continue => ringed.continued(result == reply::CONTINUE.len() as i32, service),
+            Stage::Shutdown => ringed.shut(result == 0, service),
+        };
+        self.follow(slot, want);
+    }
+
+    fn reply_sent(&mut self, slot: u32, send: &Send, result: i32, returned: Returned) {
+        let floor = &mut self.floor;
+        let Some(ringed) = floor.table.conn(slot) else { return };
+        let Ok(sent @ 1..) = usize::try_from(result) else {
+            if ringed.is_doomed || result == -ECANCELED {
+                return;
+            }
+            let want = ringed.sent(Sent::Gone, &mut floor.service);
+            ringed.leaves = false;
+            return self.follow(slot, want);
+        };
+        if let Some(output) = ringed.output() {
+            output.note_sent(sent as u64, &mut floor.service);
+        }
+        if sent < send.bytes() {
+            return self.send_rest(slot, send, sent, returned);
+        }
+        if let (
+            Returned::Piece(Piece::Bytes(bytes)) | Returned::Two(Piece::Bytes(bytes), _),
+            Some(output),
+        ) = (returned, ringed.output())
+        {
+            output.keep_buffer(bytes);
+        }
+        if ringed.leaves {
+            // The close is on its way; the machine has nothing else in mind.
+            let _ = ringed.sent(Sent::All, &mut floor.service);
+            return;
+        }
+        let want = self.begin_output(slot);
+        if let Some(want) = want {
+            self.follow(slot, want);
+        }
+    }
+
+    /// The socket was full: what is left goes out as there is room, and the clock begins to tell.
+    fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
+        let (first, second) = send.after(sent);
+        let pieces = match returned {
+            Returned::Piece(piece) if send.second.is_empty() => {
+                [(piece, first), (Piece::Static(&[]), 0..0)]
+            }
+            Returned::Piece(piece) => [(Piece::Static(&[]), 0..0), (piece, second)],
+            Returned::Two(one, two) => [(one, first), (two, second)],
+            // Nothing else comes back of a send.
+            _ => return self.close_slot(slot),
+        };
+        let token = self.floor.table.token(slot);
+        if self.floor.table.conn(slot).is_some_and(|ringed| ringed.wants_acknowledged()) {
+            self.ask_unacknowledged(slot, Data::of(Kind::Mark, token));
+        }
+        self.send(slot, pieces, Stage::Reply);
+    }
+
+    /// A piece of a file is in memory: it is sent if the file is still the one that was promised.
+    fn file_read(&mut self, slot: u32, send: &Send, completion: Completion) {
+        let floor = &mut self.floor;
+        let Some(ringed) = floor.table.conn(slot) else { return };
+        let Some(file) = ringed.file.take() else { return };
+        let is_whole = completion.result == send.first.len() as i32;
+        let is_same = is_whole && file.is_unchanged().unwrap_or(false);
+        match completion.returned {
+            Returned::Read(bytes) if is_same => {
+                let range = 0..bytes.len();
+                let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
+                self.send(slot, pieces, Stage::Reply);
+            }
+            _ => {
+                let want = ringed.sent(Sent::Changed, &mut floor.service);
+                self.follow(slot, want);
+            }
+        }
+    }
+
+    /// Has the ring bring what a connection waits for. False when there is nothing to bring.
+    pub(super) fn begin_fetch(&mut self, slot: u32) -> bool {
+        let data = Data::of(Kind::Fetch, self.floor.table.token(slot));
+        let Some(ringed) = self.floor.table.conn(slot) else { return false };
+        let Some(fetch) = ringed.fetch().cloned() else { return false };
+        let mut begun = 0;
+        for kind in fetch.kinds() {
+            match kind {
+                FetchKind::Open { root, path, symlinks } => {
+                    let Ok(path) = CString::new(path) else { continue };
+                    self.ring.open_beneath(root, path, symlinks, Then::Nothing, data);
+                    begun += 1;
+                }
+                FetchKind::Read { file, offset, len } => {
+                    for start in (offset..offset + len).step_by(FETCH_BYTES_MAX as usize) {
+                        let want = (offset + len - start).min(FETCH_BYTES_MAX) as usize;
+                        self.ring.read(file, Vec::new(), want, start, Then::Nothing, data);
+                        begun += 1;
+                    }
+                }
+            }
+        }
+        ringed.fetching = begun;
+        ringed.fetch = (begun > 0).then_some(fetch);
+        begun > 0
+    }
+
+    /// One of those operations has ended; what it brought is thrown away.
+    pub(super) fn fetched(&mut self, slot: u32) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        ringed.fetching = ringed.fetching.saturating_sub(1);
+        if ringed.fetching == 0 {
+            ringed.fetch = None;
+            let want = ringed.fetched(&mut self.floor.service);
+            self.follow(slot, want);
+        }
+    }
+}

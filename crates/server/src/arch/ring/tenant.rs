@@ -1,0 +1,155 @@
+//! A connection in a slot of the ring, with what the kernel is doing for it. Knows no queue.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_content::{Fetch, OpenFile};
+use weir_sys::listener::{self, Arrival};
+use weir_sys::ring::server::Op;
+use weir_sys::socket;
+
+use crate::arch::Tenant;
+use crate::conn::Conn;
+use crate::service::Service;
+
+/// A connection, and the operations it has under way.
+#[derive(Debug)]
+pub(crate) struct Ringed {
+    conn: Conn,
+    /// The socket, as long as it is not in a slot: one that was looked at, or is held.
+    pub fd: Option<OwnedFd>,
+    /// Receives until it is told to end.
+    pub receive: Option<Op>,
+    /// The receive was told to end: what was read waits to be wanted.
+    pub is_full: bool,
+    /// How the client's bytes ended, when nobody wanted to know: 0, or a negative errno.
+    pub ended: Option<i32>,
+    /// What goes out; nothing else does meanwhile.
+    pub send: Option<Send>,
+    /// The close follows the send in one chain.
+    pub leaves: bool,
+    /// It is to be closed when that chain has ended.
+    pub is_doomed: bool,
+    /// The file being read for the send.
+    pub file: Option<Arc<OpenFile>>,
+    /// What is brought from a disk, and how many operations still do.
+    pub fetch: Option<Fetch>,
+    pub fetching: u32,
+    /// The close is to be a reset.
+    pub resets: Cell<bool>,
+}
+
+/// What is on its way to the client, of one piece or two.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub op: Op,
+    pub first: Range<usize>,
+    pub second: Range<usize>,
+    pub stage: Stage,
+}
+
+/// What an operation of output does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Sends a reply.
+    Reply,
+    /// Sends `100 Continue`.
+    Continue,
+    /// Shuts our side down.
+    Shutdown,
+    /// Reads from a file what is to be sent.
+    Read,
+}
+
+impl Send {
+    /// How many bytes it is to send.
+    pub(crate) fn bytes(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    /// What is left of the ranges after so many bytes.
+    pub(crate) fn after(&self, bytes: usize) -> (Range<usize>, Range<usize>) {
+        (skip(&self.first, bytes), skip(&self.second, bytes.saturating_sub(self.first.len())))
+    }
+}
+
+/// A range without so many of its first.
+fn skip(range: &Range<usize>, bytes: usize) -> Range<usize> {
+    range.start + bytes.min(range.len())..range.end
+}
+
+impl Ringed {
+    /// One in a slot already.
+    pub(crate) fn in_slot(peer: SocketAddr, service: &Service) -> Self {
+        Self {
+            conn: Conn::new(peer, service),
+            fd: None,
+            receive: None,
+            is_full: false,
+            ended: None,
+            send: None,
+            leaves: false,
+            is_doomed: false,
+            file: None,
+            fetch: None,
+            fetching: 0,
+            resets: Cell::new(false),
+        }
+    }
+}
+
+impl Deref for Ringed {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        &self.conn
+    }
+}
+
+impl DerefMut for Ringed {
+    fn deref_mut(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+}
+
+impl Tenant for Ringed {
+    fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self {
+        Self { fd: Some(fd), ..Self::in_slot(peer, service) }
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        listener::arrival(self.fd.as_ref()?.as_fd()).ok()
+    }
+
+    fn reset_on_close(&self) {
+        match &self.fd {
+            Some(fd) => socket::reset_on_close(fd.as_fd()),
+            None => self.resets.set(true),
+        }
+    }
+
+    fn close(mut self, service: &mut Service) {
+        if self.conn.end(service) {
+            self.reset_on_close();
+        }
+        if let Some(fd) = self.fd {
+            socket::close(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_is_never_more_than_there_is() {
+        assert_eq!(skip(&(2..10), 0), 2..10);
+        assert_eq!(skip(&(2..10), 3), 5..10);
+        assert_eq!(skip(&(2..10), 8), 10..10);
+        assert_eq!(skip(&(2..10), 9), 10..10);
+    }
+}

@@ -1,0 +1,269 @@
+//! `work_pending`: what has ended for a connection is told to its machine, and what that wants next
+//! is queued. Knows nothing of accepting.
+
+use weir_dispatch::readiness::Token;
+use weir_sys::is_exhaustion;
+use weir_sys::ring::server::{Completion, ECANCELED, Filled, Handle, Then};
+
+use super::RingLoop;
+use super::data::{Data, Kind};
+use crate::arch::Housekeeping;
+use crate::arch::accepting::Accepting;
+use crate::conn::Want;
+
+/// Of what nobody wants yet, a connection keeps so many bytes; then it receives no more at first.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+impl RingLoop {
+    /// Looks at one operation that has ended.
+    pub(super) fn work(&mut self, mut completion: Completion) {
+        let filled = completion.filled.take();
+        let token = Data::whose(completion.data);
+        match Data::kind_of(completion.data) {
+            Some(Kind::Bell) if completion.result >= 0 => {
+                self.answer_bell();
+                self.watch_bell();
+            }
+            Some(Kind::Receive) => return self.received(token, &completion, filled),
+            Some(Kind::Bell) => {}
+            Some(_) if !self.is_its(token) => {}
+            Some(Kind::Output) => self.put_out(token.slot, completion),
+            Some(Kind::Close) => self.chain_ended(token.slot, &completion),
+            Some(Kind::Expire) => self.expire_knowing(token.slot, counted(&completion)),
+            Some(Kind::Mark) => self.mark(token.slot, counted(&completion)),
+            Some(Kind::Fetch) => self.fetched(token.slot),
+            Some(Kind::Adopted) if completion.result < 0 => self.close_slot(token.slot),
+            _ => {}
+        }
+        if let Some(filled) = filled {
+            self.ring.give_back(filled);
+        }
+    }
+
+    fn is_its(&self, token: Token) -> bool {
+        self.floor.table.is_current(token)
+    }
+
+    /// Bytes have come, or their end. A connection that has gone leaves a buffer to be given back.
+    fn received(&mut self, token: Token, completion: &Completion, filled: Option<Filled>) {
+        if self.is_its(token) {
+            self.note_receive(token, completion);
+            let is_new = completion.result > 0 && self.floor.service.pressure;
+            if !is_new || self.is_worth_serving(token) {
+                self.take_in(token.slot, completion.result, filled.as_ref());
+            }
+        }
+        if let Some(filled) = filled {
+            self.ring.give_back(filled);
+        }
+    }
+
+    fn note_receive(&mut self, token: Token, completion: &Completion) {
+        self.floor.service.counters.reads.one();
+        let Some(ringed) = self.floor.table.conn(token.slot) else { return };
+        if !completion.more {
+            ringed.receive = None;
+        }
+    }
+
+    fn take_in(&mut self, slot: u32, result: i32, filled: Option<&Filled>) {
+        let Self { floor, ring, .. } = self;
+        let Some(ringed) = floor.table.conn(slot) else { return };
+        let error = std::io::Error::from_raw_os_error(-result);
+        if result < 0 && is_exhaustion(&error) {
+            // Buffers that were out come back by the end of the round.
+            floor.service.counters.ring_starved.one();
+            self.starved.push(floor.table.token(slot));
+            return;
+        }
+        let want = ringed.want();
+        if result == -ECANCELED {
+            // We ended it, because too much waited; since then it may have been read.
+            return match want {
+                Want::Read | Want::Discard => self.receive(slot),
+                _ => {}
+            };
+        }
+        if result <= 0 {
+            ringed.ended = Some(result);
+            return match want {
+                Want::Read | Want::Discard => self.follow(slot, want),
+                _ => {}
+            };
+        }
+        let bytes = filled.map(|filled| ring.buffer(filled)).unwrap_or_default();
+        let want = match want {
+            Want::Discard => ringed.discarded(bytes.len()),
+            Want::Read => {
+                ringed.room(&mut floor.service).extend_from_slice(bytes);
+                ringed.received(&Ok(bytes.len()), &mut floor.service)
+            }
+            _ => {
+                ringed.room(&mut floor.service).extend_from_slice(bytes);
+                ringed.keep(bytes.len(), &mut floor.service);
+                return self.bound_input(slot);
+            }
+        };
+        self.follow(slot, want);
+    }
+
+    /// Ends the receive of a connection that sends more requests than it reads replies.
+    fn bound_input(&mut self, slot: u32) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        if ringed.unread() > KEPT_BYTES_MAX
+            && !ringed.is_full
+            && let Some(op) = ringed.receive
+        {
+            ringed.is_full = true;
+            self.ring.cancel(op, Then::Nothing);
+        }
+    }
+
+    /// Does what a connection wants until that is under way.
+    pub(super) fn follow(&mut self, slot: u32, mut want: Want) {
+        loop {
+            let Some(ringed) = self.floor.table.conn(slot) else { return };
+            let service = &mut self.floor.service;
+            want = match want {
+                Want::Close => return self.close_slot(slot),
+                Want::Read | Want::Discard => match ringed.ended {
+                    None => break self.receive(slot),
+                    Some(_) if want == Want::Discard => Want::Close,
+                    Some(0) => ringed.received(&Ok(0), service),
+                    Some(errno) => {
+                        let error = std::io::Error::from_raw_os_error(-errno);
+                        ringed.received(&Err(error), service)
+                    }
+                },
+                Want::Fetch => match self.begin_fetch(slot) {
+                    true => break,
+                    false => match self.floor.table.conn(slot) {
+                        Some(ringed) => ringed.fetched(&mut self.floor.service),
+                        None => return,
+                    },
+                },
+                Want::Write => match self.begin_output(slot) {
+                    Some(want) => want,
+                    None => break,
+                },
+                Want::Continue => break self.begin_continue(slot),
+                Want::Shutdown => break self.begin_shutdown(slot),
+            };
+        }
+        if let Some(ringed) = self.floor.table.conn(slot) {
+            ringed.rest(&mut self.floor.service);
+        }
+        self.arm_timer(slot);
+    }
+
+    /// Has the kernel receive for a connection, unless it does: once, and on and on when it has
+    /// been kept open. Many connections are over after one request, and a receive that goes on has
+    /// to be told to end.
+    pub(super) fn receive(&mut self, slot: u32) {
+        let data = Data::of(Kind::Receive, self.floor.table.token(slot));
+        let ring_slot = self.ring_slot(slot);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        if ringed.receive.is_none() && ringed.ended.is_none() {
+            ringed.is_full = false;
+            let many = ringed.was_heard();
+            ringed.receive = Some(self.ring.receive(Handle::Slot(ring_slot), many, data));
+        }
+    }
+
+    /// Buffers have come back: those who found none go on.
+    pub(super) fn receive_starved(&mut self) {
+        for token in std::mem::take(&mut self.starved) {
+            if self.is_its(token) {
+                self.receive(token.slot);
+            }
+        }
+    }
+
+    pub(super) fn arm_timer(&mut self, slot: u32) {
+        if let Some(ringed) = self.floor.table.conn(slot) {
+            self.floor.timers.arm(slot, ringed.deadline_ns());
+        }
+    }
+
+    /// Asks how much of what was sent has not arrived.
+    pub(super) fn ask_unacknowledged(&mut self, slot: u32, data: u64) {
+        let ring_slot = self.ring_slot(slot);
+        self.ring.unacknowledged(Handle::Slot(ring_slot), Then::Nothing, data);
+    }
+
+    /// What is due at a deadline, now that it is known how much has arrived.
+    pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: u64) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        match ringed.expire(unacknowledged, &mut self.floor.service) {
+            Some(want) => self.follow(slot, want),
+            None => self.arm_timer(slot),
+        }
+    }
+
+    fn mark(&mut self, slot: u32, unacknowledged: u64) {
+        if let Some(ringed) = self.floor.table.conn(slot).filter(|conn| conn.wants_acknowledged()) {
+            ringed.note_acknowledged(unacknowledged);
+        }
+    }
+
+    /// Lets go of a connection: what the kernel does for it ends, then its slot is closed.
+    pub(super) fn close_slot(&mut self, slot: u32) {
+        if self.is_leaving(slot) {
+            return;
+        }
+        let ring_slot = self.ring_slot(slot);
+        let Some((mut ringed, _)) = self.vacate(slot) else { return };
+        self.kept.extend(ringed.file.take());
+        self.kept_fetches.extend(ringed.fetch.take());
+        let ops = [ringed.receive, ringed.send.as_ref().map(|send| send.op)];
+        for op in ops.into_iter().flatten() {
+            self.ring.cancel(op, Then::Nothing);
+        }
+        let is_in_slot = ringed.fd.is_none();
+        let cut = ringed.end(&mut self.floor.service);
+        if let Some(fd) = ringed.fd.take() {
+            weir_sys::socket::close(fd);
+        }
+        if is_in_slot {
+            if cut || ringed.resets.get() {
+                let handle = Handle::Slot(ring_slot);
+                self.ring.reset_on_close(handle, Then::Nothing, Data::ignored());
+            }
+            self.ring.close(ring_slot, Then::Nothing, Data::ignored());
+        }
+    }
+
+    /// Whether a chain ends in the close of this slot: then only its end frees it. It is broken,
+    /// so that it ends soon.
+    fn is_leaving(&mut self, slot: u32) -> bool {
+        let Some(ringed) = self.floor.table.conn(slot).filter(|ringed| ringed.leaves) else {
+            return false;
+        };
+        if !std::mem::replace(&mut ringed.is_doomed, true)
+            && let Some(send) = &ringed.send
+        {
+            self.ring.cancel(send.op, Then::Nothing);
+        }
+        true
+    }
+
+    /// The close at the end of a chain: done, or not tried.
+    fn chain_ended(&mut self, slot: u32, completion: &Completion) {
+        let is_closed = !completion.failed_with(ECANCELED);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        ringed.leaves = false;
+        if !is_closed {
+            if ringed.is_doomed {
+                self.close_slot(slot);
+            }
+            return;
+        }
+        if let Some((mut ringed, _)) = self.vacate(slot) {
+            ringed.end(&mut self.floor.service);
+        }
+    }
+}
+
+fn counted(completion: &Completion) -> u64 {
+    completion.outcome().map_or(0, u64::from)
+}

@@ -1,0 +1,436 @@
+//! The helpers of one loop: threads that wait for disks in its place (AMPED, as in Flash).
+//!
+//! A loop asks, goes on, and is told by a bell when there are answers. An answer is no more than
+//! that the caches are warm: the loop then does again what it was about to do. Nothing here knows
+//! of connections: who asks has a number, and a number that has gone meanwhile is answered too.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use weir_content::Fetch;
+
+/// What a helper does. Two equal ones are done once.
+pub(crate) trait Task: Clone + Eq + Hash + Send + 'static {
+    /// Does it, and waits for it.
+    fn run(&self);
+}
+
+impl Task for Fetch {
+    fn run(&self) {
+        Fetch::run(self);
+    }
+}
+
+/// A pool of threads, and what they were asked. It belongs to one loop.
+///
+/// Who asks waits for one thing at a time, so that the questions are bounded by those who ask.
+#[derive(Debug)]
+pub(crate) struct Helpers<T: Task = Fetch> {
+    shared: Arc<Shared<T>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Who waits for what, until the answer was taken.
+    askers: HashMap<T, Vec<u64>>,
+    /// Emptied, and kept for its room.
+    ended: Vec<T>,
+    waiting: usize,
+    counts: HelperCounts,
+}
+
+/// What the helpers of a loop have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HelperCounts {
+    /// Questions.
+    pub asked: u64,
+    /// Those of them that were another's too, and are answered by the same fetch.
+    pub shared: u64,
+    /// Answers taken.
+    pub done: u64,
+    /// The most questions without an answer at one time.
+    pub waiting_max: u64,
+    /// How long the helpers were at it, all together, nanoseconds.
+    pub busy_ns: u64,
+}
+
+impl<T: Task> Helpers<T> {
+    /// Starts `count` threads called `name` and their number. `bell` is rung, in one of them, when
+    /// there are answers to take.
+    ///
+    /// # Errors
+    /// Those of starting a thread; `InvalidInput` for no helpers.
+    pub(crate) fn start(
+        count: usize,
+        name: &str,
+        bell: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        if count == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool has a helper or more"));
+        }
+        // Dropped on the way out, it ends those that were started.
+        let mut helpers = Self {
+            shared: Arc::new(Shared::new(Box::new(bell))),
+            threads: Vec::with_capacity(count),
+            askers: HashMap::new(),
+            ended: Vec::new(),
+            waiting: 0,
+            counts: HelperCounts::default(),
+        };
+        for number in 0..count {
+            let shared = Arc::clone(&helpers.shared);
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
+            helpers.threads.push(thread.spawn(move || shared.help())?);
+        }
+        Ok(helpers)
+    }
+
+    /// Has a helper run `task`, for `id` to be told of its end.
+    pub(crate) fn ask(&mut self, id: u64, task: T) {
+        self.waiting += 1;
+        self.counts.asked += 1;
+        self.counts.waiting_max = self.counts.waiting_max.max(self.waiting as u64);
+        if let Some(ids) = self.askers.get_mut(&task) {
+            self.counts.shared += 1;
+            return ids.push(id);
+        }
+        self.askers.insert(task.clone(), vec![id]);
+        self.shared.ask(task);
+    }
+
+    /// Appends the ids whose task has ended since the last time.
+    ///
+    /// The bell is to be silenced before, not after: it is rung for the first answer that nobody
+    /// has taken, and for no other until then.
+    pub(crate) fn done(&mut self, into: &mut Vec<u64>) {
+        let before = into.len();
+        self.shared.take_answers(&mut self.ended);
+        for task in self.ended.drain(..) {
+            into.extend(self.askers.remove(&task).unwrap_or_default());
+        }
+        let answered = into.len() - before;
+        self.waiting -= answered;
+        self.counts.done += answered as u64;
+    }
+
+    /// How many questions have no answer yet, or none that was taken.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// What they have done so far.
+    pub(crate) fn counts(&self) -> HelperCounts {
+        let busy_ns = self.shared.busy_ns.load(Ordering::Relaxed);
+        HelperCounts { busy_ns, ..self.counts }
+    }
+}
+
+impl<T: Task> Drop for Helpers<T> {
+    /// Ends the helpers: at once, but for those that wait for a disk, which nothing can interrupt.
+    fn drop(&mut self) {
+        self.shared.close();
+        for thread in self.threads.drain(..) {
+            // That it panicked was said when it did.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a loop and its helpers share. Each lock is held for a few instructions only.
+struct Shared<T> {
+    questions: Mutex<Questions<T>>,
+    is_asked: Condvar,
+    answers: Mutex<Vec<T>>,
+    bell: Box<dyn Fn() + Send + Sync>,
+    busy_ns: AtomicU64,
+}
+
+struct Questions<T> {
+    queue: VecDeque<T>,
+    /// The loop has gone, and wants no answers.
+    closed: bool,
+}
+
+impl<T: Task> Shared<T> {
+    fn new(bell: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self {
+            questions: Mutex::new(Questions { queue: VecDeque::new(), closed: false }),
+            is_asked: Condvar::new(),
+            answers: Mutex::new(Vec::new()),
+            bell,
+            busy_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn ask(&self, task: T) {
+        locked(&self.questions).queue.push_back(task);
+        self.is_asked.notify_one();
+    }
+
+    fn close(&self) {
+        locked(&self.questions).closed = true;
+        self.is_asked.notify_all();
+    }
+
+    /// What a helper does all its life.
+    fn help(&self) {
+        while let Some(task) = self.next() {
+            let start = Instant::now();
+            task.run();
+            let spent_ns = start.elapsed().as_nanos() as u64;
+            self.busy_ns.fetch_add(spent_ns, Ordering::Relaxed);
+            self.answer(task);
+        }
+    }
+
+    /// The question that has waited longest; none at the end.
+    fn next(&self) -> Option<T> {
+        let is_idle =
+            |questions: &mut Questions<T>| questions.queue.is_empty() && !questions.closed;
+        let questions = self.is_asked.wait_while(locked(&self.questions), is_idle);
+        let mut questions = questions.unwrap_or_else(PoisonError::into_inner);
+        if questions.closed { None } else { questions.queue.pop_front() }
+    }
+
+    fn answer(&self, task: T) {
+        let mut answers = locked(&self.answers);
+        let is_first = answers.is_empty();
+        answers.push(task);
+        drop(answers);
+        if is_first {
+            (self.bell)();
+        }
+    }
+
+    /// Swaps the answers for an empty list.
+    fn take_answers(&self, empty: &mut Vec<T>) {
+        std::mem::swap(&mut *locked(&self.answers), empty);
+    }
+}
+
+impl<T> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// What a lock protects here is whole between any two statements, so that a panic breaks nothing.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::Hasher;
+    use std::path::PathBuf;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use weir_content::{Found, Now, Options, Store};
+
+    /// A task that says when it begins, and ends when its gate is open.
+    #[derive(Clone, Debug)]
+    struct Gated {
+        name: u32,
+        began: Sender<u32>,
+        gate: Arc<(Mutex<bool>, Condvar)>,
+        runs: Arc<AtomicU64>,
+    }
+
+    impl Gated {
+        fn new(name: u32, began: &Sender<u32>) -> Gated {
+            let gate = Arc::new((Mutex::new(false), Condvar::new()));
+            Gated { name, began: began.clone(), gate, runs: Arc::default() }
+        }
+
+        fn open(&self) {
+            *locked(&self.gate.0) = true;
+            self.gate.1.notify_all();
+        }
+
+        fn opened(self) -> Gated {
+            self.open();
+            self
+        }
+
+        fn runs(&self) -> u64 {
+            self.runs.load(Ordering::SeqCst)
+        }
+    }
+
+    impl PartialEq for Gated {
+        fn eq(&self, other: &Gated) -> bool {
+            self.name == other.name
+        }
+    }
+
+    impl Eq for Gated {}
+
+    impl Hash for Gated {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.name.hash(state);
+        }
+    }
+
+    impl Task for Gated {
+        fn run(&self) {
+            let _ = self.began.send(self.name);
+            let is_shut = |open: &mut bool| !*open;
+            drop(self.gate.1.wait_while(locked(&self.gate.0), is_shut).unwrap());
+            self.runs.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn start<T: Task>(count: usize) -> (Helpers<T>, Receiver<()>) {
+        let (ring, rings) = channel();
+        let bell = move || ring.send(()).unwrap_or(());
+        (Helpers::start(count, "helper", bell).unwrap(), rings)
+    }
+
+    /// Takes answers at each ring until there are as many, sorted.
+    fn answers<T: Task>(helpers: &mut Helpers<T>, rings: &Receiver<()>, count: usize) -> Vec<u64> {
+        let mut ids = Vec::new();
+        while ids.len() < count {
+            rings.recv().unwrap();
+            helpers.done(&mut ids);
+        }
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn an_answer_comes_with_a_ring() {
+        let (mut helpers, rings) = start(1);
+        let (began, _begun) = channel();
+        let gated = Gated::new(1, &began);
+        helpers.ask(7, gated.clone());
+        let mut none = Vec::new();
+        helpers.done(&mut none);
+        assert!(none.is_empty() && rings.try_recv().is_err());
+        assert_eq!(helpers.waiting(), 1);
+        gated.open();
+        assert_eq!(answers(&mut helpers, &rings, 1), [7]);
+        assert_eq!((helpers.waiting(), gated.runs()), (0, 1));
+    }
+
+    #[test]
+    fn those_who_ask_for_the_same_share_one_run() {
+        let (mut helpers, rings) = start(2);
+        let (began, begun) = channel();
+        let (gated, other) = (Gated::new(1, &began), Gated::new(2, &began).opened());
+        helpers.ask(1, gated.clone());
+        assert_eq!(begun.recv(), Ok(1));
+        helpers.ask(2, gated.clone());
+        helpers.ask(3, gated.clone());
+        helpers.ask(4, other);
+        assert_eq!(answers(&mut helpers, &rings, 1), [4]);
+        assert_eq!(helpers.waiting(), 3);
+        gated.open();
+        assert_eq!(answers(&mut helpers, &rings, 3), [1, 2, 3]);
+        assert_eq!(gated.runs(), 1);
+        let counts = helpers.counts();
+        assert_eq!((counts.asked, counts.shared, counts.done, counts.waiting_max), (4, 2, 4, 4));
+        assert_eq!(helpers.waiting(), 0);
+    }
+
+    #[test]
+    fn what_was_answered_is_run_again_for_the_next_who_asks() {
+        let (mut helpers, rings) = start(1);
+        let (began, _begun) = channel();
+        let gated = Gated::new(1, &began).opened();
+        for id in [5, 6] {
+            helpers.ask(id, gated.clone());
+            assert_eq!(answers(&mut helpers, &rings, 1), [id]);
+        }
+        assert_eq!((gated.runs(), helpers.counts().shared), (2, 0));
+    }
+
+    #[test]
+    fn the_bell_is_rung_once_for_all_answers_that_nobody_took() {
+        let (mut helpers, rings) = start(1);
+        let (began, begun) = channel();
+        for name in 1..=3 {
+            helpers.ask(name.into(), Gated::new(name, &began).opened());
+        }
+        let last = Gated::new(4, &began);
+        helpers.ask(4, last.clone());
+        // One helper: when it begins with the last it has answered the others.
+        while begun.recv() != Ok(4) {}
+        assert_eq!(rings.try_iter().count(), 1);
+        let mut ids = Vec::new();
+        helpers.done(&mut ids);
+        assert_eq!(ids, [1, 2, 3]);
+        last.open();
+        assert_eq!(answers(&mut helpers, &rings, 1), [4]);
+    }
+
+    #[test]
+    fn as_many_run_at_a_time_as_there_are_helpers() {
+        let (mut helpers, rings) = start(3);
+        let (began, begun) = channel();
+        let tasks: Vec<Gated> = (0..4).map(|name| Gated::new(name, &began)).collect();
+        for task in &tasks {
+            helpers.ask(task.name.into(), task.clone());
+        }
+        let mut first: Vec<u32> = begun.iter().take(3).collect();
+        first.sort_unstable();
+        assert_eq!(first, [0, 1, 2]);
+        assert!(begun.try_recv().is_err());
+        tasks.iter().for_each(Gated::open);
+        assert_eq!(answers(&mut helpers, &rings, 4), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_end_waits_for_what_is_being_done_and_for_nothing_else() {
+        let (mut helpers, _rings) = start(1);
+        let (began, begun) = channel();
+        let gated = Gated::new(1, &began);
+        helpers.ask(1, gated.clone());
+        assert_eq!(begun.recv(), Ok(1));
+        let never = Gated::new(2, &began);
+        helpers.ask(2, never.clone());
+        let shared = Arc::clone(&helpers.shared);
+        let opener = gated.clone();
+        let thread = std::thread::spawn(move || {
+            let is_going_on = |questions: &mut Questions<_>| !questions.closed;
+            drop(shared.is_asked.wait_while(locked(&shared.questions), is_going_on).unwrap());
+            opener.open();
+        });
+        drop(helpers);
+        assert_eq!((gated.runs(), never.runs()), (1, 0));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_pool_of_nobody_is_refused() {
+        let error = Helpers::<Gated>::start(0, "helper", || ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn what_was_fetched_is_found_without_waiting() {
+        let name = format!("weir-helpers-{}", std::process::id());
+        let root: PathBuf = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        let mut store = Store::open(&root, Options { waits: false, ..Options::default() }).unwrap();
+        let find = |store: &mut Store| {
+            store.find(b"/missing", None, &[], Now { monotonic_ns: 0, unix_ns: 0 })
+        };
+        let (mut helpers, rings) = start(1);
+        let mut found = find(&mut store);
+        if !matches!(found, Found::Cold(_)) {
+            eprintln!("SKIPPED: {} is in memory", root.display());
+        }
+        // The kernel may drop at any moment what was fetched, but not for ever.
+        for id in 0..100 {
+            let Found::Cold(fetch) = found else { break };
+            helpers.ask(id, fetch);
+            assert_eq!(answers(&mut helpers, &rings, 1), [id]);
+            found = find(&mut store);
+        }
+        assert!(matches!(found, Found::NotFound));
+        let _ = std::fs::remove_dir_all(&root);
+    }
+}

@@ -1,0 +1,369 @@
+//! The operations a server's ring has, each a call that queues it. Knows nothing of when they are
+//! handed over, or how they end.
+
+use std::ffi::CString;
+use std::net::Shutdown;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed, OpenHow};
+use io_uring::{opcode, types};
+use rustix::fs::{OFlags, ResolveFlags};
+
+use super::buffers::GROUP;
+use super::entry;
+use super::held::{Held, Kept, Pair, Peer};
+use super::operations::Op;
+use super::piece::{PART_BYTES_MAX, Piece};
+use super::{ServerRing, Then};
+use crate::ring::NOBODY;
+
+/// A socket.
+#[derive(Clone, Copy, Debug)]
+pub enum Handle<'a> {
+    /// In a slot of the ring's.
+    Slot(u32),
+    /// An ordinary descriptor.
+    Fd(BorrowedFd<'a>),
+}
+
+impl Handle<'_> {
+    fn number(self) -> Fd {
+        match self {
+            Self::Slot(slot) => Fd(slot as i32),
+            Self::Fd(fd) => Fd(fd.as_raw_fd()),
+        }
+    }
+
+    fn flags(self) -> Flags {
+        match self {
+            Self::Slot(_) => Flags::FIXED_FILE,
+            Self::Fd(_) => Flags::empty(),
+        }
+    }
+}
+
+/// Where a connection is accepted into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A slot of the ring's. What it holds is replaced, and so closed.
+    Slot(u32),
+    /// A descriptor, which comes with the completion.
+    Fd,
+}
+
+/// How bytes are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sending {
+    /// Others follow at once, so that a segment which is not full is held back (MSG_MORE).
+    pub more: bool,
+    /// All of them, before there is a completion; less is a failure to the chain (MSG_WAITALL).
+    pub whole: bool,
+    /// Without copying, where the kernel can (IORING_OP_SEND_ZC): the memory comes back by a
+    /// [`notice`](super::Completion::notice) of its own, when the peer has acknowledged all.
+    pub zero_copy: bool,
+}
+
+impl Sending {
+    fn flags(self) -> i32 {
+        let more = if self.more { libc::MSG_MORE } else { 0 };
+        let whole = if self.whole { libc::MSG_WAITALL } else { 0 };
+        libc::MSG_NOSIGNAL | more | whole
+    }
+}
+
+impl ServerRing {
+    /// Accepts one connection, non-blocking. Without `wait` it fails with EAGAIN when none is
+    /// there; with it, it waits for one, though the listener be non-blocking. Brings
+    /// [`Peer`](super::Returned::Peer) or [`Connection`](super::Returned::Connection); `nonempty`
+    /// says that more wait.
+    ///
+    /// Cancel one that waits before its listener is closed: connects go on to succeed until then.
+    ///
+    /// Errors of the completion: EAGAIN, ECONNABORTED, EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
+    /// EINVAL, ENXIO when there is no such slot.
+    pub fn accept(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        into: Place,
+        wait: bool,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let (is_descriptor, slot, flags) = match into {
+            Place::Fd => (true, None, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC),
+            Place::Slot(slot) => match DestinationSlot::try_from_slot_target(slot) {
+                Ok(slot) => (false, Some(slot), libc::SOCK_NONBLOCK),
+                Err(_) => return self.refuse(libc::EINVAL, Held::Nothing, then, data),
+            },
+        };
+        let peer = self.operations.spare.peer();
+        let (address, bytes) = Peer::places(&peer);
+        let accept = opcode::Accept::new(Fd(listener.as_raw_fd()), address, bytes);
+        let accept = accept.flags(flags).file_index(slot).build();
+        let accept = entry::with_ioprio(accept, if wait { 0 } else { ACCEPT_DONTWAIT });
+        self.begin(accept, Held::Peer(peer, is_descriptor), then, data)
+    }
+
+    /// Accepts connections into slots that the kernel chooses, as they come: the whole backlog, and
+    /// all that follow, whatever the limit of anybody. The slot is the result. Ends when
+    /// completions find no room, for want of slots (ENFILE), or with an error of accept4(2).
+    pub fn accept_many(&mut self, listener: BorrowedFd<'_>, data: u64) -> Op {
+        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()));
+        let accept = accept.allocate_file_index(true).flags(libc::SOCK_NONBLOCK).build();
+        self.begin(accept, Held::Nothing, Then::Nothing, data)
+    }
+
+    /// Receives into a buffer of the ring's, once or, with `many`, again and again. 0 bytes are the
+    /// end of the peer's; `nonempty` says that there are more to receive.
+    ///
+    /// Ends with ENOBUFS, which is not the peer's fault, when all buffers are out, also before
+    /// there is anything to receive. Repeated receives also end when completions find no room, with
+    /// a completion that says no more follow.
+    ///
+    /// Errors of the completion: ENOBUFS, ECONNRESET, ETIMEDOUT: recv(2).
+    pub fn receive(&mut self, from: Handle<'_>, many: bool, data: u64) -> Op {
+        let receive = if many {
+            opcode::RecvMulti::new(from.number(), GROUP).build()
+        } else {
+            let receive = opcode::Recv::new(from.number(), std::ptr::null_mut(), 0);
+            receive.buf_group(GROUP).build().flags(Flags::BUFFER_SELECT)
+        };
+        self.begin(receive.flags(from.flags()), Held::Nothing, Then::Nothing, data)
+    }
+
+    /// Sends a range of a piece. The piece comes back as [`Piece`](super::Returned::Piece), also
+    /// when it could not be sent.
+    ///
+    /// Errors of the completion: EPIPE, ECONNRESET: send(2). EINVAL when the piece has no such
+    /// range, or it is longer than 2 GiB.
+    pub fn send(
+        &mut self,
+        to: Handle<'_>,
+        piece: Piece,
+        range: Range<usize>,
+        how: Sending,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let Some((at, len)) = piece.part(&range).map(|part| (part.as_ptr(), part.len() as u32))
+        else {
+            return self.refuse(libc::EINVAL, Held::Piece(piece), then, data);
+        };
+        let (fd, flags) = (to.number(), how.flags());
+        let send = if how.zero_copy {
+            opcode::SendZc::new(fd, at, len).flags(flags).zc_flags(ZERO_COPY).build()
+        } else {
+            opcode::Send::new(fd, at, len).flags(flags).build()
+        };
+        self.begin(send.flags(to.flags()), Held::Piece(piece), then, data)
+    }
+
+    /// Sends ranges of two pieces as one. Both come back as [`Two`](super::Returned::Two).
+    ///
+    /// Errors of the completion: as [`send`](Self::send).
+    pub fn send_two(
+        &mut self,
+        to: Handle<'_>,
+        [first, second]: [(Piece, Range<usize>); 2],
+        how: Sending,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let mut pair = self.operations.spare.pair();
+        if !Pair::fill(&mut pair, [first.0, second.0], [first.1, second.1]) {
+            return self.refuse(libc::EINVAL, Held::Pair(pair), then, data);
+        }
+        let (fd, flags, message) = (to.number(), how.flags() as u32, Pair::message(&pair));
+        let send = if how.zero_copy {
+            opcode::SendMsgZc::new(fd, message).flags(flags).ioprio(ZERO_COPY).build()
+        } else {
+            opcode::SendMsg::new(fd, message).flags(flags).build()
+        };
+        self.begin(send.flags(to.flags()), Held::Pair(pair), then, data)
+    }
+
+    /// Appends up to `want` bytes of a file, from `offset` on, to `into`, which grows when it has
+    /// not the room. Comes back as [`Read`](super::Returned::Read); 0 bytes are the end of the
+    /// file.
+    ///
+    /// Errors of the completion: EIO, EISDIR: pread(2).
+    pub fn read(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut into: Vec<u8>,
+        want: usize,
+        offset: u64,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let want = want.min(PART_BYTES_MAX);
+        into.reserve(want);
+        let at = into.spare_capacity_mut().as_mut_ptr().cast();
+        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
+        self.begin(read.offset(offset).build(), Held::Read(into), then, data)
+    }
+
+    /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does. Comes
+    /// as [`Fd`](super::Returned::Fd).
+    ///
+    /// Errors of the completion: as there, and EAGAIN, when a rename elsewhere raced with a `..` in
+    /// a link: try again.
+    pub fn open_beneath(
+        &mut self,
+        root: BorrowedFd<'_>,
+        path: CString,
+        symlinks: bool,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let how = if symlinks { &BENEATH } else { &BENEATH_WITHOUT_LINKS };
+        let open = opcode::OpenAt2::new(Fd(root.as_raw_fd()), path.as_ptr(), how).build();
+        self.begin(open, Held::Path(path), then, data)
+    }
+
+    /// Waits for the poll(2) bits `events`, once. The result is what was seen.
+    pub fn poll(&mut self, fd: BorrowedFd<'_>, events: u32, data: u64) -> Op {
+        let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), events).build();
+        self.begin(poll, Held::Nothing, Then::Nothing, data)
+    }
+
+    /// Ends one direction of a connection, or both.
+    ///
+    /// Errors of the completion: ENOTCONN: shutdown(2).
+    pub fn shutdown(&mut self, of: Handle<'_>, how: Shutdown, then: Then, data: u64) -> Op {
+        let how = match how {
+            Shutdown::Read => libc::SHUT_RD,
+            Shutdown::Write => libc::SHUT_WR,
+            Shutdown::Both => libc::SHUT_RDWR,
+        };
+        let shutdown = opcode::Shutdown::new(of.number(), how).build().flags(of.flags());
+        self.begin(shutdown, Held::Nothing, then, data)
+    }
+
+    /// Empties a slot, which closes its socket once no operation has it.
+    ///
+    /// Errors of the completion: EBADF when it was empty, EINVAL, ENXIO when there is none.
+    pub fn close(&mut self, slot: u32, then: Then, data: u64) -> Op {
+        let Some(slot) = Some(slot).filter(|slot| *slot < SLOTS_MAX) else {
+            return self.refuse(libc::EINVAL, Held::Nothing, then, data);
+        };
+        self.begin(opcode::Close::new(Fixed(slot)).build(), Held::Nothing, then, data)
+    }
+
+    /// Makes the close that follows a reset (SO_LINGER of 0, socket(7)).
+    ///
+    /// Errors of the completion: EBADF, ENOTSOCK.
+    pub fn reset_on_close(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
+        static AT_ONCE: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };
+        let set = opcode::SetSockOpt::new(
+            of.number(),
+            libc::SOL_SOCKET as u32,
+            libc::SO_LINGER as u32,
+            (&raw const AT_ONCE).cast(),
+            size_of_val(&AT_ONCE) as u32,
+        );
+        self.begin(set.build().flags(of.flags()), Held::Nothing, then, data)
+    }
+
+    /// The bytes sent that the peer has not acknowledged, as the result (SIOCOUTQ, tcp(7)).
+    ///
+    /// Errors of the completion: EOPNOTSUPP on a Unix socket, EBADF.
+    pub fn unacknowledged(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
+        let ask = opcode::UringCmd16::new(of.number(), SOCKET_URING_OP_SIOCOUTQ).build();
+        self.begin(ask.flags(of.flags()), Held::Nothing, then, data)
+    }
+
+    /// Gives the socket of a slot a descriptor too, closed on exec. Comes as
+    /// [`Fd`](super::Returned::Fd).
+    ///
+    /// Errors of the completion: EBADF, EMFILE.
+    pub fn install(&mut self, slot: u32, then: Then, data: u64) -> Op {
+        let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
+        self.begin(install, Held::Descriptor, then, data)
+    }
+
+    /// Puts the socket of a descriptor into a slot as well, closing what the slot held. The
+    /// descriptor comes back as [`Fd`](super::Returned::Fd), and may then be closed.
+    ///
+    /// Errors of the completion: EBADF, ENOMEM; EINVAL, ENXIO when there is no such slot.
+    pub fn adopt(&mut self, fd: OwnedFd, slot: u32, then: Then, data: u64) -> Op {
+        let Ok(offset) = i32::try_from(slot) else {
+            return self.refuse(libc::EINVAL, Held::Nothing, then, data);
+        };
+        let number = Kept::new(fd.as_raw_fd());
+        let update = opcode::FilesUpdate::new(number.as_ptr(), 1).offset(offset).build();
+        self.begin(update, Held::Number(number, fd), then, data)
+    }
+
+    /// Orders an operation to end. It does with one last completion, whose result is ECANCELED
+    /// unless something else came first. One that has ended stays so; one behind others in a chain
+    /// is not found before it starts. The order itself has no completion.
+    pub fn cancel(&mut self, op: Op, then: Then) {
+        self.order(CancelBuilder::user_data(op.0), then);
+    }
+
+    /// Orders all operations that a socket has under way to end, as [`cancel`](Self::cancel) does.
+    pub fn cancel_all_of(&mut self, of: Handle<'_>, then: Then) {
+        let of = match of {
+            Handle::Slot(slot) => CancelBuilder::fd(Fixed(slot)),
+            Handle::Fd(fd) => CancelBuilder::fd(Fd(fd.as_raw_fd())),
+        };
+        self.order(of.all(), then);
+    }
+
+    pub(super) fn cancel_any(&mut self) {
+        self.order(CancelBuilder::any(), Then::Nothing);
+    }
+}
+
+impl ServerRing {
+    fn begin(&mut self, entry: Entry, held: Held, then: Then, data: u64) -> Op {
+        let op = self.operations.begin(data, held);
+        self.push(entry.user_data(op.0), then);
+        op
+    }
+
+    /// Begins what ends at once with an errno, in its place in the chain.
+    #[cold]
+    fn refuse(&mut self, errno: i32, held: Held, then: Then, data: u64) -> Op {
+        self.begin(entry::failing(errno), held, then, data)
+    }
+
+    /// Queues an order, which has no completion but when it fails, and then nobody is told.
+    fn order(&mut self, what: CancelBuilder, then: Then) {
+        let order = opcode::AsyncCancel2::new(what).build().user_data(NOBODY);
+        // When such an order fails, a chain it is to break would end without completions too.
+        let is_silent = then != Then::OnSuccess;
+        self.push(if is_silent { order.flags(Flags::SKIP_SUCCESS) } else { order }, then);
+    }
+
+    fn push(&mut self, entry: Entry, then: Then) {
+        // SAFETY: all that an entry made here points to is held by its operation, and heap memory
+        // does not move with what holds it; or it is static.
+        if !unsafe { self.queues.push(entry, then) } {
+            self.fill_or_enter();
+        }
+    }
+}
+
+const fn beneath(resolve: ResolveFlags) -> OpenHow {
+    let flags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+    let resolve = resolve.union(ResolveFlags::BENEATH).union(ResolveFlags::NO_MAGICLINKS);
+    types::OpenHow::new().flags(flags.bits() as u64).resolve(resolve.bits())
+}
+
+static BENEATH: OpenHow = beneath(ResolveFlags::empty());
+static BENEATH_WITHOUT_LINKS: OpenHow = beneath(ResolveFlags::NO_SYMLINKS);
+
+/// IORING_ACCEPT_DONTWAIT
+const ACCEPT_DONTWAIT: u16 = 1 << 1;
+
+/// IORING_SEND_ZC_REPORT_USAGE
+const ZERO_COPY: u16 = 1 << 3;
+
+const SOCKET_URING_OP_SIOCOUTQ: u32 = 1;
+
+/// A slot past this would be none to the kernel, or any.
+const SLOTS_MAX: u32 = u32::MAX - 1;

@@ -1,0 +1,189 @@
+//! The buffers that receives write to: lent to the kernel by a ring of their own, taken by it when
+//! bytes have come, and given back. Knows nothing of operations.
+//!
+//! The kernel writes to the buffers that are with it only, and those are never read here. A buffer
+//! taken is read through its [`Filled`], of which there is one.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use io_uring::IoUring;
+
+use super::setting::Setting;
+
+/// Bytes received, in a buffer of the ring's. Whoever drops it leaves the ring with one buffer
+/// less.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the buffer is to be given back"]
+pub struct Filled {
+    owner: u32,
+    len: u32,
+    id: u16,
+}
+
+impl Filled {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The buffers, and the ring by which the kernel gets them.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// Tells those of one ring from those of another.
+    owner: u32,
+    lent: Option<Lent>,
+    out: usize,
+}
+
+impl Buffers {
+    /// Registers them, all with the kernel.
+    pub(super) fn open(io: &IoUring, setting: &Setting) -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let owner = NEXT.fetch_add(1, Ordering::Relaxed);
+        let lent = (setting.buffers > 0).then(|| Lent::open(io, setting)).transpose()?;
+        Ok(Self { owner, lent, out: 0 })
+    }
+
+    /// How many are not with the kernel.
+    pub(super) fn out(&self) -> usize {
+        self.out
+    }
+
+    /// The kernel has taken a buffer and written to it.
+    #[inline]
+    pub(super) fn taken(&mut self, id: u16, result: i32) -> Filled {
+        self.out += 1;
+        Filled { owner: self.owner, len: u32::try_from(result).unwrap_or(0), id }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self, filled: &Filled) -> &[u8] {
+        match &self.lent {
+            Some(lent) if filled.owner == self.owner => lent.bytes(filled),
+            _ => &[],
+        }
+    }
+
+    #[inline]
+    pub(super) fn give_back(&mut self, filled: Filled) {
+        if let Some(lent) = &mut self.lent
+            && filled.owner == self.owner
+        {
+            lent.provide(filled.id);
+            self.out -= 1;
+        }
+    }
+
+    /// Takes them from the kernel, which has no use for them any more; they are leaked when it
+    /// keeps them.
+    pub(super) fn close(&mut self, io: &IoUring) {
+        if let Some(lent) = self.lent.take()
+            && io.submitter().unregister_buf_ring(GROUP).is_err()
+        {
+            std::mem::forget(lent);
+        }
+    }
+}
+
+/// What the kernel has of us.
+struct Lent {
+    /// A power of two of [`Provided`].
+    ring: Map,
+    buffers: Map,
+    count: u16,
+    bytes_each: u32,
+    tail: u16,
+}
+
+/// A place in the ring of buffers (struct io_uring_buf). The ring's end is in the first of them.
+#[repr(C)]
+struct Provided {
+    address: u64,
+    bytes: u32,
+    id: u16,
+    tail: u16,
+}
+
+impl Lent {
+    fn open(io: &IoUring, setting: &Setting) -> io::Result<Self> {
+        let count = setting.buffers;
+        let bytes_each = setting.buffer_bytes;
+        let ring = Map::new(usize::from(count) * size_of::<Provided>())?;
+        let buffers = Map::new(usize::from(count) * bytes_each as usize)?;
+        let address = ring.0.as_ptr().expose_provenance() as u64;
+        // SAFETY: the map has room for so many entries, and lives until it is unregistered, or for
+        // ever.
+        unsafe { io.submitter().register_buf_ring_with_flags(address, count, GROUP, 0) }?;
+        let mut lent = Self { ring, buffers, count, bytes_each, tail: 0 };
+        (0..count).for_each(|id| lent.provide(id));
+        Ok(lent)
+    }
+
+    #[inline]
+    fn bytes(&self, filled: &Filled) -> &[u8] {
+        let len = filled.len.min(self.bytes_each) as usize;
+        // SAFETY: `at` is one of the buffers, whose bytes are so many, and zeros or what the kernel
+        // wrote. It is not with the kernel: there is one `Filled` of it, which giving it back
+        // takes.
+        unsafe { std::slice::from_raw_parts(self.at(filled.id), len) }
+    }
+
+    /// Gives a buffer to the kernel, which may write to it from now on.
+    #[inline]
+    fn provide(&mut self, id: u16) {
+        let index = usize::from(self.tail & (self.count - 1));
+        let ring = self.ring.0.as_ptr().cast::<Provided>();
+        // SAFETY: the ring has `count` entries, a power of two, and a page's alignment. The entry
+        // is not the kernel's: there are as many entries as buffers, and this buffer was not there.
+        unsafe {
+            let entry = ring.add(index);
+            (&raw mut (*entry).address).write(self.at(id).expose_provenance() as u64);
+            (&raw mut (*entry).bytes).write(self.bytes_each);
+            (&raw mut (*entry).id).write(id);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: the end of the ring is in its first entry, and reached as an atomic by both
+        // sides.
+        unsafe { AtomicU16::from_ptr(&raw mut (*ring).tail) }.store(self.tail, Ordering::Release);
+    }
+
+    fn at(&self, id: u16) -> *mut u8 {
+        let index = usize::from(id & (self.count - 1));
+        // SAFETY: the map has `count` buffers, of which this is one.
+        unsafe { self.buffers.0.as_ptr().add(index * self.bytes_each as usize) }
+    }
+}
+
+/// Memory of whole pages, zeros at first, and no pages before they are used.
+struct Map(NonNull<u8>, usize);
+
+impl Map {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, where the kernel likes, replaces none.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(at.cast()).map(|at| Self(at, bytes)).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the memory was mapped by `new`, and nothing reaches it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
+    }
+}
+
+/// The one group of buffers that a ring has.
+pub(super) const GROUP: u16 = 0;

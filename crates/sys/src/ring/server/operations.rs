@@ -1,0 +1,156 @@
+//! The operations under way: whose they are, and what they hold. Knows nothing of queues or calls.
+//!
+//! An operation is a slot and a generation, which together are what the kernel is told of it. The
+//! slot goes to another with the last completion, and with another generation, so that what comes
+//! late for one that has ended meets nobody.
+
+use std::mem;
+
+use io_uring::cqueue;
+
+use super::buffers::Buffers;
+use super::completion::{Completion, Returned};
+use super::held::{Held, Spare};
+
+/// An operation begun, to cancel it by. When it has ended this means nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op(pub(super) u64);
+
+/// All that are under way.
+#[derive(Default)]
+pub(super) struct Operations {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pub(super) spare: Spare,
+}
+
+struct Slot {
+    data: u64,
+    held: Held,
+    generation: u32,
+}
+
+/// A completion as the kernel wrote it.
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) op: u64,
+    pub(super) result: i32,
+    pub(super) flags: u32,
+}
+
+impl From<cqueue::Entry> for Told {
+    #[inline]
+    fn from(entry: cqueue::Entry) -> Self {
+        Self { op: entry.user_data(), result: entry.result(), flags: entry.flags() }
+    }
+}
+
+impl Told {
+    /// That an operation never began.
+    pub(super) fn refusal(op: u64, errno: i32) -> Self {
+        Self { op, result: -errno, flags: 0 }
+    }
+
+    /// Whether this is the end of a zero-copy send whose bytes were copied.
+    pub(super) fn was_copied(self) -> bool {
+        cqueue::notif(self.flags) && self.result as u32 & NOTIF_USAGE_ZC_COPIED != 0
+    }
+}
+
+impl Operations {
+    /// How many are under way.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    pub(super) fn begin(&mut self, data: u64, held: Held) -> Op {
+        if let Some(index) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(index as usize)
+        {
+            slot.data = data;
+            slot.held = held;
+            return Op(op(index, slot.generation));
+        }
+        self.slots.push(Slot { data, held, generation: 0 });
+        Op(op((self.slots.len() - 1) as u32, 0))
+    }
+
+    /// What is told of an operation; nothing when it is none of these.
+    #[inline]
+    pub(super) fn complete(&mut self, told: Told, buffers: &mut Buffers) -> Option<Completion> {
+        let index = told.op as u32;
+        let slot = self.slots.get_mut(index as usize)?;
+        if op(index, slot.generation) != told.op {
+            return None;
+        }
+        let more = cqueue::more(told.flags);
+        let notice = cqueue::notif(told.flags);
+        let result = if notice { 0 } else { told.result };
+        let data = slot.data;
+        let returned = if more {
+            Returned::Nothing
+        } else {
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(index);
+            self.spare.end(mem::take(&mut slot.held), result)
+        };
+        Some(Completion {
+            data,
+            result,
+            more,
+            nonempty: cqueue::sock_nonempty(told.flags),
+            notice,
+            filled: cqueue::buffer_select(told.flags).map(|id| buffers.taken(id, result)),
+            returned,
+        })
+    }
+}
+
+fn op(index: u32, generation: u32) -> u64 {
+    u64::from(generation) << 32 | u64::from(index)
+}
+
+/// IORING_NOTIF_USAGE_ZC_COPIED
+const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::server::Piece;
+
+    fn ended(op: Op, result: i32) -> Told {
+        Told { op: op.0, result, flags: 0 }
+    }
+
+    #[test]
+    fn a_slot_goes_to_another_operation_and_the_first_is_nobody_then() {
+        let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
+        let first = operations.begin(1, Held::Piece(Piece::Static(b"abc")));
+        let completion = operations.complete(ended(first, 3), &mut buffers).unwrap();
+        assert!(matches!(completion.returned, Returned::Piece(piece) if *piece == *b"abc"));
+        let second = operations.begin(2, Held::Nothing);
+        assert_ne!(first, second);
+        assert!(operations.complete(ended(first, 3), &mut buffers).is_none());
+        assert_eq!(operations.len(), 1);
+        let completion = operations.complete(ended(second, 0), &mut buffers).unwrap();
+        assert_eq!((completion.data, operations.len()), (2, 0));
+    }
+
+    #[test]
+    fn memory_comes_back_with_the_last_completion_only() {
+        const MORE: u32 = 1 << 1;
+        const NOTIF: u32 = 1 << 3;
+        let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
+        let op = operations.begin(1, Held::Piece(Piece::Static(b"abc")));
+        let told = Told { flags: MORE, ..ended(op, 3) };
+        let completion = operations.complete(told, &mut buffers).unwrap();
+        assert!(completion.more && matches!(completion.returned, Returned::Nothing));
+        let told = Told { flags: NOTIF, ..ended(op, i32::MIN) };
+        assert!(told.was_copied());
+        let completion = operations.complete(told, &mut buffers).unwrap();
+        assert!(completion.notice && completion.result == 0);
+        assert!(matches!(completion.returned, Returned::Piece(_)));
+    }
+}

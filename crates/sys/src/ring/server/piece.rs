@@ -1,0 +1,76 @@
+//! Bytes to send, in memory that stays where it is while it is lent to the kernel. Knows nothing of
+//! what they say.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Bytes to send, owned by the ring until the kernel needs them no more.
+pub enum Piece {
+    /// Bytes of its own.
+    Bytes(Vec<u8>),
+    /// Bytes shared between threads.
+    Shared(Arc<[u8]>),
+    /// Bytes shared within this thread, at less cost.
+    Local(Rc<[u8]>),
+    /// Bytes of the program.
+    Static(&'static [u8]),
+}
+
+impl Piece {
+    /// The bytes of a range that the kernel can send by one call.
+    pub(super) fn part(&self, range: &Range<usize>) -> Option<&[u8]> {
+        self.get(range.clone()).filter(|part| part.len() <= PART_BYTES_MAX)
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+            Self::Local(bytes) => bytes,
+            Self::Static(bytes) => bytes,
+        }
+    }
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self::Static(&[])
+    }
+}
+
+impl fmt::Debug for Piece {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Bytes(_) => "Bytes",
+            Self::Shared(_) => "Shared",
+            Self::Local(_) => "Local",
+            Self::Static(_) => "Static",
+        };
+        write!(formatter, "{name}({} bytes)", self.len())
+    }
+}
+
+/// What one call moves at most (read(2), MAX_RW_COUNT), bytes.
+pub(super) const PART_BYTES_MAX: usize = 0x7fff_f000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_past_the_end_is_no_part() {
+        let piece = Piece::Bytes(b"abcd".to_vec());
+        assert_eq!(piece.part(&(1..3)), Some(&b"bc"[..]));
+        assert_eq!(piece.part(&(4..4)), Some(&b""[..]));
+        assert_eq!(piece.part(&(3..5)), None);
+        let (first, end) = (3, 2);
+        assert_eq!(piece.part(&(first..end)), None);
+    }
+}

@@ -1,0 +1,327 @@
+//! The two queues of a server's ring, and the call that moves them. Knows nothing of what the
+//! operations are, or whose.
+//!
+//! An operation goes to the kernel's queue at once, one of a chain with the last of the chain: the
+//! kernel ends a chain where a call ends, and its own thread wherever it looks. What finds no room
+//! waits here, in order.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{CompletionQueue, EnterFlags, IoUring, squeue};
+
+use super::Then;
+use super::setting::{Counts, Setting, SqPoll};
+use crate::profile::{Call, timed};
+use crate::ring::Entered;
+
+/// The queues. Not `Send`: see [`Ring`](crate::ring::Ring).
+pub(super) struct Queues {
+    pub(super) io: IoUring,
+    pub(super) counts: Counts,
+    /// Under which number the kernel knows the ring from this thread, which spares a look-up.
+    registered: Option<u32>,
+    is_polled: bool,
+    /// What goes with every call.
+    flags: EnterFlags,
+    waiting: Vec<Waiting>,
+    /// How many of those that wait, at their end, are of a chain that is not whole.
+    open: usize,
+    thread: PhantomData<*const ()>,
+}
+
+struct Waiting {
+    entry: squeue::Entry,
+    then: Then,
+}
+
+impl Queues {
+    pub(super) fn open(setting: &Setting) -> io::Result<Self> {
+        let io = build(setting)?;
+        if setting.files > 0 {
+            io.submitter().register_files_sparse(setting.files)?;
+        }
+        let no_iowait = io.params().is_feature_no_iowait();
+        Ok(Self {
+            counts: Counts::default(),
+            registered: register(&io),
+            is_polled: setting.sqpoll.is_some(),
+            flags: if no_iowait { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() },
+            waiting: Vec::new(),
+            open: 0,
+            thread: PhantomData,
+            io,
+        })
+    }
+
+    /// Whether the kernel takes what is queued by itself.
+    pub(super) fn is_polled(&self) -> bool {
+        self.is_polled
+    }
+
+    /// Queues an operation. Whether it is in the kernel's queue, or may wait for the rest of its
+    /// chain.
+    ///
+    /// # Safety
+    /// What the entry points to must stay until its last completion.
+    #[inline]
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry, then: Then) -> bool {
+        if then == Then::Nothing && self.waiting.is_empty() {
+            // SAFETY: for the caller to see to.
+            let pushed = unsafe { self.io.submission().push(&entry) };
+            if pushed.is_ok() {
+                self.counts.submitted += 1;
+                return true;
+            }
+        }
+        self.waiting.push(Waiting { entry, then });
+        self.open = if then == Then::Nothing { 0 } else { self.open + 1 };
+        then != Then::Nothing
+    }
+
+    /// Says that the chain that is not whole has no more to come.
+    #[inline]
+    pub(super) fn end_chain(&mut self) {
+        if self.open > 0
+            && let Some(last) = self.waiting.last_mut()
+        {
+            last.then = Then::Nothing;
+            self.open = 0;
+        }
+    }
+
+    /// Moves whole chains to the kernel's queue while there is room. Of a chain that is longer than
+    /// the queue the operations are appended to `refused` instead.
+    pub(super) fn fill(&mut self, refused: &mut Vec<u64>) {
+        let whole = self.waiting.len() - self.open;
+        let mut moved = 0;
+        let mut queue = self.io.submission();
+        while let Some(rest) = self.waiting.get(moved..whole).filter(|rest| !rest.is_empty()) {
+            let chain = first_chain(rest);
+            moved += chain.len();
+            if chain.len() > queue.capacity() {
+                refused.extend(chain.iter().map(|waiting| waiting.entry.get_user_data()));
+            } else if chain.len() > queue.capacity() - queue.len() {
+                moved -= chain.len();
+                break;
+            } else {
+                for Waiting { entry, then } in chain {
+                    // SAFETY: `push` was promised that what it points to stays. There is room.
+                    let _ = unsafe { queue.push(&entry.clone().flags(then.flags())) };
+                }
+                self.counts.submitted += chain.len() as u64;
+            }
+        }
+        drop(queue);
+        self.waiting.drain(..moved);
+    }
+
+    /// Whether all whole chains are in the kernel's queue.
+    #[inline]
+    pub(super) fn is_filled(&self) -> bool {
+        self.waiting.len() == self.open
+    }
+
+    /// Whether nothing is left for this thread to hand over.
+    pub(super) fn is_handed_over(&mut self) -> bool {
+        self.is_filled() && (self.is_polled || self.io.submission().is_empty())
+    }
+
+    /// Whether the kernel's thread sleeps, and nobody but a call wakes it.
+    #[inline]
+    pub(super) fn needs_wakeup(&mut self) -> bool {
+        self.is_polled && self.io.submission().need_wakeup()
+    }
+
+    /// Whether completions wait for room, which they are given by a call only.
+    #[inline]
+    pub(super) fn is_overflown(&mut self) -> bool {
+        self.io.submission().cq_overflow()
+    }
+
+    /// As many wake-ups as this are turned into completions by a call that wants as many, though it
+    /// does not wait for them.
+    pub(super) fn completions_max(&self) -> u32 {
+        self.io.params().cq_entries()
+    }
+
+    /// The completions that are there.
+    #[inline]
+    pub(super) fn completions(&mut self) -> CompletionQueue<'_> {
+        self.io.completion()
+    }
+
+    /// One io_uring_enter(2): hands over what is in the queue and waits for `want` completions to
+    /// be there, up to `timeout`. Also with none wanted, what happened is turned into completions.
+    pub(super) fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<Entered> {
+        let mut flags = self.flags | EnterFlags::GETEVENTS;
+        if self.needs_wakeup() {
+            flags |= EnterFlags::SQ_WAKEUP;
+            self.counts.wakeups += 1;
+        }
+        if self.is_polled && !self.is_filled() {
+            flags |= EnterFlags::SQ_WAIT;
+        }
+        self.counts.enters += 1;
+        let to_submit = self.io.submission().len() as u32;
+        let Some(timeout) = timeout.filter(|_| want > 0).map(Timespec::from) else {
+            return self.call(to_submit, want, flags, None);
+        };
+        let args = SubmitArgs::new().timespec(&timeout);
+        self.call(to_submit, want, flags | EnterFlags::EXT_ARG, Some(&args))
+    }
+
+    fn call(
+        &self,
+        to_submit: u32,
+        want: u32,
+        mut flags: EnterFlags,
+        args: Option<&SubmitArgs<'_, '_>>,
+    ) -> io::Result<Entered> {
+        let fd = match self.registered {
+            Some(index) => {
+                flags |= EnterFlags::REGISTERED_RING;
+                index as i32
+            }
+            None => self.io.as_raw_fd(),
+        };
+        let (at, bytes) = args.map_or((std::ptr::null(), 0), |args| {
+            (std::ptr::from_ref(args).cast::<libc::c_void>(), size_of_val(args))
+        });
+        // SAFETY: the argument is what the flags say, and lives until the call returns.
+        let answer = timed(Call::IoUringEnter, || unsafe {
+            let enter = libc::SYS_io_uring_enter;
+            libc::syscall(enter, fd, to_submit, want, flags.bits(), at, bytes)
+        });
+        Entered::of(if answer >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+    }
+}
+
+impl Drop for Queues {
+    /// Lets go of the sockets in slots, at once, and of the thread's number for the ring, which
+    /// would hold it open.
+    fn drop(&mut self) {
+        let _ = self.io.submitter().unregister_files();
+        if let Some(index) = self.registered.take() {
+            unregister(&self.io, index);
+        }
+    }
+}
+
+/// The first of chains that follow each other.
+fn first_chain(waiting: &[Waiting]) -> &[Waiting] {
+    waiting.split_inclusive(|last| last.then == Then::Nothing).next().unwrap_or(waiting)
+}
+
+fn build(setting: &Setting) -> io::Result<IoUring> {
+    let io = build_with(setting, setting.sqpoll).map_err(|error| unsupported(error, setting))?;
+    let params = io.params();
+    // Of Linux 6.10, as is the flag of accept that asks not to wait, which none tells of.
+    if params.is_feature_recvsend_bundle() && params.is_feature_ext_arg() {
+        Ok(io)
+    } else {
+        Err(io::Error::new(io::ErrorKind::Unsupported, TOO_OLD))
+    }
+}
+
+fn build_with(setting: &Setting, sqpoll: Option<SqPoll>) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(setting.completions).setup_clamp();
+    builder.setup_single_issuer().setup_submit_all().setup_no_sqarray();
+    match sqpoll {
+        None => _ = builder.setup_defer_taskrun(),
+        Some(SqPoll { idle_ms, cpu }) => {
+            builder.setup_sqpoll(idle_ms);
+            cpu.map(|cpu| builder.setup_sqpoll_cpu(cpu));
+        }
+    }
+    builder.build(setting.entries)
+}
+
+const TOO_OLD: &str = "the ring needs Linux 6.10 or newer";
+
+/// Says in a sentence why there is no ring, where it is the kernel that has none, or the processor
+/// that is none.
+fn unsupported(error: io::Error, setting: &Setting) -> io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has no io_uring",
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is forbidden here, by kernel.io_uring_disabled or a filter of system calls"
+        }
+        Some(libc::EINVAL) if is_for_want_of_processor(setting) => {
+            let why = "the processor for the ring's thread is none that this process may use";
+            return io::Error::new(io::ErrorKind::InvalidInput, why);
+        }
+        Some(libc::EINVAL) => TOO_OLD,
+        _ => return error,
+    };
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// Whether the ring could be, were it not for the processor.
+fn is_for_want_of_processor(setting: &Setting) -> bool {
+    let anywhere = setting.sqpoll.filter(|sqpoll| sqpoll.cpu.is_some());
+    let anywhere = anywhere.map(|sqpoll| SqPoll { cpu: None, ..sqpoll });
+    anywhere.is_some() && build_with(setting, anywhere).is_ok()
+}
+
+/// Gives the ring a number that spares the look-up of its descriptor; `None` when the thread has
+/// no number left, of 16.
+fn register(io: &IoUring) -> Option<u32> {
+    let fd = io.as_raw_fd();
+    let mut number = Number { number: u32::MAX, reserved: 0, fd: fd as u64 };
+    let how = IORING_REGISTER_RING_FDS;
+    // SAFETY: the one argument is what the call takes, and lives until it returns.
+    let done = unsafe {
+        libc::syscall(libc::SYS_io_uring_register, fd, how, &raw mut number, 1 as libc::c_uint)
+    };
+    (done == 1).then_some(number.number)
+}
+
+fn unregister(io: &IoUring, number: u32) {
+    let number = Number { number, reserved: 0, fd: 0 };
+    let how = IORING_UNREGISTER_RING_FDS;
+    // SAFETY: as above.
+    unsafe {
+        let register = libc::SYS_io_uring_register;
+        libc::syscall(register, io.as_raw_fd(), how, &raw const number, 1 as libc::c_uint);
+    }
+}
+
+/// struct io_uring_rsrc_update
+#[repr(C)]
+struct Number {
+    number: u32,
+    reserved: u32,
+    fd: u64,
+}
+
+const IORING_REGISTER_RING_FDS: libc::c_uint = 20;
+const IORING_UNREGISTER_RING_FDS: libc::c_uint = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_gives_back_its_number() {
+        let setting = Setting {
+            entries: 1,
+            completions: 1,
+            files: 0,
+            buffers: 0,
+            buffer_bytes: 0,
+            sqpoll: None,
+        };
+        for _ in 0..40 {
+            let Ok(queues) = Queues::open(&setting) else {
+                eprintln!("SKIPPED: no ring here");
+                return;
+            };
+            assert!(queues.registered.is_some());
+        }
+    }
+}

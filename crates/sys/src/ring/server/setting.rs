@@ -1,0 +1,97 @@
+//! What a server's ring is made with, and what it counts. Knows no system call.
+
+use std::io;
+
+/// What a ring is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Operations handed over by one call at most, and so the length of a chain; 1 to 32,768,
+    /// rounded up to a power of two.
+    pub entries: u32,
+    /// Completions that fit before the kernel keeps them elsewhere, which costs it; at least
+    /// `entries`, at most 65,536, rounded up to a power of two.
+    pub completions: u32,
+    /// Slots for sockets that are no descriptors; 0 for none. RLIMIT_NOFILE bounds them.
+    pub files: u32,
+    /// Buffers to receive into, a power of two up to 32,768; 0 for none, and then nothing can be
+    /// received.
+    pub buffers: u16,
+    /// The size of one of them, bytes.
+    pub buffer_bytes: u32,
+    /// A thread of the kernel's takes what is queued, instead of a call of ours; `None` for the
+    /// ordinary way.
+    pub sqpoll: Option<SqPoll>,
+}
+
+/// The kernel's thread that takes what is queued (IORING_SETUP_SQPOLL). It needs a processor of its
+/// own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SqPoll {
+    /// How long it looks for work before it sleeps, milliseconds; 0 for the kernel's default, a
+    /// second.
+    pub idle_ms: u32,
+    /// The processor it runs on; `None` for any.
+    pub cpu: Option<u32>,
+}
+
+impl Setting {
+    pub(super) fn check(&self) -> io::Result<()> {
+        let has_buffers = self.buffers > 0;
+        let wrong = if self.entries == 0 {
+            "a ring has at least one entry"
+        } else if self.completions < self.entries {
+            "a ring has room for as many completions as it has entries"
+        } else if has_buffers && (!self.buffers.is_power_of_two() || self.buffers > 1 << 15) {
+            "the number of buffers is a power of two, at most 32768"
+        } else if has_buffers && !(1..=1 << 30).contains(&self.buffer_bytes) {
+            "a buffer has at least one byte, and at most 1 GiB"
+        } else {
+            return Ok(());
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+    }
+}
+
+/// What a ring has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls of io_uring_enter(2).
+    pub enters: u64,
+    /// Operations and orders given to the kernel.
+    pub submitted: u64,
+    /// Completions that came of them, also those of orders, which nobody is told of.
+    pub completed: u64,
+    /// How often completions had found no room.
+    pub overflows: u64,
+    /// Calls made because the kernel's thread slept.
+    pub wakeups: u64,
+    /// Zero-copy sends whose bytes the kernel copied all the same, as it does on loopback.
+    pub copied: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_makes_no_ring_is_told_in_a_sentence() {
+        let fine = Setting {
+            entries: 8,
+            completions: 8,
+            files: 0,
+            buffers: 0,
+            buffer_bytes: 0,
+            sqpoll: None,
+        };
+        assert!(fine.check().is_ok());
+        let wrong = [
+            Setting { entries: 0, ..fine },
+            Setting { completions: 7, ..fine },
+            Setting { buffers: 3, buffer_bytes: 1, ..fine },
+            Setting { buffers: 2, buffer_bytes: 0, ..fine },
+        ];
+        for setting in wrong {
+            assert_eq!(setting.check().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

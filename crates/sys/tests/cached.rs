@@ -1,0 +1,309 @@
+//! What the kernel's caches hold, on the file system of the temporary directory. Where that is in
+//! memory there is nothing cold to show, and the tests say that they skip.
+
+// Lints take a helper of a test for no test.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{Advice, fadvise};
+use weir_sys::file::{self, File};
+
+/// A directory of our own, removed at the end.
+struct Scratch {
+    path: PathBuf,
+    root: File,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let name = format!("weir-sys-cached-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        let root = file::open_root(&path).unwrap();
+        Scratch { path, root }
+    }
+
+    /// A file whose bytes are on the disk, and known by their place.
+    fn written(&self, name: &str, len: usize) -> File {
+        let bytes: Vec<u8> = (0..len).map(byte_at).collect();
+        fs::write(self.path.join(name), bytes).unwrap();
+        fs::File::open(self.path.join(name)).unwrap().sync_all().unwrap();
+        self.open(name).unwrap()
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        file::open_beneath(self.root.as_fd(), name.as_bytes(), false)
+    }
+
+    fn open_cached(&self, name: &str) -> io::Result<File> {
+        file::open_beneath_cached(self.root.as_fd(), name.as_bytes(), false)
+    }
+
+    /// Says so when nothing here can be cold.
+    fn is_in_memory(&self) -> bool {
+        let is_so = file::is_in_memory(self.root.as_fd());
+        if is_so {
+            eprintln!("SKIPPED: {} is in memory", self.path.display());
+        }
+        is_so
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn byte_at(place: usize) -> u8 {
+    (place % 251) as u8
+}
+
+/// Has the kernel forget a range of a file, to its end for a length of 0.
+fn forget(file: &File, offset: u64, len: u64) {
+    fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed).unwrap();
+}
+
+/// Has the kernel forget a file. Says so when it does not.
+fn forgotten(file: &File) -> bool {
+    forget(file, 0, 0);
+    let len = file::status(file.as_fd()).unwrap().len;
+    let is_so = resident(file.as_fd(), 0, len) == 0;
+    if !is_so {
+        eprintln!("SKIPPED: this file system forgets no file when asked to");
+    }
+    is_so
+}
+
+fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> u64 {
+    file::resident(fd, offset, len).unwrap()
+}
+
+fn warm(file: &File, offset: u64, len: u64) -> u64 {
+    file::warm(file.as_fd(), offset, len, &mut [0; 10_000]).unwrap()
+}
+
+/// Whether something is so that the kernel may undo at any moment: names are dropped here.
+fn is_settled(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| is_so())
+}
+
+fn would_block<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+const LEN: usize = 1_000_001;
+const LEN_U64: u64 = LEN as u64;
+
+/// At the edge of any page, and of what is kept together of a small file.
+const MIDDLE: u64 = 512 << 10;
+
+#[test]
+fn a_name_never_asked_for_is_cold_until_somebody_waits_for_it() {
+    let scratch = Scratch::new("names");
+    scratch.written("here", 1);
+    assert!(is_settled(|| scratch.open("here").is_ok() && scratch.open_cached("here").is_ok()));
+    if scratch.is_in_memory() {
+        return;
+    }
+    let is_absent = |file: io::Result<File>| file.is_err_and(|error| file::is_absent(&error));
+    assert!(would_block(&scratch.open_cached("missing")));
+    assert!(is_settled(|| {
+        is_absent(scratch.open("missing")) && is_absent(scratch.open_cached("missing"))
+    }));
+}
+
+#[test]
+fn a_cached_lookup_keeps_to_the_rules_of_the_root() {
+    let scratch = Scratch::new("rules");
+    scratch.written("a", 1);
+    std::os::unix::fs::symlink("a", scratch.path.join("link")).unwrap();
+    let cached = |path: &[u8], links| file::open_beneath_cached(scratch.root.as_fd(), path, links);
+    assert!(cached(b"link", false).is_err());
+    assert!(is_settled(|| scratch.open("a").is_ok() && cached(b"link", true).is_ok()));
+    assert!(cached(b".", false).is_ok());
+    std::os::unix::fs::symlink("../up", scratch.path.join("climbs")).unwrap();
+    for path in [&b".."[..], b"/", b"/etc/passwd", b"climbs", b"a\0b"] {
+        assert!(cached(path, true).is_err(), "{path:?}");
+    }
+}
+
+#[test]
+fn a_name_that_the_kernel_dropped_is_cold() {
+    let scratch = Scratch::new("dropped");
+    fs::create_dir(scratch.path.join("directory")).unwrap();
+    scratch.written("directory/a", 1);
+    if scratch.is_in_memory() {
+        return;
+    }
+    // What was used since the last time is spared once.
+    let drop_names = |_| fs::write("/proc/sys/vm/drop_caches", "2").is_ok();
+    let is_cold = |_| would_block(&scratch.open_cached("directory/a"));
+    if !(0..10).map(drop_names).take_while(|&dropped| dropped).any(is_cold) {
+        return eprintln!("SKIPPED: may not have the kernel drop names, or it keeps them");
+    }
+    let name = "directory/a";
+    assert!(is_settled(|| scratch.open(name).is_ok() && scratch.open_cached(name).is_ok()));
+}
+
+#[test]
+fn a_read_gives_what_is_in_memory_and_waits_for_nothing() {
+    let scratch = Scratch::new("reads");
+    let file = scratch.written("a", LEN);
+    let mut buffer = vec![0; LEN + 9];
+    assert_eq!(file::pread_full_nowait(file.as_fd(), &mut buffer, 0).unwrap(), LEN);
+    assert!(buffer[..LEN].iter().enumerate().all(|(place, &byte)| byte == byte_at(place)));
+    assert_eq!(file::pread_nowait(file.as_fd(), &mut buffer, LEN_U64).unwrap(), 0);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    assert!(would_block(&file::pread_nowait(file.as_fd(), &mut buffer, 0)));
+    assert_eq!(warm(&file, 0, LEN_U64), LEN_U64);
+    forget(&file, MIDDLE, 0);
+    let count = file::pread_nowait(file.as_fd(), &mut buffer, 0).unwrap();
+    assert!((1..LEN).contains(&count), "{count}");
+    assert!(buffer[..count].iter().enumerate().all(|(place, &byte)| byte == byte_at(place)));
+}
+
+#[test]
+fn a_full_read_of_a_file_with_a_gap_is_none() {
+    let scratch = Scratch::new("gap");
+    let file = scratch.written("a", LEN);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    warm(&file, 0, LEN_U64);
+    forget(&file, MIDDLE, 0);
+    let mut buffer = vec![0; LEN];
+    assert!(would_block(&file::pread_full_nowait(file.as_fd(), &mut buffer, 0)));
+}
+
+/// What is resident of a file that was forgotten, warmed, and forgotten in part.
+fn check_residence(file: &File) {
+    assert_eq!(resident(file.as_fd(), 0, LEN_U64), 0);
+    assert_eq!(warm(file, 0, 2 * LEN_U64), LEN_U64);
+    assert_eq!(resident(file.as_fd(), 0, LEN_U64), LEN_U64);
+    assert_eq!(resident(file.as_fd(), 12_345, 54_321), 54_321);
+    assert_eq!(resident(file.as_fd(), LEN_U64 - 1, 1), 1);
+    forget(file, MIDDLE, 0);
+    let there = resident(file.as_fd(), 0, LEN_U64);
+    assert!((1..=MIDDLE).contains(&there), "{there}");
+    let there = resident(file.as_fd(), 12_345, LEN_U64 - 12_345);
+    assert!((1..=MIDDLE - 12_345).contains(&there), "{there}");
+    assert_eq!(resident(file.as_fd(), MIDDLE, 100_000), 0);
+}
+
+#[test]
+fn what_is_resident_is_told_up_to_the_first_gap() {
+    let scratch = Scratch::new("resident");
+    let file = scratch.written("a", LEN);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    check_residence(&file);
+    warm(&file, 0, LEN_U64);
+    forget(&file, 0, MIDDLE);
+    assert_eq!(resident(file.as_fd(), 0, LEN_U64), 0);
+    assert_eq!(resident(file.as_fd(), MIDDLE, LEN_U64 - MIDDLE), LEN_U64 - MIDDLE);
+}
+
+#[test]
+fn a_gap_in_the_middle_ends_what_is_resident() {
+    let scratch = Scratch::new("holes");
+    let file = scratch.written("a", LEN);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    for gap in [256 << 10, MIDDLE, 768 << 10] {
+        warm(&file, 0, LEN_U64);
+        forget(&file, gap, 128 << 10);
+        let there = resident(file.as_fd(), 0, LEN_U64);
+        assert!((1..=gap).contains(&there), "{there} of {gap}");
+    }
+}
+
+#[test]
+fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
+    let scratch = Scratch::new("flight");
+    let file = scratch.written("a", 8 * LEN);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    let mut buffer = vec![0; 8 * LEN];
+    let (mut looks, mut wrong) = (0, 0);
+    for _ in 0..20 {
+        forget(&file, 0, 0);
+        fadvise(&file, 0, None, Advice::WillNeed).unwrap();
+        // The kernel takes as much as it likes to at a time, and may stop anywhere.
+        for _ in 0..20 {
+            let there = resident(file.as_fd(), 0, 8 * LEN_U64) as usize;
+            let read = file::pread_nowait(file.as_fd(), &mut buffer[..there], 0).unwrap_or(0);
+            looks += 1;
+            wrong += usize::from(read < there);
+        }
+    }
+    assert!(wrong * 20 <= looks, "{wrong} of {looks}");
+}
+
+#[test]
+fn at_the_end_of_a_file_there_is_nothing_to_wait_for() {
+    let scratch = Scratch::new("end");
+    let file = scratch.written("a", 5000);
+    forget(&file, 0, 0);
+    assert_eq!(resident(file.as_fd(), 5000, 77), 77);
+    assert_eq!(resident(file.as_fd(), 1 << 40, 77), 77);
+    assert_eq!(resident(file.as_fd(), u64::MAX >> 1, u64::MAX), 1 << 63);
+    assert_eq!(resident(file.as_fd(), 0, 0), 0);
+    assert_eq!(warm(&file, 5000, 77), 0);
+    assert_eq!(warm(&file, 1000, 77_000), 4000);
+}
+
+#[test]
+fn what_is_in_memory_for_good_is_resident() {
+    let path = PathBuf::from(format!("/dev/shm/weir-sys-cached-{}", std::process::id()));
+    let Ok(root) = file::open_root("/dev/shm".as_ref()) else {
+        return eprintln!("SKIPPED: there is no /dev/shm");
+    };
+    assert_eq!(fs::write(&path, [7; 5000]).map_err(|error| error.kind()), Ok(()));
+    let name = path.file_name().unwrap().as_encoded_bytes();
+    let file = file::open_beneath(root.as_fd(), name, false).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(file::is_in_memory(file.as_fd()) && file::is_in_memory(root.as_fd()));
+    assert_eq!(resident(file.as_fd(), 0, 5000), 5000);
+    let mut buffer = [0; 9];
+    assert_eq!(file::pread_nowait(file.as_fd(), &mut buffer, 4995).unwrap(), 5);
+}
+
+#[test]
+fn where_cachestat_is_refused_the_ends_of_each_piece_are_looked_at() {
+    let scratch = Scratch::new("refused");
+    let file = scratch.written("a", LEN);
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if becomes_nobody() {
+                check_residence(&file)
+            }
+        });
+    });
+}
+
+/// Gives the calling thread, and no other, the rights of nobody.
+fn becomes_nobody() -> bool {
+    const KEEP: libc::uid_t = libc::uid_t::MAX;
+    const NOBODY: libc::uid_t = 65_534;
+    // SAFETY: the raw call takes three numbers, and unlike the C library's is for one thread only.
+    let changed = unsafe { libc::syscall(libc::SYS_setresuid, KEEP, NOBODY, KEEP) } == 0;
+    if !changed {
+        eprintln!("SKIPPED: only root can be nobody");
+    }
+    changed
+}

@@ -1,0 +1,134 @@
+//! Files: opened below a root and read; sockets given descriptors.
+
+use super::*;
+use std::ffi::CString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use weir_sys::file::{self, File};
+
+/// A directory of our own with a file outside the root, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("weir-sys-ring-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(path.join("root/sub")).unwrap();
+        std::fs::write(path.join("secret"), b"secret").unwrap();
+        std::fs::write(path.join("root/sub/a"), b"0123456789").unwrap();
+        std::os::unix::fs::symlink("sub/a", path.join("root/link")).unwrap();
+        std::os::unix::fs::symlink("../secret", path.join("root/out")).unwrap();
+        Self(path)
+    }
+
+    fn root(&self) -> File {
+        file::open_root(&self.0.join("root")).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(bench: &mut Bench, root: &File, path: &str, symlinks: bool) -> Completion {
+    let path = CString::new(path).unwrap();
+    bench.ring.open_beneath(root.as_fd(), path, symlinks, Then::Nothing, 1);
+    bench.next(1)
+}
+
+#[test]
+fn a_file_is_opened_and_read_from_where_it_is_wanted() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new("read");
+    let opened = open(&mut bench, &scratch.root(), "sub/a", false);
+    let Returned::Fd(file) = opened.returned else { panic!("{opened:?}") };
+    for (offset, want, bytes) in [(0, 4, "> 0123"), (8, 100, "> 89"), (10, 5, "> "), (99, 5, "> ")]
+    {
+        bench.ring.read(file.as_fd(), b"> ".to_vec(), want, offset, Then::Nothing, 2);
+        let completion = bench.next(2);
+        assert_eq!(completion.result as usize, bytes.len() - 2);
+        assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
+    }
+    bench.assert_idle();
+}
+
+#[test]
+fn nothing_is_opened_outside_the_root() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new("beneath");
+    let root = scratch.root();
+    for (path, symlinks, errno) in [
+        ("../secret", false, libc::EXDEV),
+        ("../secret", true, libc::EXDEV),
+        ("sub/../../secret", true, libc::EXDEV),
+        ("/etc/passwd", true, libc::EXDEV),
+        ("out", true, libc::EXDEV),
+        ("out", false, libc::ELOOP),
+        ("link", false, libc::ELOOP),
+        ("missing", false, libc::ENOENT),
+    ] {
+        let completion = open(&mut bench, &root, path, symlinks);
+        assert!(completion.failed_with(errno), "{path}: {completion:?}");
+        assert!(file::is_absent(&completion.outcome().unwrap_err()));
+    }
+    assert!(matches!(open(&mut bench, &root, "link", true).returned, Returned::Fd(_)));
+    bench.assert_idle();
+}
+
+#[test]
+fn a_failed_read_gives_back_what_it_was_given() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new("directory");
+    let opened = open(&mut bench, &scratch.root(), "sub", false);
+    let Returned::Fd(directory) = opened.returned else { panic!("{opened:?}") };
+    bench.ring.read(directory.as_fd(), vec![1, 2, 3], 10, 0, Then::Nothing, 2);
+    let completion = bench.next(2);
+    assert!(completion.failed_with(libc::EISDIR), "{completion:?}");
+    assert!(matches!(completion.returned, Returned::Read(got) if got == [1, 2, 3]));
+    bench.assert_idle();
+}
+
+#[test]
+fn a_file_read_and_sent_in_one_chain_arrives() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new("large");
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 253) as u8).collect();
+    std::fs::write(scratch.0.join("root/large"), &bytes).unwrap();
+    let opened = open(&mut bench, &scratch.root(), "large", false);
+    let Returned::Fd(file) = opened.returned else { panic!("{opened:?}") };
+    let mut got = Vec::new();
+    loop {
+        let at = got.len() as u64;
+        bench.ring.read(file.as_fd(), got, 1 << 20, at, Then::Nothing, 2);
+        let completion = bench.next(2);
+        let Returned::Read(bytes) = completion.returned else { panic!("nothing came back") };
+        got = bytes;
+        if completion.result == 0 {
+            break;
+        }
+    }
+    assert!(got == bytes);
+    bench.assert_idle();
+}
+
+#[test]
+fn a_socket_in_a_slot_is_given_a_descriptor_too() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let mut peer = bench.connect(5);
+    bench.ring.install(5, Then::Nothing, 1);
+    let completion = bench.next(1);
+    let Returned::Fd(socket) = completion.returned else { panic!("{completion:?}") };
+    bench.close(5);
+    let mut socket = TcpStream::from(socket);
+    assert_eq!(socket.peer_addr().unwrap(), peer.local_addr().unwrap());
+    socket.write_all(b"by descriptor").unwrap();
+    drop(socket);
+    assert_eq!(rest(&mut peer), b"by descriptor");
+    bench.ring.install(5, Then::Nothing, 2);
+    assert_eq!(bench.end(2), -libc::EBADF);
+    bench.assert_idle();
+}

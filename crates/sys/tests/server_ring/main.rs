@@ -1,0 +1,183 @@
+//! What a server's ring promises, asked of the running kernel through the public interface, with
+//! real sockets and files.
+
+#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
+
+mod accepting;
+mod chains;
+mod files;
+mod life;
+mod polled;
+mod receiving;
+mod sending;
+mod storm;
+
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use weir_sys::ring::server::{Completion, Handle, Place, Returned, ServerRing, Setting, Then};
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+const SETTING: Setting = Setting {
+    entries: 64,
+    completions: 256,
+    files: 64,
+    buffers: 4,
+    buffer_bytes: 1024,
+    sqpoll: None,
+};
+
+/// A ring and what it told that nobody has asked for yet.
+struct Bench {
+    ring: ServerRing,
+    told: Vec<Completion>,
+}
+
+impl Bench {
+    /// Nothing (and a word about it) where the kernel has no such ring or forbids it.
+    fn new(setting: Setting) -> Option<Self> {
+        ServerRing::open(&setting)
+            .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
+            .ok()
+            .map(|ring| Self { ring, told: Vec::new() })
+    }
+
+    /// The next completion of what was begun with `data`.
+    fn next(&mut self, data: u64) -> Completion {
+        loop {
+            if let Some(at) = self.told.iter().position(|completion| completion.data == data) {
+                return self.told.remove(at);
+            }
+            let before = self.told.len();
+            for _ in 0..3 {
+                self.ring.wait(LONG).unwrap();
+                self.ring.take(&mut self.told);
+                if self.told.len() > before {
+                    break;
+                }
+            }
+            assert!(self.told.len() > before, "nothing of {data}, but {:?}", self.told);
+        }
+    }
+
+    /// The result of what was begun with `data`, which ends with it.
+    fn end(&mut self, data: u64) -> i32 {
+        let completion = self.next(data);
+        assert!(!completion.more, "{completion:?}");
+        completion.result
+    }
+
+    /// Hands over what is queued, and takes what there is.
+    fn turn(&mut self) {
+        self.ring.submit().unwrap();
+        self.ring.take(&mut self.told);
+    }
+
+    /// The bytes of the next completion of a receive; its buffer is given back.
+    fn received(&mut self, data: u64) -> Vec<u8> {
+        let completion = self.next(data);
+        assert!(completion.result >= 0, "{completion:?}");
+        let Some(filled) = completion.filled else { return Vec::new() };
+        let bytes = self.ring.buffer(&filled).to_vec();
+        assert_eq!(bytes.len(), completion.result as usize);
+        self.ring.give_back(filled);
+        bytes
+    }
+
+    /// Everything has ended and come back.
+    fn assert_idle(&mut self) {
+        self.turn();
+        assert!(self.told.is_empty(), "{:?}", self.told);
+        assert_eq!((self.ring.pending(), self.ring.buffers_out()), (0, 0));
+    }
+
+    /// A connection in a slot, and its peer.
+    fn connect(&mut self, slot: u32) -> TcpStream {
+        let listener = listener();
+        let peer = call(&listener);
+        self.ring.accept(listener.as_fd(), Place::Slot(slot), true, Then::Nothing, ACCEPT);
+        let completion = self.next(ACCEPT);
+        assert_eq!(completion.result, 0);
+        let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };
+        assert_eq!(address, peer.local_addr().unwrap());
+        peer
+    }
+
+    /// Closes what a test has left in a slot.
+    fn close(&mut self, slot: u32) {
+        self.ring.close(slot, Then::Nothing, CLOSE);
+        assert_eq!(self.end(CLOSE), 0);
+    }
+}
+
+/// What the helpers begin; tests take other numbers.
+const ACCEPT: u64 = 1_000_001;
+const CLOSE: u64 = 1_000_002;
+
+fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
+}
+
+fn call(listener: &TcpListener) -> TcpStream {
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(LONG).unwrap();
+    peer
+}
+
+/// All that a peer gets until the end.
+fn rest(peer: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    peer.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Two ends of a connection that no ring has.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = listener();
+    let far = call(&listener);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        match listener.accept() {
+            Ok((near, _)) => return (near, far),
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+const fn slot(slot: u32) -> Handle<'static> {
+    Handle::Slot(slot)
+}
+
+fn is_cancelled(result: i32) -> bool {
+    result == -libc::ECANCELED
+}
+
+#[test]
+fn a_bell_is_heard_by_a_poll_once() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let bell = weir_sys::event::Bell::new().unwrap();
+    bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, 1);
+    bench.turn();
+    assert!(bench.told.is_empty());
+    bell.ring();
+    assert_eq!(bench.end(1), i32::from(libc::POLLIN));
+    bench.assert_idle();
+}
+
+#[test]
+fn a_direction_that_was_shut_down_sends_its_end_to_the_peer() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let mut peer = bench.connect(0);
+    bench.ring.shutdown(slot(0), Shutdown::Write, Then::Nothing, 1);
+    assert_eq!(bench.end(1), 0);
+    assert_eq!(rest(&mut peer), b"");
+    bench.close(0);
+    bench.assert_idle();
+}

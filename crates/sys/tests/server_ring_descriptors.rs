@@ -1,0 +1,65 @@
+//! Descriptors: a ring that is dropped leaves none behind. A process of its own, whose descriptors
+//! can be counted.
+
+#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
+
+use std::ffi::CString;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use weir_sys::ring::server::{Place, ServerRing, Setting, SqPoll, Then};
+
+const SETTING: Setting = Setting {
+    entries: 64,
+    completions: 128,
+    files: 16,
+    buffers: 4,
+    buffer_bytes: 512,
+    sqpoll: None,
+};
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Leaves a ring with descriptors taken, told, not told, and on their way.
+fn use_and_drop(setting: &Setting) -> Option<()> {
+    let mut ring = ServerRing::open(setting)
+        .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
+        .ok()?;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let _peers: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let root = weir_sys::file::open_root(Path::new("/")).unwrap();
+    for data in 0..2 {
+        ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, data);
+        ring.accept(listener.as_fd(), Place::Slot(data as u32), true, Then::Nothing, data);
+        ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, data);
+    }
+    ring.wait(Some(Duration::from_secs(20))).unwrap();
+    let mut taken = Vec::new();
+    ring.take(&mut taken);
+    ring.install(0, Then::Nothing, 9);
+    ring.submit().unwrap();
+    ring.install(1, Then::Nothing, 9);
+    ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, 9);
+    ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 9);
+    drop(ring);
+    Some(())
+}
+
+#[test]
+fn a_ring_that_is_dropped_leaves_no_descriptor_behind() {
+    let before = open_descriptors();
+    let polled = Some(SqPoll { idle_ms: 100, cpu: None });
+    for setting in [SETTING, Setting { sqpoll: polled, ..SETTING }] {
+        for _ in 0..50 {
+            if use_and_drop(&setting).is_none() {
+                return;
+            }
+            assert_eq!(open_descriptors(), before);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is special about the ring: what is lent to the kernel comes back, the accept-limit is
+//! exact, want of buffers is nobody's fault, and a client that sends more than it reads is bounded.
+//! What it has in common with the others is tested with them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use serde_json::Value;
+use weir_dispatch::readiness::Name;
+use weir_tests::files::Served;
+use weir_tests::{Client, Root, Server, request};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+/// A ring with these options; `None`, loudly, where there can be none.
+fn ring(options: &[&str], root: &Root) -> Option<Server> {
+    if Name::UringPoll.try_open().is_ok() {
+        Some(Server::start(WEIR, &[&["--arch", "ring", "--workers", "1"], options].concat(), root))
+    } else {
+        eprintln!("SKIPPED: no ring for servers is possible here");
+        None
+    }
+}
+
+/// The counters of a server that has been stopped; nothing is left with the kernel.
+fn counters(server: Server) -> Value {
+    let stats = server.stop_cleanly().stats();
+    let total = stats["total"].clone();
+    for left in ["ring_pending_at_exit", "ring_buffers_out_at_exit", "ring_slots_taken_at_exit"] {
+        assert_eq!(total[left], 0, "{left}");
+    }
+    assert_eq!(total["accepted"], total["closed"]);
+    total
+}
+
+fn check(client: &mut Client, file: &Served) {
+    assert_eq!(client.get(&file.target).body, file.body);
+}
+
+#[test]
+fn all_that_was_lent_comes_back_whoever_leaves_and_when() {
+    let root = Root::new();
+    let (small, large) = (root.write_noise("small", 1000), root.write_noise("large", 3_000_000));
+    for options in [&[][..], &["--preset", "acceptinf"], &["--preset", "accept10"]] {
+        let Some(server) = ring(options, &root) else { return };
+        for index in 0..60 {
+            let mut client = server.connect();
+            match index % 6 {
+                0 => check(&mut client, &small),
+                1 => check(&mut client, &large),
+                2 => {
+                    client.send(request("GET", &large.target, &[]));
+                    client.reset();
+                }
+                3 => client.send(&request("GET", &small.target, &[])[..9]),
+                4 => {
+                    client.send(request("GET", &large.target, &["Connection: close"]));
+                    client.finish_sending();
+                    assert_eq!(client.reply().body, large.body);
+                }
+                _ => client.reset(),
+            }
+        }
+        let half_open: Vec<_> = (0..20).map(|_| server.connect()).collect();
+        check(&mut server.connect(), &small);
+        drop(half_open);
+        counters(server);
+    }
+}
+
+#[test]
+fn no_accept_phase_takes_more_than_the_limit() {
+    let root = Root::with_hello();
+    for (limit, most) in [("1", 1.0), ("3", 3.0)] {
+        let Some(server) = ring(&["--preset", "accept1", "--accept-limit", limit], &root) else {
+            return;
+        };
+        // All wait at once, so that an accept without a limit would take them all.
+        let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/hello.txt").status, 200);
+        }
+        drop(clients);
+        let total = counters(server);
+        let (accepted, phases) = (total["accepted"].as_f64(), total["accept_phases"].as_f64());
+        assert!(accepted.unwrap() / phases.unwrap() <= most, "{accepted:?} in {phases:?}");
+        assert_eq!(total["accepted"], 40);
+    }
+}
+
+#[test]
+fn receives_that_find_no_buffer_are_begun_again() {
+    let root = Root::with_hello();
+    let Some(server) = ring(&["--arch-option", "buffers=16"], &root) else { return };
+    // Ever more wait than there are buffers, and their requests come together.
+    let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    for _ in 0..5 {
+        clients.iter_mut().for_each(|client| client.send(request("GET", "/hello.txt", &[])));
+        for client in &mut clients {
+            assert_eq!(client.reply().body, b"hello");
+        }
+    }
+    drop(clients);
+    assert_eq!(counters(server)["replies"], 1000);
+}
+
+#[test]
+fn a_client_that_sends_more_than_it_reads_is_bounded_and_served() {
+    let root = Root::new();
+    let file = root.write_noise("body", 50_000);
+    let Some(server) = ring(&[], &root) else { return };
+    let count = 4000;
+    let requests = request("GET", &file.target, &[]).repeat(count);
+    let mut reader = server.connect();
+    let mut writer = reader.another_end();
+    std::thread::scope(|scope| {
+        scope.spawn(move || writer.send(requests));
+        for _ in 0..count {
+            assert_eq!(reader.reply().body, file.body);
+        }
+    });
+    drop(reader);
+    assert_eq!(counters(server)["replies"], count);
+}
+
+#[test]
+fn replies_without_a_copy_are_whole() {
+    let root = Root::new();
+    let files: Vec<_> =
+        [5000, 40_000, 60_000].map(|size| root.write_noise(&format!("{size}"), size)).into();
+    let Some(server) = ring(&["--arch-option", "zero-copy-from=1000"], &root) else { return };
+    let mut client = server.connect();
+    for file in files.iter().cycle().take(60) {
+        check(&mut client, file);
+    }
+    drop(client);
+    counters(server);
+}
+
+#[test]
+fn with_a_thread_of_the_kernels_everything_is_the_same() {
+    let root = Root::new();
+    let (small, large) = (root.write_noise("small", 1000), root.write_noise("large", 300_000));
+    let Some(server) = ring(&["--arch-option", "sqpoll=1"], &root) else { return };
+    let mut client = server.connect();
+    for _ in 0..50 {
+        check(&mut client, &small);
+        check(&mut client, &large);
+        check(&mut server.connect(), &small);
+    }
+    drop(client);
+    assert_eq!(counters(server)["replies"], 150);
+}
