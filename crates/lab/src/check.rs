@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::confine;
 use crate::machine;
 use crate::programs;
 
@@ -88,6 +89,7 @@ pub fn check() -> Vec<Finding> {
         open_files(machine::open_files_max()),
         clock(machine::clock_source().as_deref()),
         steal(&stat),
+        limits(confine::available()),
     ];
     findings.extend(PROGRAMS.iter().map(program));
     findings
@@ -116,6 +118,18 @@ fn namespaces(status: &str) -> Finding {
             format!("the kernel has no {kind} namespaces; everything runs over loopback"),
         ),
         None => finding(what, State::Have, "two networks joined by a link, for each run"),
+    }
+}
+
+fn limits(available: Result<String, String>) -> Finding {
+    let what = "limits on servers";
+    match available {
+        Ok(says) => finding(what, State::Have, says),
+        Err(why) => {
+            let says =
+                format!("{why}: experiments with memory-mib or disk-reads-per-s are refused");
+            finding(what, State::Missing, says)
+        }
     }
 }
 
@@ -251,6 +265,14 @@ mod tests {
         assert_eq!(namespaces("CapEff:\t000001ffffffffff\n").state, State::Have);
         assert_eq!(namespaces("CapEff:\t0000000000001000\n").state, State::Missing);
         assert_eq!(namespaces("").state, State::Missing);
+    }
+
+    #[test]
+    fn limits_that_cannot_be_had_say_what_is_refused() {
+        let none = limits(Err("for root".to_owned()));
+        assert_eq!(none.state, State::Missing);
+        assert!(none.says.starts_with("for root: experiments with memory-mib"));
+        assert_eq!(limits(Ok("memory by version 2".to_owned())).state, State::Have);
     }
 
     #[test]

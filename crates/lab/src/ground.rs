@@ -21,7 +21,12 @@ pub trait Ground {
     /// A command that runs `program` on a side: in its network namespace, on its processors, and
     /// gone when the thread that starts it is, thus when the lab is. Its process id is that of the
     /// program. It reads nothing unless told to.
-    fn command(&self, side: Side, program: &OsStr) -> Command;
+    fn command(&self, side: Side, program: &OsStr) -> Command {
+        self.command_in(side, program, &[])
+    }
+
+    /// The same in these control groups, folders of cgroups(7), and so is all it starts.
+    fn command_in(&self, side: Side, program: &OsStr, groups: &[PathBuf]) -> Command;
 
     /// Starts a command of [`Ground::command`] so that what the program starts is gone with the lab
     /// too, whatever ends it. Servers and loads are started so. A tool that finds a process by its

@@ -12,7 +12,7 @@ use crate::ground::{Ground, Side};
 pub(crate) struct Loopback;
 
 impl Ground for Loopback {
-    fn command(&self, _side: Side, program: &OsStr) -> Command {
+    fn command_in(&self, _side: Side, program: &OsStr, _groups: &[PathBuf]) -> Command {
         Command::new(program)
     }
 

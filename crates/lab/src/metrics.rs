@@ -5,10 +5,11 @@
 //! zeros, so an absent one was not measured. The kernel's leave theirs out, so with a stretch in
 //! which they were counted an absent one did not move.
 
+mod arch;
 mod beside;
 mod families;
 mod mechanism;
-mod of_peak;
+mod of_others;
 mod probe;
 mod timeline;
 
@@ -17,7 +18,7 @@ use std::borrow::Cow;
 use crate::measure::identity;
 use crate::measure::kernel::{Drops, classify};
 use crate::record::{CallsRun, CoreTime, Point, Times};
-pub use of_peak::of_peak;
+pub use of_others::{Base, OfOthers, of_others};
 
 /// A metric of the table.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +64,9 @@ pub fn rows() -> impl Iterator<Item = MetricRow> {
         help: help.to_owned(),
     };
     let of_table = all().map(move |metric| row(metric.name, metric.unit, metric.help));
-    let of_peak = of_peak::TABLE.iter().map(move |one| row(one.name, of_peak::UNIT, one.help));
+    let of_others = of_others::TABLE.iter().map(move |one| row(one.name, one.unit, one.help));
     of_table
-        .chain(of_peak)
+        .chain(of_others)
         .chain(FAMILIES.iter().map(move |(name, unit, help)| row(name, unit, help)))
 }
 
@@ -124,7 +125,7 @@ pub fn find(name: &str) -> Option<MetricInfo> {
             unit: metric.unit,
             help: metric.help.into(),
         }),
-        None => of_peak::find(name).or_else(|| families::find(name)),
+        None => of_others::find(name).or_else(|| families::find(name)),
     }
 }
 
@@ -147,7 +148,7 @@ const fn metric(
 /// Every metric that is in no family.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let beside = beside::TABLE.iter().chain(probe::TABLE);
-    TABLE.iter().chain(mechanism::TABLE).chain(timeline::TABLE).chain(beside)
+    TABLE.iter().chain(mechanism::TABLE).chain(arch::TABLE).chain(timeline::TABLE).chain(beside)
 }
 
 /// Those of a load, its server and the kernel, over the whole of what was measured.
@@ -494,6 +495,13 @@ const TABLE: &[Metric] = &[
         |p| drops(p, |drops| drops.drop_request),
     ),
     metric(
+        "syn_queue_drops_rate",
+        "drops: no room in the SYN queue",
+        "1/s",
+        "Whether it was full or three quarters full, a second: ListenDrops less ListenOverflows",
+        |p| drops(p, |drops| drops.syn_queue_full + drops.drop_request),
+    ),
+    metric(
         "cookie_rate",
         "SYN cookies",
         "1/s",
@@ -756,6 +764,7 @@ mod tests {
             ("accept_queue_full_rate", 10.0),
             ("syn_queue_full_rate", 5.0),
             ("drop_request_rate", 5.0),
+            ("syn_queue_drops_rate", 10.0),
             ("cookie_rate", 2.0),
         ];
         for (name, wanted) in wanted {

@@ -64,6 +64,23 @@ impl Paper {
 }
 
 impl Claim {
+    /// A claim of an experiment's own file, which does not name itself.
+    pub fn of_experiment(&self, id: &str) -> Self {
+        Self { experiment: id.to_owned(), ..self.clone() }
+    }
+
+    /// Whether an experiment's own claim is sound, and about what is there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check_own(&self, experiment: &Experiment) -> Result<(), String> {
+        if !self.experiment.is_empty() {
+            return Err("it is of its own experiment, so none is named".to_owned());
+        }
+        self.of_experiment("own").check()?;
+        self.sides(experiment)
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.figure.is_empty() || self.text.trim().is_empty() {
             return Err("it needs a figure and a text".to_owned());
@@ -157,7 +174,8 @@ pub struct Claim {
     /// The paper's number for `top / bottom` (or `top`), where its text gives one.
     #[serde(default)]
     pub paper: Option<f64>,
-    /// The experiment whose points judge it: `pariag-accept/one-packet`.
+    /// The experiment whose points judge it: `pariag-accept/one-packet`; not named where the claim
+    /// is of an experiment's own file.
     #[serde(default)]
     pub experiment: String,
     /// The sweep of that experiment.

@@ -215,7 +215,7 @@ impl Maker<'_> {
 fn drain_s(sweep: &Sweep, x: f64) -> f64 {
     let over = sweep.x != Axis::Rate || sweep.rate_unit == RateUnit::PerSecond || x > 1.0;
     let load_s = if over { sweep.load.timeout_s } else { 0.0 };
-    beside(sweep, Some(1.0)).map_or(load_s, |beside| load_s.max(beside.hold_s))
+    beside(sweep, x, Some(1.0)).map_or(load_s, |beside| load_s.max(beside.hold_s))
 }
 
 /// The rate of a step, sessions a second, once the capacity that its sweep's rates are multiples of
@@ -230,7 +230,7 @@ pub fn rate(sweep: &Sweep, x: f64, capacity: f64) -> Option<f64> {
 pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     let LoadSpec { idle, conns, .. } = sweep.load;
     match sweep.x {
-        Axis::Rate => (idle, conns),
+        Axis::Rate | Axis::Beside => (idle, conns),
         Axis::Idle => (x as u32, conns),
         Axis::Conns => (idle, Some(x as u32)),
     }
@@ -295,15 +295,21 @@ pub struct Beside {
     pub hold_s: f64,
 }
 
-/// The clients beside a load of `rate` sessions a second.
-pub fn beside(sweep: &Sweep, rate: Option<f64>) -> Option<Beside> {
-    let (spec, rate) = sweep.beside.zip(rate)?;
+/// The clients beside a load of `rate` sessions a second, at a value of the sweep; none if none is
+/// to begin.
+pub fn beside(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Beside> {
+    let (spec, rate) = sweep.beside.as_ref().zip(rate)?;
     let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
-    let rate = spec.factor * rate;
+    let rate = if sweep.x == Axis::Beside { x } else { spec.factor.unwrap_or(1.0) * rate };
+    if rate <= 0.0 {
+        return None;
+    }
     let (rate, closed) = match spec.kind {
         // Who gets no answer begins again once a hold, so that is how many it takes.
         BesideKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
-        BesideKind::Mute | BesideKind::Slow | BesideKind::KeepAlive => (Some(rate), None),
+        BesideKind::Mute | BesideKind::Slow | BesideKind::KeepAlive | BesideKind::Cold => {
+            (Some(rate), None)
+        }
     };
     Some(Beside { kind: spec.kind, rate, closed, hold_s })
 }
@@ -426,7 +432,7 @@ mod tests {
     fn clients_beside_a_load_are_a_multiple_of_its_rate() {
         let of = |kind: &str, more: &str| {
             let text = format!("beside = {{ kind = \"{kind}\", factor = 10{more} }}");
-            beside(&sweep(&text), Some(50.0)).unwrap()
+            beside(&sweep(&text), 2.0, Some(50.0)).unwrap()
         };
         let mute = of("mute", "");
         assert_eq!((mute.rate, mute.closed, mute.hold_s), (Some(500.0), None, 1.0));
@@ -434,9 +440,18 @@ mod tests {
         let again = of("reconnect", ", hold-s = 0.25");
         assert_eq!((again.rate, again.closed), (None, Some(125)));
         assert_eq!(of("reconnect", ", hold-s = 0.0001").closed, Some(1));
-        assert_eq!(beside(&sweep(""), Some(50.0)), None);
+        assert_eq!(beside(&sweep(""), 2.0, Some(50.0)), None);
         let held = sweep("beside = { kind = \"mute\", factor = 10, hold-s = 7 }");
         assert_eq!((drain_s(&held, 0.5), drain_s(&sweep(""), 0.5)), (7.0, 0.0));
+    }
+
+    #[test]
+    fn where_the_sweep_says_how_many_there_are_its_value_does_and_none_is_none() {
+        let mut sweep = sweep("rate = 50\nbeside = { kind = \"cold\", hold-s = 2 }");
+        sweep.x = Axis::Beside;
+        let of = |x| beside(&sweep, x, Some(50.0)).map(|beside| (beside.rate, beside.hold_s));
+        assert_eq!((of(40.0), of(0.0)), (Some((Some(40.0), 2.0)), None));
+        assert_eq!((rate(&sweep, 40.0, 3.0), drain_s(&sweep, 40.0)), (Some(150.0), 2.0));
     }
 
     #[test]

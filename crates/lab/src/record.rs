@@ -297,6 +297,10 @@ pub struct ServerResult {
     pub rss_max_bytes: u64,
     /// How many processes it had.
     pub processes: u32,
+    /// Bytes the kernel fetched from disks for them while the load was measured; those of a process
+    /// that ended meanwhile are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_read_bytes: Option<u64>,
     /// weir: by how much the counters of its statistics moved while the load was measured (`total`,
     /// summed over loops), by their name in the statistics, and `elapsed_s`. Zeros are kept: a name
     /// that is absent was not measured. The `_max` counters have no difference and are left out.

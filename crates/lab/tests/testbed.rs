@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_lab::confine::{Confined, Limits};
 use weir_lab::ground::{Ground, Side};
 use weir_lab::testbed::{Mode, Testbed, WishedMode, Wishes};
 
@@ -260,4 +261,25 @@ fn nothing_is_left_of_a_lab_that_is_killed_with_its_keepers() {
 #[test]
 fn nothing_is_left_of_a_killed_lab_on_loopback() {
     killed_lab_leaves_nothing("loopback", "tools", |lab| lab.kill().unwrap());
+}
+
+#[test]
+fn a_process_of_a_side_is_in_the_groups_it_is_put_into_and_in_no_others() {
+    let limits = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+    let confined = match Confined::make(&limits, Path::new("/")) {
+        Ok(confined) => confined,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let name = confined.folders()[0].file_name().unwrap().to_str().unwrap();
+    let both = [namespaces(&[]), Some(loopback(BTreeMap::new()))];
+    for testbed in both.into_iter().flatten() {
+        let groups_of = |groups: &[PathBuf]| {
+            let mut command = testbed.command_in(Side::Server, OsStr::new("cat"), groups);
+            let output = command.arg("/proc/self/cgroup").output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let inside = groups_of(confined.folders());
+        assert!(inside.contains(name), "{inside}");
+        assert!(!groups_of(&[]).contains(name));
+    }
 }

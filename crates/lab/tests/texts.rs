@@ -132,12 +132,20 @@ fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
     }
 }
 
+/// Sweeps, and the metrics that a figure, a table or a matrix takes from them.
+fn drawn_metrics(experiment: &Experiment) -> Vec<(&str, &[String])> {
+    let figures = experiment.figure.iter().map(|one| (one.sweep.as_str(), one.y.as_slice()));
+    let tables = experiment.table.iter().map(|one| (one.sweep.as_str(), one.columns.as_slice()));
+    let matrices = experiment.matrix.iter().flat_map(|one| {
+        one.of.iter().map(|cells| (cells.sweep.as_str(), std::slice::from_ref(&one.metric)))
+    });
+    figures.chain(tables).chain(matrices).collect()
+}
+
 #[test]
 fn a_metric_of_a_timeline_of_clients_beside_or_of_a_probe_is_of_a_sweep_that_has_them() {
     for (id, experiment) in &experiments() {
-        let figures = experiment.figure.iter().map(|figure| (&figure.sweep, &figure.y));
-        let tables = experiment.table.iter().map(|table| (&table.sweep, &table.columns));
-        for (from, metrics) in figures.chain(tables) {
+        for (from, metrics) in drawn_metrics(experiment) {
             let sweep = sweep(experiment, from, id);
             let any = |family: &str| metrics.iter().any(|metric| metric.starts_with(family));
             assert!(sweep.timeline_ms.is_some() || !any("timeline."), "{id}: sweep {from}");
@@ -150,9 +158,7 @@ fn a_metric_of_a_timeline_of_clients_beside_or_of_a_probe_is_of_a_sweep_that_has
 #[test]
 fn a_figure_that_draws_times_in_calls_has_a_sweep_that_counts_them() {
     for (id, experiment) in &experiments() {
-        let figures = experiment.figure.iter().map(|figure| (&figure.sweep, &figure.y));
-        let tables = experiment.table.iter().map(|table| (&table.sweep, &table.columns));
-        for (from, metrics) in figures.chain(tables) {
+        for (from, metrics) in drawn_metrics(experiment) {
             let counted = sweep(experiment, from, id).calls;
             let needed = metrics.iter().any(|metric| metric.starts_with("calls."));
             assert!(counted || !needed, "{id}: sweep {from} does not count calls");
@@ -228,6 +234,19 @@ fn every_value_that_names_a_server_or_a_metric_is_beside_something() {
             if let Some(server) = &value.server {
                 assert!(drawn.server.iter().any(|one| one.id == *server), "{place}: {server}");
             }
+        }
+    }
+}
+
+#[test]
+fn every_experiment_and_paper_is_sound_and_fits() {
+    let entries = weir_lab::catalogue::all().unwrap();
+    assert_eq!(entries.len(), experiments().len());
+    for key in weir_lab::catalogue::papers() {
+        let text = weir_lab::catalogue::paper_text(&key).unwrap();
+        let paper = weir_lab::catalogue::paper(&key, text).unwrap();
+        for entry in &entries {
+            assert_eq!(paper.fits(&entry.id, &entry.experiment), Ok(()), "{key}");
         }
     }
 }

@@ -147,12 +147,13 @@ fn summary(findings: &Findings, dir: &Path) -> String {
             chapter.id, tally.measured, tally.invalid, tally.late, tally.flagged, tally.failed
         );
     }
-    if findings.paper.is_some() {
+    if findings.chapters.iter().any(|chapter| chapter.all_judged().next().is_some()) {
+        let of = if findings.paper.is_some() { "Claims of the paper" } else { "Expectations" };
         let judged = || findings.chapters.iter().flat_map(Chapter::all_judged);
         let count = |wanted| judged().filter(|judged| judged.verdict == wanted).count();
         let _ = writeln!(
             text,
-            "Claims of the paper: {} hold, {} do not, {} are undecided, {} cannot be measured here",
+            "{of}: {} hold, {} do not, {} are undecided, {} cannot be measured here",
             count(Verdict::Holds),
             count(Verdict::DoesNotHold),
             count(Verdict::Undecided),

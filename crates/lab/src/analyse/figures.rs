@@ -103,8 +103,8 @@ fn marks(study: &Study<'_>, sweep: usize, server: usize, metric: &str) -> Vec<Ma
 
 /// A mark where there is something to show: a number, or at least INVALID points.
 fn mark(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Mark> {
-    // Of a share of a peak the points tell what it is a share of.
-    let told = metrics::of_peak(metric).unwrap_or(metric);
+    // Of a metric that is held against other points, they tell what it is made of.
+    let told = metrics::of_others(metric).map_or(metric, |one| one.of);
     let invalid = study.invalid(spot, told).len();
     let flagged =
         study.points(spot).filter(|(_, point)| is_valid_for(point, told) && is_flagged(point));

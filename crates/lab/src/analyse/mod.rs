@@ -8,6 +8,7 @@ mod estimate;
 mod figures;
 #[cfg(test)]
 mod made;
+mod matrix;
 mod remarks;
 mod saturation;
 mod shown;
@@ -67,6 +68,7 @@ pub fn findings(input: &Input<'_>) -> Findings {
         warnings: input.warnings.clone(),
         chapters: studies.iter().map(|study| chapter(input, study)).collect(),
     };
+    place_own_claims(&studies, &mut findings.chapters);
     for chapter in &findings.chapters {
         let Tally { planned, measured, failed, .. } = chapter.tally;
         let there = measured + failed;
@@ -120,6 +122,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         sheet.values = left.map(|(value, _)| paper_value(value)).collect();
         sheet
     });
+    let matrices = experiment.matrix.iter().map(|one| matrix::sheet(study, one));
     Chapter {
         id: study.id.to_owned(),
         title: experiment.title.clone(),
@@ -128,7 +131,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         servers: servers(study),
         sweeps: sweeps(input, study),
         pictures,
-        sheets: sheets.collect(),
+        sheets: matrices.chain(sheets).collect(),
         saturations: saturation::saturations(study),
         judged: Vec::new(),
         tally: remarks::tally(study, input.planned),
@@ -205,6 +208,16 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
         };
         let judged = claims::judge(claim, studies);
         beside(chapter, &claim.figure).push(judged);
+    }
+}
+
+/// Puts what an experiment claims by itself beside its figures and tables.
+fn place_own_claims(studies: &[Study<'_>], chapters: &mut [Chapter]) {
+    for (study, chapter) in studies.iter().zip(chapters) {
+        for claim in &study.experiment.claim {
+            let judged = claims::judge(&claim.of_experiment(study.id), studies);
+            beside(chapter, &claim.figure).push(judged);
+        }
     }
 }
 
@@ -373,6 +386,19 @@ not-measurable = "there is no TUX"
         assert_eq!(ids, ["tux"]);
         let judged = &chapter.pictures[0].judged[0];
         assert_eq!(judged.why, "the experiment p/e is not part of this run");
+    }
+
+    #[test]
+    fn an_experiment_has_its_own_claims_judged_without_a_paper() {
+        let claim = "[[claim]]\nid = \"bar\"\nfigure = \"table-1\"\ntext = \"More.\"\n\
+                     where = \"the bar\"\nsweep = \"up\"\nabove = 1.2\n\
+                     top = { metric = \"reply_rate\", server = \"two\", at = \"peak\" }\n\
+                     bottom = { metric = \"reply_rate\", server = \"one\", at = \"peak\" }\n";
+        let experiment = Experiment::parse(&format!("{}{claim}", made::TEXT)).unwrap();
+        let experiments = [("p/e".to_owned(), experiment)];
+        let findings = found(&made::paper(""), &experiments);
+        let judged = &findings.chapters[0].sheets[0].judged;
+        assert_eq!((judged.len(), judged[0].verdict), (1, Verdict::Holds));
     }
 
     #[test]

@@ -1,39 +1,47 @@
 //! What a figure or a table shows of a metric at a place: the median of the valid points with its
-//! interval, and that of the INVALID ones. A share of the server's own peak is made here, because
-//! no point knows it.
+//! interval, and that of the INVALID ones. What is held against other points of the server is made
+//! here, because no point knows it.
 
 use super::estimate::{Pick, Side, estimate, of_sides, peak};
 use super::study::{Spot, Study};
 use crate::findings::Estimate;
-use crate::metrics;
+use crate::metrics::{self, Base, OfOthers};
 
 /// A metric at a spot, of the valid points.
 pub(super) fn valid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Estimate> {
-    let Some(of) = metrics::of_peak(metric) else {
+    let Some(OfOthers { of, base, factor, .. }) = metrics::of_others(metric) else {
         return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
     };
     let curve = study.curve(spot.sweep, spot.server, of);
     let here = Side { curve: curve.clone(), pick: Pick::Fixed(spot.value) };
-    let most = Side { pick: Pick::Peak(curve.clone()), curve };
-    let Estimate { value, low, high, n } = of_sides(&here, Some(&most))?;
-    Some(Estimate { value: 100.0 * value, low: 100.0 * low, high: 100.0 * high, n })
+    let pick = match base {
+        Base::Peak => Pick::Peak(curve.clone()),
+        Base::First => Pick::Fixed(0),
+    };
+    let Estimate { value, low, high, n } = of_sides(&here, Some(&Side { curve, pick }))?;
+    Some(Estimate { value: factor * value, low: factor * low, high: factor * high, n })
 }
 
 /// The median of a metric of the INVALID points at a spot.
 pub(super) fn invalid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<f64> {
-    let Some(of) = metrics::of_peak(metric) else {
+    let Some(OfOthers { of, base, factor, .. }) = metrics::of_others(metric) else {
         return weir_stats::median(&study.invalid(spot, metric));
     };
     let curve = study.curve(spot.sweep, spot.server, of);
     let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone() }.rounds();
-    let at_peak: Vec<f64> = curve.get(peak(&curve, &rounds)?)?.values().copied().collect();
-    Some(100.0 * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&at_peak)?)
+    let at = match base {
+        Base::Peak => peak(&curve, &rounds)?,
+        Base::First => 0,
+    };
+    let against: Vec<f64> = curve.get(at)?.values().copied().collect();
+    Some(factor * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&against)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::made;
     use super::*;
+    use crate::record::Line;
 
     fn spot(value: usize) -> Spot {
         Spot { sweep: 0, server: 0, value }
@@ -49,6 +57,21 @@ mod tests {
         let last = kept(2);
         assert!((last.value - 55_000.0 / 1200.0).abs() < 1e-9 && last.n == 3, "{last:?}");
         assert!((last.low - 50_000.0 / 1200.0).abs() < 1e-9 && last.high == 50.0, "{last:?}");
+    }
+
+    #[test]
+    fn what_a_time_has_grown_to_is_a_multiple_of_the_lowest_values_within_rounds() {
+        let experiment = made::experiment();
+        let mut lines = made::lines("one", &[(1.0, [1.0; 3]), (2.0, [1.0; 3])]);
+        for line in &mut lines {
+            let Line::Point(point) = line else { continue };
+            let times = point.load.response.as_mut().unwrap();
+            times.p99_us = Some(100.0 * f64::from(1 + point.key.round) * point.key.x.powi(3));
+        }
+        let study = Study::new("p/e", &experiment, &lines);
+        let grown = |value| valid(&study, spot(value), "response_p99_grown").unwrap();
+        assert_eq!((grown(0).value, grown(1).value, grown(1).n), (1.0, 8.0, 3));
+        assert_eq!((grown(1).low, grown(1).high), (8.0, 8.0));
     }
 
     #[test]

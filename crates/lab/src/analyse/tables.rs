@@ -76,7 +76,11 @@ fn fill(
 
 /// The values of the sweep at which every server that has valid points at all has one: a table sets
 /// servers side by side, so they are looked at in one place.
-fn common(study: &Study<'_>, sweep: usize, servers: &[usize]) -> (Option<usize>, Option<usize>) {
+pub(super) fn common(
+    study: &Study<'_>,
+    sweep: usize,
+    servers: &[usize],
+) -> (Option<usize>, Option<usize>) {
     let has = |server: usize, value: usize| {
         study.points(Spot { sweep, server, value }).any(|(_, point)| is_valid(point))
     };
@@ -87,7 +91,7 @@ fn common(study: &Study<'_>, sweep: usize, servers: &[usize]) -> (Option<usize>,
     ((0..count).find(all), (0..count).rev().find(all))
 }
 
-fn value_index(
+pub(super) fn value_index(
     study: &Study<'_>,
     sweep: usize,
     server: usize,
@@ -116,7 +120,7 @@ fn at_words(study: &Study<'_>, sweep: usize, at: At) -> String {
 }
 
 /// Where the table is taken, said once, and why it is not the end of the sweep.
-fn note(
+pub(super) fn note(
     study: &Study<'_>,
     index: usize,
     at: At,

@@ -19,6 +19,15 @@ pub(super) fn x_label(sweep: &Sweep) -> String {
         (Axis::Rate, _) => format!("{} offered, 1/s", offered(&sweep.load)),
         (Axis::Idle, _) => "idle connections".to_owned(),
         (Axis::Conns, _) => "persistent connections".to_owned(),
+        (Axis::Beside, _) => format!("{} beside the load, 1/s", them(sweep.beside.as_ref())),
+    }
+}
+
+/// Who is beside the load.
+fn them(beside: Option<&BesideSpec>) -> &'static str {
+    match beside {
+        Some(BesideSpec { kind: BesideKind::Cold, .. }) => "requests for cold files",
+        _ => "clients",
     }
 }
 
@@ -34,6 +43,7 @@ pub(super) fn place(study: &Study<'_>, sweep: &Sweep, x: f64) -> String {
         Axis::Rate => rate(study, sweep, x),
         Axis::Idle => format!("{x} idle connections"),
         Axis::Conns => format!("{x} persistent connections"),
+        Axis::Beside => format!("{x}/s beside the load"),
     }
 }
 
@@ -64,7 +74,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if sweep.load.idle > 0 {
         parts.push(format!("{} idle connections beside the load", sweep.load.idle));
     }
-    parts.extend(sweep.beside.map(|spec| beside(sweep, &spec)));
+    parts.extend(sweep.beside.as_ref().map(|spec| beside(sweep, spec)));
     parts.extend(burning(study, index));
     let of = study.experiment.servers_of(sweep, &[]);
     let gzip: Vec<&str> = of
@@ -180,11 +190,16 @@ fn beside(sweep: &Sweep, spec: &BesideSpec) -> String {
             format!("wait {hold_s} s for a reply and begin again at once, if they get none")
         }
         BesideKind::KeepAlive => format!("come back for a second reply after {hold_s} s"),
+        BesideKind::Cold => {
+            let set = spec.workload.as_deref().unwrap_or_default();
+            format!("ask for a file of {set} each, and give up after {hold_s} s without progress")
+        }
     };
-    format!(
-        "beside the load, from an address of their own, {} × as many clients {does}",
-        spec.factor
-    )
+    let clients = match spec.factor {
+        Some(factor) => format!("{factor} × as many clients"),
+        None => "clients".to_owned(),
+    };
+    format!("beside the load, from an address of their own, {clients} {does}")
 }
 
 /// What slows weir down, so that it is the server that is overloaded and not the client.

@@ -1,6 +1,7 @@
 //! What an experiment's file says: servers, sweeps, figures, tables. Reading and judging text only;
 //! nothing here knows how a point is run or drawn.
 
+mod arch;
 mod overload;
 pub(crate) mod probe;
 mod valid;
@@ -8,6 +9,8 @@ mod valid;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::paper::Claim;
 
 pub use overload::{BesideKind, BesideSpec, SpikeSpec, TimelineFigure};
 pub use probe::ProbeSpec;
@@ -42,6 +45,12 @@ pub struct Experiment {
     /// What is tabulated from it.
     #[serde(default)]
     pub table: Vec<Table>,
+    /// One metric of many servers at a glance.
+    #[serde(default)]
+    pub matrix: Vec<Matrix>,
+    /// What is expected of it, where no paper claims anything.
+    #[serde(default)]
+    pub claim: Vec<Claim>,
 }
 
 impl Experiment {
@@ -137,6 +146,12 @@ pub struct ServerSpec {
     /// rendered configuration, at the place of those about the whole server.
     #[serde(default)]
     pub options: Vec<String>,
+    /// weir: its architecture, by the name that `--arch` has for it; by default the program's.
+    #[serde(default)]
+    pub arch: Option<String>,
+    /// weir: what is set about that, as `pool=1000`.
+    #[serde(default)]
+    pub arch_options: Vec<String>,
     /// The listen backlog; by default the program's own.
     #[serde(default)]
     pub backlog: Option<u32>,
@@ -150,6 +165,27 @@ pub struct ServerSpec {
     /// for each request: nginx, h2o, haproxy only.
     #[serde(default)]
     pub proxy_burn_us: Option<u32>,
+    /// Memory it may have, MiB, the page cache of its files included; by default all there is.
+    #[serde(default)]
+    pub memory_mib: Option<u32>,
+    /// Reads a second that it gets of the disk its files are on; by default all there are.
+    #[serde(default)]
+    pub disk_reads_per_s: Option<u32>,
+    /// The row it is in in a matrix; by default one of its own, called as it is.
+    #[serde(default)]
+    pub row: Option<String>,
+    /// What distinguishes it there from others of its row.
+    #[serde(default)]
+    pub column: String,
+}
+
+#[cfg(test)]
+impl ServerSpec {
+    /// One that is told nothing.
+    pub(crate) fn plain(kind: Kind) -> Self {
+        let text = format!("id = \"it\"\nlabel = \"it\"\nkind = \"{}\"", kind.name());
+        toml::from_str(&text).unwrap()
+    }
 }
 
 /// What varies along a sweep.
@@ -162,6 +198,8 @@ pub enum Axis {
     Idle,
     /// Persistent connections that share the rate.
     Conns,
+    /// Clients beside the load that begin a second.
+    Beside,
 }
 
 /// What a rate is a number of.
@@ -362,6 +400,40 @@ pub struct Table {
     /// What a reader should know when looking at it.
     #[serde(default)]
     pub note: String,
+}
+
+/// A table of one metric: rows and columns are the servers' own, and each sweep has its columns.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Matrix {
+    /// Its id.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// The metric.
+    pub metric: String,
+    /// Where its cells are from.
+    pub of: Vec<Cells>,
+    /// What a reader should know when looking at it.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// Columns of a matrix.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Cells {
+    /// The sweep.
+    pub sweep: String,
+    /// What it is called above its columns.
+    pub label: String,
+    /// Which value of the sweep.
+    #[serde(default = "highest")]
+    pub at: At,
+}
+
+fn highest() -> At {
+    At::Named(Place::Last)
 }
 
 fn last() -> Vec<At> {

@@ -26,17 +26,23 @@ impl SpikeSpec {
     }
 }
 
-/// Clients beside the load, that mean no good or know no better.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+/// Clients beside the load: those that mean no good or know no better, and those that ask for what
+/// nobody else does.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BesideSpec {
     /// What they do.
     pub kind: BesideKind,
-    /// How many times as many as the load's sessions begin a second.
-    pub factor: f64,
+    /// How many times as many as the load's sessions begin a second; not given where the sweep's
+    /// values say how many do.
+    #[serde(default)]
+    pub factor: Option<f64>,
     /// How long each holds on to its connection, seconds; by default as long as the load waits.
     #[serde(default)]
     pub hold_s: Option<f64>,
+    /// cold: the set of files they ask for, a workload `files-COUNTxKIBk`.
+    #[serde(default)]
+    pub workload: Option<String>,
 }
 
 /// What a client beside the load does.
@@ -52,11 +58,14 @@ pub enum BesideKind {
     Reconnect,
     /// Gets one reply, and comes back for a second on the same connection at the end of its hold.
     KeepAlive,
+    /// Asks for a file of a set of its own, any of them as likely as any other.
+    Cold,
 }
 
 impl BesideKind {
     /// Every kind there is.
-    pub const ALL: [Self; 4] = [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive];
+    pub const ALL: [Self; 5] =
+        [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive, Self::Cold];
 
     /// Its name in files.
     pub fn name(self) -> &'static str {
@@ -65,6 +74,7 @@ impl BesideKind {
             Self::Slow => "slow",
             Self::Reconnect => "reconnect",
             Self::KeepAlive => "keep-alive",
+            Self::Cold => "cold",
         }
     }
 }

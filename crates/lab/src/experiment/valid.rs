@@ -7,13 +7,17 @@ mod probe;
 use std::collections::BTreeMap;
 
 use super::{
-    At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, Place, RateUnit, ServerSpec,
-    Sweep, TimelineFigure,
+    At, Axis, Class, Experiment, Figure, Generator, Kind, LoadSpec, Matrix, Place, RateUnit,
+    ServerSpec, Sweep, TimelineFigure, arch,
 };
+use crate::file_set::FileSet;
 use crate::metrics;
 
 /// The most that `weir serve` burns for a request, microseconds.
 const BURN_US_MAX: u32 = 1_000_000;
+
+/// The least memory that a server starts in, MiB.
+const MEMORY_MIB_MIN: u32 = 16;
 
 /// The sum of the shares of a mix may be off by this: they are written in decimals.
 const SHARE_ERROR_MAX: f64 = 1e-6;
@@ -36,14 +40,21 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     let figures = experiment.figure.iter().map(|figure| &figure.id);
     let along_time: Vec<String> =
         experiment.timeline.iter().flat_map(TimelineFigure::ids).collect();
-    let drawn = figures.chain(&along_time).chain(experiment.table.iter().map(|table| &table.id));
+    let tables = experiment.table.iter().map(|table| &table.id);
+    let tables = tables.chain(experiment.matrix.iter().map(|matrix| &matrix.id));
+    let drawn = figures.chain(&along_time).chain(tables);
     unique("figure or table", drawn)?;
     labels(&experiment.server)?;
     experiment.server.iter().try_for_each(server)?;
     experiment.sweep.iter().try_for_each(|one| sweep(experiment, one))?;
     experiment.figure.iter().try_for_each(|one| figure(experiment, one))?;
     experiment.timeline.iter().try_for_each(|one| overload::figure(experiment, one))?;
-    experiment.table.iter().try_for_each(|one| table(experiment, one))
+    experiment.table.iter().try_for_each(|one| table(experiment, one))?;
+    experiment.matrix.iter().try_for_each(|one| matrix(experiment, one))?;
+    unique("claim", experiment.claim.iter().map(|claim| &claim.id))?;
+    experiment.claim.iter().try_for_each(|claim| {
+        claim.check_own(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
+    })
 }
 
 fn must(kept: bool, says: impl FnOnce() -> String) -> Result<(), String> {
@@ -91,7 +102,14 @@ fn server(server: &ServerSpec) -> Result<(), String> {
         format!("server {id}: a request burns {BURN_US_MAX} µs at most")
     })?;
     must(server.proxy_burn_us != Some(0), || format!("server {id}: proxy-burn-us is 1 or more"))?;
-    must(server.backlog != Some(0), || format!("server {id}: a backlog is 1 or more"))
+    must(server.backlog != Some(0), || format!("server {id}: a backlog is 1 or more"))?;
+    must(server.memory_mib.is_none_or(|mib| mib >= MEMORY_MIB_MIN), || {
+        format!("server {id}: memory-mib is {MEMORY_MIB_MIN} or more")
+    })?;
+    must(server.disk_reads_per_s != Some(0), || {
+        format!("server {id}: disk-reads-per-s is 1 or more")
+    })?;
+    arch::check(server).map_err(|why| format!("server {id}: {why}"))
 }
 
 fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
@@ -166,12 +184,13 @@ fn values(sweep: &Sweep) -> Result<(), String> {
     let Sweep { id, values, x, .. } = sweep;
     must(!values.is_empty(), || format!("sweep {id}: it has no values"))?;
     for value in values {
-        // No idle connection at all is where a curve along them begins.
-        let low = *value < 0.0 || (*value == 0.0 && *x != Axis::Idle);
+        // Nobody idle, and nobody beside the load, is where a curve along them begins.
+        let from_none = matches!(x, Axis::Idle | Axis::Beside);
+        let low = *value < 0.0 || (*value == 0.0 && !from_none);
         must(value.is_finite() && !low, || {
             format!("sweep {id}: the value {value} is not positive")
         })?;
-        must(*x == Axis::Rate || value.fract() == 0.0, || {
+        must(matches!(x, Axis::Rate | Axis::Beside) || value.fract() == 0.0, || {
             format!("sweep {id}: {value} is not a number of connections")
         })?;
     }
@@ -233,7 +252,15 @@ fn positive(value: f64) -> bool {
 
 fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     let place = |name: &str| format!("sweep {id}: load.{name}");
-    must(!load.workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
+    let workload = load.workload.as_str();
+    must(!workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
+    let set = FileSet::named(workload);
+    must(set.is_some() || !workload.starts_with("files-"), || {
+        format!("{} {workload} is no set: files-COUNTxKIBk", place("workload"))
+    })?;
+    must(set.is_none() || load.generator == Generator::Weir, || {
+        format!("{} is for weir load alone", place("workload"))
+    })?;
     let times = [("duration-s", load.duration_s), ("timeout-s", load.timeout_s)];
     for (name, seconds) in times {
         must(positive(seconds), || format!("{} is not a positive time", place(name)))?;
@@ -275,17 +302,45 @@ fn table(experiment: &Experiment, table: &super::Table) -> Result<(), String> {
     let sweep = drawn(experiment, &place, &table.sweep, &table.servers)?;
     known_metrics(&place, "columns", &table.columns)?;
     must(!table.at.is_empty(), || format!("{place}: `at` names no place of the sweep"))?;
-    for at in &table.at {
-        match at {
-            At::Value(x) => must(sweep.index_of(*x).is_some(), || {
-                format!("{place}: {x} is not a value of sweep {}", sweep.id)
-            })?,
-            At::Named(named) => must(*named != Place::Peak || sweep.probe.is_none(), || {
-                format!("{place}: a probe has no replies, and so no peak")
-            })?,
+    table.at.iter().try_for_each(|at| at_a_place(&place, sweep, *at))
+}
+
+fn matrix(experiment: &Experiment, matrix: &Matrix) -> Result<(), String> {
+    let place = format!("matrix {}", matrix.id);
+    known_metrics(&place, "metric", std::slice::from_ref(&matrix.metric))?;
+    must(!matrix.of.is_empty(), || format!("{place}: `of` names no sweep"))?;
+    for (index, cells) in matrix.of.iter().enumerate() {
+        let sweep = drawn(experiment, &place, &cells.sweep, &[])?;
+        at_a_place(&place, sweep, cells.at)?;
+        must(matrix.of[..index].iter().all(|other| other.label != cells.label), || {
+            format!("{place}: two columns are called {}", cells.label)
+        })?;
+        alone(experiment, sweep).map_err(|why| format!("{place}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// Each cell has room for one server.
+fn alone(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    let mut seen = BTreeMap::new();
+    for server in experiment.servers_of(sweep, &[]).into_iter().map(|at| &experiment.server[at]) {
+        let row = server.row.as_ref().unwrap_or(&server.label);
+        if let Some(other) = seen.insert((row, &server.column), &server.id) {
+            return Err(format!("servers {other} and {} are in one cell, of {row}", server.id));
         }
     }
     Ok(())
+}
+
+fn at_a_place(place: &str, sweep: &Sweep, at: At) -> Result<(), String> {
+    match at {
+        At::Value(x) => must(sweep.index_of(x).is_some(), || {
+            format!("{place}: {x} is not a value of sweep {}", sweep.id)
+        }),
+        At::Named(named) => must(named != Place::Peak || sweep.probe.is_none(), || {
+            format!("{place}: a probe has no replies, and so no peak")
+        }),
+    }
 }
 
 /// The sweep of a figure or table, when it is there and has the servers.
@@ -319,7 +374,7 @@ fn known_metrics(place: &str, field: &str, names: &[String]) -> Result<Vec<&'sta
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const GOOD: &str = r#"
@@ -362,7 +417,7 @@ at = [2.5, "peak"]
 "#;
 
     /// What is said of a good file with one thing replaced.
-    pub(super) fn said_of(good: &str, from: &str, to: &str) -> String {
+    pub(in super::super) fn said_of(good: &str, from: &str, to: &str) -> String {
         assert!(good.contains(from), "{from}");
         match Experiment::parse(&good.replacen(from, to, 1)) {
             Ok(_) => String::new(),
@@ -401,6 +456,8 @@ at = [2.5, "peak"]
             ("label = \"nginx\"", "label = \"\"", "server ngx: its label is empty"),
             ("gzip = true", "burn-us = 5", "server ngx: burn-us is for weir alone"),
             ("gzip = true", "backlog = 0", "server ngx: a backlog is 1 or more"),
+            ("gzip = true", "memory-mib = 4", "server ngx: memory-mib is 16 or more"),
+            ("gzip = true", "disk-reads-per-s = 0", "server ngx: disk-reads-per-s is 1 or more"),
             ("gzip = true", "proxy-burn-us = 0", "server ngx: proxy-burn-us is 1 or more"),
             ("gzip = true", "proxy-burn-us = 1000001", "server ngx: a request burns 1000000"),
             ("\"nginx\"\ngzip = true", "\"apache\"\nproxy-burn-us = 5", "ngx: proxy-burn-us is"),
@@ -516,6 +573,32 @@ at = [2.5, "peak"]
             "x = \"conns\"\nvalues = [1]\nload.conns = 2",
         );
         assert!(error.contains("so load.conns is not given"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_matrix_or_an_own_claim_is_said() {
+        let more = "[[matrix]]\nid = \"m\"\ntitle = \"M\"\nmetric = \"c_avg\"\n\
+                    of = [{ sweep = \"up\", label = \"u\" }, { sweep = \"idle\", label = \"i\" }]\n\
+                    [[claim]]\nid = \"c\"\nfigure = \"m\"\ntext = \"T\"\nwhere = \"here\"\n\
+                    sweep = \"up\"\nabove = 1\n\
+                    top = { metric = \"c_avg\", server = \"one\", at = 2.5 }\n";
+        let good = format!("{GOOD}{more}");
+        assert_eq!(said_of(&good, "", ""), "");
+        let cases = [
+            ("metric = \"c_avg\"\nof", "metric = \"x\"\nof", "matrix m: there is no metric x"),
+            ("sweep = \"idle\", label", "sweep = \"x\", label", "matrix m: there is no sweep x"),
+            ("label = \"i\"", "label = \"u\"", "matrix m: two columns are called u"),
+            ("label = \"i\"", "label = \"i\", at = 5", "matrix m: 5 is not a value of sweep idle"),
+            ("id = \"m\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
+            ("gzip = true", "row = \"accept 1\"", "servers one and ngx are in one cell"),
+            ("at = 2.5 }", "at = 2 }", "claim c: 2 is not a value of sweep up"),
+            ("above = 1\n", "", "claim c: it needs `above` or `below`"),
+            ("where = \"here\"", "where = \"here\"\nexperiment = \"x\"", "so none is named"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said_of(&good, from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
     }
 
     #[test]

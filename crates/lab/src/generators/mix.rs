@@ -35,9 +35,10 @@ pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// What makes `weir load` go through the list.
-pub(super) fn arguments(order: &Order<'_>) -> [String; 2] {
-    ["--wlog".to_owned(), format!("y,{}", order.dir.join(LIST).display())]
+/// What makes `weir load` go through the list, of an order that has a mix.
+pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
+    let list = format!("y,{}", order.dir.join(LIST).display());
+    (!order.load.mix.is_empty()).then(|| ["--wlog".to_owned(), list])
 }
 
 /// Paths, a line each, in an order of chance: of each class as many as its share says.

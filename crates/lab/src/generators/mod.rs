@@ -3,6 +3,7 @@
 
 mod httperf;
 mod mix;
+mod set;
 mod timeline;
 mod weir;
 mod wrk;
@@ -130,6 +131,7 @@ pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
         Generator::Wrk => (wrk::recipe(order)?, wrk::read),
     };
     mix::write(order)?;
+    set::write(order)?;
     let mut command = order.ground.command(Side::Client, recipe.program.as_os_str());
     command.args(&recipe.arguments);
     let group = Group::start(order.ground, command, order.dir, "load")?;

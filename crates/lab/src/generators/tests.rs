@@ -39,16 +39,7 @@ fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Or
 
 /// A server of the small file, and its port.
 fn serve(base: &Path, weir: &Path) -> (Running, u16) {
-    let spec = ServerSpec {
-        id: "weir".to_owned(),
-        label: "weir".to_owned(),
-        kind: Kind::Weir,
-        options: Vec::new(),
-        backlog: None,
-        burn_us: None,
-        gzip: false,
-        proxy_burn_us: None,
-    };
+    let spec = ServerSpec::plain(Kind::Weir);
     let (root, dir, port) = (base.join("www"), base.join("run"), loopback::free_port());
     servers::write_root(weir, "one-byte", None, &root).unwrap();
     fs::create_dir(&dir).unwrap();
@@ -63,6 +54,7 @@ fn serve(base: &Path, weir: &Path) -> (Running, u16) {
         calls,
         bench_endpoints,
         workers,
+        groups: &[],
     };
     (servers::start(&launch).unwrap(), port)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::timeline::{self, Grid};
-use super::{Asked, EACH, Left, Order, Recipe, mix, seconds};
+use super::{Asked, EACH, Left, Order, Recipe, mix, seconds, set};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times, WholeRun};
 use crate::servers::{file_of, path_of};
@@ -63,7 +63,11 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
             option(name, count.to_string());
         }
     }
-    let mut path = if load.mix.is_empty() { path_of(&load.workload) } else { "" }.to_owned();
+    // The paths of a list are whole.
+    let listed = set::arguments(order).or_else(|| mix::arguments(order));
+    let (prefix, path) =
+        if listed.is_some() { ("", "") } else { (order.prefix, path_of(&load.workload)) };
+    let mut path = path.to_owned();
     if let Some(apart_s) = order.twice_s {
         path = file_of(&load.workload)
             .ok_or_else(|| format!("no one file of workload {} can be asked for", load.workload))?;
@@ -79,11 +83,9 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     if order.timeline_ms.is_some() || (!load.mix.is_empty() && order.rate.is_some()) {
         option("--each", order.dir.join(EACH).display().to_string());
     }
-    if !load.mix.is_empty() {
-        arguments.extend(mix::arguments(order));
-    }
+    arguments.extend(listed.into_iter().flatten());
     arguments.extend(load.options.iter().cloned());
-    let prefix = order.prefix.trim_end_matches('/');
+    let prefix = prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", order.server));
     Ok(Recipe { program: order.weir.to_owned(), arguments, window: window(order)? })
 }

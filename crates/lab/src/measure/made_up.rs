@@ -140,11 +140,17 @@ fn server() -> ServerResult {
         cpu_system_s: 0.6,
         rss_max_bytes: 8 << 20,
         processes: 1,
+        disk_read_bytes: Some(64 << 20),
         counted: counted(3000.0, 2.0),
-        counted_whole: [("open_max".to_owned(), 50.0), ("work_items_max".to_owned(), 20.0)]
-            .into_iter()
-            .chain(counted(5000.0, 3.5))
-            .collect(),
+        counted_whole: [
+            ("open_max", 50.0),
+            ("work_items_max", 20.0),
+            ("fibers_runnable_max", 40.0),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .chain(counted(5000.0, 3.5))
+        .collect(),
         calls: vec![
             call("epoll_wait", 6000, Some(1.0)),
             call("accept4", 3100, Some(0.031)),
@@ -178,6 +184,14 @@ fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
         ("work_phases", connections / 4.0),
         ("work_items", connections),
         ("requests", connections),
+        ("ring_enters", connections / 2.0),
+        ("ring_entries", 4.0 * connections),
+        ("ring_completions", 4.5 * connections),
+        ("fiber_switches", 3.0 * connections),
+        ("context_switches_voluntary", connections),
+        ("context_switches_involuntary", connections / 4.0),
+        ("cold_lookups", connections / 10.0),
+        ("helper_fetches", connections / 20.0),
         ("replies", connections),
     ];
     counted.extend(moved.map(|(name, value)| (name.to_owned(), value)));

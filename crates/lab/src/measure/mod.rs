@@ -44,6 +44,8 @@ pub struct ServerProcesses {
     pub rss_max_bytes: u64,
     /// How many there are at the end.
     pub processes: u32,
+    /// Bytes fetched from disks for them; none where the kernel does not tell.
+    pub disk_read_bytes: Option<u64>,
 }
 
 impl Sample {
@@ -84,6 +86,7 @@ pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcess
         rss_bytes: after.processes.rss_bytes,
         rss_max_bytes: after.processes.rss_max_bytes,
         processes: after.processes.count(),
+        disk_read_bytes: after.processes.disk_read_since(&before.processes),
     };
     (kernel, cores, processes)
 }
@@ -100,7 +103,7 @@ mod tests {
     struct Here(Vec<usize>);
 
     impl Ground for Here {
-        fn command(&self, _: Side, program: &OsStr) -> Command {
+        fn command_in(&self, _: Side, program: &OsStr, _: &[PathBuf]) -> Command {
             Command::new(program)
         }
         fn server_address(&self) -> IpAddr {

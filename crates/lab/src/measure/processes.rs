@@ -35,6 +35,8 @@ struct Spent {
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     spent: BTreeMap<Id, Spent>,
+    /// Bytes fetched from disks for each, where the kernel tells.
+    disk_read: BTreeMap<Id, u64>,
     /// Resident now, bytes, summed. Pages shared between processes count in each.
     pub rss_bytes: u64,
     /// The most each has ever had resident (VmHWM), bytes, summed.
@@ -52,6 +54,8 @@ impl Processes {
             // One that goes while it is looked at is one that went before.
             let Some((id, spent)) = stat(pid) else { continue };
             processes.spent.insert(id, spent);
+            let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+            processes.disk_read.extend(read_bytes(&io).map(|bytes| (id, bytes)));
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             processes.rss_bytes += memory(&status, "VmRSS:");
             processes.rss_max_bytes += memory(&status, "VmHWM:");
@@ -73,6 +77,14 @@ impl Processes {
         let user = self.grown(before, |spent| (spent.user, spent.reaped_user));
         let system = self.grown(before, |spent| (spent.system, spent.reaped_system));
         (user, system)
+    }
+
+    /// Bytes fetched from disks since `before`, by those that are still there (`read_bytes` of
+    /// proc_pid_io(5)); none where the kernel does not tell, or not us.
+    pub fn disk_read_since(&self, before: &Self) -> Option<u64> {
+        let then = |id| before.disk_read.get(id).copied().unwrap_or(0);
+        let grown = self.disk_read.iter().map(|(id, now)| now.saturating_sub(then(id)));
+        (!self.disk_read.is_empty()).then(|| grown.sum())
     }
 
     fn grown(&self, before: &Self, of: impl Fn(&Spent) -> (u64, u64)) -> u64 {
@@ -141,6 +153,11 @@ fn parse_stat(pid: u32, stat: &str) -> Option<(Id, Spent)> {
     Some((Id { pid, began: field(stat, 22)? }, spent))
 }
 
+/// Bytes that a process had fetched from disks.
+fn read_bytes(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.trim().parse().ok()
+}
+
 /// A line of a status file, in bytes: 0 for a process without memory.
 fn memory(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -206,6 +223,19 @@ mod tests {
         assert_eq!(memory(STATUS, "VmHWM:"), 1904 * 1024);
         assert_eq!(memory(STATUS, "VmRSS:"), 1800 * 1024);
         assert_eq!(memory("Name:\tkthreadd\n", "VmRSS:"), 0);
+    }
+
+    #[test]
+    fn what_disks_were_asked_for_is_known_where_the_kernel_tells() {
+        assert_eq!(read_bytes("rchar: 9\nread_bytes: 4096\nwrite_bytes: 0\n"), Some(4096));
+        assert_eq!(read_bytes(""), None);
+        let at = |reads: &[(u32, u64)]| Processes {
+            disk_read: reads.iter().map(|&(pid, by)| (Id { pid, began: 7 }, by)).collect(),
+            ..Processes::default()
+        };
+        let before = at(&[(1, 4096), (2, 8192)]);
+        assert_eq!(at(&[(1, 5096), (3, 50)]).disk_read_since(&before), Some(1050));
+        assert_eq!(at(&[]).disk_read_since(&before), None);
     }
 
     #[test]

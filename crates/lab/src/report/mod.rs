@@ -111,6 +111,11 @@ fn claims<'a>(findings: &'a Findings, names: &'a names::Names) -> Vec<Claimed<'a
     all
 }
 
+/// Whose claims they are.
+fn claims_heading(findings: &Findings) -> &'static str {
+    if findings.paper.is_some() { "The paper’s claims" } else { "What was expected" }
+}
+
 /// How many claims have each verdict, in words: `3 hold, 1 undecided`.
 fn tally_of(claims: &[Claimed<'_>]) -> Vec<(Verdict, usize)> {
     let count = |verdict| claims.iter().filter(|claim| claim.judged.verdict == verdict).count();

@@ -3,7 +3,7 @@
 
 use super::names::Names;
 use super::number::{interval, number, percent};
-use super::{About, Claimed, claims, points, tally_of, verdict};
+use super::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
 
 /// The run in Markdown. Links are relative to the directory that [`write`](super::write) fills.
@@ -24,7 +24,7 @@ pub fn summary(findings: &Findings) -> String {
          The page `report.html` beside this file has all of it, to look at closely.",
     );
     saturations(&mut text, findings);
-    verdicts(&mut text, &claims(findings, &names));
+    verdicts(&mut text, claims_heading(findings), &claims(findings, &names));
     for (nth, chapter) in findings.chapters.iter().enumerate() {
         self::chapter(&mut text, chapter, names.pictures(nth), names.sheets(nth));
     }
@@ -65,11 +65,11 @@ fn saturation(chapter: &Chapter, row: &Saturation) -> Vec<String> {
     ]
 }
 
-fn verdicts(text: &mut String, claims: &[Claimed<'_>]) {
+fn verdicts(text: &mut String, heading: &str, claims: &[Claimed<'_>]) {
     if claims.is_empty() {
         return;
     }
-    text.push_str("\n## The paper’s claims\n");
+    text.push_str(&format!("\n## {heading}\n"));
     let counts = tally_of(claims).into_iter();
     let counts: Vec<String> =
         counts.map(|(kind, count)| format!("{count} × {}", verdict(kind).1)).collect();

@@ -49,7 +49,8 @@ impl Stage {
         place: &Place<'_>,
         window: (Duration, Duration),
     ) -> Result<Option<Beside>, String> {
-        let Some(beside) = plan::beside(place.sweep, place.rate) else { return Ok(None) };
+        let x = place.step.key.x;
+        let Some(beside) = plan::beside(place.sweep, x, place.rate) else { return Ok(None) };
         let dir = self.work().join("beside");
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let load = spec(place.sweep, &beside);
@@ -83,17 +84,18 @@ fn spec(sweep: &Sweep, beside: &plan::Beside) -> LoadSpec {
     let options: &[&str] = match beside.kind {
         BesideKind::Mute => &["--send-rate", "0", "--close", "reset"],
         BesideKind::Slow => &["--send-rate", "1", "--close", "reset", "--deadline", &hold],
-        BesideKind::Reconnect => &[],
+        BesideKind::Reconnect | BesideKind::Cold => &[],
         BesideKind::KeepAlive => &["--close", "reset"],
     };
     // A byte a second is progress: the deadline ends who sends so.
     let patience_s = match beside.kind {
         BesideKind::Slow => beside.hold_s.max(2.0),
         BesideKind::KeepAlive => sweep.load.timeout_s,
-        BesideKind::Mute | BesideKind::Reconnect => beside.hold_s,
+        BesideKind::Mute | BesideKind::Reconnect | BesideKind::Cold => beside.hold_s,
     };
+    let workload = sweep.beside.as_ref().and_then(|beside| beside.workload.as_ref());
     LoadSpec {
-        workload: sweep.load.workload.clone(),
+        workload: workload.unwrap_or(&sweep.load.workload).clone(),
         timeout_s: patience_s,
         arrivals: Some("poisson".to_owned()),
         options: options.iter().map(|word| (*word).to_owned()).collect(),
@@ -128,7 +130,7 @@ fn order<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
+    use crate::experiment::{BesideSpec, Experiment};
 
     fn sweep(beside: &str) -> Sweep {
         let text = format!(
@@ -141,7 +143,7 @@ mod tests {
 
     fn options(kind: &str) -> (String, f64) {
         let sweep = sweep(&format!("beside = {{ kind = \"{kind}\", factor = 2, hold-s = 0.5 }}"));
-        let beside = plan::beside(&sweep, Some(10.0)).unwrap();
+        let beside = plan::beside(&sweep, 10.0, Some(10.0)).unwrap();
         let spec = spec(&sweep, &beside);
         assert_eq!((spec.workload.as_str(), spec.generator), ("2k", sweep.load.generator));
         (spec.options.join(" "), spec.timeout_s)
@@ -154,6 +156,19 @@ mod tests {
         assert_eq!(options("slow"), (slow, 2.0));
         assert_eq!(options("reconnect"), (String::new(), 0.5));
         assert_eq!(options("keep-alive"), ("--close reset".to_owned(), 1.0));
+    }
+
+    #[test]
+    fn who_asks_for_cold_files_has_a_set_of_his_own_and_waits_as_long_as_he_holds() {
+        let mut sweep = sweep("");
+        sweep.beside = toml::from_str::<BesideSpec>(
+            "kind = \"cold\"\nfactor = 1\nhold-s = 3\nworkload = \"files-3x2k\"",
+        )
+        .ok();
+        let beside = plan::beside(&sweep, 10.0, Some(10.0)).unwrap();
+        let spec = spec(&sweep, &beside);
+        assert_eq!((spec.workload.as_str(), spec.timeout_s), ("files-3x2k", 3.0));
+        assert!(spec.options.is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod beside;
 mod capacity;
 mod place;
 mod point;
+mod prepare;
 mod probe;
 mod stage;
 
@@ -120,6 +121,10 @@ fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<
         figure.servers.retain(kept);
         sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())
     });
+    for matrix in &mut experiment.matrix {
+        matrix.of.retain(|cells| sweeps.contains(&cells.sweep));
+    }
+    experiment.matrix.retain(|matrix| !matrix.of.is_empty());
     experiment.table.retain_mut(|table| {
         let named = !table.servers.is_empty();
         table.servers.retain(kept);
@@ -141,6 +146,7 @@ pub fn run(
     let (programs, missing) = programs(&mut experiments, asked)?;
     let mut wishes = asked.wishes.clone();
     settings(&experiments, &mut wishes)?;
+    prepare::prepare(&experiments)?;
     let mut testbed = Testbed::build(&wishes, &asked.weir)?;
     // Last, so that what is refused leaves no folder.
     let mut journal = Journal::open(&asked.dir, &asked.request)?;

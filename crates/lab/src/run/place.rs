@@ -29,7 +29,7 @@ impl Place<'_> {
     /// How long after what is measured the load may still be busy: its last requests' timeouts,
     /// one after the other on a connection, and closing what it holds.
     pub(super) fn patience(&self) -> Duration {
-        let hold_s = self.sweep.beside.and_then(|beside| beside.hold_s).unwrap_or(0.0);
+        let hold_s = self.sweep.beside.as_ref().and_then(|beside| beside.hold_s).unwrap_or(0.0);
         Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
     }
 }

@@ -50,6 +50,7 @@ impl Stage {
             cpu_system_s: used.cpu_system_s,
             rss_max_bytes: used.rss_max_bytes,
             processes: used.processes,
+            disk_read_bytes: used.disk_read_bytes,
             ..counted(snapshots, server.stop())
         };
         let mut point = Point {

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::place::Place;
-use super::{beside, capacity_of};
+use super::{beside, capacity_of, prepare};
+use crate::confine::{Confined, Limits};
 use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
+use crate::file_set::{self, FileSet};
 use crate::generators::{self, Order};
 use crate::ground::{Ground, Side};
 use crate::plan::{self, Step, Task};
@@ -75,7 +77,10 @@ impl Stage {
             return self.probe(ground, experiment, step, spec, stop);
         }
         let place = self.place(ground, experiment, step, lines)?;
-        let server = self.start(ground, &place)?;
+        // Declared before the server, and so removed after it.
+        let confined = Self::confine(&place)?;
+        let groups = confined.as_ref().map_or(&[][..], Confined::folders);
+        let server = self.start(ground, &place, groups)?;
         let line = match step.task {
             Task::Capacity => self.capacity(ground, &place, stop),
             Task::Point => return self.point(ground, &place, server, stop),
@@ -121,8 +126,12 @@ impl Stage {
         })
     }
 
-    /// The document root of a workload, written when it is first needed.
+    /// The document root of a workload, written when it is first needed; of sets of files one that
+    /// stays, which is written already.
     fn root(&mut self, load: &LoadSpec) -> Result<PathBuf, String> {
+        if FileSet::named(&load.workload).is_some() {
+            return file_set::kept();
+        }
         let mb = load.options.iter().skip_while(|word| *word != "--mb").nth(1);
         let name = mb.map_or(load.workload.clone(), |mb| format!("{}-{mb}", load.workload));
         if let Some(root) = self.roots.get(&name) {
@@ -135,7 +144,20 @@ impl Stage {
         Ok(root)
     }
 
-    fn start(&mut self, ground: &dyn Ground, place: &Place<'_>) -> Result<Running, String> {
+    /// A group for the server of a place that is held to limits.
+    fn confine(place: &Place<'_>) -> Result<Option<Confined>, String> {
+        let limits = Limits::of(place.server);
+        limits.map(|limits| Confined::make(&limits, &place.root)).transpose()
+    }
+
+    fn start(
+        &mut self,
+        ground: &dyn Ground,
+        place: &Place<'_>,
+        groups: &[PathBuf],
+    ) -> Result<Running, String> {
+        // What one server has read is not in memory for the next.
+        prepare::sets(place.sweep).try_for_each(|set| set.forget(&place.root))?;
         self.started += 1;
         let dir = self.work.join(format!("server-{}", self.started));
         let said = |error| format!("{}: {error}", dir.display());
@@ -150,6 +172,7 @@ impl Stage {
             calls: place.sweep.calls,
             bench_endpoints: !place.prefix.is_empty() || !place.sweep.load.mix.is_empty(),
             workers: ground.cpus(Side::Server).len(),
+            groups,
         })
     }
 

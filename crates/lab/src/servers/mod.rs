@@ -23,6 +23,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::child::Group;
+use crate::confine::Limits;
 use crate::experiment::{Kind, ServerSpec};
 use crate::ground::{Ground, Side};
 use crate::programs;
@@ -68,6 +69,8 @@ pub struct Launch<'a> {
     pub bench_endpoints: bool,
     /// How many processors the server's side has.
     pub workers: usize,
+    /// Control groups whose limits it is held to, it and what it is a proxy of.
+    pub groups: &'a [PathBuf],
 }
 
 /// What a configuration is made from.
@@ -199,7 +202,8 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
     };
     let recipe = recipe(launch, &site)?;
     let upstream = site.upstream.map(|_| Upstream::start(launch)).transpose()?;
-    let mut command = launch.ground.command(Side::Server, recipe.program.as_os_str());
+    let program = recipe.program.as_os_str();
+    let mut command = launch.ground.command_in(Side::Server, program, launch.groups);
     command.args(&recipe.arguments);
     if upstream.is_some() {
         command.current_dir(launch.dir);
@@ -210,7 +214,7 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
     let running = Running {
         group,
         kind: launch.spec.kind,
-        command: anonymous(&words.collect::<Vec<_>>().join(" "), launch),
+        command: anonymous(&words.collect::<Vec<_>>().join(" "), launch) + &held_to(launch.spec),
         config: config.map(|text| with_upstream(text, upstream.as_ref())),
         stats: launch.dir.join(weir::STATS),
         upstream,
@@ -239,6 +243,11 @@ fn recipe(launch: &Launch<'_>, site: &Site<'_>) -> Result<Recipe, String> {
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     let arguments = (peer.arguments)(site, &path.display().to_string());
     Ok(Recipe { name: peer.name, program, arguments, config: Some(text) })
+}
+
+/// The limits of a server, behind its command.
+fn held_to(spec: &ServerSpec) -> String {
+    Limits::of(spec).map_or_else(String::new, |limits| format!("  # {}", limits.words()))
 }
 
 /// A configuration, with the command of what stands behind it at its head.

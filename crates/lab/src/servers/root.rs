@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use crate::child::last_lines;
+use crate::file_set::FileSet;
 
 /// The workload that is a page of text.
 pub(crate) const PAGE: &str = "page-40k";
@@ -77,6 +78,7 @@ pub fn file_of(workload: &str) -> Option<String> {
     match workload {
         PAGE => Some("/page.html".to_owned()),
         "specweb99" => None,
+        several if FileSet::named(several).is_some() => None,
         small => Some(format!("/{small}.txt")),
     }
 }
@@ -157,6 +159,6 @@ mod tests {
     fn a_workload_has_its_paths() {
         assert_eq!((path_of(PAGE), file_of(PAGE).as_deref()), ("/page.html", Some("/page.html")));
         assert_eq!((path_of("2k"), file_of("2k").as_deref()), ("/", Some("/2k.txt")));
-        assert_eq!(file_of("specweb99"), None);
+        assert_eq!((file_of("specweb99"), file_of("files-16x8k")), (None, None));
     }
 }

@@ -16,16 +16,7 @@ const PEERS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy,
 const MODULE: &str = "lighttpd-mod-deflate";
 
 fn spec(kind: Kind) -> ServerSpec {
-    ServerSpec {
-        id: "it".to_owned(),
-        label: "it".to_owned(),
-        kind,
-        options: Vec::new(),
-        backlog: None,
-        burn_us: None,
-        gzip: false,
-        proxy_burn_us: None,
-    }
+    ServerSpec::plain(kind)
 }
 
 fn gzip(kind: Kind) -> ServerSpec {
@@ -59,6 +50,7 @@ impl Place {
             calls: true,
             bench_endpoints: spec.proxy_burn_us.is_some(),
             workers: 2,
+            groups: &[],
         })
     }
 
@@ -247,11 +239,14 @@ fn nginx_directives_stand_in_their_blocks() {
 fn weir_gets_its_options_last() {
     let place = Place::new();
     let options = ["--preset", "accept1"].map(str::to_owned).to_vec();
-    let spec = ServerSpec { options, backlog: Some(5), ..spec(Kind::Weir) };
+    let arch_options = vec!["pool=7".to_owned()];
+    let arch = Some("fiber".to_owned());
+    let spec = ServerSpec { options, arch, arch_options, backlog: Some(5), ..spec(Kind::Weir) };
     let dirs = [PathBuf::from("/www"), PathBuf::from("/run")];
     let site = Site { address: SocketAddr::from(([10, 0, 0, 1], 80)), ..place.site(&spec, &dirs) };
     let expected = "serve /www --listen 10.0.0.1:80 --workers 2 --stats-json /run/stats.json \
-                    --listenq 5 --bench-endpoints=on --profile-calls=on --preset accept1";
+                    --listenq 5 --arch fiber --arch-option pool=7 --bench-endpoints=on \
+                    --profile-calls=on --preset accept1";
     assert_eq!(weir::arguments(&site, true, true).join(" "), expected);
     let bare = weir::arguments(&site, false, false).join(" ");
     assert!(!bare.contains("bench") && !bare.contains("profile"), "{bare}");

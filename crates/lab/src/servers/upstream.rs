@@ -31,7 +31,8 @@ impl Upstream {
     /// # Errors
     /// A sentence with its last words: it did not start.
     pub(super) fn start(launch: &Launch<'_>) -> Result<Self, String> {
-        let mut command = launch.ground.command(Side::Server, launch.weir.as_os_str());
+        let program = launch.weir.as_os_str();
+        let mut command = launch.ground.command_in(Side::Server, program, launch.groups);
         let arguments = arguments(launch);
         command.args(&arguments).current_dir(launch.dir);
         let group = Group::start(launch.ground, command, launch.dir, "upstream")?;

@@ -36,6 +36,10 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
     if let Some(backlog) = site.spec.backlog {
         option("--listenq", backlog.to_string());
     }
+    if let Some(arch) = &site.spec.arch {
+        option("--arch", arch.clone());
+    }
+    site.spec.arch_options.iter().for_each(|one| option("--arch-option", one.clone()));
     // These two take a value only behind an equals sign.
     if bench_endpoints {
         arguments.push("--bench-endpoints=on".to_owned());

@@ -65,7 +65,7 @@ fn build_namespaces(wishes: &Wishes, weir: &Path, choice: &Choice) -> Result<Tes
     let sources = link::client_addresses(wishes.client_addresses);
     let inside = |side, program: &OsStr| {
         let all = weir_sys::process::allowed_cpus().unwrap_or_default();
-        enter(weir, Some(both.keeper(side)), &all, program)
+        enter(weir, Some(both.keeper(side)), (&all, &[]), program)
     };
     link::lay(&ip, inside, &both.client, &sources).map_err(Failure::Unavailable)?;
     let mut warnings = choice.warnings.clone();

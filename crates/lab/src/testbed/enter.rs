@@ -2,6 +2,8 @@
 //! life of the lab. Knows nothing of which program it is.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,6 +17,7 @@ const CANNOT_RUN: u8 = 127;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Orders {
+    groups: Vec<PathBuf>,
     net: Option<PathBuf>,
     mnt: Option<PathBuf>,
     cpus: Vec<usize>,
@@ -23,8 +26,8 @@ struct Orders {
     args: Vec<OsString>,
 }
 
-/// Runs `weir lab-enter [--net LINK] [--mnt LINK] [--cpus LIST] [--parent PID] -- PROGRAM ARGS`:
-/// becomes the program, or says on stderr why not and ends with code 127.
+/// Runs `weir lab-enter [--group FOLDER]… [--net LINK] [--mnt LINK] [--cpus LIST] [--parent PID] --
+/// PROGRAM ARGS`: becomes the program, or says on stderr why not and ends with code 127.
 pub fn enter_main(args: Vec<OsString>) -> ExitCode {
     let why = match parse(args) {
         Ok(orders) => become_program(&orders),
@@ -52,6 +55,7 @@ fn parse(args: Vec<OsString>) -> Result<Orders, String> {
 
 fn set(orders: &mut Orders, name: &str, value: &OsStr) -> Result<(), String> {
     match name {
+        "--group" => orders.groups.push(value.into()),
         "--net" => orders.net = Some(value.into()),
         "--mnt" => orders.mnt = Some(value.into()),
         "--cpus" => orders.cpus = cpus::parse_list(&value.to_string_lossy())?,
@@ -81,6 +85,10 @@ fn prepare(orders: &Orders) -> Result<(), String> {
         }
     }
     let entering = |link: &Path| format!("entering {}", link.display());
+    // Before the mounts of the other side, which show no control groups.
+    for group in &orders.groups {
+        enter_group(group).map_err(|error| format!("{}: {error}", entering(group)))?;
+    }
     if let Some(net) = &orders.net {
         namespace::enter_network(net).map_err(|error| format!("{}: {error}", entering(net)))?;
     }
@@ -94,6 +102,11 @@ fn prepare(orders: &Orders) -> Result<(), String> {
     }
     process::raise_open_files();
     Ok(())
+}
+
+/// A process that writes 0 into the file means itself (cgroups(7)).
+fn enter_group(group: &Path) -> std::io::Result<()> {
+    OpenOptions::new().write(true).open(group.join("cgroup.procs"))?.write_all(b"0")
 }
 
 /// The working directory stays the same one, by name.
@@ -113,8 +126,10 @@ mod tests {
 
     #[test]
     fn options_end_where_the_program_begins() {
-        let line = "--net /n --mnt /m --cpus 0,2-3 --parent 7 -- nginx -c --net";
+        let line =
+            "--group /g --group /h --net /n --mnt /m --cpus 0,2-3 --parent 7 -- nginx -c --net";
         let expected = Orders {
+            groups: vec!["/g".into(), "/h".into()],
             net: Some("/n".into()),
             mnt: Some("/m".into()),
             cpus: vec![0, 2, 3],

@@ -124,12 +124,12 @@ impl Drop for Namespaces {
 }
 
 impl Ground for Testbed {
-    fn command(&self, side: Side, program: &OsStr) -> Command {
-        let cpus = &self.side(side).cpus;
+    fn command_in(&self, side: Side, program: &OsStr, groups: &[PathBuf]) -> Command {
+        let place = (self.side(side).cpus.as_slice(), groups);
         match &self.keepers {
-            Keepers::Namespaces(both) => enter(&self.weir, Some(both.keeper(side)), cpus, program),
+            Keepers::Namespaces(both) => enter(&self.weir, Some(both.keeper(side)), place, program),
             Keepers::Loopback { run, .. } => {
-                let mut command = enter(&self.weir, None, cpus, program);
+                let mut command = enter(&self.weir, None, place, program);
                 // A mark by which the keeper knows it, until it writes over its environment.
                 command.env(sweep::RUN_VARIABLE, run);
                 command
@@ -176,10 +176,19 @@ impl Ground for Testbed {
     }
 }
 
-/// A command that runs a program in a keeper's namespaces and on these processors.
-fn enter(weir: &Path, keeper: Option<&Keeper>, cpus: &[usize], program: &OsStr) -> Command {
+/// A command that runs a program in a keeper's namespaces, on these processors and in these control
+/// groups.
+fn enter(
+    weir: &Path,
+    keeper: Option<&Keeper>,
+    (cpus, groups): (&[usize], &[PathBuf]),
+    program: &OsStr,
+) -> Command {
     let mut command = Command::new(weir);
     command.arg("lab-enter");
+    for group in groups {
+        command.arg("--group").arg(group);
+    }
     if let Some(keeper) = keeper {
         let namespaces = keeper.proc().join("ns");
         command.arg("--net").arg(namespaces.join("net"));

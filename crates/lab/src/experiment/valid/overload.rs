@@ -6,6 +6,7 @@ use crate::experiment::{
     At, Axis, BesideKind, BesideSpec, Experiment, Generator, LoadSpec, Place, SpikeSpec, Sweep,
     TimelineFigure,
 };
+use crate::file_set::FileSet;
 use crate::servers::file_of;
 
 /// The lengths a bin may have, milliseconds: shorter than a few ticks of a timer it says nothing,
@@ -24,6 +25,9 @@ pub(super) fn sweep(sweep: &Sweep) -> Result<(), String> {
     if let Some(bin_ms) = sweep.timeline_ms {
         timeline(sweep, bin_ms).map_err(|why| format!("sweep {id}: timeline-ms {why}"))?;
     }
+    must(sweep.x != Axis::Beside || sweep.beside.is_some(), || {
+        format!("sweep {id}: x is how many begin beside the load, and no beside says what they do")
+    })?;
     if let Some(beside) = &sweep.beside {
         self::beside(sweep, beside).map_err(|why| format!("sweep {id}: {why}"))?;
     }
@@ -83,14 +87,43 @@ fn beside(sweep: &Sweep, beside: &BesideSpec) -> Result<(), String> {
     must(!sweep.calls, || {
         "system calls are counted for each reply, so not with clients beside the load".to_owned()
     })?;
-    must(positive(beside.factor), || "beside.factor is not positive".to_owned())?;
+    match (sweep.x, beside.factor) {
+        (Axis::Beside, None) => Ok(()),
+        (Axis::Beside, Some(_)) => {
+            Err("x is how many begin beside the load, so beside.factor is not given".to_owned())
+        }
+        (_, Some(factor)) if positive(factor) => Ok(()),
+        (_, Some(_)) => Err("beside.factor is not positive".to_owned()),
+        (_, None) => Err("beside.factor is not given".to_owned()),
+    }?;
     must(beside.hold_s.is_none_or(positive), || "beside.hold-s is not a positive time".to_owned())?;
     must(sweep.load.mix.is_empty(), || {
         "the clients beside the load ask for one thing, and load.mix has several".to_owned()
     })?;
+    set(sweep, beside)?;
     let workload = &sweep.load.workload;
     must(beside.kind != BesideKind::KeepAlive || file_of(workload).is_some(), || {
         format!("beside.kind keep-alive asks for one file, and workload {workload} has more")
+    })
+}
+
+/// Cold files are a set, and another than the load's: all sets are below one document root, and the
+/// files of other workloads below their own.
+fn set(sweep: &Sweep, beside: &BesideSpec) -> Result<(), String> {
+    let Some(cold) = &beside.workload else {
+        return must(beside.kind != BesideKind::Cold, || {
+            "beside.kind cold needs a beside.workload, such as files-2000x256k".to_owned()
+        });
+    };
+    must(beside.kind == BesideKind::Cold, || {
+        "beside.workload is for kind cold; the others ask for what the load does".to_owned()
+    })?;
+    must(FileSet::named(cold).is_some(), || {
+        format!("beside.workload {cold} is no set: files-COUNTxKIBk")
+    })?;
+    let hot = &sweep.load.workload;
+    must(FileSet::named(hot).is_some() && hot != cold, || {
+        format!("beside cold files the load asks for another set, such as files-16x8k, not {hot}")
     })
 }
 
@@ -207,6 +240,33 @@ at = 5
         }
         let along_idle = "x = \"idle\"\nrate = 1";
         assert!(said("x = \"rate\"", along_idle).contains("x is the rate of the spike"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_cold_files_beside_the_load_is_said() {
+        let cold = "x = \"beside\"\nvalues = [0, 40]\nrate = 5\nrate-unit = \"own\"\n\
+                    beside = { kind = \"cold\", workload = \"files-9x64k\" }\n\
+                    load.workload = \"files-2x8k\"";
+        let mute = "x = \"rate\"\nvalues = [0.5]\nrate-unit = \"own\"\n\
+                    beside = { kind = \"mute\", factor = 10 }";
+        assert_eq!(said(mute, cold), "");
+        let cases = [
+            ("kind = \"cold\"", "kind = \"cold\", factor = 2", "so beside.factor is not given"),
+            ("\"beside\"\nvalues = [0, 40]\nrate = 5", "\"rate\"\nvalues = [1]", "is not given"),
+            (", workload = \"files-9x64k\"", "", "kind cold needs a beside.workload"),
+            ("files-9x64k", "files-9x64", "beside.workload files-9x64 is no set"),
+            ("files-2x8k", "2k", "the load asks for another set, such as files-16x8k, not 2k"),
+            ("files-2x8k", "files-9x64k", "the load asks for another set"),
+            ("files-2x8k", "files-2x", "load.workload files-2x is no set"),
+            ("\"cold\"", "\"mute\"", "beside.workload is for kind cold"),
+            ("rate = 5\n", "load.closed = 5\n", "beside needs a schedule"),
+            ("beside = { kind", "timeline-ms = 100 #", "and no beside says what they do"),
+        ];
+        for (from, to, expected) in cases {
+            assert!(cold.contains(from), "{from}");
+            let error = said(mute, &cold.replacen(from, to, 1));
+            assert!(error.contains(expected), "{to}: {error}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn picture(
             @if !picture.note.is_empty() { p { (picture.note) } }
             (drawn)
             (values(&picture.values))
-            (judged("What the paper says about it", &picture.judged))
+            (judged("What is said of it, judged", &picture.judged))
             p.files {
                 a href=(format!("figures/{stem}.svg")) { "this figure as SVG" } " · "
                 a href=(format!("figures/{stem}.csv")) { "its numbers as CSV" }
@@ -122,7 +122,7 @@ pub(super) fn sheet(sheet: &Sheet, stem: &str) -> Markup {
                 }
             }
             (values(&sheet.values))
-            (judged("What the paper says about it", &sheet.judged))
+            (judged("What is said of it, judged", &sheet.judged))
             p.files { a href=(format!("tables/{stem}.csv")) { "this table as CSV" } }
         }
     }

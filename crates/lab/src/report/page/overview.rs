@@ -7,7 +7,7 @@ use super::figure::{anchor, measured, verdict};
 use crate::findings::{Findings, PaperHead, Saturation};
 use crate::report::names::Names;
 use crate::report::number::{number, percent};
-use crate::report::{About, Claimed, claims, tally_of};
+use crate::report::{About, Claimed, claims, claims_heading, tally_of};
 
 /// Title, citation, warnings.
 pub(super) fn head(findings: &Findings) -> Markup {
@@ -41,7 +41,7 @@ pub(super) fn summary(findings: &Findings, names: &Names) -> Markup {
     html! {
         section {
             @if !claims.is_empty() {
-                h2 { "The paper’s claims, judged by what was measured here" }
+                h2 { (claims_heading(findings)) ", judged by what was measured here" }
                 (verdicts(findings, &claims))
             }
             (saturations(findings))

@@ -1,0 +1,216 @@
+//! The hierarchies of control groups: where each controller is mounted, by which version, and what
+//! its files are called (cgroups(7); the kernel's admin-guide, cgroup-v1 and cgroup-v2). Knows no
+//! server.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What of a group is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Controller {
+    Memory,
+    /// Reads of a disk.
+    Disk,
+}
+
+impl Controller {
+    /// For a reader.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk reads",
+        }
+    }
+
+    fn name(self, version: Version) -> &'static str {
+        match (self, version) {
+            (Self::Memory, _) => "memory",
+            (Self::Disk, Version::One) => "blkio",
+            (Self::Disk, Version::Two) => "io",
+        }
+    }
+
+    /// The file of a group that has the limit.
+    fn file(self, version: Version) -> &'static str {
+        match (self, version) {
+            (Self::Memory, Version::One) => "memory.limit_in_bytes",
+            (Self::Memory, Version::Two) => "memory.max",
+            (Self::Disk, Version::One) => "blkio.throttle.read_iops_device",
+            (Self::Disk, Version::Two) => "io.max",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Where the groups of a controller are made: at the top, whatever group the lab is in, because
+/// version 2 has no limits below a group with processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    version: Version,
+    pub(super) root: PathBuf,
+}
+
+impl Hierarchy {
+    /// That of a controller.
+    ///
+    /// # Errors
+    /// No hierarchy that is mounted here has it.
+    pub(super) fn find(controller: Controller) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")
+            .map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
+        let offered =
+            |root: &Path| fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        among(&mounts, controller, offered).ok_or_else(|| {
+            let names = [Version::One, Version::Two].map(|version| controller.name(version));
+            let names = if names[0] == names[1] { names[0].to_owned() } else { names.join(" or ") };
+            format!("no control groups with the controller {names} are mounted here")
+        })
+    }
+
+    /// 1 or 2.
+    pub(super) fn version(&self) -> u32 {
+        match self.version {
+            Version::One => 1,
+            Version::Two => 2,
+        }
+    }
+
+    /// Limits a group.
+    ///
+    /// # Errors
+    /// What the kernel says, with the file.
+    pub(super) fn limit(
+        &self,
+        folder: &Path,
+        controller: Controller,
+        value: &str,
+    ) -> Result<(), String> {
+        if self.version == Version::Two {
+            // Says nothing new where it is on already.
+            let on = format!("+{}", controller.name(self.version));
+            write(&self.root.join("cgroup.subtree_control"), &on)?;
+        }
+        let file = folder.join(controller.file(self.version));
+        write(&file, &self.text(controller, value))
+    }
+
+    fn text(&self, controller: Controller, value: &str) -> String {
+        match (controller, self.version) {
+            (Controller::Disk, Version::Two) => value.replacen(' ', " riops=", 1),
+            _ => value.to_owned(),
+        }
+    }
+}
+
+/// The first mount that has the controller; of version 1 a mount's options name it, of version 2 a
+/// file in it does. Version 1 goes first: a controller that is there is not in version 2.
+fn among(
+    mounts: &str,
+    controller: Controller,
+    offered: impl Fn(&Path) -> String,
+) -> Option<Hierarchy> {
+    let mut found: Vec<Hierarchy> = mounts
+        .lines()
+        .filter_map(|line| {
+            let (kind, options, root) = mount(line)?;
+            let version = match kind {
+                "cgroup" => Version::One,
+                "cgroup2" => Version::Two,
+                _ => return None,
+            };
+            let name = controller.name(version);
+            let has = match version {
+                Version::One => options.split(',').any(|option| option == name),
+                Version::Two => offered(&root).split_whitespace().any(|one| one == name),
+            };
+            has.then_some(Hierarchy { version, root })
+        })
+        .collect();
+    found.sort_by_key(Hierarchy::version);
+    found.into_iter().next()
+}
+
+/// The type, the options and the place of a mount (proc_pid_mountinfo(5)).
+fn mount(line: &str) -> Option<(&str, &str, PathBuf)> {
+    let (before, after) = line.split_once(" - ")?;
+    let place = before.split(' ').nth(4)?;
+    let mut after = after.split(' ');
+    let (kind, _source, options) = (after.next()?, after.next()?, after.next()?);
+    // A space in a path is written so.
+    Some((kind, options, PathBuf::from(place.replace("\\040", " "))))
+}
+
+/// The files are the kernel's: there already, and never to be made.
+fn write(path: &Path, value: &str) -> Result<(), String> {
+    let written = OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(value.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "\
+24 1 0:22 / /proc rw,relatime - proc proc rw
+30 29 0:26 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+31 29 0:27 / /sys/fs/cgroup/blk\\040io rw,relatime shared:9 - cgroup cgroup rw,cpu,blkio
+32 29 0:28 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+    const TWO: &str = "30 29 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    fn found(mounts: &str, controller: Controller, offers: &str) -> Option<(u32, String)> {
+        let found = among(mounts, controller, |_| offers.to_owned())?;
+        Some((found.version(), found.root.display().to_string()))
+    }
+
+    #[test]
+    fn a_controller_is_found_where_it_is_mounted_or_offered() {
+        let memory = found(ONE, Controller::Memory, "pids");
+        assert_eq!(memory, Some((1, "/sys/fs/cgroup/memory".to_owned())));
+        let disk = found(ONE, Controller::Disk, "pids");
+        assert_eq!(disk, Some((1, "/sys/fs/cgroup/blk io".to_owned())));
+        let both = "cpu io memory";
+        for controller in [Controller::Memory, Controller::Disk] {
+            let here = Some((2, "/sys/fs/cgroup".to_owned()));
+            assert_eq!(found(TWO, controller, both), here);
+            assert_eq!(found(TWO, controller, "cpu"), None);
+        }
+        assert_eq!(found("", Controller::Memory, both), None);
+    }
+
+    #[test]
+    fn each_version_is_told_in_its_own_words() {
+        let at = |version| Hierarchy { version, root: PathBuf::new() };
+        let said = |version| at(version).text(Controller::Disk, "254:0 200");
+        assert_eq!(said(Version::One), "254:0 200");
+        assert_eq!(said(Version::Two), "254:0 riops=200");
+        assert_eq!(at(Version::Two).text(Controller::Memory, "5"), "5");
+    }
+
+    #[test]
+    fn of_version_2_the_controller_is_turned_on_above_before_the_limit_is_set() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("group");
+        fs::create_dir(&folder).unwrap();
+        let at = Hierarchy { version: Version::Two, root: root.path().to_owned() };
+        let on = root.path().join("cgroup.subtree_control");
+        let why = at.limit(&folder, Controller::Disk, "8:0 5").unwrap_err();
+        assert!(why.contains("cgroup.subtree_control"), "{why}");
+        fs::write(&on, "").unwrap();
+        let why = at.limit(&folder, Controller::Disk, "8:0 5").unwrap_err();
+        assert!(why.contains("io.max"), "{why}");
+        fs::write(folder.join("io.max"), "").unwrap();
+        at.limit(&folder, Controller::Disk, "8:0 5").unwrap();
+        assert_eq!(fs::read_to_string(on).unwrap(), "+io");
+        assert_eq!(fs::read_to_string(folder.join("io.max")).unwrap(), "8:0 riops=5");
+    }
+}

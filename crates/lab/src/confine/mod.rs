@@ -1,0 +1,211 @@
+//! Confinement: a server with less memory, or a slower disk, than the machine has. A control group
+//! for each start of it (cgroups(7)), of version 1 or 2, made before and removed after. Nothing
+//! here knows what a server is or starts one: whoever does puts it into the group's folders.
+//!
+//! The limit on memory counts the page cache of what the server reads, so that a file set larger
+//! than it is read from the disk. The limit on reads is the kernel's throttle: it lets so many
+//! reads a second through and has the others wait, whoever of the server asks, in lumps of a tenth
+//! of a second. It makes no single read slow, as a disk that has to seek would.
+
+mod disk;
+mod hierarchy;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::experiment::ServerSpec;
+use hierarchy::{Controller, Hierarchy};
+
+pub(crate) use disk::keeps_in_memory;
+
+/// How long the last process of a group may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// How the folders of groups begin; the id of the lab follows, and a number.
+const PREFIX: &str = "weir-lab-";
+
+/// What a server may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory, MiB, page cache included.
+    pub memory_mib: Option<u32>,
+    /// Reads a second of the disk that its files are on.
+    pub disk_reads_per_s: Option<u32>,
+}
+
+impl Limits {
+    /// Those of a server; none if it may have all there is.
+    pub fn of(spec: &ServerSpec) -> Option<Self> {
+        let limits = Self { memory_mib: spec.memory_mib, disk_reads_per_s: spec.disk_reads_per_s };
+        (limits != Self { memory_mib: None, disk_reads_per_s: None }).then_some(limits)
+    }
+
+    /// The same for a reader: `at most 128 MiB of memory, 100 reads a second of its disk`.
+    pub fn words(&self) -> String {
+        let memory = self.memory_mib.map(|mib| format!("at most {mib} MiB of memory"));
+        let reads =
+            self.disk_reads_per_s.map(|n| format!("at most {n} reads a second of its disk"));
+        memory.into_iter().chain(reads).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Which file of which controller has which text: `disk` is as `254:0`.
+    fn settings(&self, disk: &str) -> Vec<(Controller, String)> {
+        let bytes = self.memory_mib.map(|mib| (u64::from(mib) << 20).to_string());
+        let memory = bytes.map(|bytes| (Controller::Memory, bytes));
+        let reads = self.disk_reads_per_s.map(|n| (Controller::Disk, format!("{disk} {n}")));
+        memory.into_iter().chain(reads).collect()
+    }
+}
+
+/// A group with limits and, until somebody enters it, nobody in it. Dropping it removes it, when
+/// those in it are gone.
+#[derive(Debug)]
+pub struct Confined {
+    folders: Vec<PathBuf>,
+}
+
+impl Confined {
+    /// Makes one. `files` is a folder on the disk whose reads are limited.
+    ///
+    /// # Errors
+    /// A sentence: no hierarchy here has the controller, only root may make groups, or the files
+    /// are on no disk of which reads could be counted.
+    pub fn make(limits: &Limits, files: &Path) -> Result<Self, String> {
+        let said = |why| format!("a server cannot be held to {}: {why}", limits.words());
+        Self::try_make(limits, files).map_err(said)
+    }
+
+    fn try_make(limits: &Limits, files: &Path) -> Result<Self, String> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let disk = match limits.disk_reads_per_s {
+            Some(_) => disk::under(files)?,
+            None => String::new(),
+        };
+        let mut made = Self { folders: Vec::new() };
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        for (controller, value) in limits.settings(&disk) {
+            let hierarchy = Hierarchy::find(controller)?;
+            remove_forgotten(&hierarchy.root);
+            let folder = hierarchy.root.join(&name);
+            made.enter(&folder)?;
+            hierarchy.limit(&folder, controller, &value)?;
+        }
+        Ok(made)
+    }
+
+    /// Makes a folder, once.
+    fn enter(&mut self, folder: &Path) -> Result<(), String> {
+        if !self.folders.iter().any(|known| known == folder) {
+            fs::create_dir(folder).map_err(|error| {
+                format!("{}: {error} (control groups are for root)", folder.display())
+            })?;
+            self.folders.push(folder.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The folders whose `cgroup.procs` a process that is to be held to the limits writes itself
+    /// into.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + GONE_WITHIN;
+        // One that ended a moment ago may be counted still. What is left then is the next lab's.
+        for folder in &self.folders {
+            while fs::remove_dir(folder).is_err() && folder.exists() && Instant::now() < deadline {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+}
+
+/// Removes the groups of labs that were killed. One with a process in it stays: rmdir(2) says so.
+fn remove_forgotten(root: &Path) {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    for folder in entries.map(|entry| entry.path()).filter(|path| is_forgotten(path)) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Whether a folder is the group of a lab that no longer runs.
+fn is_forgotten(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let lab = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    let lab = lab.and_then(|(pid, _)| pid.parse::<u32>().ok());
+    lab.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Whether groups with both limits can be had here, and by which version of control groups.
+///
+/// # Errors
+/// Why not.
+pub fn available() -> Result<String, String> {
+    let versions: Vec<String> = [Controller::Memory, Controller::Disk]
+        .into_iter()
+        .map(|one| Ok(format!("{} by version {}", one.what(), Hierarchy::find(one)?.version())))
+        .collect::<Result<_, String>>()?;
+    let memory = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+    Confined::try_make(&memory, Path::new("/"))?;
+    Ok(versions.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Limits = Limits { memory_mib: Some(64), disk_reads_per_s: Some(200) };
+
+    #[test]
+    fn limits_are_told_in_bytes_and_by_the_disks_number() {
+        let settings = BOTH.settings("254:0");
+        assert_eq!(settings[0], (Controller::Memory, "67108864".to_owned()));
+        assert_eq!(settings[1], (Controller::Disk, "254:0 200".to_owned()));
+        let words = "at most 64 MiB of memory, at most 200 reads a second of its disk";
+        assert_eq!(BOTH.words(), words);
+    }
+
+    #[test]
+    fn only_groups_of_labs_that_are_gone_are_forgotten() {
+        let me = std::process::id();
+        assert!(!is_forgotten(Path::new(&format!("/x/weir-lab-{me}-0"))));
+        assert!(!is_forgotten(Path::new("/x/weir-lab-0")));
+        assert!(!is_forgotten(Path::new("/x/other-4194305-0")));
+        // A process id is at most 2^22 (proc(5), pid_max).
+        assert!(is_forgotten(Path::new("/x/weir-lab-4194305-0")));
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_had_is_named_with_the_reason() {
+        let limits = Limits { memory_mib: None, disk_reads_per_s: Some(200) };
+        let why = Confined::make(&limits, Path::new("/proc")).unwrap_err();
+        let says = "a server cannot be held to at most 200 reads a second of its disk: the file \
+                    system of /proc has no disk whose reads could be limited";
+        assert_eq!(why, says);
+    }
+
+    #[test]
+    fn a_group_is_there_with_its_limit_until_it_is_dropped() {
+        let limits = Limits { memory_mib: Some(64), disk_reads_per_s: None };
+        let made = match Confined::make(&limits, Path::new("/")) {
+            Ok(made) => made,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        let [folder] = made.folders() else { panic!("{made:?}") };
+        let folder = folder.clone();
+        let kept = ["memory.limit_in_bytes", "memory.max"].map(|name| folder.join(name));
+        let kept = kept.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap();
+        assert_eq!(kept.trim(), "67108864");
+        drop(made);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,123 @@
+//! What an experiment's file may ask of the architecture of a `weir serve`: one table of the names
+//! and of the options each takes. The program knows what goes with which preset and says so when it
+//! starts; nothing here does.
+
+use std::ops::RangeInclusive;
+
+use super::{Kind, ServerSpec};
+
+/// An architecture, as `weir serve --arch` calls it.
+struct Arch {
+    name: &'static str,
+    /// Whether it waits for events by a mechanism that can be chosen.
+    has_mechanism: bool,
+    /// What `--arch-option` may set, and to what.
+    options: &'static [(&'static str, RangeInclusive<u32>)],
+}
+
+/// Flows of control at most: as many as a server holds connections.
+const POOL_MAX: u32 = 15_000;
+
+const POOL: (&str, RangeInclusive<u32>) = ("pool", 1..=POOL_MAX);
+
+const TABLE: &[Arch] = &[
+    Arch { name: "loop", has_mechanism: true, options: &[] },
+    Arch { name: "ring", has_mechanism: false, options: &[("sqpoll", 0..=1)] },
+    Arch { name: "fiber", has_mechanism: true, options: &[POOL] },
+    Arch { name: "threads", has_mechanism: false, options: &[POOL] },
+    Arch { name: "processes", has_mechanism: false, options: &[POOL] },
+    Arch { name: "helpers", has_mechanism: true, options: &[("helpers", 1..=1024)] },
+];
+
+/// Judges what a server says of its architecture.
+///
+/// # Errors
+/// A sentence without the server: a name or an option that there is not, a mechanism for what has
+/// none.
+pub(super) fn check(server: &ServerSpec) -> Result<(), String> {
+    let given = |name: &str| server.options.iter().any(|word| is_option(word, name));
+    if given("--arch") || given("--arch-option") {
+        return Err("arch and arch-options say the architecture, so options do not".to_owned());
+    }
+    let Some(name) = &server.arch else {
+        return match server.arch_options.is_empty() {
+            true => Ok(()),
+            false => Err("arch-options need an arch".to_owned()),
+        };
+    };
+    if server.kind != Kind::Weir {
+        return Err("arch is for weir alone".to_owned());
+    }
+    let arch = TABLE.iter().find(|arch| arch.name == name).ok_or_else(|| {
+        let names: Vec<&str> = TABLE.iter().map(|arch| arch.name).collect();
+        format!("there is no arch {name}; there are {}", names.join(", "))
+    })?;
+    if !arch.has_mechanism && given("--mechanism") {
+        return Err(format!("arch {name} takes no mechanism"));
+    }
+    server.arch_options.iter().try_for_each(|word| option(arch, word))
+}
+
+/// Whether a word is an option of that name, its value behind an equals sign or in the next word.
+fn is_option(word: &str, name: &str) -> bool {
+    word.split_once('=').map_or(word, |(before, _)| before) == name
+}
+
+fn option(arch: &Arch, word: &str) -> Result<(), String> {
+    let (name, value) = word
+        .split_once('=')
+        .ok_or_else(|| format!("an arch option is name=number, and {word} is not"))?;
+    let known = arch.options.iter().find(|(known, _)| *known == name);
+    let (_, range) = known.ok_or_else(|| format!("arch {} has no option {name}", arch.name))?;
+    match value.parse::<u32>() {
+        Ok(number) if range.contains(&number) => Ok(()),
+        _ => Err(format!("{name} is {} to {}, not {value}", range.start(), range.end())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::valid::tests::said_of;
+
+    const GOOD: &str = r#"
+title = "T"
+question = "Q?"
+[[server]]
+id = "one"
+label = "fibers"
+kind = "weir"
+arch = "fiber"
+arch-options = ["pool=1000"]
+options = ["--mechanism", "poll"]
+[[server]]
+id = "two"
+label = "ring"
+kind = "weir"
+arch = "ring"
+[[sweep]]
+id = "up"
+x = "rate"
+values = [1]
+"#;
+
+    #[test]
+    fn what_is_wrong_with_an_architecture_is_said() {
+        assert_eq!(said_of(GOOD, "", ""), "");
+        let cases = [
+            ("\"fiber\"", "\"fibre\"", "server one: there is no arch fibre; there are loop, ring,"),
+            ("\"fiber\"", "\"threads\"", "server one: arch threads takes no mechanism"),
+            ("pool=1000", "pool", "an arch option is name=number, and pool is not"),
+            ("pool=1000", "pool=0", "server one: pool is 1 to 15000, not 0"),
+            ("pool=1000", "helpers=4", "server one: arch fiber has no option helpers"),
+            ("arch = \"fiber\"", "", "server one: arch-options need an arch"),
+            ("[\"--mechanism\"", "[\"--arch=loop\"", "so options do not"),
+            ("[\"--mechanism\"", "[\"--arch-option\"", "so options do not"),
+            ("\"ring\"\n[[", "\"ring\"\narch-options = [\"sqpoll=2\"]\n[[", "sqpoll is 0 to 1"),
+            ("kind = \"weir\"\narch = \"ring\"", "kind = \"h2o\"\narch = \"ring\"", "weir alone"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said_of(GOOD, from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

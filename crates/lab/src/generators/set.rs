@@ -1,0 +1,64 @@
+//! A load over a set of files: the list of paths that `weir load` goes through, each file of the
+//! set as likely as any other. Knows nothing of what the files are for.
+
+use std::fs;
+
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::Order;
+use crate::file_set::FileSet;
+
+const LIST: &str = "set.uris";
+
+/// How many requests the list has before it begins again: more than a point makes of a large set,
+/// so that no file comes back sooner than by chance.
+const LENGTH: usize = 20_000;
+
+/// Writes the list of an order whose workload is a set; others have none.
+///
+/// # Errors
+/// A sentence: the list cannot be written.
+pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
+    let Some(set) = FileSet::named(&order.load.workload) else { return Ok(()) };
+    let path = order.dir.join(LIST);
+    fs::write(&path, list(set, order.prefix, order.seed))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// What makes `weir load` go through the list, of an order whose workload is a set.
+pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
+    FileSet::named(&order.load.workload)?;
+    Some(["--wlog".to_owned(), format!("y,{}", order.dir.join(LIST).display())])
+}
+
+/// Paths, a line each.
+fn list(set: FileSet, prefix: &str, seed: u64) -> String {
+    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let prefix = prefix.trim_end_matches('/');
+    let lines = (0..LENGTH).map(|_| {
+        let index = chance.random_range(0..set.count.max(1));
+        format!("{prefix}{}\n", set.path(index))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_a_set_is_asked_for_as_often_as_any_other() {
+        let set = FileSet { count: 4, kib: 8 };
+        let list = list(set, "/.weir/burn/5/", 1);
+        assert_eq!(list.lines().count(), LENGTH);
+        for index in 0..4 {
+            let line = format!("/.weir/burn/5{}", set.path(index));
+            let share = list.lines().filter(|one| **one == line).count() as f64 / LENGTH as f64;
+            assert!((share - 0.25).abs() < 0.02, "{index}: {share}");
+        }
+        assert_eq!(list, super::list(set, "/.weir/burn/5", 1));
+        assert_ne!(list, super::list(set, "/.weir/burn/5", 2));
+    }
+}

@@ -1,0 +1,175 @@
+//! Metrics of what an architecture does beside the events: its rounds of work, its calls of a ring,
+//! its switches from one flow of control to the next, what it leaves to helpers. Knows no
+//! architecture.
+//!
+//! A server without a ring, without fibers or without helpers has none of their figures, and
+//! neither has an older record, which lacks the counters.
+
+use super::{Metric, counted, counted_rate, counted_ratio, mark, metric, ratio};
+use crate::record::Point;
+
+/// Each of them.
+pub(super) const TABLE: &[Metric] = &[
+    metric("work_phase_rate", "work-phases a second", "1/s", "Work-phases a second", |p| {
+        counted_rate(p, "work_phases")
+    }),
+    metric(
+        "ring_enters_per_reply",
+        "calls of io_uring_enter a reply",
+        "calls",
+        "System calls of a server whose every call is one of its ring's, for each reply",
+        |p| of_used(p, "ring_enters", "ring_enters", "replies"),
+    ),
+    metric(
+        "ring_entries_per_enter",
+        "entries submitted a call of io_uring_enter",
+        "entries",
+        "What was asked for in a ring, for each call of io_uring_enter",
+        |p| counted_ratio(p, "ring_entries", "ring_enters"),
+    ),
+    metric(
+        "ring_completions_per_enter",
+        "completions taken a call of io_uring_enter",
+        "completions",
+        "What a ring had done, for each call of io_uring_enter",
+        |p| counted_ratio(p, "ring_completions", "ring_enters"),
+    ),
+    metric(
+        "ring_entries_per_reply",
+        "entries submitted a reply",
+        "entries",
+        "What was asked for in a ring, for each reply",
+        |p| of_used(p, "ring_entries", "ring_entries", "replies"),
+    ),
+    metric(
+        "fiber_switches_per_reply",
+        "switches of fibers a reply",
+        "switches",
+        "Switches from the scheduler to a fiber, for each reply",
+        |p| of_used(p, "fiber_switches", "fiber_switches", "replies"),
+    ),
+    metric(
+        "fibers_runnable_max",
+        "fibers runnable at once, most",
+        "fibers",
+        "The most fibers that could have gone on at once, since the server began",
+        |p| mark(p, "fibers_runnable_max").filter(|most| *most > 0.0),
+    ),
+    metric(
+        "context_switches_per_reply",
+        "context switches a reply",
+        "switches",
+        "Switches of the server's threads by the kernel, for each reply",
+        |p| ratio(switches(p)?, counted(p, "replies")?),
+    ),
+    metric(
+        "voluntary_switches_per_reply",
+        "context switches of who waits, a reply",
+        "switches",
+        "Switches of threads that had nothing to do until something came, for each reply",
+        |p| counted_ratio(p, "context_switches_voluntary", "replies"),
+    ),
+    metric(
+        "involuntary_switches_per_reply",
+        "context switches of who would go on, a reply",
+        "switches",
+        "Switches of threads whose processor was given to another, for each reply",
+        |p| counted_ratio(p, "context_switches_involuntary", "replies"),
+    ),
+    metric(
+        "cold_lookup_rate",
+        "cold files asked for a second",
+        "1/s",
+        "Files that were asked for and not in memory, a second",
+        |p| counted_rate(p, "cold_lookups"),
+    ),
+    metric(
+        "helper_fetch_rate",
+        "files fetched by helpers a second",
+        "1/s",
+        "Files that helpers read from the disk for a loop that went on meanwhile, a second",
+        |p| counted_rate(p, "helper_fetches"),
+    ),
+    metric(
+        "disk_read_rate",
+        "read from the disk",
+        "MiB/s",
+        "Bytes the kernel fetched from disks for the server's processes, a second; a lower bound",
+        disk_read_rate,
+    ),
+];
+
+/// A ratio of those who have ever done what `used` counts.
+fn of_used(point: &Point, used: &str, above: &str, below: &str) -> Option<f64> {
+    counted(point, used).filter(|count| *count > 0.0)?;
+    counted_ratio(point, above, below)
+}
+
+fn switches(point: &Point) -> Option<f64> {
+    let of = |name| counted(point, name);
+    Some(of("context_switches_voluntary")? + of("context_switches_involuntary")?)
+}
+
+fn disk_read_rate(point: &Point) -> Option<f64> {
+    let mib = point.server.disk_read_bytes? as f64 / f64::from(1 << 20);
+    ratio(mib, point.kernel.window_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::made_up;
+    use crate::metrics::value;
+
+    #[test]
+    fn they_are_a_reply_a_call_or_a_second() {
+        let wanted = [
+            ("work_phase_rate", 375.0),
+            ("work_items_mean", 4.0),
+            ("ring_enters_per_reply", 0.5),
+            ("ring_entries_per_enter", 8.0),
+            ("ring_completions_per_enter", 9.0),
+            ("ring_entries_per_reply", 4.0),
+            ("fiber_switches_per_reply", 3.0),
+            ("fibers_runnable_max", 40.0),
+            ("context_switches_per_reply", 1.25),
+            ("voluntary_switches_per_reply", 1.0),
+            ("involuntary_switches_per_reply", 0.25),
+            ("cold_lookup_rate", 150.0),
+            ("helper_fetch_rate", 75.0),
+            ("disk_read_rate", 32.0),
+        ];
+        for (name, wanted) in wanted {
+            let got = value(&made_up::point(), name).unwrap();
+            assert!((got - wanted).abs() < 1e-9, "{name}: {got}");
+        }
+    }
+
+    #[test]
+    fn an_older_record_without_the_counters_has_none_of_them() {
+        let mut point = made_up::point();
+        let new = ["ring_", "fiber", "context_", "helper_", "cold_"];
+        let old = |name: &String, _: &mut f64| !new.iter().any(|family| name.starts_with(family));
+        point.server.counted.retain(old);
+        point.server.counted_whole.retain(old);
+        point.server.disk_read_bytes = None;
+        let of_old = ["work_phase_rate"];
+        for metric in super::TABLE.iter().filter(|metric| !of_old.contains(&metric.name)) {
+            assert_eq!(value(&point, metric.name), None, "{}", metric.name);
+        }
+        assert!(value(&point, "work_phase_rate").is_some());
+    }
+
+    #[test]
+    fn who_has_no_ring_and_no_fibers_has_no_figures_of_them() {
+        let mut point = made_up::point();
+        for name in ["ring_enters", "ring_entries", "ring_completions", "fiber_switches"] {
+            point.server.counted.insert(name.to_owned(), 0.0);
+        }
+        point.server.counted_whole.insert("fibers_runnable_max".to_owned(), 0.0);
+        for metric in super::TABLE.iter().filter(|metric| metric.name.contains("ring")) {
+            assert_eq!(value(&point, metric.name), None, "{}", metric.name);
+        }
+        assert_eq!(value(&point, "fiber_switches_per_reply"), None);
+        assert_eq!(value(&point, "fibers_runnable_max"), None);
+    }
+}

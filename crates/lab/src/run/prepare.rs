@@ -1,0 +1,79 @@
+//! What a run needs of the machine before its first step: sets of files on the disk, and the limits
+//! that its servers are held to. What cannot be had is said before anything is measured.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::confine::{self, Confined, Limits};
+use crate::experiment::{Experiment, Sweep};
+use crate::file_set::{self, FileSet};
+use crate::plan::Named;
+
+/// The sets that a sweep's clients ask for.
+pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
+    let beside = sweep.beside.as_ref().and_then(|beside| beside.workload.as_ref());
+    let names = std::iter::once(&sweep.load.workload).chain(beside);
+    names.filter_map(|name| FileSet::named(name))
+}
+
+/// Tries each server's limits, and writes the sets.
+///
+/// # Errors
+/// A sentence: a limit cannot be had here; a set cannot be written, or is kept in memory.
+pub(super) fn prepare(experiments: &[Named]) -> Result<(), String> {
+    for (name, experiment) in experiments {
+        one(experiment).map_err(|why| format!("experiment {name}: {why}"))?;
+    }
+    Ok(())
+}
+
+fn one(experiment: &Experiment) -> Result<(), String> {
+    let mut sets = experiment.sweep.iter().flat_map(sets).peekable();
+    let root = sets.peek().map(|_| kept()).transpose()?;
+    // Limits on the reads of other files are of the disk that the run's are on.
+    let files = root.clone().unwrap_or_else(std::env::temp_dir);
+    let mut limits = experiment.server.iter().filter_map(Limits::of);
+    limits.try_for_each(|limits| Confined::make(&limits, &files).map(drop))?;
+    root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root)))
+}
+
+/// The document root of sets, which is there and on a disk.
+fn kept() -> Result<PathBuf, String> {
+    let root = file_set::kept()?;
+    fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
+    match confine::keeps_in_memory(&root)? {
+        false => Ok(root),
+        true => Err(format!(
+            "the files in {} are kept in memory and never read from a disk",
+            root.display()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+title = "T"
+question = "Q?"
+[[server]]
+id = "one"
+label = "weir"
+kind = "weir"
+[[sweep]]
+id = "up"
+x = "beside"
+values = [0, 5]
+rate = 5
+load.workload = "files-2x1k"
+beside = { kind = "cold", workload = "files-3x4k" }
+"#;
+
+    #[test]
+    fn a_sweep_needs_the_sets_of_all_its_clients() {
+        let experiment = Experiment::parse(TEXT).unwrap();
+        let names: Vec<String> = sets(&experiment.sweep[0]).map(|set| set.name()).collect();
+        assert_eq!(names, ["files-2x1k", "files-3x4k"]);
+    }
+}
