@@ -2,6 +2,8 @@
 
 use super::*;
 
+use weir_sys::ring::server::{Piece, Sending};
+
 /// Begins a chain of accepts that do not wait, into the slots from 0 on.
 fn chain(bench: &mut Bench, listener: &TcpListener, count: u32) {
     for slot in 0..count {
@@ -164,5 +166,28 @@ fn a_slot_that_does_not_exist_takes_nobody_and_breaks_the_chain() {
         assert!(bench.end(3) < 0);
     }
     let _ = rest(&mut peer);
+    bench.assert_idle();
+}
+
+#[test]
+fn a_socket_that_has_a_descriptor_gets_a_slot_and_the_descriptor_comes_back() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let listener = listener();
+    let mut peer = call(&listener);
+    bench.ring.accept(listener.as_fd(), Place::Fd, false, Then::Nothing, 1);
+    let Returned::Connection(fd, _) = bench.next(1).returned else { panic!("no connection") };
+    bench.ring.adopt(fd, 3, Then::Nothing, 2);
+    let completion = bench.next(2);
+    assert!(completion.result >= 0, "{completion:?}");
+    // The slot keeps the connection open when the descriptor is closed.
+    drop(completion);
+    let how = Sending::default();
+    let to = Handle::Slot(3);
+    bench.ring.send(to, Piece::Static(b"hello"), 0..5, how, Then::Nothing, 3);
+    assert_eq!(bench.end(3), 5);
+    bench.close(3);
+    let mut bytes = Vec::new();
+    peer.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"hello");
     bench.assert_idle();
 }
