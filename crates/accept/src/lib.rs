@@ -49,7 +49,7 @@ pub struct Setting {
 
 impl Setting {
     /// The policy itself, at its beginning.
-    pub fn policy(&self) -> Box<dyn Policy> {
+    pub fn policy(&self) -> Box<dyn Policy + Send> {
         match (self.name, self.limit) {
             (Name::Limit, Limit::Count(count)) => Box::new(FixedLimit(Some(count))),
             (Name::Limit, Limit::Inf) => Box::new(FixedLimit(None)),

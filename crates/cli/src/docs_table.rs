@@ -88,8 +88,9 @@ fn architecture_presets() -> String {
     table(
         ["architecture", "mechanisms", "presets", "not, because"],
         arch::TABLE.iter().map(|row| {
-            let (with, without): (Vec<_>, Vec<_>) =
-                PRESETS.iter().partition(|preset| row.excludes(&preset.strategy).is_none());
+            let (with, without): (Vec<_>, Vec<_>) = PRESETS.iter().partition(|preset| {
+                row.excludes(&preset.strategy, &readiness::settings::Settings::default()).is_none()
+            });
             let names = |presets: &[&Preset]| {
                 let names: Vec<_> = presets.iter().map(|preset| code(preset.name)).collect();
                 names.join(", ")

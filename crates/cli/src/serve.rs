@@ -149,12 +149,13 @@ fn architecture(
         .iter()
         .find(|row| row.spelling == options.arch)
         .ok_or("there is no such architecture")?;
-    if let Some(arch::Exclusion { choice, why }) = row.excludes(strategy) {
+    let settings = Settings::parse(row.knobs, &options.arch_option)
+        .map_err(|why| format!("--arch-option: {why}"))?;
+    if let Some(arch::Exclusion { choice, why }) = row.excludes(strategy, &settings) {
         let (choice, name) = (choice.spelling(), row.spelling);
         return Err(format!("{choice} makes no sense with --arch {name}: {why}"));
     }
-    let settings = Settings::parse(row.knobs, &options.arch_option);
-    Ok((row.name, settings.map_err(|why| format!("--arch-option: {why}"))?))
+    Ok((row.name, settings))
 }
 
 /// The shortest and the longest delay target: less is within the kernel's tick and the loop's own

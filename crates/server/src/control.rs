@@ -18,6 +18,17 @@ pub(crate) enum Phase {
     Stop = 2,
 }
 
+impl Phase {
+    /// The phase of this number; a number that is none is the last.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Run,
+            1 => Self::Drain,
+            _ => Self::Stop,
+        }
+    }
+}
+
 /// One loop's letter box. The loop watches the bell like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -25,6 +36,8 @@ pub(crate) struct Control {
     phase: AtomicU8,
     /// The number of the last question; a loop that has answered it has nothing to tell.
     question: AtomicU64,
+    /// How often the access log was to be opened again, where the main process does not write it.
+    reopens: AtomicU64,
     reports: Sender<Answer>,
     index: usize,
 }
@@ -49,6 +62,7 @@ impl Control {
             bell: Bell::new()?,
             phase: AtomicU8::new(Phase::Run as u8),
             question: AtomicU64::new(0),
+            reopens: AtomicU64::new(0),
             reports,
             index,
         })
@@ -61,11 +75,7 @@ impl Control {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Run,
-            1 => Phase::Drain,
-            _ => Phase::Stop,
-        }
+        Phase::of(self.phase.load(Ordering::Relaxed))
     }
 
     /// Asks for the loop's counters, under a number larger than any before.
@@ -77,6 +87,17 @@ impl Control {
     /// The number of the last question; zero before the first.
     pub(crate) fn question(&self) -> u64 {
         self.question.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the access log to be opened again.
+    pub(crate) fn ask_reopen(&self) {
+        self.reopens.fetch_add(1, Ordering::Relaxed);
+        self.bell.ring();
+    }
+
+    /// How often that was asked for.
+    pub(crate) fn reopens(&self) -> u64 {
+        self.reopens.load(Ordering::Relaxed)
     }
 
     /// Answers a question.

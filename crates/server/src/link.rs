@@ -75,17 +75,22 @@ impl Tenant for Link {
         socket::reset_on_close(self.fd.as_fd());
     }
 
-    fn close(mut self, service: &mut Service) {
-        if self.conn.end(service) {
-            self.reset_on_close();
-        }
-        socket::close(self.fd);
+    fn close(self, service: &mut Service) {
+        socket::close(self.part(service));
     }
 }
 
 impl Link {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Lets go of everything but the socket, whose close ends the connection.
+    pub(crate) fn part(mut self, service: &mut Service) -> OwnedFd {
+        if self.conn.end(service) {
+            self.reset_on_close();
+        }
+        self.fd
     }
 
     /// Whether the last read and the last write of this turn left the socket empty and full.

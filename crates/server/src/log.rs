@@ -158,8 +158,6 @@ impl LogWriter {
         format: LogFormat,
         tell: fn(&str),
     ) -> Result<Self, Error> {
-        let fail =
-            |why: &dyn std::fmt::Display| Error(format!("cannot open the access log: {why}"));
         let file = open(&target).map_err(|error| fail(&error))?;
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
@@ -199,6 +197,15 @@ impl LogWriter {
         drop(self.messages);
         let _ = self.ended.recv_timeout(STOP_WAIT);
     }
+}
+
+/// Finds out whether the log can be opened, for those who will write it in other processes.
+pub(crate) fn check(target: &LogTarget) -> Result<(), Error> {
+    open(target).map(drop).map_err(|error| fail(&error))
+}
+
+fn fail(why: &dyn std::fmt::Display) -> Error {
+    Error(format!("cannot open the access log: {why}"))
 }
 
 fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {

@@ -17,8 +17,11 @@ use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals};
 use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
+use crate::arch::fiber::Fibers;
 use crate::arch::listener::Socket;
+use crate::arch::processes::{self, Crew};
 use crate::arch::ring::RingLoop;
+use crate::arch::threads::Threads;
 use crate::arch::{self, Start};
 use crate::bench;
 use crate::config::{Address, Config, Error};
@@ -92,21 +95,33 @@ impl Server {
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
-        let listeners = listen::open(&config)?;
+        let mut listeners = listen::open(&config)?;
         let signals = Signals::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
         if config.profile_calls {
             profile::enable();
         }
-        let log = match config.access_log.clone() {
-            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
-            None => None,
-        };
+        let forks = config.arch == arch::Name::Processes;
+        if forks {
+            // A worker's children share them.
+            listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
+        }
         fit_to_limits(&mut config, listeners.addresses.len());
         // A policy that counted on a gate it cannot have would leave the work to it.
         if !listeners.per_loop.iter().flatten().any(Socket::takes_gate) {
             config.setting.controls = config.setting.controls.without(weir_accept::Control::Gate);
         }
         let config = Arc::new(config);
+        // Before there is any thread.
+        let sockets = std::mem::take(&mut listeners.per_loop);
+        let (crews, sockets) = if forks {
+            (processes::hire(&config, sockets)?, Vec::new())
+        } else {
+            (Vec::new(), sockets)
+        };
+        let log = match config.access_log.clone().filter(|_| !forks) {
+            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
+            None => None,
+        };
         let (answer_sender, answers) = channel();
         let bell = Bell::new().map_err(failed)?;
         let ended = Arc::new(Ended { bell, count: AtomicUsize::new(0) });
@@ -124,8 +139,11 @@ impl Server {
             start: Instant::now(),
             stops: 0,
         };
-        for (index, sockets) in listeners.per_loop.into_iter().enumerate() {
+        for (index, sockets) in sockets.into_iter().enumerate() {
             server.start_loop(index, sockets, &config, &answer_sender)?;
+        }
+        for (index, crew) in crews.into_iter().enumerate() {
+            server.start_relay(index, crew, config.tell, &answer_sender)?;
         }
         Ok(server)
     }
@@ -175,6 +193,8 @@ impl Server {
 
     /// Opens the access log again, because it was moved. False when its writer is stuck.
     pub fn reopen_log(&self) -> bool {
+        // Where other processes write it.
+        self.controls.iter().for_each(|control| control.ask_reopen());
         self.log.as_ref().is_none_or(LogWriter::reopen)
     }
 
@@ -239,6 +259,30 @@ impl Server {
         // A loop that stands drops the sender without a word.
         outcome.recv().map_or(Ok(()), Err)
     }
+
+    /// Starts the thread that stands for a worker's processes.
+    fn start_relay(
+        &mut self,
+        index: usize,
+        crew: Crew,
+        tell: fn(&str),
+        answers: &Sender<Answer>,
+    ) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
+        let control = Arc::new(Control::new(index, answers.clone()).map_err(failed)?);
+        let (orders, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-{index}"))
+            .spawn(move || {
+                let _end = End(ended);
+                crew.relay(&orders, tell);
+            })
+            .map_err(failed)?;
+        self.controls.push(control);
+        self.loops.push(thread);
+        self.told.push((0, LoopReport::default()));
+        Ok(())
+    }
 }
 
 /// What a loop's thread is born with.
@@ -263,6 +307,10 @@ impl Visitor for Growth {
         match self.seed.config.arch {
             arch::Name::Loop | arch::Name::Helpers => self.seed.grow::<EventLoop<M>>(self.started),
             arch::Name::Ring => self.seed.grow::<RingLoop>(self.started),
+            arch::Name::Fiber => self.seed.grow::<Fibers<M>>(self.started),
+            arch::Name::Threads => self.seed.grow::<Threads>(self.started),
+            // They have been made already, and a relay stands for them.
+            arch::Name::Processes => {}
         }
     }
 }
@@ -295,21 +343,27 @@ impl Seed {
     }
 }
 
-/// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows.
+/// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows, which
+/// is the limit of each process.
 fn fit_to_limits(config: &mut Config, listeners: usize) {
-    let loops = config.workers.max(1) as u64;
+    let workers = config.workers.max(1) as u64;
+    let (loops, processes) = match config.arch {
+        arch::Name::Processes => (1, workers * processes::children(config) as u64),
+        _ => (workers, 1),
+    };
     let fds = process::raise_open_files();
     let content = &mut config.content;
     content.caching = config.strategy.caching;
     content.waits = config.arch.waits_for_disks(&config.arch_settings);
-    content.cache_bytes_max /= loops;
+    content.cache_bytes_max /= loops * processes;
     // A quarter of the descriptors at most for files, so that a small limit still serves.
-    content.open_files_max = (content.open_files_max.min(fds / 4) / loops).max(1);
+    let files_max = (content.open_files_max / processes).min(fds / 4);
+    content.open_files_max = (files_max / loops).max(1);
     let files = if content.caching { content.open_files_max * loops } else { 0 };
     let overhead = SPARE_FDS + loops * (listeners as u64 + 4);
     let free = fds.saturating_sub(overhead + files);
     // Without a cache each connection may have a file of its own open.
-    let room = if content.caching { free } else { free / 2 }.max(8);
+    let room = if content.caching { free } else { free / 2 }.max(8).saturating_mul(processes);
     let room = usize::try_from(room).unwrap_or(usize::MAX);
     if room < config.conns_max {
         let wanted = std::mem::replace(&mut config.conns_max, room);

@@ -1,5 +1,5 @@
 //! What all connections of one loop share: configuration, content, counters, buffers, the time.
-//! One loop, one thread, no locks.
+//! No lock is in here: where threads share it, they have one around all of it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use weir_content::{CacheCounts, ColdCounts, Now, Store};
 use weir_http1::DateField;
 use weir_stats::Counters;
+use weir_sys::process::{self, Usage};
 
 use crate::Config;
 use crate::log::LogBuffer;
@@ -41,6 +42,8 @@ pub(crate) struct Service {
     pub draining: bool,
     /// The same, because those that are open are too many.
     pub pressure: bool,
+    /// What other threads than the one that reports have used, where there are others.
+    pub others: Usage,
     start: Instant,
     now_ns: u64,
     unix_offset_ns: u64,
@@ -64,6 +67,7 @@ impl Service {
             scratch: vec![0; SCRATCH_BYTES].into(),
             draining: false,
             pressure: false,
+            others: Usage::default(),
             start: Instant::now(),
             now_ns: 0,
             unix_offset_ns: 0,
@@ -153,15 +157,20 @@ impl Service {
         Arc::clone(&self.config)
     }
 
-    /// The counters with what the store and the kernel count for this thread.
+    /// The counters with what the store counts, and the kernel for this thread and the others.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
         counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+        let (own, others) = (process::thread_usage(), self.others);
+        counters.set_cpu(own.user_ns + others.user_ns, own.system_ns + others.system_ns);
+        counters.set_switches(
+            own.switches_voluntary + others.switches_voluntary,
+            own.switches_involuntary + others.switches_involuntary,
+        );
+        counters.threads_max.raise(1);
         let ColdCounts { lookups, reads } = self.store.cold_counts();
         counters.set_cold([lookups, reads]);
-        let (user_ns, system_ns) = weir_sys::process::thread_cpu_ns();
-        counters.set_cpu(user_ns, system_ns);
         counters
     }
 }

@@ -158,6 +158,17 @@ counters! {
     ring_pending_at_exit Sum "operations that had not ended when the loop had",
     ring_buffers_out_at_exit Sum "buffers that had not been given back then",
     ring_slots_taken_at_exit Sum "slots that were still taken then",
+    fibers_begun Sum "fibers made",
+    fibers_ended Sum "of those, fibers that have ended",
+    fibers_max Max "most fibers at once in one loop",
+    fiber_switches Sum "switches to a fiber",
+    fibers_runnable Sum "fibers with a turn, added up at each getevents-phase",
+    fibers_runnable_max Max "most fibers with a turn after one getevents-phase",
+    threads_max Max "most threads, or child processes, at once in one loop",
+    lock_contended Sum "times a thread found the lock of its group taken",
+    children_lost Sum "child processes that ended without being told to",
+    context_switches_voluntary Sum "times a thread of the loops gave the processor up, to wait",
+    context_switches_involuntary Sum "times the processor was taken from a thread of the loops",
     cpu_user_ns Sum "user time of the loops, nanoseconds",
     cpu_system_ns Sum "system time of the loops, nanoseconds",
 }
@@ -176,6 +187,21 @@ impl Counters {
     pub fn set_cpu(&mut self, user_ns: u64, system_ns: u64) {
         self.cpu_user_ns = Counter(user_ns);
         self.cpu_system_ns = Counter(system_ns);
+    }
+
+    /// Replaces the context switches of a loop, which the kernel counts and not the loop.
+    pub fn set_switches(&mut self, voluntary: u64, involuntary: u64) {
+        self.context_switches_voluntary = Counter(voluntary);
+        self.context_switches_involuntary = Counter(involuntary);
+    }
+
+    /// The counters whose [`Counters::values`] these are; what is missing is zero.
+    pub fn from_values(values: &[u64]) -> Self {
+        let mut counters = Self::default();
+        for (mine, value) in counters.values_mut().into_iter().zip(values) {
+            *mine = *value;
+        }
+        counters
     }
 
     /// Replaces what the event mechanism counts: notices, overflows, swept, stale, coalesced,
@@ -262,6 +288,16 @@ mod tests {
         sum += &one;
         assert_eq!(sum.accepted.get(), 6);
         assert_eq!(sum.open_max.get(), 7);
+    }
+
+    #[test]
+    fn counters_can_be_told_as_numbers() {
+        let mut told = Counters::default();
+        told.accepted.add(3);
+        told.set_switches(4, 5);
+        let heard = Counters::from_values(&told.values());
+        assert_eq!(heard.values(), told.values());
+        assert_eq!(heard.context_switches_involuntary.get(), 5);
     }
 
     #[test]

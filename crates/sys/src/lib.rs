@@ -8,6 +8,7 @@ pub mod client;
 pub mod epoll;
 pub mod event;
 pub mod file;
+pub mod fork;
 pub mod listener;
 pub mod namespace;
 pub mod poll;

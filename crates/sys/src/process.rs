@@ -21,6 +21,13 @@ pub fn raise_open_files() -> u64 {
     now.unwrap_or(u64::MAX)
 }
 
+/// How many mappings of memory the process may have (vm.max_map_count, proc_sys_vm(5)); what Linux
+/// allows when nobody has changed it where that cannot be read.
+pub fn mappings_max() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
+}
+
 /// The processors this thread may run on, lowest first.
 ///
 /// # Errors
@@ -76,16 +83,95 @@ pub fn inherited_sockets(count: usize) -> io::Result<Vec<OwnedFd>> {
         .collect()
 }
 
-/// The user and system time of the calling thread so far, nanoseconds: getrusage(2) RUSAGE_THREAD.
-pub fn thread_cpu_ns() -> (u64, u64) {
+/// What the kernel counts for a thread or a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// User time, nanoseconds, in steps of one microsecond.
+    pub user_ns: u64,
+    /// System time, nanoseconds, in steps of one microsecond.
+    pub system_ns: u64,
+    /// Times it gave the processor up, to wait for something.
+    pub switches_voluntary: u64,
+    /// Times the processor was taken from it.
+    pub switches_involuntary: u64,
+}
+
+/// The usage of the calling thread so far: getrusage(2) RUSAGE_THREAD.
+pub fn thread_usage() -> Usage {
+    usage(libc::RUSAGE_THREAD)
+}
+
+/// The usage of the whole process so far, of threads that have ended too: getrusage(2) RUSAGE_SELF.
+pub fn process_usage() -> Usage {
+    usage(libc::RUSAGE_SELF)
+}
+
+fn usage(whose: libc::c_int) -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills in the structure; all zeroes is a valid value of it should it not.
     let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        libc::getrusage(whose, usage.as_mut_ptr());
         usage.assume_init()
     };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    (ns(usage.ru_utime), ns(usage.ru_stime))
+    Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        switches_voluntary: usage.ru_nvcsw as u64,
+        switches_involuntary: usage.ru_nivcsw as u64,
+    }
+}
+
+/// The user and system time of the calling thread so far, nanoseconds.
+pub fn thread_cpu_ns() -> (u64, u64) {
+    let usage = thread_usage();
+    (usage.user_ns, usage.system_ns)
+}
+
+/// The number by which the kernel knows the calling thread: gettid(2).
+pub fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// How many threads the calling process has.
+///
+/// # Errors
+/// Those of opening /proc/self/task (proc(5)).
+pub fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// The processor time of another thread of this process so far, user and system together,
+/// nanoseconds, exact to the moment: its own clock (clock_getcpuclockid(3), pthread_getcpuclockid
+/// (3)), by its kernel number.
+///
+/// # Errors
+/// EINVAL when it has ended: clock_gettime(2).
+pub fn cpu_clock_of_ns(thread: i32) -> io::Result<u64> {
+    // MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED), include/linux/posix-timers_types.h.
+    let clock = (!thread << 3) | 6;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which outlives the call; a number that names no
+    // thread is refused.
+    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// How often another thread of this process has given the processor up and had it taken, voluntary
+/// first, as /proc/self/task/TID/status tells it (proc_pid_status(5)).
+///
+/// # Errors
+/// ENOENT, ESRCH when it has ended.
+pub fn switches_of(thread: i32) -> io::Result<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"))?;
+    let number = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
+    };
+    Ok((number("voluntary_ctxt_switches:"), number("nonvoluntary_ctxt_switches:")))
 }
 
 /// The processor time of the calling thread so far, user and system together, nanoseconds, exact to
@@ -93,4 +179,35 @@ pub fn thread_cpu_ns() -> (u64, u64) {
 pub fn thread_cpu_clock_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_that_sleeps_can_be_asked_what_it_used() {
+        let (told, hear) = channel();
+        let (end, ended) = channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while thread_cpu_clock_ns() < 2_000_000 {}
+            told.send((thread_id(), thread_usage())).unwrap();
+            let _ = ended.recv();
+        });
+        let (id, own) = hear.recv().unwrap();
+        assert!(cpu_clock_of_ns(id).unwrap() >= 2_000_000);
+        assert!(switches_of(id).unwrap().0 >= own.switches_voluntary);
+        assert!(threads().unwrap() >= 2);
+        drop(end);
+        thread.join().unwrap();
+        assert!(process_usage().user_ns + process_usage().system_ns > 0);
+    }
+
+    #[test]
+    fn nobody_is_asked_who_is_not_there() {
+        // The first process of all is never a thread of this one.
+        assert!(cpu_clock_of_ns(1).is_err() || thread_id() == 1);
+        assert!(switches_of(0).is_err());
+    }
 }

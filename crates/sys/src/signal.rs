@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-pub use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// Signals blocked in this thread, and in those it starts later, and read one at a time.
 #[derive(Debug)]

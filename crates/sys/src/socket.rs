@@ -185,6 +185,17 @@ pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(timed(Call::Shutdown, || rustix::net::shutdown(fd, Shutdown::Write))?)
 }
 
+/// Shuts both directions down: whoever waits for the socket in poll(2) wakes, and the descriptor
+/// stays its number until it is closed. Nothing happens to a socket whose peer has gone.
+pub fn shutdown_both(fd: BorrowedFd<'_>) {
+    let _ = timed(Call::Shutdown, || rustix::net::shutdown(fd, Shutdown::Both));
+}
+
+/// Whether there are bytes to read now (FIONREAD, tcp(7), unix(7)).
+pub fn has_unread(fd: BorrowedFd<'_>) -> bool {
+    timed(Call::Ioctl, || rustix::io::ioctl_fionread(fd)).is_ok_and(|bytes| bytes > 0)
+}
+
 /// Closes a descriptor: an ordinary close, counted by the profile.
 pub fn close(fd: OwnedFd) {
     timed(Call::Close, || drop(fd));

@@ -62,7 +62,7 @@ pub enum Interest {
 }
 
 /// A way to learn which descriptors are ready: the functions of the contract above.
-pub trait Mechanism: Sized {
+pub trait Mechanism: Sized + 'static {
     /// What can be set about it.
     const KNOBS: &'static [Knob] = &[];
 

@@ -138,15 +138,31 @@ pub(crate) trait Accepting: Architecture {
 
     /// Accepts, by a call each, for as long as the phase goes on.
     fn accept_more(&mut self, index: usize, phase: &mut AcceptPhase) {
-        while phase.goes_on(|| self.floor().service.read_clock_ns()) {
-            match socket::accept(self.floor().listeners[index].fd()) {
-                Ok((fd, peer)) => self.receive(fd, peer, phase),
-                Err(error) => {
-                    if !self.bear(index, &error, phase) {
-                        break;
-                    }
-                }
+        while self.takes_more() && self.accept_one(index, phase) {}
+    }
+
+    /// One accept of a phase, if the policy allows another. Whether the phase goes on.
+    fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
+        if !phase.goes_on(|| self.floor().service.read_clock_ns()) {
+            return false;
+        }
+        let Some(listener) = self.floor().listeners.get(index) else { return false };
+        match socket::accept(listener.fd()) {
+            Ok((fd, peer)) => {
+                self.receive(fd, peer, phase);
+                // There may have been nothing to serve it with.
+                self.floor().paused_until_ns.is_none()
             }
+            Err(error) => self.bear(index, &error, phase),
+        }
+    }
+
+    /// Accepts others in the place of one that was closed, where that is wanted.
+    fn accept_after_close(&mut self) {
+        if self.floor().service.config.strategy.accept_on_close {
+            (0..self.floor().listeners.len()).for_each(|index| {
+                self.accept(index);
+            });
         }
     }
 
@@ -182,7 +198,7 @@ pub(crate) trait Accepting: Architecture {
             false
         } else if is_exhaustion(error) {
             self.relieve(error);
-            self.floor().paused_until_ns.is_none()
+            Self::CLOSES_AT_ONCE && self.floor().paused_until_ns.is_none()
         } else if socket::is_lost_connection(error) {
             self.floor().service.counters.accept_aborted.one();
             true
@@ -307,9 +323,18 @@ pub(crate) trait Accepting: Architecture {
     /// Refuses those held that have become stale. If nobody newer waits it serves the others, the
     /// newest first, for as long as the policy lets an accept-phase take.
     fn serve_held(&mut self) {
+        let Some(until_ns) = self.sift_held() else { return };
+        while self.serve_newest()
+            && !self.has_in_hand()
+            && self.floor().service.read_clock_ns() < until_ns
+        {}
+    }
+
+    /// Refuses those held that have become stale. Until when the others are served; `None` when
+    /// somebody newer waits.
+    fn sift_held(&mut self) -> Option<u64> {
         let began_ns = self.floor().service.now_ns();
         let decision = self.floor().decision();
-        let until_ns = decision.until_ns.unwrap_or(began_ns);
         let stale_before_ns =
             decision.stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
         while let Some(oldest) = self.floor().held.front().copied()
@@ -318,17 +343,17 @@ pub(crate) trait Accepting: Architecture {
             self.floor().held.pop_front();
             self.refuse_open(oldest.token);
         }
-        if self.floor().someone_waits {
-            return;
+        let until_ns = decision.until_ns.unwrap_or(began_ns);
+        (!self.floor().someone_waits).then_some(until_ns)
+    }
+
+    /// Begins to serve the newest held. Whether there was one.
+    fn serve_newest(&mut self) -> bool {
+        let Some(newest) = self.floor().held.pop_back() else { return false };
+        if self.floor().table.is_current(newest.token) {
+            self.begin(newest.token.slot, true);
         }
-        while let Some(newest) = self.floor().held.pop_back() {
-            if self.floor().table.is_current(newest.token) {
-                self.begin(newest.token.slot, true);
-            }
-            if self.floor().service.read_clock_ns() >= until_ns {
-                break;
-            }
-        }
+        true
     }
 
     /// Refuses a connection that has a slot.
@@ -433,15 +458,6 @@ pub(crate) trait Accepting: Architecture {
         self.floor().tell(&format!("cannot accept, resting: {error}"));
     }
 
-    /// Closes an idle connection, unless its next request has come: a close with bytes unread would
-    /// be a reset, and could cost the client the reply it is still reading.
-    fn dismiss(&mut self, slot: u32) {
-        self.serve(slot);
-        if self.floor().table.conn(slot).is_some_and(|conn| conn.is_idle()) {
-            self.close(slot);
-        }
-    }
-
     /// Takes a connection out of its slot, and makes room for another known.
     fn vacate(&mut self, slot: u32) -> Option<(Self::Tenant, Token)> {
         let floor = self.floor();
@@ -453,7 +469,7 @@ pub(crate) trait Accepting: Architecture {
     }
 
     fn watch_listeners(&mut self, wanted: bool) {
-        let wanted = wanted && self.floor().paused_until_ns.is_none();
+        let wanted = wanted && self.floor().paused_until_ns.is_none() && self.has_hands();
         for index in 0..self.floor().listeners.len() {
             if self.floor().listeners[index].watched == wanted {
                 continue;

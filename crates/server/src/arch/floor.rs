@@ -53,6 +53,8 @@ pub(crate) struct Floor<C> {
     pub(super) work_ns: u64,
     /// When a drain that has begun ends.
     pub(super) drained_by_ns: Option<u64>,
+    /// The calls of every thread that has handed its own over; none while they are not profiled.
+    pub(super) calls: Vec<profile::Row>,
     told_at_ns: Option<u64>,
 }
 
@@ -86,6 +88,7 @@ impl<C> Floor<C> {
             work_items: 0,
             work_ns: 0,
             drained_by_ns: None,
+            calls: Vec::new(),
             told_at_ns: None,
         }
     }
@@ -116,11 +119,13 @@ impl<C> Floor<C> {
         self.service.counters.open_max.raise(open);
     }
 
-    /// How long the next wait may sleep: until something is due.
+    /// How long the next wait may sleep: until something is due, and not while some are held.
     pub(super) fn sleep_max(&self) -> Option<Duration> {
-        if !self.held.is_empty() {
-            return Some(Duration::ZERO);
-        }
+        if self.held.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
+    }
+
+    /// How long until something is due by the clock.
+    pub(super) fn due_in(&self) -> Option<Duration> {
         let policy_ns = self.listeners.iter().filter_map(Listener::due_ns).min();
         let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
         [self.timers.next_ns(), log_ns, policy_ns, self.paused_until_ns, self.drained_by_ns]
@@ -169,10 +174,10 @@ impl<C> Floor<C> {
             self.service.counters.log_lines.add(written);
             self.service.counters.log_lines_lost.add(lost);
         }
-        let rows = profile::table().unwrap_or_default();
+        profile::hand_over(&mut self.calls);
         let calls = profile::NAMES
             .iter()
-            .zip(rows)
+            .zip(&self.calls)
             .map(|(name, row)| CallRow { name, count: row.count, time_ns: row.time_ns })
             .collect();
         LoopReport { counters: self.service.counters(), calls }

@@ -22,7 +22,7 @@ pub(crate) struct Listener {
     socket: Socket,
     pub token: Token,
     pub watched: bool,
-    policy: Box<dyn Policy>,
+    policy: Box<dyn Policy + Send>,
     /// The round of its last accept-phase.
     accepted_round: u64,
     /// The accept queue as the operator wants it, and as it was last set.

@@ -3,11 +3,15 @@
 
 mod accepting;
 pub(crate) mod event_loop;
+pub(crate) mod fiber;
 mod floor;
 pub(crate) mod listener;
 mod name;
+pub(crate) mod processes;
 pub(crate) mod ring;
 mod table;
+pub(crate) mod threads;
+mod watched;
 
 use std::io;
 use std::net::SocketAddr;
@@ -66,6 +70,9 @@ pub(crate) trait Architecture: Sized {
     /// Its connections.
     type Tenant: Tenant;
 
+    /// A close gives the descriptor back before it returns.
+    const CLOSES_AT_ONCE: bool = true;
+
     /// What it has in common with the others.
     fn floor(&mut self) -> &mut Floor<Self::Tenant>;
 
@@ -84,6 +91,26 @@ pub(crate) trait Architecture: Sized {
     /// Lets go of a connection.
     fn close(&mut self, slot: u32);
 
+    /// Closes an idle connection, unless its next request has come: a close with bytes unread would
+    /// be a reset, and could cost the client the reply it is still reading.
+    fn dismiss(&mut self, slot: u32) {
+        self.serve(slot);
+        if self.floor().table.conn(slot).is_some_and(|conn| conn.is_idle()) {
+            self.close(slot);
+        }
+    }
+
+    /// Whether this accept-phase may go on with another connection.
+    fn takes_more(&self) -> bool {
+        true
+    }
+
+    /// Whether a connection that was begun is still to be served for the first time, by somebody
+    /// else: others that are held are then not begun yet.
+    fn has_in_hand(&self) -> bool {
+        false
+    }
+
     /// An accept has found nobody waiting at a listener.
     fn nobody_waits(&mut self, index: usize);
 
@@ -96,6 +123,11 @@ pub(crate) trait Architecture: Sized {
     /// What is known of a request that has come on an open connection.
     fn arrival(&mut self, slot: u32) -> Option<Arrival> {
         self.floor().table.conn(slot)?.arrival()
+    }
+
+    /// Whether somebody is free to accept.
+    fn has_hands(&self) -> bool {
+        true
     }
 
     /// Puts what it counts itself among the counters.

@@ -3,6 +3,7 @@
 
 use weir_dispatch::readiness::settings::{Knob, Settings};
 
+use super::{fiber, processes, threads};
 use crate::Strategy;
 
 /// Which architecture.
@@ -14,6 +15,12 @@ pub enum Name {
     Helpers,
     /// Two queues, filled by completions (TUX).
     Ring,
+    /// User-level threads in one thread (Knot).
+    Fiber,
+    /// Kernel threads, one for each connection or a pool (MT).
+    Threads,
+    /// Processes, made beforehand (MP).
+    Processes,
 }
 
 /// A row of the table of architectures.
@@ -53,6 +60,10 @@ pub enum Choice {
     AcceptOnClose,
     /// A policy other than the accept-limit.
     OtherPolicies,
+    /// Accepting after each close, in a pool of fibers.
+    AcceptOnCloseInPool,
+    /// A policy other than the accept-limit, in a pool of fibers.
+    OtherPoliciesInPool,
 }
 
 impl Choice {
@@ -62,14 +73,23 @@ impl Choice {
             Self::FullRead => "--full-read on",
             Self::AcceptOnClose => "--accept-on-close on",
             Self::OtherPolicies => "an accept policy other than limit",
+            Self::AcceptOnCloseInPool => "--arch-option pool=N with --accept-on-close on",
+            Self::OtherPoliciesInPool => {
+                "--arch-option pool=N with an accept policy other than limit"
+            }
         }
     }
 
-    fn is_in(self, strategy: &Strategy) -> bool {
+    fn is_in(self, strategy: &Strategy, settings: &Settings) -> bool {
+        let has_pool = settings.get(&fiber::POOL) > 0;
         match self {
             Self::FullRead => strategy.full_read,
             Self::AcceptOnClose => strategy.accept_on_close,
             Self::OtherPolicies => strategy.accept_policy != weir_accept::Name::Limit,
+            Self::AcceptOnCloseInPool => has_pool && strategy.accept_on_close,
+            Self::OtherPoliciesInPool => {
+                has_pool && strategy.accept_policy != weir_accept::Name::Limit
+            }
         }
     }
 }
@@ -82,7 +102,7 @@ pub const TABLE: &[Row] = &[
         summary: "one event loop: who is ready, accept, work, again (SPED)",
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
-        knobs: &[super::event_loop::HELPERS],
+        knobs: &[super::watched::HELPERS],
         exclusions: &[],
     },
     Row {
@@ -91,7 +111,7 @@ pub const TABLE: &[Row] = &[
         summary: "the event loop, and threads that wait for disks in its place (AMPED)",
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
-        knobs: &[super::event_loop::AMPED_HELPERS],
+        knobs: &[super::watched::AMPED_HELPERS],
         exclusions: &[],
     },
     Row {
@@ -112,7 +132,49 @@ pub const TABLE: &[Row] = &[
             },
         ],
     },
+    Row {
+        name: Name::Fiber,
+        spelling: "fiber",
+        summary: "user-level threads in the blocking style, a scheduler over a mechanism (Knot)",
+        source: "pariag-accept §3.1.2",
+        takes_mechanism: true,
+        knobs: fiber::KNOBS,
+        exclusions: &[
+            Exclusion {
+                choice: Choice::OtherPoliciesInPool,
+                why: "whoever a fiber of the pool has accepted waits until those before have \
+                      closed, which no other policy foresees (--accept-policy limit)",
+            },
+            Exclusion {
+                choice: Choice::AcceptOnCloseInPool,
+                why: "a fiber of the pool accepts again when it has served all it accepted",
+            },
+        ],
+    },
+    Row {
+        name: Name::Threads,
+        spelling: "threads",
+        summary: "a kernel thread for each connection, or a pool of them (MT)",
+        source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
+        takes_mechanism: false,
+        knobs: threads::KNOBS,
+        exclusions: &[NO_ACCEPT_ON_CLOSE],
+    },
+    Row {
+        name: Name::Processes,
+        spelling: "processes",
+        summary: "processes made beforehand, a connection at a time in each (MP)",
+        source: "Flash §3.1; Apache's prefork",
+        takes_mechanism: false,
+        knobs: processes::KNOBS,
+        exclusions: &[NO_ACCEPT_ON_CLOSE],
+    },
 ];
+
+const NO_ACCEPT_ON_CLOSE: Exclusion = Exclusion {
+    choice: Choice::AcceptOnClose,
+    why: "who serves a connection to its end accepts after it, or not at all",
+};
 
 impl Name {
     /// Its row of the table.
@@ -125,22 +187,23 @@ impl Name {
     /// How many helpers a loop has.
     pub(crate) fn helpers(self, settings: &Settings) -> usize {
         let knob = match self {
-            Self::Loop => super::event_loop::HELPERS,
-            Self::Helpers => super::event_loop::AMPED_HELPERS,
-            Self::Ring => return 0,
+            Self::Loop | Self::Fiber => super::watched::HELPERS,
+            Self::Helpers => super::watched::AMPED_HELPERS,
+            Self::Ring | Self::Threads | Self::Processes => return 0,
         };
         settings.get(&knob) as usize
     }
 
     /// Whether a file that is not in memory is waited for, as opposed to brought by somebody else.
     pub(crate) fn waits_for_disks(self, settings: &Settings) -> bool {
-        self != Self::Ring && self.helpers(settings) == 0
+        !matches!(self, Self::Ring | Self::Threads) && self.helpers(settings) == 0
     }
 }
 
 impl Row {
-    /// What of a strategy makes no sense with this architecture; `None` when all of it does.
-    pub fn excludes(&self, strategy: &Strategy) -> Option<&'static Exclusion> {
-        self.exclusions.iter().find(|exclusion| exclusion.choice.is_in(strategy))
+    /// What of a strategy makes no sense with this architecture, as it is set; `None` when all of
+    /// it does.
+    pub fn excludes(&self, strategy: &Strategy, settings: &Settings) -> Option<&'static Exclusion> {
+        self.exclusions.iter().find(|exclusion| exclusion.choice.is_in(strategy, settings))
     }
 }

@@ -230,6 +230,7 @@ impl RingLoop {
         match completion.outcome() {
             Ok(ring_slot) => {
                 let slot = ring_slot + self.floor.table.reserved();
+                self.free_leaving(slot);
                 let ringed = Ringed::in_slot(socket::UNKNOWN_PEER, &self.floor.service);
                 match self.floor.table.claim(slot, ringed) {
                     Ok(slot) => self.admitted(slot, &mut phase),
@@ -245,6 +246,19 @@ impl RingLoop {
         if let Some(door) = self.doors.get_mut(index) {
             door.is_drained = !completion.nonempty;
             door.phase = Some(phase);
+        }
+    }
+
+    /// The kernel has given a slot away again whose close, at the end of a chain, we have not heard
+    /// of: it is in a queue, or about to be.
+    fn free_leaving(&mut self, slot: u32) {
+        for is_last in [false, true] {
+            self.serve(slot);
+            if is_last || self.floor.table.conn(slot).is_none() {
+                return;
+            }
+            self.hand_over();
+            self.sort();
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod data;
 mod doors;
+mod gathering;
 mod output;
 mod tenant;
 mod work;
@@ -33,9 +34,10 @@ use crate::control::{Control, Phase};
 use crate::service::Service;
 use data::{Data, Kind};
 use doors::Door;
+use gathering::Gathering;
 use tenant::Ringed;
 
-pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, ZERO_COPY, SQPOLL, SPIN];
+pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, GATHER, ZERO_COPY, SQPOLL, SPIN];
 
 const ENTRIES: Knob = Knob {
     name: "entries",
@@ -50,6 +52,14 @@ const BUFFERS: Knob = Knob {
     default: 1024,
     min: 16,
     max: 32_768,
+};
+const GATHER: Knob = Knob {
+    name: "gather-us",
+    help: "how long the loop sleeps for more completions than one while they come thick and fast, \
+           microseconds; 0: it wakes for each",
+    default: 50,
+    min: 0,
+    max: 10_000,
 };
 const ZERO_COPY: Knob = Knob {
     name: "zero-copy-from",
@@ -109,6 +119,7 @@ pub(crate) struct RingLoop {
     /// How long to look for completions before sleeping.
     spin: Option<Duration>,
     zero_copy_from: u64,
+    gathering: Gathering,
 }
 
 impl Start for RingLoop {
@@ -130,6 +141,7 @@ impl Start for RingLoop {
             sqpoll: polled.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
         })?;
         let spin = polled.then(|| Duration::from_micros(chosen(&SPIN)));
+        let gathering = Gathering::new(Duration::from_micros(chosen(&GATHER)));
         let zero_copy_from = match chosen(&ZERO_COPY) {
             0 => u64::MAX,
             from => from,
@@ -153,6 +165,7 @@ impl Start for RingLoop {
             taken_at_ns: [0; 2],
             spin,
             zero_copy_from,
+            gathering,
         })
     }
 
@@ -293,10 +306,12 @@ impl RingLoop {
                 return;
             }
         }
-        if let Err(error) = self.ring.wait(timeout) {
+        let Gathering { want, within, .. } = self.gathering;
+        if let Err(error) = self.ring.gather(want, within, timeout) {
             self.bear_ring(&error);
         }
         self.ring.take(&mut self.fresh);
+        self.gathering.found(self.fresh.len());
     }
 
     fn bear_ring(&mut self, error: &io::Error) {

@@ -193,7 +193,12 @@ impl RingLoop {
 
     /// What is due at a deadline, now that it is known how much has arrived.
     pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: u64) {
+        let now_ns = self.floor.service.now_ns();
         let Some(ringed) = self.floor.table.conn(slot) else { return };
+        if ringed.deadline_ns() > now_ns {
+            // It has gone on while the kernel was asked.
+            return self.arm_timer(slot);
+        }
         match ringed.expire(unacknowledged, &mut self.floor.service) {
             Some(want) => self.follow(slot, want),
             None => self.arm_timer(slot),

@@ -149,6 +149,34 @@ impl ServerRing {
         self.enter(1, timeout)
     }
 
+    /// As [`wait`](Self::wait), but for `want` completions, as long as they come within `within`:
+    /// after that one will do. A kernel before Linux 6.12 waits for one.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn gather(
+        &mut self,
+        want: u32,
+        within: Duration,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        if want < 2 || !self.queues.can_gather() || self.queues.is_polled() {
+            return self.wait(timeout);
+        }
+        if timeout == NO_TIME || self.has_completions() {
+            return self.submit();
+        }
+        self.queues.end_chain();
+        self.found = 0;
+        self.fill();
+        let within_us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
+        match self.queues.enter(want, within_us, timeout)? {
+            Entered::WantsRoom => self.enter(0, NO_TIME),
+            Entered::Done if self.queues.is_handed_over() => Ok(()),
+            Entered::Done => self.enter(0, NO_TIME),
+        }
+    }
+
     /// Appends all completions that there are. No system call.
     #[inline]
     pub fn take(&mut self, into: &mut Vec<Completion>) {
@@ -224,7 +252,7 @@ impl ServerRing {
         loop {
             self.fill();
             let want = if self.taken.is_empty() { want } else { 0 };
-            let entered = self.queues.enter(want, timeout)?;
+            let entered = self.queues.enter(want, 0, timeout)?;
             let is_overflown = self.queues.is_overflown();
             self.queues.counts.overflows += u64::from(is_overflown);
             if is_overflown || entered == Entered::WantsRoom {

@@ -57,6 +57,11 @@ impl Queues {
         })
     }
 
+    /// Whether the kernel can wait for several for a while, and then for one.
+    pub(super) fn can_gather(&self) -> bool {
+        self.io.params().is_feature_min_timeout()
+    }
+
     /// Whether the kernel takes what is queued by itself.
     pub(super) fn is_polled(&self) -> bool {
         self.is_polled
@@ -155,8 +160,14 @@ impl Queues {
     }
 
     /// One io_uring_enter(2): hands over what is in the queue and waits for `want` completions to
-    /// be there, up to `timeout`. Also with none wanted, what happened is turned into completions.
-    pub(super) fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<Entered> {
+    /// be there, up to `timeout`. With `within`, microseconds, one will do after so long. Also with
+    /// none wanted, what happened is turned into completions.
+    pub(super) fn enter(
+        &mut self,
+        want: u32,
+        within_us: u32,
+        timeout: Option<Duration>,
+    ) -> io::Result<Entered> {
         let mut flags = self.flags | EnterFlags::GETEVENTS;
         if self.needs_wakeup() {
             flags |= EnterFlags::SQ_WAKEUP;
@@ -167,11 +178,16 @@ impl Queues {
         }
         self.counts.enters += 1;
         let to_submit = self.io.submission().len() as u32;
-        let Some(timeout) = timeout.filter(|_| want > 0).map(Timespec::from) else {
+        let timeout = timeout.filter(|_| want > 0).map(Timespec::from);
+        if timeout.is_none() && within_us == 0 {
             return self.call(to_submit, want, flags, None);
-        };
-        let args = SubmitArgs::new().timespec(&timeout);
-        self.call(to_submit, want, flags | EnterFlags::EXT_ARG, Some(&args))
+        }
+        let args = SubmitArgs::new().min_wait_usec(within_us);
+        let flags = flags | EnterFlags::EXT_ARG;
+        match &timeout {
+            Some(timeout) => self.call(to_submit, want, flags, Some(&args.timespec(timeout))),
+            None => self.call(to_submit, want, flags, Some(&args)),
+        }
     }
 
     fn call(

@@ -1,0 +1,157 @@
+//! Fibers, and the switch to one. A fiber runs until it waits, and then gives the processor back to
+//! whoever switched to it. Knows neither what fibers do nor whose turn it is.
+//!
+//! A fiber that waits must not be dropped: nothing unwinds its stack, and in a program that aborts
+//! on panic nothing can. Each is switched to until it has ended, and its script sees to it that it
+//! does.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+/// Which fiber. The number is used again after its end.
+pub(super) type FiberId = usize;
+
+type Fiber = Coroutine<(), (), ()>;
+
+/// How the code on a fiber waits.
+pub(super) struct Pause<'a>(&'a Yielder<(), ()>);
+
+impl Pause<'_> {
+    /// Lets others run; returns when somebody switches to this fiber again.
+    pub(super) fn wait(&self) {
+        self.0.suspend(());
+    }
+}
+
+/// All fibers of a thread.
+#[derive(Default)]
+pub(super) struct Scheduler {
+    fibers: Vec<Option<Fiber>>,
+    free: Vec<FiberId>,
+}
+
+impl Scheduler {
+    /// Makes a fiber that will run `script` when it is first switched to.
+    pub(super) fn spawn(
+        &mut self,
+        stack: DefaultStack,
+        script: impl FnOnce(FiberId, Pause<'_>) + 'static,
+    ) -> FiberId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.fibers.push(None);
+            self.fibers.len() - 1
+        });
+        let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            script(id, Pause(yielder));
+        });
+        if let Some(place) = self.fibers.get_mut(id) {
+            *place = Some(fiber);
+        }
+        id
+    }
+
+    /// Lets a fiber run until it waits or ends. Its stack, when it has ended.
+    pub(super) fn switch_to(&mut self, id: FiberId) -> Option<DefaultStack> {
+        let place = self.fibers.get_mut(id)?;
+        match place.as_mut()?.resume(()) {
+            CoroutineResult::Yield(()) => None,
+            CoroutineResult::Return(()) => {
+                self.free.push(id);
+                place.take().map(Coroutine::into_stack)
+            }
+        }
+    }
+
+    /// Fibers that have not ended.
+    pub(super) fn alive(&self) -> usize {
+        self.fibers.len() - self.free.len()
+    }
+
+    /// Switches to every fiber until it has ended, and hands each stack to `give`.
+    pub(super) fn run_out(&mut self, mut give: impl FnMut(DefaultStack)) {
+        for id in 0..self.fibers.len() {
+            while self.fibers.get(id).is_some_and(Option::is_some) {
+                if let Some(stack) = self.switch_to(id) {
+                    give(stack);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn stack() -> DefaultStack {
+        DefaultStack::new(64 << 10).unwrap()
+    }
+
+    #[test]
+    fn fibers_keep_their_place_while_others_run() {
+        let mut scheduler = Scheduler::default();
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let mut ids = Vec::new();
+        for name in ["a", "b"] {
+            let said = Rc::clone(&said);
+            ids.push(scheduler.spawn(stack(), move |_, pause| {
+                for step in 0..3 {
+                    said.borrow_mut().push((name, step));
+                    pause.wait();
+                }
+            }));
+        }
+        for _ in 0..3 {
+            ids.iter().for_each(|&id| assert!(scheduler.switch_to(id).is_none()));
+        }
+        let expected = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)];
+        assert_eq!(*said.borrow(), expected);
+        assert_eq!(scheduler.alive(), 2);
+        assert!(ids.iter().all(|&id| scheduler.switch_to(id).is_some()));
+        assert_eq!(scheduler.alive(), 0);
+    }
+
+    #[test]
+    fn a_fiber_never_switched_to_drops_what_it_holds() {
+        let held = Rc::new(());
+        let mut scheduler = Scheduler::default();
+        let its = Rc::clone(&held);
+        scheduler.spawn(stack(), move |_, _| drop(its));
+        drop(scheduler);
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn a_number_is_used_again_and_one_that_has_ended_is_not_switched_to() {
+        let mut scheduler = Scheduler::default();
+        let first = scheduler.spawn(stack(), |_, _| ());
+        let second = scheduler.spawn(stack(), |_, pause| pause.wait());
+        let stack = scheduler.switch_to(first).unwrap();
+        assert!(scheduler.switch_to(first).is_none());
+        assert_eq!(scheduler.spawn(stack, |_, _| ()), first);
+        assert!(scheduler.switch_to(second).is_none());
+        assert!(scheduler.switch_to(1000).is_none());
+        scheduler.run_out(drop);
+    }
+
+    #[test]
+    fn every_fiber_is_run_to_its_end() {
+        let mut scheduler = Scheduler::default();
+        let ended = Rc::new(Cell::new(0));
+        for waits in 0..5 {
+            let ended = Rc::clone(&ended);
+            let id = scheduler.spawn(stack(), move |_, pause| {
+                (0..waits).for_each(|_| pause.wait());
+                ended.set(ended.get() + 1);
+            });
+            scheduler.switch_to(id);
+        }
+        let mut stacks = Vec::new();
+        scheduler.run_out(|stack| stacks.push(stack));
+        // One had ended before.
+        assert_eq!((ended.get(), stacks.len(), scheduler.alive()), (5, 4, 0));
+    }
+}

@@ -1,0 +1,98 @@
+//! Stacks for fibers: mapped, with a guard page below each, and used again. Knows no fiber.
+//!
+//! A stack costs the pages that were touched. What one fiber touched stays for the next: a request
+//! touches little, and the next one touches the same.
+
+use std::io;
+
+use corosensei::stack::DefaultStack;
+use weir_sys::process;
+
+/// Stacks kept for reuse, at most.
+const SPARE_MAX: usize = 1024;
+
+/// Mappings of a stack: itself and its guard page.
+const MAPPINGS_EACH: usize = 2;
+
+/// Mappings left to everything else: without one a larger allocation would fail.
+const MAPPINGS_SPARED: usize = 4096;
+
+/// Stacks of one size.
+pub(super) struct Stacks {
+    bytes: usize,
+    spare: Vec<DefaultStack>,
+}
+
+impl Stacks {
+    /// None yet, of `bytes` each, rounded up to whole pages.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { bytes, spare: Vec::new() }
+    }
+
+    /// One that was used before, or a new one.
+    ///
+    /// # Errors
+    /// ENOMEM: mmap(2).
+    pub(super) fn take(&mut self) -> io::Result<DefaultStack> {
+        self.spare.pop().map_or_else(|| DefaultStack::new(self.bytes), Ok)
+    }
+
+    /// Takes one back that is used no more.
+    pub(super) fn give(&mut self, stack: DefaultStack) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(stack);
+        }
+    }
+}
+
+/// How many stacks each of `loops` loops may have (vm.max_map_count, proc_sys_vm(5)).
+pub(super) fn room(loops: usize) -> usize {
+    let mappings = process::mappings_max().saturating_sub(MAPPINGS_SPARED);
+    (mappings / MAPPINGS_EACH / loops.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use corosensei::stack::Stack;
+
+    use super::*;
+
+    #[test]
+    fn a_stack_given_back_is_used_again() {
+        let mut stacks = Stacks::new(64 << 10);
+        let first = stacks.take().unwrap();
+        let base = first.base();
+        stacks.give(first);
+        let again = stacks.take().unwrap();
+        assert_eq!(again.base(), base);
+        assert_ne!(stacks.take().unwrap().base(), base);
+    }
+
+    #[test]
+    fn a_stack_has_the_size_asked_for_and_a_guard() {
+        let stack = Stacks::new(64 << 10).take().unwrap();
+        assert!(stack.base().get() - stack.limit().get() > 64 << 10);
+    }
+
+    #[test]
+    fn a_stack_that_no_address_space_holds_is_an_error() {
+        let error = Stacks::new(1 << 60).take().map(drop).unwrap_err();
+        assert!(weir_sys::is_exhaustion(&error), "{error}");
+    }
+
+    #[test]
+    fn loops_share_what_the_kernel_lets_a_process_map() {
+        let mappings = process::mappings_max();
+        assert!(room(1) * MAPPINGS_EACH < mappings);
+        assert!(room(4) * 4 <= room(1) && room(4) >= room(1) / 4);
+        assert_eq!(room(usize::MAX), 1);
+    }
+
+    #[test]
+    fn no_more_than_a_bounded_number_is_kept() {
+        let mut stacks = Stacks::new(16 << 10);
+        let taken: Vec<_> = (0..SPARE_MAX + 10).map(|_| stacks.take().unwrap()).collect();
+        taken.into_iter().for_each(|stack| stacks.give(stack));
+        assert_eq!(stacks.spare.len(), SPARE_MAX);
+    }
+}

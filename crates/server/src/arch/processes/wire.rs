@@ -1,0 +1,159 @@
+//! What the processes of a server say to each other, as bytes: orders down, words up. Both ends are
+//! the same program, so numbers go as they stand in memory. Knows nothing of lines or processes.
+
+use weir_stats::{CallRow, Counters, LoopReport, TABLE};
+use weir_sys::profile;
+
+use crate::control::Phase;
+
+/// The longest message.
+pub(super) const BYTES_MAX: usize = 8192;
+
+/// A sentence is cut so that it fits.
+const SENTENCE_BYTES_MAX: usize = 2048;
+
+/// Everything a process has been told so far: the last order says all that matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    pub phase: Phase,
+    /// The number of the report that was asked for last.
+    pub question: u64,
+    /// How often the access log was to be opened again.
+    pub reopens: u64,
+}
+
+/// What a process has to say.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// It serves.
+    Ready,
+    /// It cannot: why.
+    Failed(String),
+    /// Its counters, in answer to a question.
+    Told(u64, Box<LoopReport>),
+}
+
+impl Order {
+    /// Serve.
+    pub(super) const FIRST: Self = Self { phase: Phase::Run, question: 0, reopens: 0 };
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        bytes([self.phase as u64, self.question, self.reopens].into_iter())
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let [phase, question, reopens] = numbers(bytes).try_into().ok()?;
+        Some(Self { phase: Phase::of(u8::try_from(phase).ok()?), question, reopens })
+    }
+}
+
+impl Word {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Ready => vec![b'r'],
+            Self::Failed(why) => {
+                let why = why.bytes().take(SENTENCE_BYTES_MAX);
+                std::iter::once(b'f').chain(why).collect()
+            }
+            Self::Told(question, report) => {
+                let calls = report.calls.iter().flat_map(|row| [row.count, row.time_ns]);
+                let values = report.counters.values();
+                let all = std::iter::once(*question).chain(values).chain(calls);
+                std::iter::once(b't').chain(bytes(all)).collect()
+            }
+        }
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        match kind {
+            b'r' => Some(Self::Ready),
+            b'f' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
+            b't' => {
+                let numbers = numbers(rest);
+                let (question, numbers) = numbers.split_first()?;
+                let (values, calls) = numbers.split_at_checked(TABLE.len())?;
+                let counters = Counters::from_values(values);
+                let report = LoopReport { counters, calls: rows(calls) };
+                Some(Self::Told(*question, Box::new(report)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn rows(calls: &[u64]) -> Vec<CallRow> {
+    let (pairs, _) = calls.as_chunks::<2>();
+    let named = profile::NAMES.iter().zip(pairs);
+    named.map(|(name, &[count, time_ns])| CallRow { name, count, time_ns }).collect()
+}
+
+fn bytes(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
+    numbers.flat_map(u64::to_ne_bytes).collect()
+}
+
+fn numbers(bytes: &[u8]) -> Vec<u64> {
+    let (chunks, _) = bytes.as_chunks::<8>();
+    chunks.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect()
+}
+
+/// Adds a report to a sum, call by call.
+pub(super) fn add(sum: &mut LoopReport, report: &LoopReport) {
+    sum.counters += &report.counters;
+    if sum.calls.is_empty() {
+        return sum.calls.clone_from(&report.calls);
+    }
+    for (row, more) in sum.calls.iter_mut().zip(&report.calls) {
+        row.count += more.count;
+        row.time_ns += more.time_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_arrives_as_it_was_given() {
+        for phase in [Phase::Run, Phase::Drain, Phase::Stop] {
+            let order = Order { phase, question: u64::MAX, reopens: 7 };
+            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+        }
+        assert_eq!(Order::from_bytes(b"short"), None);
+    }
+
+    #[test]
+    fn a_report_arrives_as_it_was_told_and_fits_a_message() {
+        let mut counters = Counters::default();
+        counters.requests.add(12);
+        let call = |name| CallRow { name, count: 3, time_ns: u64::MAX };
+        let calls: Vec<_> = profile::NAMES.iter().map(|name| call(name)).collect();
+        let report = LoopReport { counters, calls };
+        let bytes = Word::Told(9, Box::new(report.clone())).to_bytes();
+        assert!(bytes.len() < BYTES_MAX);
+        let Some(Word::Told(9, heard)) = Word::from_bytes(&bytes) else { panic!("not told") };
+        assert_eq!(heard.counters.values(), report.counters.values());
+        assert_eq!(heard.calls, report.calls);
+    }
+
+    #[test]
+    fn a_sentence_arrives_and_what_is_no_word_does_not() {
+        let failed = Word::Failed("no such root".into()).to_bytes();
+        assert!(
+            matches!(Word::from_bytes(&failed), Some(Word::Failed(why)) if why.contains("root"))
+        );
+        assert!(Word::from_bytes(b"").is_none() && Word::from_bytes(b"t").is_none());
+        assert!(Word::Failed("x".repeat(99_999)).to_bytes().len() < BYTES_MAX);
+    }
+
+    #[test]
+    fn reports_are_added_row_by_row() {
+        let calls = vec![CallRow { name: "read", count: 2, time_ns: 5 }];
+        let mut report = LoopReport { calls, ..LoopReport::default() };
+        report.counters.requests.add(1);
+        let mut sum = LoopReport::default();
+        add(&mut sum, &report);
+        add(&mut sum, &report);
+        assert_eq!((sum.counters.requests.get(), sum.calls[0].count), (2, 4));
+    }
+}

@@ -1,0 +1,187 @@
+//! The threads of a group: who is parked and wakes for what, who has ended, and what all of them
+//! used together. Starts no thread and serves nobody.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar};
+
+use weir_dispatch::readiness::Token;
+use weir_sys::process::{self, Usage};
+
+/// A thread of a group: never given twice.
+pub(super) type Id = u64;
+
+/// What a thread has used, nanoseconds and times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    cpu_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+impl Spent {
+    /// The calling thread's.
+    fn own() -> Self {
+        let usage = process::thread_usage();
+        Self {
+            cpu_ns: process::thread_cpu_clock_ns(),
+            voluntary: usage.switches_voluntary,
+            involuntary: usage.switches_involuntary,
+        }
+    }
+
+    /// That of another thread, nothing if it has ended.
+    pub(super) fn of(thread: i32) -> Self {
+        let (voluntary, involuntary) = process::switches_of(thread).unwrap_or_default();
+        let cpu_ns = process::cpu_clock_of_ns(thread).unwrap_or(0);
+        Self { cpu_ns, voluntary, involuntary }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            voluntary: self.voluntary + other.voluntary,
+            involuntary: self.involuntary + other.involuntary,
+        }
+    }
+}
+
+/// A thread with nothing to do.
+struct Parked {
+    id: Id,
+    wake: Arc<Condvar>,
+}
+
+/// The threads besides the first.
+#[derive(Default)]
+pub(super) struct Crew {
+    /// The one that was parked last wakes first: its stack is warm, and the others may end.
+    parked: Vec<Parked>,
+    jobs: HashMap<Id, Token>,
+    /// Handed out while no thread could be had.
+    pub(super) waiting: VecDeque<Token>,
+    /// Those that serve or are parked, by what the kernel calls them.
+    pub(super) live: HashMap<Id, i32>,
+    /// What the live ones had used when they were last looked at.
+    pub(super) seen: HashMap<Id, Spent>,
+    /// Those that have ended, to be joined.
+    pub(super) ended: Vec<Id>,
+    spent: Spent,
+    most: usize,
+    /// Who has to be woken once the lock is free.
+    pub(super) wakes: Vec<Arc<Condvar>>,
+    /// Nobody is parked again, and nobody served.
+    pub(super) is_over: bool,
+}
+
+impl Crew {
+    /// The calling thread begins.
+    pub(super) fn join(&mut self, id: Id) {
+        self.live.insert(id, process::thread_id());
+        self.most = self.most.max(self.live.len());
+    }
+
+    /// The calling thread ends.
+    pub(super) fn leave(&mut self, id: Id) {
+        self.live.remove(&id);
+        self.seen.remove(&id);
+        self.spent = self.spent.and(Spent::own());
+        self.ended.push(id);
+    }
+
+    /// Parks a thread, to be woken by `wake`.
+    pub(super) fn park(&mut self, id: Id, wake: &Arc<Condvar>) {
+        self.parked.push(Parked { id, wake: Arc::clone(wake) });
+    }
+
+    /// A thread is no longer parked, though nobody gave it anything to do.
+    pub(super) fn unpark(&mut self, id: Id) {
+        self.parked.retain(|parked| parked.id != id);
+    }
+
+    /// What a parked thread was given to do.
+    pub(super) fn job(&mut self, id: Id) -> Option<Token> {
+        self.jobs.remove(&id)
+    }
+
+    /// Gives a connection to a parked thread, if there is one.
+    pub(super) fn give(&mut self, token: Token) -> bool {
+        let Some(Parked { id, wake }) = self.parked.pop() else { return false };
+        self.jobs.insert(id, token);
+        self.wakes.push(wake);
+        true
+    }
+
+    /// Sends everybody home who has nothing to do.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+        self.waiting.clear();
+        self.wakes.extend(self.parked.drain(..).map(|parked| parked.wake));
+    }
+
+    /// The most threads there were at once, with the first.
+    pub(super) fn threads_max(&self) -> u64 {
+        self.most as u64 + 1
+    }
+
+    /// What all used so far, those that have ended too. The kernel tells exactly how long each ran,
+    /// and of another thread not in which mode: that is divided as the whole process's time is.
+    pub(super) fn usage(&self) -> Usage {
+        let seen = self.seen.values().fold(self.spent, |sum, spent| sum.and(*spent));
+        let whole = process::process_usage();
+        let (user, system) = (whole.user_ns as f64, whole.system_ns as f64);
+        let user_ns = (seen.cpu_ns as f64 * user / (user + system).max(1.0)) as u64;
+        Usage {
+            user_ns,
+            system_ns: seen.cpu_ns - user_ns.min(seen.cpu_ns),
+            switches_voluntary: seen.voluntary,
+            switches_involuntary: seen.involuntary,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: Token = Token { slot: 7, generation: 1 };
+
+    #[test]
+    fn the_thread_that_was_parked_last_wakes_first_and_has_its_job() {
+        let mut crew = Crew::default();
+        assert!(!crew.give(TOKEN));
+        crew.park(1, &Arc::new(Condvar::new()));
+        crew.park(2, &Arc::new(Condvar::new()));
+        assert!(crew.give(TOKEN));
+        assert_eq!((crew.job(1), crew.job(2), crew.job(2)), (None, Some(TOKEN), None));
+        crew.unpark(1);
+        assert!(!crew.give(TOKEN));
+    }
+
+    #[test]
+    fn what_threads_used_is_told_while_they_live_and_after_their_end() {
+        let mut crew = Crew::default();
+        let burn = |crew: &mut Crew, id| {
+            crew.join(id);
+            while process::thread_cpu_clock_ns() < 3_000_000 {}
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| (burn(&mut crew, 1), crew.leave(1)));
+        });
+        burn(&mut crew, 2);
+        let ended = crew.usage();
+        assert!(ended.user_ns + ended.system_ns >= 3_000_000, "{ended:?}");
+        crew.seen = crew.live.iter().map(|(&id, &thread)| (id, Spent::of(thread))).collect();
+        let all = crew.usage();
+        assert!(all.user_ns + all.system_ns >= 6_000_000, "{all:?}");
+        assert_eq!((crew.threads_max(), &crew.ended[..]), (2, &[1][..]));
+    }
+
+    #[test]
+    fn in_the_end_everybody_wakes() {
+        let mut crew = Crew::default();
+        crew.park(1, &Arc::new(Condvar::new()));
+        crew.waiting.push_back(TOKEN);
+        crew.end();
+        assert_eq!((crew.wakes.len(), crew.waiting.len(), crew.give(TOKEN)), (1, 0, false));
+    }
+}

@@ -1,0 +1,101 @@
+//! A pool: each thread accepts as many as the policy allows, serves one to its end and then
+//! another, and accepts again when all that were accepted are served (the script of Knot-C's
+//! threads, pariag-accept section 3.3). There each thread keeps what it accepted; here one that is
+//! free takes what no thread has come to, so that nobody waits behind a client that is slow, or
+//! only keeps its connection open, while threads have nothing to do.
+//!
+//! One thread at a time has the accept-turn and waits for the listeners; the others wait for the
+//! turn, so that one connection wakes one thread (Apache serialises its accepts for that reason).
+//! It is given up with the first connection to serve, and before that is served.
+//!
+//! The group's first thread serves nobody: it keeps the time and answers the main thread. When the
+//! server stops it takes the turn and accepts the rest, and the pool serves what it is handed.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Condvar, PoisonError};
+use std::time::Duration;
+
+use weir_dispatch::readiness::Token;
+use weir_sys::poll::POLLIN;
+
+use super::acceptor::look_at_threads;
+use super::crew::Id;
+use super::doors::Doors;
+use super::monitor::Monitor;
+use super::stay;
+use super::wait::{News, Wait};
+use crate::arch::Housekeeping;
+use crate::arch::accepting::Accepting;
+use crate::control::Phase;
+
+/// A thread's life.
+pub(super) fn serve(monitor: &Monitor, id: Id) {
+    let mut doors = Doors::new(&[&monitor.knock]);
+    while let Some((token, news)) = next(monitor, &mut doors) {
+        stay(monitor, token, news);
+    }
+    let wake = Arc::new(Condvar::new());
+    while let Some(token) = monitor.park(id, &wake, None) {
+        stay(monitor, token, News::First);
+    }
+}
+
+/// What the first thread does until the server stops. It then has accepted those that wait, and let
+/// go of the listeners.
+pub(super) fn preside(monitor: &Monitor) {
+    let (mut expired, mut asked) = (Vec::new(), 0);
+    loop {
+        let timeout = monitor.turn(|group| group.sleep(false));
+        let bell = &monitor.control.bell;
+        let news = Wait::new(bell.as_fd().as_raw_fd(), POLLIN, timeout).sleep();
+        if monitor.control.phase() > Phase::Run {
+            return close_doors(monitor);
+        }
+        asked = look_at_threads(monitor, asked);
+        monitor.turn(|group| {
+            group.keeper_woke();
+            if news == News::Ready {
+                group.answer_bell();
+            }
+            group.consult();
+            group.keep_time(&mut expired);
+        });
+    }
+}
+
+/// Takes the accept-turn: nobody may wait for a listener that is closed.
+fn close_doors(monitor: &Monitor) {
+    monitor.knock.ring();
+    let _turn = monitor.accept_turn.lock().unwrap_or_else(PoisonError::into_inner);
+    monitor.turn_when_calm(|group| {
+        group.serves = false;
+        group.answer_bell();
+    });
+}
+
+/// The next connection to serve: one that was accepted, or that is now. `None` when nobody is
+/// accepted any more.
+fn next(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
+    let accepted = monitor.turn(|group| group.begun.pop_front());
+    accepted.or_else(|| accept(monitor, doors))
+}
+
+/// Waits for the accept-turn, and for somebody to accept.
+fn accept(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
+    let _turn = monitor.accept_turn.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let accepted = monitor.turn(|group| {
+            let timeout = (!group.floor.held.is_empty()).then_some(Duration::ZERO);
+            doors.plan(group, timeout);
+            group.begun.pop_front()
+        });
+        if accepted.is_some() || monitor.is_closing() {
+            return accepted;
+        }
+        doors.wait();
+        if doors.rang(0) {
+            monitor.knock.hush();
+        }
+        monitor.turn_when_calm(|group| group.accept_phase(&doors.knocks));
+    }
+}

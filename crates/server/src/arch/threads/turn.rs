@@ -1,0 +1,86 @@
+//! A connection's turn: what its thread does with the group, and what it waits for afterwards.
+//! Knows neither who accepted the connection nor how its thread waits.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use weir_dispatch::readiness::{Interest, Token};
+use weir_sys::poll::{POLLIN, POLLOUT};
+use weir_sys::socket;
+
+use super::group::Group;
+use super::wait::{News, Rest, Wait};
+use crate::arch::Architecture;
+use crate::arch::accepting::Accepting;
+use crate::conn::Want;
+use crate::link::Next;
+
+impl Group {
+    /// A connection's turn: it makes what progress it can without waiting. What to wait for then.
+    pub(crate) fn take_turn(&mut self, token: Token, news: News) -> Rest {
+        self.note_turn(news);
+        self.fresh.remove(&token);
+        if !self.floor.table.is_current(token) {
+            self.let_go(token);
+            return Rest::Gone;
+        }
+        self.turn = Some(token.slot);
+        if let Some(link) = self.floor.table.conn(token.slot) {
+            link.registered = None;
+        }
+        if matches!(news, News::First | News::Ready | News::Fetched) && self.is_worth_serving(token)
+        {
+            self.serve(token.slot);
+        }
+        let rest = self.rest_of(token);
+        self.turn = None;
+        self.call_timekeeper();
+        rest
+    }
+
+    /// What a thread waits for is one descriptor, and its wait a getevents-phase.
+    fn note_turn(&mut self, news: News) {
+        let counters = &mut self.floor.service.counters;
+        counters.getevents_calls.add(matches!(news, News::Ready | News::Late).into());
+        counters.getevents_ready.add((news == News::Ready).into());
+        self.turns += 1;
+    }
+
+    /// What the connection that has its turn waits for, after what its deadline demands.
+    fn rest_of(&mut self, token: Token) -> Rest {
+        let now_ns = self.floor.service.now_ns();
+        self.expire_if_late(token, now_ns);
+        if !self.floor.table.is_current(token) {
+            return Rest::Gone;
+        }
+        let Some(link) = self.floor.table.conn(token.slot) else { return Rest::Gone };
+        if let Some(fetch) = link.fetch() {
+            return Rest::Fetch(fetch);
+        }
+        let writes = link.want() == Want::Write;
+        let (interest, events) =
+            if writes { (Interest::Write, POLLOUT) } else { (Interest::Read, POLLIN) };
+        link.registered = Some(interest);
+        let left_ns = link.deadline_ns().saturating_sub(now_ns);
+        let timeout = (link.deadline_ns() < u64::MAX).then(|| Duration::from_nanos(left_ns));
+        Rest::Wait(Wait::new(link.fd().as_raw_fd(), events, timeout))
+    }
+
+    fn expire_if_late(&mut self, token: Token, now_ns: u64) {
+        if !self.floor.table.is_current(token) {
+            return;
+        }
+        let Some(link) = self.floor.table.conn(token.slot) else { return };
+        let is_late = link.deadline_ns() <= now_ns;
+        if is_late && link.expire(&mut self.floor.service) == Next::Close {
+            self.close(token.slot);
+        }
+    }
+
+    /// A thread has woken, and its connection was closed meanwhile.
+    fn let_go(&mut self, token: Token) {
+        if let Some(fd) = self.estate.remove(&token) {
+            socket::close(fd);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The side of a loop that an event mechanism watches: who is ready, and what each connection and
+//! each listener waits for. Knows neither when connections are accepted nor who serves them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
+
+use super::floor::{BELL, FIRST_LISTENER, Floor};
+use super::listener::{Listener, Socket};
+use crate::control::Control;
+use crate::helpers::Helpers;
+use crate::link::{Link, Next};
+use crate::service::Service;
+
+/// How many threads wait for disks in the loop's place, when nothing is said, and with AMPED.
+pub(crate) const HELPERS: Knob = Knob {
+    name: "helpers",
+    help: "threads that bring files from a disk, for a loop; 0: the loop waits for the disk itself",
+    default: 0,
+    min: 0,
+    max: 256,
+};
+pub(crate) const AMPED_HELPERS: Knob = Knob { default: 8, min: 1, ..HELPERS };
+
+const BELL_TOKEN: Token = Token { slot: BELL, generation: 0 };
+
+/// Who a token is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Bell,
+    /// By its index.
+    Listener(usize),
+    Connection,
+    /// A connection that has gone since.
+    Gone,
+}
+
+/// What a mechanism counted, in the order of [`weir_stats::Counters::set_mechanism`].
+fn values(counts: Counts) -> [u64; 8] {
+    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
+    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
+}
+
+/// What a loop has whose connections a mechanism watches.
+pub(super) struct Watched<M> {
+    pub(super) floor: Floor<Link>,
+    mechanism: M,
+    /// Who the last getevents-phase found ready.
+    pub(super) ready: Vec<Token>,
+    /// Threads that wait for disks, when the loop does not.
+    helpers: Option<Helpers>,
+    /// Whom helpers have brought something.
+    fetched: Vec<u64>,
+}
+
+impl<M: Mechanism> Watched<M> {
+    /// Opens the mechanism, and has it watch the bell and the listeners.
+    pub(super) fn open(
+        service: Service,
+        sockets: Vec<Socket>,
+        control: Arc<Control>,
+        open_max: usize,
+    ) -> io::Result<Self> {
+        let mut mechanism = M::open(&service.config.mechanism_settings)?;
+        mechanism.add(control.bell.as_fd(), BELL_TOKEN, Interest::Accept)?;
+        let floor = Floor::new(service, sockets, control, open_max);
+        for listener in &floor.listeners {
+            mechanism.add(listener.fd(), listener.token, Interest::Accept)?;
+        }
+        let helpers = start_helpers(&floor)?;
+        Ok(Self { floor, mechanism, ready: Vec::new(), helpers, fetched: Vec::new() })
+    }
+
+    /// Asks who is ready, and sleeps up to `timeout` when nobody is.
+    pub(super) fn getevents_phase(&mut self, timeout: Option<Duration>) {
+        self.ready.clear();
+        let floor = &mut self.floor;
+        let began_ns = floor.service.read_clock_ns();
+        let reported = self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
+            // Only want of memory can be the reason, and pass: the set is ours and sound.
+            (floor.service.config.tell)(&format!("waiting for events: {error}"));
+            std::thread::sleep(Duration::from_millis(10));
+            0
+        });
+        floor.service.tick();
+        floor.waited_ns += floor.service.now_ns() - began_ns;
+        floor.rounds += 1;
+        floor.service.counters.getevents_calls.one();
+        floor.service.counters.getevents_ready.add(reported as u64);
+    }
+
+    /// Who a token is of.
+    pub(super) fn member(&self, token: Token) -> Member {
+        if token == BELL_TOKEN {
+            Member::Bell
+        } else if self.floor.table.is_reserved(token) {
+            Member::Listener((token.slot - FIRST_LISTENER) as usize)
+        } else if self.floor.table.is_current(token) {
+            Member::Connection
+        } else {
+            Member::Gone
+        }
+    }
+
+    /// The bell was answered.
+    pub(super) fn bell_is_quiet(&mut self) {
+        self.mechanism.blocked(BELL_TOKEN, Interest::Accept);
+    }
+
+    /// Those whom helpers have brought something are ready too. The bell was answered before.
+    pub(super) fn take_fetched(&mut self, ready: &mut Vec<Token>) {
+        if let Some(helpers) = &mut self.helpers {
+            helpers.done(&mut self.fetched);
+            ready.extend(self.fetched.drain(..).map(Token::unpack));
+        }
+    }
+
+    /// Has a helper bring what a connection waits for.
+    fn ask_helper(&mut self, slot: u32) {
+        let token = self.floor.table.token(slot);
+        if let (Some(helpers), Some(link)) = (&mut self.helpers, self.floor.table.conn(slot))
+            && let Some(fetch) = link.fetch()
+        {
+            helpers.ask(token.pack(), fetch);
+        }
+    }
+
+    /// Lets a connection do something; `None` when it has gone.
+    pub(super) fn with(
+        &mut self,
+        slot: u32,
+        act: impl FnOnce(&mut Link, &mut Service) -> Next,
+    ) -> Option<Next> {
+        let link = self.floor.table.conn(slot)?;
+        Some(act(link, &mut self.floor.service))
+    }
+
+    /// Makes the mechanism and the timers agree with what a connection waits for now. False when it
+    /// waits for nothing any more, or cannot be watched: it is to be closed.
+    pub(super) fn settle(&mut self, slot: u32, next: Next) -> bool {
+        let interest = match next {
+            Next::Read => Interest::Read,
+            Next::Write => Interest::Write,
+            Next::Fetch => Interest::Nothing,
+            Next::Close => return false,
+        };
+        if next == Next::Fetch {
+            self.ask_helper(slot);
+        }
+        let token = self.floor.table.token(slot);
+        let Some(link) = self.floor.table.conn(slot) else { return true };
+        self.floor.timers.arm(slot, link.deadline_ns());
+        if interest == Interest::Nothing && link.registered.is_none() {
+            return true;
+        }
+        let watched = tell(&mut self.mechanism, link, token, interest);
+        match watched {
+            Ok(()) => link.registered = Some(interest),
+            Err(error) => {
+                self.floor.tell(&format!("a connection cannot be watched: {error}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Lets go of a connection before it is closed.
+    pub(super) fn forget(&mut self, link: &Link, token: Token) {
+        if link.registered.is_some() {
+            // It was a member, so there is nothing to fail.
+            let _ = self.mechanism.remove(link.fd(), token);
+        }
+    }
+
+    /// An accept has found nobody waiting at a listener.
+    pub(super) fn nobody_waits(&mut self, index: usize) {
+        let token = self.floor.listeners[index].token;
+        self.mechanism.blocked(token, Interest::Accept);
+    }
+
+    /// Begins or ends to watch a listener.
+    pub(super) fn watch(&mut self, index: usize, wanted: bool) -> io::Result<()> {
+        let interest = if wanted { Interest::Accept } else { Interest::Nothing };
+        let listener = &self.floor.listeners[index];
+        self.mechanism.change(listener.fd(), listener.token, interest)
+    }
+
+    /// Lets go of a listener, and closes it.
+    pub(super) fn leave(&mut self, listener: Listener) {
+        let _ = self.mechanism.remove(listener.fd(), listener.token);
+        listener.close();
+    }
+
+    /// Puts what the mechanism counted among the counters.
+    pub(super) fn count(&mut self) {
+        let counts = values(self.mechanism.counts());
+        let counters = &mut self.floor.service.counters;
+        counters.set_mechanism(&counts);
+        if let Some(helpers) = &self.helpers {
+            let counts = helpers.counts();
+            counters.set_helpers(&[counts.asked, counts.done, counts.waiting_max, counts.busy_ns]);
+        }
+    }
+}
+
+/// Tells the mechanism how a connection's last calls went, and what it waits for now.
+fn tell<M: Mechanism>(
+    mechanism: &mut M,
+    link: &mut Link,
+    token: Token,
+    interest: Interest,
+) -> io::Result<()> {
+    let (read_blocked, write_blocked) = link.blocked();
+    let Some(was) = link.registered else { return mechanism.add(link.fd(), token, interest) };
+    if read_blocked {
+        mechanism.blocked(token, Interest::Read);
+    }
+    if write_blocked {
+        mechanism.blocked(token, Interest::Write);
+    }
+    if was == interest { Ok(()) } else { mechanism.change(link.fd(), token, interest) }
+}
+
+/// The helpers that the architecture or an option asks for. They ring the loop's bell.
+fn start_helpers(floor: &Floor<Link>) -> io::Result<Option<Helpers>> {
+    let config = &floor.service.config;
+    let count = config.arch.helpers(&config.arch_settings);
+    let control = Arc::clone(&floor.control);
+    let start = || Helpers::start(count, "weir-helper", move || control.bell.ring());
+    (count > 0).then(start).transpose()
+}

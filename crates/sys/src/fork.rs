@@ -1,0 +1,149 @@
+//! Processes made of this one: fork(2), what became of them, and messages to and fro. Knows nothing
+//! of what they do.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use crate::process::threads;
+
+/// Makes a process that is a copy of this one, and says its id; 0 in the copy.
+///
+/// Only while this process has one thread. The copy of a process with more has only the one that
+/// called, and whatever the others held, the allocator's locks among it, is held for ever.
+///
+/// # Errors
+/// EAGAIN past a limit of processes, ENOMEM: fork(2). EDEADLK when there are other threads.
+pub fn fork() -> io::Result<u32> {
+    if threads()? != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EDEADLK));
+    }
+    // SAFETY: there is one thread, as just seen, and only it could have started another since. So
+    // no lock is held by anybody who is not copied, and the copy may do whatever this may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        id => Ok(id.unsigned_abs()),
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// A child of this process that has ended, if there is one that was not asked for yet: its id, and
+/// how it ended (waitpid(2)).
+pub fn ended_child() -> Option<(u32, End)> {
+    let (pid, status) = rustix::process::waitpid(None, WaitOptions::NOHANG).ok()??;
+    Some((pid.as_raw_nonzero().get().unsigned_abs(), end(status)))
+}
+
+/// Waits for the end of a child.
+///
+/// # Errors
+/// ECHILD when there is no such child: waitpid(2).
+pub fn await_child(id: u32) -> io::Result<End> {
+    let wait = || rustix::process::waitpid(pid(id), WaitOptions::empty());
+    match rustix::io::retry_on_intr(wait)? {
+        Some((_, status)) => Ok(end(status)),
+        None => Err(io::Error::from_raw_os_error(libc::ECHILD)),
+    }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+fn end(status: WaitStatus) -> End {
+    match status.terminating_signal() {
+        Some(signal) => End::Signal(signal),
+        None => End::Status(status.exit_status().unwrap_or(0)),
+    }
+}
+
+/// Two ends of a line that carries messages whole, in order and both ways (SOCK_SEQPACKET,
+/// unix(7)). When all copies of one end are closed the other hears an empty message.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM: socketpair(2).
+pub fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Sends a message; waits for room only if `waits`.
+///
+/// # Errors
+/// EAGAIN when there is no room and it does not wait, EPIPE when the other end is closed: send(2).
+pub fn send(line: BorrowedFd<'_>, message: &[u8], waits: bool) -> io::Result<()> {
+    let wait = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
+    rustix::io::retry_on_intr(|| rustix::net::send(line, message, wait | SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// The next message, if one is there, cut to the buffer; `Some(0)` when the other end is closed.
+///
+/// # Errors
+/// ECONNRESET: recv(2).
+pub fn receive(line: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::io::retry_on_intr(|| rustix::net::recv(line, &mut *buffer, RecvFlags::DONTWAIT)) {
+        Ok((_, bytes)) => Ok(Some(bytes)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, kill_process};
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_with_several_threads_is_not_copied() {
+        // The test's own thread is the second.
+        assert_eq!(fork().unwrap_err().raw_os_error(), Some(libc::EDEADLK));
+    }
+
+    #[test]
+    fn messages_come_whole_and_the_end_is_heard() {
+        let (one, other) = line().unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(receive(other.as_fd(), &mut buffer).unwrap(), None);
+        send(one.as_fd(), b"abc", false).unwrap();
+        send(one.as_fd(), b"d", true).unwrap();
+        assert_eq!(receive(other.as_fd(), &mut buffer).unwrap(), Some(3));
+        assert_eq!(receive(other.as_fd(), &mut buffer).unwrap(), Some(1));
+        drop(one);
+        assert_eq!(receive(other.as_fd(), &mut buffer).unwrap(), Some(0));
+        let error = send(other.as_fd(), b"e", false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_child_is_waited_for_and_its_end_is_told() {
+        let start = |program: &str| Command::new(program).arg("1000").spawn().map(|it| it.id());
+        assert_eq!(await_child(start("false").unwrap()).unwrap(), End::Status(1));
+        let id = start("sleep").unwrap();
+        kill_process(pid(id).unwrap(), Signal::KILL).unwrap();
+        assert_eq!(await_child(id).unwrap().to_string(), "signal 9");
+        assert!(await_child(id).is_err());
+    }
+}
