@@ -182,7 +182,8 @@ impl Client {
                 Err(_) => return Err(self.cut_short(reply)),
             }
         }
-        reply.body = self.unread.drain(..length).collect();
+        let next = self.unread.split_off(length);
+        reply.body = std::mem::replace(&mut self.unread, next);
         Ok(reply)
     }
 

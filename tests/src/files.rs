@@ -121,15 +121,25 @@ impl Default for Root {
 /// The file set in `dir`, which is kept from one run to the next: only what is missing is written.
 /// All of it has settled.
 pub fn settled_file_set(dir: &Path) -> Vec<Served> {
-    let files = file_set().map(|(name, size)| {
-        let body = noise_for(&name, size);
-        if fs::read(dir.join(&name)).ok().as_ref() != Some(&body) {
+    settled_files(dir, file_set())
+}
+
+/// Files of noise in `dir`, by their names and sizes, kept and settled as the file set is.
+pub fn settled_files(
+    dir: &Path,
+    names_and_sizes: impl Iterator<Item = (String, usize)>,
+) -> Vec<Served> {
+    let mut paths = Vec::new();
+    let files = names_and_sizes.map(|(name, size)| {
+        let (path, body) = (dir.join(&name), noise_for(&name, size));
+        if fs::read(&path).ok().as_ref() != Some(&body) {
             make_old(&write_below(dir, &name, &body));
         }
+        paths.push(path);
         Served { target: target_of(&name), body }
     });
     let files = files.collect();
-    file_set().for_each(|(name, _)| settle(&dir.join(name)));
+    paths.iter().for_each(|path| settle(path));
     files
 }
 

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use crate::patience::until;
+
 /// One output stream of a child process.
 pub struct Output {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -30,9 +32,13 @@ impl Output {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
     }
 
-    /// Everything, once the process has closed the stream.
+    /// Everything, once the process, and whatever it has started, has closed the stream.
+    ///
+    /// # Panics
+    /// When it stays open for [`crate::patience::PATIENCE`].
     pub fn finish(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
+            until("all who print had ended", || reader.is_finished());
             reader.join().unwrap();
         }
         self.so_far()

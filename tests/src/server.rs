@@ -3,11 +3,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::net::{SocketAddrUnix, getsockname, sockopt};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, kill_process, pidfd_getfd,
+    pidfd_open, prlimit,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -35,6 +41,14 @@ pub struct Server {
     stderr: Output,
     stats: PathBuf,
     _dir: TempDir,
+}
+
+/// What became of starting a server.
+pub enum Attempt {
+    /// It serves.
+    Serves(Server),
+    /// It ended before it was ready.
+    Refused(Stopped),
 }
 
 /// A process that has ended.
@@ -73,21 +87,10 @@ impl Server {
     }
 
     fn spawn(mut command: Command) -> Server {
-        let dir = TempDir::new().unwrap();
-        let stats = dir.path().join("stats.json");
-        command.arg("--stats-json").arg(&stats);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = Output::collect(child.stdout.take().unwrap());
-        let mut stderr = Output::collect(child.stderr.take().unwrap());
-        let mut gone = false;
-        until("the server was ready", || {
-            gone = child.try_wait().unwrap().is_some();
-            gone || stdout.so_far().contains('\n')
-        });
-        let ready = stdout.so_far().lines().next().unwrap_or_default().to_owned();
-        assert!(!ready.is_empty(), "no ready line; stderr: {}", stderr_of(gone, &mut stderr));
-        let addresses = addresses_in(&ready);
-        Server { child, addresses, ready, stdout, stderr, stats, _dir: dir }
+        match attempt(&mut command) {
+            Attempt::Serves(server) => server,
+            Attempt::Refused(stopped) => panic!("no ready line; stderr: {}", stopped.stderr),
+        }
     }
 
     /// The first address.
@@ -118,15 +121,22 @@ impl Server {
         self.connect().get_with(target, fields)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process that was started.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap();
     }
 
-    /// How many sockets the process holds.
-    pub fn open_sockets(&self) -> usize {
-        self.descriptors().filter(|path| path.to_string_lossy().starts_with("socket:")).count()
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How many connections to its addresses the server holds, all its processes together. Those
+    /// that have no descriptor (a ring's) are not seen: [`Stopped::check_end`] asks for them.
+    pub fn open_connections(&self) -> usize {
+        let is_ours = |socket: &OwnedFd| is_connection(socket, &self.addresses);
+        self.processes().into_iter().flat_map(sockets).filter(is_ours).count()
     }
 
     /// How many sockets listen at the first address, whoever holds them: `/proc/net/tcp`, proc(5).
@@ -137,21 +147,30 @@ impl Server {
         table.lines().filter(|line| line.contains(&wanted)).count()
     }
 
-    /// How many descriptors the process holds.
-    pub fn open_descriptors(&self) -> usize {
-        self.descriptors().count()
+    /// Sets the limit of descriptors of each of the server's processes to what it holds and `spare`
+    /// (RLIMIT_NOFILE, prlimit(2)).
+    pub fn limit_descriptors(&self, spare: u64) {
+        for pid in self.processes() {
+            let count = descriptors(pid).len() as u64 + spare;
+            let limit = Rlimit { current: Some(count), maximum: Some(count) };
+            prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+        }
     }
 
-    /// What each descriptor is: `/proc/PID/fd`, see proc_pid_fd(5).
-    fn descriptors(&self) -> impl Iterator<Item = PathBuf> {
-        let links = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
-        links.filter_map(|link| fs::read_link(link.ok()?.path()).ok())
+    /// The process that was started, and those that it has started in its turn.
+    fn processes(&self) -> Vec<Pid> {
+        let mut all = vec![Pid::from_child(&self.child)];
+        let mut next = 0;
+        while let Some(&pid) = all.get(next) {
+            all.extend(children(pid));
+            next += 1;
+        }
+        all
     }
 
-    /// Sets the process's limit of descriptors (RLIMIT_NOFILE, prlimit(2)).
-    pub fn limit_descriptors(&self, count: u64) {
-        let limit = Rlimit { current: Some(count), maximum: Some(count) };
-        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).unwrap();
+    /// What was last written by `--stats-json`, if it is whole: the report of a SIGUSR1.
+    pub fn stats_so_far(&self) -> Option<Value> {
+        serde_json::from_str(&fs::read_to_string(&self.stats).ok()?).ok()
     }
 
     /// What the process has printed on standard output so far.
@@ -175,11 +194,11 @@ impl Server {
         self.wait()
     }
 
-    /// [`Server::stop`], and everything about the end is as it should be: exit status 0, no panic.
+    /// [`Server::stop`], and everything about the end is as it should be: see
+    /// [`Stopped::check_end`].
     pub fn stop_cleanly(self) -> Stopped {
         let stopped = self.stop();
-        assert!(!stopped.stderr.contains("panicked"), "{}", stopped.stderr);
-        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        stopped.check_end();
         stopped
     }
 
@@ -201,7 +220,8 @@ impl Drop for Server {
         let _ = self.child.kill();
         let status = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}: {status:?}; it said: {}", self.ready, self.stderr.finish());
+            // What it has started may live on, and hold the pipe.
+            eprintln!("{}: {status:?}; it said: {}", self.ready, self.stderr.so_far());
         }
     }
 }
@@ -214,6 +234,51 @@ impl Stopped {
     pub fn stats(&self) -> Value {
         let text = self.stats.as_ref().expect("a statistics file");
         serde_json::from_str(text).expect("statistics in JSON")
+    }
+
+    /// Asserts that the end is as it should be: exit status 0, no panic, every connection that was
+    /// accepted was closed or let go unserved, and nothing is left of what is counted at the exit.
+    pub fn check_end(&self) {
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        assert_eq!(self.status.code(), Some(0), "{}", self.stderr);
+        let stats = self.stats();
+        let total = stats["total"].as_object().expect("what all loops counted");
+        let of = |name: &str| total[name].as_u64().expect(name);
+        // Those who are let go are closed if they were held before, and else not even begun.
+        let let_go = of("refused_excess") + of("refused_stale") + of("departed");
+        let closed = of("accepted").saturating_sub(let_go)..=of("accepted");
+        assert!(closed.contains(&of("closed")), "{stats}");
+        let left = total.iter().filter(|(name, _)| name.ends_with("_at_exit"));
+        left.for_each(|(name, count)| assert_eq!(*count, 0, "{name}: {stats}"));
+    }
+}
+
+/// Starts a server by a command that ends in its options. Returns when it is ready, or has ended.
+///
+/// # Panics
+/// When it says nothing within [`PATIENCE`].
+pub fn attempt(command: &mut Command) -> Attempt {
+    let dir = TempDir::new().unwrap();
+    let stats = dir.path().join("stats.json");
+    command.arg("--stats-json").arg(&stats);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = Output::collect(child.stdout.take().unwrap());
+    let mut stderr = Output::collect(child.stderr.take().unwrap());
+    let mut ended = None;
+    until("the server was ready", || {
+        ended = child.try_wait().unwrap();
+        ended.is_some() || stdout.so_far().contains('\n')
+    });
+    let ready = stdout.so_far().lines().next().unwrap_or_default().to_owned();
+    match ended {
+        Some(status) if ready.is_empty() => {
+            let (stdout, stderr) = (stdout.finish(), stderr.finish());
+            Attempt::Refused(Stopped { status, stdout, stderr, stats: None })
+        }
+        _ => {
+            let addresses = addresses_in(&ready);
+            Attempt::Serves(Server { child, addresses, ready, stdout, stderr, stats, _dir: dir })
+        }
     }
 }
 
@@ -245,8 +310,49 @@ fn wait_for(child: &mut Child) -> ExitStatus {
     }
 }
 
-fn stderr_of(gone: bool, stderr: &mut Output) -> String {
-    if gone { stderr.finish() } else { stderr.so_far() }
+/// The descriptors that a process holds: `/proc/PID/fd`, see proc_pid_fd(5).
+fn descriptors(pid: Pid) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()));
+    entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// A copy of each socket that a process holds now (pidfd_getfd(2)).
+fn sockets(pid: Pid) -> Vec<OwnedFd> {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Vec::new() };
+    let copy = |path: PathBuf| {
+        let is_socket = fs::read_link(&path).ok()?.to_str()?.starts_with("socket:");
+        let number = path.file_name()?.to_str()?.parse().ok()?;
+        let copied = || pidfd_getfd(&process, number, PidfdGetfdFlags::empty());
+        is_socket.then(copied)?.ok()
+    };
+    descriptors(pid).into_iter().filter_map(copy).collect()
+}
+
+/// Whether a socket is a connection to one of these addresses, be it one whose client has gone.
+fn is_connection(socket: &OwnedFd, addresses: &[Address]) -> bool {
+    let Ok(name) = getsockname(socket) else { return false };
+    let listens = sockopt::socket_acceptconn(socket).unwrap();
+    !listens
+        && addresses.iter().any(|address| match address {
+            Address::Tcp(address) => SocketAddr::try_from(name.clone()) == Ok(*address),
+            Address::Unix(path) => SocketAddrUnix::try_from(name.clone())
+                .is_ok_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes())),
+        })
+}
+
+/// The processes that a process has started: `/proc/PID/task/TID/children`, see
+/// proc_tid_children(5).
+fn children(pid: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
+    let lists = threads.into_iter().flatten().filter_map(|thread| {
+        let list = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+        Some(list.split_whitespace().filter_map(pid_in).collect::<Vec<_>>())
+    });
+    lists.flatten().collect()
+}
+
+fn pid_in(digits: &str) -> Option<Pid> {
+    Pid::from_raw(digits.parse().ok()?)
 }
 
 /// The addresses in `weir: serving DIR on ADDRESS, ADDRESS (mechanism, n loops)`.

@@ -13,11 +13,57 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weir_tests::files::SECRET;
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Reply, Root, Server, request};
+use weir_tests::{Client, Failure, Reply, Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+suite! {
+    every_setup:
+    row_01_content_length_and_transfer_encoding_together,
+    row_02_two_different_content_lengths,
+    row_03_content_length_that_is_not_a_number,
+    row_04_space_before_the_colon,
+    row_05_transfer_encoding_with_obs_fold,
+    row_06_chunked_is_not_the_last_coding,
+    row_07_unknown_transfer_coding,
+    row_08_transfer_encoding_on_http_1_0,
+    row_09_chunk_sizes_that_are_no_numbers,
+    row_10_chunks_not_ended_by_crlf,
+    row_11_controls_in_fields,
+    row_12_host_missing_twice_or_malformed,
+    row_13_white_space_before_the_first_field,
+    row_14_nul_in_the_path,
+    row_15_dots_that_climb,
+    row_16_a_sibling_whose_name_starts_with_the_roots,
+    row_17_links_out_of_the_root,
+    row_18_redirects_stay_on_this_host,
+    row_19_a_range_beyond_every_length_is_clamped,
+    row_20_ranges_whose_sums_overflow,
+    row_21_very_many_ranges,
+    row_22_heads_that_are_too_large,
+    row_25_methods_other_than_get_and_head,
+    row_26_versions_other_than_1_0_and_1_1,
+    row_27_targets_that_are_none,
+    row_28_expectations_that_cannot_be_met,
+    row_29_conditions,
+    row_30_the_http_2_preface,
+    row_31_controls_in_the_path_reach_no_log_and_no_field,
+}
+
+suite! {
+    every_architecture_at_once:
+    row_23_a_trickled_header_meets_its_deadline,
+    row_23_a_trickled_second_header_meets_its_deadline,
+    row_23_a_trickled_body_meets_its_deadline,
+    row_23_a_body_is_cut_at_the_deadline_of_the_whole_request,
+    row_24_a_reply_read_below_the_minimum_rate_is_cut,
+    row_24_a_reply_read_above_the_minimum_rate_is_not_cut,
+    row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut,
+    row_32_bytes_after_a_request_that_closes,
+}
 
 /// A server with `hello.txt` and `dir/index.html`.
 struct Scene {
@@ -27,15 +73,15 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Scene {
-        Scene::with(&[], |_| ())
+    fn new(setup: &Setup) -> Scene {
+        Scene::with(setup, &[], |_| ())
     }
 
-    fn with(options: &[&str], furnish: impl FnOnce(&Root)) -> Scene {
+    fn with(setup: &Setup, options: &[&str], furnish: impl FnOnce(&Root)) -> Scene {
         let root = Root::with_hello();
         root.write("dir/index.html", "index");
         furnish(&root);
-        let server = Server::start(WEIR, options, &root);
+        let server = setup.serve(&root, options);
         Scene { _root: root, server }
     }
 
@@ -88,9 +134,8 @@ fn chunked(body: &str) -> String {
 
 const LAST_CHUNK: &str = "0\r\n\r\n";
 
-#[test]
-fn row_01_content_length_and_transfer_encoding_together() {
-    let scene = Scene::new();
+fn row_01_content_length_and_transfer_encoding_together(setup: &Setup) {
+    let scene = Scene::new(setup);
     let length = "Content-Length: 5";
     let coding = "Transfer-Encoding: chunked";
     for fields in [[length, coding], [coding, length]] {
@@ -100,18 +145,16 @@ fn row_01_content_length_and_transfer_encoding_together() {
     scene.end();
 }
 
-#[test]
-fn row_02_two_different_content_lengths() {
-    let scene = Scene::new();
+fn row_02_two_different_content_lengths(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses_fields(&["Content-Length: 5", "Content-Length: 6"], &[400]);
     scene.refuses_fields(&["Content-Length: 0", "Content-Length: 5"], &[400]);
     scene.refuses_fields(&["Content-Length: 5, 6"], &[400]);
     scene.end();
 }
 
-#[test]
-fn row_03_content_length_that_is_not_a_number() {
-    let scene = Scene::new();
+fn row_03_content_length_that_is_not_a_number(setup: &Setup) {
+    let scene = Scene::new(setup);
     let values = ["+5", "-5", "5 5", "", "0x5", "5a", "18446744073709551616"];
     for value in values {
         scene.refuses_fields(&[&format!("Content-Length: {value}")], &[400]);
@@ -119,59 +162,52 @@ fn row_03_content_length_that_is_not_a_number() {
     scene.end();
 }
 
-#[test]
-fn row_04_space_before_the_colon() {
-    let scene = Scene::new();
+fn row_04_space_before_the_colon(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding : chunked"], &[400]);
     scene.refuses_fields(&["Content-Length\t: 0"], &[400]);
     scene.refuses_fields(&["Accept : */*"], &[400]);
     scene.end();
 }
 
-#[test]
-fn row_05_transfer_encoding_with_obs_fold() {
-    let scene = Scene::new();
+fn row_05_transfer_encoding_with_obs_fold(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding:", " chunked"], &[400]);
     scene.refuses_fields(&["Transfer-Encoding: chunked", "\tidentity"], &[400]);
     scene.end();
 }
 
-#[test]
-fn row_06_chunked_is_not_the_last_coding() {
-    let scene = Scene::new();
+fn row_06_chunked_is_not_the_last_coding(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding: chunked, identity"], &[400]);
     scene.refuses_fields(&["Transfer-Encoding: chunked", "Transfer-Encoding: identity"], &[400]);
     scene.end();
 }
 
-#[test]
-fn row_07_unknown_transfer_coding() {
-    let scene = Scene::new();
+fn row_07_unknown_transfer_coding(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding: xchunked"], &[400, 501]);
     scene.end();
 }
 
-#[test]
-fn row_08_transfer_encoding_on_http_1_0() {
-    let scene = Scene::new();
+fn row_08_transfer_encoding_on_http_1_0(setup: &Setup) {
+    let scene = Scene::new(setup);
     let head = "GET /hello.txt HTTP/1.0\r\nHost: a\r\n";
     let fields = "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n";
     scene.refuses(format!("{head}{fields}{LAST_CHUNK}"), &[400]);
     scene.end();
 }
 
-#[test]
-fn row_09_chunk_sizes_that_are_no_numbers() {
-    let scene = Scene::new();
+fn row_09_chunk_sizes_that_are_no_numbers(setup: &Setup) {
+    let scene = Scene::new(setup);
     for size in ["FFFFFFFFFFFFFFFFF", "0x5", "0_2e", "+5", "-5", "", "5 5", "g"] {
         scene.refuses(chunked(&format!("{size}\r\nhello\r\n{LAST_CHUNK}")), &[400]);
     }
     scene.end();
 }
 
-#[test]
-fn row_10_chunks_not_ended_by_crlf() {
-    let scene = Scene::new();
+fn row_10_chunks_not_ended_by_crlf(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses(chunked("5;ext\nhello\r\n0\r\n\r\n"), &[400]);
     scene.refuses(chunked("5\nhello\r\n0\r\n\r\n"), &[400]);
     scene.refuses(chunked("5\r\nhelloXX0\r\n\r\n"), &[400]);
@@ -179,9 +215,8 @@ fn row_10_chunks_not_ended_by_crlf() {
     scene.end();
 }
 
-#[test]
-fn row_11_controls_in_fields() {
-    let scene = Scene::new();
+fn row_11_controls_in_fields(setup: &Setup) {
+    let scene = Scene::new(setup);
     for control in ["\0", "\r", "\x01", "\x0b", "\x1b", "\x7f"] {
         scene.refuses_fields(&[&format!("Accept: a{control}b")], &[400]);
         scene.refuses_fields(&[&format!("Acc{control}ept: a")], &[400]);
@@ -189,9 +224,8 @@ fn row_11_controls_in_fields() {
     scene.end();
 }
 
-#[test]
-fn row_12_host_missing_twice_or_malformed() {
-    let scene = Scene::new();
+fn row_12_host_missing_twice_or_malformed(setup: &Setup) {
+    let scene = Scene::new(setup);
     let heads = [
         "",
         "Host: a\r\nHost: a\r\n",
@@ -207,27 +241,24 @@ fn row_12_host_missing_twice_or_malformed() {
     scene.end();
 }
 
-#[test]
-fn row_13_white_space_before_the_first_field() {
-    let scene = Scene::new();
+fn row_13_white_space_before_the_first_field(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses("GET /hello.txt HTTP/1.1\r\n Host: a\r\n\r\n", &[400]);
     scene.refuses("GET /hello.txt HTTP/1.1\r\n\tHost: a\r\n\r\n", &[400]);
     scene.refuses("GET /hello.txt HTTP/1.1\r\n \r\nHost: a\r\n\r\n", &[400]);
     scene.end();
 }
 
-#[test]
-fn row_14_nul_in_the_path() {
-    let scene = Scene::new();
+fn row_14_nul_in_the_path(setup: &Setup) {
+    let scene = Scene::new(setup);
     for target in ["/%00", "/hello.txt%00", "/hello.txt%00.html", "/%00/../hello.txt"] {
         scene.target(target, &[400, 404]);
     }
     scene.end();
 }
 
-#[test]
-fn row_15_dots_that_climb() {
-    let scene = Scene::new();
+fn row_15_dots_that_climb(setup: &Setup) {
+    let scene = Scene::new(setup);
     let targets = [
         "/.%2e/%2e%2e/etc/passwd",
         "/../secret.txt",
@@ -256,9 +287,8 @@ fn row_15_dots_that_climb() {
     scene.end();
 }
 
-#[test]
-fn row_16_a_sibling_whose_name_starts_with_the_roots() {
-    let scene = Scene::with(&["--symlinks", "inside"], |root| {
+fn row_16_a_sibling_whose_name_starts_with_the_roots(setup: &Setup) {
+    let scene = Scene::with(setup, &["--symlinks", "inside"], |root| {
         symlink("../www-private/secret.txt", root.path().join("relative")).unwrap();
         symlink(root.outside().join("www-private"), root.path().join("absolute")).unwrap();
     });
@@ -281,15 +311,14 @@ fn furnish_with_links(root: &Root) {
     symlink("hello.txt", inside.join("inside")).unwrap();
 }
 
-#[test]
-fn row_17_links_out_of_the_root() {
+fn row_17_links_out_of_the_root(setup: &Setup) {
     let outward = ["/file", "/relative", "/parent/secret.txt", "/parent/", "/indexed/"];
-    let denying = Scene::with(&[], furnish_with_links);
+    let denying = Scene::with(setup, &[], furnish_with_links);
     for target in outward.iter().chain(&["/inside"]) {
         denying.target(target, &[404]);
     }
     denying.end();
-    let following = Scene::with(&["--symlinks", "inside"], furnish_with_links);
+    let following = Scene::with(setup, &["--symlinks", "inside"], furnish_with_links);
     for target in outward {
         following.target(target, &[404]);
     }
@@ -297,9 +326,8 @@ fn row_17_links_out_of_the_root() {
     following.end();
 }
 
-#[test]
-fn row_18_redirects_stay_on_this_host() {
-    let scene = Scene::with(&[], |root| {
+fn row_18_redirects_stay_on_this_host(setup: &Setup) {
+    let scene = Scene::with(setup, &[], |root| {
         root.write("\\\\host/index.html", "index");
         root.write("\\host/index.html", "index");
     });
@@ -326,18 +354,16 @@ fn row_18_redirects_stay_on_this_host() {
     scene.end();
 }
 
-#[test]
-fn row_19_a_range_beyond_every_length_is_clamped() {
-    let scene = Scene::new();
+fn row_19_a_range_beyond_every_length_is_clamped(setup: &Setup) {
+    let scene = Scene::new(setup);
     let reply = scene.range("/hello.txt", "0-18446744073709551615", &[206]);
     assert_eq!(reply.expect_field("Content-Range"), "bytes 0-4/5");
     assert_eq!(reply.text(), "hello");
     scene.end();
 }
 
-#[test]
-fn row_20_ranges_whose_sums_overflow() {
-    let scene = Scene::new();
+fn row_20_ranges_whose_sums_overflow(setup: &Setup) {
+    let scene = Scene::new(setup);
     for suffix in ["-9223372036854775808", "-18446744073709551615", "-18446744073709551616"] {
         assert_eq!(scene.range("/hello.txt", suffix, &[200, 206]).text(), "hello");
     }
@@ -351,10 +377,9 @@ fn row_20_ranges_whose_sums_overflow() {
     scene.end();
 }
 
-#[test]
-fn row_21_very_many_ranges() {
+fn row_21_very_many_ranges(setup: &Setup) {
     let size = 65_536;
-    let scene = Scene::with(&[], |root| drop(root.write_noise("noise", size)));
+    let scene = Scene::with(setup, &[], |root| drop(root.write_noise("noise", size)));
     let apart: Vec<_> = (0..1300).map(|i| format!("{0}-{0}", 2 * i)).collect();
     let reply = scene.range("/noise", &apart.join(","), &[200, 206, 416]);
     assert!(reply.body.len() < 1300 * 300, "{} bytes", reply.body.len());
@@ -365,9 +390,8 @@ fn row_21_very_many_ranges() {
     scene.end();
 }
 
-#[test]
-fn row_22_heads_that_are_too_large() {
-    let scene = Scene::new();
+fn row_22_heads_that_are_too_large(setup: &Setup) {
+    let scene = Scene::new(setup);
     let long = "x".repeat(70_000);
     scene.refuses(request("GET", &format!("/{long}"), &[]), &[414]);
     scene.refuses_fields(&[&format!("Long: {long}")], &[431]);
@@ -390,18 +414,16 @@ fn trickle_is_cut(scene: &Scene, start: &str, rest: &str, statuses: &[u16]) {
     assert!(client.ends());
 }
 
-#[test]
-fn row_23_a_trickled_header_meets_its_deadline() {
-    let scene = Scene::with(&["--header-timeout", "1s"], |_| ());
+fn row_23_a_trickled_header_meets_its_deadline(setup: &Setup) {
+    let scene = Scene::with(setup, &["--header-timeout", "1s"], |_| ());
     trickle_is_cut(&scene, "", &request("GET", &format!("/{}", "x".repeat(2000)), &[]), &[408]);
     let start = "GET /hello.txt HTTP/1.1\r\nHost: a\r\nLong: ";
     trickle_is_cut(&scene, start, &"x".repeat(2000), &[408]);
     scene.end();
 }
 
-#[test]
-fn row_23_a_trickled_second_header_meets_its_deadline() {
-    let scene = Scene::with(&["--header-timeout", "1s", "--idle-timeout", "10m"], |_| ());
+fn row_23_a_trickled_second_header_meets_its_deadline(setup: &Setup) {
+    let scene = Scene::with(setup, &["--header-timeout", "1s", "--idle-timeout", "10m"], |_| ());
     let mut client = scene.server.connect();
     assert_eq!(client.get("/hello.txt").text(), "hello");
     let sent_all =
@@ -411,9 +433,8 @@ fn row_23_a_trickled_second_header_meets_its_deadline() {
     scene.end();
 }
 
-#[test]
-fn row_23_a_trickled_body_meets_its_deadline() {
-    let scene = Scene::with(&["--body-timeout", "1s", "--linger-timeout", "1s"], |_| ());
+fn row_23_a_trickled_body_meets_its_deadline(setup: &Setup) {
+    let scene = Scene::with(setup, &["--body-timeout", "1s", "--linger-timeout", "1s"], |_| ());
     let mut client = scene.server.connect();
     client.send(request("POST", "/hello.txt", &["Content-Length: 2000"]));
     // A reply may come before the body has: it is the connection that must end.
@@ -428,10 +449,9 @@ fn row_23_a_trickled_body_meets_its_deadline() {
     scene.end();
 }
 
-#[test]
-fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request() {
+fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request(setup: &Setup) {
     let options = ["--request-timeout", "500ms", "--body-timeout", "10m"];
-    let scene = Scene::with(&options, |_| ());
+    let scene = Scene::with(setup, &options, |_| ());
     let mut client = scene.server.connect();
     client.send(request("GET", "/hello.txt", &["Content-Length: 10"]));
     assert_eq!(client.reply().status, 408);
@@ -439,27 +459,25 @@ fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request() {
     scene.end();
 }
 
-#[test]
-fn row_24_a_reply_read_below_the_minimum_rate_is_cut() {
+fn row_24_a_reply_read_below_the_minimum_rate_is_cut(setup: &Setup) {
     let options = ["--min-rate", "1M", "--min-rate-grace", "1s", "--request-timeout", "10m"];
     let size = 32 << 20;
-    let scene = Scene::with(&options, |root| drop(root.write_noise("large", size)));
-    let before = scene.server.open_sockets();
+    let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", size)));
     let mut client = Client::connect_narrow(scene.server.address());
     client.send(request("GET", "/large", &[]));
     let head = client.head().unwrap();
     until("the connection was cut", || {
         client.read_slowly(1, 1, Duration::from_millis(200));
-        scene.server.open_sockets() == before
+        scene.server.signal(Signal::USR1);
+        scene.server.stats_so_far().is_some_and(|stats| stats["total"]["timeout_rate"] == 1)
     });
     assert!(matches!(client.body(head), Err(Failure::Short(_))));
     scene.end();
 }
 
-#[test]
-fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut() {
+fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s"];
-    let scene = Scene::with(&options, |root| drop(root.write_noise("large", 3 << 20)));
+    let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 3 << 20)));
     let mut client = Client::connect_narrow(scene.server.address());
     client.send(request("GET", "/large", &[]));
     assert!(client.read_slowly(2 << 20, 8192, Duration::from_millis(20)));
@@ -467,10 +485,9 @@ fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut() {
     scene.end();
 }
 
-#[test]
-fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut() {
+fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s"];
-    let scene = Scene::with(&options, |root| drop(root.write_noise("large", 3 << 20)));
+    let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 3 << 20)));
     let mut client = Client::connect_narrow(scene.server.address());
     client.send([request("GET", "/large", &[]), request("GET", "/large", &[])].concat());
     assert!(client.read_slowly(5 << 20, 32768, Duration::from_millis(20)));
@@ -480,9 +497,8 @@ fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut() {
     scene.end();
 }
 
-#[test]
-fn row_25_methods_other_than_get_and_head() {
-    let scene = Scene::new();
+fn row_25_methods_other_than_get_and_head(setup: &Setup) {
+    let scene = Scene::new(setup);
     let (reply, _) = scene.answer(request("BREW", "/hello.txt", &[]), &[501]);
     assert!(reply.field("Allow").is_none());
     for method in ["POST", "PUT", "DELETE", "TRACE"] {
@@ -493,9 +509,8 @@ fn row_25_methods_other_than_get_and_head() {
     scene.end();
 }
 
-#[test]
-fn row_26_versions_other_than_1_0_and_1_1() {
-    let scene = Scene::new();
+fn row_26_versions_other_than_1_0_and_1_1(setup: &Setup) {
+    let scene = Scene::new(setup);
     let line = |version: &str| format!("GET /hello.txt {version}\r\nHost: a\r\n\r\n");
     scene.answer(line("HTTP/2.0"), &[505]);
     scene.answer(line("http/1.1"), &[400]);
@@ -507,27 +522,24 @@ fn row_26_versions_other_than_1_0_and_1_1() {
     scene.end();
 }
 
-#[test]
-fn row_27_targets_that_are_none() {
-    let scene = Scene::new();
+fn row_27_targets_that_are_none(setup: &Setup) {
+    let scene = Scene::new(setup);
     for target in ["/hello.txt x", " /hello.txt", "/hello.txt#fragment", "*", "hello.txt", ""] {
         scene.target(target, &[400]);
     }
     scene.end();
 }
 
-#[test]
-fn row_28_expectations_that_cannot_be_met() {
-    let scene = Scene::new();
+fn row_28_expectations_that_cannot_be_met(setup: &Setup) {
+    let scene = Scene::new(setup);
     for expectation in ["Expect: 200-ok", "Expect: 100-continue, else", "Expect: x"] {
         scene.answer(request("GET", "/hello.txt", &[expectation]), &[417]);
     }
     scene.end();
 }
 
-#[test]
-fn row_29_conditions() {
-    let scene = Scene::new();
+fn row_29_conditions(setup: &Setup) {
+    let scene = Scene::new(setup);
     let get = |fields: &[&str], status| {
         let (reply, _) = scene.answer(request("GET", "/hello.txt", fields), &[status]);
         reply.text()
@@ -542,19 +554,17 @@ fn row_29_conditions() {
     scene.end();
 }
 
-#[test]
-fn row_30_the_http_2_preface() {
-    let scene = Scene::new();
+fn row_30_the_http_2_preface(setup: &Setup) {
+    let scene = Scene::new(setup);
     scene.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[400, 505]);
     scene.end();
 }
 
-#[test]
-fn row_31_controls_in_the_path_reach_no_log_and_no_field() {
+fn row_31_controls_in_the_path_reach_no_log_and_no_field(setup: &Setup) {
     let log_dir = Root::new();
     let log = log_dir.path().join("access.log");
     let options = ["--access-log", log.to_str().unwrap()];
-    let scene = Scene::with(&options, |root| drop(root.write("a\r\nb/index.html", "index")));
+    let scene = Scene::with(setup, &options, |root| drop(root.write("a\r\nb/index.html", "index")));
     let encoded = ["/%0d%0aSet-Cookie:%20a=b", "/a%0d%0ab", "/a%0Ab/", "/%1b%5B2J", "/%7f"];
     for target in encoded {
         let reply = scene.target(target, &[400, 404]);
@@ -573,9 +583,8 @@ fn row_31_controls_in_the_path_reach_no_log_and_no_field() {
     }
 }
 
-#[test]
-fn row_32_bytes_after_a_request_that_closes() {
-    let scene = Scene::with(&[], |root| drop(root.write_noise("noise", 200_000)));
+fn row_32_bytes_after_a_request_that_closes(setup: &Setup) {
+    let scene = Scene::with(setup, &[], |root| drop(root.write_noise("noise", 200_000)));
     let last = request("GET", "/noise", &["Connection: close"]);
     let ignored = request("GET", "/hello.txt", &[]).repeat(1000);
     let mut client = Client::connect_narrow(scene.server.address());

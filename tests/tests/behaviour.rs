@@ -1,4 +1,5 @@
-//! The behaviour every mechanism must show, over real sockets: one suite, run for each.
+//! The behaviour that every architecture over every mechanism must show, over real sockets: one
+//! suite, run for each.
 //! Nothing here is about what HTTP says (`http.rs`) or about hostile input (`bad_inputs.rs`).
 
 #![allow(
@@ -12,25 +13,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_tests::files::noise;
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Root, Server, request};
+use weir_tests::{Client, Failure, Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-macro_rules! suite {
-    ($($test:ident,)+) => {
-        mod each_mechanism {
-            $(#[test]
-            fn $test() {
-                for mechanism in weir_tests::mechanisms() {
-                    println!("{mechanism}");
-                    super::$test(mechanism);
-                }
-            })+
-        }
-    };
-}
-
 suite! {
+    every_setup:
     get_replies_with_the_file,
     head_replies_with_the_length_and_no_body,
     a_connection_serves_100_requests,
@@ -39,7 +27,6 @@ suite! {
     fifty_pipelined_requests_are_answered_in_order,
     pipelined_large_replies_are_answered_in_order,
     a_request_may_be_split_at_any_byte,
-    a_slow_reader_gets_a_large_file,
     three_hundred_connections_at_once_get_every_byte,
     a_reset_in_the_middle_hurts_nobody_else,
     leaving_inside_a_request_hurts_nobody_else,
@@ -50,18 +37,30 @@ suite! {
     sigterm_closes_idle_connections,
 }
 
-const LARGE: usize = 8 << 20;
-
-fn serve(mechanism: &str, root: &Root) -> Server {
-    let server = Server::start(WEIR, &["--mechanism", mechanism], root);
-    assert!(server.ready.contains(&format!("({mechanism},")), "{}", server.ready);
-    server
+suite! {
+    every_setup_at_once:
+    a_slow_reader_gets_a_large_file,
 }
 
-fn get_replies_with_the_file(mechanism: &str) {
+/// What the suites see of a server, where nothing hides it from them.
+#[test]
+fn what_a_server_holds_is_seen_from_outside() {
+    let root = Root::with_hello();
+    let unix = format!("unix:{}", root.outside().join("weir.socket").display());
+    let server = Server::start(WEIR, &["--listen", "127.0.0.1:0", "--listen", &unix], &root);
+    let clients: Vec<_> = server.addresses.iter().map(Client::connect).collect();
+    until("both were accepted", || server.open_connections() == 2);
+    clients.into_iter().for_each(Client::reset);
+    until("both were closed", || server.open_connections() == 0);
+    server.stop_cleanly();
+}
+
+const LARGE: usize = 8 << 20;
+
+fn get_replies_with_the_file(setup: &Setup) {
     let root = Root::new();
     let files = root.write_file_set();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     for file in files {
         let reply = server.get(&file.target);
         assert_eq!(reply.status, 200, "{}", file.target);
@@ -70,19 +69,19 @@ fn get_replies_with_the_file(mechanism: &str) {
     server.stop_cleanly();
 }
 
-fn head_replies_with_the_length_and_no_body(mechanism: &str) {
+fn head_replies_with_the_length_and_no_body(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("size", 65_537);
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     let head = client.head_with(&file.target, &["Connection: close"]);
     assert_eq!((head.status, head.expect_field("Content-Length")), (200, "65537"));
     assert!(client.is_closed());
 }
 
-fn a_connection_serves_100_requests(mechanism: &str) {
+fn a_connection_serves_100_requests(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     for _ in 0..100 {
         let reply = client.get("/hello.txt");
@@ -94,9 +93,9 @@ fn a_connection_serves_100_requests(mechanism: &str) {
     assert_eq!(stats["total"]["requests"], 100);
 }
 
-fn http_1_0_closes_unless_asked_to_keep_alive(mechanism: &str) {
+fn http_1_0_closes_unless_asked_to_keep_alive(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     client.send("GET /hello.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     let reply = client.reply();
@@ -107,9 +106,9 @@ fn http_1_0_closes_unless_asked_to_keep_alive(mechanism: &str) {
     assert!(client.is_closed());
 }
 
-fn connection_close_is_honoured(mechanism: &str) {
+fn connection_close_is_honoured(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     let reply = client.get_with("/hello.txt", &["Connection: close"]);
     assert!(reply.lists("Connection", "close"), "{:?}", reply.fields);
@@ -117,10 +116,10 @@ fn connection_close_is_honoured(mechanism: &str) {
     assert!(client.is_closed());
 }
 
-fn fifty_pipelined_requests_are_answered_in_order(mechanism: &str) {
+fn fifty_pipelined_requests_are_answered_in_order(setup: &Setup) {
     let root = Root::new();
     let files: Vec<_> = (0..50).map(|i| root.write_noise(&format!("f{i:02}"), i * 97)).collect();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     client.send(files.iter().map(|file| request("GET", &file.target, &[])).collect::<String>());
     for file in &files {
@@ -130,11 +129,11 @@ fn fifty_pipelined_requests_are_answered_in_order(mechanism: &str) {
     assert!(client.is_closed());
 }
 
-fn pipelined_large_replies_are_answered_in_order(mechanism: &str) {
+fn pipelined_large_replies_are_answered_in_order(setup: &Setup) {
     let root = Root::new();
     let files: Vec<_> =
         (0..20).map(|i| root.write_noise(&format!("f{i:02}"), 300_000 + i)).collect();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = Client::connect_narrow(server.address());
     client.send(files.iter().map(|file| request("GET", &file.target, &[])).collect::<String>());
     for file in &files {
@@ -142,9 +141,9 @@ fn pipelined_large_replies_are_answered_in_order(mechanism: &str) {
     }
 }
 
-fn a_request_may_be_split_at_any_byte(mechanism: &str) {
+fn a_request_may_be_split_at_any_byte(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let request = request("GET", "/hello.txt", &[]);
     let mut client = server.connect();
     client.send_at_once();
@@ -156,20 +155,20 @@ fn a_request_may_be_split_at_any_byte(mechanism: &str) {
     }
 }
 
-fn a_slow_reader_gets_a_large_file(mechanism: &str) {
+fn a_slow_reader_gets_a_large_file(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("large", 2 << 20);
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = Client::connect_narrow(server.address());
     client.send(request("GET", &file.target, &[]));
     assert!(client.read_slowly(1 << 20, 8192, Duration::from_millis(2)));
     assert!(client.reply().body == file.body);
 }
 
-fn three_hundred_connections_at_once_get_every_byte(mechanism: &str) {
+fn three_hundred_connections_at_once_get_every_byte(setup: &Setup) {
     let root = Root::new();
     let files = [root.write_noise("small", 1448), root.write_noise("larger", 65_537)];
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut clients: Vec<_> = (0..300).map(|_| server.connect()).collect();
     for round in 0..3 {
         for (i, client) in clients.iter_mut().enumerate() {
@@ -185,10 +184,10 @@ fn three_hundred_connections_at_once_get_every_byte(mechanism: &str) {
     assert_eq!(stats["total"]["requests"], 900);
 }
 
-fn a_reset_in_the_middle_hurts_nobody_else(mechanism: &str) {
+fn a_reset_in_the_middle_hurts_nobody_else(setup: &Setup) {
     let root = Root::with_hello();
     let large = root.write_noise("large", LARGE);
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut other = server.connect();
     for _ in 0..10 {
         let mut client = Client::connect_narrow(server.address());
@@ -200,10 +199,9 @@ fn a_reset_in_the_middle_hurts_nobody_else(mechanism: &str) {
     server.stop_cleanly();
 }
 
-fn leaving_inside_a_request_hurts_nobody_else(mechanism: &str) {
+fn leaving_inside_a_request_hurts_nobody_else(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
-    let before = server.open_sockets();
+    let server = setup.serve(&root, &[]);
     for part in ["", "G", "GET /hello.txt HTTP/1.1\r\nHost: te"] {
         let mut client = server.connect();
         client.send(part);
@@ -214,14 +212,14 @@ fn leaving_inside_a_request_hurts_nobody_else(mechanism: &str) {
         client.reset();
     }
     assert_eq!(server.get("/hello.txt").text(), "hello");
-    until("their sockets were closed", || server.open_sockets() == before);
+    until("their sockets were closed", || server.open_connections() == 0);
     server.stop_cleanly();
 }
 
-fn a_client_that_ended_its_sending_side_gets_its_reply(mechanism: &str) {
+fn a_client_that_ended_its_sending_side_gets_its_reply(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("large", 3 << 20);
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let mut client = server.connect();
     client.send(request("GET", &file.target, &[]));
     client.finish_sending();
@@ -229,9 +227,9 @@ fn a_client_that_ended_its_sending_side_gets_its_reply(mechanism: &str) {
     assert!(client.is_closed());
 }
 
-fn silent_connections_hurt_nobody_else(mechanism: &str) {
+fn silent_connections_hurt_nobody_else(setup: &Setup) {
     let root = Root::with_hello();
-    let server = serve(mechanism, &root);
+    let server = setup.serve(&root, &[]);
     let silent: Vec<_> = (0..40).map(|_| server.connect()).collect();
     for _ in 0..40 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
@@ -240,12 +238,11 @@ fn silent_connections_hurt_nobody_else(mechanism: &str) {
     assert_eq!(spoke_at_last.get("/hello.txt").text(), "hello");
 }
 
-fn sigterm_lets_a_download_complete(mechanism: &str) {
+fn sigterm_lets_a_download_complete(setup: &Setup) {
     let root = Root::new();
     let body = noise(1, LARGE);
     root.write("large", &body);
-    let options = ["--mechanism", mechanism, "--drain-timeout", "10m"];
-    let server = Server::start(WEIR, &options, &root);
+    let server = setup.serve(&root, &["--drain-timeout", "10m"]);
     let mut client = Client::connect_narrow(server.address());
     client.send(request("GET", "/large", &[]));
     let head = client.head().unwrap();
@@ -256,11 +253,10 @@ fn sigterm_lets_a_download_complete(mechanism: &str) {
     assert_eq!(server.wait().status.code(), Some(0));
 }
 
-fn a_second_sigterm_stops_at_once(mechanism: &str) {
+fn a_second_sigterm_stops_at_once(setup: &Setup) {
     let root = Root::new();
     root.write_noise("large", LARGE);
-    let options = ["--mechanism", mechanism, "--drain-timeout", "10m"];
-    let mut server = Server::start(WEIR, &options, &root);
+    let mut server = setup.serve(&root, &["--drain-timeout", "10m"]);
     let mut client = Client::connect_narrow(server.address());
     client.send(request("GET", "/large", &[]));
     let head = client.head().unwrap();
@@ -272,10 +268,9 @@ fn a_second_sigterm_stops_at_once(mechanism: &str) {
     assert!(matches!(client.body(head), Err(Failure::Short(_))));
 }
 
-fn sigterm_closes_idle_connections(mechanism: &str) {
+fn sigterm_closes_idle_connections(setup: &Setup) {
     let root = Root::with_hello();
-    let options = ["--mechanism", mechanism, "--drain-timeout", "10m", "--idle-timeout", "10m"];
-    let server = Server::start(WEIR, &options, &root);
+    let server = setup.serve(&root, &["--drain-timeout", "10m", "--idle-timeout", "10m"]);
     let mut idle = server.connect();
     assert_eq!(idle.get("/hello.txt").text(), "hello");
     server.signal(Signal::TERM);

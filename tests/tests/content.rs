@@ -8,17 +8,33 @@
     reason = "a broken expectation is a failed test"
 )]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use weir_tests::files::{noise, settle, settled_file_set};
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Root, Server, request};
+use weir_tests::{Client, Failure, Root, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+suite! {
+    every_architecture:
+    small_files_replaced_all_the_time_are_never_mixed,
+    files_of_equal_length_replaced_all_the_time_are_never_mixed,
+    large_files_replaced_all_the_time_are_never_mixed,
+    a_cache_smaller_than_the_files_serves_them_all,
+}
+
+suite! {
+    every_architecture_at_once:
+    a_cached_file_that_was_replaced_is_seen_and_never_unseen,
+    a_cached_file_that_was_removed_is_404,
+    a_file_that_appeared_is_served,
+}
 
 /// A change to the file at a path; it gets the new bytes.
 type Change = fn(&Path, &[u8]);
@@ -68,75 +84,90 @@ const CACHING: [&str; 2] = ["--caching=on", "--caching=off"];
 
 /// In one reply served while the file changed there is nothing but the old bytes, and all of them
 /// unless the connection ended early. `certain` says that it must not have ended early.
-fn changed_while_served(change: Change, size: usize, certain: bool) {
+fn changed_while_served(setup: &Setup, change: Change, size: usize, certain: bool) {
+    let versions = &versions(size);
     for age in [Age::Fresh, Age::Backdated, Age::Settled] {
         let root = Root::new();
         for caching in CACHING {
-            let before = noise(1, size);
             if age == Age::Fresh {
-                root.write_fresh(caching, before);
+                root.write_fresh(caching, &versions[0]);
             } else {
-                root.write(caching, before);
+                root.write(caching, &versions[0]);
             }
         }
         if age == Age::Settled {
             CACHING.iter().for_each(|name| settle(&root.path().join(name)));
         }
         for caching in CACHING {
-            change_while_served(change, &root, caching, size, certain, age);
+            let changed = Changed { root: &root, change, versions, certain, age };
+            changed.serve(setup, caching);
         }
     }
 }
 
-/// Changes the file whose name is the option it is served with.
-fn change_while_served(
+/// What a file holds before and after its change.
+fn versions(size: usize) -> Arc<[Vec<u8>; 2]> {
+    static MADE: Mutex<BTreeMap<usize, Arc<[Vec<u8>; 2]>>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap();
+    Arc::clone(made.entry(size).or_insert_with(|| Arc::new([noise(1, size), noise(2, size)])))
+}
+
+/// A file that is to change.
+struct Changed<'a> {
+    root: &'a Root,
     change: Change,
-    root: &Root,
-    caching: &str,
-    size: usize,
+    versions: &'a [Vec<u8>; 2],
     certain: bool,
     age: Age,
-) {
-    let target = format!("/{caching}");
-    let server = Server::start(WEIR, &[caching], root);
-    let before = server.get(&target).body;
-    assert!(before == noise(1, size));
-    let mut client = Client::connect_narrow(server.address());
-    client.send(request("GET", &target, &[]));
-    let head = client.head().unwrap();
-    assert_eq!(head.content_length(), Ok(Some(size)));
-    change(&root.path().join(caching), &noise(2, size));
-    match client.body(head) {
-        Ok(reply) => {
-            assert!(reply.body == before, "a mix of two versions, {age:?} {caching}");
-            assert_eq!(client.get("/none").status, 404, "the connection is out of step");
+}
+
+impl Changed<'_> {
+    /// Changes the file whose name is the option it is served with.
+    fn serve(&self, setup: &Setup, caching: &str) {
+        let Self { age, certain, .. } = *self;
+        let target = format!("/{caching}");
+        let server = setup.serve(self.root, &[caching]);
+        let before = server.get(&target).body;
+        assert!(before == self.versions[0]);
+        let mut client = Client::connect_narrow(server.address());
+        client.send(request("GET", &target, &[]));
+        let head = client.head().unwrap();
+        assert_eq!(head.content_length(), Ok(Some(before.len())));
+        (self.change)(&self.root.path().join(caching), &self.versions[1]);
+        match client.body(head) {
+            Ok(reply) => {
+                assert!(reply.body == before, "a mix of two versions, {age:?} {caching}");
+                assert_eq!(client.get("/none").status, 404, "the connection is out of step");
+            }
+            Err(Failure::Short(reply)) => {
+                let (served, size) = (reply.body.len(), before.len());
+                assert!(!certain, "ended after {served} bytes of {size}, {age:?} {caching}");
+            }
+            Err(failure) => panic!("{failure:?}"),
         }
-        Err(Failure::Short(reply)) => {
-            let served = reply.body.len();
-            assert!(!certain, "ended after {served} bytes of {size}, {age:?} {caching}");
-        }
-        Err(failure) => panic!("{failure:?}"),
+        server.stop_cleanly();
     }
-    server.stop_cleanly();
 }
 
 macro_rules! changes {
     ($($name:ident: $change:ident, $certain:literal;)+) => {
         mod small {
-            $(
-                #[test]
-                fn $name() {
-                    super::changed_while_served(super::$change, 20_000, $certain);
-                }
-            )+
+            use super::*;
+
+            suite! { every_architecture_at_once: $($name,)+ }
+
+            $(fn $name(setup: &Setup) {
+                changed_while_served(setup, $change, 20_000, $certain);
+            })+
         }
         mod large {
-            $(
-                #[test]
-                fn $name() {
-                    super::changed_while_served(super::$change, 8 << 20, $certain);
-                }
-            )+
+            use super::*;
+
+            suite! { every_architecture_at_once: $($name,)+ }
+
+            $(fn $name(setup: &Setup) {
+                changed_while_served(setup, $change, 8 << 20, $certain);
+            })+
         }
     };
 }
@@ -152,11 +183,11 @@ changes! {
 
 /// Many replies while a thread replaces the file over and over: each is one version, and a strong
 /// ETag never means two.
-fn every_reply_is_one_version(options: &[&str], sizes: [usize; 2]) {
+fn every_reply_is_one_version(setup: &Setup, options: &[&str], sizes: [usize; 2]) {
     let root = Root::new();
     let versions = [noise(1, sizes[0]), noise(2, sizes[1])];
     let path = root.write("file", &versions[0]);
-    let server = Server::start(WEIR, options, &root);
+    let server = setup.serve(&root, options);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -183,31 +214,27 @@ fn every_reply_is_one_version(options: &[&str], sizes: [usize; 2]) {
     server.stop_cleanly();
 }
 
-#[test]
-fn small_files_replaced_all_the_time_are_never_mixed() {
-    every_reply_is_one_version(&[], [5000, 5001]);
-    every_reply_is_one_version(&["--caching", "--cache-valid", "1ms"], [5000, 5001]);
+fn small_files_replaced_all_the_time_are_never_mixed(setup: &Setup) {
+    every_reply_is_one_version(setup, &[], [5000, 5001]);
+    every_reply_is_one_version(setup, &["--caching", "--cache-valid", "1ms"], [5000, 5001]);
 }
 
-#[test]
-fn files_of_equal_length_replaced_all_the_time_are_never_mixed() {
-    every_reply_is_one_version(&[], [5000, 5000]);
-    every_reply_is_one_version(&["--caching", "--cache-valid", "1ms"], [5000, 5000]);
+fn files_of_equal_length_replaced_all_the_time_are_never_mixed(setup: &Setup) {
+    every_reply_is_one_version(setup, &[], [5000, 5000]);
+    every_reply_is_one_version(setup, &["--caching", "--cache-valid", "1ms"], [5000, 5000]);
 }
 
-#[test]
-fn large_files_replaced_all_the_time_are_never_mixed() {
-    every_reply_is_one_version(&[], [700_000, 600_000]);
-    every_reply_is_one_version(&["--caching", "--cache-valid", "1ms"], [700_000, 600_000]);
+fn large_files_replaced_all_the_time_are_never_mixed(setup: &Setup) {
+    every_reply_is_one_version(setup, &[], [700_000, 600_000]);
+    every_reply_is_one_version(setup, &["--caching", "--cache-valid", "1ms"], [700_000, 600_000]);
 }
 
-#[test]
-fn a_cached_file_that_was_replaced_is_seen_and_never_unseen() {
+fn a_cached_file_that_was_replaced_is_seen_and_never_unseen(setup: &Setup) {
     let root = Root::new();
     let path = root.write("file", "old");
     settle(&path);
     let options = ["--workers", "1", "--caching", "--cache-valid", "200ms"];
-    let server = Server::start(WEIR, &options, &root);
+    let server = setup.serve(&root, &options);
     assert_eq!(server.get("/file").text(), "old");
     assert_eq!(server.get("/file").text(), "old");
     replace(&path, b"the new one");
@@ -219,32 +246,29 @@ fn a_cached_file_that_was_replaced_is_seen_and_never_unseen() {
     assert!(stats["total"]["cache_hits"].as_u64() >= Some(1), "nothing was cached: {stats}");
 }
 
-#[test]
-fn a_cached_file_that_was_removed_is_404() {
+fn a_cached_file_that_was_removed_is_404(setup: &Setup) {
     let root = Root::new();
     let path = root.write("file", "old");
     settle(&path);
-    let server = Server::start(WEIR, &["--caching", "--cache-valid", "200ms"], &root);
+    let server = setup.serve(&root, &["--caching", "--cache-valid", "200ms"]);
     assert_eq!(server.get("/file").text(), "old");
     fs::remove_file(path).unwrap();
     until("the file was gone", || server.get("/file").status == 404);
 }
 
-#[test]
-fn a_file_that_appeared_is_served() {
+fn a_file_that_appeared_is_served(setup: &Setup) {
     let root = Root::new();
-    let server = Server::start(WEIR, &["--caching", "--cache-valid", "200ms"], &root);
+    let server = setup.serve(&root, &["--caching", "--cache-valid", "200ms"]);
     assert_eq!(server.get("/file").status, 404);
     root.write_fresh("file", "here");
     until("the file was there", || server.get("/file").text() == "here");
 }
 
-#[test]
-fn a_cache_smaller_than_the_files_serves_them_all() {
+fn a_cache_smaller_than_the_files_serves_them_all(setup: &Setup) {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("content");
     let files = settled_file_set(&root);
     let options = ["--caching", "--cache-size", "64k", "--open-files", "4"];
-    let server = Server::start(WEIR, &options, &root);
+    let server = setup.serve(&root, &options);
     for file in files.iter().chain(&files) {
         assert!(server.get(&file.target).body == file.body, "{}", file.target);
     }

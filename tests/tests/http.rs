@@ -9,26 +9,35 @@
 )]
 
 use weir_tests::files::target_of;
-use weir_tests::{Root, Server, request};
+use weir_tests::{Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-fn serve(root: &Root, options: &[&str]) -> Server {
-    Server::start(WEIR, options, root)
-}
-
-fn hello() -> (Root, Server) {
+fn hello(setup: &Setup) -> (Root, Server) {
     let root = Root::with_hello();
-    let server = serve(&root, &[]);
+    let server = setup.serve(&root, &[]);
     (root, server)
 }
 
 mod general {
     use super::*;
 
-    #[test]
-    fn date_is_an_imf_fixdate() {
-        let (_root, server) = hello();
+    suite! {
+        every_architecture:
+        date_is_an_imf_fixdate,
+        absolute_form_targets_are_served,
+        a_query_does_not_change_the_file,
+        what_is_not_there_is_404_with_a_body_and_the_connection_stays,
+        empty_lines_before_a_request_are_ignored,
+        options_says_what_is_allowed,
+        other_methods_are_405_with_allow,
+        custom_fields_are_added,
+        custom_error_pages_keep_the_status,
+        dotfiles_are_hidden_unless_asked_for,
+    }
+
+    fn date_is_an_imf_fixdate(setup: &Setup) {
+        let (_root, server) = hello(setup);
         for target in ["/hello.txt", "/none"] {
             let reply = server.get(target);
             let date = reply.expect_field("Date");
@@ -37,21 +46,18 @@ mod general {
         }
     }
 
-    #[test]
-    fn absolute_form_targets_are_served() {
-        let (_root, server) = hello();
+    fn absolute_form_targets_are_served(setup: &Setup) {
+        let (_root, server) = hello(setup);
         assert_eq!(server.get("http://test.example/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn a_query_does_not_change_the_file() {
-        let (_root, server) = hello();
+    fn a_query_does_not_change_the_file(setup: &Setup) {
+        let (_root, server) = hello(setup);
         assert_eq!(server.get("/hello.txt?a=/../b&c=%00").text(), "hello");
     }
 
-    #[test]
-    fn what_is_not_there_is_404_with_a_body_and_the_connection_stays() {
-        let (_root, server) = hello();
+    fn what_is_not_there_is_404_with_a_body_and_the_connection_stays(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         let reply = client.get("/none");
         assert_eq!(reply.status, 404);
@@ -61,17 +67,15 @@ mod general {
         assert_eq!(client.get("/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn empty_lines_before_a_request_are_ignored() {
-        let (_root, server) = hello();
+    fn empty_lines_before_a_request_are_ignored(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         client.send(format!("\r\n{}", request("GET", "/hello.txt", &[])));
         assert_eq!(client.reply().text(), "hello");
     }
 
-    #[test]
-    fn options_says_what_is_allowed() {
-        let (_root, server) = hello();
+    fn options_says_what_is_allowed(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         for target in ["*", "/hello.txt"] {
             client.send(request("OPTIONS", target, &[]));
@@ -83,9 +87,8 @@ mod general {
         }
     }
 
-    #[test]
-    fn other_methods_are_405_with_allow() {
-        let (_root, server) = hello();
+    fn other_methods_are_405_with_allow(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         client.send(request("DELETE", "/hello.txt", &[]));
         let reply = client.reply();
@@ -94,22 +97,20 @@ mod general {
         assert_eq!(client.get("/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn custom_fields_are_added() {
+    fn custom_fields_are_added(setup: &Setup) {
         let root = Root::with_hello();
         let fields = ["--header", "X-Frame-Options: DENY", "--header", "X-Two: a, b"];
-        let reply = serve(&root, &fields).get("/hello.txt");
+        let reply = setup.serve(&root, &fields).get("/hello.txt");
         assert_eq!(reply.field("X-Frame-Options"), Some("DENY"));
         assert_eq!(reply.field("X-Two"), Some("a, b"));
     }
 
-    #[test]
-    fn custom_error_pages_keep_the_status() {
+    fn custom_error_pages_keep_the_status(setup: &Setup) {
         let root = Root::with_hello();
         let page = root.outside().join("lost.html");
         std::fs::write(&page, "<p>lost").unwrap();
         let option = format!("404={}", page.display());
-        let server = serve(&root, &["--error-page", &option]);
+        let server = setup.serve(&root, &["--error-page", &option]);
         let reply = server.get("/none");
         assert_eq!((reply.status, reply.text()), (404, "<p>lost".to_owned()));
         assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
@@ -117,15 +118,14 @@ mod general {
         assert_eq!((head.status, head.field("Content-Length")), (404, Some("7")));
     }
 
-    #[test]
-    fn dotfiles_are_hidden_unless_asked_for() {
+    fn dotfiles_are_hidden_unless_asked_for(setup: &Setup) {
         let root = Root::new();
         root.write(".env", "dot");
         root.write(".git/config", "dot");
         root.write("dir/.hidden", "dot");
         let targets = ["/.env", "/.git/config", "/dir/.hidden", "/%2eenv"];
-        let hiding = serve(&root, &[]);
-        let showing = serve(&root, &["--dotfiles"]);
+        let hiding = setup.serve(&root, &[]);
+        let showing = setup.serve(&root, &["--dotfiles"]);
         for target in targets {
             assert_eq!(hiding.get(target).status, 404, "{target}");
             assert_eq!(showing.get(target).text(), "dot", "{target}");
@@ -136,8 +136,13 @@ mod general {
 mod types {
     use super::*;
 
-    #[test]
-    fn extensions_decide_and_text_has_a_charset() {
+    suite! {
+        every_architecture:
+        extensions_decide_and_text_has_a_charset,
+        types_and_charset_are_options,
+    }
+
+    fn extensions_decide_and_text_has_a_charset(setup: &Setup) {
         let root = Root::new();
         let cases = [
             ("a.html", "text/html; charset=utf-8"),
@@ -155,20 +160,19 @@ mod types {
         for (name, _) in cases {
             root.write(name, "x");
         }
-        let server = serve(&root, &[]);
+        let server = setup.serve(&root, &[]);
         for (name, media_type) in cases {
             let reply = server.get(&format!("/{name}"));
             assert_eq!(reply.field("Content-Type"), Some(media_type), "{name}");
         }
     }
 
-    #[test]
-    fn types_and_charset_are_options() {
+    fn types_and_charset_are_options(setup: &Setup) {
         let root = Root::new();
         root.write("a.weird", "x");
         root.write("a.html", "x");
         let options = ["--mime", "weird=application/x-weird", "--charset", "iso-8859-1"];
-        let server = serve(&root, &options);
+        let server = setup.serve(&root, &options);
         let media_type = |target| server.get(target).expect_field("Content-Type").to_owned();
         assert_eq!(media_type("/a.weird"), "application/x-weird");
         assert_eq!(media_type("/a.html"), "text/html; charset=iso-8859-1");
@@ -178,12 +182,21 @@ mod types {
 mod directories {
     use super::*;
 
-    #[test]
-    fn a_directory_without_its_slash_redirects() {
+    suite! {
+        every_architecture:
+        a_directory_without_its_slash_redirects,
+        the_index_is_an_option_and_the_first_that_exists_wins,
+        no_index_and_no_listing_is_an_error,
+        a_listing_links_to_every_file_and_escapes_names,
+        an_index_comes_before_a_listing,
+        names_that_need_encoding_are_served,
+    }
+
+    fn a_directory_without_its_slash_redirects(setup: &Setup) {
         let root = Root::new();
         root.write("dir/index.html", "index");
         root.write("a dir/ü/index.html", "index");
-        let server = serve(&root, &[]);
+        let server = setup.serve(&root, &[]);
         let cases = [("/dir", "/dir/"), ("/a%20dir/%C3%BC", "/a%20dir/%C3%BC/")];
         for (target, location) in cases {
             let mut client = server.connect();
@@ -196,23 +209,21 @@ mod directories {
         assert!(reply.expect_field("Location").starts_with("/dir/"));
     }
 
-    #[test]
-    fn the_index_is_an_option_and_the_first_that_exists_wins() {
+    fn the_index_is_an_option_and_the_first_that_exists_wins(setup: &Setup) {
         let root = Root::new();
         root.write("index.html", "html");
         root.write("second.txt", "second");
-        assert_eq!(serve(&root, &[]).get("/").text(), "html");
-        let server = serve(&root, &["--index", "first.txt,second.txt,index.html"]);
+        assert_eq!(setup.serve(&root, &[]).get("/").text(), "html");
+        let server = setup.serve(&root, &["--index", "first.txt,second.txt,index.html"]);
         let reply = server.get("/");
         assert_eq!(reply.text(), "second");
         assert_eq!(reply.field("Content-Type"), Some("text/plain; charset=utf-8"));
     }
 
-    #[test]
-    fn no_index_and_no_listing_is_an_error() {
+    fn no_index_and_no_listing_is_an_error(setup: &Setup) {
         let root = Root::new();
         root.write("dir/file.txt", "x");
-        let reply = serve(&root, &[]).get("/dir/");
+        let reply = setup.serve(&root, &[]).get("/dir/");
         assert!(matches!(reply.status, 403 | 404), "{}", reply.status);
         assert!(!reply.text().contains("file.txt"));
     }
@@ -227,8 +238,7 @@ mod directories {
         href.replace("&lt;", "<").replace("&gt;", ">").replace("&#39;", "'").replace("&amp;", "&")
     }
 
-    #[test]
-    fn a_listing_links_to_every_file_and_escapes_names() {
+    fn a_listing_links_to_every_file_and_escapes_names(setup: &Setup) {
         let root = Root::new();
         let names = [
             "plain.txt",
@@ -245,7 +255,7 @@ mod directories {
             root.write(&format!("dir/{name}"), name);
         }
         root.write("dir/.hidden", "hidden");
-        let server = serve(&root, &["--listing"]);
+        let server = setup.serve(&root, &["--listing"]);
         let reply = server.get("/dir/");
         assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
         let listing = reply.text();
@@ -269,21 +279,19 @@ mod directories {
         }
     }
 
-    #[test]
-    fn an_index_comes_before_a_listing() {
+    fn an_index_comes_before_a_listing(setup: &Setup) {
         let root = Root::new();
         root.write("index.html", "index");
-        assert_eq!(serve(&root, &["--listing"]).get("/").text(), "index");
+        assert_eq!(setup.serve(&root, &["--listing"]).get("/").text(), "index");
     }
 
-    #[test]
-    fn names_that_need_encoding_are_served() {
+    fn names_that_need_encoding_are_served(setup: &Setup) {
         let root = Root::new();
         let names = ["a b", "ü", "100%", "a+b", "q?", "h#", "%2e", "a;b", "~"];
         for name in names {
             root.write(name, name);
         }
-        let server = serve(&root, &[]);
+        let server = setup.serve(&root, &[]);
         for name in names {
             assert_eq!(server.get(&target_of(name)).text(), name);
         }
@@ -294,12 +302,21 @@ mod directories {
 mod request_bodies {
     use super::*;
 
+    suite! {
+        every_architecture:
+        a_body_within_the_limit_keeps_the_connection,
+        a_body_over_the_limit_closes_the_connection,
+        a_chunked_body_is_drained,
+        a_chunked_body_may_be_split_at_any_byte,
+        expect_100_continue_is_answered,
+        expect_100_continue_on_http_1_0_is_ignored,
+    }
+
     const METHODS: [(&str, u16); 2] = [("GET", 200), ("POST", 405)];
 
-    #[test]
-    fn a_body_within_the_limit_keeps_the_connection() {
+    fn a_body_within_the_limit_keeps_the_connection(setup: &Setup) {
         let root = Root::with_hello();
-        let server = serve(&root, &["--max-body", "1000"]);
+        let server = setup.serve(&root, &["--max-body", "1000"]);
         let body = "GET /".repeat(200);
         for (method, status) in METHODS {
             let mut client = server.connect();
@@ -312,10 +329,9 @@ mod request_bodies {
         }
     }
 
-    #[test]
-    fn a_body_over_the_limit_closes_the_connection() {
+    fn a_body_over_the_limit_closes_the_connection(setup: &Setup) {
         let root = Root::with_hello();
-        let server = serve(&root, &["--max-body", "1000"]);
+        let server = setup.serve(&root, &["--max-body", "1000"]);
         for (method, status) in METHODS {
             let mut client = server.connect();
             let head = request(method, "/hello.txt", &["Content-Length: 1001"]);
@@ -327,9 +343,8 @@ mod request_bodies {
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn a_chunked_body_is_drained() {
-        let (_root, server) = hello();
+    fn a_chunked_body_is_drained(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let bodies = [
             "0\r\n\r\n",
             "5\r\nhello\r\n0\r\n\r\n",
@@ -346,9 +361,8 @@ mod request_bodies {
         }
     }
 
-    #[test]
-    fn a_chunked_body_may_be_split_at_any_byte() {
-        let (_root, server) = hello();
+    fn a_chunked_body_may_be_split_at_any_byte(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let body = "5;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nTrailer: field\r\n\r\n";
         let request = request("POST", "/hello.txt", &["Transfer-Encoding: chunked"]) + body;
         let mut client = server.connect();
@@ -362,9 +376,8 @@ mod request_bodies {
         assert_eq!(client.get("/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn expect_100_continue_is_answered() {
-        let (_root, server) = hello();
+    fn expect_100_continue_is_answered(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         let fields = ["Content-Length: 5", "Expect: 100-continue"];
         client.send(request("GET", "/hello.txt", &fields));
@@ -377,9 +390,8 @@ mod request_bodies {
         assert_eq!(reply.text(), "hello");
     }
 
-    #[test]
-    fn expect_100_continue_on_http_1_0_is_ignored() {
-        let (_root, server) = hello();
+    fn expect_100_continue_on_http_1_0_is_ignored(setup: &Setup) {
+        let (_root, server) = hello(setup);
         let mut client = server.connect();
         client.send(
             "GET /hello.txt HTTP/1.0\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n12345",

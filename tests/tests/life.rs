@@ -18,12 +18,19 @@ use rustix::process::Signal;
 use serde_json::Value;
 use weir_tests::patience::until;
 use weir_tests::server::run;
-use weir_tests::{Address, Client, Root, Server, Stopped};
+use weir_tests::{Address, Client, Root, Server, Setup, Stopped, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 mod listeners {
     use super::*;
+
+    suite! {
+        every_setup:
+        a_unix_socket_is_served,
+        several_listeners_are_served_at_once,
+        a_socket_from_the_service_manager_wins,
+    }
 
     #[test]
     fn ipv6_is_served() {
@@ -38,12 +45,11 @@ mod listeners {
         server.stop_cleanly();
     }
 
-    #[test]
-    fn a_unix_socket_is_served() {
+    fn a_unix_socket_is_served(setup: &Setup) {
         let root = Root::with_hello();
         let socket = root.outside().join("weir.socket");
         let listen = format!("unix:{}", socket.display());
-        let server = Server::start(WEIR, &["--listen", &listen], &root);
+        let server = setup.serve(&root, &["--listen", &listen]);
         assert_eq!(server.addresses, [Address::Unix(socket)]);
         let mut client = server.connect();
         assert_eq!(client.get("/hello.txt").text(), "hello");
@@ -93,39 +99,43 @@ mod listeners {
         assert_eq!(new.get("/hello.txt").text(), "hello");
     }
 
-    #[test]
-    fn several_listeners_are_served_at_once() {
+    fn several_listeners_are_served_at_once(setup: &Setup) {
         let root = Root::with_hello();
         let unix = format!("unix:{}", root.outside().join("weir.socket").display());
         let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix];
-        for mechanism in weir_tests::mechanisms() {
-            let options = [&listen[..], &["--mechanism", mechanism]].concat();
-            let server = Server::start(WEIR, &options, &root);
-            assert_eq!(server.addresses.len(), 3, "{}", server.ready);
-            for address in server.addresses.iter().chain(&server.addresses) {
-                assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+        let server = setup.serve(&root, &listen);
+        assert_eq!(server.addresses.len(), 3, "{}", server.ready);
+        let mut staying: Vec<_> = server.addresses.iter().map(Client::connect).collect();
+        for address in server.addresses.iter().chain(&server.addresses) {
+            assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+            for client in &mut staying {
+                assert_eq!(client.get("/hello.txt").text(), "hello");
             }
-            server.stop_cleanly();
         }
+        server.stop_cleanly();
     }
 
     /// A server that is given `listener` as descriptor 3, with what `export` sets.
-    fn activated(listener: TcpListener, root: &Root, export: &str) -> Server {
+    fn activated(listener: TcpListener, root: &Root, export: &str, options: &[&str]) -> Server {
         let script = format!("exec 3<&0 </dev/null; export {export}; exec \"$@\"");
         let stdin = Stdio::from(OwnedFd::from(listener));
         let served = root.path().to_str().unwrap();
-        let arguments = [WEIR, "serve", served, "--listen", "127.0.0.1:0"];
+        let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], options].concat();
         Server::start_in_shell(&script, stdin, &arguments)
     }
 
-    #[test]
-    fn a_socket_from_the_service_manager_wins() {
+    fn a_socket_from_the_service_manager_wins(setup: &Setup) {
         let root = Root::with_hello();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap());
-        let server = activated(listener, &root, "LISTEN_PID=$$ LISTEN_FDS=1");
+        let export = "LISTEN_PID=$$ LISTEN_FDS=1";
+        let server = activated(listener, &root, export, &setup.with(&[]));
         assert_eq!(server.addresses, [address]);
-        assert_eq!(server.get("/hello.txt").text(), "hello");
+        let mut staying = server.connect();
+        for _ in 0..3 {
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+            assert_eq!(staying.get("/hello.txt").text(), "hello");
+        }
         server.stop_cleanly();
     }
 
@@ -134,7 +144,7 @@ mod listeners {
         let root = Root::with_hello();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap());
-        let server = activated(listener, &root, "LISTEN_PID=1 LISTEN_FDS=1");
+        let server = activated(listener, &root, "LISTEN_PID=1 LISTEN_FDS=1", &[]);
         assert!(!server.addresses.contains(&address));
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
@@ -143,47 +153,45 @@ mod listeners {
 mod limits {
     use super::*;
 
-    #[test]
-    fn a_low_limit_of_descriptors_is_kept() {
-        let root = Root::with_hello();
-        let served = root.path().to_str().unwrap();
-        for mechanism in weir_tests::mechanisms() {
-            let listen = ["--listen", "127.0.0.1:0", "--mechanism", mechanism];
-            let arguments = [&[WEIR, "serve", served][..], &listen].concat();
-            let script = "ulimit -n 64; exec \"$@\"";
-            let server = Server::start_in_shell(script, Stdio::null(), &arguments);
-            let crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
-            drop(crowd);
-            for _ in 0..100 {
-                assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
-            }
-            server.stop_cleanly();
-        }
+    suite! {
+        every_setup:
+        a_low_limit_of_descriptors_is_kept,
+        running_out_of_descriptors_is_survived,
     }
 
-    #[test]
-    fn running_out_of_descriptors_is_survived() {
+    fn a_low_limit_of_descriptors_is_kept(setup: &Setup) {
         let root = Root::with_hello();
-        for mechanism in weir_tests::mechanisms() {
-            // One connection an accept-phase: those that have gone do not pile up meanwhile.
-            let options = ["--mechanism", mechanism, "--workers", "1", "--accept-limit", "1"];
-            let server = Server::start(WEIR, &options, &root);
+        let served = root.path().to_str().unwrap();
+        let options = setup.with(&["--listen", "127.0.0.1:0"]);
+        let arguments = [&[WEIR, "serve", served], &options[..]].concat();
+        let script = "ulimit -n 64; exec \"$@\"";
+        let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+        let crowd: Vec<_> = (0..200).map(|_| server.connect()).collect();
+        drop(crowd);
+        for _ in 0..100 {
             assert_eq!(server.get("/hello.txt").text(), "hello");
-            // The server has read its limit: a lower one now takes it by surprise (EMFILE).
-            let before = server.open_descriptors();
-            server.limit_descriptors(before as u64 + 10);
-            let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
-            for mut client in crowd {
-                let _ = client.try_send(weir_tests::request("GET", "/hello.txt", &[]));
-                client.finish_sending();
-                assert!(client.ends(), "{mechanism}");
-            }
-            until("the crowd was gone", || server.open_descriptors() <= before + 2);
-            for _ in 0..100 {
-                assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
-            }
-            server.stop_cleanly();
         }
+        server.stop_cleanly();
+    }
+
+    fn running_out_of_descriptors_is_survived(setup: &Setup) {
+        let root = Root::with_hello();
+        // One connection an accept-phase: those that have gone do not pile up meanwhile.
+        let server = setup.serve(&root, &["--workers", "1", "--accept-limit", "1"]);
+        assert_eq!(server.get("/hello.txt").text(), "hello");
+        // The server has read its limit: a lower one now takes it by surprise (EMFILE).
+        server.limit_descriptors(10);
+        let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
+        for mut client in crowd {
+            let _ = client.try_send(weir_tests::request("GET", "/hello.txt", &[]));
+            client.finish_sending();
+            assert!(client.ends());
+        }
+        until("the crowd was gone", || server.open_connections() == 0);
+        for _ in 0..100 {
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+        }
+        server.stop_cleanly();
     }
 
     #[test]
@@ -219,46 +227,44 @@ mod limits {
 mod loops {
     use super::*;
 
-    #[test]
-    fn two_workers_serve() {
-        let root = Root::new();
-        let files = root.write_file_set();
-        for mechanism in weir_tests::mechanisms() {
-            let options = ["--workers", "2", "--mechanism", mechanism];
-            let server = Server::start(WEIR, &options, &root);
-            assert!(server.ready.ends_with("2 loops)"), "{}", server.ready);
-            for file in &files {
-                assert!(server.get(&file.target).body == file.body, "{}", file.target);
-            }
-            let stats = server.stop_cleanly().stats();
-            let loops = stats["loops"].as_array().unwrap();
-            assert_eq!(loops.len(), 2);
-            let accepted: Option<u64> = loops.iter().map(|one| one["accepted"].as_u64()).sum();
-            assert_eq!(accepted, stats["total"]["accepted"].as_u64());
-            assert_eq!(accepted, Some(files.len() as u64));
-        }
+    suite! {
+        every_setup:
+        two_workers_serve,
+        loops_that_share_a_listener_lose_no_connection,
     }
 
-    #[test]
-    fn loops_that_share_a_listener_lose_no_connection() {
-        let root = Root::with_hello();
-        for mechanism in weir_tests::mechanisms() {
-            let options = ["--workers", "2", "--mechanism", mechanism, "--share-listener"];
-            let server = Server::start(WEIR, &options, &root);
-            thread::scope(|scope| {
-                for _ in 0..8 {
-                    let get_all = || {
-                        for _ in 0..50 {
-                            assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
-                        }
-                    };
-                    scope.spawn(get_all);
-                }
-            });
-            let stats = server.stop_cleanly().stats();
-            assert_eq!(stats["total"]["accepted"], 8 * 50, "{mechanism}");
-            assert_eq!(stats["total"]["requests"], 8 * 50, "{mechanism}");
+    fn two_workers_serve(setup: &Setup) {
+        let root = Root::new();
+        let files = root.write_file_set();
+        let server = setup.serve(&root, &["--workers", "2"]);
+        assert!(server.ready.ends_with("2 loops)"), "{}", server.ready);
+        for file in &files {
+            assert!(server.get(&file.target).body == file.body, "{}", file.target);
         }
+        let stats = server.stop_cleanly().stats();
+        let loops = stats["loops"].as_array().unwrap();
+        assert_eq!(loops.len(), 2);
+        let accepted: Option<u64> = loops.iter().map(|one| one["accepted"].as_u64()).sum();
+        assert_eq!(accepted, stats["total"]["accepted"].as_u64());
+        assert_eq!(accepted, Some(files.len() as u64));
+    }
+
+    fn loops_that_share_a_listener_lose_no_connection(setup: &Setup) {
+        let root = Root::with_hello();
+        let server = setup.serve(&root, &["--workers", "2", "--share-listener"]);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let get_all = || {
+                    for _ in 0..50 {
+                        assert_eq!(server.get("/hello.txt").text(), "hello");
+                    }
+                };
+                scope.spawn(get_all);
+            }
+        });
+        let stats = server.stop_cleanly().stats();
+        assert_eq!(stats["total"]["accepted"], 8 * 50);
+        assert_eq!(stats["total"]["requests"], 8 * 50);
     }
 
     #[test]

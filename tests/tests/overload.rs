@@ -10,18 +10,30 @@
 
 use weir_tests::load::{Ran, load};
 use weir_tests::server::Stopped;
-use weir_tests::{Root, Server};
+use weir_tests::{Root, Server, Setup, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 /// Six times what the server can do.
 const FLOOD: &str = "--rate 3000 --duration 1s --timeout 1s";
 
+suite! {
+    every_architecture:
+    a_flood_is_survived,
+    a_flood_is_noticed_and_refused_by_the_kernel,
+    every_policy_serves_everybody_it_has_time_for,
+}
+
+/// What makes a request cost.
+const COSTLY: [&str; 3] = ["--bench-endpoints", "--workers", "1"];
+
 /// A flood over a server whose requests take 2 ms of its processor each.
 fn flood(options: &[&str]) -> (Ran, Stopped) {
     let root = Root::with_hello();
-    let options = [&["--bench-endpoints", "--workers", "1"], options].concat();
-    let server = Server::start(WEIR, &options, &root);
+    flood_over(Server::start(WEIR, &[&COSTLY, options].concat(), &root))
+}
+
+fn flood_over(server: Server) -> (Ran, Stopped) {
     let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
     let ran = load(WEIR, FLOOD, url);
     // It is over when it is over: who comes now is served.
@@ -48,9 +60,16 @@ const OF_CONTROLS: [&str; 10] = [
     "closed_by_pressure",
 ];
 
-#[test]
-fn a_flood_is_noticed_and_refused_by_the_kernel() {
-    let (ran, stopped) = flood(&[]);
+fn a_flood_is_survived(setup: &Setup) {
+    let root = Root::with_hello();
+    let (ran, stopped) = flood_over(setup.serve(&root, &COSTLY));
+    assert!(ran.count("replies") > 0, "{ran:?}");
+    assert!(counted(&stopped, &["replies"])[0] > ran.count("replies"));
+}
+
+fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
+    let root = Root::with_hello();
+    let (ran, stopped) = flood_over(setup.serve(&root, &COSTLY));
     let seen = counted(&stopped, &["overloads", "backlog_changes", "gate_changes", "gate_failed"]);
     assert!(seen[0] >= 1 && seen[1] >= 1 && seen[2] >= 1, "{seen:?}");
     assert_eq!(seen[3], 0);
@@ -102,11 +121,12 @@ fn without_controls_and_under_a_plain_limit_nothing_is_refused() {
     }
 }
 
-#[test]
-fn every_policy_serves_everybody_it_has_time_for() {
+fn every_policy_serves_everybody_it_has_time_for(setup: &Setup) {
     let root = Root::with_hello();
-    for policy in ["limit", "match-close", "timed", "codel", "adaptive"] {
-        let server = Server::start(WEIR, &["--accept-policy", policy], &root);
+    let policies = ["limit", "match-close", "timed", "codel", "adaptive"];
+    let takes = |policy: &&str| *policy == "limit" || setup.takes_policies();
+    for policy in policies.into_iter().filter(takes) {
+        let server = setup.serve(&root, &["--accept-policy", policy]);
         let url = format!("http://{}/hello.txt", server.authority());
         let ran = load(WEIR, "--closed 16 --num 2000 --timeout 20s", url);
         assert_eq!((ran.count("replies"), ran.count("errors")), (2000, 0), "{policy}");

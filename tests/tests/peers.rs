@@ -1,5 +1,5 @@
-//! Clients that others wrote: curl, wget, wrk, ab, chromium. A test whose client is not installed
-//! says so and passes.
+//! What others wrote: curl, wget, wrk, ab and chromium as clients, and the documentation of Rust as
+//! a tree to serve. A test of what is not installed says so and passes.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,14 +8,27 @@
 )]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
 
-use weir_tests::files::{LAST_MODIFIED, noise};
+use weir_tests::files::{LAST_MODIFIED, noise, target_of};
 use weir_tests::server::run;
-use weir_tests::{Root, Server, Stopped};
+use weir_tests::{Root, Server, Setup, Stopped, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+suite! {
+    every_architecture:
+    curl_gets_ranges_and_honours_dates,
+    curl_sends_a_body_with_expect_100_continue,
+    wget_mirrors_a_tree_byte_for_byte,
+    sixty_four_connections_mirror_the_documentation_of_rust,
+    wrk_sees_no_error,
+    ab_sees_no_error,
+    chromium_shows_a_page_with_its_script_and_style,
+}
 
 /// Whether the program can be started; says so if not.
 fn is_installed(program: &str) -> bool {
@@ -48,15 +61,14 @@ fn curl(dir: &Path, arguments: &[&str]) -> (Vec<u8>, String) {
     (bytes, status)
 }
 
-#[test]
-fn curl_gets_ranges_and_honours_dates() {
+fn curl_gets_ranges_and_honours_dates(setup: &Setup) {
     if !is_installed("curl") {
         return;
     }
     let root = Root::new();
     let body = noise(1, 100_000);
     root.write("file", &body);
-    let server = Server::start(WEIR, &[], &root);
+    let server = setup.serve(&root, &[]);
     let url = url(&server, "/file");
     let curl = |arguments: &[&str]| curl(root.outside(), arguments);
     assert!(curl(&[&url]) == (body.clone(), "200".to_owned()));
@@ -69,13 +81,12 @@ fn curl_gets_ranges_and_honours_dates() {
     server.stop_cleanly();
 }
 
-#[test]
-fn curl_sends_a_body_with_expect_100_continue() {
+fn curl_sends_a_body_with_expect_100_continue(setup: &Setup) {
     if !is_installed("curl") {
         return;
     }
     let root = Root::with_hello();
-    let server = Server::start(WEIR, &[], &root);
+    let server = setup.serve(&root, &[]);
     let upload = root.write("upload", noise(2, 2_000_000));
     let large = format!("@{}", upload.display());
     let url = url(&server, "/hello.txt");
@@ -106,14 +117,13 @@ fn write_tree(root: &Root) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-#[test]
-fn wget_mirrors_a_tree_byte_for_byte() {
+fn wget_mirrors_a_tree_byte_for_byte(setup: &Setup) {
     if !is_installed("wget") {
         return;
     }
     let root = Root::new();
     let files = write_tree(&root);
-    let server = Server::start(WEIR, &[], &root);
+    let server = setup.serve(&root, &[]);
     let mirror = root.outside().join("mirror");
     let mut wget = Command::new("wget");
     wget.args(["-q", "-m", "-nH", "-e", "robots=off", "--tries=1", "-P"]).arg(&mirror);
@@ -124,20 +134,88 @@ fn wget_mirrors_a_tree_byte_for_byte() {
     server.stop_cleanly();
 }
 
-#[test]
-fn wrk_sees_no_error() {
+/// The documentation that comes with Rust, and some of its files, by their names from there; `None`
+/// when it is not installed.
+fn documentation() -> Option<&'static (PathBuf, Vec<String>)> {
+    static FOUND: OnceLock<Option<(PathBuf, Vec<String>)>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let printed = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+        let sysroot = String::from_utf8(printed.stdout).ok()?;
+        let root = Path::new(sysroot.trim()).join("share/doc/rust/html");
+        let names = sample(files_below(&root));
+        (!names.is_empty()).then_some((root, names))
+    });
+    if found.is_none() {
+        println!("skipped: the documentation of Rust is not installed");
+    }
+    found.as_ref()
+}
+
+/// The files below a directory that a server shows, by their names from there.
+fn files_below(root: &Path) -> Vec<String> {
+    let (mut dirs, mut files) = (vec![String::new()], Vec::new());
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(root.join(&dir)).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let kind = entry.file_type().unwrap();
+            match format!("{dir}{name}") {
+                _ if name.starts_with('.') => (),
+                path if kind.is_dir() => dirs.push(path + "/"),
+                path if kind.is_file() => files.push(path),
+                _ => (),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// All, or 2,000 evenly spread when they are more and the environment does not ask for all.
+fn sample(names: Vec<String>) -> Vec<String> {
+    let all = std::env::var_os("WEIR_TEST_ALL").is_some();
+    let step = if all { 1 } else { names.len().div_ceil(2000).max(1) };
+    names.into_iter().step_by(step).collect()
+}
+
+fn sixty_four_connections_mirror_the_documentation_of_rust(setup: &Setup) {
+    const CONNECTIONS: usize = 64;
+    let Some((root, names)) = documentation() else { return };
+    let server = setup.serve(root, &[]);
+    thread::scope(|scope| {
+        for first in 0..CONNECTIONS {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.connect();
+                for name in names.iter().skip(first).step_by(CONNECTIONS) {
+                    let reply = client.get(&target_of(name));
+                    assert_eq!(reply.status, 200, "{name}");
+                    assert!(reply.body == fs::read(root.join(name)).unwrap(), "{name}");
+                }
+            });
+        }
+    });
+    let stats = server.stop_cleanly().stats();
+    assert_eq!(stats["total"]["replies"], names.len(), "{stats}");
+}
+
+fn wrk_sees_no_error(setup: &Setup) {
     if !is_installed("wrk") {
         return;
     }
     let root = Root::with_hello();
-    let server = Server::start(WEIR, &[], &root);
-    for connections in ["1", "64"] {
+    let server = setup.serve(&root, &[]);
+    let sees_no_error = |connections| {
         let mut wrk = Command::new("wrk");
         wrk.args(["-t1", "-d1s", "-c", connections]).arg(url(&server, "/hello.txt"));
         let report = succeeds(&mut wrk).stdout;
         assert!(report.contains("requests in"), "{report}");
         assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
-    }
+    };
+    thread::scope(|scope| {
+        for connections in ["1", "40"] {
+            scope.spawn(move || sees_no_error(connections));
+        }
+    });
     server.stop_cleanly();
 }
 
@@ -147,14 +225,13 @@ fn figure(report: &str, label: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-#[test]
-fn ab_sees_no_error() {
+fn ab_sees_no_error(setup: &Setup) {
     if !is_installed("ab") {
         return;
     }
     let root = Root::new();
     root.write_noise("file", 6144);
-    let server = Server::start(WEIR, &[], &root);
+    let server = setup.serve(&root, &[]);
     for (connections, keep_alive) in [("1", ""), ("1", "-k"), ("64", ""), ("64", "-k")] {
         let mut ab = Command::new("ab");
         ab.args(["-q", "-n", "2000", "-c", connections])
@@ -170,8 +247,7 @@ fn ab_sees_no_error() {
     server.stop_cleanly();
 }
 
-#[test]
-fn chromium_shows_a_page_with_its_script_and_style() {
+fn chromium_shows_a_page_with_its_script_and_style(setup: &Setup) {
     let Some(browser) =
         ["chromium", "chromium-browser"].into_iter().find(|name| is_installed(name))
     else {
@@ -185,7 +261,7 @@ fn chromium_shows_a_page_with_its_script_and_style() {
     let script = "const p = document.getElementById('p');\
         p.textContent = 'ran, ' + getComputedStyle(p).color;";
     root.write("script.js", script);
-    let server = Server::start(WEIR, &[], &root);
+    let server = setup.serve(&root, &[]);
     let mut chromium = Command::new(browser);
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
     chromium.arg(format!("--user-data-dir={}", root.outside().join("profile").display()));

@@ -1,6 +1,6 @@
-//! Every mechanism with every preset serves the file set byte for byte to connections at once,
-//! and its statistics agree with what the clients did and with the accept-rate identity
-//! (Pariag 2004, equations 4.1 and 4.2).
+//! Every set-up with every preset serves the file set byte for byte to connections at once, and its
+//! statistics agree with what the clients did and with the accept-rate identity (Pariag 2004,
+//! equations 4.1 and 4.2). A preset that makes no sense with an architecture is refused.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,12 +10,17 @@
 )]
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 
 use serde_json::Value;
-use weir_tests::Server;
+use weir_server::accept::{self, Limit};
+use weir_server::arch::Choice;
+use weir_server::{PRESETS, Preset, Strategy};
 use weir_tests::files::{Served, settled_file_set};
+use weir_tests::server::{Attempt, attempt};
+use weir_tests::{Server, Setup, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -25,37 +30,63 @@ const CONNECTIONS: usize = 8;
 static FILES: OnceLock<Vec<Served>> = OnceLock::new();
 
 macro_rules! presets {
-    ($($test:ident $preset:literal $limit:literal,)+) => {
-        mod each_mechanism {
-            $(#[test]
-            fn $test() {
-                for mechanism in weir_tests::mechanisms() {
-                    println!("{mechanism}");
-                    super::serves_everything(mechanism, $preset, $limit);
-                }
-            })+
+    ($($test:ident $preset:literal,)+) => {
+        suite! {
+            every_setup:
+            $($test,)+
         }
+
+        $(fn $test(setup: &Setup) {
+            try_preset(setup, $preset);
+        })+
+
+        const TRIED: &[&str] = &[$($preset),+];
     };
 }
 
-// The last column is the accept-limit, 0 where there is none or where it is not fixed.
 presets! {
-    default "default" 0,
-    accept1 "accept1" 1,
-    accept10 "accept10" 10,
-    accept25 "accept25" 25,
-    acceptinf "acceptinf" 0,
-    eager "eager" 0,
-    eager_full "eager+full" 0,
-    eager_close "eager+close" 0,
-    cm "cm" 0,
-    accept25_caching "accept25+$" 25,
+    default "default",
+    accept1 "accept1",
+    accept10 "accept10",
+    accept25 "accept25",
+    acceptinf "acceptinf",
+    eager "eager",
+    eager_full "eager+full",
+    eager_close "eager+close",
+    cm "cm",
+    accept25_caching "accept25+$",
 }
 
-fn serves_everything(mechanism: &str, preset: &str, accept_limit: u32) {
+#[test]
+fn every_preset_is_tried() {
+    assert!(PRESETS.iter().map(|preset| preset.name).eq(TRIED.iter().copied()));
+}
+
+fn try_preset(setup: &Setup, name: &str) {
+    let preset = PRESETS.iter().find(|preset| preset.name == name).unwrap();
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("presets");
     let files = FILES.get_or_init(|| settled_file_set(&root));
-    let server = Server::start(WEIR, &["--mechanism", mechanism, "--preset", preset], &root);
+    match setup.excludes(preset) {
+        None => serves_everything(setup, preset, files, &root),
+        Some(choice) => is_refused(setup, name, choice, &root),
+    }
+}
+
+/// What makes no sense is refused in a sentence that names both: the architecture and the choice.
+fn is_refused(setup: &Setup, preset: &str, choice: Choice, root: &Path) {
+    let mut command = Command::new(WEIR);
+    command.arg("serve").arg(root).args(setup.with(&["--preset", preset]));
+    let Attempt::Refused(stopped) = attempt(&mut command) else {
+        panic!("{}: {preset} is served", setup.name);
+    };
+    let said = stopped.stderr.trim_end();
+    assert_eq!((stopped.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let arch = format!("--arch {}", setup.arch.spelling);
+    assert!(said.contains(&arch) && said.contains(choice.spelling()), "{said}");
+}
+
+fn serves_everything(setup: &Setup, preset: &Preset, files: &[Served], root: &Path) {
+    let server = setup.serve(root, &["--preset", preset.name]);
     thread::scope(|scope| {
         for i in 0..CONNECTIONS {
             let server = &server;
@@ -65,7 +96,10 @@ fn serves_everything(mechanism: &str, preset: &str, accept_limit: u32) {
     });
     let stats = server.stop_cleanly().stats();
     let per_request = CONNECTIONS / 2 * files.len();
-    check(&stats, CONNECTIONS / 2 + per_request, 2 * per_request, accept_limit);
+    check(&stats, CONNECTIONS / 2 + per_request, 2 * per_request);
+    check_limit(&stats, &preset.strategy);
+    let waits = stats["total"]["getevents_calls"].as_u64().unwrap();
+    assert!(waits >= 1 || !setup.arch.takes_mechanism, "{stats}");
 }
 
 fn keep_alive(server: &Server, files: &[Served], first: usize) {
@@ -84,15 +118,26 @@ fn connection_per_request(server: &Server, files: &[Served], first: usize) {
     }
 }
 
-fn check(stats: &Value, connections: usize, requests: usize, accept_limit: u32) {
+fn check(stats: &Value, connections: usize, requests: usize) {
     let total = &stats["total"];
     assert_eq!(total["accepted"], connections, "{stats}");
     assert_eq!(total["requests"], requests, "{stats}");
     assert_eq!(total["replies"], requests, "{stats}");
-    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("a number in {stats}"));
-    let (phases, c_avg) = (number(&total["accept_phases"]), number(&total["c_avg"]));
-    assert!(phases >= 1.0 && number(&total["getevents_calls"]) >= 1.0, "{stats}");
-    assert!(accept_limit == 0 || c_avg <= f64::from(accept_limit), "{stats}");
-    let rate = phases * c_avg / number(&stats["elapsed_s"]);
-    assert!((number(&total["accept_rate"]) / rate - 1.0).abs() < 1e-6, "{stats}: not {rate}");
+    let (phases, c_avg) = (number(stats, "accept_phases"), number(stats, "c_avg"));
+    assert!(phases >= 1.0, "{stats}");
+    let rate = phases * c_avg / stats["elapsed_s"].as_f64().unwrap();
+    assert!((number(stats, "accept_rate") / rate - 1.0).abs() < 1e-6, "{stats}: not {rate}");
+}
+
+/// No accept-phase takes in more than a limit that is fixed.
+fn check_limit(stats: &Value, strategy: &Strategy) {
+    if let (accept::Name::Limit, Limit::Count(most)) =
+        (strategy.accept_policy, strategy.accept_limit)
+    {
+        assert!(number(stats, "c_avg") <= most as f64, "{stats}");
+    }
+}
+
+fn number(stats: &Value, name: &str) -> f64 {
+    stats["total"][name].as_f64().unwrap_or_else(|| panic!("{name}: no number in {stats}"))
 }

@@ -1,0 +1,47 @@
+//! Processes and their children, as `/proc` tells them. It must not know what they do.
+
+use std::fs;
+
+/// The parent of a process that has not ended: `/proc/PID/stat`, proc_pid_stat(5).
+pub fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may hold anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let is_zombie = fields.next()? == "Z";
+    fields.next()?.parse().ok().filter(|_| !is_zombie)
+}
+
+/// The children of a process that have not ended.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap();
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
+}
+
+/// A process, its children, theirs, and so on.
+pub fn family_of(pid: u32) -> Vec<u32> {
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(&next) = family.get(at) {
+        family.extend(children_of(next));
+        at += 1;
+    }
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, id};
+
+    #[test]
+    fn a_child_is_in_the_family_until_it_ends() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(parent_of(child.id()), Some(id()));
+        assert!(family_of(id()).contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(parent_of(child.id()), None);
+    }
+}

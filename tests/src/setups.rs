@@ -1,0 +1,308 @@
+//! The ways to put a server together, each of which every suite runs for. They are made from the
+//! tables of architectures and of mechanisms, so that a new one joins the suites and writes no
+//! test. What makes no sense for one of them stands in one table here. Nothing here must know how
+//! anything is tested.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+
+use weir_dispatch::readiness::settings::Settings;
+use weir_dispatch::readiness::{self, Name};
+use weir_server::accept;
+use weir_server::arch::{self, Choice};
+use weir_server::{PRESETS, Preset};
+
+use crate::Server;
+use crate::server::{Attempt, attempt};
+
+/// Mechanisms that stand for all of them under the architectures that are no loop: one that tells
+/// of a change, one that tells of a state, and one whose set is a bitmap.
+const KINDS: [&str; 3] = ["epoll-et", "poll", "select"];
+
+/// What an architecture calls the knob that says how many connections it serves to completion at
+/// the same time. Where it may be 0, that stands for as many as come.
+const POOL_KNOB: &str = "pool";
+
+/// The pool of a set-up: more connections than most tests hold open.
+const POOL: u64 = 64;
+
+/// Architectures that stand on what a kernel may lack or forbid.
+const OF_THE_KERNEL: [&str; 1] = ["ring"];
+
+/// A test that makes no sense for some set-ups.
+struct Omission {
+    test: &'static str,
+    applies: fn(&Setup) -> bool,
+    why: &'static str,
+}
+
+/// Every test that makes no sense somewhere.
+const OMISSIONS: &[Omission] = &[
+    Omission {
+        test: "a_cached_file_that_was_replaced_is_seen_and_never_unseen",
+        applies: |setup| setup.arch.spelling == "processes",
+        why: "each child has a cache of its own, and looks at the file in its own time",
+    },
+    Omission {
+        test: "three_hundred_connections_at_once_get_every_byte",
+        applies: |setup| setup.at_once.is_some(),
+        why: "its pool serves fewer at a time, and each to its end",
+    },
+    Omission {
+        test: "a_flood_is_noticed_and_refused_by_the_kernel",
+        applies: |setup| setup.arch.spelling != arch::TABLE[0].spelling,
+        why: "how full a queue is when one that is no loop has too much to do is its own affair",
+    },
+];
+
+/// A way to put a server together.
+#[derive(Debug)]
+pub struct Setup {
+    /// As messages name it: `poll`, `fiber over select, pool=64`.
+    pub name: String,
+    /// How many connections each loop serves at the same time, and each to its end; `None` where
+    /// nothing but descriptors and memory bounds it.
+    pub at_once: Option<usize>,
+    /// The architecture.
+    pub arch: &'static arch::Row,
+    /// As the ready line names it.
+    shown: String,
+    options: Vec<String>,
+    /// What is set about the architecture.
+    settings: Settings,
+    weir: &'static str,
+}
+
+impl Setup {
+    /// Starts a server on `root` with `options` besides those of the set-up; see
+    /// [`Server::start`].
+    ///
+    /// # Panics
+    /// As there, and when the ready line names another set-up.
+    pub fn serve(&self, root: impl AsRef<Path>, options: &[&str]) -> Server {
+        let server = Server::start(self.weir, &self.with(options), root);
+        let shown = format!("({},", self.shown);
+        assert!(server.ready.contains(&shown), "{}: {}", self.name, server.ready);
+        server
+    }
+
+    /// The options of the set-up and `options`. Where the accept policy that holds when nothing is
+    /// said makes no sense, connections are taken one by one, unless `options` choose something:
+    /// who takes several and serves each to its end keeps the second waiting for the first.
+    pub fn with<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        let mut all: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let chooses =
+            |option: &&str| ["--preset", "--accept-policy", "--accept-limit"].contains(option);
+        if !self.takes_policies() && !options.iter().any(chooses) {
+            all.extend(["--accept-limit", "1"]);
+        }
+        [&all[..], options].concat()
+    }
+
+    /// What makes no sense about a preset here; `None` when all of it does.
+    pub fn excludes(&self, preset: &Preset) -> Option<Choice> {
+        self.arch.excludes(&preset.strategy, &self.settings).map(|exclusion| exclusion.choice)
+    }
+
+    /// Whether it makes sense to choose an accept policy other than the limit.
+    pub fn takes_policies(&self) -> bool {
+        let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::Name::Limit;
+        PRESETS.iter().filter(chooses).all(|preset| self.excludes(preset).is_none())
+    }
+
+    /// Whether a test makes sense here; says why not.
+    fn takes(&self, test: &str) -> bool {
+        let omission = OMISSIONS.iter().find(|each| each.test == test && (each.applies)(self));
+        if let Some(omission) = omission {
+            println!("SKIPPED: {test} with {}: {}", self.name, omission.why);
+        }
+        omission.is_none()
+    }
+
+    /// One with an architecture and what is set about it.
+    fn new(weir: &'static str, arch: &'static arch::Row, pool: Option<u64>) -> Self {
+        let is_usual = arch.spelling == arch::TABLE[0].spelling;
+        let shown = if is_usual { String::new() } else { arch.spelling.to_owned() };
+        let mut options = Vec::new();
+        if !is_usual {
+            options.extend(["--arch".to_owned(), arch.spelling.to_owned()]);
+        }
+        let chosen: Vec<_> = pool.iter().map(|pool| format!("{POOL_KNOB}={pool}")).collect();
+        for choice in &chosen {
+            options.extend(["--arch-option".to_owned(), choice.clone()]);
+        }
+        let settings = Settings::parse(arch.knobs, &chosen).unwrap_or_default();
+        let at_once = pool.filter(|&pool| pool > 0).map(|pool| pool as usize);
+        Self { name: String::new(), at_once, arch, shown, options, settings, weir }
+    }
+
+    /// As it is, with a mechanism under it.
+    fn over(mut self, mechanism: &'static str) -> Self {
+        let over = if self.shown.is_empty() { "" } else { " over " };
+        self.shown = format!("{}{over}{mechanism}", self.shown);
+        self.options.extend(["--mechanism".to_owned(), mechanism.to_owned()]);
+        self
+    }
+
+    fn named(mut self) -> Self {
+        let pool = self.at_once.map(|pool| format!(", {POOL_KNOB}={pool}"));
+        self.name = format!("{}{}", self.shown, pool.unwrap_or_default());
+        self
+    }
+
+    /// Whether this kernel has what it stands on; says what it lacks.
+    ///
+    /// # Panics
+    /// When it does not start, and stands on nothing that a kernel may lack.
+    fn is_possible(&self) -> bool {
+        if self.arch.takes_mechanism {
+            return true;
+        }
+        let mut command = Command::new(self.weir);
+        command.args(["serve", "/", "--listen", "127.0.0.1:0"]).args(self.with(&[]));
+        let Attempt::Refused(stopped) = attempt(command.stdin(Stdio::null())) else {
+            return true;
+        };
+        let (status, said) = (stopped.status.code(), stopped.stderr.trim_end());
+        let may_lack = OF_THE_KERNEL.contains(&self.arch.spelling);
+        let in_a_sentence = status == Some(2) && said.lines().count() == 1;
+        assert!(may_lack && in_a_sentence, "{} ends with {status:?}: {said}", self.name);
+        eprintln!("SKIPPED: {} is not possible here: {said}", self.name);
+        false
+    }
+}
+
+/// Every value of `--mechanism` that this kernel has, and allows; says which it skips.
+pub fn mechanisms() -> Vec<&'static str> {
+    let possible = |row: &&readiness::Row| {
+        let opened = Name::try_open(row.name);
+        if let Err(error) = &opened {
+            eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
+        }
+        opened.is_ok()
+    };
+    readiness::TABLE.iter().filter(possible).map(|row| row.spelling).collect()
+}
+
+/// The pools to try an architecture with: `None` where it has none.
+fn pools(row: &arch::Row) -> Vec<Option<u64>> {
+    match row.knobs.iter().find(|knob| knob.name == POOL_KNOB) {
+        None => vec![None],
+        Some(knob) if knob.min == 0 => vec![Some(0), Some(POOL.min(knob.max))],
+        Some(knob) => vec![Some(POOL.clamp(knob.min, knob.max))],
+    }
+}
+
+/// The set-ups of one architecture, over these mechanisms where it takes one; a pool is tried over
+/// the first of them.
+fn of_row(weir: &'static str, row: &'static arch::Row, over: &[&'static str]) -> Vec<Setup> {
+    let mut all = Vec::new();
+    for (index, pool) in pools(row).into_iter().enumerate() {
+        let made = || Setup::new(weir, row, pool);
+        match over {
+            _ if !row.takes_mechanism => all.push(made()),
+            [first, ..] if index > 0 => all.push(made().over(first)),
+            _ => all.extend(over.iter().map(|mechanism| made().over(mechanism))),
+        }
+    }
+    all.into_iter().map(Setup::named).filter(Setup::is_possible).collect()
+}
+
+/// The loop over every mechanism, and every other architecture over some.
+fn all_setups(weir: &'static str) -> Vec<Setup> {
+    let every = mechanisms();
+    let some: Vec<_> = KINDS.into_iter().filter(|kind| every.contains(kind)).collect();
+    let mut setups = Vec::new();
+    for (index, row) in arch::TABLE.iter().enumerate() {
+        setups.extend(of_row(weir, row, if index == 0 { &every } else { &some }));
+    }
+    setups
+}
+
+/// Every set-up: the loop over every mechanism, and every other architecture over some. `weir` is
+/// the program.
+pub fn setups(weir: &'static str) -> &'static [Setup] {
+    static SETUPS: OnceLock<Vec<Setup>> = OnceLock::new();
+    SETUPS.get_or_init(|| all_setups(weir))
+}
+
+/// One set-up for each architecture and pool, over the mechanism that is usual.
+pub fn architectures(weir: &'static str) -> &'static [Setup] {
+    static ARCHITECTURES: OnceLock<Vec<Setup>> = OnceLock::new();
+    let usual = &KINDS[..1];
+    ARCHITECTURES
+        .get_or_init(|| arch::TABLE.iter().flat_map(|row| of_row(weir, row, usual)).collect())
+}
+
+/// Runs a test for each of `setups` in which it makes sense, one after the other.
+pub fn one_by_one(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
+    for setup in setups.iter().filter(|setup| setup.takes(test)) {
+        println!("{}", setup.name);
+        run(setup);
+    }
+}
+
+/// Runs a test for all of `setups` in which it makes sense at the same time: for tests that wait.
+pub fn at_once(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
+    thread::scope(|scope| {
+        for setup in setups.iter().filter(|setup| setup.takes(test)) {
+            let named = thread::Builder::new().name(setup.name.clone());
+            // A panic says the thread's name, and the scope passes it on.
+            named.spawn_scoped(scope, || run(setup)).unwrap();
+        }
+    });
+}
+
+/// A test for each function named, which takes a [`Setup`], in a module named for what they are run
+/// for. `WEIR` is the program.
+#[macro_export]
+macro_rules! suite {
+    (every_setup: $($test:ident,)+) => {
+        $crate::suite! { @each every_setup one_by_one setups $($test)+ }
+    };
+    (every_setup_at_once: $($test:ident,)+) => {
+        $crate::suite! { @each every_setup_at_once at_once setups $($test)+ }
+    };
+    (every_architecture: $($test:ident,)+) => {
+        $crate::suite! { @each every_architecture one_by_one architectures $($test)+ }
+    };
+    (every_architecture_at_once: $($test:ident,)+) => {
+        $crate::suite! { @each every_architecture_at_once at_once architectures $($test)+ }
+    };
+    (@each $module:ident $order:ident $setups:ident $($test:ident)+) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                use $crate::setups::{$order, $setups};
+                $order($setups(super::WEIR), stringify!($test), super::$test);
+            })+
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn every_test_that_is_left_out_somewhere_is_there() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let texts: Vec<_> = files.filter_map(|path| fs::read_to_string(path).ok()).collect();
+        for Omission { test, why, .. } in OMISSIONS {
+            let there = texts.iter().any(|text| text.contains(&format!("\n    {test},")));
+            assert!(there && !why.is_empty(), "{test}");
+        }
+    }
+
+    #[test]
+    fn a_set_up_says_what_it_is_and_asks_for_it() {
+        let usual = of_row("weir", &arch::TABLE[0], &["poll", "select"]);
+        assert_eq!(usual[1].name, "select");
+        assert_eq!(usual[1].with(&["--listing"]), ["--mechanism", "select", "--listing"]);
+        assert!(usual.iter().all(|setup| setup.at_once.is_none()));
+    }
+}

@@ -1,0 +1,269 @@
+//! What an architecture may do its own way and must do as well as any other: count, report while it
+//! works, log, and stop while it works. Listeners, limits and numbers of loops are in `life.rs`,
+//! connections one by one in `behaviour.rs`, all of them at once in `mirror.rs` and `storm.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+use weir_server::arch;
+use weir_tests::files::Served;
+use weir_tests::patience::until;
+use weir_tests::server::{Attempt, attempt};
+use weir_tests::{Client, Failure, Root, Server, Setup, request, suite};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+suite! {
+    every_setup:
+    what_was_counted_adds_up,
+    sigusr1_reports_under_load,
+    sigterm_under_load_cuts_no_reply,
+    the_access_log_has_one_line_for_each_request,
+}
+
+suite! {
+    every_setup_at_once:
+    sigterm_closes_the_silent_and_finishes_what_was_begun,
+}
+
+const CLIENTS: usize = 8;
+
+fn what_was_counted_adds_up(setup: &Setup) {
+    let root = Root::with_hello();
+    let server = setup.serve(&root, &[]);
+    let silent: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..10 {
+                    assert_eq!(client.get("/hello.txt").text(), "hello");
+                    assert_eq!(client.head_with("/hello.txt", &[]).status, 200);
+                    assert_eq!(client.get("/none").status, 404);
+                    assert_eq!(client.get_with("/hello.txt", &["If-None-Match: *"]).status, 304);
+                }
+            });
+        }
+    });
+    drop(silent);
+    let stats = server.stop_cleanly().stats();
+    let of = |name: &str| stats["total"][name].as_u64().unwrap() as usize;
+    assert_eq!((of("accepted"), of("closed")), (2 * CLIENTS, 2 * CLIENTS), "{stats}");
+    assert_eq!((of("requests"), of("replies")), (40 * CLIENTS, 40 * CLIENTS), "{stats}");
+    let statuses = [of("status_2xx"), of("status_3xx"), of("status_4xx"), of("status_5xx")];
+    assert_eq!(statuses, [20 * CLIENTS, 10 * CLIENTS, 10 * CLIENTS, 0], "{stats}");
+    assert!(of("reads") >= 1 && of("bytes_in") > 40 * CLIENTS * 20, "{stats}");
+    assert!(of("bytes_out") > 40 * CLIENTS * 20, "{stats}");
+    assert!((1..=2 * CLIENTS).contains(&of("open_max")), "{stats}");
+    assert_eq!((of("replies_cut"), of("gone"), of("refused_requests")), (0, 0, 0), "{stats}");
+}
+
+/// Clients that ask again and again.
+struct Load<'a> {
+    server: &'a Server,
+    file: &'a Served,
+    replies: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl<'a> Load<'a> {
+    fn new(server: &'a Server, file: &'a Served) -> Self {
+        Self { server, file, replies: AtomicUsize::new(0), over: AtomicBool::new(false) }
+    }
+
+    fn replies(&self) -> usize {
+        self.replies.load(Ordering::Relaxed)
+    }
+
+    /// One client: asks until it is over, or until the server ends the connection between two
+    /// replies. Whether the server did.
+    fn ask(&self) -> bool {
+        let mut client = self.server.connect();
+        while !self.over.load(Ordering::Relaxed) {
+            if client.try_send(request("GET", &self.file.target, &[])).is_err() {
+                return true;
+            }
+            match client.try_reply() {
+                Ok(reply) => assert!(reply.body == self.file.body),
+                Err(Failure::Closed(_)) => return true,
+                Err(failure) => panic!("{failure:?}"),
+            }
+            self.replies.fetch_add(1, Ordering::Relaxed);
+        }
+        false
+    }
+}
+
+fn sigusr1_reports_under_load(setup: &Setup) {
+    let root = Root::new();
+    let file = root.write_noise("file", 10_000);
+    let server = setup.serve(&root, &[]);
+    let load = Load::new(&server, &file);
+    thread::scope(|scope| {
+        let clients = [(); CLIENTS].map(|()| scope.spawn(|| load.ask()));
+        for _ in 0..3 {
+            let asked = load.replies();
+            until("some more was served", || load.replies() > asked + 50);
+            let table = server.stderr_so_far().len();
+            server.signal(Signal::USR1);
+            until("the table was printed", || server.stderr_so_far().len() > table);
+            until("what was served since is in the report", || {
+                let requests = |stats: serde_json::Value| stats["total"]["requests"].as_u64();
+                server.stats_so_far().and_then(requests) > Some(asked as u64)
+            });
+        }
+        load.over.store(true, Ordering::Relaxed);
+        let left = clients.map(|client| client.join().unwrap());
+        assert_eq!(left, [false; CLIENTS], "somebody was sent away");
+    });
+    let replies = load.replies();
+    let stats = server.stop_cleanly().stats();
+    assert_eq!(stats["total"]["replies"], replies, "{stats}");
+    assert_eq!(stats["total"]["requests"], replies, "{stats}");
+}
+
+fn sigterm_under_load_cuts_no_reply(setup: &Setup) {
+    let root = Root::new();
+    let file = root.write_noise("file", 100_000);
+    let server = setup.serve(&root, &["--drain-timeout", "10m"]);
+    let load = Load::new(&server, &file);
+    thread::scope(|scope| {
+        let clients = [(); CLIENTS].map(|()| scope.spawn(|| load.ask()));
+        until("all were busy", || load.replies() > 20 * CLIENTS);
+        server.signal(Signal::TERM);
+        let left = clients.map(|client| client.join().unwrap());
+        assert_eq!(left, [true; CLIENTS]);
+    });
+    let replies = load.replies();
+    let stopped = server.wait();
+    stopped.check_end();
+    let stats = stopped.stats();
+    assert_eq!(stats["total"]["replies"], replies, "{stats}");
+    assert_eq!(stats["total"]["requests"], replies, "{stats}");
+}
+
+fn sigterm_closes_the_silent_and_finishes_what_was_begun(setup: &Setup) {
+    let root = Root::with_hello();
+    let large = root.write_noise("large", 8 << 20);
+    let server = setup.serve(&root, &["--drain-timeout", "10m", "--idle-timeout", "10m"]);
+    let silent: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let mut idle: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+    }
+    // Too little room for the reply to go out while nobody reads it, and enough to read it soon.
+    let mut reading = Client::connect_with(server.address(), Some(32 << 10)).unwrap();
+    reading.send(request("GET", &large.target, &[]).repeat(2));
+    let head = reading.head().unwrap();
+    server.signal(Signal::TERM);
+    assert!(idle.into_iter().chain(silent).all(|mut client| client.is_closed()));
+    assert!(reading.body(head).unwrap().body == large.body);
+    // What was asked for beforehand is answered, or not at all.
+    match reading.try_reply() {
+        Ok(reply) => assert!(reply.body == large.body),
+        Err(Failure::Closed(_)) => (),
+        Err(failure) => panic!("{failure:?}"),
+    }
+    drop(reading);
+    server.wait().check_end();
+}
+
+/// How often each target is in a log of the combined format.
+fn logged(log: &str) -> BTreeMap<String, usize> {
+    let mut times = BTreeMap::new();
+    for line in log.lines() {
+        let target = line.split('"').nth(1).and_then(|request| request.split(' ').nth(1));
+        *times.entry(target.expect(line).to_owned()).or_default() += 1;
+    }
+    times
+}
+
+fn the_access_log_has_one_line_for_each_request(setup: &Setup) {
+    let root = Root::with_hello();
+    let log = root.outside().join("access.log");
+    let server = setup.serve(&root, &["--access-log", log.to_str().unwrap()]);
+    thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let server = &server;
+            scope.spawn(move || {
+                let target = |kind: &str| format!("/hello.txt?{kind}-{number}");
+                for _ in 0..5 {
+                    let mut client = server.connect();
+                    client.send(request("GET", &target("pipelined"), &[]).repeat(20));
+                    (0..20).for_each(|_| assert_eq!(client.reply().text(), "hello"));
+                    client.head_with(&target("head"), &[]);
+                    client.get(&format!("/none?{number}"));
+                    client.send(request("POST", &target("post"), &["Content-Length: 2"]) + "hi");
+                    assert_eq!(client.reply().status, 405);
+                }
+            });
+        }
+    });
+    let stats = server.stop_cleanly().stats();
+    let text = fs::read_to_string(&log).unwrap();
+    let expected = (0..CLIENTS).flat_map(|number| {
+        let of = |start: &str| format!("{start}-{number}");
+        [
+            (of("/hello.txt?pipelined"), 100),
+            (of("/hello.txt?head"), 5),
+            (of("/hello.txt?post"), 5),
+            (format!("/none?{number}"), 5),
+        ]
+    });
+    assert_eq!(logged(&text), expected.collect());
+    assert!(text.ends_with('\n'));
+    let lines = ["log_lines", "log_lines_lost"].map(|name| stats["total"][name].as_u64().unwrap());
+    assert_eq!(lines, [115 * CLIENTS as u64, 0], "{stats}");
+}
+
+/// Starts a server with options of an architecture that it is to refuse; returns what it says.
+fn refused(arch: &arch::Row, option: &str) -> String {
+    let mut command = Command::new(WEIR);
+    command.args(["serve", "/", "--arch", arch.spelling, "--arch-option", option]);
+    match attempt(command.args(["--listen", "127.0.0.1:0"])) {
+        Attempt::Serves(_) => panic!("--arch {} takes {option}", arch.spelling),
+        Attempt::Refused(stopped) => {
+            let said = stopped.stderr.trim_end().to_owned();
+            assert_eq!((stopped.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+            said
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_set_about_an_architecture_is_refused_in_a_sentence() {
+    for row in arch::TABLE {
+        for wrong in ["no-such-knob=1", "pool", "=", ""] {
+            assert!(refused(row, wrong).contains("--arch-option"), "{}", row.spelling);
+        }
+        for knob in row.knobs {
+            let beyond = [knob.min.checked_sub(1), knob.max.checked_add(1)].into_iter().flatten();
+            for number in beyond {
+                let said = refused(row, &format!("{}={number}", knob.name));
+                assert!(said.contains(knob.name), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_architecture_that_is_none_is_refused_in_a_sentence() {
+    let mut command = Command::new(WEIR);
+    let Attempt::Refused(stopped) = attempt(command.args(["serve", "/", "--arch", "cathedral"]))
+    else {
+        panic!("there is an architecture of this name");
+    };
+    assert_eq!(stopped.status.code(), Some(2));
+    assert!(stopped.stderr.contains("cathedral"), "{}", stopped.stderr);
+}

@@ -1,0 +1,355 @@
+//! What is special about `--arch fiber`: fibers that end, a pool that serves to completion, stacks.
+//! What it has in common with the other architectures is in `behaviour.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use weir_tests::patience::until;
+use weir_tests::server::run;
+use weir_tests::{Client, Root, Server, Stopped, request};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+const ON_DEMAND: [&str; 4] = ["--arch", "fiber", "--workers", "1"];
+
+fn serve(root: &Root, options: &[&str]) -> Server {
+    Server::start(WEIR, &[&ON_DEMAND[..], options].concat(), root)
+}
+
+/// A pool of fibers, each of which accepts up to `limit` at a time.
+fn serve_pool(root: &Root, fibers: &str, limit: &str, options: &[&str]) -> Server {
+    let pool = format!("pool={fibers}");
+    serve(root, &[&["--arch-option", &pool, "--accept-limit", limit], options].concat())
+}
+
+fn count(stopped: &Stopped, name: &str) -> u64 {
+    stopped.stats()["total"][name].as_u64().unwrap()
+}
+
+/// A counter in the last table that the server printed.
+fn counted_so_far(server: &Server, name: &str) -> Option<u64> {
+    let said = server.stderr_so_far();
+    let line = said.lines().rev().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Waits until so many fibers are left.
+fn until_alive(server: &Server, fibers: u64) {
+    until("the other fibers had ended", || {
+        let before = server.stderr_so_far().len();
+        server.signal(Signal::USR1);
+        let last = "fibers_runnable_max";
+        until("the table was printed", || server.stderr_so_far()[before..].contains(last));
+        let count = |name| counted_so_far(server, name).unwrap_or(0);
+        count("fibers_begun") - count("fibers_ended") == fibers
+    });
+}
+
+/// A connection that was served once and stays open.
+fn kept(server: &Server) -> Client {
+    let mut client = server.connect();
+    assert_eq!(client.get("/hello.txt").text(), "hello");
+    client
+}
+
+mod on_demand {
+    use super::*;
+
+    #[test]
+    fn each_of_thousands_of_connections_has_a_fiber_and_none_is_left() {
+        let root = Root::with_hello();
+        for mechanism in ["epoll-et", "poll"] {
+            let server = serve(&root, &["--mechanism", mechanism]);
+            let mut crowd: Vec<_> = (0..3000).map(|_| kept(&server)).collect();
+            for client in &mut crowd {
+                assert_eq!(client.get("/hello.txt").text(), "hello");
+            }
+            drop(crowd);
+            // The one that accepts.
+            until_alive(&server, 1);
+            let stopped = server.stop_cleanly();
+            assert_eq!(count(&stopped, "fibers_max"), 3001);
+            assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
+        }
+    }
+
+    #[test]
+    fn a_deadline_ends_the_fiber_of_its_connection() {
+        let root = Root::with_hello();
+        let deadlines = ["--idle-timeout", "200ms", "--header-timeout", "200ms"];
+        let server = serve(&root, &deadlines);
+        let mut idle = kept(&server);
+        let silent = server.connect();
+        let mut halfway = server.connect();
+        halfway.send("GET /hello.txt HT");
+        assert_eq!(halfway.reply().status, 408);
+        assert!(halfway.is_closed());
+        assert!(idle.is_closed());
+        until_alive(&server, 1);
+        drop(silent);
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn fibers_end_when_their_connections_are_closed_to_make_room() {
+        let root = Root::with_hello();
+        let server = serve(&root, &["--max-conns", "40"]);
+        let _crowd: Vec<_> = (0..200).map(|_| kept(&server)).collect();
+        let stopped = server.stop_cleanly();
+        assert!(count(&stopped, "evicted_idle") > 0);
+        assert!(count(&stopped, "fibers_max") <= 41);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_fibers_that_wait() {
+        let root = Root::with_hello();
+        root.write_noise("large", 8 << 20);
+        for mechanism in weir_tests::mechanisms() {
+            let options = ["--mechanism", mechanism, "--drain-timeout", "200ms"];
+            let server = serve(&root, &options);
+            let _idle: Vec<_> = (0..20).map(|_| kept(&server)).collect();
+            let _silent = server.connect();
+            let mut halfway = kept(&server);
+            halfway.send("GET /hello.txt HT");
+            let mut download = Client::connect_narrow(server.address());
+            download.send(request("GET", "/large", &[]));
+            download.head().unwrap();
+            let stopped = server.stop_cleanly();
+            assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
+            assert_eq!(count(&stopped, "accepted"), count(&stopped, "closed"), "{mechanism}");
+        }
+    }
+
+    #[test]
+    fn every_policy_is_served_by_fibers() {
+        let root = Root::with_hello();
+        for policy in ["limit", "match-close", "timed", "codel", "adaptive"] {
+            for preset in ["default", "accept1", "eager+close", "cm"] {
+                let server = serve(&root, &["--preset", preset, "--accept-policy", policy]);
+                let mut crowd: Vec<_> = (0..50).map(|_| kept(&server)).collect();
+                for client in &mut crowd {
+                    assert_eq!(client.get("/hello.txt").text(), "hello", "{policy} {preset}");
+                }
+                server.stop_cleanly();
+            }
+        }
+    }
+}
+
+mod pool {
+    use super::*;
+
+    #[test]
+    fn a_fiber_serves_what_it_accepted_one_after_the_other() {
+        let root = Root::with_hello();
+        for name in ["x", "a", "b"] {
+            root.write(name, name);
+        }
+        for mechanism in weir_tests::mechanisms() {
+            let log = root.outside().join(format!("{mechanism}.log"));
+            let options = ["--mechanism", mechanism, "--access-log", log.to_str().unwrap()];
+            let server = serve_pool(&root, "1", "2", &options);
+            let mut first = server.connect();
+            assert_eq!(first.get("/x").text(), "x");
+            let (mut second, mut third) = (server.connect(), server.connect());
+            third.send(request("GET", "/b", &[]));
+            // Both are accepted together now.
+            drop(first);
+            (0..3).for_each(|_| assert_eq!(second.get("/a").text(), "a"));
+            drop(second);
+            assert_eq!(third.reply().text(), "b");
+            server.stop_cleanly();
+            assert_eq!(targets_in(&fs::read_to_string(log).unwrap()), "/x /a /a /a /b");
+        }
+    }
+
+    /// The targets of an access log, in its order.
+    fn targets_in(log: &str) -> String {
+        let targets = log.lines().map(|line| line.split('"').nth(1).unwrap());
+        let targets: Vec<_> = targets.map(|line| line.split(' ').nth(1).unwrap()).collect();
+        targets.join(" ")
+    }
+
+    #[test]
+    fn a_pool_of_one_serves_everybody_in_turn() {
+        let root = Root::with_hello();
+        for mechanism in weir_tests::mechanisms() {
+            for limit in ["1", "auto", "inf"] {
+                let server = serve_pool(&root, "1", limit, &["--mechanism", mechanism]);
+                for _ in 0..100 {
+                    assert_eq!(server.get("/hello.txt").text(), "hello", "{mechanism}");
+                }
+                let stopped = server.stop_cleanly();
+                assert_eq!(count(&stopped, "fibers_max"), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_are_open_than_there_are_fibers() {
+        let root = Root::with_hello();
+        let server = serve_pool(&root, "3", "1", &[]);
+        let crowd: Vec<_> = (0..3).map(|_| kept(&server)).collect();
+        let mut late: Vec<_> = (0..10).map(|_| server.connect()).collect();
+        late.iter_mut().for_each(|client| client.send(request("GET", "/hello.txt", &[])));
+        drop(crowd);
+        // Each leaves when it was served, and makes room for the next.
+        for mut client in late {
+            assert_eq!(client.reply().text(), "hello");
+        }
+        let stopped = server.stop_cleanly();
+        assert_eq!(count(&stopped, "open_max"), 3);
+        assert_eq!(count(&stopped, "fibers_begun"), 3);
+    }
+
+    #[test]
+    fn those_who_wait_do_not_keep_a_busy_pool_awake() {
+        let root = Root::with_hello();
+        // With epoll2 no wait sleeps while a connection is open.
+        for mechanism in weir_tests::mechanisms().into_iter().filter(|name| *name != "epoll2") {
+            let server = serve_pool(&root, "1", "1", &["--mechanism", mechanism]);
+            let mut busy = kept(&server);
+            let mut waiting = server.connect();
+            waiting.send(request("GET", "/hello.txt", &[]));
+            (0..200).for_each(|_| assert_eq!(busy.get("/hello.txt").text(), "hello"));
+            drop(busy);
+            assert_eq!(waiting.reply().text(), "hello");
+            let calls = count(&server.stop_cleanly(), "getevents_calls");
+            assert!(calls < 1000, "{mechanism}: {calls} waits for 202 requests");
+        }
+    }
+
+    #[test]
+    fn fibers_without_work_serve_several_listeners() {
+        let root = Root::with_hello();
+        let unix = format!("unix:{}", root.outside().join("weir.socket").display());
+        let listen = ["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--listen", &unix];
+        let server = serve_pool(&root, "2", "2", &listen);
+        for address in server.addresses.iter().cycle().take(30) {
+            assert_eq!(Client::connect(address).get("/hello.txt").text(), "hello");
+        }
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn those_who_wait_at_the_end_are_served() {
+        let root = Root::with_hello();
+        for fibers in ["1", "4"] {
+            let server = serve_pool(&root, fibers, "1", &["--drain-timeout", "10m"]);
+            let busy: Vec<_> = (0..fibers.parse().unwrap()).map(|_: u32| kept(&server)).collect();
+            let mut waiting: Vec<_> = (0..8).map(|_| server.connect()).collect();
+            waiting.iter_mut().for_each(|client| client.send(request("GET", "/hello.txt", &[])));
+            server.signal(Signal::TERM);
+            for mut client in waiting {
+                assert_eq!(client.reply().text(), "hello");
+            }
+            drop(busy);
+            let stopped = server.wait();
+            assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+            assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_at_the_start() {
+        let root = Root::with_hello();
+        let wrong: [(&[&str], &str); 5] = [
+            (&["--arch-option", "pool=4"], "accept policy other than limit"),
+            (&["--preset", "cm", "--arch-option", "pool=4"], "--accept-on-close"),
+            (&["--arch-option", "pool=100001"], "from 0 to 100000"),
+            (&["--arch-option", "stack-kib=8"], "from 32 to 1024"),
+            (&["--arch-option", "pool=100000", "--accept-limit", "1"], "vm.max_map_count"),
+        ];
+        for (options, sentence) in wrong {
+            if sentence == "vm.max_map_count" && mappings_max() > 200_000 {
+                println!("SKIPPED: vm.max_map_count is not what Linux has it at");
+                continue;
+            }
+            let arguments = ["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
+            let mut command = Command::new(WEIR);
+            let stopped = run(command.args(arguments).args(ON_DEMAND).args(options));
+            assert_eq!(stopped.status.code(), Some(2), "{options:?}: {}", stopped.stderr);
+            assert!(stopped.stderr.contains(sentence), "{}", stopped.stderr);
+        }
+    }
+
+    fn mappings_max() -> u64 {
+        let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        text.trim().parse().unwrap()
+    }
+}
+
+mod stacks {
+    use super::*;
+
+    #[test]
+    fn running_out_of_stacks_is_survived() {
+        let root = Root::with_hello();
+        let served = root.path().to_str().unwrap();
+        let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
+        // A policy that drops nobody, so that every connection is counted when it is closed.
+        let options = ["--arch-option", "stack-kib=1024", "--accept-policy", "limit"];
+        let arguments = [&arguments.concat()[..], &options].concat();
+        // Address space for some hundred stacks of a mebibyte.
+        let script = "ulimit -v 500000; exec \"$@\"";
+        let server = Server::start_in_shell(script, Stdio::null(), &arguments);
+        let mut crowd: Vec<_> = (0..1000).map(|_| server.connect()).collect();
+        until("there was no stack", || server.stderr_so_far().contains("cannot accept"));
+        let ask = |client: &mut Client| client.try_send(request("GET", "/hello.txt", &[]));
+        let asked: Vec<_> = crowd.iter_mut().map(ask).collect();
+        // Some were refused: what counts is that it goes on.
+        drop((crowd, asked));
+        for _ in 0..100 {
+            assert_eq!(server.get("/hello.txt").text(), "hello");
+        }
+        let stopped = server.stop_cleanly();
+        assert!(count(&stopped, "accept_failed") > 0);
+        assert_eq!(count(&stopped, "accepted"), count(&stopped, "closed"));
+        assert_eq!(count(&stopped, "fibers_begun"), count(&stopped, "fibers_ended"));
+    }
+
+    #[test]
+    fn the_smallest_stack_is_enough_for_every_kind_of_reply() {
+        let root = Root::with_hello();
+        let files = root.write_file_set();
+        let log = root.outside().join("log");
+        let options = ["--arch-option", "stack-kib=32", "--listing", "--bench-endpoints"];
+        let logged = ["--access-log", log.to_str().unwrap(), "--log-format", "json"];
+        let server = serve(&root, &[&options[..], &logged].concat());
+        for file in &files {
+            assert_eq!(server.get(&file.target).body, file.body, "{}", file.target);
+        }
+        let missing = format!("/{}", "x/".repeat(2000));
+        let odd = ["/", "/dir", "/dir/nested/", "/.weir/burn?us=1", "/%2e%2e/secret.txt", &missing];
+        for target in odd {
+            server.get(target);
+        }
+        let fields: Vec<_> = (0..60).map(|n| format!("X-{n}: {}", "y".repeat(60))).collect();
+        let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+        server.get_with("/hello.txt", &fields);
+        for field in [
+            "Range: bytes=0-1,3-3,-1",
+            "Range: bytes=9-",
+            "Accept-Encoding: gzip;q=0.5, br, zstd",
+            "If-None-Match: \"x\", W/\"y\"",
+            "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT",
+        ] {
+            server.get_with("/app.js", &[field]);
+            server.get_with("/hello.txt", &[field]);
+        }
+        for bytes in ["\0\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\n\r\n"]
+        {
+            let mut client = server.connect();
+            client.send(bytes);
+            assert!(client.reply().status >= 400);
+        }
+        server.stop_cleanly();
+    }
+}

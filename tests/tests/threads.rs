@@ -1,0 +1,401 @@
+//! Threads and processes: what is theirs alone, who serves whom and what outlives what. What every
+//! architecture must do is tested elsewhere, for all of them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
+use std::process::Command;
+use std::thread;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use weir_tests::family::{children_of, parent_of};
+use weir_tests::files::Served;
+use weir_tests::patience::until;
+use weir_tests::server::{Stopped, run};
+use weir_tests::{Client, Root, Server, request};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+
+/// Starts one worker of an architecture.
+fn serve(arch: &str, options: &[&str], root: &Root) -> Server {
+    let options = [&["--workers", "1", "--arch", arch][..], options].concat();
+    let server = Server::start(WEIR, &options, root);
+    assert!(server.ready.contains(&format!("({arch},")), "{}", server.ready);
+    server
+}
+
+fn counted(stopped: &Stopped, name: &str) -> u64 {
+    stopped.stats()["total"][name].as_u64().unwrap()
+}
+
+/// GETs with a close after the reply, which has come when this returns.
+fn get_and_close(server: &Server) {
+    let mut client = server.connect();
+    assert_eq!(client.get_with("/hello.txt", &["Connection: close"]).text(), "hello");
+    assert!(client.is_closed());
+}
+
+mod on_demand {
+    use super::*;
+
+    #[test]
+    fn each_connection_has_a_thread_and_the_acceptor_is_one_more() {
+        let root = Root::with_hello();
+        let server = serve("threads", &[], &root);
+        let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+        }
+        drop(clients);
+        assert_eq!(counted(&server.stop_cleanly(), "threads_max"), 41);
+    }
+
+    #[test]
+    fn a_thread_that_is_done_serves_another_connection() {
+        let root = Root::with_hello();
+        let server = serve("threads", &[], &root);
+        (0..100).for_each(|_| get_and_close(&server));
+        let most = counted(&server.stop_cleanly(), "threads_max");
+        assert!((2..50).contains(&most), "{most} threads for 100 connections");
+    }
+
+    #[test]
+    fn a_connection_for_which_no_thread_can_be_had_waits_for_one() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "stack-kib=65536", "--accept-limit", "1"];
+        let server = serve("threads", &options, &root);
+        limit_memory(&server, 80 << 20);
+        let mut first = server.connect();
+        assert_eq!(first.get("/hello.txt").text(), "hello");
+        let mut second = server.connect();
+        second.send(request("GET", "/hello.txt", &[]));
+        until("it was said", || server.stderr_so_far().contains("no thread can be had"));
+        first.finish_sending();
+        assert_eq!(second.reply().text(), "hello");
+        server.stop_cleanly();
+    }
+
+    /// Leaves the process so much more address space than it has now (RLIMIT_AS, prlimit(2)).
+    fn limit_memory(server: &Server, more: u64) {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.id())).unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        let limit = Some(pages * rustix::param::page_size() as u64 + more);
+        let limit = Rlimit { current: limit, maximum: limit };
+        prlimit(Pid::from_raw(server.id() as i32), Resource::As, limit).unwrap();
+    }
+
+    #[test]
+    fn accepting_on_close_makes_no_sense_and_is_refused_in_a_sentence() {
+        for arch in ["threads", "processes"] {
+            let options = ["serve", "/", "--arch", arch, "--preset", "cm"];
+            let stopped = run(Command::new(WEIR).args(options));
+            assert_eq!(stopped.status.code(), Some(2));
+            let says = format!("--accept-on-close on makes no sense with --arch {arch}: ");
+            assert!(stopped.stderr.contains(&says), "{}", stopped.stderr);
+        }
+    }
+}
+
+mod pool {
+    use super::*;
+
+    #[test]
+    fn one_thread_serves_a_connection_to_its_end_before_the_next() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "pool=1", "--accept-limit", "1"];
+        let server = serve("threads", &options, &root);
+        let mut first = server.connect();
+        assert_eq!(first.get("/hello.txt").text(), "hello");
+        let mut second = server.connect();
+        second.send(request("GET", "/hello.txt", &[]));
+        for _ in 0..20 {
+            assert_eq!(first.get("/hello.txt").text(), "hello");
+        }
+        drop(first);
+        assert_eq!(second.reply().text(), "hello");
+        drop(second);
+        let stopped = server.stop_cleanly();
+        assert_eq!((counted(&stopped, "open_max"), counted(&stopped, "requests")), (1, 22));
+        assert_eq!(counted(&stopped, "threads_max"), 2);
+    }
+
+    #[test]
+    fn those_accepted_together_are_served_one_after_the_other_by_their_thread() {
+        let root = Root::with_hello();
+        // The papers' way: accepted first, and served then.
+        let options = ["--preset", "accept10", "--arch-option", "pool=2"];
+        let server = serve("threads", &options, &root);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..50).for_each(|_| get_and_close(&server)));
+            }
+        });
+        let stopped = server.stop_cleanly();
+        assert_eq!((counted(&stopped, "accepted"), counted(&stopped, "requests")), (400, 400));
+        assert!(counted(&stopped, "open_max") <= 20);
+    }
+
+    #[test]
+    fn a_pool_that_is_full_of_silent_clients_serves_on_after_their_deadline() {
+        let root = Root::with_hello();
+        let options = ["--arch-option", "pool=3", "--header-timeout", "100ms"];
+        let server = serve("threads", &options, &root);
+        let silent: Vec<_> = (0..9).map(|_| server.connect()).collect();
+        get_and_close(&server);
+        assert!(silent.into_iter().all(|mut client| client.ends()));
+        assert!(counted(&server.stop_cleanly(), "timeout_header") > 0);
+    }
+}
+
+/// What each way of running threads and processes must do.
+mod each_way {
+    use super::*;
+
+    const WAYS: [(&str, &[&str]); 3] = [
+        ("threads", &[]),
+        ("threads", &["--arch-option", "pool=24"]),
+        ("processes", &["--arch-option", "pool=24"]),
+    ];
+
+    #[test]
+    fn what_was_asked_is_what_was_counted() {
+        let root = Root::with_hello();
+        for (arch, options) in WAYS {
+            let server = serve(arch, options, &root);
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        (0..20).for_each(|_| get_and_close(&server));
+                        let mut kept = server.connect();
+                        for _ in 0..20 {
+                            assert_eq!(kept.get("/hello.txt").text(), "hello");
+                        }
+                    });
+                }
+            });
+            server.signal(Signal::USR1);
+            until("the table was printed", || server.stderr_so_far().contains("requests"));
+            let stopped = server.stop_cleanly();
+            let counted = ["accepted", "closed", "requests", "replies", "status_2xx"]
+                .map(|name| counted(&stopped, name));
+            assert_eq!(counted, [168, 168, 320, 320, 320], "{arch} {options:?}");
+        }
+    }
+
+    #[test]
+    fn processor_time_and_context_switches_of_all_are_told() {
+        let root = Root::with_hello();
+        for (arch, options) in WAYS {
+            let options = [options, &["--bench-endpoints", "--profile-calls"]].concat();
+            let server = serve(arch, &options, &root);
+            let burns = request("GET", "/.weir/burn?us=20000", &[]);
+            let mut clients: Vec<_> = (0..5).map(|_| server.connect()).collect();
+            clients.iter_mut().for_each(|client| client.send(&burns));
+            clients.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
+            let stopped = server.stop_cleanly();
+            let cpu_ns = counted(&stopped, "cpu_user_ns") + counted(&stopped, "cpu_system_ns");
+            assert!(cpu_ns >= 100_000_000, "{arch} {options:?}: {cpu_ns}");
+            assert!(counted(&stopped, "context_switches_voluntary") >= 5, "{arch}");
+            let calls = &stopped.stats()["total"]["calls"];
+            let made = |call: &str| calls[call]["count"].as_u64().unwrap();
+            let failed = counted(&stopped, "accept_would_block");
+            assert_eq!((made("accept4") - failed, made("sendto")), (5, 5), "{arch}: {calls}");
+        }
+    }
+
+    #[test]
+    fn a_connection_cut_at_its_deadline_is_never_taken_for_a_new_one() {
+        let root = Root::new();
+        let files: Vec<_> = (0..4).map(|i| root.write_noise(&format!("f{i}"), 5000 + i)).collect();
+        for (arch, options) in WAYS {
+            let deadlines = ["--header-timeout", "20ms", "--idle-timeout", "20ms"];
+            let options = [options, &deadlines, &["--max-conns", "48"]].concat();
+            let server = serve(arch, &options, &root);
+            // Some keep silent, some ask and stay, and some hang up: numbers are used again all
+            // the time. On a busy machine any may be late, and cut; but none gets another's file.
+            let ask = |client: &mut Client, file: &Served| {
+                let sent = client.try_send(request("GET", &file.target, &[]));
+                let reply = sent.ok().and_then(|()| client.try_reply().ok());
+                reply.map_or(0, |reply| {
+                    u64::from(
+                        reply.status == 200 && {
+                            assert!(reply.body == file.body, "{arch} {options:?}");
+                            true
+                        },
+                    )
+                })
+            };
+            let rounds = |file: &Served| -> u64 {
+                let round = |_| {
+                    let (mut silent, mut kept) = (server.connect(), server.connect());
+                    let mut replies = ask(&mut kept, file);
+                    server.connect().reset();
+                    replies += ask(&mut server.connect(), file);
+                    assert!(kept.ends() && silent.ends(), "{arch} {options:?}");
+                    replies
+                };
+                (0..40).map(round).sum()
+            };
+            let replies: u64 = thread::scope(|scope| {
+                let all: Vec<_> = files.iter().map(|file| scope.spawn(|| rounds(file))).collect();
+                all.into_iter().map(|each| each.join().unwrap()).sum()
+            });
+            let stopped = server.stop_cleanly();
+            assert!(counted(&stopped, "timeout_header") > 0, "{arch} {options:?}");
+            assert!((1..=counted(&stopped, "status_2xx")).contains(&replies), "{arch}");
+        }
+    }
+
+    #[test]
+    fn a_stop_wakes_those_who_wait_for_their_clients() {
+        let root = Root::with_hello();
+        root.write_noise("large", 8 << 20);
+        for (arch, options) in WAYS {
+            let patient = ["--idle-timeout", "10m", "--header-timeout", "10m"];
+            let options = [options, &patient, &["--drain-timeout", "200ms"]].concat();
+            let server = serve(arch, &options, &root);
+            let mut kept: Vec<_> = (0..6).map(|_| server.connect()).collect();
+            for client in &mut kept {
+                assert_eq!(client.get("/hello.txt").text(), "hello");
+            }
+            let mut silent: Vec<_> = (0..6).map(|_| server.connect()).collect();
+            let mut slow = Client::connect_narrow(server.address());
+            slow.send(request("GET", "/large", &[]));
+            slow.head().unwrap();
+            server.stop_cleanly();
+            assert!(kept.iter_mut().all(Client::is_closed), "{arch} {options:?}");
+            assert!(silent.iter_mut().all(Client::ends), "{arch} {options:?}");
+            assert!(slow.ends(), "{arch} {options:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_one_sentence_and_exit_status_2() {
+        let root = Root::with_hello();
+        let served = root.path().to_str().unwrap();
+        let missing = root.outside().join("missing");
+        let missing = missing.to_str().unwrap();
+        let log = format!("{missing}/log");
+        let wrong: [(&str, &[&str]); 4] = [
+            (missing, &[]),
+            (served, &["--access-log", &log]),
+            (served, &["--arch-option", "pool=10001"]),
+            (served, &["--arch-option", "mechanism=1"]),
+        ];
+        for arch in ["threads", "processes"] {
+            for (dir, options) in wrong {
+                let start = ["serve", dir, "--listen", "127.0.0.1:0", "--arch", arch];
+                let stopped = run(Command::new(WEIR).args(start).args(options));
+                assert_eq!(stopped.status.code(), Some(2), "{arch} {options:?}");
+                assert_eq!(stopped.stderr.lines().count(), 1, "{arch}: {}", stopped.stderr);
+            }
+        }
+    }
+}
+
+mod processes {
+    use super::*;
+
+    /// The one keeper and its children.
+    fn crew(server: &Server) -> (u32, Vec<u32>) {
+        let keepers = children_of(server.id());
+        assert_eq!(keepers.len(), 1, "{keepers:?}");
+        (keepers[0], children_of(keepers[0]))
+    }
+
+    fn kill(pid: u32) {
+        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    }
+
+    fn has_died(server: &Server) -> bool {
+        server.stderr_so_far().contains("has died (signal 9)")
+    }
+
+    #[test]
+    fn a_child_that_dies_loses_its_connection_alone_and_is_replaced() {
+        let root = Root::with_hello();
+        let server = serve("processes", &["--arch-option", "pool=2"], &root);
+        let mut clients = [server.connect(), server.connect()];
+        for client in &mut clients {
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+        }
+        let (keeper, children) = crew(&server);
+        assert_eq!(children.len(), 2);
+        kill(children[0]);
+        until("it was said", || has_died(&server));
+        let mut alive = 0;
+        for client in &mut clients {
+            let sent = client.try_send(request("GET", "/hello.txt", &[]));
+            alive += u32::from(sent.is_ok() && client.try_reply().is_ok());
+        }
+        assert_eq!(alive, 1);
+        get_and_close(&server);
+        until("another took its place", || children_of(keeper).len() == 2);
+        let stopped = server.stop_cleanly();
+        assert_eq!(counted(&stopped, "children_lost"), 1);
+        assert!(!children_of(keeper).contains(&children[0]));
+    }
+
+    #[test]
+    fn nobody_outlives_the_main_process() {
+        let root = Root::with_hello();
+        let mut server = serve("processes", &["--arch-option", "pool=5"], &root);
+        let mut client = server.connect();
+        assert_eq!(client.get("/hello.txt").text(), "hello");
+        let (keeper, mut all) = crew(&server);
+        assert_eq!(all.len(), 5);
+        all.push(keeper);
+        server.signal(Signal::KILL);
+        until("it was killed", || server.has_ended());
+        until("all had gone", || all.iter().all(|&pid| parent_of(pid).is_none()));
+        assert!(client.ends());
+    }
+
+    #[test]
+    fn a_keeper_that_dies_takes_its_children_along_and_the_server_ends() {
+        let root = Root::with_hello();
+        let mut server = serve("processes", &["--arch-option", "pool=3"], &root);
+        let (keeper, children) = crew(&server);
+        kill(keeper);
+        until("the server had ended", || server.has_ended());
+        until("all had gone", || children.iter().all(|&pid| parent_of(pid).is_none()));
+        assert!(server.wait().stderr.contains("keeper"));
+    }
+
+    #[test]
+    fn there_are_no_more_children_than_connections_allowed() {
+        let root = Root::with_hello();
+        let server = serve("processes", &["--max-conns", "3"], &root);
+        assert_eq!(crew(&server).1.len(), 3);
+        get_and_close(&server);
+        server.stop_cleanly();
+    }
+
+    #[test]
+    fn each_child_opens_the_log_again() {
+        let root = Root::with_hello();
+        let (log, rotated) = (root.outside().join("log"), root.outside().join("log.1"));
+        let options = ["--arch-option", "pool=4", "--access-log", log.to_str().unwrap()];
+        let server = serve("processes", &options, &root);
+        let lines = |path| std::fs::read_to_string(path).unwrap_or_default().lines().count();
+        // Each child has one of them.
+        let mut kept: Vec<_> = (0..4).map(|_| server.connect()).collect();
+        for client in &mut kept {
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+        }
+        until("they were logged", || lines(&log) == 4);
+        std::fs::rename(&log, &rotated).unwrap();
+        server.signal(Signal::HUP);
+        until("the log was opened again", || log.exists());
+        server.signal(Signal::USR1);
+        until("all had heard of it", || server.stderr_so_far().contains("requests"));
+        for client in &mut kept {
+            assert_eq!(client.get("/hello.txt").text(), "hello");
+        }
+        server.stop_cleanly();
+        assert_eq!((lines(&rotated), lines(&log)), (4, 4));
+    }
+}
