@@ -48,7 +48,7 @@ pub use operations::Op;
 pub use piece::Piece;
 pub use setting::{Counts, Setting, SqPoll};
 
-use super::{Entered, NO_TIME, WAKE_UPS_MAX};
+use super::{Entered, NO_TIME};
 use buffers::Buffers;
 use operations::{Operations, Told};
 use queues::Queues;
@@ -85,8 +85,6 @@ pub struct ServerRing {
     taken: Vec<Completion>,
     /// Of chains that were too long.
     refused: Vec<u64>,
-    /// Completions found since the last call: so many that there may be more.
-    found: usize,
 }
 
 impl ServerRing {
@@ -107,7 +105,6 @@ impl ServerRing {
             buffers,
             taken: Vec::new(),
             refused: Vec::new(),
-            found: 0,
         })
     }
 
@@ -123,9 +120,9 @@ impl ServerRing {
         if self.queues.is_polled() {
             return self.submit_polled();
         }
-        let want = if self.found >= WAKE_UPS_MAX { self.queues.completions_max() } else { 0 };
-        self.found = 0;
-        self.enter(want, NO_TIME)
+        // The kernel turns 20 wake-ups at most into completions (IO_LOCAL_TW_DEFAULT_MAX); the next
+        // call has the others. To want more of one call takes a timer, which costs more than that.
+        self.enter(0, NO_TIME)
     }
 
     /// As [`submit`](Self::submit), and waits up to `timeout` (for ever when `None`) until there is
@@ -138,14 +135,7 @@ impl ServerRing {
         if timeout == NO_TIME || self.has_completions() {
             return self.submit();
         }
-        if self.found >= WAKE_UPS_MAX && !self.queues.is_polled() {
-            self.submit()?;
-            if self.has_completions() {
-                return Ok(());
-            }
-        }
         self.queues.end_chain();
-        self.found = 0;
         self.enter(1, timeout)
     }
 
@@ -167,7 +157,6 @@ impl ServerRing {
             return self.submit();
         }
         self.queues.end_chain();
-        self.found = 0;
         self.fill();
         let within_us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
         match self.queues.enter(want, within_us, timeout)? {
@@ -181,14 +170,13 @@ impl ServerRing {
     #[inline]
     pub fn take(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.taken);
-        let Self { queues, operations, buffers, found, .. } = self;
+        let Self { queues, operations, buffers, .. } = self;
         let (mut completed, mut copied) = (0, 0);
         for told in queues.completions().map(Told::from) {
             completed += 1;
             copied += u64::from(told.was_copied());
             into.extend(operations.complete(told, buffers));
         }
-        *found += completed;
         queues.counts.completed += completed as u64;
         queues.counts.copied += copied;
     }

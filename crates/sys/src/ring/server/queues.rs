@@ -146,13 +146,6 @@ impl Queues {
     pub(super) fn is_overflown(&mut self) -> bool {
         self.io.submission().cq_overflow()
     }
-
-    /// As many wake-ups as this are turned into completions by a call that wants as many, though it
-    /// does not wait for them.
-    pub(super) fn completions_max(&self) -> u32 {
-        self.io.params().cq_entries()
-    }
-
     /// The completions that are there.
     #[inline]
     pub(super) fn completions(&mut self) -> CompletionQueue<'_> {
