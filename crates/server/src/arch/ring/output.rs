@@ -157,6 +157,9 @@ impl RingLoop {
             output.note_sent(sent as u64, &mut floor.service);
         }
         if sent < send.bytes() {
+            if ringed.is_doomed {
+                return;
+            }
             return self.send_rest(slot, send, sent, returned);
         }
         if let (

@@ -254,11 +254,11 @@ impl RingLoop {
 
     /// The close at the end of a chain: done, or not tried.
     fn chain_ended(&mut self, slot: u32, completion: &Completion) {
-        let is_closed = !completion.failed_with(ECANCELED);
         let Some(ringed) = self.floor.table.conn(slot) else { return };
-        ringed.leaves = false;
-        if !is_closed {
-            if ringed.is_doomed {
+        if completion.failed_with(ECANCELED) {
+            // What broke the chain has seen to the rest, unless it was this connection's end.
+            if std::mem::take(&mut ringed.is_doomed) {
+                ringed.leaves = false;
                 self.close_slot(slot);
             }
             return;
