@@ -1,5 +1,5 @@
 //! Architectures: who waits for events, accepts, and lets the connection machine proceed. What they
-//! have in common is here and in [`floor`]; what each does its own way is in a file of its own.
+//! have in common is here and in `floor`; what each does its own way is in a file of its own.
 
 mod accepting;
 pub(crate) mod event_loop;
