@@ -78,7 +78,7 @@ fn repeated_receives_end_or_go_on_when_completions_find_no_room() {
 }
 
 #[test]
-fn many_wake_ups_are_told_within_two_calls() {
+fn wake_ups_are_told_twenty_at_a_call_until_there_are_none() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let bells: Vec<_> = (0..150).map(|_| Bell::new().unwrap()).collect();
     for (data, bell) in (0..).zip(&bells) {
@@ -86,9 +86,10 @@ fn many_wake_ups_are_told_within_two_calls() {
     }
     bench.turn();
     bells.iter().for_each(Bell::ring);
-    bench.turn();
-    bench.turn();
-    assert_eq!(bench.told.len(), 150);
+    for told in 1..=8 {
+        bench.turn();
+        assert!(bench.told.len() >= (20 * told).min(150), "{} by call {told}", bench.told.len());
+    }
 }
 
 #[test]
