@@ -12,10 +12,17 @@ pub fn parent_of(pid: u32) -> Option<u32> {
     fields.next()?.parse().ok().filter(|_| !is_zombie)
 }
 
-/// The children of a process that have not ended.
+/// The children of a process that have not ended: those of its threads, as
+/// `/proc/PID/task/TID/children` lists them.
 pub fn children_of(parent: u32) -> Vec<u32> {
-    let all = fs::read_dir("/proc").unwrap();
-    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let threads = fs::read_dir(format!("/proc/{parent}/task"));
+    let lists = threads
+        .into_iter()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    let pids = lists.flat_map(|list| {
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
     pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
 }
 

@@ -17,6 +17,7 @@ use rustix::process::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::family::family_of;
 use crate::output::Output;
 use crate::patience::{PATIENCE, until};
 use crate::{Client, Reply};
@@ -159,13 +160,7 @@ impl Server {
 
     /// The process that was started, and those that it has started in its turn.
     fn processes(&self) -> Vec<Pid> {
-        let mut all = vec![Pid::from_child(&self.child)];
-        let mut next = 0;
-        while let Some(&pid) = all.get(next) {
-            all.extend(children(pid));
-            next += 1;
-        }
-        all
+        family_of(self.child.id()).into_iter().filter_map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 
     /// What was last written by `--stats-json`, if it is whole: the report of a SIGUSR1.
@@ -338,21 +333,6 @@ fn is_connection(socket: &OwnedFd, addresses: &[Address]) -> bool {
             Address::Unix(path) => SocketAddrUnix::try_from(name.clone())
                 .is_ok_and(|name| name.path_bytes() == Some(path.as_os_str().as_bytes())),
         })
-}
-
-/// The processes that a process has started: `/proc/PID/task/TID/children`, see
-/// proc_tid_children(5).
-fn children(pid: Pid) -> Vec<Pid> {
-    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
-    let lists = threads.into_iter().flatten().filter_map(|thread| {
-        let list = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
-        Some(list.split_whitespace().filter_map(pid_in).collect::<Vec<_>>())
-    });
-    lists.flatten().collect()
-}
-
-fn pid_in(digits: &str) -> Option<Pid> {
-    Pid::from_raw(digits.parse().ok()?)
 }
 
 /// The addresses in `weir: serving DIR on ADDRESS, ADDRESS (mechanism, n loops)`.
