@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Bytes to send, owned by the ring until the kernel needs them no more.
@@ -12,8 +11,6 @@ pub enum Piece {
     Bytes(Vec<u8>),
     /// Bytes shared between threads.
     Shared(Arc<[u8]>),
-    /// Bytes shared within this thread, at less cost.
-    Local(Rc<[u8]>),
     /// Bytes of the program.
     Static(&'static [u8]),
 }
@@ -33,7 +30,6 @@ impl Deref for Piece {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Shared(bytes) => bytes,
-            Self::Local(bytes) => bytes,
             Self::Static(bytes) => bytes,
         }
     }
@@ -50,7 +46,6 @@ impl fmt::Debug for Piece {
         let name = match self {
             Self::Bytes(_) => "Bytes",
             Self::Shared(_) => "Shared",
-            Self::Local(_) => "Local",
             Self::Static(_) => "Static",
         };
         write!(formatter, "{name}({} bytes)", self.len())
