@@ -330,17 +330,26 @@ impl Seed {
 
     fn make<A: Start>(self) -> Result<A, Error> {
         let config = self.config;
-        if let Some(&cpu) = config.cpus.get(self.index % config.cpus.len().max(1)) {
-            process::pin_thread(cpu)
-                .map_err(|error| Error(format!("cannot run on processor {cpu}: {error}")))?;
-        }
-        let store = content::Store::open(&config.root, config.content.clone())
-            .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))?;
+        pin(self.index, &config)?;
+        let store = open_store(&config)?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let service = Service::new(config, store, self.log);
         A::start(service, self.sockets, self.control, open_max)
             .map_err(|error| Error(format!("cannot start a loop: {error}")))
     }
+}
+
+/// Goes where the loop of this number is to run.
+pub(crate) fn pin(index: usize, config: &Config) -> Result<(), Error> {
+    let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) else { return Ok(()) };
+    process::pin_thread(cpu)
+        .map_err(|error| Error(format!("cannot run on processor {cpu}: {error}")))
+}
+
+/// Opens what is served.
+pub(crate) fn open_store(config: &Config) -> Result<content::Store, Error> {
+    content::Store::open(&config.root, config.content.clone())
+        .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))
 }
 
 /// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows, which

@@ -235,6 +235,14 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
+    /// What ends the accept-phases of a round: policies whose time has come, and those held.
+    fn end_accept_phase(&mut self) {
+        self.consult();
+        if !self.floor().held.is_empty() {
+            self.serve_held();
+        }
+    }
+
     /// Judges one that was accepted, and begins to serve it, or does not.
     fn receive(&mut self, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
         phase.outcome.accepted += 1;

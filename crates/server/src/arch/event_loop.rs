@@ -20,7 +20,6 @@ use crate::service::Service;
 
 pub(crate) struct EventLoop<M> {
     pub(super) watched: Watched<M>,
-    expired: Vec<u32>,
 }
 
 impl<M: Mechanism> Architecture for EventLoop<M> {
@@ -85,7 +84,7 @@ impl<M: Mechanism> Start for EventLoop<M> {
         open_max: usize,
     ) -> io::Result<Self> {
         let watched = Watched::open(service, sockets, control, open_max)?;
-        Ok(Self { watched, expired: Vec::new() })
+        Ok(Self { watched })
     }
 
     fn run(mut self) {
@@ -117,13 +116,10 @@ impl<M: Mechanism> EventLoop<M> {
                 Member::Listener(index) => {
                     self.accept(index);
                 }
-                Member::Connection | Member::Gone => {}
+                Member::Connection => {}
             }
         }
-        self.consult();
-        if !self.watched.floor.held.is_empty() {
-            self.serve_held();
-        }
+        self.end_accept_phase();
     }
 
     fn take_fetched(&mut self) {
@@ -138,7 +134,7 @@ impl<M: Mechanism> EventLoop<M> {
         let began_ns = if is_timed { self.watched.floor.service.read_clock_ns() } else { 0 };
         for index in 0..self.watched.ready.len() {
             let token = self.watched.ready[index];
-            if self.watched.member(token) == Member::Connection {
+            if self.watched.is_served(token) {
                 self.work(token);
                 items += 1;
             }
@@ -167,11 +163,5 @@ impl<M: Mechanism> EventLoop<M> {
         if let Some(next) = next {
             self.settle(slot, next);
         }
-    }
-
-    fn keep_time(&mut self) {
-        let mut expired = std::mem::take(&mut self.expired);
-        Housekeeping::keep_time(self, &mut expired);
-        self.expired = expired;
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Floor<C> {
     pub(super) listeners: Vec<Listener>,
     pub(super) table: Table<C>,
     pub(super) timers: Timers,
+    /// Where the timers put slots whose deadline has come.
+    pub(super) expired: Vec<u32>,
     pub(super) service: Service,
     pub(super) control: Arc<Control>,
     /// Rounds of the loop so far.
@@ -75,6 +77,7 @@ impl<C> Floor<C> {
             table: Table::new(FIRST_LISTENER + listeners.len() as u32, open_max),
             listeners,
             timers: Timers::new(0),
+            expired: Vec::new(),
             service,
             control,
             rounds: 0,
@@ -126,13 +129,18 @@ impl<C> Floor<C> {
 
     /// How long until something is due by the clock.
     pub(super) fn due_in(&self) -> Option<Duration> {
-        let policy_ns = self.listeners.iter().filter_map(Listener::due_ns).min();
-        let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
-        [self.timers.next_ns(), log_ns, policy_ns, self.paused_until_ns, self.drained_by_ns]
+        [self.timers.next_ns(), self.upkeep_ns(), self.drained_by_ns]
             .into_iter()
             .flatten()
             .min()
             .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.service.now_ns())))
+    }
+
+    /// When something is due that is no connection's: a policy's time, log lines, a pause's end.
+    pub(super) fn upkeep_ns(&self) -> Option<u64> {
+        let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
+        let policies = self.listeners.iter().filter_map(Listener::due_ns);
+        policies.chain(log_ns).chain(self.paused_until_ns).min()
     }
 
     /// Notes what a work-phase did that began at `began_ns`.

@@ -137,15 +137,17 @@ pub(crate) trait Architecture: Sized {
 /// What every architecture does alike about time, questions and the end.
 pub(crate) trait Housekeeping: Accepting {
     /// What is due by the clock: deadlines, the end of a pause, log lines.
-    fn keep_time(&mut self, expired: &mut Vec<u32>) {
+    fn keep_time(&mut self) {
         let floor = self.floor();
+        let mut expired = std::mem::take(&mut floor.expired);
         let now_ns = floor.service.now_ns();
         let table = &mut floor.table;
         let deadline_of = |slot| Some(table.conn(slot)?.deadline_ns()).filter(|&at| at < u64::MAX);
-        floor.timers.expire(now_ns, deadline_of, expired);
+        floor.timers.expire(now_ns, deadline_of, &mut expired);
         for slot in expired.drain(..) {
             self.expire(slot);
         }
+        self.floor().expired = expired;
         if self.floor().paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.floor().paused_until_ns = None;
             self.watch_listeners(true);

@@ -34,9 +34,8 @@ pub(super) enum Member {
     Bell,
     /// By its index.
     Listener(usize),
+    /// Which may have gone since.
     Connection,
-    /// A connection that has gone since.
-    Gone,
 }
 
 /// What a mechanism counted, in the order of [`weir_stats::Counters::set_mechanism`].
@@ -99,11 +98,14 @@ impl<M: Mechanism> Watched<M> {
             Member::Bell
         } else if self.floor.table.is_reserved(token) {
             Member::Listener((token.slot - FIRST_LISTENER) as usize)
-        } else if self.floor.table.is_current(token) {
-            Member::Connection
         } else {
-            Member::Gone
+            Member::Connection
         }
+    }
+
+    /// Whether a token is of a connection that is still there.
+    pub(super) fn is_served(&self, token: Token) -> bool {
+        self.member(token) == Member::Connection && self.floor.table.is_current(token)
     }
 
     /// The bell was answered.

@@ -168,7 +168,7 @@ impl<M: Mechanism> Common<M> {
                 (0..self.taken.len()).for_each(|_| self.wake_idle());
             }
             Member::Listener(index) => self.knocked.push_back(index),
-            Member::Connection | Member::Gone => {}
+            Member::Connection => {}
         }
     }
 
@@ -182,7 +182,7 @@ impl<M: Mechanism> Common<M> {
 
     /// The fiber that waits for a connection has its turn. One that has no fiber was refused.
     fn wake(&mut self, token: Token) {
-        if self.watched.member(token) != Member::Connection {
+        if !self.watched.is_served(token) {
             return;
         }
         if !self.turns.wake_at_slot(token.slot) {

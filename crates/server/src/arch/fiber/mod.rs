@@ -56,7 +56,6 @@ pub(super) const KNOBS: &[Knob] = &[POOL, STACK_KIB, HELPERS];
 pub(crate) struct Fibers<M> {
     common: Rc<RefCell<Common<M>>>,
     scheduler: Scheduler,
-    expired: Vec<u32>,
 }
 
 impl<M: Mechanism> Start for Fibers<M> {
@@ -72,7 +71,7 @@ impl<M: Mechanism> Start for Fibers<M> {
         let stacks = Stacks::new(knob(&config, &STACK_KIB) << 10);
         let watched = Watched::open(service, sockets, control, open_max)?;
         let common = Rc::new(RefCell::new(Common::new(watched, stacks, pool > 0)));
-        let mut fibers = Self { common, scheduler: Scheduler::default(), expired: Vec::new() };
+        let mut fibers = Self { common, scheduler: Scheduler::default() };
         if pool == 0 {
             fibers.employ(script::acceptor)?;
         }
@@ -130,7 +129,7 @@ impl<M: Mechanism> Fibers<M> {
     }
 
     fn keep_time(&mut self) {
-        self.common.borrow_mut().keep_time(&mut self.expired);
+        self.common.borrow_mut().keep_time();
     }
 
     /// Ends the fibers, and then the connections that are still open.

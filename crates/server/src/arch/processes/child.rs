@@ -33,7 +33,6 @@ struct Child {
     answers: Receiver<Answer>,
     order: Order,
     log: Option<LogWriter>,
-    expired: Vec<u32>,
 }
 
 /// Serves until the keeper says stop.
@@ -67,7 +66,7 @@ impl Child {
         let group = Group::new(floor, true, None);
         let porch = Porch::new(&group, line.as_fd()).map_err(failed)?;
         let order = Order::FIRST;
-        Ok(Self { group, porch, line, control, answers, order, log, expired: Vec::new() })
+        Ok(Self { group, porch, line, control, answers, order, log })
     }
 
     fn run(&mut self) {
@@ -124,9 +123,7 @@ impl Child {
             self.answer();
         }
         self.group.consult();
-        let mut expired = std::mem::take(&mut self.expired);
-        self.group.keep_time(&mut expired);
-        self.expired = expired;
+        self.group.keep_time();
     }
 
     /// Hears what the keeper has ordered. Without a keeper there is nobody to serve for.

@@ -12,12 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_content::Store;
 use weir_stats::LoopReport;
 use weir_sys::fork::{self, End};
+use weir_sys::namespace;
 use weir_sys::poll::{POLLIN, PollFd};
 use weir_sys::signal::{SIGCHLD, Signals};
-use weir_sys::{namespace, process};
 
 use super::child;
 use super::wire::{self, BYTES_MAX, Order, Word};
@@ -25,7 +24,7 @@ use crate::arch::listener::Socket;
 use crate::arch::threads::wait::sleep;
 use crate::config::{Config, Error};
 use crate::control::{LAST_WORD, Phase};
-use crate::log;
+use crate::{log, run};
 
 /// A child that died younger than this is replaced only after as long.
 const YOUNG: Duration = Duration::from_secs(1);
@@ -85,13 +84,8 @@ fn fail(line: &OwnedFd, why: String) -> i32 {
 
 /// Finds out whether the children will have what they need, and goes where they will run.
 fn prepare(index: usize, config: &Config) -> Result<Signals, Error> {
-    let root = config.root.display();
-    if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
-        process::pin_thread(cpu)
-            .map_err(|error| Error(format!("cannot run on processor {cpu}: {error}")))?;
-    }
-    Store::open(&config.root, config.content.clone())
-        .map_err(|error| Error(format!("cannot serve {root}: {error}")))?;
+    run::pin(index, config)?;
+    run::open_store(config)?;
     if let Some((target, _)) = &config.access_log {
         log::check(target)?;
     }

@@ -113,7 +113,6 @@ pub(crate) struct RingLoop {
     /// Files that what is queued still names, though their connections have gone.
     kept: Vec<Arc<OpenFile>>,
     kept_fetches: Vec<weir_content::Fetch>,
-    expired: Vec<u32>,
     /// When this round's completions were taken, and when the last round's were.
     taken_at_ns: [u64; 2],
     /// How long to look for completions before sleeping.
@@ -161,7 +160,6 @@ impl Start for RingLoop {
             starved: Vec::new(),
             kept: Vec::new(),
             kept_fetches: Vec::new(),
-            expired: Vec::new(),
             taken_at_ns: [0; 2],
             spin,
             zero_copy_from,
@@ -174,9 +172,7 @@ impl Start for RingLoop {
             self.turn();
             self.accept_phase();
             self.work_phase();
-            let mut expired = std::mem::take(&mut self.expired);
-            self.keep_time(&mut expired);
-            self.expired = expired;
+            self.keep_time();
         }
         self.let_go();
         self.end();
@@ -335,10 +331,7 @@ impl RingLoop {
             self.arrive(&completion);
         }
         self.end_phases();
-        self.consult();
-        if !self.floor.held.is_empty() {
-            self.serve_held();
-        }
+        self.end_accept_phase();
     }
 
     fn work_phase(&mut self) {

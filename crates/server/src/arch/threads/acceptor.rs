@@ -31,12 +31,12 @@ const BELL: usize = 0;
 /// Accepts until it is over. `starts`: threads may be started for those accepted.
 pub(super) fn preside(monitor: &Monitor, hands: &mut Hands, starts: bool) {
     let mut doors = Doors::new(&[&monitor.control.bell, &monitor.knock]);
-    let (mut expired, mut asked) = (Vec::new(), 0);
+    let mut asked = 0;
     while monitor.turn(|group| plan(group, &mut doors)) {
         doors.wait();
         monitor.knock.hush();
         asked = look_at_threads(monitor, asked);
-        let unmanned = monitor.turn_when_calm(|group| round(group, &doors, &mut expired));
+        let unmanned = monitor.turn_when_calm(|group| round(group, &doors));
         for token in unmanned {
             man(monitor, hands, token, starts);
         }
@@ -81,13 +81,13 @@ fn plan(group: &mut Group, doors: &mut Doors) -> bool {
 }
 
 /// One round. Those for whom a thread has to be started.
-fn round(group: &mut Group, doors: &Doors, expired: &mut Vec<u32>) -> Vec<Token> {
+fn round(group: &mut Group, doors: &Doors) -> Vec<Token> {
     group.keeper_woke();
     if doors.rang(BELL) {
         group.answer_bell();
     }
     group.accept_phase(&doors.knocks);
-    group.keep_time(expired);
+    group.keep_time();
     group.assign()
 }
 

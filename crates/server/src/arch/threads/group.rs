@@ -26,7 +26,6 @@ use crate::arch::accepting::Accepting;
 use crate::arch::floor::Floor;
 use crate::arch::listener::Listener;
 use crate::link::{Link, Next};
-use crate::log::LogBuffer;
 
 /// What the threads of a group share.
 pub(crate) struct Group {
@@ -218,10 +217,7 @@ impl Group {
             let outcome = self.accept(index);
             self.undrained |= outcome.accepted > 0 && !outcome.drained;
         }
-        self.consult();
-        if !self.floor.held.is_empty() {
-            self.serve_held();
-        }
+        self.end_accept_phase();
         self.phase_ended_ns = self.floor.service.read_clock_ns();
         self.turns = 0;
         self.call_timekeeper();
@@ -274,13 +270,10 @@ impl Group {
 
     /// Wakes the thread that keeps the time if something is due before it would wake.
     pub(super) fn call_timekeeper(&mut self) {
-        let floor = &self.floor;
-        let log_ns = floor.service.log.as_ref().and_then(LogBuffer::due_ns);
-        let policies = floor.listeners.iter().filter_map(Listener::due_ns);
-        let due_ns = policies.chain(log_ns).chain(floor.paused_until_ns).min();
+        let due_ns = self.floor.upkeep_ns();
         if let Some(due_ns) = due_ns.filter(|&due_ns| due_ns < self.wakes_ns) {
             self.wakes_ns = due_ns;
-            floor.control.bell.ring();
+            self.floor.control.bell.ring();
         }
     }
 

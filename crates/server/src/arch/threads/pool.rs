@@ -43,7 +43,7 @@ pub(super) fn serve(monitor: &Monitor, id: Id) {
 /// What the first thread does until the server stops. It then has accepted those that wait, and let
 /// go of the listeners.
 pub(super) fn preside(monitor: &Monitor) {
-    let (mut expired, mut asked) = (Vec::new(), 0);
+    let mut asked = 0;
     loop {
         let timeout = monitor.turn(|group| group.sleep(false));
         let bell = &monitor.control.bell;
@@ -58,7 +58,7 @@ pub(super) fn preside(monitor: &Monitor) {
                 group.answer_bell();
             }
             group.consult();
-            group.keep_time(&mut expired);
+            group.keep_time();
         });
     }
 }
