@@ -144,6 +144,9 @@ pub struct Decision {
     pub budget: u64,
     /// No accept begins after this, nanoseconds; the first may always.
     pub until_ns: Option<u64>,
+    /// How long it will keep the server busy to serve one, nanoseconds, 0 when that is not known: a
+    /// server that serves those it accepts when the phase is over counts it as spent.
+    pub each_ns: u64,
     /// How many are accepted before them, the oldest, and refused: what the kernel did not refuse.
     /// It may take half of the time until `until_ns`, and one is accepted to be served even so.
     pub refuse: u64,

@@ -218,6 +218,13 @@ impl Conn {
         self.output.as_deref().is_some_and(closes) && self.taken == self.input.len()
     }
 
+    /// Whether nothing but the next request, or a close, follows the output, as far as can be told
+    /// now.
+    pub(crate) fn rests_after_output(&self) -> bool {
+        let rests = |output: &Output| !(output.close && output.linger);
+        self.output.as_deref().is_some_and(rests) && self.taken == self.input.len()
+    }
+
     /// What goes out, while it wants to write.
     pub(crate) fn output(&mut self) -> Option<&mut Output> {
         self.output.as_deref_mut()

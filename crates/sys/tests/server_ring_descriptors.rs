@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use weir_sys::ring::server::{Place, ServerRing, Setting, SqPoll, Then};
+use weir_sys::ring::server::{Patience, Place, ServerRing, Setting, SqPoll, Then};
 
 const SETTING: Setting = Setting {
     entries: 64,
@@ -34,8 +34,14 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     let _peers: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
     let root = weir_sys::file::open_root(Path::new("/")).unwrap();
     for data in 0..2 {
-        ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, data);
-        ring.accept(listener.as_fd(), Place::Slot(data as u32), true, Then::Nothing, data);
+        ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, data);
+        ring.accept(
+            listener.as_fd(),
+            Place::Slot(data as u32),
+            Patience::Looks,
+            Then::Nothing,
+            data,
+        );
         ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, data);
     }
     ring.wait(Some(Duration::from_secs(20))).unwrap();
@@ -45,7 +51,7 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     ring.submit().unwrap();
     ring.install(1, Then::Nothing, 9);
     ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, 9);
-    ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 9);
+    ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 9);
     drop(ring);
     Some(())
 }

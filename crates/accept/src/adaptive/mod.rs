@@ -235,6 +235,7 @@ impl Adaptive {
         let mut decision = Decision::accept(budget);
         if self.controls.has(Control::Budget) {
             decision.until_ns = Some(now_ns + self.target_ns / 4);
+            decision.each_ns = self.rate.interval_ns().unwrap_or(0.0) as u64;
             if view.work_ns > self.target_ns && view.work_items > 1 {
                 decision.budget = budget.min(1);
             }

@@ -143,7 +143,7 @@ pub(crate) trait Accepting: Architecture {
 
     /// One accept of a phase, if the policy allows another. Whether the phase goes on.
     fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
-        if !phase.goes_on(|| self.floor().service.read_clock_ns()) {
+        if !self.goes_on(phase) {
             return false;
         }
         let Some(listener) = self.floor().listeners.get(index) else { return false };
@@ -155,6 +155,13 @@ pub(crate) trait Accepting: Architecture {
             }
             Err(error) => self.bear(index, &error, phase),
         }
+    }
+
+    /// Whether a phase allows another accept.
+    fn goes_on(&mut self, phase: &mut AcceptPhase) -> bool {
+        let owed_ns =
+            if Self::SERVES_LATER { phase.taken.saturating_mul(phase.decision.each_ns) } else { 0 };
+        phase.goes_on(|| self.floor().service.read_clock_ns() + owed_ns)
     }
 
     /// Accepts others in the place of one that was closed, where that is wanted.
@@ -211,6 +218,7 @@ pub(crate) trait Accepting: Architecture {
     /// Asks the policy of a listener, and does what concerns more than this phase. `knocked`:
     /// somebody waits there.
     fn decide(&mut self, index: usize, knocked: bool) -> Decision {
+        self.note_waited();
         let floor = self.floor();
         let (now_ns, view) = (floor.service.now_ns(), floor.view());
         let Some(listener) = floor.listeners.get_mut(index) else { return Decision::default() };

@@ -73,6 +73,9 @@ pub(crate) trait Architecture: Sized {
     /// A close gives the descriptor back before it returns.
     const CLOSES_AT_ONCE: bool = true;
 
+    /// Those accepted are served when the accept-phase is over.
+    const SERVES_LATER: bool = false;
+
     /// What it has in common with the others.
     fn floor(&mut self) -> &mut Floor<Self::Tenant>;
 
@@ -129,6 +132,9 @@ pub(crate) trait Architecture: Sized {
     fn has_hands(&self) -> bool {
         true
     }
+
+    /// Brings what the floor knows of its waiting up to date, where waits do not tell it.
+    fn note_waited(&mut self) {}
 
     /// Puts what it counts itself among the counters.
     fn count(&mut self) {}

@@ -8,7 +8,7 @@ use weir_sys::ring::server::{Piece, Sending};
 fn chain(bench: &mut Bench, listener: &TcpListener, count: u32) {
     for slot in 0..count {
         let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
-        bench.ring.accept(listener.as_fd(), Place::Slot(slot), false, then, slot.into());
+        bench.ring.accept(listener.as_fd(), Place::Slot(slot), Patience::None, then, slot.into());
     }
 }
 
@@ -44,29 +44,32 @@ fn a_chain_takes_no_more_than_it_is_long() {
 
 #[test]
 fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
-    let Some(mut bench) = Bench::new(SETTING) else { return };
-    let listener = listener();
-    bench.ring.accept(listener.as_fd(), Place::Slot(7), true, Then::Nothing, 1);
-    bench.turn();
-    assert!(bench.told.is_empty());
-    let peer = call(&listener);
-    let completion = bench.next(1);
-    assert!(matches!(completion.returned, Returned::Peer(at) if at == peer.local_addr().unwrap()));
-    assert!(!completion.nonempty, "{completion:?}");
-    let _peers = [call(&listener), call(&listener)];
-    for (data, nonempty) in [(2, true), (3, false)] {
-        bench.ring.accept(listener.as_fd(), Place::Slot(7), true, Then::Nothing, data);
-        assert_eq!(bench.next(data).nonempty, nonempty);
+    for patience in [Patience::Looks, Patience::Waits] {
+        let Some(mut bench) = Bench::new(SETTING) else { return };
+        let listener = listener();
+        let into = Place::Slot(7);
+        bench.ring.accept(listener.as_fd(), into, patience, Then::Nothing, 1);
+        bench.turn();
+        assert!(bench.told.is_empty());
+        let caller = call(&listener).local_addr().unwrap();
+        let completion = bench.next(1);
+        assert!(matches!(completion.returned, Returned::Peer(at) if at == caller));
+        assert!(!completion.nonempty, "{completion:?}");
+        let _peers = [call(&listener), call(&listener)];
+        for (data, nonempty) in [(2, true), (3, false)] {
+            bench.ring.accept(listener.as_fd(), into, patience, Then::Nothing, data);
+            assert_eq!(bench.next(data).nonempty, nonempty);
+        }
+        bench.close(7);
+        bench.assert_idle();
     }
-    bench.close(7);
-    bench.assert_idle();
 }
 
 #[test]
 fn an_accept_that_is_cancelled_takes_nobody() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
-    let op = bench.ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 1);
+    let op = bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
     bench.turn();
     bench.ring.cancel(op, Then::Nothing);
     bench.ring.cancel(op, Then::Nothing);
@@ -82,7 +85,7 @@ fn a_connection_comes_as_a_descriptor_that_does_not_block() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 1);
+    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
     let completion = bench.next(1);
     let Returned::Connection(socket, address) = completion.returned else { panic!("no socket") };
     assert_eq!(address, peer.local_addr().unwrap());
@@ -99,7 +102,7 @@ fn the_address_of_a_caller_by_version_6_is_told() {
         return;
     };
     let peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Slot(0), true, Then::Nothing, 1);
+    bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::Looks, Then::Nothing, 1);
     let completion = bench.next(1);
     assert!(matches!(completion.returned, Returned::Peer(at) if at == peer.local_addr().unwrap()));
     bench.close(0);
@@ -158,7 +161,13 @@ fn a_slot_that_does_not_exist_takes_nobody_and_breaks_the_chain() {
     let listener = listener();
     let mut peer = call(&listener);
     for missing in [SETTING.files, u32::MAX - 1, u32::MAX] {
-        bench.ring.accept(listener.as_fd(), Place::Slot(missing), false, Then::OnSuccess, 1);
+        bench.ring.accept(
+            listener.as_fd(),
+            Place::Slot(missing),
+            Patience::None,
+            Then::OnSuccess,
+            1,
+        );
         bench.ring.close(missing, Then::Nothing, 2);
         assert_eq!(bench.end(1), -libc::EINVAL);
         assert!(is_cancelled(bench.end(2)));
@@ -174,7 +183,7 @@ fn a_socket_that_has_a_descriptor_gets_a_slot_and_the_descriptor_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Fd, false, Then::Nothing, 1);
+    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::None, Then::Nothing, 1);
     let Returned::Connection(fd, _) = bench.next(1).returned else { panic!("no connection") };
     bench.ring.adopt(fd, 3, Then::Nothing, 2);
     let completion = bench.next(2);

@@ -86,7 +86,7 @@ fn a_receive_behind_an_accept_starts_with_the_connection() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     for many in [false, true] {
-        bench.ring.accept(listener.as_fd(), Place::Slot(0), true, Then::OnSuccess, 1);
+        bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::Looks, Then::OnSuccess, 1);
         bench.ring.receive(slot(0), many, 2);
         bench.turn();
         let mut peer = call(&listener);
@@ -98,7 +98,7 @@ fn a_receive_behind_an_accept_starts_with_the_connection() {
         assert_eq!(rest(&mut peer), b"");
         assert!(!many || is_cancelled(bench.end(2)));
     }
-    bench.ring.accept(listener.as_fd(), Place::Slot(0), false, Then::OnSuccess, 1);
+    bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::None, Then::OnSuccess, 1);
     bench.ring.receive(slot(0), true, 2);
     assert_eq!((bench.end(1), bench.end(2)), (-libc::EAGAIN, -libc::ECANCELED));
     bench.assert_idle();
@@ -177,7 +177,13 @@ fn chains_are_not_torn_where_the_queue_is_full() {
         for index in 0..5 {
             let then = if index < 4 { Then::OnSuccess } else { Then::Nothing };
             let data = chain * 5 + index;
-            bench.ring.accept(listener.as_fd(), Place::Slot(index as u32), false, then, data);
+            bench.ring.accept(
+                listener.as_fd(),
+                Place::Slot(index as u32),
+                Patience::None,
+                then,
+                data,
+            );
         }
     }
     for chain in 0..50 {

@@ -136,8 +136,8 @@ fn a_ring_dropped_with_operations_under_way_lets_go_of_all() {
     let ring = &mut bench.ring;
     ring.receive(slot(0), true, 1);
     ring.receive(Handle::Fd(near.as_fd()), true, 2);
-    ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 3);
-    ring.accept(listener.as_fd(), Place::Slot(9), true, Then::Nothing, 4);
+    ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 3);
+    ring.accept(listener.as_fd(), Place::Slot(9), Patience::Looks, Then::Nothing, 4);
     ring.send(slot(2), Piece::Shared(piece.clone()), all, how, Then::Always, 5);
     ring.receive(slot(2), true, 6);
     bench.turn();
@@ -161,9 +161,9 @@ fn a_descriptor_that_nobody_took_is_closed_with_the_ring() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peers = [call(&listener), call(&listener)];
-    bench.ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 1);
+    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
     bench.ring.submit().unwrap();
-    bench.ring.accept(listener.as_fd(), Place::Fd, true, Then::Nothing, 2);
+    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 2);
     drop(bench);
     drop(listener);
     assert_eq!(rest(&mut peers[0]), b"");

@@ -18,7 +18,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use weir_sys::ring::server::{Completion, Handle, Place, Returned, ServerRing, Setting, Then};
+use weir_sys::ring::server::{
+    Completion, Handle, Patience, Place, Returned, ServerRing, Setting, Then,
+};
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -100,7 +102,13 @@ impl Bench {
     fn connect(&mut self, slot: u32) -> TcpStream {
         let listener = listener();
         let peer = call(&listener);
-        self.ring.accept(listener.as_fd(), Place::Slot(slot), true, Then::Nothing, ACCEPT);
+        self.ring.accept(
+            listener.as_fd(),
+            Place::Slot(slot),
+            Patience::Looks,
+            Then::Nothing,
+            ACCEPT,
+        );
         let completion = self.next(ACCEPT);
         assert_eq!(completion.result, 0);
         let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };

@@ -68,7 +68,13 @@ fn chains_are_whole_to_the_thread_and_more_than_entries_are_done() {
         for index in 0..5 {
             let then = if index < 4 { Then::OnSuccess } else { Then::Nothing };
             let data = chain * 5 + index;
-            bench.ring.accept(listener.as_fd(), Place::Slot(index as u32), false, then, data);
+            bench.ring.accept(
+                listener.as_fd(),
+                Place::Slot(index as u32),
+                Patience::None,
+                then,
+                data,
+            );
         }
     }
     for chain in 0..30 {

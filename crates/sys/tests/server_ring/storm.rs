@@ -41,12 +41,14 @@ impl Storm {
             whole: self.dice.roll(2) == 0,
             zero_copy: self.dice.roll(3) == 0,
         };
+        let patience =
+            [Patience::None, Patience::Looks, Patience::Waits][self.dice.roll(3) as usize];
         let (ring, data, listener) = (&mut self.bench.ring, self.begun, self.listener.as_fd());
         let piece = Piece::Bytes(vec![b'x'; 3000]);
         let two = [(Piece::Static(b"head"), 0..4), (Piece::Bytes(vec![b'y'; 50]), 10..20)];
         let op = match kind {
-            0 | 1 => ring.accept(listener, Place::Slot(at), kind == 0, then, data),
-            2 => ring.accept(listener, Place::Fd, false, then, data),
+            0 | 1 => ring.accept(listener, Place::Slot(at), patience, then, data),
+            2 => ring.accept(listener, Place::Fd, Patience::None, then, data),
             3 | 4 => ring.send(slot(at), piece, 0..3000, how, then, data),
             5 => ring.send(slot(at), piece, 0..3001, how, then, data),
             6 => ring.send_two(slot(at), two, how, then, data),

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use weir_accept::{Decision, Limit, Look, Order};
 use weir_dispatch::readiness::Token;
 use weir_sys::poll::POLLIN;
-use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Place, Returned, Then};
+use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Patience, Place, Returned, Then};
 use weir_sys::{is_exhaustion, socket};
 
 use super::RingLoop;
@@ -36,6 +36,8 @@ pub(super) struct Door {
     chain: u64,
     /// Some of the chain found nobody, or were not tried.
     is_drained: bool,
+    /// The last phase left nobody behind.
+    is_forsaken: bool,
     /// The accept-phase that is not over yet.
     phase: Option<AcceptPhase>,
 }
@@ -43,7 +45,12 @@ pub(super) struct Door {
 impl Door {
     /// Whether connections may still come of it.
     pub(super) fn is_busy(&self) -> bool {
-        self.waits.is_some() || self.chain > 0
+        self.waits.is_some() || self.is_chained()
+    }
+
+    /// Whether accepts are under way that end at once.
+    pub(super) fn is_chained(&self) -> bool {
+        self.chain > 0
     }
 }
 
@@ -81,7 +88,9 @@ impl RingLoop {
         } else if let Some(token) = floor.table.promise() {
             let slot = token.slot - floor.table.reserved();
             let data = data(Kind::Accept, token.slot);
-            let op = ring.accept(listener.fd(), Place::Slot(slot), true, Then::OnSuccess, data);
+            let patience = if door.is_forsaken { Patience::Waits } else { Patience::Looks };
+            let place = Place::Slot(slot);
+            let op = ring.accept(listener.fd(), place, patience, Then::OnSuccess, data);
             let data = Data::of(Kind::Receive, token);
             door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
             Some(op)
@@ -186,8 +195,9 @@ impl RingLoop {
         }
         door.is_drained |= nobody_more;
         let is_drained = std::mem::take(&mut door.is_drained);
+        door.is_forsaken = is_drained;
         let rests = self.floor.paused_until_ns.is_some();
-        if is_drained || rests || !phase.goes_on(|| self.floor.service.read_clock_ns()) {
+        if is_drained || rests || !self.goes_on(&mut phase) {
             phase.outcome.drained = is_drained;
         } else if is_plain(&phase.decision) {
             self.begin_chain(index, phase);
@@ -212,7 +222,7 @@ impl RingLoop {
             let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
             let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
             let place = Place::Slot(slot - floor.table.reserved());
-            ring.accept(listener.fd(), place, false, then, data);
+            ring.accept(listener.fd(), place, Patience::None, then, data);
             door.chain += 1;
         }
         if door.chain > 0 {

@@ -14,31 +14,41 @@ const HOLD_OFF: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gathering {
     /// How many are worth waiting for.
-    pub want: u32,
+    want: u32,
     /// How long they are.
     pub within: Duration,
     hold_off: u32,
+    /// Nobody came in time when there was something else already.
+    is_quiet: bool,
 }
 
 impl Gathering {
     /// Nobody has been found; one is worth waiting for.
     pub(super) fn new(within: Duration) -> Self {
-        Self { want: 1, within, hold_off: 0 }
+        Self { want: 1, within, hold_off: 0, is_quiet: false }
     }
 
-    /// A sleep has ended, and so many were found. As many as were wanted: there may be more in it.
-    /// Fewer: that took as long as it may, and does not happen again soon.
-    pub(super) fn found(&mut self, count: usize) {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
+    /// For how many to sleep when so many are `sure` to be there at once, and nobody waits for
+    /// them.
+    pub(super) fn wanted(&self, sure: u32) -> u32 {
+        if self.is_quiet || self.within.is_zero() { self.want } else { self.want + sure }
+    }
+
+    /// A sleep for so many has ended, and `count` were found. As many as were wanted: there may be
+    /// more in it. Fewer: that took as long as it may, and does not happen again soon.
+    pub(super) fn found(&mut self, count: usize, wanted: u32) {
+        let missing = wanted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         if self.within.is_zero() {
             return;
         }
-        if count < self.want {
-            self.want = count.max(1);
+        if missing > 0 {
+            self.is_quiet = missing >= self.want;
+            self.want = self.want.saturating_sub(missing).max(1);
             self.hold_off = HOLD_OFF;
         } else if self.hold_off > 0 {
             self.hold_off -= 1;
         } else {
+            self.is_quiet = false;
             self.want = (self.want + 1).min(WANT_MAX);
         }
     }
@@ -49,33 +59,44 @@ mod tests {
     use super::*;
 
     /// What sleeps want when `there(want)` are found by a sleep that wants so many.
-    fn learnt(sleeps: usize, there: impl Fn(u32) -> u32) -> Vec<u32> {
+    fn learnt(sleeps: usize, sure: u32, there: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut gathering = Gathering::new(Duration::from_micros(50));
         let mut wants = Vec::new();
         for _ in 0..sleeps {
-            wants.push(gathering.want);
-            gathering.found(there(gathering.want) as usize);
+            let wanted = gathering.wanted(sure);
+            wants.push(wanted);
+            gathering.found(there(wanted) as usize, wanted);
         }
         wants
     }
 
     #[test]
     fn a_client_alone_is_hardly_ever_kept_waiting() {
-        let wants = learnt(100 * HOLD_OFF as usize, |_| 1);
-        let kept_waiting = wants.iter().filter(|&&want| want > 1).count();
-        assert!((90..=100).contains(&kept_waiting), "{kept_waiting}");
+        for sure in [0, 1, 2] {
+            let there = sure.max(1);
+            let wants = learnt(100 * HOLD_OFF as usize, sure, |_| there);
+            let kept_waiting = wants.iter().filter(|&&want| want > there).count();
+            assert!((90..=200).contains(&kept_waiting), "{kept_waiting}");
+        }
     }
 
     #[test]
     fn where_more_come_in_time_more_are_waited_for_up_to_a_bound() {
-        assert_eq!(learnt(100, |want| want).last(), Some(&WANT_MAX));
-        assert!(learnt(1000, |want| want.min(7)).iter().all(|&want| want <= 8));
+        assert_eq!(learnt(100, 0, |want| want).last(), Some(&WANT_MAX));
+        assert_eq!(learnt(100, 9, |want| want).last(), Some(&(WANT_MAX + 9)));
+        assert!(learnt(1000, 0, |want| want.min(7)).iter().all(|&want| want <= 8));
+    }
+
+    #[test]
+    fn what_is_sure_to_be_there_does_not_count_where_others_come() {
+        let wants = learnt(1000, 4, |want| want.min(11));
+        assert!(wants.iter().skip(10).all(|&want| want == 11 || want == 12), "{wants:?}");
     }
 
     #[test]
     fn without_time_nobody_waits() {
         let mut gathering = Gathering::new(Duration::ZERO);
-        (0..100).for_each(|_| gathering.found(5));
-        assert_eq!(gathering.want, 1);
+        (0..100).for_each(|_| gathering.found(5, gathering.wanted(3)));
+        assert_eq!(gathering.wanted(3), 1);
     }
 }

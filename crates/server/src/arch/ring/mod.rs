@@ -24,6 +24,7 @@ use weir_dispatch::readiness::Token;
 use weir_dispatch::readiness::settings::Knob;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
+use weir_sys::process::thread_cpu_clock_ns;
 use weir_sys::ring::server::{Completion, Op, ServerRing, Setting, SqPoll, Then};
 
 use super::accepting::Accepting;
@@ -119,6 +120,10 @@ pub(crate) struct RingLoop {
     spin: Option<Duration>,
     zero_copy_from: u64,
     gathering: Gathering,
+    /// Completions that what is queued will bring at once, and that nobody waits for.
+    sure: u32,
+    /// When this began, and the processor time it had used.
+    began_ns: [u64; 2],
 }
 
 impl Start for RingLoop {
@@ -164,10 +169,13 @@ impl Start for RingLoop {
             spin,
             zero_copy_from,
             gathering,
+            sure: 0,
+            began_ns: [0; 2],
         })
     }
 
     fn run(mut self) {
+        self.began_ns = [self.floor.service.read_clock_ns(), thread_cpu_clock_ns()];
         while !self.is_over() {
             self.turn();
             self.accept_phase();
@@ -181,6 +189,8 @@ impl Start for RingLoop {
 
 impl Architecture for RingLoop {
     type Tenant = Ringed;
+
+    const SERVES_LATER: bool = true;
 
     fn floor(&mut self) -> &mut Floor<Ringed> {
         &mut self.floor
@@ -246,6 +256,18 @@ impl Architecture for RingLoop {
         Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
     }
 
+    /// One call hands over, works and waits: what it did not use of the processor, it waited. A
+    /// loop that looks for completions until some are there uses it all; its waits are timed.
+    fn note_waited(&mut self) {
+        if self.spin.is_none() {
+            let [began_ns, began_cpu_ns] = self.began_ns;
+            let spent_ns = self.floor.service.read_clock_ns().saturating_sub(began_ns);
+            let used_ns = thread_cpu_clock_ns().saturating_sub(began_cpu_ns);
+            let waited_ns = spent_ns.saturating_sub(used_ns);
+            self.floor.waited_ns = self.floor.waited_ns.max(waited_ns);
+        }
+    }
+
     fn count(&mut self) {
         let counts = self.ring.counts();
         self.floor.service.counters.set_ring(&[
@@ -259,28 +281,28 @@ impl Architecture for RingLoop {
 }
 
 impl RingLoop {
-    /// Hands over what is queued, and takes what was done; waits for some when there is none.
+    /// Hands over what is queued and takes what was done; when nothing is left to do, one call
+    /// waits for something as well.
     fn turn(&mut self) {
         self.open_doors();
         self.receive_starved();
-        if self.ring.has_queued() {
+        if self.arrived.is_empty() && self.work_pending.is_empty() {
+            let began_ns = self.floor.service.read_clock_ns();
+            self.wait(self.floor.sleep_max());
+            if self.spin.is_some() {
+                self.floor.waited_ns += self.floor.service.read_clock_ns() - began_ns;
+            }
+        } else if self.ring.has_queued() {
             self.hand_over();
         }
-        self.kept.clear();
-        self.kept_fetches.clear();
-        let floor = &mut self.floor;
-        if self.fresh.is_empty() && self.arrived.is_empty() && self.work_pending.is_empty() {
-            let timeout = floor.sleep_max();
-            let began_ns = floor.service.read_clock_ns();
-            self.wait(timeout);
-            self.floor.service.tick();
-            self.floor.waited_ns += self.floor.service.now_ns() - began_ns;
-        } else {
-            floor.service.tick();
+        self.floor.service.tick();
+        if self.ring.has_begun_all() {
+            self.kept.clear();
+            self.kept_fetches.clear();
         }
-        let floor = &mut self.floor;
-        floor.rounds += 1;
-        self.taken_at_ns = [floor.service.now_ns(), self.taken_at_ns[0]];
+        self.sure = 0;
+        self.floor.rounds += 1;
+        self.taken_at_ns = [self.floor.service.now_ns(), self.taken_at_ns[0]];
         self.sort();
     }
 
@@ -293,6 +315,7 @@ impl RingLoop {
 
     fn wait(&mut self, timeout: Option<Duration>) {
         if let Some(spin) = self.spin {
+            self.hand_over();
             let until = Instant::now() + timeout.map_or(spin, |timeout| timeout.min(spin));
             while self.fresh.is_empty() && Instant::now() < until {
                 std::hint::spin_loop();
@@ -302,12 +325,13 @@ impl RingLoop {
                 return;
             }
         }
-        let Gathering { want, within, .. } = self.gathering;
-        if let Err(error) = self.ring.gather(want, within, timeout) {
+        let is_chained = self.doors.iter().any(Door::is_chained);
+        let wanted = if is_chained { 1 } else { self.gathering.wanted(self.sure) };
+        if let Err(error) = self.ring.gather(wanted, self.gathering.within, timeout) {
             self.bear_ring(&error);
         }
         self.ring.take(&mut self.fresh);
-        self.gathering.found(self.fresh.len());
+        self.gathering.found(self.fresh.len(), wanted);
     }
 
     fn bear_ring(&mut self, error: &io::Error) {

@@ -69,10 +69,9 @@ impl RingLoop {
         let [first, second] = [pieces[0].1.clone(), pieces[1].1.clone()];
         let bytes = first.len() + second.len();
         let is_last = ringed.output().is_some_and(|output| output.is_taken());
-        let leaves = stage == Stage::Reply
-            && bytes <= WHOLE_BYTES_MAX
-            && is_last
-            && ringed.closes_after_output();
+        let is_short_end = stage == Stage::Reply && bytes <= WHOLE_BYTES_MAX && is_last;
+        let leaves = is_short_end && ringed.closes_after_output();
+        let rests = is_short_end && ringed.rests_after_output();
         let receive = ringed.receive;
         let zero_copy = bytes as u64 >= self.zero_copy_from;
         // What is lent comes back late: it goes out whole, or not at all.
@@ -89,6 +88,7 @@ impl RingLoop {
         }
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         ringed.leaves = leaves;
+        self.sure += u32::from(rests) + u32::from(leaves);
         ringed.send = Some(Send { op, first, second, stage });
     }
 

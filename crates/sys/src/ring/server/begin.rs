@@ -53,6 +53,29 @@ pub enum Place {
     Fd,
 }
 
+/// Whether an accept waits for somebody to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It does not: it fails with EAGAIN when nobody is there.
+    None,
+    /// When nobody is there.
+    Looks,
+    /// It does, and looks when it has been woken, which it is at once if somebody is there. Where
+    /// nobody is, that spares a look, for which the kernel makes a socket and throws it away.
+    Waits,
+}
+
+impl Patience {
+    /// struct io_uring_sqe, `ioprio` of an accept.
+    fn bits(self) -> u16 {
+        match self {
+            Self::None => ACCEPT_DONTWAIT,
+            Self::Looks => 0,
+            Self::Waits => ACCEPT_POLL_FIRST,
+        }
+    }
+}
+
 /// How bytes are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sending {
@@ -74,8 +97,8 @@ impl Sending {
 }
 
 impl ServerRing {
-    /// Accepts one connection, non-blocking. Without `wait` it fails with EAGAIN when none is
-    /// there; with it, it waits for one, though the listener be non-blocking. Brings
+    /// Accepts one connection, non-blocking, for which it waits though the listener be
+    /// non-blocking, if it has the patience. Brings
     /// [`Peer`](super::Returned::Peer) or [`Connection`](super::Returned::Connection); `nonempty`
     /// says that more wait.
     ///
@@ -87,7 +110,7 @@ impl ServerRing {
         &mut self,
         listener: BorrowedFd<'_>,
         into: Place,
-        wait: bool,
+        patience: Patience,
         then: Then,
         data: u64,
     ) -> Op {
@@ -102,7 +125,7 @@ impl ServerRing {
         let (address, bytes) = Peer::places(&peer);
         let accept = opcode::Accept::new(Fd(listener.as_raw_fd()), address, bytes);
         let accept = accept.flags(flags).file_index(slot).build();
-        let accept = entry::with_ioprio(accept, if wait { 0 } else { ACCEPT_DONTWAIT });
+        let accept = entry::with_ioprio(accept, patience.bits());
         self.begin(accept, Held::Peer(peer, is_descriptor), then, data)
     }
 
@@ -359,6 +382,9 @@ static BENEATH_WITHOUT_LINKS: OpenHow = beneath(ResolveFlags::NO_SYMLINKS);
 
 /// IORING_ACCEPT_DONTWAIT
 const ACCEPT_DONTWAIT: u16 = 1 << 1;
+
+/// IORING_ACCEPT_POLL_FIRST
+const ACCEPT_POLL_FIRST: u16 = 1 << 2;
 
 /// IORING_SEND_ZC_REPORT_USAGE
 const ZERO_COPY: u16 = 1 << 3;

@@ -41,7 +41,7 @@ mod piece;
 mod queues;
 mod setting;
 
-pub use begin::{Handle, Place, Sending};
+pub use begin::{Handle, Patience, Place, Sending};
 pub use buffers::Filled;
 pub use completion::{Completion, Returned};
 pub use operations::Op;
@@ -197,6 +197,12 @@ impl ServerRing {
     #[inline]
     pub fn has_queued(&mut self) -> bool {
         self.queues.is_polled() || !self.queues.is_handed_over()
+    }
+
+    /// Whether the kernel has begun, and so looked up the descriptors of, all that was queued.
+    #[inline]
+    pub fn has_begun_all(&mut self) -> bool {
+        self.queues.is_taken()
     }
 
     /// How many buffers have been filled and not given back.

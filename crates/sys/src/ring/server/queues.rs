@@ -135,6 +135,11 @@ impl Queues {
         self.is_filled() && (self.is_polled || self.io.submission().is_empty())
     }
 
+    /// Whether the kernel has begun all.
+    pub(super) fn is_taken(&mut self) -> bool {
+        self.is_filled() && self.io.submission().is_empty()
+    }
+
     /// Whether the kernel's thread sleeps, and nobody but a call wakes it.
     #[inline]
     pub(super) fn needs_wakeup(&mut self) -> bool {
@@ -146,6 +151,7 @@ impl Queues {
     pub(super) fn is_overflown(&mut self) -> bool {
         self.io.submission().cq_overflow()
     }
+
     /// The completions that are there.
     #[inline]
     pub(super) fn completions(&mut self) -> CompletionQueue<'_> {
