@@ -30,6 +30,10 @@ use crate::listen::{self, SocketFile};
 use crate::log::{LogBuffer, LogWriter};
 use crate::service::Service;
 
+/// Descriptors for which there is room from the beginning; beyond that the table doubles hardly
+/// ever. Half a megabyte of the kernel's.
+const ROOM_AT_ONCE: u64 = 65_536;
+
 /// Descriptors a loop needs besides its connections, their files and its listeners.
 const SPARE_FDS: u64 = 32;
 
@@ -106,6 +110,11 @@ impl Server {
             listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
         }
         fit_to_limits(&mut config, listeners.addresses.len());
+        if !forks {
+            // Otherwise threads would pause as the first many connections come; no more than that.
+            let room = config.content.open_files_max.saturating_add(config.conns_max as u64);
+            let _ = process::make_room_for_descriptors(room.min(ROOM_AT_ONCE));
+        }
         // A policy that counted on a gate it cannot have would leave the work to it.
         if !listeners.per_loop.iter().flatten().any(Socket::takes_gate) {
             config.setting.controls = config.setting.controls.without(weir_accept::Control::Gate);

@@ -21,6 +21,25 @@ pub fn raise_open_files() -> u64 {
     now.unwrap_or(u64::MAX)
 }
 
+/// Makes room for descriptors below `count`, or RLIMIT_NOFILE if that is less, while there is one
+/// thread: the kernel doubles their table as it fills, and where threads share it whoever opens or
+/// accepts the one too many waits until all processors have let go of the old one, 5 to 15 ms
+/// (expand_fdtable, fs/file.c). It takes 8 bytes of the kernel's for each.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM: eventfd(2), fcntl(2) F_DUPFD_CLOEXEC.
+pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let Some(last) = count.min(limit).checked_sub(1) else { return Ok(()) };
+    let some = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    let last = RawFd::try_from(last).unwrap_or(RawFd::MAX);
+    // What is the last already leaves nothing to make room for.
+    match rustix::io::fcntl_dupfd_cloexec(&some, last) {
+        Ok(_) | Err(rustix::io::Errno::MFILE) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// How many mappings of memory the process may have (vm.max_map_count, proc_sys_vm(5)); what Linux
 /// allows when nobody has changed it where that cannot be read.
 pub fn mappings_max() -> usize {
@@ -185,6 +204,16 @@ pub fn thread_cpu_clock_ns() -> u64 {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn room_for_descriptors_takes_none_away() {
+        for count in [0, 1, 300] {
+            make_room_for_descriptors(count).unwrap();
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(size.trim().parse::<u64>().unwrap() >= 300, "{size}");
+    }
 
     #[test]
     fn a_thread_that_sleeps_can_be_asked_what_it_used() {

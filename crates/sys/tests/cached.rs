@@ -307,3 +307,19 @@ fn becomes_nobody() -> bool {
     }
     changed
 }
+
+#[test]
+fn a_range_with_a_gap_does_not_seem_cached() {
+    let scratch = Scratch::new("seems");
+    let file = scratch.written("gap", LEN);
+    let seems_cached = |offset, len| file::seems_cached(file.as_fd(), offset, len);
+    assert!(is_settled(|| warm(&file, 0, LEN_U64) == LEN_U64 && seems_cached(0, LEN_U64)));
+    if scratch.is_in_memory() || !forgotten(&file) {
+        return;
+    }
+    assert!(is_settled(|| {
+        warm(&file, 0, 1);
+        forget(&file, MIDDLE, 0);
+        seems_cached(0, 1) && !seems_cached(0, LEN_U64) && !seems_cached(MIDDLE, 5000)
+    }));
+}

@@ -103,6 +103,13 @@ pub fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
     Ok(if is_past { len } else { there })
 }
 
+/// Whether the page cache has all of a range, what is still being read included: one call
+/// (cachestat(2)), which begins no read. Where that is refused (before Linux 6.5; the file is not
+/// ours and we may not write it) it is said to be.
+pub fn seems_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    counted_bytes(fd, offset, len).map_or(true, |there| there == len)
+}
+
 /// Brings a range into the page cache, and waits for it: up to the end of the file, or to where it
 /// cannot be read. Returns how many bytes are there.
 ///

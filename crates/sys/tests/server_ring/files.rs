@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::io::Write;
 use std::path::PathBuf;
 
+use rustix::fs::{Advice, fadvise};
 use weir_sys::file::{self, File};
 
 /// A directory of our own with a file outside the root, removed at the end.
@@ -53,6 +54,30 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
         assert_eq!(completion.result as usize, bytes.len() - 2);
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
+    // What has just been read is there still, or was in none of the kernel's caches ever.
+    bench.ring.read_cached(file.as_fd(), b"> ".to_vec(), 4, 6, Then::Nothing, 3);
+    let completion = bench.next(3);
+    let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
+    assert!(whole || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
+    bench.assert_idle();
+}
+
+#[test]
+fn what_is_in_no_cache_is_not_read_at_once() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new("cold");
+    let path = scratch.0.join("root/cold");
+    std::fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    bench.ring.read_cached(file.as_fd(), Vec::new(), 1 << 20, 0, Then::Nothing, 1);
+    let completion = bench.next(1);
+    // A quick disk brings some of it in the time that it takes to look.
+    let told = completion.result;
+    assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{completion:?}");
+    bench.ring.read(file.as_fd(), Vec::new(), 1 << 20, 0, Then::Nothing, 2);
+    assert_eq!(bench.next(2).result, 1 << 20);
     bench.assert_idle();
 }
 

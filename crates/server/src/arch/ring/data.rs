@@ -28,11 +28,13 @@ pub(super) enum Kind {
     Mark,
     /// Something was brought from a disk.
     Fetch,
+    /// A piece of a file that was not in memory was read.
+    ReadLate,
     /// Nobody wants to know.
     Ignored,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::Bell,
     Kind::Accept,
     Kind::AcceptMany,
@@ -44,6 +46,7 @@ const KINDS: [Kind; 12] = [
     Kind::Expire,
     Kind::Mark,
     Kind::Fetch,
+    Kind::ReadLate,
     Kind::Ignored,
 ];
 

@@ -8,6 +8,7 @@
 
 mod data;
 mod doors;
+mod fetching;
 mod gathering;
 mod output;
 mod tenant;
@@ -19,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_content::OpenFile;
+use weir_content::{Fetch, OpenFile};
 use weir_dispatch::readiness::Token;
 use weir_dispatch::readiness::settings::Knob;
 use weir_sys::listener::Arrival;
@@ -35,10 +36,11 @@ use crate::control::{Control, Phase};
 use crate::service::Service;
 use data::{Data, Kind};
 use doors::Door;
+use fetching::Fetching;
 use gathering::Gathering;
 use tenant::Ringed;
 
-pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, GATHER, ZERO_COPY, SQPOLL, SPIN];
+pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, GATHER, FETCHES, ZERO_COPY, SQPOLL, SPIN];
 
 const ENTRIES: Knob = Knob {
     name: "entries",
@@ -61,6 +63,14 @@ const GATHER: Knob = Knob {
     default: 50,
     min: 0,
     max: 10_000,
+};
+const FETCHES: Knob = Knob {
+    name: "fetches",
+    help: "connections for which something is brought from a disk at a time, for a loop; the \
+           others wait their turn",
+    default: 8,
+    min: 1,
+    max: 4096,
 };
 const ZERO_COPY: Knob = Knob {
     name: "zero-copy-from",
@@ -97,6 +107,9 @@ const SQPOLL_IDLE_MS: u32 = 1000;
 const LAST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAITS: u32 = 50;
 
+/// What operations of a fetch name.
+type Kept = (Option<Fetch>, Option<Arc<OpenFile>>);
+
 pub(crate) struct RingLoop {
     floor: Floor<Ringed>,
     ring: ServerRing,
@@ -113,7 +126,8 @@ pub(crate) struct RingLoop {
     starved: Vec<Token>,
     /// Files that what is queued still names, though their connections have gone.
     kept: Vec<Arc<OpenFile>>,
-    kept_fetches: Vec<weir_content::Fetch>,
+    /// Who waits for a disk, and what is kept for the operations that are under way for them.
+    fetching: Fetching<Kept>,
     /// When this round's completions were taken, and when the last round's were.
     taken_at_ns: [u64; 2],
     /// How long to look for completions before sleeping.
@@ -146,6 +160,7 @@ impl Start for RingLoop {
         })?;
         let spin = polled.then(|| Duration::from_micros(chosen(&SPIN)));
         let gathering = Gathering::new(Duration::from_micros(chosen(&GATHER)));
+        let fetching = Fetching::new(chosen(&FETCHES) as usize);
         let zero_copy_from = match chosen(&ZERO_COPY) {
             0 => u64::MAX,
             from => from,
@@ -164,7 +179,7 @@ impl Start for RingLoop {
             work_pending: VecDeque::new(),
             starved: Vec::new(),
             kept: Vec::new(),
-            kept_fetches: Vec::new(),
+            fetching,
             taken_at_ns: [0; 2],
             spin,
             zero_copy_from,
@@ -298,7 +313,6 @@ impl RingLoop {
         self.floor.service.tick();
         if self.ring.has_begun_all() {
             self.kept.clear();
-            self.kept_fetches.clear();
         }
         self.sure = 0;
         self.floor.rounds += 1;

@@ -3,24 +3,25 @@
 //! Knows nothing of what the bytes say.
 
 use std::ffi::CString;
+use std::io::ErrorKind::{Unsupported, WouldBlock};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use weir_content::FetchKind;
+use weir_dispatch::readiness::Token;
 use weir_http1::reply;
+use weir_sys::file;
 use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Piece, Returned, Sending, Then};
 
 use super::RingLoop;
 use super::data::{Data, Kind};
-use super::tenant::{Send, Stage};
+use super::tenant::{Reading, Send, Stage};
 use crate::conn::Want;
 use crate::output::{Chunk, Sent};
 
 /// How much of a file is read and sent at a time, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
-
-/// What of a file is brought from a disk at a time, bytes.
-const FETCH_BYTES_MAX: u64 = 1 << 20;
 
 /// Up to here a socket that is not full takes all at once, so that a close may be chained behind.
 const WHOLE_BYTES_MAX: usize = 16 << 10;
@@ -48,13 +49,19 @@ impl RingLoop {
                 self.send(slot, [head, (Piece::Shared(body), range)], Stage::Reply);
             }
             Chunk::File(bytes, file, range) => {
-                let want = (range.end - range.start) as usize;
+                let (want, start) = (range.end - range.start, range.start);
+                if !file::seems_cached(file.as_fd(), start, want) {
+                    ringed.reading = Some(Reading { file, start, bytes });
+                    self.wait_to_read(slot, want as usize);
+                    return None;
+                }
+                let want = want as usize;
                 let data = Data::of(Kind::Output, self.floor.table.token(slot));
-                let op =
-                    self.ring.read(file.as_fd(), bytes, want, range.start, Then::Nothing, data);
+                let fd = file.as_fd();
+                let op = self.ring.read_cached(fd, bytes, want, start, Then::Nothing, data);
                 let ringed = self.floor.table.conn(slot)?;
-                ringed.file = Some(file);
-                ringed.send = Some(Send { op, first: 0..want, second: 0..0, stage: Stage::Read });
+                ringed.reading = Some(Reading { file, start, bytes: Vec::new() });
+                ringed.send = Some(Send { first: 0..want, ..Send::of(Some(op), Stage::Read) });
             }
         }
         None
@@ -89,7 +96,7 @@ impl RingLoop {
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         ringed.leaves = leaves;
         self.sure += u32::from(rests) + u32::from(leaves);
-        ringed.send = Some(Send { op, first, second, stage });
+        ringed.send = Some(Send { first, second, ..Send::of(Some(op), stage) });
     }
 
     fn lend(
@@ -120,7 +127,7 @@ impl RingLoop {
         let handle = Handle::Slot(self.ring_slot(slot));
         let op = self.ring.shutdown(handle, std::net::Shutdown::Write, Then::Nothing, data);
         if let Some(ringed) = self.floor.table.conn(slot) {
-            ringed.send = Some(Send { op, first: 0..0, second: 0..0, stage: Stage::Shutdown });
+            ringed.send = Some(Send::of(Some(op), Stage::Shutdown));
         }
     }
 
@@ -134,7 +141,8 @@ impl RingLoop {
         let Some(send) = ringed.send.take() else { return };
         let (result, service) = (completion.result, &mut self.floor.service);
         let want = match send.stage {
-            Stage::Read => return self.file_read(slot, &send, completion),
+            Stage::Read => return self.file_found(slot, &send, completion),
+            Stage::Wait => return,
             Stage::Reply => return self.reply_sent(slot, &send, result, completion.returned),
             Stage::Continue => ringed.continued(result == reply::CONTINUE.len() as i32, service),
             Stage::Shutdown => ringed.shut(result == 0, service),
@@ -199,18 +207,65 @@ impl RingLoop {
         self.send(slot, pieces, Stage::Reply);
     }
 
-    /// A piece of a file is in memory: it is sent if the file is still the one that was promised.
+    /// A piece of a file was looked for in memory. What is not there, or not all of it, is read by
+    /// somebody who may wait for it.
+    fn file_found(&mut self, slot: u32, send: &Send, completion: Completion) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let found = match completion.outcome() {
+            Ok(found) => found as usize,
+            Err(error) if matches!(error.kind(), WouldBlock | Unsupported) => 0,
+            Err(_) => return self.file_read(slot, send, completion),
+        };
+        let (Some(reading), Returned::Read(mut bytes)) = (&mut ringed.reading, completion.returned)
+        else {
+            return;
+        };
+        if found == send.first.len() {
+            return self.send_read(slot, bytes);
+        }
+        bytes.truncate(bytes.len() - found);
+        reading.bytes = bytes;
+        self.wait_to_read(slot, send.first.len());
+    }
+
+    /// Has a connection wait until it is its turn to read so many bytes of a file from a disk.
+    fn wait_to_read(&mut self, slot: u32, want: usize) {
+        let token = self.floor.table.token(slot);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        ringed.send = Some(Send { first: 0..want, ..Send::of(None, Stage::Wait) });
+        self.fetching.join(token);
+        self.fetch_next();
+    }
+
+    fn read_late(&mut self, token: Token, want: usize) {
+        let data = Data::of(Kind::ReadLate, token);
+        let Some(ringed) = self.floor.table.conn(token.slot) else { return };
+        let (Some(reading), Some(send)) = (&mut ringed.reading, &mut ringed.send) else { return };
+        let (file, bytes) = (Arc::clone(&reading.file), std::mem::take(&mut reading.bytes));
+        let (fd, start) = (file.as_fd(), reading.start);
+        send.op = Some(self.ring.read(fd, bytes, want, start, Then::Nothing, data));
+        send.stage = Stage::Read;
+        self.fetching.begun(token, (None, Some(file)), 1);
+    }
+
+    /// A piece of a file has been waited for.
+    pub(super) fn file_read_late(&mut self, token: Token, completion: Completion) {
+        drop(self.fetching.ended(token));
+        if !self.floor.table.is_current(token) {
+            return;
+        }
+        let Some(ringed) = self.floor.table.conn(token.slot) else { return };
+        let Some(send) = ringed.send.take() else { return };
+        self.file_read(token.slot, &send, completion);
+    }
+
+    /// A piece of a file was read: it is sent if it is all there.
     fn file_read(&mut self, slot: u32, send: &Send, completion: Completion) {
         let floor = &mut self.floor;
         let Some(ringed) = floor.table.conn(slot) else { return };
-        let Some(file) = ringed.file.take() else { return };
-        let is_whole = completion.result == send.first.len() as i32;
-        let is_same = is_whole && file.is_unchanged().unwrap_or(false);
         match completion.returned {
-            Returned::Read(bytes) if is_same => {
-                let range = 0..bytes.len();
-                let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
-                self.send(slot, pieces, Stage::Reply);
+            Returned::Read(bytes) if completion.result == send.first.len() as i32 => {
+                self.send_read(slot, bytes);
             }
             _ => {
                 let want = ringed.sent(Sent::Changed, &mut floor.service);
@@ -219,11 +274,41 @@ impl RingLoop {
         }
     }
 
-    /// Has the ring bring what a connection waits for. False when there is nothing to bring.
-    pub(super) fn begin_fetch(&mut self, slot: u32) -> bool {
-        let data = Data::of(Kind::Fetch, self.floor.table.token(slot));
-        let Some(ringed) = self.floor.table.conn(slot) else { return false };
-        let Some(fetch) = ringed.fetch().cloned() else { return false };
+    /// Sends what was read, if the file is still the one that was promised.
+    fn send_read(&mut self, slot: u32, bytes: Vec<u8>) {
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let Some(reading) = ringed.reading.take() else { return };
+        if reading.file.is_unchanged().unwrap_or(false) {
+            let range = 0..bytes.len();
+            let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
+            self.send(slot, pieces, Stage::Reply);
+        } else {
+            let want = ringed.sent(Sent::Changed, &mut self.floor.service);
+            self.follow(slot, want);
+        }
+    }
+
+    /// Has the ring bring what those wait for who are next.
+    pub(super) fn fetch_next(&mut self) {
+        while let Some(token) = self.fetching.next() {
+            if !self.floor.table.is_current(token) {
+                continue;
+            }
+            let Some(ringed) = self.floor.table.conn(token.slot) else { continue };
+            match &ringed.send {
+                Some(Send { stage: Stage::Wait, first, .. }) => {
+                    let want = first.len();
+                    self.read_late(token, want);
+                }
+                _ => self.begin_fetch(token),
+            }
+        }
+    }
+
+    fn begin_fetch(&mut self, token: Token) {
+        let data = Data::of(Kind::Fetch, token);
+        let Some(ringed) = self.floor.table.conn(token.slot) else { return };
+        let Some(fetch) = ringed.fetch().cloned() else { return };
         let mut begun = 0;
         for kind in fetch.kinds() {
             match kind {
@@ -233,25 +318,29 @@ impl RingLoop {
                     begun += 1;
                 }
                 FetchKind::Read { file, offset, len } => {
-                    for start in (offset..offset + len).step_by(FETCH_BYTES_MAX as usize) {
-                        let want = (offset + len - start).min(FETCH_BYTES_MAX) as usize;
+                    for start in (offset..offset + len).step_by(FILE_BYTES_MAX as usize) {
+                        let want = (offset + len - start).min(FILE_BYTES_MAX) as usize;
                         self.ring.read(file, Vec::new(), want, start, Then::Nothing, data);
                         begun += 1;
                     }
                 }
             }
         }
-        ringed.fetching = begun;
-        ringed.fetch = (begun > 0).then_some(fetch);
-        begun > 0
+        self.fetching.begun(token, (Some(fetch), None), begun);
+        if begun == 0 {
+            self.have_fetched(token.slot);
+        }
     }
 
     /// One of those operations has ended; what it brought is thrown away.
-    pub(super) fn fetched(&mut self, slot: u32) {
-        let Some(ringed) = self.floor.table.conn(slot) else { return };
-        ringed.fetching = ringed.fetching.saturating_sub(1);
-        if ringed.fetching == 0 {
-            ringed.fetch = None;
+    pub(super) fn fetched(&mut self, token: Token) {
+        if self.fetching.ended(token).is_some() && self.floor.table.is_current(token) {
+            self.have_fetched(token.slot);
+        }
+    }
+
+    fn have_fetched(&mut self, slot: u32) {
+        if let Some(ringed) = self.floor.table.conn(slot) {
             let want = ringed.fetched(&mut self.floor.service);
             self.follow(slot, want);
         }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use weir_content::{Fetch, OpenFile};
+use weir_content::OpenFile;
 use weir_sys::listener::{self, Arrival};
 use weir_sys::ring::server::Op;
 use weir_sys::socket;
@@ -33,11 +33,8 @@ pub(crate) struct Ringed {
     pub leaves: bool,
     /// It is to be closed when that chain has ended.
     pub is_doomed: bool,
-    /// The file being read for the send.
-    pub file: Option<Arc<OpenFile>>,
-    /// What is brought from a disk, and how many operations still do.
-    pub fetch: Option<Fetch>,
-    pub fetching: u32,
+    /// What is read for the send.
+    pub reading: Option<Reading>,
     /// The close is to be a reset.
     pub resets: Cell<bool>,
 }
@@ -45,7 +42,8 @@ pub(crate) struct Ringed {
 /// What is on its way to the client, of one piece or two.
 #[derive(Debug)]
 pub(crate) struct Send {
-    pub op: Op,
+    /// What is under way; nothing while it waits for its turn.
+    pub op: Option<Op>,
     pub first: Range<usize>,
     pub second: Range<usize>,
     pub stage: Stage,
@@ -62,9 +60,26 @@ pub(crate) enum Stage {
     Shutdown,
     /// Reads from a file what is to be sent.
     Read,
+    /// Waits for its turn to read what is not in memory.
+    Wait,
+}
+
+/// A piece of a file that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub file: Arc<OpenFile>,
+    /// Where it begins, bytes.
+    pub start: u64,
+    /// What goes out before it, while it waits.
+    pub bytes: Vec<u8>,
 }
 
 impl Send {
+    /// One without bytes.
+    pub(crate) fn of(op: Option<Op>, stage: Stage) -> Self {
+        Self { op, first: 0..0, second: 0..0, stage }
+    }
+
     /// How many bytes it is to send.
     pub(crate) fn bytes(&self) -> usize {
         self.first.len() + self.second.len()
@@ -93,9 +108,7 @@ impl Ringed {
             send: None,
             leaves: false,
             is_doomed: false,
-            file: None,
-            fetch: None,
-            fetching: 0,
+            reading: None,
             resets: Cell::new(false),
         }
     }

@@ -26,12 +26,19 @@ impl RingLoop {
             }
             Some(Kind::Receive) => return self.received(token, &completion, filled),
             Some(Kind::Bell) => {}
+            Some(Kind::Fetch) => {
+                self.fetched(token);
+                self.fetch_next();
+            }
+            Some(Kind::ReadLate) => {
+                self.file_read_late(token, completion);
+                return self.fetch_next();
+            }
             Some(_) if !self.is_its(token) => {}
             Some(Kind::Output) => self.put_out(token.slot, completion),
             Some(Kind::Close) => self.chain_ended(token.slot, &completion),
             Some(Kind::Expire) => self.expire_knowing(token.slot, counted(&completion)),
             Some(Kind::Mark) => self.mark(token.slot, counted(&completion)),
-            Some(Kind::Fetch) => self.fetched(token.slot),
             Some(Kind::Adopted) if completion.result < 0 => self.close_slot(token.slot),
             _ => {}
         }
@@ -135,13 +142,10 @@ impl RingLoop {
                         ringed.received(&Err(error), service)
                     }
                 },
-                Want::Fetch => match self.begin_fetch(slot) {
-                    true => break,
-                    false => match self.floor.table.conn(slot) {
-                        Some(ringed) => ringed.fetched(&mut self.floor.service),
-                        None => return,
-                    },
-                },
+                Want::Fetch => {
+                    self.fetching.join(self.floor.table.token(slot));
+                    break self.fetch_next();
+                }
                 Want::Write => match self.begin_output(slot) {
                     Some(want) => want,
                     None => break,
@@ -218,9 +222,8 @@ impl RingLoop {
         }
         let ring_slot = self.ring_slot(slot);
         let Some((mut ringed, _)) = self.vacate(slot) else { return };
-        self.kept.extend(ringed.file.take());
-        self.kept_fetches.extend(ringed.fetch.take());
-        let ops = [ringed.receive, ringed.send.as_ref().map(|send| send.op)];
+        self.kept.extend(ringed.reading.take().map(|reading| reading.file));
+        let ops = [ringed.receive, ringed.send.as_ref().and_then(|send| send.op)];
         for op in ops.into_iter().flatten() {
             self.ring.cancel(op, Then::Nothing);
         }
@@ -245,9 +248,9 @@ impl RingLoop {
             return false;
         };
         if !std::mem::replace(&mut ringed.is_doomed, true)
-            && let Some(send) = &ringed.send
+            && let Some(op) = ringed.send.as_ref().and_then(|send| send.op)
         {
-            self.ring.cancel(send.op, Then::Nothing);
+            self.ring.cancel(op, Then::Nothing);
         }
         true
     }

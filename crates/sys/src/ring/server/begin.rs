@@ -209,27 +209,42 @@ impl ServerRing {
 
     /// Appends up to `want` bytes of a file, from `offset` on, to `into`, which grows when it has
     /// not the room. Comes back as [`Read`](super::Returned::Read); 0 bytes are the end of the
-    /// file.
+    /// file. A thread of the kernel's does it (IOSQE_ASYNC), of which there are four for each
+    /// processor, so that this one waits neither for the disk nor for room in memory.
     ///
     /// Errors of the completion: EIO, EISDIR: pread(2).
     pub fn read(
         &mut self,
         file: BorrowedFd<'_>,
-        mut into: Vec<u8>,
+        into: Vec<u8>,
         want: usize,
         offset: u64,
         then: Then,
         data: u64,
     ) -> Op {
-        let want = want.min(PART_BYTES_MAX);
-        into.reserve(want);
-        let at = into.spare_capacity_mut().as_mut_ptr().cast();
-        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
-        self.begin(read.offset(offset).build(), Held::Read(into), then, data)
+        let flags = Flags::ASYNC;
+        self.begin_read(file, into, want, (offset, 0, flags), then, data)
     }
 
-    /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does. Comes
-    /// as [`Fd`](super::Returned::Fd).
+    /// As [`read`](Self::read), but at once, and what is in the page cache: fewer bytes when the
+    /// rest is not, EAGAIN when the first is not (RWF_NOWAIT, preadv2(2)).
+    ///
+    /// Errors of the completion: EAGAIN, EISDIR; EOPNOTSUPP where the file system cannot.
+    pub fn read_cached(
+        &mut self,
+        file: BorrowedFd<'_>,
+        into: Vec<u8>,
+        want: usize,
+        offset: u64,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let how = (offset, libc::RWF_NOWAIT, Flags::empty());
+        self.begin_read(file, into, want, how, then, data)
+    }
+
+    /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, by a
+    /// thread of the kernel's. Comes as [`Fd`](super::Returned::Fd).
     ///
     /// Errors of the completion: as there, and EAGAIN, when a rename elsewhere raced with a `..` in
     /// a link: try again.
@@ -243,6 +258,7 @@ impl ServerRing {
     ) -> Op {
         let how = if symlinks { &BENEATH } else { &BENEATH_WITHOUT_LINKS };
         let open = opcode::OpenAt2::new(Fd(root.as_raw_fd()), path.as_ptr(), how).build();
+        let open = open.flags(Flags::ASYNC);
         self.begin(open, Held::Path(path), then, data)
     }
 
@@ -342,6 +358,23 @@ impl ServerRing {
 }
 
 impl ServerRing {
+    fn begin_read(
+        &mut self,
+        file: BorrowedFd<'_>,
+        mut into: Vec<u8>,
+        want: usize,
+        (offset, how, flags): (u64, i32, Flags),
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let want = want.min(PART_BYTES_MAX);
+        into.reserve(want);
+        let at = into.spare_capacity_mut().as_mut_ptr().cast();
+        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
+        let read = read.offset(offset).rw_flags(how as _).build().flags(flags);
+        self.begin(read, Held::Read(into), then, data)
+    }
+
     fn begin(&mut self, entry: Entry, held: Held, then: Then, data: u64) -> Op {
         let op = self.operations.begin(data, held);
         self.push(entry.user_data(op.0), then);
