@@ -208,15 +208,17 @@ fn architectures(programs: &Programs) -> Result<Case> {
             let options = [&["--arch", arch.as_str()], pool].concat();
             contestants.push(contestant(&arch, group, weir(&programs.weir, &options), &load));
         }
-        let options = ["--arch", "ring", "--arch-option", "sqpoll=1"];
-        let polled = weir(&programs.weir, &options);
-        contestants.push(contestant("ring, sqpoll", group, polled, &load));
+        for (name, option) in [("ring, gather", "gather-us=50"), ("ring, sqpoll", "sqpoll=1")] {
+            let server = weir(&programs.weir, &["--arch", "ring", "--arch-option", option]);
+            contestants.push(contestant(name, group, server, &load));
+        }
     }
     Ok(Case {
         name: "architectures",
         about: "Each architecture, with the default policy; 64 connections, one for each request \
-                (1200 bytes) or kept open (1024 bytes). The kernel's thread of `sqpoll` has the \
-                server's processor, and its time is the server's."
+                (1200 bytes) or kept open (1024 bytes). With `gather` the ring sleeps for several \
+                completions, for 50 us at most. The kernel's thread of `sqpoll` has the server's \
+                processor, and its time is the server's."
             .to_owned(),
         baseline: "loop".to_owned(),
         per: Per::Request,

@@ -10,13 +10,16 @@ const WANT_MAX: u32 = 32;
 /// After it waited in vain for more, so many sleeps are for no more than were found.
 const HOLD_OFF: u32 = 64;
 
+/// How long a sleep waits for what is sure to be there, and was not: a socket was full.
+const SURE_WITHIN: Duration = Duration::from_millis(1);
+
 /// For how many to sleep, learnt from what sleeps found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gathering {
     /// How many are worth waiting for.
     want: u32,
-    /// How long they are.
-    pub within: Duration,
+    /// How long they are; not at all when it is zero.
+    within: Duration,
     hold_off: u32,
     /// Nobody came in time when there was something else already.
     is_quiet: bool,
@@ -28,19 +31,21 @@ impl Gathering {
         Self { want: 1, within, hold_off: 0, is_quiet: false }
     }
 
+    /// How long a sleep for more than one may last, when there is one.
+    pub(super) fn within(&self) -> Duration {
+        if self.within.is_zero() { SURE_WITHIN } else { self.within }
+    }
+
     /// For how many to sleep when so many are `sure` to be there at once, and nobody waits for
     /// them.
     pub(super) fn wanted(&self, sure: u32) -> u32 {
-        if self.is_quiet || self.within.is_zero() { self.want } else { self.want + sure }
+        if self.is_quiet { self.want } else { self.want + sure }
     }
 
     /// A sleep for so many has ended, and `count` were found. As many as were wanted: there may be
     /// more in it. Fewer: that took as long as it may, and does not happen again soon.
     pub(super) fn found(&mut self, count: usize, wanted: u32) {
         let missing = wanted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-        if self.within.is_zero() {
-            return;
-        }
         if missing > 0 {
             self.is_quiet = missing >= self.want;
             self.want = self.want.saturating_sub(missing).max(1);
@@ -49,7 +54,8 @@ impl Gathering {
             self.hold_off -= 1;
         } else {
             self.is_quiet = false;
-            self.want = (self.want + 1).min(WANT_MAX);
+            let step = u32::from(!self.within.is_zero());
+            self.want = (self.want + step).min(WANT_MAX);
         }
     }
 }
@@ -94,9 +100,19 @@ mod tests {
     }
 
     #[test]
-    fn without_time_nobody_waits() {
+    fn without_time_one_is_waited_for_beside_what_is_sure() {
         let mut gathering = Gathering::new(Duration::ZERO);
-        (0..100).for_each(|_| gathering.found(5, gathering.wanted(3)));
-        assert_eq!(gathering.wanted(3), 1);
+        for _ in 0..1000 {
+            assert_eq!(gathering.wanted(3), 4);
+            gathering.found(9, 4);
+        }
+        // Nothing but what was sure came in time: then that ends the sleep too, for a while.
+        gathering.found(3, 4);
+        let wants = (0..100).map(|_| {
+            let wanted = gathering.wanted(3);
+            gathering.found(5, wanted);
+            wanted
+        });
+        assert_eq!(wants.filter(|&wanted| wanted == 1).count(), HOLD_OFF as usize + 1);
     }
 }

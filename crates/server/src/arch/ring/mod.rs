@@ -25,7 +25,7 @@ use weir_dispatch::readiness::Token;
 use weir_dispatch::readiness::settings::Knob;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
-use weir_sys::process::thread_cpu_clock_ns;
+use weir_sys::process::{thread_cpu_clock_ns, wake_precisely};
 use weir_sys::ring::server::{Completion, Op, ServerRing, Setting, SqPoll, Then};
 
 use super::accepting::Accepting;
@@ -59,8 +59,8 @@ const BUFFERS: Knob = Knob {
 const GATHER: Knob = Knob {
     name: "gather-us",
     help: "how long the loop sleeps for more completions than one while they come thick and fast, \
-           microseconds; 0: it wakes for each",
-    default: 50,
+           microseconds; 0: it wakes for the first",
+    default: 0,
     min: 0,
     max: 10_000,
 };
@@ -191,6 +191,8 @@ impl Start for RingLoop {
 
     fn run(mut self) {
         self.began_ns = [self.floor.service.read_clock_ns(), thread_cpu_clock_ns()];
+        // A sleep for several is shorter than what the kernel would add to it.
+        let _ = wake_precisely();
         while !self.is_over() {
             self.turn();
             self.accept_phase();
@@ -341,7 +343,7 @@ impl RingLoop {
         }
         let is_chained = self.doors.iter().any(Door::is_chained);
         let wanted = if is_chained { 1 } else { self.gathering.wanted(self.sure) };
-        if let Err(error) = self.ring.gather(wanted, self.gathering.within, timeout) {
+        if let Err(error) = self.ring.gather(wanted, self.gathering.within(), timeout) {
             self.bear_ring(&error);
         }
         self.ring.take(&mut self.fresh);
