@@ -359,6 +359,14 @@ const TABLE: &[Metric] = &[
         server_cpu,
     ),
     metric(
+        "server_us_per_reply",
+        "processor time of the server a reply",
+        "us",
+        "User and system time of its processes alone, for each reply: exact where that of the \
+         processors is sampled at ticks, but without the packets handled beside them",
+        server_us_per_reply,
+    ),
+    metric(
         "server_rss",
         "memory of the server",
         "MiB",
@@ -602,6 +610,10 @@ fn server_cpu(point: &Point) -> Option<f64> {
     ratio(100.0 * used_s, point.kernel.window_s).filter(|_| server.processes > 0)
 }
 
+fn server_us_per_reply(point: &Point) -> Option<f64> {
+    ratio(1e4 * server_cpu(point)?, point.load.replies_per_s)
+}
+
 fn server_rss(point: &Point) -> Option<f64> {
     let bytes = point.server.rss_max_bytes;
     (bytes > 0).then(|| bytes as f64 / f64::from(1 << 20))
@@ -741,6 +753,7 @@ mod tests {
         about("client_core_busy", 90.0);
         about("core_us_per_reply", 500.0);
         about("server_cpu", 40.0);
+        about("server_us_per_reply", 40.0 * 500.0 / 75.0);
         about("server_rss", 8.0);
     }
 
