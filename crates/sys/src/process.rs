@@ -1,7 +1,9 @@
 //! What the process and its threads are allowed: descriptors, processors, inherited sockets.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -147,9 +149,21 @@ pub fn thread_cpu_ns() -> (u64, u64) {
     (usage.user_ns, usage.system_ns)
 }
 
-/// The number by which the kernel knows the calling thread: gettid(2).
-pub fn thread_id() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
+/// The calling thread, to be asked about by another.
+pub fn this_thread() -> ThreadId {
+    let number = rustix::thread::gettid().as_raw_nonzero().get();
+    let link = std::fs::read_link("/proc/thread-self").ok();
+    let name = link.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+    ThreadId { number, in_proc: name.and_then(|name| name.parse().ok()).unwrap_or(number) }
+}
+
+/// The numbers by which the kernel knows a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadId {
+    /// Its own: gettid(2).
+    number: i32,
+    /// In /proc, which may be that of another PID namespace (proc(5), /proc/thread-self).
+    in_proc: i32,
 }
 
 /// How many threads the calling process has.
@@ -166,9 +180,9 @@ pub fn threads() -> io::Result<usize> {
 ///
 /// # Errors
 /// EINVAL when it has ended: clock_gettime(2).
-pub fn cpu_clock_of_ns(thread: i32) -> io::Result<u64> {
+pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
     // MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED), include/linux/posix-timers_types.h.
-    let clock = (!thread << 3) | 6;
+    let clock = (!thread.number << 3) | 6;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call; a number that names no
     // thread is refused.
@@ -184,8 +198,8 @@ pub fn cpu_clock_of_ns(thread: i32) -> io::Result<u64> {
 ///
 /// # Errors
 /// ENOENT, ESRCH when it has ended.
-pub fn switches_of(thread: i32) -> io::Result<(u64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"))?;
+pub fn switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.in_proc))?;
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
@@ -221,7 +235,7 @@ mod tests {
         let (end, ended) = channel::<()>();
         let thread = std::thread::spawn(move || {
             while thread_cpu_clock_ns() < 2_000_000 {}
-            told.send((thread_id(), thread_usage())).unwrap();
+            told.send((this_thread(), thread_usage())).unwrap();
             let _ = ended.recv();
         });
         let (id, own) = hear.recv().unwrap();
@@ -236,7 +250,8 @@ mod tests {
     #[test]
     fn nobody_is_asked_who_is_not_there() {
         // The first process of all is never a thread of this one.
-        assert!(cpu_clock_of_ns(1).is_err() || thread_id() == 1);
-        assert!(switches_of(0).is_err());
+        let first = ThreadId { number: 1, in_proc: 0 };
+        assert!(cpu_clock_of_ns(first).is_err() || this_thread().number == 1);
+        assert!(switches_of(first).is_err());
     }
 }

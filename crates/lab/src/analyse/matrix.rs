@@ -96,9 +96,9 @@ fn cell(
     shown::valid(study, Spot { sweep, server, value }, &matrix.metric)
 }
 
-/// Where the columns are taken, each place once.
+/// Where the columns are taken: said once when it is the same place for all.
 fn places(study: &Study<'_>, matrix: &Matrix, columns: &[Column<'_>]) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
+    let mut said: Vec<(&str, String)> = Vec::new();
     for cells in &matrix.of {
         let Some(column) = columns.iter().find(|column| column.cells.label == cells.label) else {
             continue;
@@ -106,9 +106,12 @@ fn places(study: &Study<'_>, matrix: &Matrix, columns: &[Column<'_>]) -> Vec<Str
         let servers = study.experiment.servers_of(study.sweep(column.sweep), &[]);
         let common = common(study, column.sweep, &servers);
         let place = note(study, column.sweep, cells.at, common);
-        said.extend(place.filter(|place| !said.contains(place)));
+        said.extend(place.map(|place| (cells.label.as_str(), place)));
     }
-    said
+    match said.first() {
+        Some((_, first)) if said.iter().all(|(_, place)| place == first) => vec![first.clone()],
+        _ => said.into_iter().map(|(label, place)| format!("{label}: {place}")).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +148,7 @@ of = [{ sweep = "up", label = "first", at = 1 }, { sweep = "up", label = "peak",
         let labels: Vec<&str> = sheet.rows.iter().map(|row| row.label.as_str()).collect();
         assert_eq!(labels, ["accept 1", "nginx"]);
         assert_eq!(numbers(&sheet.rows[0]), [Some(1000.0), Some(1200.0)]);
-        assert!(sheet.note.starts_with("replies. At 1 × the capacity"), "{}", sheet.note);
+        assert!(sheet.note.starts_with("replies. first: At 1 × the capacity"), "{}", sheet.note);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar};
 
 use weir_dispatch::readiness::Token;
-use weir_sys::process::{self, Usage};
+use weir_sys::process::{self, ThreadId, Usage};
 
 /// A thread of a group: never given twice.
 pub(super) type Id = u64;
@@ -30,7 +30,7 @@ impl Spent {
     }
 
     /// That of another thread, nothing if it has ended.
-    pub(super) fn of(thread: i32) -> Self {
+    pub(super) fn of(thread: ThreadId) -> Self {
         let (voluntary, involuntary) = process::switches_of(thread).unwrap_or_default();
         let cpu_ns = process::cpu_clock_of_ns(thread).unwrap_or(0);
         Self { cpu_ns, voluntary, involuntary }
@@ -60,7 +60,7 @@ pub(super) struct Crew {
     /// Handed out while no thread could be had.
     pub(super) waiting: VecDeque<Token>,
     /// Those that serve or are parked, by what the kernel calls them.
-    pub(super) live: HashMap<Id, i32>,
+    pub(super) live: HashMap<Id, ThreadId>,
     /// What the live ones had used when they were last looked at.
     pub(super) seen: HashMap<Id, Spent>,
     /// Those that have ended, to be joined.
@@ -76,7 +76,7 @@ pub(super) struct Crew {
 impl Crew {
     /// The calling thread begins.
     pub(super) fn join(&mut self, id: Id) {
-        self.live.insert(id, process::thread_id());
+        self.live.insert(id, process::this_thread());
         self.most = self.most.max(self.live.len());
     }
 
