@@ -214,15 +214,18 @@ impl Conn {
 
     /// Whether nothing but a close follows the output, as far as can be told now.
     pub(crate) fn closes_after_output(&self) -> bool {
-        let closes = |output: &Output| output.close && !output.linger;
-        self.output.as_deref().is_some_and(closes) && self.taken == self.input.len()
+        self.last_output().is_some_and(|output| output.close && !output.linger)
     }
 
     /// Whether nothing but the next request, or a close, follows the output, as far as can be told
     /// now.
     pub(crate) fn rests_after_output(&self) -> bool {
-        let rests = |output: &Output| !(output.close && output.linger);
-        self.output.as_deref().is_some_and(rests) && self.taken == self.input.len()
+        self.last_output().is_some_and(|output| !(output.close && output.linger))
+    }
+
+    /// What goes out, when nothing has been received that comes after it.
+    fn last_output(&self) -> Option<&Output> {
+        self.output.as_deref().filter(|_| self.unread() == 0)
     }
 
     /// What goes out, while it wants to write.

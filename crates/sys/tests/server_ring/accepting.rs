@@ -4,14 +4,6 @@ use super::*;
 
 use weir_sys::ring::server::{Piece, Sending};
 
-/// Begins a chain of accepts that do not wait, into the slots from 0 on.
-fn chain(bench: &mut Bench, listener: &TcpListener, count: u32) {
-    for slot in 0..count {
-        let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
-        bench.ring.accept(listener.as_fd(), Place::Slot(slot), Patience::None, then, slot.into());
-    }
-}
-
 fn waits(listener: &TcpListener) -> bool {
     listener.accept().is_ok()
 }
@@ -21,7 +13,7 @@ fn a_chain_takes_those_who_wait_and_ends_with_the_first_who_does_not() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let _peers: Vec<_> = (0..3).map(|_| call(&listener)).collect();
-    chain(&mut bench, &listener, 5);
+    bench.chain(&listener, 5, 0);
     let results: Vec<_> = (0..5).map(|data| bench.end(data)).collect();
     assert_eq!(results, [0, 0, 0, -libc::EAGAIN, -libc::ECANCELED]);
     (0..3).for_each(|slot| bench.close(slot));
@@ -33,7 +25,7 @@ fn a_chain_takes_no_more_than_it_is_long() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let _peers: Vec<_> = (0..3).map(|_| call(&listener)).collect();
-    chain(&mut bench, &listener, 2);
+    bench.chain(&listener, 2, 0);
     let completions = [bench.next(0), bench.next(1)];
     assert!(completions.iter().all(|completion| completion.result == 0 && completion.nonempty));
     bench.assert_idle();

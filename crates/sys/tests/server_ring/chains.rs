@@ -119,7 +119,7 @@ fn a_close_that_is_to_reset_does() {
 fn a_failure_ends_the_rest_of_a_chain_and_memory_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     bench.ring.close(9, Then::OnSuccess, 1);
-    bench.ring.read(std::io::stdin().as_fd(), vec![1, 2], 5, 0, Then::OnSuccess, 2);
+    bench.ring.read(std::io::stdin().as_fd(), vec![1, 2], 0..5, Reader::Worker, Then::OnSuccess, 2);
     send(&mut bench, 9, b"abc", Then::OnSuccess, 3);
     bench.ring.close(9, Then::Nothing, 4);
     assert_eq!(bench.end(1), -libc::EBADF);
@@ -171,26 +171,8 @@ fn a_failure_before_an_order_ends_the_chain_with_all_told() {
 #[test]
 fn chains_are_not_torn_where_the_queue_is_full() {
     let Some(mut bench) = Bench::new(Setting { entries: 8, ..SETTING }) else { return };
-    let listener = listener();
     // Five at a time into a queue of eight: torn, the second part would run after an EAGAIN.
-    for chain in 0..50_u64 {
-        for index in 0..5 {
-            let then = if index < 4 { Then::OnSuccess } else { Then::Nothing };
-            let data = chain * 5 + index;
-            bench.ring.accept(
-                listener.as_fd(),
-                Place::Slot(index as u32),
-                Patience::None,
-                then,
-                data,
-            );
-        }
-    }
-    for chain in 0..50 {
-        let results: Vec<_> = (0..5).map(|index| bench.end(chain * 5 + index)).collect();
-        assert_eq!(results[0], -libc::EAGAIN);
-        assert!(results[1..].iter().all(|result| is_cancelled(*result)), "{results:?}");
-    }
+    bench.assert_chains_are_whole(50);
     bench.assert_idle();
 }
 

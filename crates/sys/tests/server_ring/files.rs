@@ -49,13 +49,14 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
     let Returned::Fd(file) = opened.returned else { panic!("{opened:?}") };
     for (offset, want, bytes) in [(0, 4, "> 0123"), (8, 100, "> 89"), (10, 5, "> "), (99, 5, "> ")]
     {
-        bench.ring.read(file.as_fd(), b"> ".to_vec(), want, offset, Then::Nothing, 2);
+        let range = offset..offset + want;
+        bench.ring.read(file.as_fd(), b"> ".to_vec(), range, Reader::Worker, Then::Nothing, 2);
         let completion = bench.next(2);
         assert_eq!(completion.result as usize, bytes.len() - 2);
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
     // What has just been read is there still, or was in none of the kernel's caches ever.
-    bench.ring.read_cached(file.as_fd(), b"> ".to_vec(), 4, 6, Then::Nothing, 3);
+    bench.ring.read(file.as_fd(), b"> ".to_vec(), 6..10, Reader::Caller, Then::Nothing, 3);
     let completion = bench.next(3);
     let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
     assert!(whole || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
@@ -71,12 +72,12 @@ fn what_is_in_no_cache_is_not_read_at_once() {
     let file = std::fs::File::open(&path).unwrap();
     file.sync_all().unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    bench.ring.read_cached(file.as_fd(), Vec::new(), 1 << 20, 0, Then::Nothing, 1);
+    bench.ring.read(file.as_fd(), Vec::new(), 0..1 << 20, Reader::Caller, Then::Nothing, 1);
     let completion = bench.next(1);
     // A quick disk brings some of it in the time that it takes to look.
     let told = completion.result;
     assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{completion:?}");
-    bench.ring.read(file.as_fd(), Vec::new(), 1 << 20, 0, Then::Nothing, 2);
+    bench.ring.read(file.as_fd(), Vec::new(), 0..1 << 20, Reader::Worker, Then::Nothing, 2);
     assert_eq!(bench.next(2).result, 1 << 20);
     bench.assert_idle();
 }
@@ -110,7 +111,7 @@ fn a_failed_read_gives_back_what_it_was_given() {
     let scratch = Scratch::new("directory");
     let opened = open(&mut bench, &scratch.root(), "sub", false);
     let Returned::Fd(directory) = opened.returned else { panic!("{opened:?}") };
-    bench.ring.read(directory.as_fd(), vec![1, 2, 3], 10, 0, Then::Nothing, 2);
+    bench.ring.read(directory.as_fd(), vec![1, 2, 3], 0..10, Reader::Worker, Then::Nothing, 2);
     let completion = bench.next(2);
     assert!(completion.failed_with(libc::EISDIR), "{completion:?}");
     assert!(matches!(completion.returned, Returned::Read(got) if got == [1, 2, 3]));
@@ -128,7 +129,8 @@ fn a_file_read_and_sent_in_one_chain_arrives() {
     let mut got = Vec::new();
     loop {
         let at = got.len() as u64;
-        bench.ring.read(file.as_fd(), got, 1 << 20, at, Then::Nothing, 2);
+        let range = at..at + (1 << 20);
+        bench.ring.read(file.as_fd(), got, range, Reader::Worker, Then::Nothing, 2);
         let completion = bench.next(2);
         let Returned::Read(bytes) = completion.returned else { panic!("nothing came back") };
         got = bytes;

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weir_sys::ring::server::{
-    Completion, Handle, Patience, Place, Returned, ServerRing, Setting, Then,
+    Completion, Handle, Patience, Place, Reader, Returned, ServerRing, Setting, Then,
 };
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -102,18 +102,34 @@ impl Bench {
     fn connect(&mut self, slot: u32) -> TcpStream {
         let listener = listener();
         let peer = call(&listener);
-        self.ring.accept(
-            listener.as_fd(),
-            Place::Slot(slot),
-            Patience::Looks,
-            Then::Nothing,
-            ACCEPT,
-        );
+        let into = Place::Slot(slot);
+        self.ring.accept(listener.as_fd(), into, Patience::Looks, Then::Nothing, ACCEPT);
         let completion = self.next(ACCEPT);
         assert_eq!(completion.result, 0);
         let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };
         assert_eq!(address, peer.local_addr().unwrap());
         peer
+    }
+
+    /// Begins a chain of accepts that do not wait, into the slots from 0 on.
+    fn chain(&mut self, listener: &TcpListener, count: u32, first_data: u64) {
+        for slot in 0..count {
+            let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
+            let (into, data) = (Place::Slot(slot), first_data + u64::from(slot));
+            self.ring.accept(listener.as_fd(), into, Patience::None, then, data);
+        }
+    }
+
+    /// Chains of five of them where nobody calls: the first finds nobody, and what would run of a
+    /// chain that was torn is not tried.
+    fn assert_chains_are_whole(&mut self, chains: u64) {
+        let listener = listener();
+        (0..chains).for_each(|chain| self.chain(&listener, 5, chain * 5));
+        for chain in 0..chains {
+            let results: Vec<_> = (0..5).map(|index| self.end(chain * 5 + index)).collect();
+            assert_eq!(results[0], -libc::EAGAIN);
+            assert!(results[1..].iter().all(|result| is_cancelled(*result)), "{results:?}");
+        }
     }
 
     /// Closes what a test has left in a slot.

@@ -63,25 +63,7 @@ fn a_thread_that_sleeps_is_woken() {
 #[test]
 fn chains_are_whole_to_the_thread_and_more_than_entries_are_done() {
     let Some(mut bench) = Bench::new(Setting { entries: 8, ..POLLED }) else { return };
-    let listener = listener();
-    for chain in 0..30_u64 {
-        for index in 0..5 {
-            let then = if index < 4 { Then::OnSuccess } else { Then::Nothing };
-            let data = chain * 5 + index;
-            bench.ring.accept(
-                listener.as_fd(),
-                Place::Slot(index as u32),
-                Patience::None,
-                then,
-                data,
-            );
-        }
-    }
-    for chain in 0..30 {
-        let results: Vec<_> = (0..5).map(|index| bench.end(chain * 5 + index)).collect();
-        assert_eq!(results[0], -libc::EAGAIN);
-        assert!(results[1..].iter().all(|result| is_cancelled(*result)), "{results:?}");
-    }
+    bench.assert_chains_are_whole(30);
     bench.assert_idle();
 }
 

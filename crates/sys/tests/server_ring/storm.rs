@@ -52,7 +52,7 @@ impl Storm {
             3 | 4 => ring.send(slot(at), piece, 0..3000, how, then, data),
             5 => ring.send(slot(at), piece, 0..3001, how, then, data),
             6 => ring.send_two(slot(at), two, how, then, data),
-            7 => ring.read(self.bell.as_fd(), vec![1], 8, 0, then, data),
+            7 => ring.read(self.bell.as_fd(), vec![1], 0..8, Reader::Worker, then, data),
             8 => ring.close(at, then, data),
             9 => ring.reset_on_close(slot(at), then, data),
             10 => ring.install(at, then, data),

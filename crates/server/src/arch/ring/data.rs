@@ -28,13 +28,11 @@ pub(super) enum Kind {
     Mark,
     /// Something was brought from a disk.
     Fetch,
-    /// A piece of a file that was not in memory was read.
-    ReadLate,
     /// Nobody wants to know.
     Ignored,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 12] = [
     Kind::Bell,
     Kind::Accept,
     Kind::AcceptMany,
@@ -46,7 +44,6 @@ const KINDS: [Kind; 13] = [
     Kind::Expire,
     Kind::Mark,
     Kind::Fetch,
-    Kind::ReadLate,
     Kind::Ignored,
 ];
 

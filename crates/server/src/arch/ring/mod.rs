@@ -107,9 +107,6 @@ const SQPOLL_IDLE_MS: u32 = 1000;
 const LAST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAITS: u32 = 50;
 
-/// What operations of a fetch name.
-type Kept = (Option<Fetch>, Option<Arc<OpenFile>>);
-
 pub(crate) struct RingLoop {
     floor: Floor<Ringed>,
     ring: ServerRing,
@@ -127,7 +124,7 @@ pub(crate) struct RingLoop {
     /// Files that what is queued still names, though their connections have gone.
     kept: Vec<Arc<OpenFile>>,
     /// Who waits for a disk, and what is kept for the operations that are under way for them.
-    fetching: Fetching<Kept>,
+    fetching: Fetching<Fetch>,
     /// When this round's completions were taken, and when the last round's were.
     taken_at_ns: [u64; 2],
     /// How long to look for completions before sleeping.
@@ -304,9 +301,9 @@ impl RingLoop {
         self.open_doors();
         self.receive_starved();
         if self.arrived.is_empty() && self.work_pending.is_empty() {
-            let began_ns = self.floor.service.read_clock_ns();
+            let began_ns = self.spin.map(|_| self.floor.service.read_clock_ns());
             self.wait(self.floor.sleep_max());
-            if self.spin.is_some() {
+            if let Some(began_ns) = began_ns {
                 self.floor.waited_ns += self.floor.service.read_clock_ns() - began_ns;
             }
         } else if self.ring.has_queued() {

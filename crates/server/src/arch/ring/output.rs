@@ -6,13 +6,14 @@ use std::ffi::CString;
 use std::io::ErrorKind::{Unsupported, WouldBlock};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 
-use weir_content::FetchKind;
+use weir_content::{Fetch, FetchKind};
 use weir_dispatch::readiness::Token;
 use weir_http1::reply;
 use weir_sys::file;
-use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Piece, Returned, Sending, Then};
+use weir_sys::ring::server::{
+    Completion, ECANCELED, Handle, Op, Piece, Reader, Returned, Sending, Then,
+};
 
 use super::RingLoop;
 use super::data::{Data, Kind};
@@ -49,19 +50,18 @@ impl RingLoop {
                 self.send(slot, [head, (Piece::Shared(body), range)], Stage::Reply);
             }
             Chunk::File(bytes, file, range) => {
-                let (want, start) = (range.end - range.start, range.start);
-                if !file::seems_cached(file.as_fd(), start, want) {
-                    ringed.reading = Some(Reading { file, start, bytes });
-                    self.wait_to_read(slot, want as usize);
+                let len = range.end - range.start;
+                if !file::seems_cached(file.as_fd(), range.start, len) {
+                    ringed.reading = Some(Reading { file, range, bytes });
+                    self.wait_to_read(slot);
                     return None;
                 }
-                let want = want as usize;
                 let data = Data::of(Kind::Output, self.floor.table.token(slot));
-                let fd = file.as_fd();
-                let op = self.ring.read_cached(fd, bytes, want, start, Then::Nothing, data);
+                let (fd, by) = (file.as_fd(), Reader::Caller);
+                let op = self.ring.read(fd, bytes, range.clone(), by, Then::Nothing, data);
                 let ringed = self.floor.table.conn(slot)?;
-                ringed.reading = Some(Reading { file, start, bytes: Vec::new() });
-                ringed.send = Some(Send { first: 0..want, ..Send::of(Some(op), Stage::Read) });
+                ringed.reading = Some(Reading { file, range, bytes: Vec::new() });
+                ringed.send = Some(Send::of(Some(op), Stage::Read));
             }
         }
         None
@@ -141,7 +141,8 @@ impl RingLoop {
         let Some(send) = ringed.send.take() else { return };
         let (result, service) = (completion.result, &mut self.floor.service);
         let want = match send.stage {
-            Stage::Read => return self.file_found(slot, &send, completion),
+            Stage::Read => return self.file_found(slot, completion),
+            Stage::ReadLate => return self.file_read(slot, completion),
             Stage::Wait => return,
             Stage::Reply => return self.reply_sent(slot, &send, result, completion.returned),
             Stage::Continue => ringed.continued(result == reply::CONTINUE.len() as i32, service),
@@ -209,82 +210,60 @@ impl RingLoop {
 
     /// A piece of a file was looked for in memory. What is not there, or not all of it, is read by
     /// somebody who may wait for it.
-    fn file_found(&mut self, slot: u32, send: &Send, completion: Completion) {
+    fn file_found(&mut self, slot: u32, completion: Completion) {
         let Some(ringed) = self.floor.table.conn(slot) else { return };
+        let Some(reading) = &mut ringed.reading else { return };
         let found = match completion.outcome() {
-            Ok(found) => found as usize,
+            Ok(found) if u64::from(found) < reading.len() => found as usize,
             Err(error) if matches!(error.kind(), WouldBlock | Unsupported) => 0,
-            Err(_) => return self.file_read(slot, send, completion),
+            _ => return self.file_read(slot, completion),
         };
-        let (Some(reading), Returned::Read(mut bytes)) = (&mut ringed.reading, completion.returned)
-        else {
-            return;
-        };
-        if found == send.first.len() {
-            return self.send_read(slot, bytes);
+        if let Returned::Read(mut bytes) = completion.returned {
+            bytes.truncate(bytes.len() - found);
+            reading.bytes = bytes;
+            self.wait_to_read(slot);
         }
-        bytes.truncate(bytes.len() - found);
-        reading.bytes = bytes;
-        self.wait_to_read(slot, send.first.len());
     }
 
-    /// Has a connection wait until it is its turn to read so many bytes of a file from a disk.
-    fn wait_to_read(&mut self, slot: u32, want: usize) {
+    /// Has a connection wait until it is its turn to read from a disk.
+    fn wait_to_read(&mut self, slot: u32) {
         let token = self.floor.table.token(slot);
         let Some(ringed) = self.floor.table.conn(slot) else { return };
-        ringed.send = Some(Send { first: 0..want, ..Send::of(None, Stage::Wait) });
+        ringed.send = Some(Send::of(None, Stage::Wait));
         self.fetching.join(token);
         self.fetch_next();
     }
 
-    fn read_late(&mut self, token: Token, want: usize) {
-        let data = Data::of(Kind::ReadLate, token);
+    fn read_late(&mut self, token: Token) {
+        let data = Data::of(Kind::Fetch, token);
         let Some(ringed) = self.floor.table.conn(token.slot) else { return };
-        let (Some(reading), Some(send)) = (&mut ringed.reading, &mut ringed.send) else { return };
-        let (file, bytes) = (Arc::clone(&reading.file), std::mem::take(&mut reading.bytes));
-        let (fd, start) = (file.as_fd(), reading.start);
-        send.op = Some(self.ring.read(fd, bytes, want, start, Then::Nothing, data));
-        send.stage = Stage::Read;
-        self.fetching.begun(token, (None, Some(file)), 1);
+        let Some(reading) = &mut ringed.reading else { return };
+        let (range, bytes) = (reading.range.clone(), std::mem::take(&mut reading.bytes));
+        let fetch = Fetch::of_range(&reading.file, range.clone());
+        let (fd, by) = (reading.file.as_fd(), Reader::Worker);
+        let op = self.ring.read(fd, bytes, range, by, Then::Nothing, data);
+        ringed.send = Some(Send::of(Some(op), Stage::ReadLate));
+        self.fetching.begun(token, fetch, 1);
     }
 
-    /// A piece of a file has been waited for.
-    pub(super) fn file_read_late(&mut self, token: Token, completion: Completion) {
-        drop(self.fetching.ended(token));
-        if !self.floor.table.is_current(token) {
-            return;
-        }
-        let Some(ringed) = self.floor.table.conn(token.slot) else { return };
-        let Some(send) = ringed.send.take() else { return };
-        self.file_read(token.slot, &send, completion);
-    }
-
-    /// A piece of a file was read: it is sent if it is all there.
-    fn file_read(&mut self, slot: u32, send: &Send, completion: Completion) {
+    /// A piece of a file was read: it is sent if all of it is there, and the file is still the one
+    /// that was promised.
+    fn file_read(&mut self, slot: u32, completion: Completion) {
         let floor = &mut self.floor;
         let Some(ringed) = floor.table.conn(slot) else { return };
+        let Some(reading) = ringed.reading.take() else { return };
+        let is_whole = completion.outcome().is_ok_and(|read| u64::from(read) == reading.len());
+        let is_same = is_whole && reading.file.is_unchanged().unwrap_or(false);
         match completion.returned {
-            Returned::Read(bytes) if completion.result == send.first.len() as i32 => {
-                self.send_read(slot, bytes);
+            Returned::Read(bytes) if is_same => {
+                let range = 0..bytes.len();
+                let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
+                self.send(slot, pieces, Stage::Reply);
             }
             _ => {
                 let want = ringed.sent(Sent::Changed, &mut floor.service);
                 self.follow(slot, want);
             }
-        }
-    }
-
-    /// Sends what was read, if the file is still the one that was promised.
-    fn send_read(&mut self, slot: u32, bytes: Vec<u8>) {
-        let Some(ringed) = self.floor.table.conn(slot) else { return };
-        let Some(reading) = ringed.reading.take() else { return };
-        if reading.file.is_unchanged().unwrap_or(false) {
-            let range = 0..bytes.len();
-            let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
-            self.send(slot, pieces, Stage::Reply);
-        } else {
-            let want = ringed.sent(Sent::Changed, &mut self.floor.service);
-            self.follow(slot, want);
         }
     }
 
@@ -294,15 +273,15 @@ impl RingLoop {
             if !self.floor.table.is_current(token) {
                 continue;
             }
-            let Some(ringed) = self.floor.table.conn(token.slot) else { continue };
-            match &ringed.send {
-                Some(Send { stage: Stage::Wait, first, .. }) => {
-                    let want = first.len();
-                    self.read_late(token, want);
-                }
+            match self.stage_of(token.slot) {
+                Some(Stage::Wait) => self.read_late(token),
                 _ => self.begin_fetch(token),
             }
         }
+    }
+
+    fn stage_of(&mut self, slot: u32) -> Option<Stage> {
+        Some(self.floor.table.conn(slot)?.send.as_ref()?.stage)
     }
 
     fn begin_fetch(&mut self, token: Token) {
@@ -319,24 +298,30 @@ impl RingLoop {
                 }
                 FetchKind::Read { file, offset, len } => {
                     for start in (offset..offset + len).step_by(FILE_BYTES_MAX as usize) {
-                        let want = (offset + len - start).min(FILE_BYTES_MAX) as usize;
-                        self.ring.read(file, Vec::new(), want, start, Then::Nothing, data);
+                        let range = start..(offset + len).min(start + FILE_BYTES_MAX);
+                        let by = Reader::Worker;
+                        self.ring.read(file, Vec::new(), range, by, Then::Nothing, data);
                         begun += 1;
                     }
                 }
             }
         }
-        self.fetching.begun(token, (Some(fetch), None), begun);
+        self.fetching.begun(token, fetch, begun);
         if begun == 0 {
             self.have_fetched(token.slot);
         }
     }
 
-    /// One of those operations has ended; what it brought is thrown away.
-    pub(super) fn fetched(&mut self, token: Token) {
+    /// One of those operations has ended. What it brought is sent, if it is a piece of a reply, and
+    /// thrown away otherwise.
+    pub(super) fn fetched(&mut self, token: Token, completion: Completion) {
         if self.fetching.ended(token).is_some() && self.floor.table.is_current(token) {
-            self.have_fetched(token.slot);
+            match self.stage_of(token.slot) {
+                Some(Stage::ReadLate) => self.put_out(token.slot, completion),
+                _ => self.have_fetched(token.slot),
+            }
         }
+        self.fetch_next();
     }
 
     fn have_fetched(&mut self, slot: u32) {

@@ -62,16 +62,25 @@ pub(crate) enum Stage {
     Read,
     /// Waits for its turn to read what is not in memory.
     Wait,
+    /// Has it read.
+    ReadLate,
 }
 
 /// A piece of a file that is to be sent.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub file: Arc<OpenFile>,
-    /// Where it begins, bytes.
-    pub start: u64,
+    /// Where it is, bytes.
+    pub range: Range<u64>,
     /// What goes out before it, while it waits.
     pub bytes: Vec<u8>,
+}
+
+impl Reading {
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
 }
 
 impl Send {

@@ -26,14 +26,7 @@ impl RingLoop {
             }
             Some(Kind::Receive) => return self.received(token, &completion, filled),
             Some(Kind::Bell) => {}
-            Some(Kind::Fetch) => {
-                self.fetched(token);
-                self.fetch_next();
-            }
-            Some(Kind::ReadLate) => {
-                self.file_read_late(token, completion);
-                return self.fetch_next();
-            }
+            Some(Kind::Fetch) => self.fetched(token, completion),
             Some(_) if !self.is_its(token) => {}
             Some(Kind::Output) => self.put_out(token.slot, completion),
             Some(Kind::Close) => self.chain_ended(token.slot, &completion),

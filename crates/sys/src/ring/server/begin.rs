@@ -76,6 +76,17 @@ impl Patience {
     }
 }
 
+/// Who reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// This thread, at once, what is in the page cache: fewer bytes when the rest is not, EAGAIN
+    /// when the first is not, EOPNOTSUPP where the file system cannot (RWF_NOWAIT, preadv2(2)).
+    Caller,
+    /// A thread of the kernel's, of which there are four for each processor, so that this one waits
+    /// neither for the disk nor for room in memory (IOSQE_ASYNC).
+    Worker,
+}
+
 /// How bytes are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sending {
@@ -207,40 +218,30 @@ impl ServerRing {
         self.begin(send.flags(to.flags()), Held::Pair(pair), then, data)
     }
 
-    /// Appends up to `want` bytes of a file, from `offset` on, to `into`, which grows when it has
-    /// not the room. Comes back as [`Read`](super::Returned::Read); 0 bytes are the end of the
-    /// file. A thread of the kernel's does it (IOSQE_ASYNC), of which there are four for each
-    /// processor, so that this one waits neither for the disk nor for room in memory.
+    /// Appends a range of a file to `into`, which grows when it has not the room, up to the end of
+    /// the file. Comes back as [`Read`](super::Returned::Read); 0 bytes are its end.
     ///
-    /// Errors of the completion: EIO, EISDIR: pread(2).
+    /// Errors of the completion: EIO, EISDIR: pread(2); and what the [`Reader`] cannot do.
     pub fn read(
         &mut self,
         file: BorrowedFd<'_>,
-        into: Vec<u8>,
-        want: usize,
-        offset: u64,
+        mut into: Vec<u8>,
+        range: Range<u64>,
+        by: Reader,
         then: Then,
         data: u64,
     ) -> Op {
-        let flags = Flags::ASYNC;
-        self.begin_read(file, into, want, (offset, 0, flags), then, data)
-    }
-
-    /// As [`read`](Self::read), but at once, and what is in the page cache: fewer bytes when the
-    /// rest is not, EAGAIN when the first is not (RWF_NOWAIT, preadv2(2)).
-    ///
-    /// Errors of the completion: EAGAIN, EISDIR; EOPNOTSUPP where the file system cannot.
-    pub fn read_cached(
-        &mut self,
-        file: BorrowedFd<'_>,
-        into: Vec<u8>,
-        want: usize,
-        offset: u64,
-        then: Then,
-        data: u64,
-    ) -> Op {
-        let how = (offset, libc::RWF_NOWAIT, Flags::empty());
-        self.begin_read(file, into, want, how, then, data)
+        let want = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let want = want.min(PART_BYTES_MAX);
+        into.reserve(want);
+        let at = into.spare_capacity_mut().as_mut_ptr().cast();
+        let (how, flags) = match by {
+            Reader::Caller => (libc::RWF_NOWAIT, Flags::empty()),
+            Reader::Worker => (0, Flags::ASYNC),
+        };
+        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
+        let read = read.offset(range.start).rw_flags(how as _).build().flags(flags);
+        self.begin(read, Held::Read(into), then, data)
     }
 
     /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, by a
@@ -358,23 +359,6 @@ impl ServerRing {
 }
 
 impl ServerRing {
-    fn begin_read(
-        &mut self,
-        file: BorrowedFd<'_>,
-        mut into: Vec<u8>,
-        want: usize,
-        (offset, how, flags): (u64, i32, Flags),
-        then: Then,
-        data: u64,
-    ) -> Op {
-        let want = want.min(PART_BYTES_MAX);
-        into.reserve(want);
-        let at = into.spare_capacity_mut().as_mut_ptr().cast();
-        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
-        let read = read.offset(offset).rw_flags(how as _).build().flags(flags);
-        self.begin(read, Held::Read(into), then, data)
-    }
-
     fn begin(&mut self, entry: Entry, held: Held, then: Then, data: u64) -> Op {
         let op = self.operations.begin(data, held);
         self.push(entry.user_data(op.0), then);

@@ -41,7 +41,7 @@ mod piece;
 mod queues;
 mod setting;
 
-pub use begin::{Handle, Patience, Place, Sending};
+pub use begin::{Handle, Patience, Place, Reader, Sending};
 pub use buffers::Filled;
 pub use completion::{Completion, Returned};
 pub use operations::Op;
