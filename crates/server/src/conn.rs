@@ -571,8 +571,8 @@ impl Conn {
         matches!(self.stage, Stage::Reply) && self.acknowledged_before.is_none()
     }
 
-    /// At the first full socket of a reply, when its first bytes are hardly on their way: how much
-    /// of what came before it had arrived by then.
+    /// When a reply first has to wait, and its first bytes are hardly on their way: how much of
+    /// what came before it had arrived by then.
     pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
         let acknowledged = self.acknowledged(unacknowledged).min(self.sent_before);
         self.acknowledged_before.get_or_insert(acknowledged);

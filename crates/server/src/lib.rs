@@ -16,6 +16,7 @@ mod output;
 mod respond;
 mod run;
 mod service;
+mod turn;
 
 pub use config::{
     Address, Config, Error, ErrorPage, LogFormat, LogTarget, PRESETS, Preset, Strategy, Timeouts,

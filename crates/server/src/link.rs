@@ -211,12 +211,10 @@ impl Link {
     fn write(&mut self, service: &mut Service) -> Sent {
         let Some(output) = self.conn.output() else { return Sent::Gone };
         let sent = output.send(self.fd.as_fd(), service);
-        if sent == Sent::Blocked {
-            self.write_blocked = true;
-            if self.conn.wants_acknowledged() {
-                let unacknowledged = self.unacknowledged();
-                self.conn.note_acknowledged(unacknowledged);
-            }
+        self.write_blocked |= sent == Sent::Blocked;
+        if matches!(sent, Sent::Blocked | Sent::Turn) && self.conn.wants_acknowledged() {
+            let unacknowledged = self.unacknowledged();
+            self.conn.note_acknowledged(unacknowledged);
         }
         sent
     }

@@ -7,17 +7,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use weir_content::{Content, Entry, Fetch, OpenFile};
+use weir_sys::process::thread_cpu_clock_ns;
 use weir_sys::{file, socket};
 
 use crate::log::Record;
 use crate::service::Service;
+use crate::turn::TURN_BYTES_MIN;
 
 /// Bodies up to this size are copied behind their head and go out in one write, which costs less
 /// than a second element for writev and lets pipelined replies share a call.
 const COPIED_BYTES_MAX: u64 = 4096;
 
-/// A reply never holds the loop for more than this before others have their turn.
-const TURN_BYTES_MAX: u64 = 2 << 20;
+/// How much of a file is fetched from a disk at a time.
+const FETCH_BYTES_MAX: u64 = 2 << 20;
 
 /// The end of a file goes out by copy, after a last look at the file: see [`Output::write_file`].
 const TAIL_BYTES: u64 = 4096;
@@ -52,6 +54,12 @@ pub(crate) struct Output {
 struct Part {
     entry: Arc<Entry>,
     range: Range<u64>,
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
 }
 
 /// What is to be sent next, taken out of an output by who does not write to a socket itself.
@@ -132,14 +140,25 @@ impl Output {
         *self = Self { bytes, ..Self::default() };
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket takes, and no more than a turn's worth.
     pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
+        if self.body.as_ref().is_none_or(|part| part.len() < TURN_BYTES_MIN) {
+            return self.send_turn(fd, service);
+        }
+        let (began_ns, before) = (thread_cpu_clock_ns(), self.sent_bytes);
+        let sent = self.send_turn(fd, service);
+        let took_ns = thread_cpu_clock_ns().saturating_sub(began_ns);
+        service.turn.note(self.sent_bytes - before, took_ns);
+        sent
+    }
+
+    fn send_turn(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
         let mut turn_bytes = 0;
         loop {
             if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
                 return Sent::All;
             }
-            if turn_bytes >= TURN_BYTES_MAX {
+            if turn_bytes >= service.turn.bytes() {
                 return Sent::Turn;
             }
             if self.is_cold(service) {
@@ -217,7 +236,7 @@ impl Output {
         {
             return false;
         }
-        let to = part.range.end.min(from + TURN_BYTES_MAX);
+        let to = part.range.end.min(from + FETCH_BYTES_MAX);
         if file.resident(from..to) == to - from {
             return false;
         }
@@ -290,7 +309,7 @@ fn write_file(
 ) -> io::Result<Progress> {
     let left = range.end - range.start;
     if left > TAIL_BYTES && file.is_quiet(service.clock()) {
-        let wanted = (left - TAIL_BYTES).min(TURN_BYTES_MAX);
+        let wanted = (left - TAIL_BYTES).min(service.turn.bytes());
         let bytes = file::sendfile(fd, file.as_fd(), range.start, wanted as usize)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());

@@ -112,7 +112,8 @@ impl Server {
         fit_to_limits(&mut config, listeners.addresses.len());
         if !forks {
             // Otherwise threads would pause as the first many connections come; no more than that.
-            let room = config.content.open_files_max.saturating_add(config.conns_max as u64);
+            let files = config.content.open_files_max.saturating_mul(config.workers.max(1) as u64);
+            let room = files.saturating_add(config.conns_max as u64);
             let _ = process::make_room_for_descriptors(room.min(ROOM_AT_ONCE));
         }
         // A policy that counted on a gate it cannot have would leave the work to it.

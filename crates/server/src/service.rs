@@ -13,6 +13,7 @@ use weir_sys::process::{self, Usage};
 use crate::Config;
 use crate::log::LogBuffer;
 use crate::output::Output;
+use crate::turn::Turn;
 
 /// The first size of a connection's input buffer: a browser's request fits.
 const INPUT_BYTES: usize = 16 << 10;
@@ -38,6 +39,8 @@ pub(crate) struct Service {
     pub log: Option<LogBuffer>,
     /// Bytes on their way through: a file being copied, input nobody wants.
     pub scratch: Box<[u8]>,
+    /// How much of a large reply goes out before others have their turn.
+    pub turn: Turn,
     /// No new request is begun on a connection whose reply goes out now.
     pub draining: bool,
     /// The same, because those that are open are too many.
@@ -65,6 +68,7 @@ impl Service {
             date: DateField::default(),
             log,
             scratch: vec![0; SCRATCH_BYTES].into(),
+            turn: Turn::default(),
             draining: false,
             pressure: false,
             others: Usage::default(),

@@ -119,6 +119,13 @@ pub(crate) struct RingLoop {
     arrived: VecDeque<Completion>,
     /// Operations that have ended and were not looked at.
     work_pending: VecDeque<Completion>,
+    /// Connections with a large reply that wait for their turn to send some of it.
+    turns: VecDeque<Token>,
+    /// What the kernel took for this round's large replies, if there were any, nanoseconds of core
+    /// time.
+    turn_ns: Option<u64>,
+    /// How many bytes of replies this round found sent.
+    sent_bytes: u64,
     /// Connections whose receive ended for want of buffers.
     starved: Vec<Token>,
     /// Files that what is queued still names, though their connections have gone.
@@ -174,6 +181,9 @@ impl Start for RingLoop {
             fresh: Vec::new(),
             arrived: VecDeque::new(),
             work_pending: VecDeque::new(),
+            turns: VecDeque::new(),
+            turn_ns: None,
+            sent_bytes: 0,
             starved: Vec::new(),
             kept: Vec::new(),
             fetching,
@@ -300,15 +310,11 @@ impl RingLoop {
     fn turn(&mut self) {
         self.open_doors();
         self.receive_starved();
-        if self.arrived.is_empty() && self.work_pending.is_empty() {
-            let began_ns = self.spin.map(|_| self.floor.service.read_clock_ns());
-            self.wait(self.floor.sleep_max());
-            if let Some(began_ns) = began_ns {
-                self.floor.waited_ns += self.floor.service.read_clock_ns() - began_ns;
-            }
-        } else if self.ring.has_queued() {
-            self.hand_over();
-        }
+        let is_long = self.take_turns() > 0 && self.spin.is_none();
+        let began_ns = is_long.then(thread_cpu_clock_ns);
+        self.enter();
+        self.turn_ns = began_ns.map(|began_ns| thread_cpu_clock_ns() - began_ns);
+        self.sent_bytes = 0;
         self.floor.service.tick();
         if self.ring.has_begun_all() {
             self.kept.clear();
@@ -317,6 +323,18 @@ impl RingLoop {
         self.floor.rounds += 1;
         self.taken_at_ns = [self.floor.service.now_ns(), self.taken_at_ns[0]];
         self.sort();
+    }
+
+    fn enter(&mut self) {
+        if self.arrived.is_empty() && self.work_pending.is_empty() && self.turns.is_empty() {
+            let began_ns = self.spin.map(|_| self.floor.service.read_clock_ns());
+            self.wait(self.floor.sleep_max());
+            if let Some(began_ns) = began_ns {
+                self.floor.waited_ns += self.floor.service.read_clock_ns() - began_ns;
+            }
+        } else if self.ring.has_queued() {
+            self.hand_over();
+        }
     }
 
     fn hand_over(&mut self) {
@@ -380,6 +398,9 @@ impl RingLoop {
             items += 1;
         }
         self.floor.note_work(items, began_ns);
+        if let Some(turn_ns) = self.turn_ns {
+            self.floor.service.turn.note(self.sent_bytes, turn_ns);
+        }
     }
 
     fn watch_bell(&mut self) {

@@ -4,7 +4,6 @@
 
 use std::ffi::CString;
 use std::io::ErrorKind::{Unsupported, WouldBlock};
-use std::ops::Range;
 use std::os::fd::AsFd;
 
 use weir_content::{Fetch, FetchKind};
@@ -17,11 +16,12 @@ use weir_sys::ring::server::{
 
 use super::RingLoop;
 use super::data::{Data, Kind};
-use super::tenant::{Reading, Send, Stage};
+use super::tenant::{Pieces, Reading, Send, Stage};
 use crate::conn::Want;
 use crate::output::{Chunk, Sent};
+use crate::turn::TURN_BYTES_MIN;
 
-/// How much of a file is read and sent at a time, bytes.
+/// How much of a file is read at a time, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
 /// Up to here a socket that is not full takes all at once, so that a close may be chained behind.
@@ -42,12 +42,12 @@ impl RingLoop {
             Chunk::Nothing => return Some(ringed.sent(Sent::All, &mut floor.service)),
             Chunk::Bytes(bytes) => {
                 let range = 0..bytes.len();
-                self.send(slot, [(Piece::Bytes(bytes), range), (nothing, 0..0)], Stage::Reply);
+                self.send_reply(slot, [(Piece::Bytes(bytes), range), (nothing, 0..0)]);
             }
             Chunk::Both(bytes, body, range) => {
                 let head_bytes = bytes.len();
                 let head = (Piece::Bytes(bytes), 0..head_bytes);
-                self.send(slot, [head, (Piece::Shared(body), range)], Stage::Reply);
+                self.send_reply(slot, [head, (Piece::Shared(body), range)]);
             }
             Chunk::File(bytes, file, range) => {
                 let len = range.end - range.start;
@@ -67,11 +67,43 @@ impl RingLoop {
         None
     }
 
-    /// Sends ranges of two pieces, of which the second may be empty.
-    fn send(&mut self, slot: u32, pieces: [(Piece, Range<usize>); 2], stage: Stage) {
+    /// Sends a reply, if it is short, and otherwise has it wait for its turn.
+    fn send_reply(&mut self, slot: u32, pieces: Pieces) {
+        let bytes = pieces[0].1.len() + pieces[1].1.len();
+        if bytes < TURN_BYTES_MIN as usize {
+            return self.send(slot, pieces, Stage::Reply);
+        }
+        let token = self.floor.table.token(slot);
+        let Some(ringed) = self.floor.table.conn(slot) else { return };
+        ringed.send = Some(Send::of(None, Stage::Reply));
+        ringed.waiting = Some(pieces);
+        self.turns.push_back(token);
+    }
+
+    /// Sends what has waited longest for its turn, as much as one turn has for all: what the kernel
+    /// is given it sends before it looks at anything else. How many bytes that is.
+    pub(super) fn take_turns(&mut self) -> u64 {
+        let turn_bytes = self.floor.service.turn.bytes();
+        let mut taken = 0;
+        while taken < turn_bytes {
+            let Some(token) = self.turns.pop_front() else { break };
+            if self.floor.table.is_current(token)
+                && let Some(ringed) = self.floor.table.conn(token.slot)
+                && let Some(pieces) = ringed.waiting.take()
+            {
+                taken += ((pieces[0].1.len() + pieces[1].1.len()) as u64).min(turn_bytes);
+                self.send(token.slot, pieces, Stage::Reply);
+            }
+        }
+        taken
+    }
+
+    /// Sends ranges of two pieces: a turn's worth of them, the rest in another.
+    fn send(&mut self, slot: u32, mut pieces: Pieces, stage: Stage) {
         let ring_slot = self.ring_slot(slot);
         let to = Handle::Slot(ring_slot);
         let token = self.floor.table.token(slot);
+        let turn_bytes_max = self.floor.service.turn.bytes() as usize;
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         let [first, second] = [pieces[0].1.clone(), pieces[1].1.clone()];
         let bytes = first.len() + second.len();
@@ -83,7 +115,12 @@ impl RingLoop {
         let zero_copy = bytes as u64 >= self.zero_copy_from;
         // What is lent comes back late: it goes out whole, or not at all.
         let whole = leaves || zero_copy;
-        let how = Sending { more: !is_last && stage == Stage::Reply, whole, zero_copy };
+        let turn_bytes_max = if whole { bytes } else { turn_bytes_max };
+        let last = &mut pieces[usize::from(!second.is_empty())].1;
+        let later = bytes.saturating_sub(turn_bytes_max).min(last.len().saturating_sub(1));
+        last.end -= later;
+        let more = stage == Stage::Reply && (later > 0 || !is_last);
+        let how = Sending { more, whole, zero_copy };
         let then = if leaves { Then::OnSuccess } else { Then::Nothing };
         let data = Data::of(Kind::Output, token);
         let op = self.lend(to, pieces, how, then, data);
@@ -102,7 +139,7 @@ impl RingLoop {
     fn lend(
         &mut self,
         to: Handle<'_>,
-        [first, second]: [(Piece, Range<usize>); 2],
+        [first, second]: Pieces,
         how: Sending,
         then: Then,
         data: u64,
@@ -162,6 +199,7 @@ impl RingLoop {
             ringed.leaves = false;
             return self.follow(slot, want);
         };
+        self.sent_bytes += sent as u64;
         if let Some(output) = ringed.output() {
             output.note_sent(sent as u64, &mut floor.service);
         }
@@ -189,7 +227,8 @@ impl RingLoop {
         }
     }
 
-    /// The socket was full: what is left goes out as there is room, and the clock begins to tell.
+    /// What is left goes out in another turn, or as there is room in the socket, and the clock
+    /// begins to tell.
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
         let pieces = match returned {
@@ -205,7 +244,7 @@ impl RingLoop {
         if self.floor.table.conn(slot).is_some_and(|ringed| ringed.wants_acknowledged()) {
             self.ask_unacknowledged(slot, Data::of(Kind::Mark, token));
         }
-        self.send(slot, pieces, Stage::Reply);
+        self.send_reply(slot, pieces);
     }
 
     /// A piece of a file was looked for in memory. What is not there, or not all of it, is read by
@@ -257,8 +296,7 @@ impl RingLoop {
         match completion.returned {
             Returned::Read(bytes) if is_same => {
                 let range = 0..bytes.len();
-                let pieces = [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)];
-                self.send(slot, pieces, Stage::Reply);
+                self.send_reply(slot, [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)]);
             }
             _ => {
                 let want = ringed.sent(Sent::Changed, &mut floor.service);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_content::OpenFile;
 use weir_sys::listener::{self, Arrival};
-use weir_sys::ring::server::Op;
+use weir_sys::ring::server::{Op, Piece};
 use weir_sys::socket;
 
 use crate::arch::Tenant;
@@ -29,6 +29,8 @@ pub(crate) struct Ringed {
     pub ended: Option<i32>,
     /// What goes out; nothing else does meanwhile.
     pub send: Option<Send>,
+    /// What that sends when its turn comes.
+    pub waiting: Option<Pieces>,
     /// The close follows the send in one chain.
     pub leaves: bool,
     /// It is to be closed when that chain has ended.
@@ -38,6 +40,9 @@ pub(crate) struct Ringed {
     /// The close is to be a reset.
     pub resets: Cell<bool>,
 }
+
+/// Ranges of two pieces, of which the second may be empty.
+pub(crate) type Pieces = [(Piece, Range<usize>); 2];
 
 /// What is on its way to the client, of one piece or two.
 #[derive(Debug)]
@@ -115,6 +120,7 @@ impl Ringed {
             is_full: false,
             ended: None,
             send: None,
+            waiting: None,
             leaves: false,
             is_doomed: false,
             reading: None,
