@@ -28,6 +28,7 @@ suite! {
     pipelined_large_replies_are_answered_in_order,
     a_request_may_be_split_at_any_byte,
     three_hundred_connections_at_once_get_every_byte,
+    downloads_at_once_and_small_replies_between_them_get_every_byte,
     a_reset_in_the_middle_hurts_nobody_else,
     leaving_inside_a_request_hurts_nobody_else,
     a_client_that_ended_its_sending_side_gets_its_reply,
@@ -163,6 +164,28 @@ fn a_slow_reader_gets_a_large_file(setup: &Setup) {
     client.send(request("GET", &file.target, &[]));
     assert!(client.read_slowly(1 << 20, 8192, Duration::from_millis(2)));
     assert!(client.reply().body == file.body);
+}
+
+fn downloads_at_once_and_small_replies_between_them_get_every_byte(setup: &Setup) {
+    let root = Root::new();
+    let [large, small] = [root.write_noise("large", 2 << 20), root.write_noise("small", 700)];
+    let server = setup.serve(&root, &["--workers", "1"]);
+    let pipeline = [&large, &small, &large];
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                client.send(pipeline.map(|file| request("GET", &file.target, &[])).concat());
+                for file in pipeline {
+                    assert!(client.reply().body == file.body, "{}", file.target);
+                }
+            });
+        }
+        for _ in 0..50 {
+            assert!(server.get(&small.target).body == small.body);
+        }
+    });
+    server.stop_cleanly();
 }
 
 fn three_hundred_connections_at_once_get_every_byte(setup: &Setup) {

@@ -24,6 +24,8 @@ pub(crate) enum Next {
     Read,
     /// Room to write.
     Write,
+    /// Its turn to write on, because others wait too; there may be room.
+    Turn,
     /// Something to be brought from a disk: [`Link::fetch`].
     Fetch,
     /// Nothing: it is over.
@@ -43,6 +45,8 @@ pub(crate) struct Link {
     fd: OwnedFd,
     /// What the mechanism was last told the connection waits for; `None`: it is no member.
     pub registered: Option<Interest>,
+    /// It is served when its turn comes, and not because it is ready.
+    pub waits_for_turn: bool,
     read_blocked: bool,
     write_blocked: bool,
 }
@@ -64,7 +68,14 @@ impl DerefMut for Link {
 impl Tenant for Link {
     fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self {
         let conn = Conn::new(peer, service);
-        Self { conn, fd, registered: None, read_blocked: false, write_blocked: false }
+        Self {
+            conn,
+            fd,
+            registered: None,
+            waits_for_turn: false,
+            read_blocked: false,
+            write_blocked: false,
+        }
     }
 
     fn arrival(&self) -> Option<Arrival> {
@@ -190,7 +201,8 @@ impl Link {
                 Want::Write => {
                     writes = service.config.strategy.eager_write;
                     match self.write(service) {
-                        Sent::Turn | Sent::Blocked => return Next::Write,
+                        Sent::Turn => return Next::Turn,
+                        Sent::Blocked => return Next::Write,
                         Sent::Cold => return Next::Fetch,
                         sent => self.conn.sent(sent, service),
                     }

@@ -140,10 +140,14 @@ impl Output {
         *self = Self { bytes, ..Self::default() };
     }
 
-    /// Writes as much as the socket takes, and no more than a turn's worth.
+    /// Writes as much as the socket takes, and no more than a turn's worth: nothing of a large body
+    /// in a round that has had its turn.
     pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
         if self.body.as_ref().is_none_or(|part| part.len() < TURN_BYTES_MIN) {
             return self.send_turn(fd, service);
+        }
+        if service.turn.is_over() {
+            return Sent::Turn;
         }
         let (began_ns, before) = (thread_cpu_clock_ns(), self.sent_bytes);
         let sent = self.send_turn(fd, service);

@@ -11,15 +11,17 @@ const TURN_BYTES_MAX: u64 = 2 << 20;
 /// on a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
 const TURN_NS: u64 = 200_000;
 
-/// How long a turn is.
+/// How long a turn is, and how much of a round's is left.
 #[derive(Debug)]
 pub(crate) struct Turn {
     bytes: u64,
+    left: u64,
 }
 
 impl Default for Turn {
+    /// One of a server that has no rounds: it is never over.
     fn default() -> Self {
-        Self { bytes: TURN_BYTES_MIN }
+        Self { bytes: TURN_BYTES_MIN, left: u64::MAX }
     }
 }
 
@@ -29,8 +31,19 @@ impl Turn {
         self.bytes
     }
 
+    /// A round begins: all large replies in it share one turn.
+    pub(crate) fn begin_round(&mut self) {
+        self.left = self.bytes;
+    }
+
+    /// Whether this round's has been used up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
     /// So many bytes went out, and it took so many nanoseconds of core time.
     pub(crate) fn note(&mut self, bytes: u64, took_ns: u64) {
+        self.left = self.left.saturating_sub(bytes);
         if took_ns > TURN_NS {
             self.bytes = (self.bytes / 2).max(TURN_BYTES_MIN);
         } else if bytes >= self.bytes && took_ns < TURN_NS / 2 {
@@ -69,8 +82,22 @@ mod tests {
 
     #[test]
     fn a_slow_one_makes_the_next_shorter() {
-        let mut turn = Turn { bytes: 1 << 20 };
+        let mut turn = Turn { bytes: 1 << 20, ..Turn::default() };
         turn.note(1 << 10, TURN_NS + 1);
         assert_eq!(turn.bytes(), 512 << 10);
+    }
+
+    #[test]
+    fn a_round_has_one_turn_for_all() {
+        let mut turn = Turn::default();
+        turn.note(u64::MAX / 2, TURN_NS);
+        assert!(!turn.is_over());
+        turn.begin_round();
+        turn.note(turn.bytes() - 1, TURN_NS);
+        assert!(!turn.is_over());
+        turn.note(1, TURN_NS);
+        assert!(turn.is_over());
+        turn.begin_round();
+        assert!(!turn.is_over());
     }
 }

@@ -4,8 +4,10 @@
 //! read eagerly. Everything the loop does not decide itself it asks: the mechanism who is ready,
 //! the policy how many to accept, the connection what it waits for.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_dispatch::readiness::{Mechanism, Token};
 
@@ -20,6 +22,8 @@ use crate::service::Service;
 
 pub(crate) struct EventLoop<M> {
     pub(super) watched: Watched<M>,
+    /// Connections with a large reply that wait for their turn to write on.
+    turns: VecDeque<Token>,
 }
 
 impl<M: Mechanism> Architecture for EventLoop<M> {
@@ -84,7 +88,7 @@ impl<M: Mechanism> Start for EventLoop<M> {
         open_max: usize,
     ) -> io::Result<Self> {
         let watched = Watched::open(service, sockets, control, open_max)?;
-        Ok(Self { watched })
+        Ok(Self { watched, turns: VecDeque::new() })
     }
 
     fn run(mut self) {
@@ -100,8 +104,10 @@ impl<M: Mechanism> Start for EventLoop<M> {
 
 impl<M: Mechanism> EventLoop<M> {
     pub(super) fn getevents_phase(&mut self) {
-        let timeout = self.watched.floor.sleep_max();
+        let has_turns = !self.turns.is_empty();
+        let timeout = if has_turns { Some(Duration::ZERO) } else { self.watched.floor.sleep_max() };
         self.watched.getevents_phase(timeout);
+        self.watched.floor.service.turn.begin_round();
     }
 
     pub(super) fn accept_phase(&mut self) {
@@ -129,17 +135,39 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     fn work_phase(&mut self) {
-        let mut items = 0;
-        let is_timed = self.watched.ready.len() > 1;
+        let is_timed = self.watched.ready.len() + self.turns.len() > 1;
         let began_ns = if is_timed { self.watched.floor.service.read_clock_ns() } else { 0 };
+        let mut items = self.take_turns();
         for index in 0..self.watched.ready.len() {
             let token = self.watched.ready[index];
-            if self.watched.is_served(token) {
+            if self.watched.is_served_when_ready(token) {
                 self.work(token);
                 items += 1;
             }
         }
         self.watched.floor.note_work(items, began_ns);
+    }
+
+    /// Has those write on who have waited longest, until this round's turn is over. How many did.
+    fn take_turns(&mut self) -> u64 {
+        let mut items = 0;
+        for _ in 0..self.turns.len() {
+            if self.watched.floor.service.turn.is_over() {
+                break;
+            }
+            let Some(token) = self.turns.pop_front() else { break };
+            if !self.watched.is_served(token) {
+                continue;
+            }
+            if let Some(link) = self.watched.floor.table.conn(token.slot) {
+                link.waits_for_turn = false;
+            }
+            if self.serve(token.slot) {
+                self.accept_after_close();
+            }
+            items += 1;
+        }
+        items
     }
 
     /// Serves a connection that is ready, and accepts others in its place where that is wanted.
@@ -154,7 +182,10 @@ impl<M: Mechanism> EventLoop<M> {
 
     /// Makes the mechanism and the timers agree with what a connection waits for now.
     pub(super) fn settle(&mut self, slot: u32, next: Next) {
-        if !self.watched.settle(slot, next) {
+        if next == Next::Turn {
+            self.turns.push_back(self.watched.floor.table.token(slot));
+            self.watched.await_turn(slot);
+        } else if !self.watched.settle(slot, next) {
             self.close(slot);
         }
     }

@@ -146,7 +146,7 @@ impl<M: Mechanism> Watched<M> {
     pub(super) fn settle(&mut self, slot: u32, next: Next) -> bool {
         let interest = match next {
             Next::Read => Interest::Read,
-            Next::Write => Interest::Write,
+            Next::Write | Next::Turn => Interest::Write,
             Next::Fetch => Interest::Nothing,
             Next::Close => return false,
         };
@@ -168,6 +168,24 @@ impl<M: Mechanism> Watched<M> {
             }
         }
         true
+    }
+
+    /// Has a connection wait for its turn, whatever the mechanism is told to watch it for.
+    pub(super) fn await_turn(&mut self, slot: u32) {
+        let token = self.floor.table.token(slot);
+        let Some(link) = self.floor.table.conn(slot) else { return };
+        link.waits_for_turn = true;
+        self.floor.timers.arm(slot, link.deadline_ns());
+        if let Some(was) = link.registered {
+            // Nothing changes, so there is nothing to fail.
+            let _ = tell(&mut self.mechanism, link, token, was);
+        }
+    }
+
+    /// Whether a token is of a connection that is to be served when it is ready.
+    pub(super) fn is_served_when_ready(&mut self, token: Token) -> bool {
+        self.is_served(token)
+            && self.floor.table.conn(token.slot).is_some_and(|link| !link.waits_for_turn)
     }
 
     /// Lets go of a connection before it is closed.
