@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use weir_sys::file::{self, File, Status};
+use weir_sys::file::{self, File, Look, Status};
 
 use crate::Now;
 use crate::validators::{self, Validators};
@@ -192,9 +192,9 @@ impl OpenFile {
 
     /// How many bytes of `range` can be sent from its start on without waiting for a disk, as
     /// [`file::resident`] tells it. What cannot be told counts as there: sending it shows why.
-    pub fn resident(&self, range: Range<u64>) -> u64 {
+    pub fn resident(&self, range: Range<u64>, look: Look) -> u64 {
         let len = range.end.saturating_sub(range.start);
-        file::resident(self.file.as_fd(), range.start, len).unwrap_or(len)
+        file::resident(self.file.as_fd(), range.start, len, look).unwrap_or(len)
     }
 
     /// How long it was when it was examined, bytes.

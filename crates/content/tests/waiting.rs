@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, fadvise};
 use site::{Site, at, body, entry, find};
 use weir_content::{CacheCounts, ColdCounts, Content, Fetch, FetchKind, Found, Options, Store};
+use weir_sys::file::Look;
 use weir_sys::profile;
 
 /// A site whose files the kernel forgets when asked to; none where all are in memory.
@@ -21,7 +22,7 @@ fn site_on_disk(name: &str) -> Option<Site> {
     site.write("../probe", "x");
     forget(&site, "../probe");
     let probe = File::open(site.path("../probe")).unwrap();
-    if weir_sys::file::resident(probe.as_fd(), 0, 1).unwrap() > 0 {
+    if weir_sys::file::resident(probe.as_fd(), 0, 1, Look::Quick).unwrap() > 0 {
         eprintln!("SKIPPED: the temporary directory is in memory");
         return None;
     }
@@ -263,14 +264,14 @@ fn of_a_large_file_the_range_that_is_sent_is_fetched() {
     let Content::File(file) = entry.content() else { panic!("in memory") };
     assert_eq!(store.cold_counts().reads, 0);
     forget(&site, "a");
-    assert_eq!(file.resident(0..len), 0);
+    assert_eq!(file.resident(0..len, Look::Close), 0);
     Fetch::of_range(file, 0..len).run();
-    assert_eq!(file.resident(0..len), len);
-    assert_eq!(file.resident(777..70_777), 70_000);
-    assert_eq!(file.resident(5..5), 0);
+    assert_eq!(file.resident(0..len, Look::Close), len);
+    assert_eq!(file.resident(777..70_777, Look::Close), 70_000);
+    assert_eq!(file.resident(5..5, Look::Close), 0);
     let shortened = File::options().write(true).open(site.path("a")).unwrap();
     shortened.set_len(10).unwrap();
-    assert_eq!(file.resident(1000..2000), 1000);
+    assert_eq!(file.resident(1000..2000, Look::Close), 1000);
 }
 
 #[test]

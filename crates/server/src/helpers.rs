@@ -7,12 +7,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use weir_content::Fetch;
+
+/// What was asked of all helpers of this process, and is not done: they read into one page cache.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any helper of this process may be reading a file.
+pub(crate) fn are_at_work() -> bool {
+    UNDER_WAY.load(Ordering::Relaxed) > 0
+}
 
 /// What a helper does. Two equal ones are done once.
 pub(crate) trait Task: Clone + Eq + Hash + Send + 'static {
@@ -166,12 +174,16 @@ impl<T: Task> Shared<T> {
     }
 
     fn ask(&self, task: T) {
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
         locked(&self.questions).queue.push_back(task);
         self.is_asked.notify_one();
     }
 
     fn close(&self) {
-        locked(&self.questions).closed = true;
+        let mut questions = locked(&self.questions);
+        questions.closed = true;
+        UNDER_WAY.fetch_sub(std::mem::take(&mut questions.queue).len(), Ordering::Relaxed);
+        drop(questions);
         self.is_asked.notify_all();
     }
 
@@ -182,6 +194,7 @@ impl<T: Task> Shared<T> {
             task.run();
             let spent_ns = start.elapsed().as_nanos() as u64;
             self.busy_ns.fetch_add(spent_ns, Ordering::Relaxed);
+            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
             self.answer(task);
         }
     }

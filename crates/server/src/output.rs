@@ -7,9 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use weir_content::{Content, Entry, Fetch, OpenFile};
+use weir_sys::file::Look;
 use weir_sys::process::thread_cpu_clock_ns;
 use weir_sys::{file, socket};
 
+use crate::helpers;
 use crate::log::Record;
 use crate::service::Service;
 use crate::turn::TURN_BYTES_MIN;
@@ -20,6 +22,9 @@ const COPIED_BYTES_MAX: u64 = 4096;
 
 /// How much of a file is fetched from a disk at a time.
 const FETCH_BYTES_MAX: u64 = 2 << 20;
+
+/// How often a reply has something fetched that was fetched for it before.
+const FETCHED_AGAIN_MAX: u8 = 8;
 
 /// The end of a file goes out by copy, after a last look at the file: see [`Output::write_file`].
 const TAIL_BYTES: u64 = 4096;
@@ -47,6 +52,8 @@ pub(crate) struct Output {
     cold: Option<Fetch>,
     /// Up to where the file has been fetched.
     fetched_to: u64,
+    /// How often some of it was gone before it could be sent.
+    fetched_again: u8,
 }
 
 /// A range of an entry's bytes.
@@ -231,21 +238,28 @@ impl Output {
     }
 
     /// Whether the file's next bytes must be fetched before they are sent, because nobody here may
-    /// wait for a disk. They are fetched once: some file systems keep nothing in memory.
+    /// wait for a disk. They may be gone again before their turn comes, and are fetched again then:
+    /// not for ever, because some file systems keep nothing in memory.
     fn is_cold(&mut self, service: &Service) -> bool {
         let Some(part) = &self.body else { return false };
         let Content::File(file) = part.entry.content() else { return false };
-        let from = part.range.start;
-        if service.config.content.waits || from < self.fetched_to || self.written < self.bytes.len()
-        {
+        let (from, end) = (part.range.start, part.range.end);
+        if service.config.content.waits || self.written < self.bytes.len() {
             return false;
         }
-        let to = part.range.end.min(from + FETCH_BYTES_MAX);
-        if file.resident(from..to) == to - from {
+        let next_bytes = service.turn.bytes().min(end - from);
+        let look = if helpers::are_at_work() { Look::Close } else { Look::Quick };
+        if file.resident(from..from + next_bytes, look) == next_bytes {
             return false;
         }
-        self.fetched_to = to;
-        self.cold = Some(Fetch::of_range(file, from..to));
+        if from < self.fetched_to {
+            if self.fetched_again == FETCHED_AGAIN_MAX {
+                return false;
+            }
+            self.fetched_again += 1;
+        }
+        self.fetched_to = end.min(from + FETCH_BYTES_MAX);
+        self.cold = Some(Fetch::of_range(file, from..self.fetched_to));
         true
     }
 

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{Advice, fadvise};
-use weir_sys::file::{self, File};
+use weir_sys::file::{self, File, Look};
 
 /// A directory of our own, removed at the end.
 struct Scratch {
@@ -82,7 +82,7 @@ fn forgotten(file: &File) -> bool {
 }
 
 fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> u64 {
-    file::resident(fd, offset, len).unwrap()
+    file::resident(fd, offset, len, Look::Close).unwrap()
 }
 
 fn warm(file: &File, offset: u64, len: u64) -> u64 {

@@ -74,16 +74,35 @@ pub fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     kind.is_ok_and(|kind| kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
+/// How closely [`resident`] looks for pages that are still being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// At the last byte of each piece of 128 KiB, the usual read-ahead of a disk. What remains
+    /// untold is a page in flight between two of one piece that are there.
+    Quick,
+    /// At each page: for when somebody is known to read files, perhaps this one.
+    Close,
+}
+
+impl Look {
+    /// The bytes of which one is looked at.
+    fn piece_bytes(self) -> u64 {
+        match self {
+            Self::Quick => PIECE_BYTES,
+            Self::Close => rustix::param::page_size() as u64,
+        }
+    }
+}
+
 /// How many of the `len` bytes from `offset` on can be sent without waiting for a disk: those that
 /// are in the page cache, up to the first gap. At the end of the file there is nothing to wait for,
 /// and so from there on all are.
 ///
 /// cachestat(2) says whether a range is in the page cache, but counts pages that are still being
-/// read; and reads in flight end in any order. So the last byte of each piece of 128 KiB is looked
-/// at too. What remains untold is a page in flight between two of one piece that are there. Where
-/// there are gaps, it may say fewer than there are.
+/// read; and reads in flight end in any order. So single bytes are looked at too, as closely as
+/// `look` says. Where there are gaps, it may say fewer than there are.
 ///
-/// It takes one system call for each piece and one or two more; if the range has gaps, one for each
+/// It takes one system call for each byte and one or two more; if the range has gaps, one for each
 /// time that it can be halved. So a range should not be much longer than what is sent at a time.
 ///
 /// Where cachestat(2) is refused (before Linux 6.5; the file is not ours and we may not write it),
@@ -92,13 +111,13 @@ pub fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// Those of reading.
-pub fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
+pub fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> io::Result<u64> {
     let len = len.min(u64::MAX - offset);
     let cached = match counted(fd, offset, len) {
         Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::OPNOTSUPP) => len,
         cached => cached?,
     };
-    let there = probed(fd, offset, cached)?;
+    let there = probed(fd, offset, cached, look)?;
     let is_past = there == 0 && len > 0 && offset >= status(fd)?.len;
     Ok(if is_past { len } else { there })
 }
@@ -178,11 +197,11 @@ fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno>
 
 /// How many bytes of the range can be read without waiting, by a look at its first and at the last
 /// of each piece.
-fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
-    let end = offset + len;
+fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> Result<u64, Errno> {
+    let (end, piece_bytes) = (offset + len, look.piece_bytes());
     let mut there = offset;
     while there < end && (there > offset || is_ready(fd, there)?) {
-        let piece_end = (there - there % PIECE_BYTES).saturating_add(PIECE_BYTES).min(end);
+        let piece_end = (there - there % piece_bytes).saturating_add(piece_bytes).min(end);
         if !is_ready(fd, piece_end - 1)? {
             break;
         }
@@ -217,5 +236,6 @@ const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
 const NO_FLAGS: libc::c_uint = 0;
 
-/// What is looked at once: the usual read-ahead of a disk, and less than it reads at a time.
+/// What a quick look looks at once: the usual read-ahead of a disk, and less than it reads at a
+/// time.
 const PIECE_BYTES: u64 = 128 << 10;
