@@ -38,7 +38,7 @@ use data::{Data, Kind};
 use doors::Door;
 use fetching::Fetching;
 use gathering::Gathering;
-use tenant::Ringed;
+use tenant::{Pieces, Ringed};
 
 pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, GATHER, FETCHES, ZERO_COPY, SQPOLL, SPIN];
 
@@ -119,8 +119,9 @@ pub(crate) struct RingLoop {
     arrived: VecDeque<Completion>,
     /// Operations that have ended and were not looked at.
     work_pending: VecDeque<Completion>,
-    /// Connections with a large reply that wait for their turn to send some of it.
-    turns: VecDeque<Token>,
+    /// Connections with a large reply that wait for their turn to send some of it, and what of it
+    /// is left.
+    turns: VecDeque<(Token, Pieces)>,
     /// What the kernel took for this round's large replies, if there were any, nanoseconds of core
     /// time.
     turn_ns: Option<u64>,

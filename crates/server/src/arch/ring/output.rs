@@ -76,8 +76,7 @@ impl RingLoop {
         let token = self.floor.table.token(slot);
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         ringed.send = Some(Send::of(None, Stage::Reply));
-        ringed.waiting = Some(pieces);
-        self.turns.push_back(token);
+        self.turns.push_back((token, pieces));
     }
 
     /// Sends what has waited longest for its turn, as much as one turn has for all: what the kernel
@@ -86,11 +85,8 @@ impl RingLoop {
         let turn_bytes = self.floor.service.turn.bytes();
         let mut taken = 0;
         while taken < turn_bytes {
-            let Some(token) = self.turns.pop_front() else { break };
-            if self.floor.table.is_current(token)
-                && let Some(ringed) = self.floor.table.conn(token.slot)
-                && let Some(pieces) = ringed.waiting.take()
-            {
+            let Some((token, pieces)) = self.turns.pop_front() else { break };
+            if self.floor.table.is_current(token) {
                 taken += ((pieces[0].1.len() + pieces[1].1.len()) as u64).min(turn_bytes);
                 self.send(token.slot, pieces, Stage::Reply);
             }

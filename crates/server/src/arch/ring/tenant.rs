@@ -29,8 +29,6 @@ pub(crate) struct Ringed {
     pub ended: Option<i32>,
     /// What goes out; nothing else does meanwhile.
     pub send: Option<Send>,
-    /// What that sends when its turn comes.
-    pub waiting: Option<Pieces>,
     /// The close follows the send in one chain.
     pub leaves: bool,
     /// It is to be closed when that chain has ended.
@@ -120,7 +118,6 @@ impl Ringed {
             is_full: false,
             ended: None,
             send: None,
-            waiting: None,
             leaves: false,
             is_doomed: false,
             reading: None,
