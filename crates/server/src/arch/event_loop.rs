@@ -156,26 +156,23 @@ impl<M: Mechanism> EventLoop<M> {
                 break;
             }
             let Some(token) = self.turns.pop_front() else { break };
-            if !self.watched.is_served(token) {
-                continue;
+            if self.watched.begin_turn(token) {
+                self.serve_and_replace(token.slot);
+                items += 1;
             }
-            if let Some(link) = self.watched.floor.table.conn(token.slot) {
-                link.waits_for_turn = false;
-            }
-            if self.serve(token.slot) {
-                self.accept_after_close();
-            }
-            items += 1;
         }
         items
     }
 
     /// Serves a connection that is ready, and accepts others in its place where that is wanted.
     fn work(&mut self, token: Token) {
-        if !self.is_worth_serving(token) {
-            return;
+        if self.is_worth_serving(token) {
+            self.serve_and_replace(token.slot);
         }
-        if self.serve(token.slot) {
+    }
+
+    fn serve_and_replace(&mut self, slot: u32) {
+        if self.serve(slot) {
             self.accept_after_close();
         }
     }

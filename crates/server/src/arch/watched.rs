@@ -182,6 +182,15 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
+    /// A connection's turn has come. Whether it is still there.
+    pub(super) fn begin_turn(&mut self, token: Token) -> bool {
+        let is_there = self.is_served(token);
+        if is_there && let Some(link) = self.floor.table.conn(token.slot) {
+            link.waits_for_turn = false;
+        }
+        is_there
+    }
+
     /// Whether a token is of a connection that is to be served when it is ready.
     pub(super) fn is_served_when_ready(&mut self, token: Token) -> bool {
         self.is_served(token)
