@@ -3,6 +3,7 @@
 //! The server needs no request's content, so nothing is kept or copied. How much of it is too
 //! much, and how long it may take, is the caller's matter.
 
+use crate::extension::Extension;
 use crate::grammar::{is_tchar, is_value_byte};
 use crate::request::{Framing, Refusal};
 use crate::status::Status;
@@ -26,7 +27,7 @@ pub struct Advance {
 }
 
 /// Finds the end of one body. The chunked decoder is strict (RFC 9112 section 7.1): lines end
-/// in CRLF, and a size is hexadecimal digits only.
+/// in CRLF, a size is hexadecimal digits only, and an extension has a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Body {
     state: State,
@@ -43,10 +44,8 @@ enum State {
     Length,
     /// A digit of a chunk size, of which there have been this many; or what may follow it.
     Size(u8),
-    /// White space after a size, or the `;` it must lead to.
-    BeforeExtension,
-    /// Anything in an extension, or the CR after it.
-    Extension,
+    /// More of an extension, or the CR after it.
+    Extension(Extension),
     /// The LF after a size and its extensions.
     SizeLf,
     /// Data of a chunk.
@@ -121,7 +120,8 @@ impl Body {
     fn step(&mut self, byte: u8) -> Result<State, Refusal> {
         match (self.state, byte) {
             (State::Size(digits), _) => self.step_size(digits, byte),
-            (State::BeforeExtension | State::Extension, _) => self.step_extension(byte),
+            (State::Extension(part), b'\r') if part.may_end() => Ok(State::SizeLf),
+            (State::Extension(part), _) => self.step_extension(part.step(byte)),
             (State::SizeLf, b'\n') if self.left == 0 => Ok(State::TrailerStart),
             (State::SizeLf, b'\n') => Ok(State::Data),
             (State::DataCr, b'\r') => Ok(State::DataLf),
@@ -149,22 +149,15 @@ impl Body {
                 Ok(State::Size(digits + 1))
             }
             (b'\r', _) if digits > 0 => Ok(State::SizeLf),
-            (b' ' | b'\t' | b';', _) if digits > 0 => self.step_extension(byte),
+            (b' ' | b'\t' | b';', _) if digits > 0 => self.step_extension(Extension::begin(byte)),
             _ => Err(Refusal::bad("malformed chunk size")),
         }
     }
 
-    /// `*( BWS ";" BWS name [ BWS "=" BWS value ] )`. What an extension says is ignored; that
-    /// it starts with `;` and ends with its line is not.
-    fn step_extension(&mut self, byte: u8) -> Result<State, Refusal> {
+    /// Goes on with an extension whose next byte belongs to `part`. Its content is ignored.
+    fn step_extension(&mut self, part: Option<Extension>) -> Result<State, Refusal> {
         self.count_overhead(Status::CONTENT_TOO_LARGE)?;
-        match (self.state, byte) {
-            (State::Extension, b'\r') => Ok(State::SizeLf),
-            (State::Extension, _) if is_value_byte(byte) => Ok(State::Extension),
-            (_, b';') => Ok(State::Extension),
-            (State::Size(_) | State::BeforeExtension, b' ' | b'\t') => Ok(State::BeforeExtension),
-            _ => Err(Refusal::bad("malformed chunk extension")),
-        }
+        part.map(State::Extension).ok_or(Refusal::bad("malformed chunk extension"))
     }
 
     /// A trailer is a field line: the rules of the head hold here too.
@@ -279,6 +272,16 @@ mod tests {
     fn controls_in_extensions() {
         assert_eq!(chunked("5;\0\r\n"), Err(400));
         assert_eq!(chunked("5;a\x7f\r\n"), Err(400));
+    }
+
+    #[test]
+    fn extensions_out_of_grammar() {
+        for bad in
+            ["5;\r\n", "5; \r\n", "5;a;\r\n", "5;a=\r\n", "5;=a\r\n", "5;a b\r\n", "5;a=\"\r\n"]
+        {
+            assert_eq!(chunked(bad), Err(400), "{bad:?}");
+        }
+        assert_eq!(chunked("5;a=\"b\rc\"\r\n"), Err(400));
     }
 
     #[test]

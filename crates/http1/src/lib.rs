@@ -16,6 +16,7 @@
 mod authority;
 mod body;
 mod date;
+mod extension;
 mod fields;
 mod grammar;
 mod head;

@@ -126,6 +126,9 @@ fn row_09_chunk_sizes_out_of_grammar() {
     for bad in ["0x5", "0_2e", "+5", "", "-1", " 5", "5 ", "5h", "\u{ff15}"] {
         assert_eq!(chunked(format!("{bad}\r\n")), 400, "{bad:?}");
     }
+    for bad in ["5;", "5 ;", "5;a;", "5;a=", "5;=a", "5;a b", "5;a=\"b", "5;a=b c", "5;a=\"b\"c"] {
+        assert_eq!(chunked(format!("{bad}\r\n")), 400, "{bad:?}");
+    }
 }
 
 #[test]
