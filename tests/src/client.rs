@@ -215,6 +215,15 @@ impl Client {
         sent
     }
 
+    /// Counts the replies that have begun to arrive and were not taken; does not wait for more.
+    pub fn replies_there(&mut self) -> usize {
+        self.stream.set_nonblocking(true).unwrap();
+        while self.read_more().is_ok_and(|count| count > 0) {}
+        self.stream.set_nonblocking(false).unwrap();
+        let line = b"HTTP/1.1 ";
+        self.unread.windows(line.len()).filter(|bytes| bytes == line).count()
+    }
+
     /// Reads to the end of the connection and returns what came after the last reply.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 pub mod checks;
 pub mod client;
 pub mod family;
+pub mod far;
 pub mod faulty;
 pub mod files;
 pub mod load;

@@ -232,17 +232,22 @@ impl Stopped {
     }
 
     /// Asserts that the end is as it should be: exit status 0, no panic, every connection that was
-    /// accepted was closed or let go unserved, and nothing is left of what is counted at the exit.
+    /// accepted was closed for one reason or let go unserved, and nothing is left of what is
+    /// counted at the exit.
     pub fn check_end(&self) {
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
         assert_eq!(self.status.code(), Some(0), "{}", self.stderr);
         let stats = self.stats();
         let total = stats["total"].as_object().expect("what all loops counted");
         let of = |name: &str| total[name].as_u64().expect(name);
-        // Those who are let go are closed if they were held before, and else not even begun.
+        // Those who are let go are closed if they were deferred before, and else not even begun.
         let let_go = of("refused_excess") + of("refused_stale") + of("departed");
         let closed = of("accepted").saturating_sub(let_go)..=of("accepted");
         assert!(closed.contains(&of("closed")), "{stats}");
+        assert_eq!(of("refused_idle"), 0, "somebody was refused though there was time: {stats}");
+        let names_a_reason = |name: &str| name.starts_with("end_") || name.starts_with("timeout_");
+        let reasons = total.keys().filter(|name| names_a_reason(name));
+        assert_eq!(reasons.map(|name| of(name)).sum::<u64>(), of("closed"), "{stats}");
         let left = total.iter().filter(|(name, _)| name.ends_with("_at_exit"));
         left.for_each(|(name, count)| assert_eq!(*count, 0, "{name}: {stats}"));
     }

@@ -33,11 +33,79 @@ suite! {
 }
 
 suite! {
+    every_architecture_at_once:
+    every_close_has_one_reason,
+}
+
+suite! {
     every_setup_at_once:
     sigterm_closes_the_silent_and_finishes_what_was_begun,
 }
 
 const CLIENTS: usize = 8;
+
+/// Every clean stop asserts that the reasons add up to the connections closed.
+fn every_close_has_one_reason(setup: &Setup) {
+    let root = Root::with_hello();
+    root.write_noise("large", 32 << 20);
+    let server = setup.serve(&root, &[]);
+    let bodies = ["5;\r\nhello", "0x5\r\nhello"];
+    for body in bodies {
+        let chunked = request("POST", "/hello.txt", &["Transfer-Encoding: chunked"]) + body;
+        assert_eq!(answer_to_all(&server, &chunked), 400);
+    }
+    assert_eq!(answer_to_all(&server, "GET / HTTP/9.9\r\n\r\n"), 505);
+    let last = request("GET", "/hello.txt", &["Connection: close"]);
+    assert_eq!(answer_to_all(&server, &last), 200);
+    for _ in 0..4 {
+        assert_eq!(server.get("/hello.txt").status, 200);
+    }
+    drop(server.connect());
+    let mut client = Client::connect_narrow(server.address());
+    client.send(request("GET", "/large", &[]));
+    assert_eq!(client.head().unwrap().status, 200);
+    client.reset();
+    until("all had ended", || {
+        server.signal(Signal::USR1);
+        server.stats_so_far().is_some_and(|stats| stats["total"]["closed"] == 10)
+    });
+    let mut kept: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    kept.iter_mut().for_each(|client| assert_eq!(client.get("/hello.txt").status, 200));
+    let stats = server.stop_cleanly().stats();
+    let of = |name: &str| stats["total"][name].as_u64().unwrap();
+    let counted = ["refused", "finished", "client_closed", "client_reset", "drained"];
+    let counted = counted.map(|reason| of(&format!("end_{reason}")));
+    assert_eq!(counted, [3, 1, 5, 1, 3], "{stats}");
+    deadlines_are_reasons(setup, &root);
+}
+
+/// The status of the reply to `bytes`, after which the server ends the connection.
+fn answer_to_all(server: &Server, bytes: &str) -> u16 {
+    let mut client = server.connect();
+    client.send(bytes);
+    let status = client.reply().status;
+    assert!(client.is_closed(), "{bytes:?}");
+    status
+}
+
+fn deadlines_are_reasons(setup: &Setup, root: &Root) {
+    let options =
+        ["--header-timeout", "500ms", "--body-timeout", "500ms", "--idle-timeout", "500ms"];
+    let pace = ["--stall-timeout", "500ms", "--request-timeout", "10m"];
+    let server = setup.serve(root, &[&options[..], &pace].concat());
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect_narrow(server.address())).collect();
+    clients[0].send("GET /hel");
+    clients[1].send(request("POST", "/hello.txt", &["Content-Length: 5"]));
+    clients[2].send(request("GET", "/hello.txt", &[]));
+    clients[3].send(request("GET", "/large", &[]));
+    let names = ["timeout_header", "timeout_body", "timeout_idle", "timeout_stall"];
+    until("each had met its deadline", || {
+        server.signal(Signal::USR1);
+        let stats = server.stats_so_far();
+        stats.is_some_and(|stats| names.iter().all(|name| stats["total"][name] == 1))
+    });
+    server.stop_cleanly();
+}
 
 fn what_was_counted_adds_up(setup: &Setup) {
     let root = Root::with_hello();
@@ -82,14 +150,18 @@ impl<'a> Load<'a> {
         Self { server, file, replies: AtomicUsize::new(0), over: AtomicBool::new(false) }
     }
 
+    /// Clients that are connected: none is so late that the server has stopped accepting.
+    fn clients(&self) -> [Client; CLIENTS] {
+        [(); CLIENTS].map(|()| self.server.connect())
+    }
+
     fn replies(&self) -> usize {
         self.replies.load(Ordering::Relaxed)
     }
 
     /// One client: asks until it is over, or until the server ends the connection between two
     /// replies. Whether the server did.
-    fn ask(&self) -> bool {
-        let mut client = self.server.connect();
+    fn ask(&self, mut client: Client) -> bool {
         while !self.over.load(Ordering::Relaxed) {
             if client.try_send(request("GET", &self.file.target, &[])).is_err() {
                 return true;
@@ -111,7 +183,7 @@ fn sigusr1_reports_under_load(setup: &Setup) {
     let server = setup.serve(&root, &[]);
     let load = Load::new(&server, &file);
     thread::scope(|scope| {
-        let clients = [(); CLIENTS].map(|()| scope.spawn(|| load.ask()));
+        let clients = load.clients().map(|client| scope.spawn(|| load.ask(client)));
         for _ in 0..3 {
             let asked = load.replies();
             until("some more was served", || load.replies() > asked + 50);
@@ -139,7 +211,7 @@ fn sigterm_under_load_cuts_no_reply(setup: &Setup) {
     let server = setup.serve(&root, &["--drain-timeout", "10m"]);
     let load = Load::new(&server, &file);
     thread::scope(|scope| {
-        let clients = [(); CLIENTS].map(|()| scope.spawn(|| load.ask()));
+        let clients = load.clients().map(|client| scope.spawn(|| load.ask(client)));
         until("all were busy", || load.replies() > 20 * CLIENTS);
         server.signal(Signal::TERM);
         let left = clients.map(|client| client.join().unwrap());

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_tests::files::SECRET;
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Reply, Root, Server, Setup, request, suite};
+use weir_tests::{Client, Failure, Reply, Root, Server, Setup, Stopped, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -45,6 +45,7 @@ suite! {
     row_21_very_many_ranges,
     row_22_heads_that_are_too_large,
     row_25_methods_other_than_get_and_head,
+    row_25_connect_ends_the_connection,
     row_26_versions_other_than_1_0_and_1_1,
     row_27_targets_that_are_none,
     row_28_expectations_that_cannot_be_met,
@@ -62,6 +63,10 @@ suite! {
     row_24_a_reply_read_below_the_minimum_rate_is_cut,
     row_24_a_reply_read_above_the_minimum_rate_is_not_cut,
     row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut,
+    row_24_a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut,
+    row_24_bytes_read_quickly_do_not_pay_for_a_trickle,
+    row_24_a_client_that_stops_reading_is_cut_whatever_it_has_read,
+    row_31_what_was_refused_is_logged_escaped_and_cut,
     row_32_bytes_after_a_request_that_closes,
 }
 
@@ -123,8 +128,12 @@ impl Scene {
 
     /// The server is as good as before.
     fn end(self) {
+        self.end_counted();
+    }
+
+    fn end_counted(self) -> Stopped {
         assert_eq!(self.server.get("/hello.txt").text(), "hello");
-        self.server.stop_cleanly();
+        self.server.stop_cleanly()
     }
 }
 
@@ -200,7 +209,9 @@ fn row_08_transfer_encoding_on_http_1_0(setup: &Setup) {
 
 fn row_09_chunk_sizes_that_are_no_numbers(setup: &Setup) {
     let scene = Scene::new(setup);
-    for size in ["FFFFFFFFFFFFFFFFF", "0x5", "0_2e", "+5", "-5", "", "5 5", "g"] {
+    for size in
+        ["FFFFFFFFFFFFFFFFF", "0x5", "0_2e", "+5", "-5", "", "5 5", "g", "5;", "5;a=", "5;=b"]
+    {
         scene.refuses(chunked(&format!("{size}\r\nhello\r\n{LAST_CHUNK}")), &[400]);
     }
     scene.end();
@@ -497,6 +508,57 @@ fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut(setup: &Setu
     scene.end();
 }
 
+fn row_24_a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut(setup: &Setup) {
+    let options = ["--min-rate", "50k", "--min-rate-grace", "1s", "--stall-timeout", "20s"];
+    let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 16 << 20)));
+    let mut client = scene.server.connect();
+    client.send(request("GET", "/large", &[]));
+    // With a buffer that has grown, the client's kernel is silent for seconds at this speed.
+    assert!(client.read_slowly(6 << 20, 1 << 20, Duration::ZERO));
+    assert!(client.read_slowly(1 << 20, 4096, Duration::from_millis(40)));
+    assert_eq!(client.reply().body.len(), 16 << 20);
+    scene.end();
+}
+
+/// Reads 6 MiB of a large file quickly, then as `read_on` does, until `counter` says that the reply
+/// was cut.
+fn is_cut_after_reading_quickly(
+    setup: &Setup,
+    options: &[&str],
+    counter: &str,
+    mut read_on: impl FnMut(&mut Client),
+) {
+    let scene = Scene::with(setup, options, |root| drop(root.write_noise("large", 32 << 20)));
+    let mut client = Client::connect_narrow(scene.server.address());
+    client.send(request("GET", "/large", &[]));
+    let head = client.head().unwrap();
+    assert!(client.read_slowly(6 << 20, 1 << 20, Duration::ZERO));
+    until("the connection was cut", || {
+        read_on(&mut client);
+        scene.server.signal(Signal::USR1);
+        scene.server.stats_so_far().is_some_and(|stats| stats["total"][counter] == 1)
+    });
+    assert!(matches!(client.body(head), Err(Failure::Short(_))));
+    scene.end();
+}
+
+/// The bytes read quickly would buy two minutes, were nothing forgotten.
+fn row_24_bytes_read_quickly_do_not_pay_for_a_trickle(setup: &Setup) {
+    let options = ["--min-rate", "50k", "--min-rate-grace", "1s", "--stall-timeout", "0"];
+    is_cut_after_reading_quickly(setup, &options, "timeout_rate", |client| {
+        client.read_slowly(1, 1, Duration::from_millis(200));
+    });
+}
+
+fn row_24_a_client_that_stops_reading_is_cut_whatever_it_has_read(setup: &Setup) {
+    for min_rate in ["1k", "0"] {
+        let options = ["--min-rate", min_rate, "--stall-timeout", "1s"];
+        is_cut_after_reading_quickly(setup, &options, "timeout_stall", |_| {
+            std::thread::sleep(Duration::from_millis(100));
+        });
+    }
+}
+
 fn row_25_methods_other_than_get_and_head(setup: &Setup) {
     let scene = Scene::new(setup);
     let (reply, _) = scene.answer(request("BREW", "/hello.txt", &[]), &[501]);
@@ -507,6 +569,20 @@ fn row_25_methods_other_than_get_and_head(setup: &Setup) {
     }
     scene.answer(request("get", "/hello.txt", &[]), &[501]);
     scene.end();
+}
+
+fn row_25_connect_ends_the_connection(setup: &Setup) {
+    let scene = Scene::new(setup);
+    let tunnelled = request("GET", "/hello.txt", &[]);
+    for target in ["test.example:443", "/hello.txt"] {
+        let (reply, mut client) =
+            scene.answer(request("CONNECT", target, &[]) + &tunnelled, &[405]);
+        assert!(reply.lists("Connection", "close"), "{:?}", reply.fields);
+        assert!(client.is_closed(), "{target}");
+    }
+    scene.refuses(request("CONNECT", "a:1", &["Content-Length: 5"]) + "hello" + &tunnelled, &[405]);
+    let stopped = scene.end_counted();
+    assert_eq!(stopped.stats()["total"]["requests"], 4, "three, and the one that ends the test");
 }
 
 fn row_26_versions_other_than_1_0_and_1_1(setup: &Setup) {
@@ -581,6 +657,70 @@ fn row_31_controls_in_the_path_reach_no_log_and_no_field(setup: &Setup) {
     for line in lines {
         assert!(line.starts_with(b"127.0.0.1 "), "{}", String::from_utf8_lossy(line));
     }
+}
+
+/// Lines of a log in this format about bytes that are refused, each on a connection of its own.
+fn refused_and_logged(setup: &Setup, format: &str) -> Vec<String> {
+    let log_dir = Root::new();
+    let log = log_dir.path().join("access.log");
+    let options =
+        ["--access-log", log.to_str().unwrap(), "--log-format", format, "--header-timeout", "1s"];
+    let scene = Scene::with(setup, &options, |_| ());
+    let chunked = request("POST", "/hello.txt", &["Transfer-Encoding: chunked"]) + "5;\r\nhello";
+    let refused: [(&[u8], u16); 7] = [
+        (b"GET /a\x01\x7f HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"\x16\x03\x01 hello\r\n\r\n", 400),
+        ("GET /\u{9b}2J\u{2028} HTTP/1.1\r\n\r\n".as_bytes(), 400),
+        (&[b"GET /".to_vec(), vec![b'x'; 70_000]].concat(), 414),
+        (b"GET /no-host HTTP/1.1\r\n\r\n", 400),
+        (chunked.as_bytes(), 400),
+        (b"GET /slow HTT", 408),
+    ];
+    for (bytes, status) in refused {
+        scene.answer(bytes, &[status]);
+    }
+    scene.end();
+    let text = String::from_utf8(fs::read(log).unwrap()).unwrap();
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let listed = |line: &String, status: u16| line.contains(&status.to_string());
+    assert_eq!(lines.len(), refused.len() + 1, "{text}");
+    for (_, status) in refused {
+        assert!(lines.iter().any(|line| listed(line, status)), "{status} in {text}");
+    }
+    let is_obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    assert!(lines.iter().all(|line| !line.chars().any(is_obeyed) && line.len() < 4096), "{text}");
+    lines
+}
+
+fn row_31_what_was_refused_is_logged_escaped_and_cut(setup: &Setup) {
+    let is_logged = |lines: &[String], request: &str| {
+        assert!(lines.iter().any(|line| line.contains(request)), "{request} in {lines:?}");
+    };
+    let combined = refused_and_logged(setup, "combined");
+    let cut = "x".repeat(500) + "...\"";
+    let shown = [
+        "\"GET /a\\x01\\x7f HTTP/1.1\" 400",
+        "\"\\x16\\x03\\x01 hello\" 400",
+        "\"GET /\\xc2\\x9b2J\\xe2\\x80\\xa8 HTTP/1.1\" 400",
+        &cut,
+        "\"GET /no-host HTTP/1.1\" 400",
+        "\"POST /hello.txt HTTP/1.1\" 400",
+        "\"GET /slow HTT\" 408",
+    ];
+    shown.into_iter().for_each(|request| is_logged(&combined, request));
+    let json = refused_and_logged(setup, "json");
+    let shown = [
+        "\"GET /a\\u0001\\u007f HTTP/1.1\"",
+        "\"\\u0016\\u0003\\u0001 hello\"",
+        "\"GET /\\u009b2J\\u2028 HTTP/1.1\"",
+        &cut,
+        "\"GET /no-host HTTP/1.1\"",
+        "\"POST /hello.txt HTTP/1.1\"",
+        "\"GET /slow HTT\"",
+    ];
+    shown.into_iter().for_each(|request| is_logged(&json, request));
+    let is_object = |line: &String| serde_json::from_str::<serde_json::Value>(line).is_ok();
+    assert!(json.iter().all(is_object), "{json:?}");
 }
 
 fn row_32_bytes_after_a_request_that_closes(setup: &Setup) {

@@ -140,6 +140,18 @@ mod listeners {
     }
 
     #[test]
+    fn descriptors_that_nobody_passed_are_an_error_and_none_of_the_servers_own() {
+        let root = Root::with_hello();
+        let script = "export LISTEN_PID=$$ LISTEN_FDS=9; exec \"$@\"";
+        let served = root.path().to_str().unwrap();
+        let mut command = Command::new("sh");
+        let stopped = run(command.args(["-c", script, "sh", WEIR, "serve", served]));
+        assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
+        let said = "cannot use the sockets of LISTEN_FDS: Bad file descriptor";
+        assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
+    }
+
+    #[test]
     fn sockets_meant_for_another_process_are_ignored() {
         let root = Root::with_hello();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,6 +8,7 @@
     reason = "a broken expectation is a failed test"
 )]
 
+use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_tests::load::{Ran, load};
 use weir_tests::server::Stopped;
 use weir_tests::{Root, Server, Setup, suite};
@@ -47,12 +48,13 @@ fn counted(stopped: &Stopped, names: &[&str]) -> Vec<u64> {
 }
 
 /// Everything that a control counts.
-const OF_CONTROLS: [&str; 10] = [
+const OF_CONTROLS: [&str; 11] = [
     "overloads",
     "queue_asked",
     "backlog_changes",
-    "gate_changes",
-    "gate_failed",
+    "syn_filter_changes",
+    "syn_filter_failed",
+    "syn_dropped",
     "refused_excess",
     "refused_stale",
     "departed",
@@ -70,22 +72,45 @@ fn a_flood_is_survived(setup: &Setup) {
 fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     let root = Root::with_hello();
     let (ran, stopped) = flood_over(setup.serve(&root, &COSTLY));
-    let seen = counted(&stopped, &["overloads", "backlog_changes", "gate_changes", "gate_failed"]);
-    assert!(seen[0] >= 1 && seen[1] >= 1 && seen[2] >= 1, "{seen:?}");
-    assert_eq!(seen[3], 0);
+    let names = ["overloads", "syn_filter_changes", "syn_dropped", "syn_filter_failed"];
+    let [overloads, changes, dropped, failed]: [u64; 4] =
+        counted(&stopped, &names).try_into().unwrap();
+    assert!(overloads >= 1 && failed == 0, "{overloads} overloads, {failed} failed");
+    if has_tokens() {
+        assert!(changes >= 1 && dropped > 100, "{changes} changes, {dropped} dropped");
+    }
     assert!(ran.count("replies") > 0, "{ran:?}");
     assert_eq!(counted(&stopped, &["refused_excess", "turned_away"]), [0, 0]);
+}
+
+/// Whether a SYN filter that takes tokens can be had here; says so when it cannot.
+fn has_tokens() -> bool {
+    let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
+    let made = TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));
+    made.is_ok()
+}
+
+#[test]
+fn without_tokens_chance_or_the_queue_refuses() {
+    let random = if has_tokens() { &["--syn-filter", "random"][..] } else { &[] };
+    let (ran, stopped) = flood(random);
+    let seen = counted(&stopped, &["backlog_changes", "syn_filter_failed", "syn_dropped"]);
+    assert!(seen[0] >= 1 && seen[1..] == [0, 0], "{seen:?}");
+    assert!(ran.count("replies") > 0, "{ran:?}");
+    let (ran, stopped) = flood(&["--syn-filter", "none"]);
+    let seen = counted(&stopped, &["backlog_changes", "syn_filter_changes"]);
+    assert!(seen[0] >= 1 && seen[1] == 0, "{seen:?}");
+    assert!(ran.count("replies") > 0, "{ran:?}");
 }
 
 #[test]
 fn the_refused_can_be_told_so() {
     let (ran, stopped) = flood(&["--refuse", "503"]);
     let of_5xx = ran.json["counts"]["statuses"]["5xx"].as_u64().unwrap();
-    let [turned_away, refused, gate_changes]: [u64; 3] =
-        counted(&stopped, &["turned_away", "refused_excess", "gate_changes"]).try_into().unwrap();
+    let [turned_away, refused]: [u64; 2] =
+        counted(&stopped, &["turned_away", "refused_excess"]).try_into().unwrap();
     assert!(of_5xx > 0 && of_5xx <= turned_away, "{of_5xx} of {turned_away}");
     assert!(refused > 0, "none was refused unseen");
-    assert_eq!(gate_changes, 0, "the gate refused as well");
 }
 
 #[test]
@@ -103,12 +128,12 @@ fn the_refused_can_be_reset_or_closed() {
 
 #[test]
 fn a_control_turned_off_is_not_used() {
-    let (_, stopped) = flood(&["--controls-off", "gate"]);
-    assert_eq!(counted(&stopped, &["gate_changes"]), [0]);
+    let (_, stopped) = flood(&["--controls-off", "syn-filter"]);
+    assert_eq!(counted(&stopped, &["syn_filter_changes", "syn_dropped"]), [0, 0]);
     assert!(counted(&stopped, &["backlog_changes"])[0] > 0);
-    let (_, stopped) = flood(&["--controls-off", "backlog,newest"]);
-    assert_eq!(counted(&stopped, &["backlog_changes", "held_max"]), [0, 0]);
-    assert!(counted(&stopped, &["gate_changes"])[0] > 0);
+    let (_, stopped) = flood(&["--controls-off", "syn-filter,backlog,newest"]);
+    assert_eq!(counted(&stopped, &["backlog_changes", "deferred_max"]), [0, 0]);
+    assert!(counted(&stopped, &["refused_stale"])[0] > 0);
 }
 
 #[test]
@@ -138,7 +163,8 @@ fn every_policy_serves_everybody_it_has_time_for(setup: &Setup) {
 fn a_policy_or_a_control_that_is_none_is_refused_in_a_sentence() {
     for (option, value, says) in [
         ("--accept-policy", "best", "adaptive"),
-        ("--controls-off", "gate,doors", "\"doors\" is no overload control"),
+        ("--controls-off", "stale,doors", "\"doors\" is no overload control"),
+        ("--syn-filter", "best", "tokens"),
         ("--refuse", "404", "kernel, rst, fin or 503"),
         ("--delay-target", "soon", "soon"),
         ("--delay-target", "2h", "--delay-target is a time from 1ms to 1m"),

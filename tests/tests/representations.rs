@@ -7,6 +7,9 @@
     reason = "a broken expectation is a failed test"
 )]
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use weir_tests::files::{LAST_MODIFIED, noise};
 use weir_tests::multipart::{content_range, parts};
 use weir_tests::patience::until;
@@ -128,7 +131,7 @@ mod conditions {
         let (root, server) = hello(setup);
         let before = server.get("/hello.txt").expect_field("ETag").to_owned();
         root.write("hello2.txt", "hullo");
-        std::fs::rename(root.path().join("hello2.txt"), root.path().join("hello.txt")).unwrap();
+        fs::rename(root.path().join("hello2.txt"), root.path().join("hello.txt")).unwrap();
         until("the new file was served", || server.get("/hello.txt").text() == "hullo");
         assert_ne!(server.get("/hello.txt").expect_field("ETag"), before);
     }
@@ -315,6 +318,7 @@ mod variants {
         a_variant_has_its_own_conditions_and_ranges,
         variants_can_be_turned_off,
         a_coding_without_its_file_is_not_served,
+        a_variant_that_others_may_write_is_not_served,
         head_names_the_variant_get_would_serve,
     }
 
@@ -404,6 +408,16 @@ mod variants {
         let reply = server.get_with("/a.css", &["Accept-Encoding: br, gzip"]);
         assert_eq!(reply.field("Content-Encoding"), Some("gzip"));
         let reply = server.get_with("/a.css", &["Accept-Encoding: br"]);
+        assert_eq!(reply.text(), "identity");
+    }
+
+    fn a_variant_that_others_may_write_is_not_served(setup: &Setup) {
+        let root = Root::new();
+        root.write("a.css", "identity");
+        let path = root.write("a.css.gz", "gzipped");
+        fs::set_permissions(path, Permissions::from_mode(0o646)).unwrap();
+        let server = setup.serve(&root, &[]);
+        let reply = server.get_with("/a.css", &["Accept-Encoding: gzip"]);
         assert_eq!(reply.text(), "identity");
     }
 

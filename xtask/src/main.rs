@@ -9,6 +9,7 @@ mod docs;
 mod figure;
 mod sanitize;
 mod spread;
+mod storm;
 mod tidy;
 mod tree;
 
@@ -42,6 +43,8 @@ enum Task {
     Matrix(bench::MatrixArgs),
     /// Answer millions of requests while the queue of events overflows, and lose none
     Overflow(bench::OverflowArgs),
+    /// Play random storms against the overload control in the simulator, looking for harm
+    Storm(storm::StormArgs),
     /// Test sys and dispatch under the address sanitizer, Miri and valgrind where they are here
     Sanitize,
     /// Draw a figure of the documentation from results
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Bench(bench) => bench::run(&bench),
         Task::Matrix(args) => bench::matrix(&args),
         Task::Overflow(args) => bench::overflow(&args),
+        Task::Storm(args) => storm::run(&args),
         Task::Sanitize => sanitize::run(),
         Task::Figure(figure) => figure::run(&figure),
     };

@@ -20,21 +20,22 @@ const SLOUGH_TARGETS: u64 = 2;
 /// CoDel (Nichols and Jacobson, RFC 8289) tells a queue that absorbs a burst from one that stands
 /// by the *least* sojourn of an interval: a good queue is short at least once. Then it drops
 /// packets one by one, faster and faster, until the flows slow down. Clients that open connections
-/// do not slow down: each is someone else, and a refused one tries again. So this variant keeps
-/// the detector and changes the reaction. While the least sojourn of the last interval was above
-/// the target, whoever waited longer than twice the target is refused; otherwise whoever waited
-/// longer than an interval. Under overload the newest are served first: the others have waited so
-/// long that their clients may be gone when their turn comes (adaptive LIFO, same article).
+/// do not slow down: each is someone else, and a refused one tries again. So this variant keeps the
+/// detector and changes the reaction. While the least sojourn of the last interval was above the
+/// target, whoever waited longer than twice the target is refused; otherwise whoever waited longer
+/// than an interval: neither unless the loop is saturated ([`crate::Conserving`]). Under overload
+/// the newest are served first: the others have waited so long that their clients may be gone when
+/// their turn comes (adaptive LIFO, same article).
 ///
 /// A phase's sojourn is [`Outcome::age_min_ns`]. While connections come one by one, with a round
-/// between them, nobody is looked at, so that a calm server pays nothing; the sojourn is then
-/// zero, because the queue was empty. While connections accepted before are held, the phase says
+/// between them, nobody is looked at, so that a calm server pays nothing; the sojourn is then zero,
+/// because the queue was empty. While connections accepted before are deferred, the phase says
 /// nothing: they are the queue then, and the kernel knows the ages of its youngest part only.
 ///
 /// Ages come to the kernel's tick, 4 ms at 250 Hz and 10 ms at 100 Hz: a target of a tick or two
 /// is a guess, one of 20 ms is told well enough from twice as much. A connection whose request has
 /// not come has no age: its wait counts from its accept. This policy touches neither the backlog
-/// nor the gate, so each that it refuses has cost an accept.
+/// nor the SYN filter, so each that it refuses has cost an accept.
 #[derive(Clone, Copy, Debug)]
 pub struct Codel {
     target_ns: u64,
@@ -45,8 +46,10 @@ pub struct Codel {
     least_ns: u64,
     interval_end_ns: u64,
     overloaded: bool,
-    /// Connections were held when the last phase began.
+    /// Connections were deferred when the last phase began.
     holding: bool,
+    /// Some had been waiting then.
+    queued: bool,
 }
 
 impl Codel {
@@ -61,6 +64,7 @@ impl Codel {
             interval_end_ns: 0,
             overloaded: false,
             holding: false,
+            queued: false,
         }
     }
 
@@ -89,7 +93,8 @@ impl Codel {
 impl Policy for Codel {
     fn decide(&mut self, now_ns: u64, view: &View, _: &Signals) -> Decision {
         let is_queued = self.ramp.is_queued(view);
-        self.holding = view.held > 0;
+        self.holding = view.deferred > 0;
+        self.queued = is_queued;
         if !is_queued && !self.holding {
             self.heard(now_ns, 0);
         }
@@ -112,6 +117,10 @@ impl Policy for Codel {
 
     fn is_overloaded(&self) -> bool {
         self.overloaded
+    }
+
+    fn is_alert(&self) -> bool {
+        self.queued || self.overloaded
     }
 }
 
@@ -137,8 +146,8 @@ mod tests {
         Fake::new(Load { burst, step_ns: MS, gap_ns, ..Load::default() })
     }
 
-    fn queued(held: usize) -> View {
-        View { open_max: 100, rounds_since: 1, held, ..View::default() }
+    fn queued(deferred: usize) -> View {
+        View { open_max: 100, rounds_since: 1, deferred, ..View::default() }
     }
 
     /// One phase that accepts its whole budget, the youngest of whom waited `age_ns`.
@@ -216,7 +225,7 @@ mod tests {
         server.run(&mut codel, 2_000 * MS);
         let phases = server.run(&mut codel, 2_200 * MS);
         assert!(!codel.is_overloaded());
-        assert!(phases.iter().all(|phase| phase.refused == 0 && phase.view.held == 0));
+        assert!(phases.iter().all(|phase| phase.refused == 0 && phase.view.deferred == 0));
         assert!(phases.iter().all(|phase| phase.decision.look == Look::Nobody));
     }
 
@@ -250,11 +259,11 @@ mod tests {
         server.run(&mut codel, 1_000 * MS);
         let phases = server.run(&mut codel, 3_000 * MS);
         assert!(phases.iter().all(|phase| phase.decision.order == Order::Newest));
-        assert!(phases.iter().any(|phase| phase.view.held > 0));
+        assert!(phases.iter().any(|phase| phase.view.deferred > 0));
     }
 
     #[test]
-    fn ages_say_nothing_while_others_are_held() {
+    fn ages_say_nothing_while_others_are_deferred() {
         let (mut codel, now_ns) = overloaded();
         for ms in 1..300 {
             phase(&mut codel, now_ns + ms * MS, &queued(1), MS);
@@ -263,7 +272,7 @@ mod tests {
         let empty = View { rounds_since: 2, ..queued(1) };
         phase(&mut codel, now_ns + 300 * MS, &empty, 0);
         assert!(codel.is_overloaded());
-        phase(&mut codel, now_ns + 301 * MS, &View { held: 0, ..empty }, 0);
+        phase(&mut codel, now_ns + 301 * MS, &View { deferred: 0, ..empty }, 0);
         assert!(!codel.is_overloaded());
     }
 
@@ -288,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn backlog_and_gate_are_left_alone() {
+    fn backlog_and_syn_filter_are_left_alone() {
         let (mut codel, now_ns) = overloaded();
         let view = View { open: 95, ..queued(0) };
         let decision = phase(&mut codel, now_ns, &view, 30 * MS);

@@ -12,15 +12,13 @@ pub enum Control {
     /// Shorten the accept queue to what can be served in time (listen(2) again).
     Backlog,
     /// Drop connection requests by a filter on the listening socket.
-    Gate,
+    SynFilter,
     /// Refuse those that have waited too long before anything of them is parsed.
     Stale,
     /// Drop those whose client has gone before anything of them is parsed.
     Departed,
     /// Serve the newest first while a queue that is too old is cleared.
     Newest,
-    /// Close connections that wait for their client when there is hardly room.
-    Evict,
     /// Close connections after their reply while those that are open are too many.
     Close,
 }
@@ -29,11 +27,14 @@ pub enum Control {
 const TABLE: &[(Control, &str, &str)] = &[
     (Control::Budget, "budget", "accept less while the work in hand takes longer than the target"),
     (Control::Backlog, "backlog", "shorten the accept queue to what can be served in time"),
-    (Control::Gate, "gate", "drop connection requests before the kernel keeps anything of them"),
+    (
+        Control::SynFilter,
+        "syn-filter",
+        "drop connection requests before the kernel keeps anything of them",
+    ),
     (Control::Stale, "stale", "refuse those that have waited too long, unread"),
     (Control::Departed, "departed", "drop those whose client has gone, unread"),
     (Control::Newest, "newest", "serve the newest first while an old queue is cleared"),
-    (Control::Evict, "evict", "close connections that wait for their client when room is short"),
     (Control::Close, "close", "close after each reply while open connections are too many"),
 ];
 
@@ -83,7 +84,7 @@ impl Controls {
         Self(self.0 & !(1 << control as u8))
     }
 
-    /// The set without those of a list such as `gate,stale`; `all` is all of them.
+    /// The set without those of a list such as `syn-filter,stale`; `all` is all of them.
     ///
     /// # Errors
     /// [`NotAControl`] for a word that names none.
@@ -116,6 +117,37 @@ impl FromStr for Control {
     fn from_str(text: &str) -> Result<Self, NotAControl> {
         let row = TABLE.iter().find(|row| row.1 == text);
         row.map(|row| row.0).ok_or_else(|| NotAControl(text.to_owned()))
+    }
+}
+
+/// What may stand before a listening socket and drop connection requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynFilter {
+    /// A program that lets a SYN through against a token (eBPF).
+    #[default]
+    Tokens,
+    /// A filter that drops a share of them by chance (classic BPF).
+    Random,
+    /// Nothing: a full accept queue refuses.
+    None,
+}
+
+/// Every filter with its spelling.
+const SYN_FILTERS: &[(SynFilter, &str)] =
+    &[(SynFilter::Tokens, "tokens"), (SynFilter::Random, "random"), (SynFilter::None, "none")];
+
+impl fmt::Display for SynFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SYN_FILTERS[*self as usize].1)
+    }
+}
+
+impl FromStr for SynFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let row = SYN_FILTERS.iter().find(|row| row.1 == text);
+        row.map(|row| row.0).ok_or_else(|| format!("{text:?}: tokens, random or none"))
     }
 }
 
@@ -182,11 +214,13 @@ mod tests {
 
     #[test]
     fn a_list_takes_controls_away() {
-        let set = Controls::ALL.without_list("gate, stale").unwrap();
-        assert!(!set.has(Control::Gate) && !set.has(Control::Stale) && set.has(Control::Close));
+        let set = Controls::ALL.without_list("syn-filter, stale").unwrap();
+        assert!(
+            !set.has(Control::SynFilter) && !set.has(Control::Stale) && set.has(Control::Close)
+        );
         assert_eq!(set.without_list("all"), Ok(Controls::NONE));
         assert!(Control::all().all(|control| !Controls::NONE.has(control)));
-        let error = Controls::ALL.without_list("gate,x").unwrap_err().to_string();
+        let error = Controls::ALL.without_list("syn-filter,x").unwrap_err().to_string();
         assert!(error.starts_with("\"x\" is no overload control: budget, backlog,"), "{error}");
     }
 }

@@ -4,8 +4,9 @@
 
 use std::collections::VecDeque;
 
-use crate::{Controls, Decision, Limit, Look, Name, Order, Outcome, Policy, Refusal, Setting};
-use crate::{Signals, TARGET_NS, View};
+use crate::View;
+use crate::{AcceptPhase, Arrival, Controls, Decision, Handshakes, Limit, Name, Order, Outcome};
+use crate::{Policy, Refusal, Setting, Signals, SynDecision, SynFilter, Syns, TARGET_NS, Verdict};
 
 /// What a getevents-phase takes, nanoseconds.
 const GETEVENTS_NS: u64 = 10_000;
@@ -25,6 +26,8 @@ pub(crate) fn setting(name: Name) -> Setting {
         controls: Controls::ALL,
         refusal: Refusal::Kernel,
         backlog: 1_000,
+        syn_filter: SynFilter::Tokens,
+        eager: true,
     }
 }
 
@@ -62,14 +65,19 @@ pub(crate) struct Fake {
     knock_ns: u64,
     /// When each connection of the accept queue came.
     queue: VecDeque<u64>,
-    /// When each connection that is held came.
-    held: VecDeque<u64>,
+    /// When each connection that is deferred came.
+    deferred: VecDeque<u64>,
     /// The steps that each open connection still needs.
     open: Vec<u64>,
-    /// The last decision's bound on the wait of those held.
+    /// The last decision's bound on the wait of those deferred.
     stale_ns: Option<u64>,
     rounds_since: u64,
-    waited_ns: u64,
+    slept_ns: u64,
+    woke_ns: u64,
+    begun: u64,
+    accepted: u64,
+    turns: u64,
+    turns_ns: u64,
     work_items: u64,
     work_ns: u64,
     /// Whether the kernel tells of the queue.
@@ -77,8 +85,10 @@ pub(crate) struct Fake {
     /// Those that the kernel did not let into the queue.
     pub(crate) drops: u32,
     backlog: u32,
-    gate: f64,
-    /// What the gate owes: it drops evenly.
+    syn: SynDecision,
+    syns: Syns,
+    handshakes: Handshakes,
+    /// What the random filter owes: it drops evenly.
     owed: f64,
 }
 
@@ -89,6 +99,8 @@ pub(crate) const BACKLOG: u32 = 4_096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     pub(crate) view: View,
+    /// Connections closed before it.
+    pub(crate) closed: u64,
     pub(crate) decision: Decision,
     /// How many were in the accept queue when it began.
     pub(crate) waiting: u64,
@@ -108,17 +120,24 @@ impl Fake {
             now_ns: 0,
             knock_ns: 0,
             queue: VecDeque::from(vec![0; load.burst]),
-            held: VecDeque::new(),
+            deferred: VecDeque::new(),
             open: Vec::new(),
             stale_ns: None,
             rounds_since: 0,
-            waited_ns: 0,
+            slept_ns: 0,
+            woke_ns: 0,
+            begun: 0,
+            accepted: 0,
+            turns: 0,
+            turns_ns: 0,
             work_items: 0,
             work_ns: 0,
             tells: false,
             drops: 0,
             backlog: BACKLOG,
-            gate: 0.0,
+            syn: SynDecision::Open,
+            syns: Syns::default(),
+            handshakes: Handshakes::begin(0, load.burst as u32),
             owed: 0.0,
         }
     }
@@ -128,10 +147,12 @@ impl Fake {
         let mut phases = Vec::new();
         while self.now_ns < end_ns {
             self.now_ns += GETEVENTS_NS;
-            if self.queue.is_empty() && self.held.is_empty() && self.open.is_empty() {
+            if self.queue.is_empty() && self.deferred.is_empty() && self.open.is_empty() {
+                // Before it sleeps it opens everything.
+                (self.syn, self.backlog) = (SynDecision::Open, BACKLOG);
                 let knock_ns = self.now_ns.max(self.knock_ns);
-                self.waited_ns += knock_ns - self.now_ns;
-                self.now_ns = knock_ns;
+                self.slept_ns += knock_ns - self.now_ns;
+                (self.now_ns, self.woke_ns) = (knock_ns, knock_ns);
             }
             self.knock();
             self.rounds_since += 1;
@@ -143,7 +164,7 @@ impl Fake {
                 phases.push(phase);
             }
             if !leaves_some {
-                self.serve_held();
+                self.serve_deferred();
             }
             self.work_phase(ready);
         }
@@ -157,16 +178,12 @@ impl Fake {
 
     /// How many are open.
     pub(crate) fn open(&self) -> usize {
-        self.open.len() + self.held.len()
+        self.open.len() + self.deferred.len()
     }
 
     fn knock(&mut self) {
         while self.knock_ns <= self.now_ns {
-            self.owed += self.gate;
-            if self.owed >= 1.0 {
-                self.owed -= 1.0;
-                self.drops += 1;
-            } else if self.queue.len() as u64 > self.backlog.into() {
+            if !self.passes() || self.queue.len() as u64 > self.backlog.into() {
                 self.drops += 1;
             } else {
                 self.queue.push_back(self.knock_ns);
@@ -175,84 +192,103 @@ impl Fake {
         }
     }
 
+    /// Whether a SYN passes the filter.
+    fn passes(&mut self) -> bool {
+        let limit = match self.syn {
+            SynDecision::Open => u64::MAX,
+            SynDecision::Guard { each_ns } => self.handshakes.limit(BACKLOG, each_ns),
+            SynDecision::Tokens { window, share_ns, .. } => self.handshakes.limit(window, share_ns),
+            SynDecision::Random(share) => {
+                self.owed += share;
+                let dropped = self.owed >= 1.0;
+                self.owed -= f64::from(u8::from(dropped));
+                return !dropped;
+            }
+        };
+        let passes = self.syns.passed < limit;
+        self.syns.passed += u64::from(passes);
+        self.syns.dropped += u64::from(!passes);
+        passes
+    }
+
     fn view(&self) -> View {
         View {
             open: self.open(),
             open_max: self.load.open_max,
             rounds_since: self.rounds_since,
-            closed: self.closed,
-            waited_ns: self.waited_ns,
+            slept_ns: self.slept_ns,
+            woke_ns: self.woke_ns,
+            begun: self.begun,
+            accepted: self.accepted,
+            turns: self.turns,
+            turns_ns: self.turns_ns,
+            ready: self.open.len() as u64,
             work_items: self.work_items,
             work_ns: self.work_ns,
-            held: self.held.len(),
+            deferred: self.deferred.len(),
+            saturated: false,
         }
     }
 
     fn accept_phase(&mut self, policy: &mut dyn Policy) -> Phase {
         let (view, began_ns, waiting) = (self.view(), self.now_ns, self.queue.len() as u64);
         let wanted = policy.wants(began_ns, &view);
-        let told = |wants: bool, value: u32| Some(value).filter(|_| wants && self.tells);
-        let queue = told(wanted.queue, self.queue.len() as u32);
-        let signals = Signals { queue, drops: told(wanted.drops, self.drops) };
+        let queue = Some(self.queue.len() as u32).filter(|_| wanted.queue && self.tells);
+        self.handshakes.see(began_ns, self.syns.passed, queue);
+        let syns = self.tells.then(|| self.handshakes.syns(self.syns));
+        let signals = Signals { queue, syns };
         let decision = policy.decide(began_ns, &view, &signals);
         self.stale_ns = decision.stale_ns;
         self.backlog = decision.backlog.unwrap_or(BACKLOG);
-        self.gate = decision.gate;
+        self.syn = decision.syn;
+        let closed = self.closed;
         let (outcome, waited_max_ns) = self.accept(&decision);
         self.rounds_since = 0;
         policy.finished(self.now_ns, &outcome);
         let Outcome { accepted, refused, drained, .. } = outcome;
         let spent_ns = self.now_ns - began_ns;
-        Phase { view, decision, waiting, accepted, refused, drained, waited_max_ns, spent_ns }
+        Phase {
+            view,
+            closed,
+            decision,
+            waiting,
+            accepted,
+            refused,
+            drained,
+            waited_max_ns,
+            spent_ns,
+        }
     }
 
     /// As many as the decision allows, and the longest that one of them had waited.
     fn accept(&mut self, decision: &Decision) -> (Outcome, Option<u64>) {
-        let (mut outcome, mut waited_max_ns) = (Outcome::default(), None);
-        let mut served = 0;
-        while served < decision.budget && (served == 0 || self.is_in_time(decision)) {
+        let mut phase = AcceptPhase::new(*decision, self.now_ns);
+        let mut waited_max_ns = None;
+        while phase.goes_on(false, || self.now_ns) {
             self.knock();
             self.now_ns += ACCEPT_NS;
             let Some(came_ns) = self.queue.pop_front() else {
-                outcome.drained = true;
+                phase.outcome.drained = true;
                 break;
             };
-            outcome.accepted += 1;
+            self.handshakes.accepted(1);
             let waited_ns = self.now_ns - came_ns;
-            if self.is_refused(decision, waited_ns, &mut outcome) {
-                outcome.refused += 1;
-                continue;
+            let age_ns = waited_ns - waited_ns % TICK_NS;
+            let arrival = Arrival { age_ns, departed: false, spoken: true, rtt_ns: 0 };
+            let arrival = phase.looks().then_some(arrival);
+            if let Verdict::Admit { .. } = phase.judge(self.now_ns, arrival) {
+                waited_max_ns = waited_max_ns.max(Some(waited_ns));
+                self.admit(decision.order, came_ns);
             }
-            served += 1;
-            waited_max_ns = waited_max_ns.max(Some(waited_ns));
-            self.welcome(decision.order, came_ns);
         }
-        (outcome, waited_max_ns)
+        self.accepted += phase.outcome.accepted;
+        (phase.outcome, waited_max_ns)
     }
 
-    fn is_in_time(&self, decision: &Decision) -> bool {
-        decision.until_ns.is_none_or(|until_ns| self.now_ns < until_ns)
-    }
-
-    /// Looks at one that was accepted, if the decision says so: whether it is too old.
-    fn is_refused(&self, decision: &Decision, waited_ns: u64, outcome: &mut Outcome) -> bool {
-        let is_looked_at = match decision.look {
-            Look::Nobody => false,
-            Look::First => outcome.age_first_ns.is_none(),
-            Look::Each => true,
-        };
-        if !is_looked_at {
-            return false;
-        }
-        let age_ns = waited_ns - waited_ns % TICK_NS;
-        outcome.age_first_ns.get_or_insert(age_ns);
-        outcome.age_min_ns = Some(outcome.age_min_ns.map_or(age_ns, |least| least.min(age_ns)));
-        decision.stale_ns.is_some_and(|stale_ns| age_ns > stale_ns)
-    }
-
-    fn welcome(&mut self, order: Order, came_ns: u64) {
+    fn admit(&mut self, order: Order, came_ns: u64) {
+        self.begun += u64::from(order == Order::Oldest);
         match order {
-            Order::Newest => self.held.push_back(came_ns),
+            Order::Newest => self.deferred.push_back(came_ns),
             Order::Oldest if self.load.eager => self.serve(),
             Order::Oldest => self.open.push(self.load.steps),
         }
@@ -274,13 +310,16 @@ impl Fake {
         self.open.retain(|steps| *steps > 0);
         self.closed += (open - self.open.len()) as u64;
         self.work_ns = self.now_ns - began_ns;
+        self.turns += self.work_items;
+        self.turns_ns += self.work_ns;
     }
 
-    /// Drops those held that are too old, and serves the newest.
-    fn serve_held(&mut self) {
+    /// Drops those deferred that are too old, and serves the newest.
+    fn serve_deferred(&mut self) {
         let oldest_ns = self.stale_ns.map_or(0, |stale_ns| self.now_ns.saturating_sub(stale_ns));
-        self.held.retain(|came_ns| *came_ns >= oldest_ns);
-        if self.held.pop_back().is_some() {
+        self.deferred.retain(|came_ns| *came_ns >= oldest_ns);
+        if self.deferred.pop_back().is_some() {
+            self.begun += 1;
             self.serve();
         }
     }

@@ -1,29 +1,49 @@
 //! Accept policies and overload control: how many connections to take in at a time, in which order,
 //! and what becomes of those that cannot be served in time. Counters in, a decision out.
 //!
+//! # Work conservation
+//!
+//! While a loop has slept for any part of the last delay target, or was busy for less than nine
+//! tenths of the last 200 ms, nothing is refused, dropped or told to close on account of load: the
+//! SYN filter is open, the backlog is what the operator configured, nobody is stale and no reply
+//! says `Connection: close`. [`Conserving`] wraps every policy that could, asks [`Busy`] whether
+//! the loop is saturated, and opens the decision while it is not ([`Decision::open`]).
+//! A loop that is about to sleep opens it too, before it does. Want of room (max-conns,
+//! descriptors) is not load: room is made by closing whoever has waited longest for its client.
+//!
 //! A policy is a pure state machine: no I/O and no clock of its own, so that a server and a
-//! simulator run the same code. Nothing here knows how a connection is accepted, refused or served.
+//! simulator run the same code, the accept-phase included ([`AcceptPhase`]).
 
 mod adaptive;
+mod busy;
 mod codel;
+mod conserving;
 mod controls;
 #[cfg(test)]
 mod fake;
 mod fixed;
+mod handshakes;
 mod limit;
 mod match_close;
 mod name;
+mod phase;
 mod ramp;
+mod shares;
 mod timed;
 
 pub use adaptive::Adaptive;
+pub use busy::Busy;
 pub use codel::Codel;
-pub use controls::{Control, Controls, NotAControl, Refusal};
+pub use conserving::Conserving;
+pub use controls::{Control, Controls, NotAControl, Refusal, SynFilter};
 pub use fixed::FixedLimit;
+pub use handshakes::Handshakes;
 pub use limit::{Limit, NotALimit};
 pub use match_close::MatchClose;
 pub use name::{Name, Row, TABLE};
+pub use phase::{AcceptPhase, Arrival, Verdict};
 pub use ramp::{RAMP_MAX, Ramp};
+pub use shares::{ADDRESSES_COUNTED_MAX, BURST, Claim, EPOCH_BITS, Shares, Source};
 pub use timed::Timed;
 
 /// The delay target when nothing is said, nanoseconds: how long a connection may wait to be served
@@ -45,10 +65,14 @@ pub struct Setting {
     pub refusal: Refusal,
     /// The listen backlog the operator configured: the longest the accept queue may be.
     pub backlog: u32,
+    /// What may stand before the listening socket.
+    pub syn_filter: SynFilter,
+    /// A connection is served when it is accepted; otherwise in a later work-phase.
+    pub eager: bool,
 }
 
 impl Setting {
-    /// The policy itself, at its beginning.
+    /// The policy itself, at its start.
     pub fn policy(&self) -> Box<dyn Policy + Send> {
         match (self.name, self.limit) {
             (Name::Limit, Limit::Count(count)) => Box::new(FixedLimit(Some(count))),
@@ -56,34 +80,47 @@ impl Setting {
             (Name::Limit, Limit::Auto) => Box::new(Ramp::default()),
             (Name::MatchClose, _) => Box::new(MatchClose::default()),
             (Name::Timed, _) => Box::new(Timed::new(self)),
-            (Name::Codel, _) => Box::new(Codel::new(self)),
-            (Name::Adaptive, _) => Box::new(Adaptive::new(self)),
+            (Name::Codel, _) => Box::new(Conserving::new(Codel::new(self), self)),
+            (Name::Adaptive, _) => Box::new(Conserving::new(Adaptive::new(self), self)),
         }
     }
 }
 
 /// What a policy may look at when an accept-phase begins: what the loop knows without asking.
+/// Counts and times that only grow are since the server began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Connections open now, those held and not yet served included.
+    /// Connections open now, those deferred and not yet served included.
     pub open: usize,
     /// The most that may be open at once (max-conns).
     pub open_max: usize,
     /// Getevents-phases since the last accept-phase, this round's counted: one means that
-    /// connections have been waiting round after round. One more when nobody knocked in this
-    /// round, and the policy is asked because its time has come.
+    /// connections have been waiting round after round. One more when the listener was not ready
+    /// in this round, and the policy is asked because its time has come.
     pub rounds_since: u64,
-    /// Connections served and closed since the server began; none that was refused.
-    pub closed: u64,
-    /// How long the loop has waited for events since the server began, nanoseconds: what it slept,
-    /// and what the mechanism took.
-    pub waited_ns: u64,
+    /// How long the loop has slept, nanoseconds. While the policy is not alert, all of each wait.
+    pub slept_ns: u64,
+    /// When the loop last woke from a sleep, nanoseconds.
+    pub woke_ns: u64,
+    /// Connections whose service was begun.
+    pub begun: u64,
+    /// Connections accepted, whatever became of them.
+    pub accepted: u64,
+    /// Connections served in work-phases, each as often as it was.
+    pub turns: u64,
+    /// What work-phases took, nanoseconds; counted while the policy is alert.
+    pub turns_ns: u64,
+    /// Connections that were reported as ready and not served since.
+    pub ready: u64,
     /// Connections served in the last work-phase: those that had been ready and were not new.
     pub work_items: u64,
     /// How long the last work-phase took, nanoseconds: the longest a ready connection waited in it.
     pub work_ns: u64,
-    /// Connections that were accepted and are held ([`Order::Newest`]).
-    pub held: usize,
+    /// Connections that were accepted and are deferred ([`Order::Newest`]).
+    pub deferred: usize,
+    /// Whether the loop has been busy for so long that work may be refused. [`Conserving`] fills
+    /// it in.
+    pub saturated: bool,
 }
 
 impl View {
@@ -93,24 +130,34 @@ impl View {
     }
 }
 
-/// Which signals a policy wants to see before it decides: each costs a system call, about 0.4 µs.
+/// Whether a policy wants to see the accept queue before it decides: a system call of 0.4 µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// [`Signals::queue`].
     pub queue: bool,
-    /// [`Signals::drops`].
-    pub drops: bool,
 }
 
 /// What the kernel says of the listening socket, as far as it was asked and can tell: nothing of a
 /// Unix socket, nor of one that several loops share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
     /// Connections in the accept queue (tcpi_unacked of a listening socket, tcp(7)).
     pub queue: Option<u32>,
-    /// Connection requests dropped since the socket listens, by a full queue or by the gate
-    /// (SK_MEMINFO_DROPS). It grows modulo 2³².
-    pub drops: Option<u32>,
+    /// What a SYN filter that takes tokens has counted, while it is in place.
+    pub syns: Option<Syns>,
+}
+
+/// What a SYN filter has counted since it was put in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Syns {
+    /// SYNs let through.
+    pub passed: u64,
+    /// SYNs dropped for want of a token.
+    pub dropped: u64,
+    /// The part of those let through whose handshake ends.
+    pub ended_part: f64,
+    /// The weight of the sources seen lately ([`Shares::weight`]).
+    pub weight: u32,
 }
 
 /// Which of the connections it accepts the server asks the kernel about.
@@ -131,9 +178,9 @@ pub enum Order {
     /// As they came: each is served when it is accepted, or when it is ready.
     #[default]
     Oldest,
-    /// Those accepted in this phase are held. After it the newest of all held is served, and others
-    /// as there is time, until they are stale. A later phase in the other order that leaves
-    /// somebody waiting, who is newer, comes first.
+    /// Those accepted in this phase are deferred. After it the newest of all deferred is served,
+    /// and others as there is time, until they are stale. A later phase in the other order that
+    /// leaves somebody waiting, who is newer, comes first.
     Newest,
 }
 
@@ -144,15 +191,18 @@ pub struct Decision {
     pub budget: u64,
     /// No accept begins after this, nanoseconds; the first may always.
     pub until_ns: Option<u64>,
-    /// How long it will keep the server busy to serve one, nanoseconds, 0 when that is not known: a
-    /// server that serves those it accepts when the phase is over counts it as spent.
+    /// How long the server will be busy with each, nanoseconds, 0 when that is not known: a server
+    /// that serves those it accepts when the phase is over counts it as spent.
     pub each_ns: u64,
+    /// How long a work-phase may go on before the next accept-phase, nanoseconds: then it is cut,
+    /// and what is left of it goes on afterwards. `None`: to its end.
+    pub work_max_ns: Option<u64>,
     /// How many are accepted before them, the oldest, and refused: what the kernel did not refuse.
     /// It may take half of the time until `until_ns`, and one is accepted to be served even so.
     pub refuse: u64,
     /// About which of the accepted the kernel is asked.
     pub look: Look,
-    /// Connections looked at or held that have waited longer are refused, nanoseconds.
+    /// Connections looked at or deferred that have waited longer are refused, nanoseconds.
     pub stale_ns: Option<u64>,
     /// Connections looked at whose client has gone are closed without a read.
     pub drop_departed: bool,
@@ -160,22 +210,80 @@ pub struct Decision {
     pub order: Order,
     /// How long the accept queue may be; `None` is what the operator configured.
     pub backlog: Option<u32>,
-    /// Which share of connection requests is dropped before the kernel keeps anything of them.
-    pub gate: f64,
-    /// Replies close their connection; requests that have waited too long on one that is open are
-    /// looked at, and refused like those of new ones.
+    /// What the SYN filter does.
+    pub syn: SynDecision,
+    /// Requests on open connections are looked at before they are served, as those of new ones are.
+    pub look_open: bool,
+    /// Replies close their connection.
     pub pressure: bool,
-    /// How many connections that wait for their client are closed to make room: idle ones first,
-    /// then those that said nothing whole for [`Decision::silence_ns`].
-    pub evict: u64,
-    /// How long a new connection may keep silent while there is hardly room, nanoseconds.
-    pub silence_ns: u64,
+    /// While sources have to share: replies to one that is served more often than its share close
+    /// their connection.
+    pub share: Option<Share>,
+}
+
+/// What sources share on open connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// How often a request can be served, nanoseconds.
+    pub each_ns: u64,
+    /// The weight of the sources that ask to be let in ([`Shares::weight`]).
+    pub weight: u32,
+}
+
+/// What the SYN filter does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum SynDecision {
+    /// Lets every SYN through.
+    #[default]
+    Open,
+    /// Lets through as many as the accept queue has room for, so that no handshake ends in vain.
+    /// What is dropped would have been dropped by the full queue.
+    Guard {
+        /// How often a connection is let in, nanoseconds; 0 when that is not known.
+        each_ns: u64,
+    },
+    /// Lets a SYN through against a token.
+    Tokens {
+        /// How long the accept queue is to be.
+        window: u32,
+        /// Of these, how many are kept for sources that have not had their share.
+        reserve: u32,
+        /// How often a connection can be let in, nanoseconds: sources share that.
+        share_ns: u64,
+    },
+    /// Drops this share of all SYNs, by chance.
+    Random(f64),
 }
 
 impl Decision {
     /// An accept-limit, and nothing else.
     pub fn accept(budget: u64) -> Self {
         Self { budget, ..Self::default() }
+    }
+
+    /// The same decision without anything that refuses on account of load. (A loop that goes to
+    /// sleep opens the SYN filter altogether: nobody is there to count.)
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self {
+            refuse: 0,
+            stale_ns: None,
+            drop_departed: false,
+            backlog: None,
+            syn: match self.syn {
+                guard @ SynDecision::Guard { .. } => guard,
+                _ => SynDecision::Open,
+            },
+            look_open: false,
+            pressure: false,
+            share: None,
+            ..self
+        }
+    }
+
+    /// Whether anybody may be refused on account of load.
+    pub fn refuses(&self) -> bool {
+        *self != self.open()
     }
 }
 
@@ -210,14 +318,19 @@ pub trait Policy {
     /// Hears what became of it.
     fn finished(&mut self, now_ns: u64, outcome: &Outcome);
 
-    /// When it must be asked again though nobody may have knocked, because what it decided keeps
-    /// them from it.
+    /// When it must be asked again though the listener may not be ready, because what it decided
+    /// keeps connections from it.
     fn due_ns(&self) -> Option<u64> {
         None
     }
 
     /// Whether it takes the server to be overloaded.
     fn is_overloaded(&self) -> bool {
+        false
+    }
+
+    /// Whether it has to know exactly when the loop sleeps: somebody waits.
+    fn is_alert(&self) -> bool {
         false
     }
 }

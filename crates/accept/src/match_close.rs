@@ -139,7 +139,7 @@ mod tests {
         assert!(phases.len() > 10);
         for pair in phases.windows(2) {
             assert_eq!(pair[0].view.open as u64 + pair[0].accepted, open as u64);
-            assert_eq!(pair[1].decision.budget, pair[1].view.closed - pair[0].view.closed);
+            assert_eq!(pair[1].decision.budget, pair[1].closed - pair[0].closed);
         }
     }
 

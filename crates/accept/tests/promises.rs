@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use weir_accept::{
-    Control, Controls, Limit, Look, Name, Outcome, Policy, Refusal, Setting, Signals, TABLE, View,
+    Control, Controls, Limit, Look, Name, Outcome, Policy, Refusal, Setting, Signals, SynFilter,
+    Syns, TABLE, View,
 };
 
 const OPEN_MAX: usize = 500;
@@ -30,6 +31,8 @@ struct Round {
     /// What the youngest in the queue had waited.
     age_ns: u64,
     dropped: u32,
+    /// The loop slept for half of it.
+    slept: bool,
 }
 
 /// A round in which another came, and nothing else happened.
@@ -41,44 +44,57 @@ const BARREN: Round = Round {
     work_items: 0,
     age_ns: 0,
     dropped: 0,
+    slept: false,
 };
 
 /// What a policy sees of a server, which does what it is told.
 struct Server {
     policy: Box<dyn Policy>,
+    target_ns: u64,
     now_ns: u64,
     view: View,
     queue: u64,
+    passed: u64,
     drops: u32,
 }
 
 impl Server {
     fn new(setting: &Setting) -> Self {
         let view = View { open_max: OPEN_MAX, ..View::default() };
-        Self { policy: setting.policy(), now_ns: 0, view, queue: 0, drops: 0 }
+        let target_ns = setting.target_ns;
+        Self { policy: setting.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
     }
 
     /// A round and its budget, if somebody knocked.
     fn round(&mut self, round: &Round) -> Option<u64> {
         self.now_ns += round.passed_ns;
         self.queue += round.came;
+        self.passed += round.came;
+        if round.slept {
+            self.view.slept_ns += round.passed_ns / 2;
+            self.view.woke_ns = self.now_ns - round.passed_ns / 2;
+        }
         self.drops = self.drops.wrapping_add(round.dropped);
         self.view.rounds_since += 1;
         let budget = (self.queue > 0).then(|| self.accept_phase(round));
         let closed = round.closed.min(self.view.open);
         self.view.open -= closed;
-        self.view.closed += closed as u64;
+        self.view.turns += round.work_items;
         self.view.work_items = round.work_items;
         self.view.work_ns = if round.work_items > 0 { round.passed_ns } else { 0 };
+        self.view.turns_ns += self.view.work_ns;
         budget
     }
 
     fn accept_phase(&mut self, round: &Round) -> u64 {
         let wanted = self.policy.wants(self.now_ns, &self.view);
         let queue = wanted.queue.then_some(self.queue as u32);
-        let signals = Signals { queue, drops: wanted.drops.then_some(self.drops) };
+        let syns = Syns { passed: self.passed, dropped: self.drops.into(), ..Syns::default() };
+        let signals = Signals { queue, syns: queue.map(|_| syns) };
         let decision = self.policy.decide(self.now_ns, &self.view, &signals);
         assert!(decision.budget <= self.view.room(), "{decision:?} of {:?}", self.view);
+        let has_slept = self.now_ns - self.view.woke_ns < self.target_ns;
+        assert!(!(has_slept && decision.refuses()), "{decision:?} of {:?}", self.view);
         let refused = decision.refuse.min(self.queue);
         let drained = decision.budget > self.queue - refused;
         let lost = round.lost.min(self.queue - refused).min(decision.budget);
@@ -87,9 +103,11 @@ impl Server {
         let age_ns = (served > 0 && decision.look != Look::Nobody).then_some(round.age_ns);
         self.queue -= refused + served;
         self.view.open += served as usize;
+        self.view.begun += served;
         self.view.rounds_since = 0;
         let (age_first_ns, age_min_ns) = (age_ns, age_ns);
         let accepted = refused + served;
+        self.view.accepted += accepted;
         self.policy.finished(
             self.now_ns,
             &Outcome { accepted, refused, drained, age_first_ns, age_min_ns, rtt_ns: age_ns },
@@ -104,28 +122,34 @@ fn setting() -> impl Strategy<Value = Setting> {
     let controls = vec(select(Control::all().collect::<Vec<_>>()), 0..8)
         .prop_map(|off| off.into_iter().fold(Controls::ALL, Controls::without));
     let refusal = select(vec![Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503]);
-    (select(names), limit, 0..100_000_000u64, controls, refusal, 1..5_000u32).prop_map(
-        |(name, limit, target_ns, controls, refusal, backlog)| Setting {
+    let filter = select(vec![SynFilter::Tokens, SynFilter::Random, SynFilter::None]);
+    let rest = (1..5_000u32, filter, any::<bool>());
+    (select(names), limit, 0..100_000_000u64, controls, refusal, rest).prop_map(
+        |(name, limit, target_ns, controls, refusal, (backlog, syn_filter, eager))| Setting {
             name,
             limit,
             target_ns,
             controls,
             refusal,
             backlog,
+            syn_filter,
+            eager,
         },
     )
 }
 
 fn round() -> impl Strategy<Value = Round> {
-    (1..50_000_000u64, 0..40u64, 0..3u64, 0..20usize, 0..50u64, 0..1_000_000_000u64, 0..50u32)
-        .prop_map(|(passed_ns, came, lost, closed, work_items, age_ns, dropped)| Round {
-            passed_ns,
-            came,
-            lost,
-            closed,
-            work_items,
-            age_ns,
-            dropped,
+    (
+        1..50_000_000u64,
+        0..40u64,
+        0..3u64,
+        0..20usize,
+        0..50u64,
+        0..1_000_000_000u64,
+        (0..50u32, any::<bool>()),
+    )
+        .prop_map(|(passed_ns, came, lost, closed, work_items, age_ns, (dropped, slept))| {
+            Round { passed_ns, came, lost, closed, work_items, age_ns, dropped, slept }
         })
 }
 

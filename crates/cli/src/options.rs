@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
-use weir_server::accept::{self, Controls, Limit, Refusal};
+use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::{Address, PRESETS, arch, readiness};
 
 use crate::values;
@@ -71,7 +71,13 @@ pub(crate) struct ServeOptions {
           value_parser = |text: &str| text.parse::<Refusal>())]
     pub refuse: Refusal,
 
-    /// Overload: controls not to use, of budget, backlog, gate, stale, departed, newest, evict,
+    /// Overload: what drops connection requests before the kernel keeps anything of them: a program
+    /// that lets them in against tokens, a filter that drops a share of them by chance, or nothing;
+    /// auto is the best that can be had
+    #[arg(long, value_name = "FILTER", default_value = "auto")]
+    pub syn_filter: SynFilterChoice,
+
+    /// Overload: controls not to use, of budget, backlog, syn-filter, stale, departed, newest,
     /// close; or all
     #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true,
           value_parser = |list: &str| Controls::ALL.without_list(list))]
@@ -192,9 +198,13 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "BYTES", default_value = "500", value_parser = values::size)]
     pub min_rate: u64,
 
-    /// What a reply may take beyond its bytes divided by --min-rate
+    /// How long a client may be below --min-rate before its reply is cut
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = values::duration)]
     pub min_rate_grace: Duration,
+
+    /// How long a client may take nothing of a reply before it is cut; 0 is no limit
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    pub stall_timeout: Duration,
 
     /// Request bodies are read and thrown away up to this size
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
@@ -285,6 +295,27 @@ pub(crate) enum Precompressed {
     Zst,
     Gz,
     None,
+}
+
+/// A SYN filter, or the best there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SynFilterChoice {
+    Auto,
+    Tokens,
+    Random,
+    None,
+}
+
+impl SynFilterChoice {
+    /// The filter; `None` for the best there is.
+    pub(crate) fn kind(self) -> Option<SynFilter> {
+        match self {
+            Self::Auto => None,
+            Self::Tokens => Some(SynFilter::Tokens),
+            Self::Random => Some(SynFilter::Random),
+            Self::None => Some(SynFilter::None),
+        }
+    }
 }
 
 /// A log format.

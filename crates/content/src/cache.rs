@@ -1,4 +1,4 @@
-//! Which resources are kept: two bounded caches, one of bytes in memory and one of open files.
+//! Kept resources and listings: two bounded caches, one of bytes in memory and one of open files.
 //!
 //! Eviction is `quick_cache`'s: S3-FIFO with ghosts, which a scan of the whole tree does not flush.
 //! Nothing here loads anything or looks at the clock. What is evicted lives on until the last reply
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use quick_cache::unsync::Cache as Bounded;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 
+use crate::listing::Listing;
 use crate::resource::Resource;
 
 /// What the cache has done since the store was opened.
@@ -27,7 +28,32 @@ pub struct CacheCounts {
     pub evictions: u64,
 }
 
-/// The resources kept, by the key of their path.
+/// A cached value: the thing that a path was found to stand for.
+#[derive(Clone, Debug)]
+pub(crate) enum Cached {
+    Resource(Arc<Resource>),
+    Listing(Arc<Listing>),
+}
+
+impl Cached {
+    /// Memory that it takes, bytes.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Cached::Resource(resource) => resource.memory_bytes(),
+            Cached::Listing(listing) => listing.memory_bytes(),
+        }
+    }
+
+    /// Files that it holds open.
+    fn descriptors(&self) -> usize {
+        match self {
+            Cached::Resource(resource) => resource.descriptors(),
+            Cached::Listing(_) => 0,
+        }
+    }
+}
+
+/// Cached values by the key of their path.
 ///
 /// Keys are hashed with foldhash, seeded at random. Only paths that exist get in, so flooding the
 /// table takes an attacker who can already create files of chosen names below the root.
@@ -37,7 +63,7 @@ pub(crate) struct Cache {
     pub(crate) counts: CacheCounts,
 }
 
-type Shelf = Bounded<Box<[u8]>, Arc<Resource>, Weigher, DefaultHashBuilder, EvictionCounter>;
+type Shelf = Bounded<Box<[u8]>, Cached, Weigher, DefaultHashBuilder, EvictionCounter>;
 
 impl Cache {
     /// A cache of up to `bytes_max` bytes (bodies, fields and keys), and beside them up to
@@ -52,17 +78,17 @@ impl Cache {
         }
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Arc<Resource>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Cached> {
         self.in_memory.get(key).or_else(|| self.open.get(key))
     }
 
-    pub(crate) fn put(&mut self, key: &[u8], resource: Arc<Resource>) {
+    pub(crate) fn put(&mut self, key: &[u8], cached: Cached) {
         self.remove(key);
-        let shelf = match resource.descriptors() {
+        let shelf = match cached.descriptors() {
             0 => &mut self.in_memory,
             _ => &mut self.open,
         };
-        shelf.insert_with_lifecycle(key.into(), resource, &mut self.counts.evictions);
+        shelf.insert_with_lifecycle(key.into(), cached, &mut self.counts.evictions);
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) {
@@ -97,21 +123,21 @@ enum Weigher {
     Descriptors,
 }
 
-impl Weighter<Box<[u8]>, Arc<Resource>> for Weigher {
-    fn weight(&self, key: &Box<[u8]>, resource: &Arc<Resource>) -> u64 {
+impl Weighter<Box<[u8]>, Cached> for Weigher {
+    fn weight(&self, key: &Box<[u8]>, cached: &Cached) -> u64 {
         match self {
-            Weigher::Bytes => (key.len() + resource.memory_bytes() + SLOT_BYTES) as u64,
-            Weigher::Descriptors => resource.descriptors() as u64,
+            Weigher::Bytes => (key.len() + cached.memory_bytes() + SLOT_BYTES) as u64,
+            Weigher::Descriptors => cached.descriptors() as u64,
         }
     }
 }
 
 struct EvictionCounter;
 
-impl Lifecycle<Box<[u8]>, Arc<Resource>> for EvictionCounter {
+impl Lifecycle<Box<[u8]>, Cached> for EvictionCounter {
     type RequestState = u64;
 
-    fn on_evict(&self, evictions: &mut u64, _key: Box<[u8]>, _resource: Arc<Resource>) {
+    fn on_evict(&self, evictions: &mut u64, _key: Box<[u8]>, _cached: Cached) {
         *evictions += 1;
     }
 }

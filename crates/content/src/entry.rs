@@ -26,6 +26,7 @@ pub struct Entry {
     modified_s: Option<u64>,
     coding: Option<Coding>,
     status: Status,
+    len: u64,
     content: Content,
 }
 
@@ -86,14 +87,38 @@ impl Entry {
             modified_s,
             coding,
             status,
+            len: status.len,
             content,
+        }
+    }
+
+    /// A page made of something that had this status. It has no validators.
+    pub(crate) fn page(content_type: &str, body: Arc<[u8]>, status: Status) -> Entry {
+        let mut fields = b"Content-Type: ".to_vec();
+        let content_type = appended(&mut fields, |fields| {
+            fields.extend_from_slice(content_type.as_bytes());
+        });
+        fields.extend_from_slice(b"\r\n");
+        let representation_end = fields.len();
+        append_field(&mut fields, "Content-Length", &body.len().to_string());
+        Entry {
+            fields: fields.into_boxed_slice(),
+            validators_end: 0,
+            representation_end,
+            etag: 0..0,
+            content_type,
+            modified_s: None,
+            coding: None,
+            status,
+            len: body.len() as u64,
+            content: Content::Memory(body),
         }
     }
 
     /// How many bytes the content has.
     #[allow(clippy::len_without_is_empty)] // a length to send, not a collection
     pub fn len(&self) -> u64 {
-        self.status.len
+        self.len
     }
 
     /// The content.
@@ -245,6 +270,9 @@ mod tests {
             dev: 1,
             ino: 2,
             nlink: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0o644,
             len: 5,
             mtime_ns: 784_111_777_000_000_000,
             ctime_ns: 784_111_777_000_000_000,

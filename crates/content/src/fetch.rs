@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use weir_sys::descriptor::SharedFd;
 use weir_sys::file;
 
 use crate::entry::{FileId, OpenFile};
@@ -21,14 +22,14 @@ use crate::tree::{Place, Source, Tree};
 pub struct Fetch(Arc<Work>);
 
 /// One thing that a [`Fetch`] waits for, for whoever has the kernel do it (`io_uring`).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum FetchKind<'a> {
     /// A name to open below `root` and to close again: openat2(2) with `O_RDONLY`, `O_NONBLOCK`,
     /// `O_NOCTTY`, `RESOLVE_BENEATH`, `RESOLVE_NO_MAGICLINKS` and, unless `symlinks`,
     /// `RESOLVE_NO_SYMLINKS`. That it does not exist is an answer too.
     Open {
         /// The root of the store.
-        root: BorrowedFd<'a>,
+        root: SharedFd,
         /// The path below it, never empty.
         path: &'a [u8],
         /// Whether links are followed.
@@ -37,7 +38,7 @@ pub enum FetchKind<'a> {
     /// Bytes to read, and to throw away.
     Read {
         /// The file.
-        file: BorrowedFd<'a>,
+        file: SharedFd,
         /// Where they begin, bytes.
         offset: u64,
         /// How many they are.
@@ -143,13 +144,13 @@ impl Hash for Fetch {
     }
 }
 
-fn open<'a>(tree: &'a Tree, path: &'a [u8]) -> FetchKind<'a> {
-    FetchKind::Open { root: tree.root(), path, symlinks: tree.follows_symlinks() }
+fn open<'a>(tree: &Arc<Tree>, path: &'a [u8]) -> FetchKind<'a> {
+    FetchKind::Open { root: SharedFd::of(tree), path, symlinks: tree.follows_symlinks() }
 }
 
-fn read((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchKind<'_> {
+fn read<'a>((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchKind<'a> {
     let len = range.end.saturating_sub(range.start);
-    FetchKind::Read { file: file.as_fd(), offset: range.start, len }
+    FetchKind::Read { file: SharedFd::of(file), offset: range.start, len }
 }
 
 fn run_path(tree: &Tree, path: &Decoded<'_>, read_max: u64, scratch: &mut [u8]) {

@@ -22,8 +22,9 @@ mod variants;
 pub use cache::CacheCounts;
 pub use entry::{Content, Entry, OpenFile};
 pub use fetch::{ColdCounts, Fetch, FetchKind};
+pub use listing::{ListingCounts, Waiter};
 pub use mime::MimeTypes;
-pub use store::{Found, Options, Store};
+pub use store::{Found, Lookup, Options, Store};
 pub use validators::{Conditions, Outcome, Validators, evaluate, if_range_holds};
 pub use variants::{Coding, negotiate};
 

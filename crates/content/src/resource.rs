@@ -15,7 +15,7 @@ use crate::entry::{Content, Description, Entry, OpenFile};
 use crate::mime::MimeTypes;
 use crate::stop::Stop;
 use crate::tree::{Located, Source};
-use crate::variants::{Coding, negotiate};
+use crate::variants::{Coding, negotiate, stands_for};
 
 /// The representations of one path.
 #[derive(Debug)]
@@ -73,7 +73,11 @@ impl Resource {
         }
         let checked_ns = AtomicU64::new(now.monotonic_ns);
         match plain {
-            Some(plain) if cold.is_empty() => Ok(Resource { plain, variants, checked_ns }),
+            Some(plain) if cold.is_empty() => {
+                // What was read may be later than what was located.
+                variants.retain(|(_, variant)| stands_for(variant.status(), plain.status()));
+                Ok(Resource { plain, variants, checked_ns })
+            }
             _ => Err(Stop::Cold(cold)),
         }
     }
@@ -95,12 +99,10 @@ impl Resource {
         *self.plain.status() == located.plain.status && kept.eq(found)
     }
 
-    /// Whether a later change is bound to show. File times tick, every few milliseconds on kernels
-    /// before 6.13 and in seconds on some file systems, so a file written to a moment ago may
-    /// change again and keep its times: what git calls racily clean. It is served but not kept.
+    /// Whether a later change is bound to show: see [`is_settled`]. If not, it is served but not
+    /// kept.
     pub(crate) fn is_settled(&self, now: Now) -> bool {
-        let latest_ns = i128::from(now.unix_ns) - SETTLED_NS;
-        self.entries().all(|entry| entry.status().ctime_ns <= latest_ns)
+        self.entries().all(|entry| is_settled(entry.status(), now))
     }
 
     /// Whether it was checked within the last `valid_ns`.
@@ -128,6 +130,13 @@ impl Resource {
             .chain(self.variants.iter().map(|(_, entry)| entry))
             .map(|e| &**e)
     }
+}
+
+/// Whether a later change of what has this status is bound to show. File times tick, every few
+/// milliseconds on kernels before 6.13 and in seconds on some file systems, so a file written to a
+/// moment ago may change again and keep its times: what git calls racily clean.
+pub(crate) fn is_settled(status: &Status, now: Now) -> bool {
+    status.ctime_ns <= i128::from(now.unix_ns) - SETTLED_NS
 }
 
 /// Reads a small file, and tells which version was read: the status before and after must agree.

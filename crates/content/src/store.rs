@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Now;
-use crate::cache::{Cache, CacheCounts};
+use crate::cache::{Cache, CacheCounts, Cached};
 use crate::entry::{Entry, OpenFile};
 use crate::fetch::{ColdCounts, Fetch};
-use crate::listing;
+use crate::listing::{Listing, ListingCounts, Listings, Progress, Waiter};
 use crate::mime::MimeTypes;
 use crate::path::{self, Decoded, PathError};
 use crate::resource::{Resource, Unloaded};
@@ -48,7 +48,7 @@ pub struct Options {
     /// For how long a kept file is served without a look at the tree, nanoseconds.
     pub valid_ns: u64,
     /// Whether [`Store::find`] waits for a disk when it must, rather than say what for. A root on
-    /// tmpfs is in memory, and always waited for; so are listings.
+    /// tmpfs is in memory, and always waited for; so is each part of a listing.
     pub waits: bool,
 }
 
@@ -79,8 +79,14 @@ pub enum Found {
     Entry(Arc<Entry>),
     /// A directory without its slash: 301 to this `Location`.
     Redirect(Vec<u8>),
-    /// The listing of a directory: 200, `text/html; charset=utf-8`.
-    Listing(Vec<u8>),
+    /// The listing of a directory: 200, without validators or ranges.
+    Listing(Arc<Entry>),
+    /// The listing of a directory, which was not made, because its bytes are not wanted: 200,
+    /// without the fields that only making it would tell (RFC 9110 section 9.3.2).
+    ListingHead,
+    /// The listing of a directory, of which a part was made, or none: it is to be asked for again,
+    /// now or after something else, and is given up when nobody keeps a waiter for it.
+    Unfinished(Waiter),
     /// Nothing, or nothing that is the client's to see: 404.
     NotFound,
     /// A path best not guessed at: 400.
@@ -91,6 +97,38 @@ pub enum Found {
     /// The answer is on a disk, and the store was told not to wait ([`Options::waits`]): it is to
     /// be asked again when this was fetched.
     Cold(Fetch),
+}
+
+/// A request as far as the store must know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The path of the request target, as received; it starts with `/`.
+    pub path: &'a [u8],
+    /// Query of the request target, which a redirect carries over.
+    pub query: Option<&'a [u8]>,
+    /// The values of Accept-Encoding, one for each field line.
+    pub accept_encoding: &'a [&'a [u8]],
+    /// Only the fields are wanted, and no content.
+    pub head_only: bool,
+    /// The store may wait for a disk, whatever [`Options::waits`] says.
+    pub is_patient: bool,
+    /// The next part of a listing in the making may be made now, which takes a fraction of a
+    /// millisecond.
+    pub advances: bool,
+}
+
+impl<'a> Lookup<'a> {
+    /// Asks for the content of `path` in its plain form.
+    pub fn of(path: &'a [u8]) -> Lookup<'a> {
+        Lookup {
+            path,
+            query: None,
+            accept_encoding: &[],
+            head_only: false,
+            is_patient: false,
+            advances: true,
+        }
+    }
 }
 
 /// The files below one root, for one event loop.
@@ -115,14 +153,14 @@ impl Store {
             cold: ColdCounts::default(),
             types: MimeTypes::new(&options.mime, &options.charset)?,
             cache: Cache::new(options.cache_bytes_max, options.open_files_max),
+            listings: Listings::default(),
             options,
         };
         Ok(Store { resolver, scratch: Vec::new() })
     }
 
-    /// Finds what to send for the path of a request target, as received; it starts with `/`.
+    /// Finds what to send for a request.
     ///
-    /// `query` is what a redirect carries over, `accept_encoding` one slice for each field line.
     /// What was checked within the last [`Options::valid_ns`] is found without a system call, and
     /// without an allocation if the path needs no decoding.
     ///
@@ -130,33 +168,14 @@ impl Store {
     /// lack of one that the kernel does not remember, for the contents of a small file. One
     /// [`Fetch::run`] mostly settles both. But what was fetched may be evicted before it is asked
     /// for, and some file systems (NFS; others for names that do not exist) remember nothing: so
-    /// ask two or three times for one request, and then with [`Store::find_patiently`].
-    pub fn find(
-        &mut self,
-        raw_path: &[u8],
-        query: Option<&[u8]>,
-        accept_encoding: &[&[u8]],
-        now: Now,
-    ) -> Found {
-        let waits = self.resolver.waits;
-        self.find_for(raw_path, Asked { query, accept_encoding, waits, now })
-    }
-
-    /// As [`Store::find`], but waits for whatever it must, and is never [`Found::Cold`].
-    pub fn find_patiently(
-        &mut self,
-        raw_path: &[u8],
-        query: Option<&[u8]>,
-        accept_encoding: &[&[u8]],
-        now: Now,
-    ) -> Found {
-        self.find_for(raw_path, Asked { query, accept_encoding, waits: true, now })
-    }
-
-    fn find_for(&mut self, raw_path: &[u8], asked: Asked<'_>) -> Found {
+    /// ask two or three times for one request, and then patiently.
+    ///
+    /// A large directory's listing is made in parts, of which one call makes one: see
+    /// [`Found::Unfinished`].
+    pub fn find(&mut self, lookup: &Lookup<'_>, now: Now) -> Found {
         let dotfiles = self.resolver.options.dotfiles;
-        match path::decode(raw_path, dotfiles, &mut self.scratch) {
-            Ok(path) => self.resolver.find(path, asked),
+        match path::decode(lookup.path, dotfiles, &mut self.scratch) {
+            Ok(path) => self.resolver.find(path, lookup, now),
             Err(PathError::NotFound) => Found::NotFound,
             Err(PathError::Malformed) => Found::Malformed,
         }
@@ -187,6 +206,11 @@ impl Store {
         self.resolver.cold
     }
 
+    /// Counts of listings so far.
+    pub fn listing_counts(&self) -> ListingCounts {
+        self.resolver.listings.counts
+    }
+
     /// How much is kept in memory now, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.resolver.cache.memory_bytes()
@@ -205,45 +229,64 @@ struct Resolver {
     tree: Arc<Tree>,
     types: MimeTypes,
     cache: Cache,
+    listings: Listings,
     cold: ColdCounts,
     options: Options,
     waits: bool,
 }
 
-/// What is asked about a path.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    query: Option<&'a [u8]>,
-    accept_encoding: &'a [&'a [u8]],
-    waits: bool,
-    now: Now,
-}
-
 impl Resolver {
-    fn find(&mut self, path: Decoded<'_>, asked: Asked<'_>) -> Found {
+    fn find(&mut self, path: Decoded<'_>, lookup: &Lookup<'_>, now: Now) -> Found {
+        let valid_ns = self.options.valid_ns;
         let stale = match self.cache.get(path.key()) {
-            Some(resource) if resource.is_fresh(asked.now, self.options.valid_ns) => {
-                let entry = resource.choose(asked.accept_encoding);
+            Some(Cached::Resource(resource)) if resource.is_fresh(now, valid_ns) => {
+                let entry = resource.choose(lookup.accept_encoding);
                 self.cache.counts.hits += 1;
                 return Found::Entry(entry);
             }
-            stale => stale.map(Arc::clone),
+            Some(Cached::Listing(listing)) if listing.is_fresh(now, valid_ns) => {
+                let entry = listing.entry();
+                self.cache.counts.hits += 1;
+                return Found::Listing(entry);
+            }
+            stale => stale.cloned(),
         };
-        match self.tree.locate(&path, asked.waits) {
-            Ok(Place::File(located)) => match self.resource(path.key(), stale, located, asked) {
-                Ok(resource) => Found::Entry(resource.choose(asked.accept_encoding)),
-                Err(Stop::Failed(error)) => Found::Trouble(error),
-                Err(Stop::Cold(files)) => self.cold_files(files),
-            },
+        match self.go_on_listing(&path, lookup) {
+            Some(found) => found,
+            None => self.look(path, stale, lookup, now),
+        }
+    }
+
+    /// Asks the tree. `stale` was found before, and has to be checked.
+    fn look(
+        &mut self,
+        path: Decoded<'_>,
+        stale: Option<Cached>,
+        lookup: &Lookup<'_>,
+        now: Now,
+    ) -> Found {
+        let waits = self.waits || lookup.is_patient;
+        match self.tree.locate(&path, waits) {
+            Ok(Place::File(located)) => {
+                let asked = Asked { waits, now };
+                match self.resource(path.key(), stale, located, asked) {
+                    Ok(resource) => Found::Entry(resource.choose(lookup.accept_encoding)),
+                    Err(Stop::Failed(error)) => Found::Trouble(error),
+                    Err(Stop::Cold(files)) => self.cold_files(files),
+                }
+            }
+            Ok(Place::NoIndex) if self.options.listing => self.list(&path, stale, lookup, now),
             Ok(place) => {
                 self.cache.remove(path.key());
-                self.without_file(&place, &path, asked.query)
+                match place {
+                    Place::NeedsSlash => {
+                        Found::Redirect(path::redirect_location(path.path(), lookup.query))
+                    }
+                    _ => Found::NotFound,
+                }
             }
             Err(Stop::Cold(names)) => self.cold_path(&path, names),
-            // It cannot be checked now, but it is the best answer there is.
-            Err(Stop::Failed(error)) => stale.map_or(Found::Trouble(error), |resource| {
-                Found::Entry(resource.choose(asked.accept_encoding))
-            }),
+            Err(Stop::Failed(error)) => best_there_is(stale, lookup, error),
         }
     }
 
@@ -251,12 +294,14 @@ impl Resolver {
     fn resource(
         &mut self,
         key: &[u8],
-        stale: Option<Arc<Resource>>,
+        stale: Option<Cached>,
         located: Located,
-        asked: Asked<'_>,
+        asked: Asked,
     ) -> Result<Arc<Resource>, Unloaded> {
         let was_kept = stale.is_some();
-        if let Some(resource) = stale.filter(|resource| resource.is_same(&located)) {
+        if let Some(Cached::Resource(resource)) = stale
+            && resource.is_same(&located)
+        {
             resource.mark_checked(asked.now);
             self.cache.counts.revalidations += 1;
             return Ok(resource);
@@ -274,7 +319,7 @@ impl Resolver {
         }
         let resource = Arc::new(loaded?);
         if self.options.caching && resource.is_settled(asked.now) {
-            self.cache.put(key, Arc::clone(&resource));
+            self.cache.put(key, Cached::Resource(Arc::clone(&resource)));
         }
         Ok(resource)
     }
@@ -290,19 +335,84 @@ impl Resolver {
         Found::Cold(Fetch::of_files(files))
     }
 
-    fn without_file(&self, place: &Place, path: &Decoded<'_>, query: Option<&[u8]>) -> Found {
-        match place {
-            Place::NeedsSlash => Found::Redirect(path::redirect_location(path.path(), query)),
-            Place::NoIndex if self.options.listing => self.listing(path.path()),
-            _ => Found::NotFound,
+    /// Finds the listing of a directory without an index file: what was kept, if it still holds, or
+    /// made from now on.
+    fn list(
+        &mut self,
+        path: &Decoded<'_>,
+        stale: Option<Cached>,
+        lookup: &Lookup<'_>,
+        now: Now,
+    ) -> Found {
+        let directory = match self.tree.directory(path.path()) {
+            Ok(Some(directory)) => directory,
+            Ok(None) => {
+                self.cache.remove(path.key());
+                return Found::NotFound;
+            }
+            Err(error) => return best_there_is(stale, lookup, error),
+        };
+        if let Some(Cached::Listing(listing)) = &stale
+            && listing.holds(&directory.status, now, self.options.valid_ns)
+        {
+            listing.mark_checked(now);
+            self.cache.counts.revalidations += 1;
+            return Found::Listing(listing.entry());
         }
+        self.cache.remove(path.key());
+        if lookup.head_only {
+            return Found::ListingHead;
+        }
+        if !lookup.advances {
+            return Found::Unfinished(Waiter::default());
+        }
+        let waiter = self.listings.begin(path.key(), path.path(), directory, now);
+        // There may have been no room for another.
+        self.go_on_listing(path, lookup).unwrap_or(Found::Unfinished(waiter))
     }
 
-    fn listing(&self, path: &[u8]) -> Found {
-        match self.tree.list(path) {
-            Ok(Some((rows, more))) => Found::Listing(listing::page(path, rows, more)),
-            Ok(None) => Found::NotFound,
-            Err(error) => Found::Trouble(error),
+    /// Makes the next part of a listing, if it is in the making.
+    fn go_on_listing(&mut self, path: &Decoded<'_>, lookup: &Lookup<'_>) -> Option<Found> {
+        let advances = lookup.advances && !lookup.head_only;
+        let made_before = self.listings.counts.made;
+        let progress = match self.listings.go_on(path.key(), &self.tree, advances) {
+            Ok(progress) => progress?,
+            // It was removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Found::NotFound),
+            Err(error) => return Some(Found::Trouble(error)),
+        };
+        Some(match progress {
+            Progress::Made(listing) => {
+                if self.listings.counts.made > made_before {
+                    self.keep_listing(path.key(), &listing);
+                }
+                Found::Listing(listing.entry())
+            }
+            Progress::Unfinished(_) if lookup.head_only => Found::ListingHead,
+            Progress::Unfinished(waiter) => Found::Unfinished(waiter),
+        })
+    }
+
+    fn keep_listing(&mut self, key: &[u8], listing: &Arc<Listing>) {
+        self.cache.counts.misses += 1;
+        if self.options.caching {
+            self.cache.put(key, Cached::Listing(Arc::clone(listing)));
         }
     }
+}
+
+/// Answers with a stale value that cannot be checked now: it is the best there is.
+fn best_there_is(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) -> Found {
+    match stale {
+        Some(Cached::Resource(resource)) => Found::Entry(resource.choose(lookup.accept_encoding)),
+        Some(Cached::Listing(listing)) => Found::Listing(listing.entry()),
+        None => Found::Trouble(error),
+    }
+}
+
+/// Conditions of a look at the tree.
+#[derive(Clone, Copy)]
+struct Asked {
+    waits: bool,
+    now: Now,
 }

@@ -13,7 +13,7 @@ use crate::listing::Row;
 use crate::path::{Decoded, is_reachable};
 use crate::stop::Stop;
 use crate::store::Options;
-use crate::variants::Coding;
+use crate::variants::{Coding, is_owned_by_same, stands_for};
 
 /// The tree and the rules for walking it.
 #[derive(Debug)]
@@ -42,14 +42,15 @@ pub(crate) struct Located {
     /// The plain file's path below the root.
     pub(crate) path: Vec<u8>,
     pub(crate) plain: Source,
-    /// Variants worth serving: not older than the plain file, and smaller.
+    /// Variants that stand for the plain file: [`stands_for`].
     pub(crate) variants: Vec<(Coding, Source)>,
 }
 
 /// Why a path was not located: names that are cold, or trouble.
 pub(crate) type Unlocated = Stop<Vec<Vec<u8>>>;
 
-/// A regular file, opened and examined.
+/// A file or directory, opened and examined.
+#[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) file: File,
     pub(crate) status: Status,
@@ -59,6 +60,13 @@ impl Source {
     fn new(file: File) -> io::Result<Source> {
         let status = file::status(file.as_fd())?;
         Ok(Source { file, status })
+    }
+}
+
+/// The directory below which everything is.
+impl AsFd for Tree {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 }
 
@@ -76,11 +84,6 @@ impl Tree {
             index: options.index.clone(),
             codings: options.codings.clone(),
         })
-    }
-
-    /// The directory below which everything is.
-    pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
     }
 
     /// Whether nothing below the root takes a disk, if no other file system is mounted there.
@@ -111,23 +114,36 @@ impl Tree {
         }
     }
 
-    /// The entries of a directory, in no order, and whether there are more than are shown; `None`
-    /// if there is no such directory. Left out is what could not be fetched. It waits for the disk.
+    /// The directory at `path`, open to be listed; `None` if there is none. It waits for the disk.
     ///
     /// # Errors
     /// Trouble of ours, as for [`Tree::locate`].
-    pub(crate) fn list(&self, path: &[u8]) -> io::Result<Option<(Vec<Row>, bool)>> {
-        let source = match self.examine(path) {
-            Ok(source) if source.status.kind == Kind::Directory => source,
-            Ok(_) => return Ok(None),
-            Err(error) if file::is_absent(&error) => return Ok(None),
-            Err(error) => return Err(error),
+    pub(crate) fn directory(&self, path: &[u8]) -> io::Result<Option<Source>> {
+        match self.examine(path) {
+            Ok(source) => Ok(Some(source).filter(|found| found.status.kind == Kind::Directory)),
+            Err(error) if file::is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a name in a directory is one to list.
+    pub(crate) fn shows(&self, name: &[u8]) -> bool {
+        is_reachable(name) && (self.dotfiles || !name.starts_with(b"."))
+    }
+
+    /// The row for a name in an open directory, at `path`; `None` for what could not be fetched. It
+    /// waits for the disk.
+    pub(crate) fn row(&self, directory: &File, path: &[u8], name: Vec<u8>) -> Option<Row> {
+        let mut status = file::status_at(directory.as_fd(), &name).ok()?;
+        if status.kind == Kind::Symlink && self.symlinks {
+            status = self.examine(&joined(path, &name)).ok()?.status;
+        }
+        let is_file = match status.kind {
+            Kind::Directory => false,
+            Kind::File => true,
+            Kind::Symlink | Kind::Other => return None,
         };
-        let (names, more) = file::list(source.file.as_fd(), LISTED_MAX)?;
-        let shown =
-            |name: &Vec<u8>| is_reachable(name) && (self.dotfiles || !name.starts_with(b"."));
-        let row = |name| self.row(&source.file, path, name);
-        Ok(Some((names.into_iter().filter(shown).filter_map(row).collect(), more)))
+        Some(Row { is_file, name, len: status.len, modified_s: seconds(status.mtime_ns) })
     }
 
     fn locate_file(&self, path: Vec<u8>, waits: bool) -> Result<Place, Unlocated> {
@@ -165,16 +181,27 @@ impl Tree {
                 Err(Stop::Cold(names)) => cold.extend(names),
                 Err(Stop::Failed(error)) if file::is_absent(&error) => {}
                 Err(stop) => return Err(stop),
-                Ok(variant) if is_worthwhile(&variant.status, &plain.status) => {
-                    variants.push((coding, variant));
+                Ok(variant) => {
+                    if stands_for(&variant.status, &plain.status) && self.is_named_by(&name, &plain)
+                    {
+                        variants.push((coding, variant));
+                    }
                 }
-                Ok(_) => {}
             }
         }
         if !cold.is_empty() {
             return Err(Stop::Cold(cold));
         }
         Ok(Place::File(Located { path, plain, variants }))
+    }
+
+    /// Whether a name is the doing of a file's owner, or of root. Of a file it is its owner's; a
+    /// link, which is followed only where that was asked for, has an owner of its own. The kernel
+    /// remembers it: it was followed just now.
+    fn is_named_by(&self, name: &[u8], plain: &Source) -> bool {
+        !self.symlinks
+            || file::status_at(self.root.as_fd(), name)
+                .is_ok_and(|status| is_owned_by_same(&status, &plain.status))
     }
 
     fn open_source(&self, path: &[u8], waits: bool) -> Result<Source, Unlocated> {
@@ -193,19 +220,6 @@ impl Tree {
     fn examine(&self, path: &[u8]) -> io::Result<Source> {
         Source::new(file::open_beneath(self.root.as_fd(), name_of(path), self.symlinks)?)
     }
-
-    fn row(&self, directory: &File, path: &[u8], name: Vec<u8>) -> Option<Row> {
-        let mut status = file::status_at(directory.as_fd(), &name).ok()?;
-        if status.kind == Kind::Symlink && self.symlinks {
-            status = self.examine(&joined(path, &name)).ok()?.status;
-        }
-        let directory = match status.kind {
-            Kind::Directory => true,
-            Kind::File => false,
-            Kind::Symlink | Kind::Other => return None,
-        };
-        Some(Row { name, directory, len: status.len, modified_s: seconds(status.mtime_ns) })
-    }
 }
 
 /// What a path below the root is to be opened by.
@@ -217,17 +231,6 @@ fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Whether a variant is likely to be the plain file compressed, and a gain. Ages are compared in
-/// seconds: that is as finely as archives and many tools copy them.
-fn is_worthwhile(variant: &Status, plain: &Status) -> bool {
-    variant.kind == Kind::File
-        && (1..plain.len).contains(&variant.len)
-        && seconds(variant.mtime_ns) >= seconds(plain.mtime_ns)
-}
-
 fn seconds(time_ns: i128) -> i64 {
     i64::try_from(time_ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX)
 }
-
-/// How many entries of a directory are looked at for a listing.
-const LISTED_MAX: usize = 10_000;

@@ -264,7 +264,18 @@ mod tests {
     }
 
     fn status() -> Status {
-        Status { kind: Kind::File, dev: 1, ino: 2, nlink: 1, len: 255, mtime_ns: 4, ctime_ns: 5 }
+        Status {
+            kind: Kind::File,
+            dev: 1,
+            ino: 2,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            mode: 0o644,
+            len: 255,
+            mtime_ns: 4,
+            ctime_ns: 5,
+        }
     }
 
     fn etag(status: &Status, suffix: &str) -> String {

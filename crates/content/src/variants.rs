@@ -1,6 +1,9 @@
-//! Which precompressed variant a client gets: `Accept-Encoding` (RFC 9110 section 12.5.3).
+//! Precompressed variants: which files stand for another, and which of them a client gets by its
+//! `Accept-Encoding` (RFC 9110 section 12.5.3).
 //!
-//! Pure: field lines and the codings at hand in, one of them or none out.
+//! Pure: what is known of files, field lines and the codings at hand in, a decision out.
+
+use weir_sys::file::{Kind, Status};
 
 /// A content coding that a file may be stored in next to its plain self.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,36 @@ impl Coding {
             || (self == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
     }
 }
+
+/// Whether a variant may be sent in place of the plain file: whoever can write it can write the
+/// plain file too, it was not written before that, and it is a gain.
+///
+/// Both are named in one directory, so a file that appears beside another must not take its place
+/// by its name alone. Times are compared in nanoseconds: within the same second the plain file may
+/// have changed after the variant was made.
+pub(crate) fn stands_for(variant: &Status, plain: &Status) -> bool {
+    variant.kind == Kind::File
+        && (1..plain.len).contains(&variant.len)
+        && variant.mtime_ns >= plain.mtime_ns
+        && is_owned_by_same(variant, plain)
+        && is_written_by_same(variant, plain)
+}
+
+/// Whether a file or link beside a plain file is its owner's, or root's.
+pub(crate) fn is_owned_by_same(beside: &Status, plain: &Status) -> bool {
+    beside.uid == plain.uid || beside.uid == ROOT
+}
+
+/// Whether nobody but the owner may write the variant who may not write the plain file.
+fn is_written_by_same(variant: &Status, plain: &Status) -> bool {
+    let opened = variant.mode & !plain.mode;
+    let other_group = variant.mode & GROUP_WRITES != 0 && variant.gid != plain.gid;
+    opened & (GROUP_WRITES | OTHERS_WRITE) == 0 && !other_group
+}
+
+const ROOT: u32 = 0;
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
 
 /// Picks the coding a client likes best among those available, one slice for each field line.
 ///
@@ -138,6 +171,58 @@ const WEIGHT_MAX: u16 = 1000;
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const PLAIN: Status = Status {
+        kind: Kind::File,
+        dev: 1,
+        ino: 1,
+        len: 100,
+        nlink: 1,
+        uid: 1000,
+        gid: 100,
+        mode: 0o644,
+        mtime_ns: 5_000_000_007,
+        ctime_ns: 5_000_000_007,
+    };
+    const VARIANT: Status = Status { ino: 2, len: 50, ..PLAIN };
+
+    #[test]
+    fn a_variant_is_a_smaller_file_that_is_not_older_by_a_nanosecond() {
+        assert!(stands_for(&VARIANT, &PLAIN));
+        assert!(stands_for(&Status { mtime_ns: 5_000_000_008, ..VARIANT }, &PLAIN));
+        for other in [
+            Status { mtime_ns: 5_000_000_006, ..VARIANT },
+            Status { len: 100, ..VARIANT },
+            Status { len: 0, ..VARIANT },
+            Status { kind: Kind::Directory, ..VARIANT },
+        ] {
+            assert!(!stands_for(&other, &PLAIN), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_variant_is_its_files_owners_or_roots() {
+        assert!(stands_for(&Status { uid: 0, ..VARIANT }, &PLAIN));
+        assert!(!stands_for(&Status { uid: 1001, ..VARIANT }, &PLAIN));
+        assert!(!stands_for(&VARIANT, &Status { uid: 0, ..PLAIN }));
+    }
+
+    #[test]
+    fn who_may_write_a_variant_may_write_its_file() {
+        let modes = |variant, plain| {
+            let variant = Status { mode: variant, ..VARIANT };
+            stands_for(&variant, &Status { mode: plain, ..PLAIN })
+        };
+        assert!(modes(0o600, 0o644) && modes(0o664, 0o664) && modes(0o666, 0o666));
+        assert!(modes(0o644, 0o666) && modes(0o755, 0o444));
+        assert!(!modes(0o664, 0o644) && !modes(0o646, 0o644) && !modes(0o666, 0o664));
+        assert!(!modes(0o664, 0o646));
+        // A group's right to write is worth what the group is.
+        let shared = Status { mode: 0o664, ..VARIANT };
+        let plain = Status { mode: 0o664, ..PLAIN };
+        assert!(!stands_for(&Status { gid: 101, ..shared }, &plain));
+        assert!(stands_for(&Status { gid: 101, ..VARIANT }, &plain));
+    }
 
     fn from_all(line: &str) -> Option<Coding> {
         negotiate(&[line.as_bytes()], |_| true)

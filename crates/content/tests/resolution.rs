@@ -3,13 +3,13 @@
 mod site;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use site::{Site, at, body, encoded, entry, find, has_line};
-use weir_content::{Content, Found, Options};
+use weir_content::{Content, Found, Lookup, Options};
 
 fn uncached() -> Options {
     Options { caching: false, ..Options::default() }
@@ -49,7 +49,9 @@ fn a_directory_without_its_slash_redirects_and_keeps_the_query() {
     let site = Site::new("redirect");
     site.write("a dir/x", "");
     let mut store = site.store(Options::default());
-    let Found::Redirect(location) = store.find(b"//a%20dir", Some(b"q=1"), &[], at(0)) else {
+    let Found::Redirect(location) =
+        store.find(&Lookup { query: Some(b"q=1"), ..Lookup::of(b"//a%20dir") }, at(0))
+    else {
         panic!("no redirect");
     };
     assert_eq!(location, b"/a%20dir/?q=1");
@@ -161,7 +163,7 @@ fn a_listing_shows_what_can_be_fetched() {
     site.link("d/out", "../../secret.txt");
     let names = |options| match find(&mut site.store(options), "/d/", at(0)) {
         Found::Listing(page) => {
-            let page = String::from_utf8(page).unwrap();
+            let page = body(&page);
             page.split("href=\"")
                 .skip(1)
                 .map(|rest| rest.split('"').next().unwrap().to_owned())
@@ -224,6 +226,72 @@ fn variants_that_are_older_or_no_gain_are_left_alone() {
         assert_eq!(body(&found), "plain", "{path}");
         assert!(!has_line(found.fields_304(), "Vary: Accept-Encoding"), "{path}");
     }
+}
+
+#[test]
+fn a_variant_older_by_less_than_a_second_is_left_alone() {
+    let site = Site::new("stale-by-nanoseconds");
+    site.write("a.txt", "the plain text");
+    site.write("a.txt.gz", "gz");
+    for options in [uncached(), Options::default()] {
+        let mut store = site.store(options);
+        for (offset_ns, expected) in [(-1, "the plain text"), (0, "gz"), (1, "gz")] {
+            site.set_modified("a.txt.gz", "a.txt", offset_ns);
+            store.forget(b"/a.txt");
+            let found = encoded(&mut store, "/a.txt", "gzip", at(0));
+            assert_eq!(body(&found), expected, "{offset_ns}");
+        }
+    }
+}
+
+#[test]
+fn a_variant_that_others_may_write_is_left_alone() {
+    let site = Site::new("writable-variants");
+    site.write("a.txt", "the plain text");
+    site.write("a.txt.gz", "gz");
+    let mode = |name: &str, mode| {
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("a.txt", 0o644);
+    let mut store = site.store(Options::default());
+    let mut ms = 0;
+    let mut found = || {
+        ms += 1000;
+        body(&encoded(&mut store, "/a.txt", "gzip", at(ms)))
+    };
+    for (variant, expected) in
+        [(0o644, "gz"), (0o664, "the plain text"), (0o600, "gz"), (0o646, "the plain text")]
+    {
+        mode("a.txt.gz", variant);
+        assert_eq!(found(), expected, "{variant:o}");
+    }
+    mode("a.txt", 0o666);
+    assert_eq!(found(), "gz");
+}
+
+#[test]
+fn a_variant_of_another_owner_is_left_alone() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("files are given to others by root alone: skipped");
+        return;
+    }
+    let site = Site::new("owned-variants");
+    site.write("a.txt", "the plain text");
+    site.write("a.txt.gz", "gz");
+    site.write("linked.txt", "the plain text");
+    site.write("v/a.gz", "gz");
+    site.link("linked.txt.gz", "v/a.gz");
+    let mut store = site.store(following());
+    let mut found = |path: &str| body(&encoded(&mut store, path, "gzip", at(0)));
+    assert_eq!((found("/a.txt"), found("/linked.txt")), ("gz".to_owned(), "gz".to_owned()));
+    chown(site.path("a.txt.gz"), Some(1000), None).unwrap();
+    assert_eq!(found("/a.txt"), "the plain text");
+    chown(site.path("a.txt"), Some(1000), None).unwrap();
+    assert_eq!(found("/a.txt"), "gz");
+    chown(site.path("a.txt.gz"), Some(0), None).unwrap();
+    assert_eq!(found("/a.txt"), "gz", "root may replace any file");
+    lchown(site.path("linked.txt.gz"), Some(1000), None).unwrap();
+    assert_eq!(found("/linked.txt"), "the plain text", "a link has an owner too");
 }
 
 #[test]

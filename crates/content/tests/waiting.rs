@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use rustix::fs::{Advice, fadvise};
 use site::{Site, at, body, entry, find};
-use weir_content::{CacheCounts, ColdCounts, Content, Fetch, FetchKind, Found, Options, Store};
+use weir_content::{
+    CacheCounts, ColdCounts, Content, Fetch, FetchKind, Found, Lookup, Options, Store,
+};
 use weir_sys::file::Look;
 use weir_sys::profile;
 
@@ -63,11 +65,11 @@ fn run_kinds(fetch: &Fetch) {
     for kind in fetch.kinds() {
         match kind {
             FetchKind::Open { root, path, symlinks } => {
-                let _ = weir_sys::file::open_beneath(root, path, symlinks);
+                let _ = weir_sys::file::open_beneath(root.as_fd(), path, symlinks);
             }
             FetchKind::Read { file, offset, len } => {
                 let mut bytes = vec![0; len as usize];
-                weir_sys::file::pread_full(file, &mut bytes, offset).unwrap();
+                weir_sys::file::pread_full(file.as_fd(), &mut bytes, offset).unwrap();
             }
         }
     }
@@ -124,15 +126,19 @@ fn a_file_that_was_forgotten_is_cold_until_it_was_fetched() {
     assert_eq!(store.counts().misses, 1);
 }
 
+fn patiently(path: &[u8]) -> Lookup<'_> {
+    Lookup { is_patient: true, ..Lookup::of(path) }
+}
+
 #[test]
 fn the_patient_wait_and_are_never_told_that_it_is_cold() {
     let Some(site) = site_on_disk("patient") else { return };
     site.write("a", "one");
     let mut store = site.store(not_waiting());
     forget(&site, "a");
-    let found = store.find_patiently(b"/a", None, &[], at(0));
+    let found = store.find(&patiently(b"/a"), at(0));
     assert!(matches!(found, Found::Entry(entry) if body(&entry) == "one"));
-    assert!(matches!(store.find_patiently(b"/b", None, &[], at(0)), Found::NotFound));
+    assert!(matches!(store.find(&patiently(b"/b"), at(0)), Found::NotFound));
     assert_eq!(store.cold_counts(), ColdCounts::default());
 }
 

@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weir_accept::{Limit, Name, Setting};
+use weir_accept::{Limit, Name, Setting, SynFilter};
 use weir_content as content;
 use weir_dispatch::readiness;
 
 use crate::arch;
+use crate::pace::PaceLimits;
 
 /// The options that make one server of brecht-select §4.1 different from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,8 +165,10 @@ pub struct Timeouts {
     pub linger_ns: u64,
     /// For the connections that are open when the server is asked to stop.
     pub drain_ns: u64,
-    /// How long a reply may take beyond its bytes divided by the minimum rate.
+    /// Time that a client may be behind the minimum rate.
     pub rate_grace_ns: u64,
+    /// Time that a client may take nothing of a reply; 0 is no limit.
+    pub stall_ns: u64,
 }
 
 /// How an access log's lines look.
@@ -218,8 +221,11 @@ pub struct Config {
     pub mechanism_settings: readiness::settings::Settings,
     /// Which accept strategy.
     pub strategy: Strategy,
-    /// The accept policy, with the strategy's name and limit.
+    /// The accept policy, with the strategy's name and limit. Its SYN filter, and whether it is
+    /// eager, are found at the start.
     pub setting: Setting,
+    /// Which SYN filter to use; `None` is the best that can be had.
+    pub syn_filter: Option<SynFilter>,
     /// Connections open at once, all loops together (max-conns).
     pub conns_max: usize,
     /// The listen backlog (listenq).
@@ -248,6 +254,17 @@ pub struct Config {
     pub bench_endpoints: bool,
     /// Says a sentence to the operator.
     pub tell: fn(&str),
+}
+
+impl Config {
+    /// Limits of the pace at which a client takes a reply.
+    pub(crate) fn pace_limits(&self) -> PaceLimits {
+        PaceLimits {
+            rate_min: self.rate_min,
+            grace_ns: self.timeouts.rate_grace_ns,
+            stall_ns: self.timeouts.stall_ns,
+        }
+    }
 }
 
 /// The operator's error: a sentence that says what is wrong.

@@ -5,12 +5,16 @@
 use std::io;
 use std::net::SocketAddr;
 
-use weir_content::Fetch;
+use weir_content::{Fetch, Waiter};
 use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status};
 
+use crate::close_reason::CloseReason;
+use crate::log::LoggedRequest;
 use crate::output::{Output, Sent};
-use crate::respond;
+use crate::pace::{Pace, Verdict};
+use crate::respond::{self, Pending};
 use crate::service::Service;
+use crate::turn::Slice;
 
 /// What a connection wants done with its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub(crate) enum Want {
     Read,
     /// Something brought from a disk ([`Conn::fetch`]): [`Conn::fetched`].
     Fetch,
+    /// Others served first: [`Conn::resume`].
+    Yield,
     /// Its output sent: [`Conn::sent`].
     Write,
     /// `100 Continue` sent, with nothing in its way: [`Conn::continued`].
@@ -29,6 +35,17 @@ pub(crate) enum Want {
     Discard,
     /// Nothing: it is over.
     Close,
+}
+
+/// What is lost when a connection is closed to make room for another, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Spare {
+    /// It has had its last reply.
+    Done,
+    /// It is kept open for a next request.
+    Kept,
+    /// It is in the middle of a request, or before its first, and the next word is its client's.
+    Silent,
 }
 
 /// Bytes read and thrown away after the last reply, at most.
@@ -50,18 +67,20 @@ pub(crate) struct Conn {
     taken: usize,
     parser: HeadParser,
     output: Option<Box<Output>>,
-    /// When the reply now going out was begun.
-    since_ns: u64,
     /// Bytes of replies finished since the accept.
     sent_before: u64,
-    /// How many bytes the client had acknowledged when the reply now going out was begun.
-    acknowledged_before: Option<u64>,
     /// When the request now in hand began.
     began_ns: u64,
     deadline_ns: u64,
+    /// Time spent in this round on requests that have come together.
+    slice: Slice,
     heard: bool,
+    /// The request in hand was asked before, and had to wait.
+    is_retry: bool,
     /// Fetches made for the request in hand.
     fetches: u8,
+    /// Reason for its end, once that is known.
+    close_reason: Option<CloseReason>,
 }
 
 #[derive(Debug)]
@@ -72,6 +91,9 @@ enum Stage {
     Head,
     /// The request is there; what it asks for has to come from a disk.
     Fetch(Fetch),
+    /// A request is there, and others are served first: one that has not been begun, or one that
+    /// asks for a listing in the making.
+    Yield(Option<Waiter>),
     /// The reply is ready; the request's body is in its way.
     Drain { body: Box<Body>, payload: u64 },
     /// The reply is going out.
@@ -96,13 +118,14 @@ impl Conn {
             taken: 0,
             parser: HeadParser::default(),
             output: None,
-            since_ns: now_ns,
             sent_before: 0,
-            acknowledged_before: None,
             began_ns: now_ns,
             deadline_ns: now_ns + service.config.timeouts.header_ns,
+            slice: Slice::default(),
             heard: false,
+            is_retry: false,
             fetches: 0,
+            close_reason: None,
         }
     }
 
@@ -131,14 +154,15 @@ impl Conn {
         self.heard
     }
 
-    /// Whether the next word is the client's: between requests, or in the middle of one.
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.stage, Stage::Idle | Stage::Head)
-    }
-
-    /// When the request in hand began, or would have, on a connection just accepted.
-    pub(crate) fn waits_since_ns(&self) -> u64 {
-        self.began_ns
+    /// What is lost if it is closed now, and a time that is earlier the longer it has waited for
+    /// its client; `None` when it is not to be closed.
+    pub(crate) fn spare(&self) -> Option<(Spare, u64)> {
+        match self.stage {
+            Stage::Linger { .. } => Some((Spare::Done, self.deadline_ns)),
+            Stage::Idle if self.heard => Some((Spare::Kept, self.deadline_ns)),
+            Stage::Idle | Stage::Head | Stage::Drain { .. } => Some((Spare::Silent, self.began_ns)),
+            Stage::Fetch(_) | Stage::Yield(_) | Stage::Reply => None,
+        }
     }
 
     /// What it wants now.
@@ -146,6 +170,7 @@ impl Conn {
         match self.stage {
             Stage::Idle | Stage::Head | Stage::Drain { .. } => Want::Read,
             Stage::Fetch(_) => Want::Fetch,
+            Stage::Yield(_) => Want::Yield,
             Stage::Reply => Want::Write,
             Stage::Linger { .. } => Want::Discard,
         }
@@ -161,6 +186,25 @@ impl Conn {
         if matches!(self.stage, Stage::Fetch(_)) {
             self.stage = Stage::Head;
         }
+        self.run(service)
+    }
+
+    /// Others have been served; it goes on, whether more has been received or not.
+    pub(crate) fn resume(&mut self, service: &mut Service) -> Want {
+        if !matches!(self.stage, Stage::Yield(_)) {
+            return self.run(service);
+        }
+        // While the waiter lives, so does what it waits for.
+        let _waiter = match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Yield(Some(waiter)) => {
+                self.stage = Stage::Head;
+                Some(waiter)
+            }
+            _ => {
+                service.turn.use_up();
+                None
+            }
+        };
         self.run(service)
     }
 
@@ -187,7 +231,7 @@ impl Conn {
                 if !self.heard {
                     service.counters.gone_before_read.one();
                 }
-                Want::Close
+                self.close_for(CloseReason::ClientClosed)
             }
             Ok(bytes) => {
                 self.heard = true;
@@ -196,9 +240,19 @@ impl Conn {
             }
             Err(_) => {
                 self.count_gone(service);
-                Want::Close
+                self.close_for(CloseReason::ClientReset)
             }
         }
+    }
+
+    /// Notes why it ends. The first reason found counts.
+    pub(crate) fn note_close(&mut self, reason: CloseReason) {
+        self.close_reason.get_or_insert(reason);
+    }
+
+    fn close_for(&mut self, reason: CloseReason) -> Want {
+        self.note_close(reason);
+        Want::Close
     }
 
     /// Bytes have come into the room that are not wanted yet: a reply goes out first.
@@ -243,18 +297,18 @@ impl Conn {
             Sent::Turn | Sent::Blocked | Sent::Cold => Want::Write,
             Sent::Gone => {
                 service.counters.gone.one();
-                Want::Close
+                self.close_for(CloseReason::ClientReset)
             }
             Sent::Changed => {
                 service.counters.replies_changed.one();
-                Want::Close
+                self.close_for(CloseReason::FileChanged)
             }
         }
     }
 
     /// `100 Continue` was sent, or cannot be.
     pub(crate) fn continued(&mut self, told: bool, service: &mut Service) -> Want {
-        if told { self.run(service) } else { Want::Close }
+        if told { self.run(service) } else { self.close_for(CloseReason::ClientReset) }
     }
 
     /// Our side was shut down, or cannot be.
@@ -281,6 +335,7 @@ impl Conn {
     /// Refuses the connection with a 503, whatever it asks for.
     pub(crate) fn turn_away(&mut self, service: &mut Service) -> Want {
         service.counters.turned_away.one();
+        self.note_close(CloseReason::TurnedAway);
         self.give_up(Status::SERVICE_UNAVAILABLE, service)
     }
 
@@ -299,33 +354,43 @@ impl Conn {
     }
 
     /// Ends or prolongs the stage whose deadline has come; `None` is to go on as before.
-    /// `unacknowledged`: bytes written to the client that have not reached its side.
-    pub(crate) fn expire(&mut self, unacknowledged: u64, service: &mut Service) -> Option<Want> {
-        let late = self.request_deadline_ns(service) <= service.now_ns();
-        let counters = &mut service.counters;
+    /// `unacknowledged`: bytes written to the client that have not reached its side, where that is
+    /// known.
+    pub(crate) fn expire(
+        &mut self,
+        unacknowledged: Option<u64>,
+        service: &mut Service,
+    ) -> Option<Want> {
+        let is_late = self.request_deadline_ns(service) <= service.now_ns();
         match self.stage {
-            Stage::Idle if self.heard => counters.timeout_idle.one(),
-            Stage::Idle => counters.timeout_header.one(),
-            Stage::Head | Stage::Fetch(_) | Stage::Drain { .. } if late => {
-                counters.timeout_request.one();
+            Stage::Idle if service.draining => self.note_close(CloseReason::Drained),
+            Stage::Idle if self.heard => self.note_close(CloseReason::IdleTimeout),
+            Stage::Idle => self.note_close(CloseReason::HeaderTimeout),
+            Stage::Head | Stage::Fetch(_) | Stage::Yield(_) | Stage::Drain { .. } if is_late => {
+                self.note_close(CloseReason::RequestTimeout);
             }
-            Stage::Head => counters.timeout_header.one(),
-            Stage::Drain { .. } => counters.timeout_body.one(),
-            Stage::Fetch(_) | Stage::Reply | Stage::Linger { .. } => {}
+            Stage::Head => self.note_close(CloseReason::HeaderTimeout),
+            Stage::Drain { .. } => self.note_close(CloseReason::BodyTimeout),
+            Stage::Fetch(_) | Stage::Yield(_) | Stage::Reply | Stage::Linger { .. } => {}
         }
         match self.stage {
             Stage::Head | Stage::Drain { .. } => {
                 Some(self.give_up(Status::REQUEST_TIMEOUT, service))
             }
             Stage::Reply => self.expire_reply(unacknowledged, service),
-            Stage::Idle | Stage::Fetch(_) | Stage::Linger { .. } => Some(Want::Close),
+            Stage::Idle | Stage::Fetch(_) | Stage::Yield(_) | Stage::Linger { .. } => {
+                Some(Want::Close)
+            }
         }
     }
 
     /// Lets go of everything. Whether a reply was cut short: the close must then be a reset, so
     /// that nobody takes it for whole.
     pub(crate) fn end(&mut self, service: &mut Service) -> bool {
+        // Nothing of its own ended it.
+        let others = if service.draining { CloseReason::Drained } else { CloseReason::Evicted };
         service.counters.closed.one();
+        self.close_reason.unwrap_or(others).count(&mut service.counters);
         self.release_input(service);
         let Some(mut output) = self.output.take() else { return false };
         let cut = output.sent_bytes > 0;
@@ -352,6 +417,7 @@ impl Conn {
                 Stage::Idle | Stage::Head => self.take_request(service),
                 Stage::Drain { .. } => self.drain(service),
                 Stage::Fetch(_) => Step::Rest(Want::Fetch),
+                Stage::Yield(_) => Step::Rest(Want::Yield),
                 Stage::Reply => Step::Rest(Want::Write),
                 Stage::Linger { .. } => Step::Rest(Want::Discard),
             };
@@ -367,6 +433,9 @@ impl Conn {
             return self.wait_for_request(service);
         }
         if matches!(self.stage, Stage::Idle) {
+            if self.slice.is_used_up(now_ns, || service.read_clock_ns()) {
+                return self.yield_to_others(None, service);
+            }
             self.stage = Stage::Head;
             self.began_ns = now_ns;
             let header_ns = now_ns + service.config.timeouts.header_ns;
@@ -381,7 +450,8 @@ impl Conn {
             Parse::Complete(request) => self.answer(&request, service),
             Parse::Refused(refusal) => {
                 service.counters.refused_requests.one();
-                self.refuse(refusal.status, service)
+                let logged = unread_for_log(&input[self.taken..], service);
+                self.refuse(refusal.status, logged, service)
             }
         };
         self.input = input;
@@ -407,10 +477,11 @@ impl Conn {
 
     fn answer(&mut self, request: &Request<'_>, service: &mut Service) -> Step {
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        if let Some(fetch) = respond::answer(request, self.caller(), service, &mut output) {
-            return self.wait_for_disk(fetch, output, service);
+        if let Some(pending) = respond::answer(request, self.caller(), service, &mut output) {
+            return self.wait_for(pending, output, service);
         }
         self.taken += request.head_len;
+        self.is_retry = false;
         self.fetches = 0;
         service.counters.requests.one();
         let drains = request.framing != Framing::None && !output.close;
@@ -434,28 +505,54 @@ impl Conn {
     }
 
     fn caller(&self) -> respond::Caller {
-        respond::Caller { peer: self.peer, began_ns: self.began_ns, fetches: self.fetches }
+        let Self { peer, began_ns, is_retry, fetches, .. } = *self;
+        respond::Caller { peer, began_ns, is_retry, fetches }
     }
 
-    /// What the request asks for has to come from a disk; the request is then read again. Replies
-    /// to earlier ones go out first.
-    fn wait_for_disk(&mut self, fetch: Fetch, output: Box<Output>, service: &mut Service) -> Step {
+    /// Something has to come first; the request is then read again. Replies to earlier ones go out
+    /// before.
+    fn wait_for(&mut self, pending: Pending, output: Box<Output>, service: &mut Service) -> Step {
         if output.replies() > 0 {
             self.output = Some(output);
             self.begin_reply(service);
             return Step::Again;
         }
         service.give_output(output);
-        self.fetches = self.fetches.saturating_add(1);
-        self.stage = Stage::Fetch(fetch);
-        self.deadline_ns = self.request_deadline_ns(service);
-        Step::Rest(Want::Fetch)
+        self.is_retry = true;
+        match pending {
+            Pending::Fetch(fetch) => {
+                self.fetches = self.fetches.saturating_add(1);
+                self.stage = Stage::Fetch(fetch);
+                self.deadline_ns = self.request_deadline_ns(service);
+                Step::Rest(Want::Fetch)
+            }
+            Pending::Listing(waiter) => self.yield_to_others(Some(waiter), service),
+        }
+    }
+
+    /// Lets others go first, as soon as nothing is left to be sent.
+    fn yield_to_others(&mut self, waiter: Option<Waiter>, service: &mut Service) -> Step {
+        if self.output.is_some() {
+            self.begin_reply(service);
+            return Step::Again;
+        }
+        service.counters.yields.one();
+        let is_begun = waiter.is_some();
+        self.deadline_ns = if is_begun { self.request_deadline_ns(service) } else { NEVER };
+        self.stage = Stage::Yield(waiter);
+        Step::Rest(Want::Yield)
     }
 
     /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
-    fn refuse(&mut self, status: Status, service: &mut Service) -> Step {
+    fn refuse(
+        &mut self,
+        status: Status,
+        logged: Option<LoggedRequest>,
+        service: &mut Service,
+    ) -> Step {
+        self.note_close(CloseReason::Refused);
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        respond::refuse(status, self.caller(), service, &mut output);
+        respond::refuse(status, logged, self.caller(), service, &mut output);
         self.output = Some(output);
         self.begin_reply(service);
         Step::Again
@@ -486,17 +583,23 @@ impl Conn {
 
     /// The reply that was ready no longer holds: the body that came with the request is at fault.
     fn replace_reply(&mut self, status: Status, service: &mut Service) -> Step {
-        if let Some(output) = self.output.take() {
+        let unread = self.input.get(self.taken..).unwrap_or_default();
+        let mut logged = unread_for_log(unread, service);
+        if let Some(mut output) = self.output.take() {
+            logged = output.records.pop().map(|record| record.request);
             service.give_output(output);
         }
-        self.refuse(status, service)
+        self.refuse(status, logged, service)
     }
 
     fn begin_reply(&mut self, service: &Service) {
         self.stage = Stage::Reply;
-        self.since_ns = service.now_ns();
-        self.acknowledged_before = None;
-        self.deadline_ns = self.reply_deadline_ns(0, service);
+        let limits = service.config.pace_limits();
+        let pace = Pace::begin(service.now_ns(), self.sent_before, &limits);
+        self.deadline_ns = pace.due_ns(&limits).min(self.request_deadline_ns(service));
+        if let Some(output) = &mut self.output {
+            output.pace = pace;
+        }
     }
 
     fn finish_reply(&mut self, service: &mut Service) -> Step {
@@ -512,13 +615,15 @@ impl Conn {
             self.stage = Stage::Idle;
             return Step::Again;
         }
+        self.note_close(CloseReason::Finished);
         Step::Rest(if linger { Want::Shutdown } else { Want::Close })
     }
 
     /// Says why, if the client still listens, and closes.
     fn give_up(&mut self, status: Status, service: &mut Service) -> Want {
+        let step = self.replace_reply(status, service);
         self.taken = self.input.len();
-        match self.replace_reply(status, service) {
+        match step {
             Step::Again => self.run(service),
             Step::Rest(want) => want,
         }
@@ -532,32 +637,23 @@ impl Conn {
         }
     }
 
-    /// When a reply of which `taken_bytes` have arrived is too slow. A client that takes `rate_min`
-    /// bytes a second is never cut: its bytes buy the time they are allowed.
-    fn reply_deadline_ns(&self, taken_bytes: u64, service: &Service) -> u64 {
-        let request_ns = self.request_deadline_ns(service);
-        if service.config.rate_min == 0 {
-            return request_ns;
+    fn expire_reply(&mut self, unacknowledged: Option<u64>, service: &mut Service) -> Option<Want> {
+        let (now_ns, limits) = (service.now_ns(), service.config.pace_limits());
+        let request_deadline_ns = self.request_deadline_ns(service);
+        if request_deadline_ns <= now_ns {
+            return Some(self.close_for(CloseReason::RequestTimeout));
         }
-        let bought = u128::from(taken_bytes) * 1_000_000_000 / u128::from(service.config.rate_min);
-        let bought_ns = u64::try_from(bought).unwrap_or(NEVER);
-        let grace_ns = service.config.timeouts.rate_grace_ns;
-        request_ns.min(self.since_ns.saturating_add(grace_ns).saturating_add(bought_ns))
-    }
-
-    fn expire_reply(&mut self, unacknowledged: u64, service: &mut Service) -> Option<Want> {
-        let before = self.acknowledged_before.unwrap_or(self.sent_before);
-        let taken_bytes = self.acknowledged(unacknowledged).saturating_sub(before);
-        self.deadline_ns = self.reply_deadline_ns(taken_bytes, service);
-        if self.deadline_ns > service.now_ns() {
-            return None;
+        let owes_nothing = unacknowledged == Some(0);
+        let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
+        let pace = &mut self.output.as_mut()?.pace;
+        match pace.check(now_ns, taken_bytes, owes_nothing, &limits) {
+            Verdict::Keeps => {
+                self.deadline_ns = pace.due_ns(&limits).min(request_deadline_ns);
+                None
+            }
+            Verdict::Slow => Some(self.close_for(CloseReason::RateTimeout)),
+            Verdict::Stalled => Some(self.close_for(CloseReason::StallTimeout)),
         }
-        if self.request_deadline_ns(service) <= service.now_ns() {
-            service.counters.timeout_request.one();
-        } else {
-            service.counters.timeout_rate.one();
-        }
-        Some(Want::Close)
     }
 
     /// Bytes written to the client since the accept that have reached its side.
@@ -568,14 +664,17 @@ impl Conn {
 
     /// Whether [`Conn::note_acknowledged`] is still to come for the reply going out.
     pub(crate) fn wants_acknowledged(&self) -> bool {
-        matches!(self.stage, Stage::Reply) && self.acknowledged_before.is_none()
+        matches!(self.stage, Stage::Reply)
+            && self.output.as_ref().is_some_and(|output| output.pace.wants_mark())
     }
 
     /// When a reply first has to wait, and its first bytes are hardly on their way: how much of
     /// what came before it had arrived by then.
     pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
-        let acknowledged = self.acknowledged(unacknowledged).min(self.sent_before);
-        self.acknowledged_before.get_or_insert(acknowledged);
+        let acknowledged = self.acknowledged(unacknowledged);
+        if let Some(output) = &mut self.output {
+            output.pace.mark(acknowledged);
+        }
     }
 
     fn log(&self, output: &mut Output, service: &mut Service) {
@@ -603,4 +702,9 @@ impl Conn {
         self.taken = 0;
         service.give_input(std::mem::take(&mut self.input));
     }
+}
+
+/// Entry of the log, if there is one, for bytes that are no request or not the whole of one.
+fn unread_for_log(unread: &[u8], service: &Service) -> Option<LoggedRequest> {
+    service.log.is_some().then(|| LoggedRequest::of_unread(unread))
 }

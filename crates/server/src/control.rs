@@ -1,5 +1,6 @@
 //! What the main thread and a loop say to each other: stop, and tell me your counters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
@@ -32,7 +33,7 @@ impl Phase {
 /// One loop's letter box. The loop watches the bell like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub bell: Bell,
+    pub bell: Arc<Bell>,
     phase: AtomicU8,
     /// The number of the last question; a loop that has answered it has nothing to tell.
     question: AtomicU64,
@@ -59,7 +60,7 @@ pub(crate) const LAST_WORD: u64 = u64::MAX;
 impl Control {
     pub(crate) fn new(index: usize, reports: Sender<Answer>) -> std::io::Result<Self> {
         Ok(Self {
-            bell: Bell::new()?,
+            bell: Arc::new(Bell::new()?),
             phase: AtomicU8::new(Phase::Run as u8),
             question: AtomicU64::new(0),
             reopens: AtomicU64::new(0),

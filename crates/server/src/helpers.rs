@@ -241,7 +241,7 @@ mod tests {
     use std::hash::Hasher;
     use std::path::PathBuf;
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use weir_content::{Found, Now, Options, Store};
+    use weir_content::{Found, Lookup, Now, Options, Store};
 
     /// A task that says when it begins, and ends when its gate is open.
     #[derive(Clone, Debug)]
@@ -429,7 +429,7 @@ mod tests {
         std::fs::create_dir_all(&root).unwrap();
         let mut store = Store::open(&root, Options { waits: false, ..Options::default() }).unwrap();
         let find = |store: &mut Store| {
-            store.find(b"/missing", None, &[], Now { monotonic_ns: 0, unix_ns: 0 })
+            store.find(&Lookup::of(b"/missing"), Now { monotonic_ns: 0, unix_ns: 0 })
         };
         let (mut helpers, rings) = start(1);
         let mut found = find(&mut store);

@@ -5,6 +5,7 @@
 
 pub mod arch;
 mod bench;
+mod close_reason;
 mod config;
 mod conn;
 mod control;
@@ -13,6 +14,7 @@ mod link;
 mod listen;
 mod log;
 mod output;
+mod pace;
 mod respond;
 mod run;
 mod service;

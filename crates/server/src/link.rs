@@ -13,6 +13,7 @@ use weir_sys::listener::{self, Arrival};
 use weir_sys::socket;
 
 use crate::arch::Tenant;
+use crate::close_reason::CloseReason;
 use crate::conn::{Conn, Want};
 use crate::output::Sent;
 use crate::service::Service;
@@ -24,8 +25,8 @@ pub(crate) enum Next {
     Read,
     /// Room to write.
     Write,
-    /// Its turn to write on, because others wait too; there may be room.
-    Turn,
+    /// Others to be served first: it could go on at once.
+    Yield,
     /// Something to be brought from a disk: [`Link::fetch`].
     Fetch,
     /// Nothing: it is over.
@@ -45,8 +46,8 @@ pub(crate) struct Link {
     fd: OwnedFd,
     /// What the mechanism was last told the connection waits for; `None`: it is no member.
     pub registered: Option<Interest>,
-    /// It is served when its turn comes, and not because it is ready.
-    pub waits_for_turn: bool,
+    /// It lets others go first, and is served after them and not because it is ready.
+    pub has_yielded: bool,
     read_blocked: bool,
     write_blocked: bool,
 }
@@ -72,7 +73,7 @@ impl Tenant for Link {
             conn,
             fd,
             registered: None,
-            waits_for_turn: false,
+            has_yielded: false,
             read_blocked: false,
             write_blocked: false,
         }
@@ -119,6 +120,10 @@ impl Link {
                 let want = self.conn.fetched(service);
                 self.follow(want, service, true)
             }
+            Want::Yield => {
+                let want = self.conn.resume(service);
+                self.follow(want, service, service.config.strategy.eager_write)
+            }
             want => self.follow(want, service, true),
         };
         self.conn.rest(service);
@@ -133,10 +138,10 @@ impl Link {
     /// Refuses the connection with a 503, whatever it asks for.
     pub(crate) fn turn_away(&mut self, service: &mut Service) -> Next {
         match self.fill(service) {
-            Ok(0) => return Next::Close,
+            Ok(0) => return self.close_for(CloseReason::ClientClosed),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => return Next::Close,
+            Err(_) => return self.close_for(CloseReason::ClientReset),
         }
         let want = self.conn.turn_away(service);
         let next = self.follow(want, service, true);
@@ -144,9 +149,14 @@ impl Link {
         next
     }
 
+    fn close_for(&mut self, reason: CloseReason) -> Next {
+        self.conn.note_close(reason);
+        Next::Close
+    }
+
     /// Ends or prolongs what the connection does, whose deadline has come.
     pub(crate) fn expire(&mut self, service: &mut Service) -> Next {
-        let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { 0 };
+        let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { None };
         match self.conn.expire(unacknowledged, service) {
             Some(want) => self.follow(want, service, true),
             None => Next::Write,
@@ -197,11 +207,12 @@ impl Link {
                 Want::Read | Want::Discard => return Next::Read,
                 Want::Close => return Next::Close,
                 Want::Fetch => return Next::Fetch,
+                Want::Yield => return Next::Yield,
                 Want::Write if !writes => return Next::Write,
                 Want::Write => {
                     writes = service.config.strategy.eager_write;
                     match self.write(service) {
-                        Sent::Turn => return Next::Turn,
+                        Sent::Turn => return Next::Yield,
                         Sent::Blocked => return Next::Write,
                         Sent::Cold => return Next::Fetch,
                         sent => self.conn.sent(sent, service),
@@ -226,7 +237,7 @@ impl Link {
         self.write_blocked |= sent == Sent::Blocked;
         if matches!(sent, Sent::Blocked | Sent::Turn) && self.conn.wants_acknowledged() {
             let unacknowledged = self.unacknowledged();
-            self.conn.note_acknowledged(unacknowledged);
+            self.conn.note_acknowledged(unacknowledged.unwrap_or(0));
         }
         sent
     }
@@ -246,10 +257,10 @@ impl Link {
         Next::Read
     }
 
-    /// Bytes written that have not reached the client's side. None of a Unix socket's, whose queue
-    /// the kernel measures in memory and not in bytes.
-    fn unacknowledged(&self) -> u64 {
+    /// Bytes written that have not reached the client's side. Not known of a Unix socket, whose
+    /// queue the kernel measures in memory and not in bytes.
+    fn unacknowledged(&self) -> Option<u64> {
         let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
-        if is_tcp { socket::unacknowledged(self.fd.as_fd()).unwrap_or(0) } else { 0 }
+        is_tcp.then(|| socket::unacknowledged(self.fd.as_fd()).ok()).flatten()
     }
 }

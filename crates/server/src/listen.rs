@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use weir_sys::{process, socket};
 
@@ -73,7 +74,7 @@ impl Listeners {
         self.addresses.push(Address::Tcp(address));
         if let [only] = &mut self.per_loop[..] {
             socket::listen(alone.as_fd(), config.listenq)?;
-            only.push(Socket { fd: alone, own: true });
+            only.push(Socket { fd: Arc::new(alone), own: true });
             return Ok(());
         }
         if config.share_listener {
@@ -84,7 +85,7 @@ impl Listeners {
         for each in &mut self.per_loop {
             let own = socket::bind_tcp(address, true)?;
             socket::listen(own.as_fd(), config.listenq)?;
-            each.push(Socket { fd: own, own: true });
+            each.push(Socket { fd: Arc::new(own), own: true });
         }
         Ok(())
     }
@@ -121,7 +122,7 @@ impl Listeners {
 
     fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
         for each in &mut self.per_loop {
-            each.push(Socket { fd: fd.try_clone()?, own: false });
+            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false });
         }
         Ok(())
     }

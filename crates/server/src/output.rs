@@ -13,6 +13,7 @@ use weir_sys::{file, socket};
 
 use crate::helpers;
 use crate::log::Record;
+use crate::pace::Pace;
 use crate::service::Service;
 use crate::turn::TURN_BYTES_MIN;
 
@@ -48,6 +49,8 @@ pub(crate) struct Output {
     pub records: Vec<Record>,
     /// Bytes written so far.
     pub sent_bytes: u64,
+    /// Pace at which the client takes them.
+    pub pace: Pace,
     /// What of a file has to come from a disk before it can be sent.
     cold: Option<Fetch>,
     /// Up to where the file has been fetched.

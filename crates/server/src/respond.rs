@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
 use weir_content::{
-    Conditions, Content, Entry, Fetch, Found, Outcome, Store, evaluate, if_range_holds,
+    Conditions, Content, Entry, Fetch, Found, Lookup, Outcome, Waiter, evaluate, if_range_holds,
 };
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::is_exhaustion;
 
 use crate::bench::{self, Asked};
-use crate::log::Record;
+use crate::log::{LoggedRequest, Record};
 use crate::output::Output;
 use crate::service::Service;
 
@@ -28,8 +28,20 @@ pub(crate) struct Caller {
     pub peer: SocketAddr,
     /// When the request began, nanoseconds on the loop's clock.
     pub began_ns: u64,
+    /// It was asked before, and had to wait.
+    pub is_retry: bool,
     /// How often it has waited for a disk already.
     pub fetches: u8,
+}
+
+/// The thing that has to come first, before a request can be answered: then it is asked again.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// Something from a disk.
+    Fetch(Fetch),
+    /// More of a listing, which is made while others have their turns too. It is given up when this
+    /// is dropped.
+    Listing(Waiter),
 }
 
 /// Fetches for one request after which the loop itself waits for the disk: what was fetched was
@@ -40,25 +52,31 @@ const FETCHES_MAX: u8 = 3;
 struct Reply<'a, 'b> {
     /// Absent when what came could not be read as one.
     request: Option<&'a Request<'b>>,
+    /// Entry of the log for one that could not be read.
+    logged: Option<LoggedRequest>,
     caller: Caller,
     service: &'a mut Service,
     out: &'a mut Output,
     close: bool,
 }
 
-/// Answers a request, unless something has to come from a disk before: then nothing is written, and
-/// the request is to be asked again.
+/// Answers a request, unless something has to come first: then nothing is written.
 pub(crate) fn answer(
     request: &Request<'_>,
     caller: Caller,
     service: &mut Service,
     out: &mut Output,
-) -> Option<Fetch> {
-    let close = !request.keep_alive || service.is_closing();
-    if request.keep_alive && service.pressure {
+) -> Option<Pending> {
+    let has_had_its_share = service.has_had_its_share(caller.peer);
+    // What follows a CONNECT is a tunnel's, and no request of ours (RFC 9110 §9.3.6).
+    let tunnels = request.method == Method::Connect;
+    let close = !request.keep_alive || service.is_closing() || has_had_its_share || tunnels;
+    out.linger |= tunnels;
+    if request.keep_alive && (service.pressure || has_had_its_share) {
         service.counters.closed_by_pressure.one();
+        service.counters.closed_by_share.add(has_had_its_share.into());
     }
-    let mut reply = Reply { request: Some(request), caller, service, out, close };
+    let mut reply = Reply { request: Some(request), logged: None, caller, service, out, close };
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.service.config.body_bytes_max {
         reply.close = true;
@@ -88,12 +106,19 @@ pub(crate) fn answer(
 }
 
 /// Answers what could not be read as a request, or not to its end; the connection closes after it.
-pub(crate) fn refuse(status: Status, caller: Caller, service: &mut Service, out: &mut Output) {
+/// `logged` is what the log shows of it.
+pub(crate) fn refuse(
+    status: Status,
+    logged: Option<LoggedRequest>,
+    caller: Caller,
+    service: &mut Service,
+    out: &mut Output,
+) {
     out.linger = true;
     // What is too much now need not be in a second (RFC 9110 §10.2.3).
     let unavailable = status == Status::SERVICE_UNAVAILABLE;
     let fields = if unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
-    Reply { request: None, caller, service, out, close: true }.plain(status, fields);
+    Reply { request: None, logged, caller, service, out, close: true }.plain(status, fields);
 }
 
 impl Reply<'_, '_> {
@@ -104,7 +129,7 @@ impl Reply<'_, '_> {
         match bench::asked(path, query) {
             Asked::Nothing => return Some((b"", path)),
             Asked::Before { burn_us, prefix, path } => {
-                if self.caller.fetches == 0 {
+                if !self.caller.is_retry {
                     bench::burn(burn_us);
                 }
                 return Some((prefix, path));
@@ -119,7 +144,7 @@ impl Reply<'_, '_> {
         None
     }
 
-    /// Serves what `path` leads to, unless that has to come from a disk. `prefix` came before it in
+    /// Serves what `path` leads to, unless something has to come first. `prefix` came before it in
     /// the target, and goes before the path of a redirect.
     fn content(
         &mut self,
@@ -127,11 +152,19 @@ impl Reply<'_, '_> {
         prefix: &[u8],
         path: &[u8],
         query: Option<&[u8]>,
-    ) -> Option<Fetch> {
+    ) -> Option<Pending> {
         let mut room = [&b""[..]; 4];
-        let codings = collect(request.accept_encoding, &mut room);
-        match self.find(path, query, codings) {
-            Found::Cold(fetch) => return Some(fetch),
+        let lookup = Lookup {
+            path,
+            query,
+            accept_encoding: collect(request.accept_encoding, &mut room),
+            head_only: self.is_head(),
+            is_patient: self.caller.fetches >= FETCHES_MAX,
+            advances: !self.service.turn.is_over(),
+        };
+        match self.find(&lookup) {
+            Found::Cold(fetch) => return Some(Pending::Fetch(fetch)),
+            Found::Unfinished(waiter) => return Some(Pending::Listing(waiter)),
             Found::Entry(entry) => self.entry(request, &entry),
             Found::Redirect(location) => {
                 let mut line = b"Location: ".to_vec();
@@ -140,7 +173,12 @@ impl Reply<'_, '_> {
                 line.extend_from_slice(b"\r\n");
                 self.plain(Status::MOVED_PERMANENTLY, &line);
             }
-            Found::Listing(page) => self.page(Status::OK, b"", HTML, &page),
+            Found::Listing(page) => self.whole(&page),
+            Found::ListingHead => {
+                self.start(Status::OK);
+                reply::field(&mut self.out.bytes, "Content-Type", HTML);
+                self.end(Status::OK, 0);
+            }
             Found::NotFound => self.plain(Status::NOT_FOUND, b""),
             Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
             Found::Trouble(error) => self.trouble(&error),
@@ -149,28 +187,25 @@ impl Reply<'_, '_> {
     }
 
     /// Asks the store, again where the first answer does not hold or descriptors are wanting.
-    fn find(&mut self, path: &[u8], query: Option<&[u8]>, codings: &[&[u8]]) -> Found {
+    fn find(&mut self, lookup: &Lookup<'_>) -> Found {
         let now = self.service.clock();
-        let patient = self.caller.fetches >= FETCHES_MAX;
         let store = &mut self.service.store;
-        let find = |store: &mut Store| {
-            if patient {
-                store.find_patiently(path, query, codings, now)
-            } else {
-                store.find(path, query, codings, now)
-            }
-        };
-        match find(store) {
+        let parts_before = store.listing_counts().parts;
+        let found = match store.find(lookup, now) {
             Found::Entry(entry) if has_changed(&entry) => {
-                store.forget(path);
-                find(store)
+                store.forget(lookup.path);
+                store.find(lookup, now)
             }
             Found::Trouble(error) if is_exhaustion(&error) => {
                 store.release_descriptors();
-                find(store)
+                store.find(lookup, now)
             }
             found => found,
+        };
+        if store.listing_counts().parts > parts_before {
+            self.service.turn.use_up();
         }
+        found
     }
 
     fn trouble(&mut self, error: &io::Error) {
@@ -300,13 +335,15 @@ impl Reply<'_, '_> {
         self.out.linger |= self.close && self.request.is_some_and(has_body);
         self.out.count(status.code());
         if self.service.log.is_some() {
-            let body_bytes = if self.is_head() { 0 } else { body_bytes };
-            let body_start = self.out.bytes.len() as u64;
-            let Caller { peer, began_ns, .. } = self.caller;
-            let request = self.request;
-            let record =
-                Record::new(status.code(), peer, began_ns, body_start, body_bytes, request);
-            self.out.records.push(record);
+            let request = self.logged.take().or_else(|| self.request.map(LoggedRequest::of));
+            self.out.records.push(Record {
+                status: status.code(),
+                peer: self.caller.peer,
+                began_ns: self.caller.began_ns,
+                body_start: self.out.bytes.len() as u64,
+                body_bytes: if self.is_head() { 0 } else { body_bytes },
+                request: request.unwrap_or_default(),
+            });
         }
     }
 

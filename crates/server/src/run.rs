@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use weir_accept::SynFilter;
 use weir_content as content;
 use weir_dispatch::readiness::{Mechanism, Visitor};
 use weir_stats::{LoopReport, Report};
@@ -116,10 +117,9 @@ impl Server {
             let room = files.saturating_add(config.conns_max as u64);
             let _ = process::make_room_for_descriptors(room.min(ROOM_AT_ONCE));
         }
-        // A policy that counted on a gate it cannot have would leave the work to it.
-        if !listeners.per_loop.iter().flatten().any(Socket::takes_gate) {
-            config.setting.controls = config.setting.controls.without(weir_accept::Control::Gate);
-        }
+        config.setting.syn_filter = syn_filter(&config, listeners.per_loop.iter().flatten())?;
+        config.setting.eager =
+            config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
         let config = Arc::new(config);
         // Before there is any thread.
         let sockets = std::mem::take(&mut listeners.per_loop);
@@ -360,6 +360,31 @@ pub(crate) fn pin(index: usize, config: &Config) -> Result<(), Error> {
 pub(crate) fn open_store(config: &Config) -> Result<content::Store, Error> {
     content::Store::open(&config.root, config.content.clone())
         .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))
+}
+
+/// The SYN filter to use: what was asked for, or the best that can be had. A policy that counted on
+/// one it cannot have would leave the work to it.
+fn syn_filter<'s>(
+    config: &Config,
+    mut sockets: impl Iterator<Item = &'s Socket>,
+) -> Result<SynFilter, Error> {
+    let policies =
+        [weir_accept::Name::Limit, weir_accept::Name::MatchClose, weir_accept::Name::Timed];
+    if policies.contains(&config.setting.name) {
+        return Ok(SynFilter::None);
+    }
+    let available = sockets.find(|socket| socket.own).map_or(SynFilter::None, Socket::syn_filter);
+    match config.syn_filter {
+        None => Ok(available),
+        Some(SynFilter::None) => Ok(SynFilter::None),
+        Some(SynFilter::Random) if available != SynFilter::None => Ok(SynFilter::Random),
+        Some(wanted) if wanted == available => Ok(wanted),
+        Some(wanted) => Err(Error(format!(
+            "--syn-filter {wanted} cannot be had: it takes a TCP socket of the server's own and \
+             CAP_NET_ADMIN{}; the best here is {available}",
+            if wanted == SynFilter::Tokens { " and CAP_BPF" } else { "" }
+        ))),
+    }
 }
 
 /// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows, which

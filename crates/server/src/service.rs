@@ -2,10 +2,12 @@
 //! No lock is in here: where threads share it, they have one around all of it.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weir_content::{CacheCounts, ColdCounts, Now, Store};
+use weir_accept::{Share, Shares};
+use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
 use weir_http1::DateField;
 use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
@@ -27,6 +29,9 @@ const KEPT_MAX: usize = 1024;
 /// How much of a file is copied at once.
 const SCRATCH_BYTES: usize = 64 << 10;
 
+/// Requests that a source may be served at once beyond its share.
+const OPEN_BURST: u64 = 16;
+
 /// How old the wall clock's offset may become, nanoseconds.
 const OFFSET_AGE_NS: u64 = 100_000_000;
 
@@ -39,12 +44,15 @@ pub(crate) struct Service {
     pub log: Option<LogBuffer>,
     /// Bytes on their way through: a file being copied, input nobody wants.
     pub scratch: Box<[u8]>,
-    /// How much of a large reply goes out before others have their turn.
+    /// Work done for one connection before others have their turn.
     pub turn: Turn,
     /// No new request is begun on a connection whose reply goes out now.
     pub draining: bool,
     /// The same, because those that are open are too many.
     pub pressure: bool,
+    /// While sources have to share: what there is, and who has had how much of it.
+    pub share: Option<Share>,
+    shares: Option<Box<Shares>>,
     /// What other threads than the one that reports have used, where there are others.
     pub others: Usage,
     start: Instant,
@@ -71,6 +79,8 @@ impl Service {
             turn: Turn::default(),
             draining: false,
             pressure: false,
+            share: None,
+            shares: None,
             others: Usage::default(),
             start: Instant::now(),
             now_ns: 0,
@@ -112,6 +122,16 @@ impl Service {
     /// Whether a connection closes after the reply that goes out now.
     pub(crate) fn is_closing(&self) -> bool {
         self.draining || self.pressure
+    }
+
+    /// A request of a source is about to be answered. Whether the source has had its share, so that
+    /// its connection closes after the reply: it may come again when others have had theirs.
+    pub(crate) fn has_had_its_share(&mut self, source: SocketAddr) -> bool {
+        let Some(Share { each_ns, weight }) = self.share else { return false };
+        let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(OPEN_BURST)));
+        let claim = shares.claim(self.now_ns, source.ip().into(), each_ns, weight);
+        shares.grant(claim);
+        !claim.is_fair
     }
 
     /// Nanoseconds since 1970.
@@ -175,6 +195,8 @@ impl Service {
         counters.threads_max.raise(1);
         let ColdCounts { lookups, reads } = self.store.cold_counts();
         counters.set_cold([lookups, reads]);
+        let ListingCounts { made, parts, part_rows_max } = self.store.listing_counts();
+        counters.set_listings([made, parts, part_rows_max]);
         counters
     }
 }

@@ -1,5 +1,6 @@
-//! How much of a large reply goes out before others have their turn: as much as takes a fraction of
-//! a millisecond, learnt from how long the last ones took. Knows no connection, and reads no clock.
+//! The work that is done for one connection before others have their turn: of a large reply as
+//! much as takes a fraction of a millisecond, learnt from how long the last ones took. Knows no
+//! connection, and reads no clock.
 
 /// Replies up to this size go out at once: cut, they would cost more than others gain.
 pub(crate) const TURN_BYTES_MIN: u64 = 64 << 10;
@@ -11,17 +12,23 @@ const TURN_BYTES_MAX: u64 = 2 << 20;
 /// on a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
 const TURN_NS: u64 = 200_000;
 
+/// Requests after which the clock is read again when the last ones took less than [`CHEAP_NS`]: a
+/// look at it takes a tenth of the time of a small one.
+const CHEAP_REQUESTS: u8 = 8;
+const CHEAP_NS: u32 = 8_000;
+
 /// How long a turn is, and how much of a round's is left.
 #[derive(Debug)]
 pub(crate) struct Turn {
     bytes: u64,
-    left: u64,
+    /// Bytes; `None` in a server that has no rounds, whose turns are never over.
+    left: Option<u64>,
 }
 
 impl Default for Turn {
-    /// One of a server that has no rounds: it is never over.
+    /// Makes one for a server that has no rounds.
     fn default() -> Self {
-        Self { bytes: TURN_BYTES_MIN, left: u64::MAX }
+        Self { bytes: TURN_BYTES_MIN, left: None }
     }
 }
 
@@ -31,24 +38,65 @@ impl Turn {
         self.bytes
     }
 
-    /// A round begins: all large replies in it share one turn.
+    /// A round begins: all large replies in it share one turn, and so does all other work that is
+    /// cut to pieces.
     pub(crate) fn begin_round(&mut self) {
-        self.left = self.bytes;
+        self.left = Some(self.bytes);
     }
 
     /// Whether this round's has been used up.
     pub(crate) fn is_over(&self) -> bool {
-        self.left == 0
+        self.left == Some(0)
+    }
+
+    /// Uses up this round's for a piece of work that takes about as long as a turn may.
+    pub(crate) fn use_up(&mut self) {
+        self.left = self.left.map(|_| 0);
     }
 
     /// So many bytes went out, and it took so many nanoseconds of core time.
     pub(crate) fn note(&mut self, bytes: u64, took_ns: u64) {
-        self.left = self.left.saturating_sub(bytes);
+        self.left = self.left.map(|left| left.saturating_sub(bytes));
         if took_ns > TURN_NS {
             self.bytes = (self.bytes / 2).max(TURN_BYTES_MIN);
         } else if bytes >= self.bytes && took_ns < TURN_NS / 2 {
             self.bytes = (self.bytes * 2).min(TURN_BYTES_MAX);
         }
+    }
+}
+
+/// Time that one connection spends, in one round, on requests that have come together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slice {
+    /// Time of its begin, if in this round.
+    began_ns: u64,
+    /// Time of the last look at the clock, nanoseconds since.
+    checked_ns: u32,
+    /// Requests that may be begun before the next.
+    unchecked: u8,
+}
+
+impl Slice {
+    /// Whether it is used up, before another request is begun in a round that began at `round_ns`.
+    /// The first of a round costs no look at the clock.
+    pub(crate) fn is_used_up(&mut self, round_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
+        if self.began_ns < round_ns {
+            *self = Self { began_ns: round_ns, ..Self::default() };
+            return false;
+        }
+        if self.unchecked > 0 {
+            self.unchecked -= 1;
+            return false;
+        }
+        let now_ns = clock_ns();
+        if self.began_ns == round_ns {
+            self.began_ns = now_ns.max(round_ns + 1);
+        }
+        let passed_ns = u32::try_from(now_ns.saturating_sub(self.began_ns)).unwrap_or(u32::MAX);
+        let is_cheap = self.checked_ns > 0 && passed_ns.saturating_sub(self.checked_ns) < CHEAP_NS;
+        self.unchecked = if is_cheap { CHEAP_REQUESTS - 1 } else { 0 };
+        self.checked_ns = passed_ns.max(1);
+        u64::from(passed_ns) > TURN_NS
     }
 }
 
@@ -87,11 +135,40 @@ mod tests {
         assert_eq!(turn.bytes(), 512 << 10);
     }
 
+    /// Requests of this length begun in a round, and looks at the clock.
+    fn begun(request_ns: u64) -> (u64, u64) {
+        let (mut slice, mut requests, mut looks) = (Slice::default(), 0, 0);
+        let mut is_used_up = |requests: u64| {
+            slice.is_used_up(5, || {
+                looks += 1;
+                5 + requests * request_ns
+            })
+        };
+        while !is_used_up(requests) {
+            requests += 1;
+        }
+        (requests, looks)
+    }
+
+    #[test]
+    fn a_slice_bounds_what_is_begun_of_what_has_come_together() {
+        assert_eq!(begun(1_000_000_000).0, 2);
+        assert_eq!(begun(TURN_NS / 10).0, 12);
+        let (requests, looks) = begun(500);
+        assert!((400..=420).contains(&requests), "{requests}");
+        assert!(looks < 60, "{looks}");
+        let mut slice = Slice::default();
+        assert!(!slice.is_used_up(5, || 5) && !slice.is_used_up(5, || 6));
+        assert!(slice.is_used_up(5, || 7 + TURN_NS));
+        assert!(!slice.is_used_up(7 + TURN_NS, || unreachable!("the first of a round")));
+    }
+
     #[test]
     fn a_round_has_one_turn_for_all() {
         let mut turn = Turn::default();
-        turn.note(u64::MAX / 2, TURN_NS);
-        assert!(!turn.is_over());
+        turn.note(u64::MAX, TURN_NS);
+        turn.use_up();
+        assert!(!turn.is_over(), "there are no rounds");
         turn.begin_round();
         turn.note(turn.bytes() - 1, TURN_NS);
         assert!(!turn.is_over());
@@ -99,5 +176,7 @@ mod tests {
         assert!(turn.is_over());
         turn.begin_round();
         assert!(!turn.is_over());
+        turn.use_up();
+        assert!(turn.is_over());
     }
 }

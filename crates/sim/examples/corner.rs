@@ -1,8 +1,8 @@
 //! Plays one corner of the grid and prints what came of it. Knows no bounds: those are the tests'.
 
 use clap::Parser;
-use weir_accept::{Controls, Limit, Name, Refusal, Setting};
-use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
+use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter};
+use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Neighbour, Pattern, SECOND_NS, Scenario};
 use weir_sim::{Sessions, Statistics, Step, run};
 
 /// Simulates an overloaded server.
@@ -71,6 +71,33 @@ struct Options {
     /// Clients that come again at once for each honest one.
     #[arg(long, default_value_t = 0.0)]
     reconnecting: f64,
+    /// Connection requests from nowhere for each honest one.
+    #[arg(long, default_value_t = 0.0)]
+    spoofed: f64,
+    /// Clients for each honest one that keep their connection, and ask again and again.
+    #[arg(long, default_value_t = 0.0)]
+    keeping: f64,
+    /// Between two of their requests, ms.
+    #[arg(long, default_value_t = 1_500)]
+    hold: u64,
+    /// Addresses of the honest clients.
+    #[arg(long, default_value_t = 1)]
+    addresses: u32,
+    /// One session in so many closes its connection; 0: none does.
+    #[arg(long, default_value_t = 1)]
+    closes_one_in: u32,
+    /// The SYN filter: tokens, random, none.
+    #[arg(long, default_value = "tokens")]
+    syn_filter: SynFilter,
+    /// What a neighbour takes of the core, 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    neighbour: f64,
+    /// In bursts of so many ms,
+    #[arg(long, default_value_t = 50)]
+    neighbour_burst: u64,
+    /// and slices of so many.
+    #[arg(long, default_value_t = 3)]
+    neighbour_slice: u64,
     /// A measured call: name:count:time_ns, as in the statistics of weir serve --profile-calls.
     #[arg(long)]
     call: Vec<String>,
@@ -131,17 +158,27 @@ fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error
         controls: off.map_or(Ok(Controls::ALL), |list| Controls::ALL.without_list(list))?,
         refusal: options.refusal,
         backlog: options.backlog,
+        syn_filter: options.syn_filter,
+        eager: !options.lazy,
     };
     let sessions = Sessions {
         requests: (options.requests, options.requests),
         think: Law::Exponential(options.think * MILLI_NS),
+        closes_one_in: options.closes_one_in,
     };
+    let burst_ns = options.neighbour_burst * MILLI_NS;
+    let neighbour = (options.neighbour > 0.0).then_some(Neighbour {
+        share: options.neighbour,
+        burst_ns,
+        slice_ns: options.neighbour_slice * MILLI_NS,
+    });
     let calls: Vec<_> = options.call.iter().map(|row| call(row)).collect::<Result<_, _>>()?;
     let mut scenario = Scenario {
         setting,
         cores: options.cores,
         eager: !options.lazy,
         open_max: options.max_conns,
+        neighbour,
         classes: classes(options),
         sessions,
         groups: groups(options),
@@ -182,12 +219,18 @@ fn classes(options: &Options) -> Vec<Class> {
 }
 
 fn groups(options: &Options) -> Vec<Group> {
-    let group = |kind, ratio| Group { kind, ratio };
+    let honest =
+        Group { addresses: (0x0a00_0001, options.addresses), ..Group::new(Kind::Honest, 1.0) };
+    let hostile = |kind, ratio| Group { addresses: (0x0b00_0001, 9), ..Group::new(kind, ratio) };
+    let think = Law::Fixed(options.hold * MILLI_NS);
+    let keeping = Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 };
     vec![
-        group(Kind::Honest, 1.0),
-        group(Kind::Mute, options.mute),
-        group(Kind::Slow, options.slow),
-        group(Kind::Reconnecting, options.reconnecting),
+        honest,
+        hostile(Kind::Mute, options.mute),
+        hostile(Kind::Slow, options.slow),
+        hostile(Kind::Reconnecting, options.reconnecting),
+        Group { addresses: (0, u32::MAX), ..hostile(Kind::Spoofed, options.spoofed) },
+        Group { sessions: Some(keeping), ..hostile(Kind::Reconnecting, options.keeping) },
     ]
 }
 
@@ -201,7 +244,7 @@ fn call(row: &str) -> Result<(&str, u64, u64), Box<dyn std::error::Error>> {
 fn print_row(load: f64, scenario: &Scenario, statistics: &Statistics) {
     let requests = scenario.load[0].rate * scenario.sessions.requests_mean();
     let loops = &statistics.loops;
-    let dropped = statistics.drops.listen_drops + statistics.drops.gated;
+    let dropped = statistics.drops.listen_drops + statistics.drops.filtered;
     let good: u64 = statistics.windows.iter().map(|window| window.share.good).sum();
     println!(
         "{load:>5} {:>9.0} {:>6.1} {:>6.1} {:>8.2} {:>8.2} {:>8.2} {:>8} {:>8} {dropped:>8} {:>9} \

@@ -13,6 +13,7 @@ pub(crate) enum Draw {
     Rtt,
     Service,
     Think,
+    Source,
 }
 
 /// Numbers drawn by name.

@@ -19,13 +19,17 @@ impl World<'_> {
     pub(crate) fn begin_session(&mut self, group: u32) {
         self.sessions += 1;
         let session = self.sessions;
-        let kind = self.scenario.groups[group as usize].kind;
+        let group = &self.scenario.groups[group as usize];
+        let kind = group.kind;
+        let sessions = group.sessions.unwrap_or(self.scenario.sessions);
         let draw = |draw| self.named.draw(draw, session, 0);
-        let (fewest, most) = self.scenario.sessions.requests;
+        let (fewest, most) = sessions.requests;
         let span = f64::from(most.saturating_sub(fewest) + 1);
         let class = class_of(&self.scenario.classes, draw(Draw::Class));
         self.connect(Client {
             kind,
+            source: group.source(draw(Draw::Source)),
+            sessions,
             session,
             class,
             requests: fewest + (draw(Draw::Requests) * span) as u32,
@@ -62,6 +66,10 @@ impl World<'_> {
             ..client
         };
         let token = self.conns.insert(Conn { client, socket: Socket::new(core), packets: 0 });
+        if client.kind == Kind::Spoofed {
+            self.send(token, Packet::Syn);
+            return token;
+        }
         self.be_patient(token);
         self.send_syn(token);
         token
@@ -75,6 +83,7 @@ impl World<'_> {
             Kind::Honest => now_ns + scenario.timeout_ns,
             Kind::Reconnecting => client.began_ns + scenario.timeout_ns,
             Kind::Mute | Kind::Slow => client.began_ns + scenario.stay_ns,
+            Kind::Spoofed => NEVER,
         };
         if !std::mem::replace(&mut client.watched, true) {
             self.events.push(client.deadline_ns, Event::Patience(token));
@@ -112,6 +121,7 @@ impl World<'_> {
     fn connected(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
         match client.doing {
+            _ if client.kind == Kind::Spoofed => client.doing = Doing::Gone,
             Doing::Connecting if client.kind == Kind::Mute => {
                 client.doing = Doing::Waiting;
                 self.send(token, Packet::Ack);
@@ -162,13 +172,16 @@ impl World<'_> {
             let more = client.request < client.requests;
             client.doing = if more { Doing::Thinking { closed: closes } } else { Doing::Gone };
             let (session, request) = (client.session, client.request);
+            let one_in = u64::from(client.sessions.closes_one_in);
+            let ends = one_in > 0 && session.is_multiple_of(one_in);
+            let client = *client;
             if more {
                 let uniform = self.named.draw(Draw::Think, session, request);
-                let at_ns = now_ns + self.scenario.sessions.think.at(uniform);
+                let at_ns = now_ns + client.sessions.think.at(uniform);
                 self.events.push(at_ns, Event::Think(token));
             }
             self.tell_good(token, response_ns);
-            if !more && !closes {
+            if !more && !closes && ends {
                 self.send(token, Packet::Fin);
             }
         }

@@ -1,7 +1,9 @@
 //! Connections: what the client knows of one and what the server's kernel and loop know, in one
 //! slot, which lives as long as either or a packet between them. Decides nothing.
 
-use crate::scenario::Kind;
+use weir_accept::Source;
+
+use crate::scenario::{Kind, Sessions};
 
 /// No time.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -37,6 +39,8 @@ pub(crate) enum Doing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub(crate) kind: Kind,
+    pub(crate) source: Source,
+    pub(crate) sessions: Sessions,
     pub(crate) session: u64,
     pub(crate) class: u32,
     /// Requests of the session, and the number of the present one.
@@ -69,7 +73,7 @@ pub(crate) enum Seat {
     SynQueue,
     AcceptQueue,
     /// Accepted, and not yet served.
-    Held,
+    Deferred,
     Open,
     Closed,
 }
@@ -100,7 +104,7 @@ pub(crate) struct Socket {
     /// Requests answered.
     pub(crate) answered: u32,
     pub(crate) accepted_ns: u64,
-    /// Since when it counts as waiting to be served, while it is held.
+    /// Since when it counts as waiting to be served, while it is deferred.
     pub(crate) since_ns: u64,
     /// When it began to wait for its client.
     pub(crate) waits_ns: u64,

@@ -27,7 +27,7 @@ pub struct Costs {
     /// listen again.
     pub listen: u64,
     /// Another filter on the listening socket.
-    pub gate: u64,
+    pub filter: u64,
     /// The end of a connection by a reset, after its accept.
     pub refuse_rst: u64,
     /// The end of a connection unread, after its accept.
@@ -38,8 +38,8 @@ pub struct Costs {
     pub syn: u64,
     /// A SYN that a queue has no room for.
     pub syn_dropped: u64,
-    /// A SYN that the gate drops.
-    pub syn_gated: u64,
+    /// A SYN that the filter drops.
+    pub syn_filtered: u64,
     /// The ACK that ends a handshake, or acknowledges data.
     pub ack: u64,
     /// A segment with data.
@@ -68,13 +68,13 @@ impl Default for Costs {
             tcp_info: 400,
             meminfo: 400,
             listen: 1_000,
-            gate: 10_000,
+            filter: 10_000,
             refuse_rst: 5_000,
             refuse_fin: 6_000,
             refuse_503: 14_000,
             syn: 6_000,
             syn_dropped: 3_500,
-            syn_gated: 1_500,
+            syn_filtered: 1_500,
             ack: 3_000,
             data: 3_000,
             fin: 3_000,
@@ -100,13 +100,13 @@ impl Costs {
         tcp_info: 0,
         meminfo: 0,
         listen: 0,
-        gate: 0,
+        filter: 0,
         refuse_rst: 0,
         refuse_fin: 0,
         refuse_503: 0,
         syn: 0,
         syn_dropped: 0,
-        syn_gated: 0,
+        syn_filtered: 0,
         ack: 0,
         data: 0,
         fin: 0,

@@ -42,8 +42,8 @@ impl Default for Rules {
 /// Why a packet was dropped, in the papers' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// By the gate, before anything was looked at.
-    Gate,
+    /// By the SYN filter, before anything was looked at.
+    Filter,
     /// The SYN queue is full and there are no cookies: TCPReqQFullDrop.
     SynQFull,
     /// The accept queue is full when the SYN comes: ListenOverflows.
@@ -78,8 +78,8 @@ pub struct Listener {
     pub(crate) accept_queue: VecDeque<Token>,
     /// `sk_drops`: everything dropped, modulo 2³².
     pub drops: u32,
-    /// Drops by the gate: no counter of the kernel has them alone.
-    pub gated: u64,
+    /// Drops by the filter: no counter of the kernel has them alone.
+    pub filtered: u64,
     /// ListenOverflows.
     pub overflows: u64,
     /// Of these, third ACKs.
@@ -108,10 +108,10 @@ impl Listener {
         self.backlog = backlog;
     }
 
-    /// A connection request comes; `gated` is what the filter on the socket says of it.
-    pub fn syn(&mut self, rules: &Rules, gated: bool) -> Syn {
-        if gated {
-            return self.drop(Reason::Gate);
+    /// A connection request comes; `filtered` is what the filter on the socket says of it.
+    pub fn syn(&mut self, rules: &Rules, filtered: bool) -> Syn {
+        if filtered {
+            return self.drop(Reason::Filter);
         }
         let cookie = self.syn_queue > self.backlog;
         if cookie && !rules.syncookies {
@@ -176,7 +176,7 @@ impl Listener {
     fn drop(&mut self, why: Reason) -> Syn {
         self.drops = self.drops.wrapping_add(1);
         match why {
-            Reason::Gate => self.gated += 1,
+            Reason::Filter => self.filtered += 1,
             Reason::SynQFull => self.request_queue_full_drops += 1,
             Reason::AcceptQFull => self.overflows += 1,
             Reason::DropRequest => {}
@@ -185,7 +185,7 @@ impl Listener {
                 self.overflows_ack += 1;
             }
         }
-        self.listen_drops += u64::from(why != Reason::Gate);
+        self.listen_drops += u64::from(why != Reason::Filter);
         Syn::Dropped(why)
     }
 }
@@ -275,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_moves_no_counter_but_the_sockets() {
+    fn the_filter_moves_no_counter_but_the_sockets() {
         let mut listener = with(2, 3, 3);
-        assert_eq!(listener.syn(&NO_COOKIES, true), Syn::Dropped(Reason::Gate));
+        assert_eq!(listener.syn(&NO_COOKIES, true), Syn::Dropped(Reason::Filter));
         assert_eq!(counts(&listener), [1, 0, 0, 0, 0]);
-        assert_eq!(listener.gated, 1);
+        assert_eq!(listener.filtered, 1);
     }
 
     #[test]

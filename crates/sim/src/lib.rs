@@ -11,16 +11,21 @@ mod clients;
 mod conns;
 mod costs;
 mod events;
+mod filter;
+mod harm;
 mod kernel;
+mod neighbour;
 mod packets;
 mod scenario;
 mod server;
 mod softirq;
 mod statistics;
+pub mod storm;
 mod world;
 
 pub use costs::Costs;
 pub use kernel::{Listener, Reason, Rules, Syn};
+pub use neighbour::Neighbour;
 pub use scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step};
 pub use statistics::{Drops, Loops, Share, Statistics, Window};
 
@@ -35,7 +40,7 @@ pub const MILLI_NS: u64 = 1_000_000;
 
 /// Runs a scenario to its end. Every chance is drawn from the seed.
 pub fn run(scenario: &Scenario, seed: u64) -> Statistics {
-    run_with(scenario, seed, || scenario.setting.policy())
+    run_with(scenario, seed, || scenario.setting().policy())
 }
 
 /// Runs a scenario with policies made by the caller, one for each core, in place of its setting's.

@@ -1,7 +1,7 @@
 //! What the server's kernel does with each packet, and what that costs the core it comes to. Knows
 //! the sockets, and of the loop only how to wake it.
 
-use rand::RngExt;
+use weir_accept::SynDecision;
 
 use crate::SECOND_NS;
 use crate::clients::RTO_MIN_NS;
@@ -49,7 +49,7 @@ impl World<'_> {
     }
 
     fn syn(&mut self, token: Token, core: u32) {
-        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
+        let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
         let costs = &self.scenario.costs;
         match socket.seat {
             Seat::Unknown | Seat::Cookie => {}
@@ -59,11 +59,13 @@ impl World<'_> {
                 return self.answer(token, Answer::SynAck);
             }
         }
-        let Core { listener, gate, .. } = &mut self.cores[core as usize];
-        let gated = *gate > 0.0 && self.dice.random::<f64>() < *gate;
-        let became = listener.syn(&self.scenario.rules, gated);
+        let source = client.source;
+        let Core { listener, filter, .. } = &mut self.cores[core as usize];
+        let filtered = filter.drops(self.now_ns, source, &mut self.dice);
+        let became = listener.syn(&self.scenario.rules, filtered);
+        self.judge_syn(core, token, became);
         let cost_ns = match became {
-            Syn::Dropped(Reason::Gate) => costs.syn_gated,
+            Syn::Dropped(Reason::Filter) => costs.syn_filtered,
             Syn::Dropped(_) => costs.syn_dropped,
             Syn::Queued | Syn::Cookie => costs.syn,
         };
@@ -81,6 +83,19 @@ impl World<'_> {
         self.answer(token, Answer::SynAck);
     }
 
+    /// A drop on account of load: by a filter that does more than to keep the queue from
+    /// overflowing, or by a queue that was made shorter.
+    fn judge_syn(&mut self, core: u32, token: Token, became: Syn) {
+        let Core { listener, filter, .. } = &self.cores[core as usize];
+        let guards = matches!(filter.decision(), SynDecision::Guard { .. });
+        let is_short = listener.backlog < self.scenario.setting.backlog;
+        match became {
+            Syn::Dropped(Reason::Filter) if !guards => self.note_refusal(core, token),
+            Syn::Dropped(Reason::AcceptQFull) if is_short => self.note_refusal(core, token),
+            _ => {}
+        }
+    }
+
     /// A segment with an ACK comes: it may end the handshake.
     fn third_ack(&mut self, token: Token) {
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
@@ -88,6 +103,10 @@ impl World<'_> {
         match socket.seat {
             Seat::SynQueue | Seat::Cookie => {
                 if !listener.establish(token) {
+                    if listener.backlog < self.scenario.setting.backlog {
+                        let core = socket.core;
+                        self.note_refusal(core, token);
+                    }
                     return;
                 }
                 // The kernel counts from the first SYN-ACK, even if an ACK before this one found no
@@ -105,7 +124,7 @@ impl World<'_> {
                 }
             }
             Seat::Unknown => self.answer(token, Answer::Rst),
-            Seat::AcceptQueue | Seat::Held | Seat::Open | Seat::Closed => {}
+            Seat::AcceptQueue | Seat::Deferred | Seat::Open | Seat::Closed => {}
         }
     }
 
@@ -115,7 +134,7 @@ impl World<'_> {
         let now_ns = self.now_ns;
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
         match socket.seat {
-            Seat::AcceptQueue | Seat::Held | Seat::Open => {
+            Seat::AcceptQueue | Seat::Deferred | Seat::Open => {
                 socket.data_ns = now_ns;
                 socket.has_fin |= socket.fin_behind;
                 if client.kind.asks() {

@@ -1,10 +1,11 @@
 //! What is simulated: the clients, the machine, the server and its policy, and for how long. Plain
 //! data; knows nothing of how it is played.
 
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, Refusal, Setting, Source, SynFilter, TARGET_NS};
 
 use crate::costs::Costs;
 use crate::kernel::Rules;
+use crate::neighbour::Neighbour;
 use crate::{MILLI_NS, SECOND_NS};
 
 /// The law of a time, nanoseconds.
@@ -57,11 +58,14 @@ pub enum Kind {
     Slow,
     /// Honest, but connects again at once when it is refused.
     Reconnecting,
+    /// Sends a connection request from an address where nobody is.
+    Spoofed,
 }
 
 impl Kind {
     /// Every kind, in the order of the variants.
-    pub const ALL: [Self; 4] = [Self::Honest, Self::Mute, Self::Slow, Self::Reconnecting];
+    pub const ALL: [Self; 5] =
+        [Self::Honest, Self::Mute, Self::Slow, Self::Reconnecting, Self::Spoofed];
 
     /// Whether it wants a reply.
     pub fn asks(self) -> bool {
@@ -76,6 +80,23 @@ pub struct Group {
     pub kind: Kind,
     /// Their sessions begun for each one of the scenario's rate.
     pub ratio: f64,
+    /// The first of their addresses (IPv4, as a number), and how many there are.
+    pub addresses: (u32, u32),
+    /// What their sessions consist of; `None` is the scenario's.
+    pub sessions: Option<Sessions>,
+}
+
+impl Group {
+    /// Clients of one address.
+    pub fn new(kind: Kind, ratio: f64) -> Self {
+        Self { kind, ratio, addresses: (0x0a00_0001, 1), sessions: None }
+    }
+
+    /// The address that a uniform number in [0, 1) stands for.
+    pub(crate) fn source(&self, uniform: f64) -> Source {
+        let (first, count) = self.addresses;
+        Source::v4(first.wrapping_add((uniform * f64::from(count)) as u32))
+    }
 }
 
 /// When sessions begin, at a given rate.
@@ -105,6 +126,8 @@ pub struct Sessions {
     pub requests: (u32, u32),
     /// Between a reply and the next request.
     pub think: Law,
+    /// One in so many closes its connection in the end; 0: none does, and the server may.
+    pub closes_one_in: u32,
 }
 
 impl Sessions {
@@ -124,6 +147,8 @@ pub struct Scenario {
     pub cores: u32,
     /// A connection is read, and answered, when it is accepted.
     pub eager: bool,
+    /// Somebody else on each core.
+    pub neighbour: Option<Neighbour>,
     /// The most connections a core may have open.
     pub open_max: usize,
     /// From the accept to the first whole request, nanoseconds.
@@ -168,15 +193,18 @@ impl Default for Scenario {
                 controls: Controls::ALL,
                 refusal: Refusal::default(),
                 backlog: 4096,
+                syn_filter: SynFilter::Tokens,
+                eager: true,
             },
             cores: 1,
             eager: true,
+            neighbour: None,
             open_max: 100_000,
             header_timeout_ns: 10 * SECOND_NS,
             idle_timeout_ns: 60 * SECOND_NS,
             classes: vec![Class { weight: 1.0, service: Law::Fixed(100_000) }],
-            sessions: Sessions { requests: (1, 1), think: Law::Fixed(0) },
-            groups: vec![Group { kind: Kind::Honest, ratio: 1.0 }],
+            sessions: Sessions { requests: (1, 1), think: Law::Fixed(0), closes_one_in: 1 },
+            groups: vec![Group::new(Kind::Honest, 1.0)],
             pattern: Pattern::Poisson,
             load: vec![Step { from_ns: 0, rate: 1000.0 }],
             timeout_ns: 500 * MILLI_NS,
@@ -192,6 +220,11 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// The setting of each core's policy.
+    pub fn setting(&self) -> Setting {
+        Setting { eager: self.eager, ..self.setting }
+    }
+
     /// The mean work of a request, nanoseconds.
     pub fn service_mean_ns(&self) -> f64 {
         let weights: f64 = self.classes.iter().map(|class| class.weight).sum();

@@ -68,19 +68,25 @@ pub struct Loops {
     pub work_phases: u64,
     /// Times the listening socket got another backlog.
     pub listens: u64,
-    /// Times it got another gate.
-    pub gates: u64,
+    /// Times its SYN filter was changed by a system call.
+    pub filters: u64,
     /// The most connections open on one core.
     pub open_max: u64,
     /// Decisions taken while the policy held the server to be overloaded.
     pub overloaded: u64,
+    /// Times an overload began.
+    pub overloads: u64,
+    /// Connections closed after a reply because of load.
+    pub closed_by_load: u64,
+    /// Refusals on account of load while a loop had time.
+    pub refused_idle: u64,
 }
 
 /// What the kernel counted, over the whole run and all listening sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// SYNs dropped by the gate.
-    pub gated: u64,
+    /// SYNs dropped by the filter.
+    pub filtered: u64,
     /// ListenOverflows.
     pub overflows: u64,
     /// Of these, third ACKs.
@@ -105,7 +111,7 @@ pub struct Statistics {
     /// Honest and reconnecting clients' requests.
     pub total: Share,
     /// By kind of client, in the order of [`Kind::ALL`].
-    pub kinds: [Share; 4],
+    pub kinds: [Share; 5],
     /// By class of request; honest and reconnecting clients'.
     pub classes: Vec<Share>,
     /// By core; honest and reconnecting clients'.
@@ -121,6 +127,8 @@ pub struct Statistics {
     pub loops: Loops,
     /// The kernel.
     pub drops: Drops,
+    /// When the request was begun that was last to be refused on account of load, nanoseconds.
+    pub refused_last_ns: u64,
     measured_from_ns: u64,
     window_ns: u64,
 }
@@ -159,7 +167,7 @@ impl Statistics {
         Self {
             measured_ns: scenario.duration_ns.saturating_sub(scenario.measured_from_ns),
             total: Share::default(),
-            kinds: [Share::default(); 4],
+            kinds: [Share::default(); 5],
             classes: vec![Share::default(); scenario.classes.len()],
             cores: vec![Share::default(); scenario.cores as usize],
             windows: vec![Window::default(); windows as usize],
@@ -167,6 +175,7 @@ impl Statistics {
             sojourn: histogram(),
             loops: Loops::default(),
             drops: Drops::default(),
+            refused_last_ns: 0,
             measured_from_ns: scenario.measured_from_ns,
             window_ns: scenario.window_ns.max(1),
         }
@@ -199,7 +208,7 @@ impl Statistics {
     }
 
     pub(crate) fn add_listener(&mut self, listener: &Listener) {
-        self.drops.gated += listener.gated;
+        self.drops.filtered += listener.filtered;
         self.drops.overflows += listener.overflows;
         self.drops.overflows_ack += listener.overflows_ack;
         self.drops.listen_drops += listener.listen_drops;

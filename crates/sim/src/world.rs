@@ -8,6 +8,7 @@ use weir_accept::Policy;
 use crate::chance::{self, Named};
 use crate::conns::{Conns, Token};
 use crate::events::{Answer, Event, Events, Packet};
+use crate::neighbour::Neighbour;
 use crate::scenario::{Pattern, Scenario};
 use crate::server::Core;
 use crate::statistics::{Fate, Statistics, Whose};
@@ -20,7 +21,7 @@ pub(crate) struct World<'a> {
     pub(crate) cores: Vec<Core>,
     pub(crate) statistics: Statistics,
     pub(crate) named: Named,
-    /// What the gates throw.
+    /// What the random filters throw.
     pub(crate) dice: Xoshiro256PlusPlus,
     /// Sessions begun.
     pub(crate) sessions: u64,
@@ -137,6 +138,25 @@ impl<'a> World<'a> {
             }
             missing -= (until_ns - from_ns) * per_ns;
             arrivals.at_ns = until_ns;
+        }
+    }
+
+    /// When some work of a core's loop that begins now will be done, but for packets.
+    pub(crate) fn done_ns(&self, work_ns: u64) -> u64 {
+        let stretch = |neighbour: &Neighbour| neighbour.stretch(self.now_ns, work_ns);
+        self.now_ns + self.scenario.neighbour.as_ref().map_or(work_ns, stretch)
+    }
+
+    /// Somebody is refused on account of load: whether the loop had time is noted.
+    pub(crate) fn note_refusal(&mut self, core: u32, token: Token) {
+        let client = self.conns.get(token).map(|conn| conn.client);
+        if let Some(client) = client.filter(|client| client.kind.asks()) {
+            let refused_last_ns = &mut self.statistics.refused_last_ns;
+            *refused_last_ns = client.began_ns.max(*refused_last_ns);
+        }
+        let sleeps = &self.cores[core as usize].sleeps;
+        if sleeps.has_time(self.now_ns, self.scenario.setting.target_ns) {
+            self.statistics.loops.refused_idle += 1;
         }
     }
 

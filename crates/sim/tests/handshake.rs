@@ -1,7 +1,7 @@
 //! Handshakes from end to end: who is let in, who believes to be, and when the others ask again.
 
-use weir_accept::{Decision, Limit, Name, Outcome, Policy, Setting, Signals, View};
-use weir_sim::{Class, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Statistics, Step};
+use weir_accept::{Decision, Limit, Name, Outcome, Policy, Setting, Signals, SynDecision, View};
+use weir_sim::{Class, Costs, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Statistics, Step};
 use weir_sim::{run, run_with};
 
 fn scenario(backlog: u32) -> Scenario {
@@ -26,17 +26,17 @@ fn hundred_at_once(backlog: u32) -> Scenario {
     }
 }
 
-/// Lets nobody in before a time.
-struct Gate {
+/// Lets nobody in before a time, and keeps the loop awake: one that sleeps lets everybody in.
+struct Closed {
     until_ns: u64,
     due_ns: u64,
 }
 
-impl Policy for Gate {
+impl Policy for Closed {
     fn decide(&mut self, now_ns: u64, _: &View, _: &Signals) -> Decision {
-        self.due_ns = now_ns + MILLI_NS;
-        let gate = if now_ns < self.until_ns { 1.0 } else { 0.0 };
-        Decision { gate, ..Decision::accept(100) }
+        self.due_ns = now_ns;
+        let share = if now_ns < self.until_ns { 1.0 } else { 0.0 };
+        Decision { syn: SynDecision::Random(share), ..Decision::accept(100) }
     }
 
     fn finished(&mut self, _: u64, _: &Outcome) {}
@@ -46,8 +46,11 @@ impl Policy for Gate {
     }
 }
 
-fn gated(scenario: &Scenario, until_ns: u64) -> Statistics {
-    run_with(scenario, 1, || Box::new(Gate { until_ns, due_ns: 0 }))
+fn filtered(scenario: &Scenario, until_ns: u64) -> Statistics {
+    let costs = Costs { wait: 100_000, ..scenario.costs };
+    run_with(&Scenario { costs, ..scenario.clone() }, 1, || {
+        Box::new(Closed { until_ns, due_ns: 0 })
+    })
 }
 
 #[test]
@@ -59,7 +62,7 @@ fn a_dropped_request_is_repeated_when_the_kernel_says() {
     for (scenario, seconds) in [(&linear, [1, 2, 3, 4]), (&doubling, [1, 3, 3, 7])] {
         for (until_s, expected_s) in [0, 1, 2, 3].into_iter().zip(seconds) {
             let until_ns = until_s * SECOND_NS + 500 * MILLI_NS;
-            let statistics = gated(scenario, until_ns);
+            let statistics = filtered(scenario, until_ns);
             assert_eq!(statistics.total.good, 100);
             let shortest_ns = statistics.response.min();
             let expected_ns = expected_s * SECOND_NS;

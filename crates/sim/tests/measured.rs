@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
 use weir_sim::{Class, Law, SECOND_NS, Scenario, Step, run};
 
 /// The runs, below `results`.
@@ -74,7 +74,9 @@ fn setting(server: &str) -> Option<Setting> {
         _ => return None,
     };
     let (limit, controls, refusal) = (Limit::Auto, Controls::ALL, Refusal::Kernel);
-    Some(Setting { name, limit, target_ns: TARGET_NS, controls, refusal, backlog })
+    let (syn_filter, eager) = (SynFilter::Tokens, true);
+    let target_ns = TARGET_NS;
+    Some(Setting { name, limit, target_ns, controls, refusal, backlog, syn_filter, eager })
 }
 
 fn scenario(setting: Setting, capacity: f64, rate: f64) -> Scenario {

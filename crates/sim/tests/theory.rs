@@ -64,7 +64,7 @@ fn a_request_takes_two_round_trips() {
 
 /// Something of everything.
 fn mixed() -> Scenario {
-    let group = |kind, ratio| Group { kind, ratio };
+    let group = Group::new;
     Scenario {
         setting: fixed(Limit::Auto),
         cores: 3,
@@ -72,7 +72,11 @@ fn mixed() -> Scenario {
             Class { weight: 9.0, service: Law::Exponential(50_000) },
             Class { weight: 1.0, service: Law::Fixed(MILLI_NS) },
         ],
-        sessions: Sessions { requests: (1, 5), think: Law::Exponential(20 * MILLI_NS) },
+        sessions: Sessions {
+            requests: (1, 5),
+            think: Law::Exponential(20 * MILLI_NS),
+            closes_one_in: 1,
+        },
         groups: vec![
             group(Kind::Honest, 1.0),
             group(Kind::Mute, 0.1),
@@ -124,7 +128,11 @@ fn the_capacity_is_what_a_saturated_server_serves() {
         let scenario = Scenario {
             setting: Setting { backlog: 64, ..fixed(Limit::Count(16)) },
             eager,
-            sessions: Sessions { requests: (requests, requests), think: Law::Fixed(0) },
+            sessions: Sessions {
+                requests: (requests, requests),
+                think: Law::Fixed(0),
+                closes_one_in: 1,
+            },
             timeout_ns: 10 * SECOND_NS,
             ..Scenario::default()
         }

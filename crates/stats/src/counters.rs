@@ -109,6 +109,7 @@ counters! {
     replies Sum "replies sent whole",
     replies_cut Sum "replies begun and not finished: the client, a deadline or the file",
     replies_changed Sum "replies cut because the file changed or could not be read meanwhile",
+    yields Sum "times a connection that could go on let others be served first",
     bytes_in Sum "bytes read",
     bytes_out Sum "bytes written",
     status_2xx Sum "replies with a 2xx status",
@@ -116,31 +117,48 @@ counters! {
     status_4xx Sum "replies with a 4xx status",
     status_5xx Sum "replies with a 5xx status",
     refused_requests Sum "requests refused as malformed, too large or not supported",
-    closed Sum "connections closed",
+    closed Sum "connections closed, each for one reason: the sum of end_* and timeout_*",
+    end_finished Sum "connections closed after their last reply",
+    end_refused Sum "connections closed because a request was refused",
+    end_turned_away Sum "connections closed after a 503 that the load called for",
+    end_client_closed Sum "connections closed because the client had closed its side",
+    end_client_reset Sum "connections closed because the client had reset them, or had gone",
+    end_file_changed Sum "connections closed because a file changed in the middle of a reply",
+    end_drained Sum "connections closed because the server stopped",
+    end_evicted Sum "connections closed to make room, or by the overload control",
+    end_failed Sum "connections closed because the kernel refused what it takes to serve them",
     timeout_header Sum "connections cut at the header deadline",
     timeout_body Sum "connections cut at the body deadline",
     timeout_idle Sum "idle connections closed at their deadline",
     timeout_request Sum "connections cut at the deadline of the whole request",
     timeout_rate Sum "replies cut because the client read below the minimum rate",
-    evicted_idle Sum "connections that waited for their client, closed to make room",
+    timeout_stall Sum "replies cut because the client took nothing for the stall timeout",
+    evicted Sum "connections that waited for their client, closed to make room",
     overloads Sum "times a listener was found overloaded",
     overloaded_ns Sum "how long listeners were overloaded, nanoseconds",
     queue_asked Sum "times the kernel was asked how long an accept queue is",
     queue_max Max "longest accept queue it told of",
     backlog_changes Sum "times an accept queue was given another bound",
-    gate_changes Sum "times the share of connection requests that the gate drops was changed",
-    gate_failed Sum "times that failed",
+    syn_filter_changes Sum "times the SYN filter was put in place, changed or taken away by a call",
+    syn_filter_failed Sum "times that failed",
+    syn_dropped Sum "connection requests dropped by the SYN filter for want of a token",
+    syn_dropped_unfair Sum "of these, requests of sources that had had their share",
+    refused_idle Sum "refusals on account of load while the loop had time: none, if weir is right",
     refused_excess Sum "connections accepted and refused because the queue was too long",
     refused_stale Sum "connections accepted and refused because they had waited too long",
     departed Sum "connections whose client had gone, closed unread",
     turned_away Sum "of those refused, connections answered with 503",
-    held_max Max "most connections accepted and held, the newest to be served first",
+    deferred_max Max "most connections accepted and deferred, the newest to be served first",
     closed_by_pressure Sum "connections closed after a reply because too many were open",
+    closed_by_share Sum "of these, connections of sources that had had their share",
     cache_hits Sum "content found in the cache and fresh",
     cache_misses Sum "content not in the cache",
     cache_revalidated Sum "cached content checked against its file and kept",
     cache_evicted Sum "cached content given up for want of room or descriptors",
     cache_reloaded Sum "cached content found changed and loaded anew",
+    listings_made Sum "listings of directories made",
+    listing_parts Sum "parts in which they were made",
+    listing_part_rows_max Max "most entries examined and rows written in one part",
     log_lines Sum "access-log lines handed to the log's writer",
     log_lines_lost Sum "access-log lines lost: the writer could not keep up, or could not write",
     cold_lookups Sum "times a name had to come from a disk",
@@ -204,6 +222,13 @@ impl Counters {
         counters
     }
 
+    /// Replaces what SYN filters have dropped: all, and of these those of sources that had had
+    /// their share.
+    pub fn set_syn_dropped(&mut self, [dropped, unfair]: [u64; 2]) {
+        self.syn_dropped = Counter(dropped);
+        self.syn_dropped_unfair = Counter(unfair);
+    }
+
     /// Replaces what the event mechanism counts: notices, overflows, swept, stale, coalesced,
     /// checked, rearmed, batched.
     pub fn set_mechanism(&mut self, counts: &[u64; 8]) {
@@ -226,6 +251,13 @@ impl Counters {
     pub fn set_cold(&mut self, [lookups, reads]: [u64; 2]) {
         self.cold_lookups = Counter(lookups);
         self.cold_reads = Counter(reads);
+    }
+
+    /// Replaces what the store counts of listings: made, parts, most rows in a part.
+    pub fn set_listings(&mut self, [made, parts, part_rows_max]: [u64; 3]) {
+        self.listings_made = Counter(made);
+        self.listing_parts = Counter(parts);
+        self.listing_part_rows_max = Counter(part_rows_max);
     }
 
     /// Replaces what helpers count: asked, brought, most waiting at once, busy nanoseconds.

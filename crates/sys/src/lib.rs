@@ -2,9 +2,17 @@
 //!
 //! This is the only crate in which `unsafe` may be written, each block with its reason. Nothing
 //! here knows about HTTP, connections or policies; nothing here keeps state but the call profile,
-//! the queues of a ring and the memory it was lent, and what numbers the signal queues.
+//! how many rings there are, the queues of a ring and the memory it was lent, whether inherited
+//! sockets were taken, and what numbers the signal queues.
+//!
+//! A descriptor comes borrowed, or, where the kernel uses it after the call, shared
+//! ([`descriptor::SharedFd`]). Only what watches descriptors (poll(2), select(2), interest sets,
+//! polls of a ring) takes numbers too: one that has another owner by then tells of that owner's
+//! readiness, and nothing else is done to it.
 
+pub mod bpf;
 pub mod client;
+pub mod descriptor;
 pub mod epoll;
 pub mod event;
 pub mod file;
@@ -19,6 +27,8 @@ pub mod rtsig;
 pub mod select;
 pub mod signal;
 pub mod socket;
+pub mod syn_filter;
+pub mod tun;
 
 /// Whether a call failed for want of descriptors or memory, which others may give back: EMFILE,
 /// ENFILE, ENOBUFS, ENOMEM.

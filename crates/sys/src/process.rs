@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
@@ -83,25 +85,55 @@ pub fn wake_precisely() -> io::Result<()> {
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes over the `count` sockets a service manager passed. Call it once, before anything is
-/// opened.
+/// Takes over the `count` sockets a service manager passed, once: they have one owner.
 ///
 /// # Errors
-/// EBADF when the manager's count is not true.
+/// EBADF when the manager passed fewer to this process (LISTEN_PID, LISTEN_FDS), or when one of the
+/// numbers is not open or has been opened since. EALREADY at the second call.
 pub fn inherited_sockets(count: usize) -> io::Result<Vec<OwnedFd>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let bad = || io::Error::from_raw_os_error(libc::EBADF);
     let last = i32::try_from(count).ok().and_then(|count| LISTEN_FDS_START.checked_add(count));
-    let last = last.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-    (LISTEN_FDS_START..last)
-        .map(|fd| {
-            // SAFETY: F_SETFD takes any number; one that is not open answers EBADF.
-            if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
-                return Err(io::Error::last_os_error());
+    let last = last.filter(|_| count <= passed()).ok_or_else(bad)?;
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Err(io::Error::from_raw_os_error(libc::EALREADY));
+    }
+    // SAFETY: by the protocol of sd_listen_fds(3) these are ours alone. The environment, which safe
+    // code does not change, says that the protocol was kept with this very process.
+    unsafe { adopt(LISTEN_FDS_START..last) }
+}
+
+/// How many sockets a service manager says that it passed to this process: sd_listen_fds(3).
+fn passed() -> usize {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    match (number("LISTEN_PID"), number("LISTEN_FDS")) {
+        (Some(pid), Some(count)) if pid == std::process::id() => count as usize,
+        _ => 0,
+    }
+}
+
+/// Owns descriptors that came through execve(2), closed on the next. All of them, or none.
+///
+/// # Safety
+/// They are nobody's in this process. What it has opened itself is refused for being closed on
+/// exec, as all is that the standard library and this crate open: such a number was not passed.
+unsafe fn adopt(numbers: Range<RawFd>) -> io::Result<Vec<OwnedFd>> {
+    for number in numbers.clone() {
+        // SAFETY: F_GETFD takes any number; one that is not open answers EBADF.
+        match unsafe { libc::fcntl(number, libc::F_GETFD) } {
+            -1 => return Err(io::Error::last_os_error()),
+            flags if flags & libc::FD_CLOEXEC != 0 => {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
             }
-            // SAFETY: it is open, as just seen, and by the protocol of sd_listen_fds(3) it is ours
-            // alone: nothing in this process has opened it or will close it.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-        })
-        .collect()
+            _ => {}
+        }
+    }
+    // SAFETY: they are open, as just seen, and for the caller to give away.
+    let owned: Vec<_> = numbers.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect();
+    for fd in &owned {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok(owned)
 }
 
 /// What the kernel counts for a thread or a process.
@@ -217,6 +249,7 @@ pub fn thread_cpu_clock_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
     use std::sync::mpsc::channel;
 
     #[test]
@@ -227,6 +260,48 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
         assert!(size.trim().parse::<u64>().unwrap() >= 300, "{size}");
+    }
+
+    /// A descriptor that stays open on exec, as one that was passed does, at a number that no
+    /// other test has.
+    fn passed_at_least(number: RawFd) -> RawFd {
+        let (socket, _) = crate::fork::line().unwrap();
+        // SAFETY: the descriptor is open; the copy is owned by whoever takes the number.
+        unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD, number) }
+    }
+
+    #[test]
+    fn what_was_passed_has_one_owner_and_is_closed_on_exec() {
+        let number = passed_at_least(700);
+        // SAFETY: the number is this test's.
+        let owned = unsafe { adopt(number..number + 1) }.unwrap();
+        assert_eq!(owned.len(), 1);
+        let flags = rustix::io::fcntl_getfd(&owned[0]).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        // SAFETY: it is refused.
+        let again = unsafe { adopt(number..number + 1) };
+        assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EBADF));
+    }
+
+    #[test]
+    fn a_number_that_was_not_passed_is_nobodys_and_neither_are_those_beside_it() {
+        let number = passed_at_least(800);
+        // SAFETY: the second is not open: none is taken.
+        let error = unsafe { adopt(number..number + 2) }.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        // SAFETY: the number is this test's still.
+        let owned = unsafe { adopt(number..number + 1) }.unwrap();
+        assert!(rustix::io::fcntl_getfd(&owned[0]).is_ok());
+        let ours = std::fs::File::open("/dev/null").unwrap();
+        let number = ours.as_raw_fd();
+        // SAFETY: it is refused.
+        assert!(unsafe { adopt(number..number + 1) }.is_err());
+    }
+
+    #[test]
+    fn nothing_is_inherited_from_who_passed_nothing() {
+        let error = inherited_sockets(1).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

@@ -250,8 +250,10 @@ fn next_signal() -> i32 {
 }
 
 fn set_of(signals: &[i32]) -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set it is given, and sigaddset changes that one only.
+    // As large as the C library's, of which sigemptyset writes no more than the kernel's part.
+    let mut set = MaybeUninit::zeroed();
+    // SAFETY: sigemptyset and sigaddset write to the set they are given and to nothing else. It is
+    // numbers, all of which are set.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &signal in signals {

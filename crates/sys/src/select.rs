@@ -62,12 +62,13 @@ fn ask(
     let [read, write, except] = maps
         .each_mut()
         .map(|map| map.as_mut().map_or(std::ptr::null_mut(), |map| map.as_mut_ptr()));
-    let limit = timeout.map(crate::epoll::timespec);
-    let limit_ptr = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // The kernel writes what is left of the time to it, which the C library's select(2) hides.
+    let mut limit = timeout.map(crate::epoll::timespec);
+    let limit_ptr = limit.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let no_mask = std::ptr::null::<u64>();
     // SAFETY: the kernel reads and writes `nfds` bits, rounded up to a word, of each map, and each
-    // was just checked to be that long; the timespec outlives the call and pselect6 on x86-64 and
-    // aarch64 takes this 64-bit layout; a map and the mask may be null.
+    // was just checked to be that long; the timespec is read and written, outlives the call, and
+    // pselect6 on x86-64 and aarch64 takes this 64-bit layout; a map and the mask may be null.
     let ready = timed(Call::Select, || unsafe {
         libc::syscall(libc::SYS_pselect6, nfds, read, write, except, limit_ptr, no_mask)
     });

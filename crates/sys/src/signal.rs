@@ -15,10 +15,9 @@ impl Signals {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: signalfd(2).
     pub fn block(signals: &[i32]) -> io::Result<Self> {
-        let mut set = std::mem::MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set it is given, and the calls after it only read or
-        // change that one set; a null old mask is allowed; the descriptor is checked below and
-        // owned by nobody else.
+        let mut set = std::mem::MaybeUninit::zeroed();
+        // SAFETY: the calls read and change this one set, which is numbers, all of them set; a null
+        // old mask is allowed; the descriptor is checked below and owned by nobody else.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for &signal in signals {

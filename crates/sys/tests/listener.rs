@@ -1,5 +1,5 @@
-//! What a listener tells and how its gate works, on real sockets of both IP versions. Nothing here
-//! shows that something is fast: the limit of a wait only turns a hang into a failure.
+//! What a listener tells and how the random SYN filter works, on real sockets of both IP versions.
+//! Nothing here shows that something is fast: the limit of a wait only turns a hang into a failure.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // lints take a helper of a test for no test
 
@@ -12,7 +12,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use weir_sys::listener::{Arrival, Queue, arrival, drops, open_gate, queue, set_gate};
+use weir_sys::listener::{Arrival, Queue, arrival, drops, queue};
+use weir_sys::syn_filter::detach;
+use weir_sys::syn_filter::random::attach as drop_share;
 use weir_sys::{client, socket};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,9 +110,9 @@ fn for_each_ip(backlog: i32, test: impl Fn(&Door)) {
 }
 
 /// The same for a test that shuts the gate, if that is allowed here.
-fn for_each_ip_with_gate(backlog: i32, test: impl Fn(&Door)) {
+fn for_each_ip_with_filter(backlog: i32, test: impl Fn(&Door)) {
     let door = Door::open("127.0.0.1:0", 1).unwrap();
-    match set_gate(door.fd(), 1.0) {
+    match drop_share(door.fd(), 1.0) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             eprintln!("skipped: this kernel asks for CAP_NET_ADMIN");
         }
@@ -184,17 +186,17 @@ fn a_full_queue_holds_one_more_than_its_bound_and_counts_its_drops() {
 }
 
 #[test]
-fn a_shut_gate_drops_every_call_until_it_is_opened() {
+fn a_filter_that_drops_all_is_without_mercy_until_it_is_taken_away() {
     let ways: [fn(&Door); 4] = [
-        |door| open_gate(door.fd()).unwrap(),
-        |door| set_gate(door.fd(), 0.0).unwrap(),
-        |door| set_gate(door.fd(), -1.0).unwrap(),
-        |door| set_gate(door.fd(), f64::NAN).unwrap(),
+        |door| detach(door.fd()).unwrap(),
+        |door| drop_share(door.fd(), 0.0).unwrap(),
+        |door| drop_share(door.fd(), -1.0).unwrap(),
+        |door| drop_share(door.fd(), f64::NAN).unwrap(),
     ];
     for open in ways {
-        for_each_ip_with_gate(8, |door| {
+        for_each_ip_with_filter(8, |door| {
             for share in [1.0, 2.0, f64::INFINITY] {
-                set_gate(door.fd(), share).unwrap();
+                drop_share(door.fd(), share).unwrap();
                 let _clients = [(); 10].map(|()| door.knock_in_vain());
                 assert_eq!(door.queue().len, 0);
             }
@@ -205,10 +207,10 @@ fn a_shut_gate_drops_every_call_until_it_is_opened() {
 }
 
 #[test]
-fn a_gate_half_shut_drops_some_and_passes_some() {
+fn a_filter_that_drops_half_of_them_drops_some_and_passes_some() {
     const CALLS: u32 = 64;
-    for_each_ip_with_gate(CALLS as i32, |door| {
-        set_gate(door.fd(), 0.5).unwrap();
+    for_each_ip_with_filter(CALLS as i32, |door| {
+        drop_share(door.fd(), 0.5).unwrap();
         let _clients = [(); CALLS as usize].map(|()| door.try_knock());
         // All alike would be a chance of 2 in 2⁶⁴.
         until("each was dropped or passed", || door.queue().len + door.drops() >= CALLS);
@@ -218,9 +220,9 @@ fn a_gate_half_shut_drops_some_and_passes_some() {
 
 #[test]
 fn the_least_share_passes_nearly_all() {
-    for_each_ip_with_gate(64, |door| {
+    for_each_ip_with_filter(64, |door| {
         for share in [f64::MIN_POSITIVE, 1e-9] {
-            set_gate(door.fd(), share).unwrap();
+            drop_share(door.fd(), share).unwrap();
             let _clients = [(); 20].map(|()| door.knock());
             // A drop would be a chance of about 1 in 10⁷.
             assert_eq!(door.drops(), 0);
@@ -229,17 +231,17 @@ fn the_least_share_passes_nearly_all() {
 }
 
 #[test]
-fn what_was_accepted_before_or_behind_a_gate_goes_on_when_it_shuts() {
-    for_each_ip_with_gate(32, |door| {
+fn what_was_accepted_before_or_behind_a_filter_goes_on_when_all_are_dropped() {
+    for_each_ip_with_filter(32, |door| {
         let mut pairs = vec![(door.knock(), door.accept())];
-        set_gate(door.fd(), 1e-9).unwrap();
+        drop_share(door.fd(), 1e-9).unwrap();
         pairs.push((door.knock(), door.accept()));
-        set_gate(door.fd(), 1.0).unwrap();
+        drop_share(door.fd(), 1.0).unwrap();
         let _late = door.knock_in_vain();
         for (client, conn) in &mut pairs {
             talk(client, conn);
             // As if it had been accepted behind the shut gate.
-            set_gate(conn.as_fd(), 1.0).unwrap();
+            drop_share(conn.as_fd(), 1.0).unwrap();
             talk(client, conn);
             client.shutdown(Shutdown::Write).unwrap();
             assert_eq!(conn.read(&mut [0]).unwrap(), 0);
@@ -248,10 +250,10 @@ fn what_was_accepted_before_or_behind_a_gate_goes_on_when_it_shuts() {
 }
 
 #[test]
-fn a_reset_passes_the_gate() {
-    for_each_ip_with_gate(8, |door| {
+fn a_reset_passes_the_filter() {
+    for_each_ip_with_filter(8, |door| {
         let (client, conn) = (door.knock(), door.accept());
-        set_gate(conn.as_fd(), 1.0).unwrap();
+        drop_share(conn.as_fd(), 1.0).unwrap();
         socket::reset_on_close(client.as_fd());
         drop(client);
         until("the reset is seen", || see(&conn).departed);
@@ -259,27 +261,27 @@ fn a_reset_passes_the_gate() {
 }
 
 #[test]
-fn opening_what_is_open_is_no_error() {
+fn taking_away_what_is_not_there_is_no_error() {
     for_each_ip(8, |door| {
-        open_gate(door.fd()).unwrap();
-        set_gate(door.fd(), 0.0).unwrap();
+        detach(door.fd()).unwrap();
+        drop_share(door.fd(), 0.0).unwrap();
     });
-    for_each_ip_with_gate(8, |door| {
-        set_gate(door.fd(), 0.5).unwrap();
-        open_gate(door.fd()).unwrap();
-        open_gate(door.fd()).unwrap();
+    for_each_ip_with_filter(8, |door| {
+        drop_share(door.fd(), 0.5).unwrap();
+        detach(door.fd()).unwrap();
+        detach(door.fd()).unwrap();
     });
 }
 
 #[test]
-fn without_privilege_a_shut_gate_opens_and_an_open_one_stays_open_or_shuts() {
-    for_each_ip_with_gate(8, |door| {
-        set_gate(door.fd(), 1.0).unwrap();
-        unprivileged(|| open_gate(door.fd()).unwrap());
+fn without_privilege_a_filter_can_be_taken_away_and_put_there_or_not() {
+    for_each_ip_with_filter(8, |door| {
+        drop_share(door.fd(), 1.0).unwrap();
+        unprivileged(|| detach(door.fd()).unwrap());
         door.knock();
     });
     for_each_ip(8, |door| {
-        unprivileged(|| match set_gate(door.fd(), 1.0) {
+        unprivileged(|| match drop_share(door.fd(), 1.0) {
             Ok(()) => drop(door.knock_in_vain()),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied);
@@ -383,7 +385,7 @@ fn a_unix_socket_says_that_it_has_neither_queue_nor_arrivals() {
     assert_eq!(queue(fd).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     assert_eq!(arrival(fd).unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     assert_eq!(drops(fd).unwrap(), 0);
-    set_gate(fd, 1.0).unwrap();
+    drop_share(fd, 1.0).unwrap();
     std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
-    open_gate(fd).unwrap();
+    detach(fd).unwrap();
 }

@@ -5,10 +5,11 @@
 
 use std::ffi::CString;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use weir_sys::descriptor::SharedFd;
 use weir_sys::ring::server::{Patience, Place, ServerRing, Setting, SqPoll, Then};
 
 const SETTING: Setting = Setting {
@@ -29,20 +30,20 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     let mut ring = ServerRing::open(setting)
         .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
         .ok()?;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listener.local_addr().unwrap();
     let _peers: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let root = weir_sys::file::open_root(Path::new("/")).unwrap();
+    let root = Arc::new(weir_sys::file::open_root(Path::new("/")).unwrap());
     for data in 0..2 {
-        ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, data);
+        ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, data);
         ring.accept(
-            listener.as_fd(),
+            SharedFd::of(&listener),
             Place::Slot(data as u32),
             Patience::Looks,
             Then::Nothing,
             data,
         );
-        ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, data);
+        ring.open_beneath(SharedFd::of(&root), CString::from(c"etc"), false, Then::Nothing, data);
     }
     ring.wait(Some(Duration::from_secs(20))).unwrap();
     let mut taken = Vec::new();
@@ -50,8 +51,8 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     ring.install(0, Then::Nothing, 9);
     ring.submit().unwrap();
     ring.install(1, Then::Nothing, 9);
-    ring.open_beneath(root.as_fd(), CString::from(c"etc"), false, Then::Nothing, 9);
-    ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 9);
+    ring.open_beneath(SharedFd::of(&root), CString::from(c"etc"), false, Then::Nothing, 9);
+    ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 9);
     drop(ring);
     Some(())
 }

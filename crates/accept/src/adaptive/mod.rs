@@ -1,36 +1,39 @@
 //! The overload control: lets in what can be served within the delay target and leaves the rest
-//! where refusing is cheapest. Knows the queue's length, what was served, accepted and dropped, and
-//! the time; not what a connection asks for.
+//! where refusing is cheapest.
 //!
 //! Calm, it is [`Ramp`] and asks the kernel one question a millisecond at most, and only while
-//! connections wait. [`Onset`] tells an overload from a burst. Overloaded, it holds the accept
-//! queue at what is served within the target (Little's law), so that the kernel refuses what comes
-//! on top before anything is spent on it; at a demand of more than one and a half times what is
-//! served, the gate refuses most of it earlier still. The old queue, longer than can be served in
-//! time, is cleared once: all of it accepted, the newest served first, the stale refused.
+//! connections wait. [`Onset`] tells an overload from a burst. Overloaded, it bounds what is
+//! outstanding by what can be served within the target (Little's law), the work in hand on open
+//! connections included: as a window for the SYN filter, which lets in one for each that is
+//! accepted, and for which the accept queue is always long enough; where there is no such filter,
+//! as the accept queue's bound. An old queue, longer than can be served in time, is cleared once:
+//! all of it accepted, the newest served first, the stale refused.
 
-mod demand;
-mod distance;
+mod cost;
 mod onset;
-mod rate;
+mod overload;
 #[cfg(test)]
 mod tests;
 
-use demand::Demand;
-use distance::Distance;
+use cost::Cost;
 use onset::Onset;
-use rate::{Rate, Reading};
+use overload::Overload;
 
 use crate::{
-    Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Refusal, Setting, Signals,
-    View, Wanted,
+    Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Refusal, Setting, Share,
+    Signals, SynDecision, SynFilter, View, Wanted,
 };
 
-/// The shortest accept queue: with less, a server whose requests are dear runs dry between two.
-const QUEUE_MIN: u32 = 6;
+/// The shortest accept queue: with less, a server whose requests are expensive runs dry between
+/// two.
+const QUEUE_MIN: f64 = 6.0;
 
-/// A change of the queue's bound smaller than an eighth is not worth its system call.
-const QUEUE_STEP: u32 = 8;
+/// The same while little is refused: at the capacity itself, chance makes a queue this long now and
+/// then, and a shorter one would refuse some who can be served.
+const QUEUE_MIN_NEAR: f64 = 24.0;
+
+/// How long a queue may take for that, in targets.
+const QUEUE_MIN_TARGETS: u64 = 8;
 
 /// How many times as long the accept queue may be while the refused are accepted to be told so: who
 /// comes faster than that can be done is left to the kernel.
@@ -39,20 +42,11 @@ const BY_HAND: u32 = 8;
 /// How much longer than the target somebody may have waited and still be served, in fifths.
 const STALE_FIFTHS: u64 = 12;
 
-/// Ticks in a row with less asked for than can be served, after which an overload is over.
-const CALM_TICKS: u32 = 3;
+/// The part of the accept queue from which on the SYN filter keeps it from overflowing.
+const GUARDED_PART: u32 = 8;
 
-/// Phases in a row with too much work in hand, after which connections are closed.
-const HEAVY_PHASES: u32 = 8;
-
-/// Of the connections there is room for, the part that is kept free: an eighth.
-const ROOM_PART: usize = 8;
-
-/// Connections closed at once to make room, at most.
-const EVICT_MAX: u64 = 64;
-
-/// How long a new connection may keep silent while there is hardly room, in targets.
-const SILENCE_TARGETS: u64 = 25;
+/// The part of the last handshakes in the mean round trip that one more has.
+const RTT_PART: f64 = 16.0;
 
 /// The default policy.
 #[derive(Clone, Copy, Debug)]
@@ -61,62 +55,53 @@ pub struct Adaptive {
     backlog_max: u32,
     controls: Controls,
     refusal: Refusal,
+    syn_filter: SynFilter,
     ramp: Ramp,
-    rate: Rate,
+    cost: Cost,
     onset: Onset,
-    /// What has been asked for since somebody waits, while that is no overload yet.
-    building: Option<Demand>,
     overload: Option<Overload>,
+    /// Somebody waits, or there is much to do: sleep is to be told exactly.
+    alert: bool,
+    /// The accept queue was long since then, and is not to overflow.
+    guards: bool,
     /// When the kernel was last asked.
     asked_ns: u64,
     /// What it said of the queue, less what was accepted since.
     queue: Option<u32>,
-    /// It said that nobody waits but the one that knocked.
+    /// It said that nobody waits but the one that is next.
     alone: bool,
     /// The wait of the first that was looked at in the last phase.
     age_ns: Option<u64>,
-    /// Some were refused in the last phase.
-    refused: bool,
-    /// How far away callers are.
-    distance: Distance,
-    /// Phases in a row whose work in hand took more than twice the target.
-    heavy: u32,
+    /// The mean round trip of a handshake.
+    rtt_ns: f64,
+    /// The same for the work in hand on open connections, and what it has come to.
+    work_onset: Onset,
     pressure: bool,
 }
 
-/// What is known while it lasts.
-#[derive(Clone, Copy, Debug)]
-struct Overload {
-    demand: Demand,
-    tick_ns: u64,
-    /// The bound of the accept queue.
-    backlog: u32,
-    /// Nobody waited at some time since the last tick.
-    ran_dry: bool,
-    calm_ticks: u32,
-}
-
 impl Adaptive {
-    /// The policy at its beginning.
+    /// The policy at its start.
     pub fn new(setting: &Setting) -> Self {
         let target_ns = setting.target_ns.max(1_000_000);
+        let has_filter = setting.controls.has(Control::SynFilter);
         Self {
             target_ns,
             backlog_max: setting.backlog.max(1),
             controls: setting.controls,
             refusal: setting.refusal,
+            syn_filter: if has_filter { setting.syn_filter } else { SynFilter::None },
             ramp: Ramp::default(),
-            rate: Rate::default(),
+            cost: Cost::new(!setting.eager),
             onset: Onset::new(target_ns),
-            building: None,
             overload: None,
+            alert: false,
+            guards: false,
             asked_ns: 0,
             queue: None,
             alone: false,
             age_ns: None,
-            refused: false,
-            distance: Distance::default(),
-            heavy: 0,
+            rtt_ns: 0.0,
+            work_onset: Onset::new(target_ns),
             pressure: false,
         }
     }
@@ -127,150 +112,163 @@ impl Adaptive {
     }
 
     /// What somebody who joins the queue now will wait, and a level that falls as the queue does.
-    fn wait(&self) -> Option<(u64, u64)> {
-        match (self.queue, self.rate.interval_ns()) {
-            (Some(queue), Some(interval_ns)) => {
-                Some(((f64::from(queue) * interval_ns) as u64, u64::from(queue)))
-            }
-            (Some(_), None) => None,
-            (None, _) => self.age_ns.map(|age_ns| (age_ns, age_ns)),
-        }
+    fn wait(&self, view: &View) -> Option<(u64, u64)> {
+        let Some(queue) = self.queue else { return self.age_ns.map(|age_ns| (age_ns, age_ns)) };
+        let connection_ns = self.cost.connection_ns()?;
+        let in_hand_ns = self.in_hand_ns(view);
+        let wait_ns = f64::from(queue) * connection_ns + in_hand_ns;
+        Some((wait_ns as u64, u64::from(queue) + view.ready))
     }
 
-    /// Whether callers are so far away that the queue's bound answers them late.
-    fn is_far(&self) -> bool {
-        self.distance.rtt_ns() > self.target_ns / 4
+    /// How long the accept queue may be beside the work in hand: what can be served within the
+    /// target, times a margin.
+    fn queue_fit(&self, view: &View, margin: f64, queue_min: f64) -> u32 {
+        let Some(connection_ns) = self.cost.connection_ns() else { return self.backlog_max };
+        let target_ns = self.target_ns as f64 * margin;
+        let in_hand_ns = self.in_hand_ns(view);
+        let left = (1.0 - in_hand_ns / target_ns).max(0.0);
+        let fit = left * (target_ns / connection_ns).max(queue_min);
+        (fit as u32).clamp(1, self.backlog_max)
     }
 
-    /// How long the accept queue may be: what can be served within the target. For those far away
-    /// it is to be half full, and what is on its way in a round trip has to find room.
-    fn queue_fit(&self) -> u32 {
-        let near_ns = self.target_ns;
-        let span_ns = if self.is_far() { 2 * near_ns.max(self.distance.rtt_ns()) } else { near_ns };
-        let fit = self.rate.served_in(span_ns).map_or(self.backlog_max, |fit| fit as u32);
-        fit.clamp(QUEUE_MIN.min(self.backlog_max), self.backlog_max)
+    /// The shortest queue, unless that takes far longer than the target.
+    fn queue_min(&self, queue_min: f64) -> f64 {
+        let targets_ns = (QUEUE_MIN_TARGETS * self.target_ns) as f64;
+        let fit = targets_ns / self.cost.connection_ns().unwrap_or(targets_ns);
+        fit.clamp(QUEUE_MIN, queue_min)
+    }
+
+    /// How many are on their way through the handshake while one follows the other.
+    fn on_the_way(&self) -> u32 {
+        self.cost.between_ns().map_or(0, |between_ns| (self.rtt_ns / between_ns) as u32)
     }
 
     /// The age at which somebody is refused: as long as the bounded queue takes, and half as much.
-    fn stale_ns(&self, backlog: u32) -> u64 {
-        let queue_ns = self.rate.interval_ns().unwrap_or(0.0) * f64::from(backlog) * 1.5;
+    fn stale_ns(&self, fit: u32) -> u64 {
+        let queue_ns = self.cost.connection_ns().unwrap_or(0.0) * f64::from(fit) * 1.5;
         (self.target_ns * STALE_FIFTHS / 5).max(queue_ns as u64)
     }
 
-    fn watch(&mut self, now_ns: u64) {
+    /// Whether what waits is an overload, or will be one if it lasts.
+    fn watch(&mut self, now_ns: u64, view: &View) -> bool {
+        let Some((wait_ns, level)) = self.wait(view) else { return false };
+        let connection_ns = self.cost.connection_ns().unwrap_or(0.0);
+        let short_ns = (self.queue_min(QUEUE_MIN_NEAR) * connection_ns) as u64;
+        let is_overload = self.onset.is_overload(now_ns, wait_ns, level, short_ns);
+        if is_overload && view.saturated {
+            self.overload = Some(Overload::new(now_ns));
+        }
+        is_overload
+    }
+
+    /// Once a target: whether it is over.
+    fn tick(&mut self, now_ns: u64, view: &View, signals: &Signals) {
+        let fit = self.queue_fit(view, 1.0, QUEUE_MIN);
+        let Some(overload) = &mut self.overload else { return };
+        if now_ns < overload.tick_ns() + self.target_ns {
+            return;
+        }
+        let ticks_of_way = self.rtt_ns / self.target_ns as f64;
         let queue = self.queue.unwrap_or(0);
-        self.building.get_or_insert_with(|| Demand::new(now_ns, queue));
-        let Some((wait_ns, level)) = self.wait() else { return };
-        if !self.onset.is_overload(now_ns, wait_ns, level) {
-            return;
-        }
-        let mut demand = self.building.take().unwrap_or_else(|| Demand::new(now_ns, queue));
-        // The queue grew by what the kernel did not drop: how much that was is learnt from now on.
-        demand.count(now_ns, None, queue);
-        let backlog = self.queue_fit();
-        let tick_ns = now_ns;
-        self.overload = Some(Overload { demand, tick_ns, backlog, ran_dry: false, calm_ticks: 0 });
-        self.set_share();
-    }
-
-    /// Which share of connection requests is to be dropped from now on.
-    fn set_share(&mut self) {
-        let (far, interval_ns) = (self.is_far(), self.rate.interval_ns().unwrap_or(0.0));
-        let Some(overload) = &mut self.overload else { return };
-        if far {
-            let middle = f64::from(overload.backlog) / 4.0;
-            let off = 1.0 - f64::from(self.queue.unwrap_or(0)) / middle.max(1.0);
-            overload.demand.share_far(interval_ns, off);
-        } else {
-            overload.demand.share_near(interval_ns);
-        }
-    }
-
-    /// Once a target: what is asked for, what can be served, and whether it is over.
-    fn tick(&mut self, now_ns: u64, signals: &Signals) {
-        let fit = self.queue_fit();
-        let Some(overload) = &mut self.overload else { return };
-        if now_ns < overload.tick_ns + self.target_ns {
-            return;
-        }
-        overload.demand.count(now_ns, signals.drops, self.queue.unwrap_or(0));
-        let interval_ns = self.rate.interval_ns().unwrap_or(0.0);
-        let is_less = overload.demand.of_capacity(interval_ns).is_none_or(|share| share < 0.95);
-        let calm = overload.ran_dry && is_less;
-        overload.calm_ticks = if calm { overload.calm_ticks + 1 } else { 0 };
-        overload.tick_ns = now_ns;
-        overload.ran_dry = false;
-        if overload.backlog.abs_diff(fit) > overload.backlog / QUEUE_STEP {
-            overload.backlog = fit;
-        }
-        if overload.calm_ticks >= CALM_TICKS {
+        overload.tick(now_ns, view.woke_ns, signals.syns, queue, fit, ticks_of_way);
+        if overload.is_over((self.rtt_ns / self.target_ns as f64) as u32) {
             self.overload = None;
-            self.onset.calmed(now_ns);
-        }
-        self.set_share();
-    }
-
-    fn nobody_waits(&mut self) {
-        self.onset.idle();
-        self.building = None;
-        let far = self.is_far();
-        if let Some(overload) = &mut self.overload {
-            overload.ran_dry = true;
-            // Those far away would all come at once, and late.
-            if !far {
-                overload.demand.ran_dry();
-            }
         }
     }
 
-    /// Too many on open connections is told by the time their work takes.
-    fn weigh(&mut self, view: &View) {
-        let heavy = view.work_ns > 2 * self.target_ns && view.work_items > 1;
-        self.heavy = if heavy { self.heavy.saturating_add(1) } else { 0 };
-        let lasts = self.heavy >= HEAVY_PHASES;
-        self.pressure = lasts || self.pressure && view.work_ns > self.target_ns;
+    /// What is to be done for connections that are ready, nanoseconds.
+    fn in_hand_ns(&self, view: &View) -> f64 {
+        view.ready as f64 * self.cost.turn_ns()
+    }
+
+    /// Whether the work in hand is an overload by itself, and until it is done.
+    fn weigh(&mut self, now_ns: u64, view: &View) {
+        let in_hand_ns = self.in_hand_ns(view) as u64;
+        let begins = self.work_onset.is_overload(now_ns, in_hand_ns, view.ready, 0);
+        let lasts = self.pressure && in_hand_ns > self.target_ns;
+        self.pressure = view.saturated && (begins || lasts);
     }
 
     fn limited(&self, now_ns: u64, view: &View, budget: u64) -> Decision {
         let mut decision = Decision::accept(budget);
         if self.controls.has(Control::Budget) {
             decision.until_ns = Some(now_ns + self.target_ns / 4);
-            decision.each_ns = self.rate.interval_ns().unwrap_or(0.0) as u64;
-            if view.work_ns > self.target_ns && view.work_items > 1 {
+            decision.each_ns = self.cost.connection_ns().unwrap_or(0.0) as u64;
+            decision.work_max_ns = Some(self.target_ns / 2);
+            if self.in_hand_ns(view) > self.target_ns as f64 {
                 decision.budget = budget.min(1);
             }
         }
         decision.pressure = self.pressure && self.controls.has(Control::Close);
-        let full = view.open_max - view.open_max / ROOM_PART;
-        if view.open > full && self.controls.has(Control::Evict) {
-            decision.evict = ((view.open - full) as u64).min(EVICT_MAX);
-            decision.silence_ns = SILENCE_TARGETS * self.target_ns;
+        if self.pressure {
+            self.drop_the_late(self.queue_fit(view, 1.0, QUEUE_MIN), &mut decision);
+        }
+        if self.guards && self.syn_filter == SynFilter::Tokens {
+            let each_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
+            decision.syn = SynDecision::Guard { each_ns };
+            decision.look = Look::First;
         }
         decision
     }
 
-    fn defend(&self, overload: &Overload, view: &View, decision: &mut Decision) {
-        let (queue, backlog) = (self.queue.unwrap_or(0), overload.backlog);
-        let by_kernel = self.refusal == Refusal::Kernel;
-        decision.look = Look::First;
+    /// Has those refused that have waited too long, and those dropped that have gone.
+    fn drop_the_late(&self, fit: u32, decision: &mut Decision) {
+        decision.look_open = self.pressure;
         decision.drop_departed = self.controls.has(Control::Departed);
         if self.controls.has(Control::Stale) {
-            decision.stale_ns = Some(self.stale_ns(backlog));
+            decision.stale_ns = Some(self.stale_ns(fit));
         }
-        if self.controls.has(Control::Backlog) {
-            let bound = if by_kernel { backlog } else { backlog.saturating_mul(BY_HAND) };
-            decision.backlog = Some(bound.min(self.backlog_max));
-        }
-        if by_kernel && self.controls.has(Control::Gate) {
-            decision.gate = overload.demand.share_now();
-        }
-        if !by_kernel {
-            decision.refuse = u64::from(queue.saturating_sub(backlog));
-        } else if queue / 2 > backlog + QUEUE_MIN / 2 && self.controls.has(Control::Newest) {
+    }
+
+    /// Has the newest served first while the queue is longer than can be served in time.
+    fn prefer_newest(&self, fit: u32, view: &View, decision: &mut Decision) {
+        let queue = self.queue.unwrap_or(0);
+        let is_long = queue / 2 > fit + QUEUE_MIN as u32 / 2;
+        let by_kernel = self.refusal == Refusal::Kernel;
+        if is_long && by_kernel && self.controls.has(Control::Newest) {
             decision.look = Look::Each;
             decision.order = Order::Newest;
             decision.budget = u64::from(queue).min(view.room());
         }
+    }
+
+    fn defend(&self, overload: &Overload, view: &View, decision: &mut Decision) {
+        let queue_min = QUEUE_MIN_NEAR - (QUEUE_MIN_NEAR - QUEUE_MIN) * overload.excess();
+        let fit = self.queue_fit(view, overload.margin(), self.queue_min(queue_min));
+        if !view.saturated && self.guards {
+            return self.prefer_newest(fit, view, decision);
+        }
+        decision.look = Look::First;
+        self.drop_the_late(fit, decision);
+        decision.look_open |= self.in_hand_ns(view) > self.target_ns as f64;
+        let by_hand = self.refusal != Refusal::Kernel;
+        // Those deferred have been accepted, and may still be served; who is newer comes first.
+        let left = fit.saturating_sub(view.deferred as u32).max(fit / 2).max(1);
+        let bound = if by_hand { fit.saturating_mul(BY_HAND) } else { left };
+        let window = bound.min(self.backlog_max);
+        match self.syn_filter {
+            SynFilter::Tokens if !overload.is_flooded() => {
+                let share_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
+                let reserve = if overload.weight() > 1 { window * 2 / 3 } else { 0 };
+                decision.syn = SynDecision::Tokens { window, reserve, share_ns };
+            }
+            SynFilter::Random if !by_hand => {
+                decision.syn = SynDecision::Random(overload.dropped_share());
+                decision.backlog =
+                    Some(bound.saturating_mul(2).saturating_add(2 * self.on_the_way()));
+            }
+            _ => decision.backlog = Some(bound.saturating_add(2 * self.on_the_way())),
+        }
+        if !self.controls.has(Control::Backlog) {
+            decision.backlog = None;
+        }
+        decision.backlog = decision.backlog.map(|backlog| backlog.min(self.backlog_max));
+        let weight = overload.weight();
+        decision.share = self.cost.turn_share_ns().map(|each_ns| Share { each_ns, weight });
+        if by_hand {
+            decision.refuse = u64::from(self.queue.unwrap_or(0).saturating_sub(fit));
+        }
+        self.prefer_newest(fit, view, decision);
     }
 }
 
@@ -279,13 +277,7 @@ impl Policy for Adaptive {
         if self.controls == Controls::NONE || !self.asks(now_ns) {
             return Wanted::default();
         }
-        match &self.overload {
-            Some(overload) => {
-                let drops = now_ns >= overload.tick_ns + self.target_ns;
-                Wanted { queue: true, drops }
-            }
-            None => Wanted { queue: self.ramp.is_queued(view), drops: false },
-        }
+        Wanted { queue: self.overload.is_some() || self.ramp.is_queued(view) }
     }
 
     fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision {
@@ -304,23 +296,31 @@ impl Policy for Adaptive {
         let alone = self.alone && self.overload.is_none();
         let waiting = self.ramp.is_queued(view) && !alone;
         let budget = self.ramp.budget_when(waiting, view);
-        let (waited_ns, closed) = (view.waited_ns, view.closed);
-        // Only while it is overloaded is it sure that somebody waited all along. And a stretch in
-        // which some were refused says nothing of how fast they are served.
-        let queued = waiting && self.overload.is_some();
-        self.rate.see(Reading { now_ns, waited_ns, closed }, queued, self.refused);
-        if !waiting {
-            self.nobody_waits();
+        let has_work = view.work_items > 1 && view.work_ns > self.target_ns / 4;
+        if self.alert {
+            self.cost.see(now_ns, view, self.refusal != Refusal::Kernel);
+        } else {
+            self.cost.pause();
         }
-        self.weigh(view);
+        self.alert = waiting || has_work || self.overload.is_some();
+        let is_long = self.queue.is_some_and(|queue| queue > self.backlog_max / GUARDED_PART);
+        self.guards = self.alert && (self.guards || is_long);
+        if !waiting {
+            self.onset.idle();
+        }
+        self.weigh(now_ns, view);
+        let mut is_flood = false;
         match self.overload {
-            Some(_) => self.tick(now_ns, signals),
-            None if waiting && fresh => self.watch(now_ns),
+            Some(_) => self.tick(now_ns, view, signals),
+            None if waiting && fresh => is_flood = self.watch(now_ns, view),
             None => {}
         }
         let mut decision = self.limited(now_ns, view, budget);
         match &self.overload {
             Some(overload) => self.defend(overload, view, &mut decision),
+            None if is_flood => {
+                self.prefer_newest(self.queue_fit(view, 1.0, QUEUE_MIN), view, &mut decision);
+            }
             None if waiting && self.queue.is_none() => decision.look = Look::First,
             None => {}
         }
@@ -330,30 +330,27 @@ impl Policy for Adaptive {
     fn finished(&mut self, _: u64, outcome: &Outcome) {
         self.ramp.heard(outcome);
         self.age_ns = outcome.age_first_ns;
-        self.refused = outcome.refused > 0;
         if let Some(rtt_ns) = outcome.rtt_ns {
-            self.distance.see(rtt_ns);
+            self.rtt_ns += (rtt_ns as f64 - self.rtt_ns) / RTT_PART;
         }
         if let Some(queue) = &mut self.queue {
             *queue = queue.saturating_sub(outcome.accepted.min(u64::from(u32::MAX)) as u32);
         }
-        let demand = self.overload.as_mut().map(|overload| &mut overload.demand);
-        if let Some(demand) = demand.or(self.building.as_mut()) {
-            demand.accepted(outcome.accepted);
-        }
-        if outcome.drained && self.controls != Controls::NONE {
-            self.nobody_waits();
+        if outcome.drained {
+            self.onset.idle();
         }
     }
 
     fn due_ns(&self) -> Option<u64> {
-        let overload = self.overload.as_ref()?;
-        let soon_ns = self.asked_ns + self.target_ns / 20;
-        let shut = overload.demand.share_now() > 0.0;
-        Some(if shut { soon_ns } else { overload.tick_ns + self.target_ns })
+        let counts = self.overload.is_some() || self.guards;
+        counts.then_some(self.asked_ns + self.target_ns / 20)
     }
 
     fn is_overloaded(&self) -> bool {
         self.overload.is_some()
+    }
+
+    fn is_alert(&self) -> bool {
+        self.alert
     }
 }

@@ -5,17 +5,9 @@
 //! (CoDel's standing queue, RFC 8289 §4.1) and does not fall, or one so long that whoever is last
 //! may be gone before it is over.
 
-/// How often it is looked whether the queue falls, in targets.
-const LOOK_TARGETS: u64 = 2;
-
-/// How long a wait above the target is borne while it does not fall, in targets.
-const PATIENCE_TARGETS: u64 = 10;
-
-/// The same shortly after an overload, in targets.
-const ALERT_TARGETS: u64 = 3;
-
-/// How long after an overload that is, in targets.
-const ALERT_FOR_TARGETS: u64 = 100;
+/// How long a wait above the target is borne while it does not fall, in targets. Not longer,
+/// because nobody is refused before the loop has been busy for ten ([`crate::Busy`]).
+const PATIENCE_TARGETS: u64 = 3;
 
 /// A wait that is not borne at all, in targets.
 const WAIT_MAX_TARGETS: u64 = 16;
@@ -25,20 +17,22 @@ const WAIT_MAX_TARGETS: u64 = 16;
 pub(super) struct Onset {
     target_ns: u64,
     above: Option<Above>,
-    alert_until_ns: u64,
 }
 
-/// A stretch in which the wait has been above the target and has not fallen.
+/// A stretch in which the wait has been above the target.
 #[derive(Clone, Copy, Debug)]
 struct Above {
+    /// When it began, or was last seen to fall.
     since_ns: u64,
-    looked_ns: u64,
-    level: u64,
+    /// The highest level so far, and the lowest since it first fell.
+    high: u64,
+    low: u64,
+    has_fallen: bool,
 }
 
 impl Onset {
     pub(super) fn new(target_ns: u64) -> Self {
-        Self { target_ns, above: None, alert_until_ns: 0 }
+        Self { target_ns, above: None }
     }
 
     /// Nobody waits.
@@ -46,32 +40,35 @@ impl Onset {
         self.above = None;
     }
 
-    /// An overload is over.
-    pub(super) fn calmed(&mut self, now_ns: u64) {
-        self.above = None;
-        self.alert_until_ns = now_ns + ALERT_FOR_TARGETS * self.target_ns;
-    }
-
     /// Whether this is an overload: `wait_ns` is what the next to come will wait, `level` anything
-    /// that falls as the queue does.
-    pub(super) fn is_overload(&mut self, now_ns: u64, wait_ns: u64, level: u64) -> bool {
-        if wait_ns <= self.target_ns {
+    /// that falls as the queue does. A wait of `short_ns` is none, even if it lasts.
+    pub(super) fn is_overload(
+        &mut self,
+        now_ns: u64,
+        wait_ns: u64,
+        level: u64,
+        short_ns: u64,
+    ) -> bool {
+        if wait_ns <= self.target_ns.max(short_ns) {
             self.above = None;
             return false;
         }
         if wait_ns > WAIT_MAX_TARGETS * self.target_ns {
             return true;
         }
-        let fresh = Above { since_ns: now_ns, looked_ns: now_ns, level };
+        let fresh = Above { since_ns: now_ns, high: level, low: level, has_fallen: false };
         let above = self.above.get_or_insert(fresh);
-        let alert = now_ns < self.alert_until_ns;
-        let patience = if alert { ALERT_TARGETS } else { PATIENCE_TARGETS };
-        if now_ns - above.looked_ns >= LOOK_TARGETS * self.target_ns {
-            let falls = level.saturating_mul(50) < above.level.saturating_mul(49);
-            let since_ns = if falls { now_ns } else { above.since_ns };
-            *above = Above { since_ns, ..fresh };
+        if level > above.high {
+            // One that falls and grows again by less than it was does not empty, step by step.
+            let is_another = level / 2 > above.high;
+            if is_another || !above.has_fallen {
+                (above.low, above.has_fallen) = (level, false);
+            }
+            above.high = level;
+        } else if level.saturating_mul(50) < above.low.saturating_mul(49) {
+            (above.low, above.since_ns, above.has_fallen) = (level, now_ns, true);
         }
-        now_ns - above.since_ns >= patience * self.target_ns
+        now_ns - above.since_ns >= PATIENCE_TARGETS * self.target_ns
     }
 }
 
@@ -85,15 +82,15 @@ mod tests {
     fn called_after(onset: &mut Onset, level: impl Fn(u64) -> u64) -> Option<u64> {
         (0..2_000).find(|&ms| {
             let queue = level(ms);
-            onset.is_overload(ms * MS, queue * MS / 10, queue)
+            onset.is_overload(ms * MS, queue * MS / 10, queue, 0)
         })
     }
 
     #[test]
     fn a_queue_that_grows_is_an_overload_in_time() {
-        // Twice what is served: 10 more a millisecond, 320 ms of work after 320 ms.
+        // Twice what is served: 10 more a millisecond, 20 ms of work after 20 ms.
         let after = called_after(&mut Onset::new(20 * MS), |ms| 10 * ms).unwrap();
-        assert!((200..240).contains(&after), "{after}");
+        assert!((60..100).contains(&after), "{after}");
         // Ten times: what is in the queue is too much after 36 ms.
         let after = called_after(&mut Onset::new(20 * MS), |ms| 90 * ms).unwrap();
         assert!((30..50).contains(&after), "{after}");
@@ -109,15 +106,23 @@ mod tests {
     }
 
     #[test]
-    fn a_short_wait_never_is() {
-        assert_eq!(called_after(&mut Onset::new(20 * MS), |_| 199), None);
+    fn a_queue_that_is_full_and_swings_is_one() {
+        let after = called_after(&mut Onset::new(20 * MS), |ms| 2_900 + 40 * (ms % 7)).unwrap();
+        assert!((60..100).contains(&after), "{after}");
     }
 
     #[test]
-    fn shortly_after_an_overload_less_is_borne() {
-        let mut onset = Onset::new(20 * MS);
-        onset.calmed(0);
-        let after = called_after(&mut onset, |_| 400).unwrap();
-        assert!((60..100).contains(&after), "{after}");
+    fn a_queue_that_grows_by_bursts_is_one() {
+        let bursts = |ms: u64| 1_000 + 10 * ms + (60 - ms % 60) * 3;
+        let after = called_after(&mut Onset::new(20 * MS), bursts).unwrap();
+        assert!((60..160).contains(&after), "{after}");
+        // But not one that comes while a small one is served.
+        let larger = |ms: u64| if ms < 50 { 300 - ms } else { 3_000 - 10 * ms.min(300) };
+        assert_eq!(called_after(&mut Onset::new(20 * MS), larger), None);
+    }
+
+    #[test]
+    fn a_short_wait_never_is() {
+        assert_eq!(called_after(&mut Onset::new(20 * MS), |_| 199), None);
     }
 }

@@ -59,14 +59,36 @@ fn past_saturation_nobody_waits_much_longer_than_the_target() {
 }
 
 #[test]
-fn the_gate_drops_most_of_a_flood_and_none_of_a_little_too_much() {
-    let gate = |percent| {
-        let (_, phases, _) = adaptive(load(percent), 2_000);
-        phases.last().unwrap().decision.gate
+fn what_is_outstanding_is_what_can_be_served_within_the_target() {
+    for percent in [150, 400, 1_000] {
+        let (_, phases, _) = adaptive(load(percent), 3_000);
+        let windows = phases[phases.len() / 2..].iter().map(|phase| phase.decision.syn);
+        // 20 ms of half a millisecond and an accept each.
+        let fits = |syn| match syn {
+            SynDecision::Tokens { window, .. } => (15..=60).contains(&window),
+            _ => false,
+        };
+        let odd: Vec<_> = windows.into_iter().filter(|syn| !fits(*syn)).take(4).collect();
+        assert!(odd.is_empty(), "{percent}: {odd:?}");
+    }
+}
+
+#[test]
+fn the_random_filter_drops_what_is_too_much() {
+    let setting = Setting { syn_filter: SynFilter::Random, ..setting(Name::Adaptive) };
+    let dropped = |percent| {
+        let (_, phases, _) = run(load(percent), &setting, 4_000);
+        let late = &phases[phases.len() / 2..];
+        let share = |phase: &Phase| match phase.decision.syn {
+            SynDecision::Random(share) => share,
+            _ => 0.0,
+        };
+        late.iter().map(share).sum::<f64>() / late.len() as f64
     };
-    assert_eq!(gate(130), 0.0);
-    assert!((0.6..0.8).contains(&gate(400)), "{}", gate(400));
-    assert!((0.8..0.9).contains(&gate(1_000)), "{}", gate(1_000));
+    for (percent, least, most) in [(130, 0.1, 0.4), (400, 0.6, 0.85), (1_000, 0.85, 0.95)] {
+        let share = dropped(percent);
+        assert!((least..most).contains(&share), "{percent}: {share}");
+    }
 }
 
 #[test]
@@ -75,8 +97,13 @@ fn a_control_that_is_off_is_not_in_any_decision() {
         let controls = Controls::ALL.without(control);
         run(load(500), &Setting { controls, ..setting(Name::Adaptive) }, 1_000).1
     };
-    assert!(off(Control::Gate).iter().all(|phase| phase.decision.gate == 0.0));
-    assert!(off(Control::Backlog).iter().all(|phase| phase.decision.backlog.is_none()));
+    let is_open = |phase: &Phase| phase.decision.syn == SynDecision::Open;
+    assert!(off(Control::SynFilter).iter().all(is_open));
+    assert!(off(Control::SynFilter).iter().any(|phase| phase.decision.backlog.is_some()));
+    let neither = Controls::ALL.without(Control::Backlog).without(Control::SynFilter);
+    let neither = Setting { controls: neither, ..setting(Name::Adaptive) };
+    let unbounded = |phase: &Phase| phase.decision.backlog.is_none();
+    assert!(run(load(500), &neither, 1_000).1.iter().all(unbounded));
     assert!(off(Control::Stale).iter().all(|phase| phase.decision.stale_ns.is_none()));
     assert!(off(Control::Departed).iter().all(|phase| !phase.decision.drop_departed));
     assert!(off(Control::Budget).iter().all(|phase| phase.decision.until_ns.is_none()));
@@ -103,9 +130,13 @@ fn refusing_by_hand_leaves_little_to_the_kernel() {
     let by_hand = Setting { refusal: Refusal::Rst, ..setting(Name::Adaptive) };
     let (_, phases, overloaded) = run(load(300), &by_hand, 1_000);
     assert!(overloaded);
-    assert!(phases.iter().all(|phase| phase.decision.gate == 0.0));
-    let backlogs = || phases.iter().filter_map(|phase| phase.decision.backlog);
-    assert!(backlogs().all(|backlog| backlog >= 300), "{:?}", backlogs().min());
+    let windows = || {
+        phases.iter().filter_map(|phase| match phase.decision.syn {
+            SynDecision::Tokens { window, .. } => Some(window),
+            _ => None,
+        })
+    };
+    assert!(windows().all(|window| window >= 240), "{:?}", windows().min());
     assert!(phases.iter().any(|phase| phase.decision.refuse > 0));
 }
 
@@ -129,30 +160,40 @@ fn when_it_is_over_everything_is_as_before() {
     let phases = fake.run(policy.as_mut(), 1_500 * MS);
     assert!(!policy.is_overloaded() && policy.due_ns().is_none());
     let last = phases.last().unwrap().decision;
-    assert!(last.backlog.is_none() && last.gate == 0.0 && last.stale_ns.is_none());
+    assert!(!last.refuses());
 }
 
-#[test]
-fn room_is_made_only_where_there_is_hardly_any() {
-    let evict = |open, open_max| {
-        let view = View { open, open_max, ..View::default() };
-        Adaptive::new(&setting(Name::Adaptive)).decide(MS, &view, &Signals::default()).evict
-    };
-    assert_eq!([evict(3, 4), evict(87, 100), evict(89, 100)], [0, 0, 1]);
-    assert_eq!(evict(100_000, 100_000), 64);
-}
-
-#[test]
-fn work_in_hand_comes_before_new_connections() {
+/// Decisions of a loop that serves ten turns of a millisecond in each work-phase, with so many
+/// ready.
+fn with_work_in_hand(ready: &[u64], saturated: bool) -> Vec<Decision> {
     let mut policy = Adaptive::new(&setting(Name::Adaptive));
-    let view =
-        View { open: 90, open_max: 100, work_items: 50, work_ns: 30 * MS, ..View::default() };
-    let decision = policy.decide(MS, &view, &Signals::default());
-    assert_eq!((decision.budget, decision.evict), (1, 2));
-    for phase in 1..=8_u64 {
-        let view = View { work_ns: 50 * MS, ..view };
-        assert!(!policy.decide(phase * 50 * MS, &view, &Signals::default()).pressure || phase == 8);
-    }
-    let calm = View { work_ns: 5 * MS, ..view };
-    assert!(!policy.decide(500 * MS, &calm, &Signals::default()).pressure);
+    let mut view =
+        View { open: 90, open_max: 100, work_items: 10, work_ns: 10 * MS, ..View::default() };
+    let decide = |(phase, ready): (u64, &u64)| {
+        view = View { ready: *ready, saturated, ..view };
+        let decision = policy.decide(phase * 10 * MS, &view, &Signals::default());
+        (view.turns, view.turns_ns) = (view.turns + 10, view.turns_ns + 10 * MS);
+        decision
+    };
+    (0..).zip(ready).map(decide).collect()
+}
+
+#[test]
+fn work_in_hand_that_does_not_get_less_is_an_overload() {
+    let ready = [[10; 4], [50; 4], [50; 4], [50; 4], [10; 4]].concat();
+    let decisions = with_work_in_hand(&ready, true);
+    let begun = decisions.iter().position(|decision| decision.pressure).unwrap();
+    assert!((8..=12).contains(&begun), "{begun}");
+    let decision = decisions[begun];
+    assert!(decision.look_open && decision.drop_departed && decision.stale_ns.is_some());
+    assert!(!decisions[16..].iter().any(|decision| decision.pressure || decision.look_open));
+    assert!(!with_work_in_hand(&ready, false).iter().any(Decision::refuses));
+    let falls: Vec<_> = (0..20).map(|phase| 240 - 10 * phase).collect();
+    assert!(!with_work_in_hand(&falls, true).iter().any(Decision::refuses));
+}
+
+#[test]
+fn a_work_phase_is_cut_so_that_others_are_heard() {
+    let decision = with_work_in_hand(&[10], false)[0];
+    assert_eq!(decision.work_max_ns, Some(10 * MS));
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_content::{Content, Entry, Found, Now, Options, Store};
+use weir_content::{Content, Entry, Found, Lookup, Now, Options, Store};
 
 /// A directory with `root` in it, which is served, and things outside that must not be.
 pub struct Site(PathBuf);
@@ -44,10 +44,24 @@ impl Site {
         fs::write(path, body).unwrap();
     }
 
+    /// Waits until what is written next is written at another tick of the clock.
+    pub fn tick(&self) {
+        thread::sleep(TICK);
+    }
+
     /// Makes `name` a link with this text.
     pub fn link(&self, name: &str, target: impl AsRef<Path>) {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         symlink(target, self.path(name)).unwrap();
+    }
+
+    /// Sets the time that `name` was modified to that of `other`, plus an offset.
+    pub fn set_modified(&self, name: &str, other: &str, offset_ns: i64) {
+        let at = fs::metadata(self.path(other)).unwrap().modified().unwrap();
+        let offset = Duration::from_nanos(offset_ns.unsigned_abs());
+        let at = if offset_ns < 0 { at - offset } else { at + offset };
+        let file = fs::File::options().append(true).open(self.path(name)).unwrap();
+        file.set_modified(at).unwrap();
     }
 
     /// A store of the root.
@@ -82,7 +96,7 @@ pub fn at(ms: u64) -> Now {
 
 /// Finds a path, without query or codings.
 pub fn find(store: &mut Store, path: &str, now: Now) -> Found {
-    store.find(path.as_bytes(), None, &[], now)
+    store.find(&Lookup::of(path.as_bytes()), now)
 }
 
 /// The entry at a path.
@@ -92,7 +106,8 @@ pub fn entry(store: &mut Store, path: &str, now: Now) -> Arc<Entry> {
 
 /// The entry at a path for a client with this `Accept-Encoding`.
 pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Arc<Entry> {
-    match store.find(path.as_bytes(), None, &[accepted.as_bytes()], now) {
+    let accept_encoding = &[accepted.as_bytes()];
+    match store.find(&Lookup { accept_encoding, ..Lookup::of(path.as_bytes()) }, now) {
         Found::Entry(entry) => entry,
         other => panic!("{path}: {other:?}"),
     }

@@ -232,7 +232,7 @@ fn accepted_and_client(point: &Point) -> Option<String> {
         return None;
     }
     let (connected, errors) = (whole.connected as f64, whole.errors as f64);
-    let closed = ["timeout_header", "timeout_idle", "evicted_idle"];
+    let closed = ["timeout_header", "timeout_idle", "evicted"];
     let opened_again: f64 = closed.iter().filter_map(|name| counted(name)).sum();
     let extra = errors + idle(point) + opened_again + PROBES_MAX;
     (accepted + errors < connected || accepted > connected + extra).then(|| {

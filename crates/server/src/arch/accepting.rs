@@ -6,125 +6,32 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use weir_accept::{Decision, Look, Order, Outcome, Refusal, View};
+use weir_accept::{AcceptPhase, Decision, Order, Outcome, Refusal, Verdict, View};
 use weir_dispatch::readiness::Token;
-use weir_sys::listener::{self, Arrival};
+use weir_sys::listener;
 use weir_sys::{is_exhaustion, socket};
 
 use super::{Architecture, Tenant};
+use crate::conn::Spare;
 
 /// How long accepting rests when there are no descriptors and nobody to take one from.
 const ACCEPT_REST_NS: u64 = 100_000_000;
 
-/// Idle connections closed at once to get descriptors back.
+/// The same when there are no slots.
+const CROWDED_REST_NS: u64 = 20_000_000;
+
+/// Connections closed at once to make room, at most.
 const EVICTED_AT_ONCE: usize = 32;
 
-/// Slots looked at for each connection that has to be closed to make room.
-const LOOKED_AT_EACH: usize = 32;
+/// Connections looked at for those that have waited longest.
+const LOOKED_AT: usize = 512;
 
 /// One that was accepted and waits to be served.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct Deferred {
     token: Token,
     /// When its request came, as far as that is known.
     since_ns: u64,
-}
-
-/// What is to become of one that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Its request came at this time, or it was not asked.
-    Serve { since_ns: u64 },
-    /// It would get its reply too late.
-    Refuse,
-    /// Its client has gone.
-    Drop,
-}
-
-/// An accept-phase as it goes.
-pub(crate) struct AcceptPhase {
-    pub(super) decision: Decision,
-    pub(super) outcome: Outcome,
-    /// Accepted in order to be served.
-    pub(super) taken: u64,
-    /// No refusal begins after this: those to be served come after them, and have half of the time.
-    refuse_until_ns: u64,
-    /// Some are refused unseen in this phase.
-    refuses: bool,
-    /// The time is up, and the one that is still to be served is served however long it waited.
-    owes_one: bool,
-}
-
-impl AcceptPhase {
-    pub(super) fn new(decision: Decision, now_ns: u64) -> Self {
-        let until_ns = decision.until_ns.unwrap_or(u64::MAX).max(now_ns);
-        let refuse_until_ns = now_ns + (until_ns - now_ns) / 2;
-        Self {
-            decision,
-            outcome: Outcome::default(),
-            taken: 0,
-            refuse_until_ns,
-            refuses: decision.refuse > 0,
-            owes_one: false,
-        }
-    }
-
-    /// Whether another may be accepted; `clock_ns` is asked only when time matters.
-    pub(super) fn goes_on(&mut self, clock_ns: impl FnOnce() -> u64) -> bool {
-        if let Some(until_ns) = self.decision.until_ns
-            && self.outcome.accepted > 0
-        {
-            let now_ns = clock_ns();
-            if now_ns >= until_ns {
-                self.owes_one = self.refuses && self.taken == 0;
-                if !self.owes_one {
-                    return false;
-                }
-            }
-            if now_ns >= self.refuse_until_ns {
-                self.decision.refuse = self.decision.refuse.min(self.outcome.refused);
-            }
-        }
-        self.is_excess() || self.taken < self.decision.budget
-    }
-
-    /// Whether the one just accepted is among the oldest, which are refused unseen.
-    fn is_excess(&self) -> bool {
-        self.outcome.refused < self.decision.refuse
-    }
-
-    /// Whether the kernel is asked about the one just accepted.
-    fn looks(&self) -> bool {
-        match self.decision.look {
-            Look::Nobody => false,
-            Look::First => self.taken == 0,
-            Look::Each => true,
-        }
-    }
-
-    fn note_age(&mut self, age_ns: u64) {
-        let outcome = &mut self.outcome;
-        outcome.age_first_ns.get_or_insert(age_ns);
-        let least_ns = outcome.age_min_ns.map_or(age_ns, |least_ns| least_ns.min(age_ns));
-        outcome.age_min_ns = Some(least_ns);
-    }
-
-    fn judge(&mut self, now_ns: u64, arrival: Option<Arrival>) -> Fate {
-        let Some(arrival) = arrival else { return Fate::Serve { since_ns: now_ns } };
-        self.outcome.rtt_ns.get_or_insert(arrival.rtt_ns);
-        if self.decision.drop_departed && arrival.departed {
-            return Fate::Drop;
-        }
-        let age_ns = if arrival.spoken { arrival.age_ns } else { 0 };
-        if arrival.spoken {
-            self.note_age(age_ns);
-        }
-        let is_stale = self.decision.stale_ns.is_some_and(|stale_ns| age_ns > stale_ns);
-        if is_stale && !self.owes_one {
-            return Fate::Refuse;
-        }
-        Fate::Serve { since_ns: now_ns.saturating_sub(age_ns) }
-    }
 }
 
 /// What every architecture does alike about connections that come and go.
@@ -149,7 +56,7 @@ pub(crate) trait Accepting: Architecture {
         let Some(listener) = self.floor().listeners.get(index) else { return false };
         match socket::accept(listener.fd()) {
             Ok((fd, peer)) => {
-                self.receive(fd, peer, phase);
+                self.receive(index, fd, peer, phase);
                 // There may have been nothing to serve it with.
                 self.floor().paused_until_ns.is_none()
             }
@@ -159,9 +66,7 @@ pub(crate) trait Accepting: Architecture {
 
     /// Whether a phase allows another accept.
     fn goes_on(&mut self, phase: &mut AcceptPhase) -> bool {
-        let owed_ns =
-            if Self::SERVES_LATER { phase.taken.saturating_mul(phase.decision.each_ns) } else { 0 };
-        phase.goes_on(|| self.floor().service.read_clock_ns() + owed_ns)
+        phase.goes_on(Self::SERVES_LATER, || self.floor().service.read_clock_ns())
     }
 
     /// Accepts others in the place of one that was closed, where that is wanted.
@@ -178,6 +83,10 @@ pub(crate) trait Accepting: Architecture {
         if self.floor().paused_until_ns.is_some() || index >= self.floor().listeners.len() {
             return None;
         }
+        if self.is_full() && self.make_room(EVICTED_AT_ONCE) == 0 {
+            self.rest(CROWDED_REST_NS);
+            return None;
+        }
         let decision = self.decide(index, true);
         self.floor().service.counters.accept_phases.one();
         Some(AcceptPhase::new(decision, self.floor().service.now_ns()))
@@ -191,8 +100,7 @@ pub(crate) trait Accepting: Architecture {
             listener.finished(now_ns, &phase.outcome);
         }
         floor.someone_waits |= !phase.outcome.drained && phase.decision.order == Order::Oldest;
-        let has_room = floor.table.open() < floor.table.open_max();
-        self.watch_listeners(has_room);
+        self.watch_listeners(true);
         phase.outcome
     }
 
@@ -210,7 +118,7 @@ pub(crate) trait Accepting: Architecture {
             self.floor().service.counters.accept_aborted.one();
             true
         } else {
-            self.rest(error);
+            self.rest_for(error);
             false
         }
     }
@@ -218,7 +126,6 @@ pub(crate) trait Accepting: Architecture {
     /// Asks the policy of a listener, and does what concerns more than this phase. `knocked`:
     /// somebody waits there.
     fn decide(&mut self, index: usize, knocked: bool) -> Decision {
-        self.note_waited();
         let floor = self.floor();
         let (now_ns, view) = (floor.service.now_ns(), floor.view());
         let Some(listener) = floor.listeners.get_mut(index) else { return Decision::default() };
@@ -226,9 +133,7 @@ pub(crate) trait Accepting: Architecture {
         listener.decide(now_ns, &View { rounds_since, ..view }, &mut floor.service.counters);
         let decision = listener.decision;
         floor.service.pressure = floor.listeners.iter().any(|each| each.decision.pressure);
-        if decision.evict > 0 {
-            self.make_room(decision.evict as usize, decision.silence_ns);
-        }
+        floor.service.share = floor.listeners.iter().find_map(|each| each.decision.share);
         decision
     }
 
@@ -243,52 +148,57 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// What ends the accept-phases of a round: policies whose time has come, and those held.
+    /// What ends the accept-phases of a round: policies whose time has come, and those deferred.
     fn end_accept_phase(&mut self) {
         self.consult();
-        if !self.floor().held.is_empty() {
-            self.serve_held();
+        if !self.floor().deferred.is_empty() {
+            self.serve_deferred();
         }
     }
 
     /// Judges one that was accepted, and begins to serve it, or does not.
-    fn receive(&mut self, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
-        phase.outcome.accepted += 1;
+    fn receive(&mut self, index: usize, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
+        self.note_accepted(index);
+        let floor = self.floor();
+        let arrival =
+            if phase.looks() { listener::arrival(fd.as_fd()).ok().map(into_arrival) } else { None };
+        let verdict = phase.judge(floor.service.now_ns(), arrival);
+        if let Verdict::Admit { since_ns } = verdict {
+            let tenant = Self::Tenant::new(fd, peer, &floor.service);
+            return self.admit(tenant, phase.decision.order, since_ns);
+        }
+        floor.note_refusal();
+        let counters = &mut floor.service.counters;
+        match verdict {
+            Verdict::Departed => {
+                counters.departed.one();
+                return socket::close(fd);
+            }
+            Verdict::Excess => counters.refused_excess.one(),
+            _ => counters.refused_stale.one(),
+        }
+        self.refuse(fd, peer);
+    }
+
+    /// A listener has given a connection.
+    fn note_accepted(&mut self, index: usize) {
         let floor = self.floor();
         floor.service.counters.accepted.one();
-        if phase.is_excess() {
-            phase.outcome.refused += 1;
-            floor.service.counters.refused_excess.one();
-            return self.refuse(fd, peer);
-        }
-        let arrival = if phase.looks() { listener::arrival(fd.as_fd()).ok() } else { None };
-        match phase.judge(floor.service.now_ns(), arrival) {
-            Fate::Serve { since_ns } => {
-                phase.taken += 1;
-                let tenant = Self::Tenant::new(fd, peer, &floor.service);
-                self.welcome(tenant, phase.decision.order, since_ns);
-            }
-            Fate::Refuse => {
-                phase.outcome.refused += 1;
-                floor.service.counters.refused_stale.one();
-                self.refuse(fd, peer);
-            }
-            Fate::Drop => {
-                phase.outcome.refused += 1;
-                floor.service.counters.departed.one();
-                socket::close(fd);
-            }
+        floor.accepted += 1;
+        if let Some(listener) = floor.listeners.get_mut(index) {
+            listener.accepted();
         }
     }
 
-    /// Begins to serve one that was accepted, or holds it until there is time.
-    fn welcome(&mut self, tenant: Self::Tenant, order: Order, since_ns: u64) {
+    /// Begins to serve one that was accepted, or defers it until there is time.
+    fn admit(&mut self, tenant: Self::Tenant, order: Order, since_ns: u64) {
         let Some(slot) = self.enter(tenant) else { return };
         let floor = self.floor();
         if order == Order::Newest {
-            floor.held.push_back(Held { token: floor.table.token(slot), since_ns });
-            floor.service.counters.held_max.raise(floor.held.len() as u64);
+            floor.deferred.push_back(Deferred { token: floor.table.token(slot), since_ns });
+            floor.service.counters.deferred_max.raise(floor.deferred.len() as u64);
         } else {
+            floor.begun += 1;
             let at_once = floor.service.config.strategy.eager_read;
             self.begin(slot, at_once);
         }
@@ -325,48 +235,43 @@ pub(crate) trait Accepting: Architecture {
             Refusal::Status503 => {
                 let tenant = Self::Tenant::new(fd, peer, service);
                 let Some(slot) = self.enter(tenant) else { return };
-                self.refuse_with_503(slot);
+                self.turn_away(slot);
             }
         }
     }
 
-    /// Refuses one that has a slot. Its close is no service.
-    fn refuse_with_503(&mut self, slot: u32) {
-        self.floor().served = self.floor().served.wrapping_sub(1);
-        self.turn_away(slot);
-    }
-
-    /// Refuses those held that have become stale. If nobody newer waits it serves the others, the
-    /// newest first, for as long as the policy lets an accept-phase take.
-    fn serve_held(&mut self) {
-        let Some(until_ns) = self.sift_held() else { return };
+    /// Refuses those deferred that have become stale. If nobody newer waits it serves the others,
+    /// the newest first, for as long as the policy lets an accept-phase take.
+    fn serve_deferred(&mut self) {
+        let Some(until_ns) = self.sift_deferred() else { return };
         while self.serve_newest()
             && !self.has_in_hand()
             && self.floor().service.read_clock_ns() < until_ns
         {}
     }
 
-    /// Refuses those held that have become stale. Until when the others are served; `None` when
+    /// Refuses those deferred that have become stale. Until when the others are served; `None` when
     /// somebody newer waits.
-    fn sift_held(&mut self) -> Option<u64> {
+    fn sift_deferred(&mut self) -> Option<u64> {
         let began_ns = self.floor().service.now_ns();
         let decision = self.floor().decision();
         let stale_before_ns =
             decision.stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
-        while let Some(oldest) = self.floor().held.front().copied()
+        while let Some(oldest) = self.floor().deferred.front().copied()
             && oldest.since_ns < stale_before_ns
         {
-            self.floor().held.pop_front();
+            self.floor().deferred.pop_front();
             self.refuse_open(oldest.token);
         }
         let until_ns = decision.until_ns.unwrap_or(began_ns);
         (!self.floor().someone_waits).then_some(until_ns)
     }
 
-    /// Begins to serve the newest held. Whether there was one.
+    /// Begins to serve the newest deferred. Whether there was one.
     fn serve_newest(&mut self) -> bool {
-        let Some(newest) = self.floor().held.pop_back() else { return false };
+        let Some(newest) = self.floor().deferred.pop_back() else { return false };
         if self.floor().table.is_current(newest.token) {
+            self.floor().begun += 1;
             self.begin(newest.token.slot, true);
         }
         true
@@ -378,29 +283,28 @@ pub(crate) trait Accepting: Architecture {
         if !floor.table.is_current(token) {
             return;
         }
+        floor.note_refusal();
         floor.service.counters.refused_stale.one();
         let refusal = floor.service.config.setting.refusal;
         if refusal == Refusal::Status503 {
-            return self.refuse_with_503(token.slot);
+            return self.turn_away(token.slot);
         }
         if refusal != Refusal::Fin
             && let Some(tenant) = floor.table.conn(token.slot)
         {
             tenant.reset_on_close();
         }
-        // Its close is no service.
-        floor.served = floor.served.wrapping_sub(1);
         self.close(token.slot);
     }
 
     /// What becomes of a request on an open connection under pressure: it may have waited too long,
     /// and nobody may wait for it any more.
-    fn judge_open(&mut self, token: Token) -> Fate {
+    fn judge_open(&mut self, token: Token) -> Verdict {
         let floor = self.floor();
         let (now_ns, decision) = (floor.service.now_ns(), floor.decision());
         let is_kept = floor.table.conn(token.slot).is_some_and(|conn| conn.is_kept());
         let arrival = if is_kept { self.arrival(token.slot) } else { None };
-        AcceptPhase::new(decision, now_ns).judge(now_ns, arrival)
+        AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival))
     }
 
     /// Under pressure, whether the connection that is ready is served; if not, it is refused or
@@ -410,75 +314,82 @@ pub(crate) trait Accepting: Architecture {
             return true;
         }
         match self.judge_open(token) {
-            Fate::Serve { .. } => return true,
-            Fate::Refuse => self.refuse_open(token),
-            Fate::Drop => {
+            Verdict::Admit { .. } => return true,
+            Verdict::Departed => {
+                self.floor().note_refusal();
                 self.floor().service.counters.departed.one();
                 self.close(token.slot);
             }
+            Verdict::Stale | Verdict::Excess => self.refuse_open(token),
         }
         false
     }
 
-    /// Closes connections that wait for their client: idle ones first, then those that have said
-    /// nothing whole for too long. Goes on next time where it ended.
-    fn make_room(&mut self, count: usize, silence_ns: u64) {
+    /// Whether there is no slot for another connection.
+    fn is_full(&mut self) -> bool {
+        let table = &self.floor().table;
+        table.open() >= table.open_max()
+    }
+
+    /// Closes connections that can be spared, those first that are worth least and have waited
+    /// longest, of some that are looked at: goes on next time where it ended. How many were
+    /// closed. It is want of room that takes them, and not load.
+    fn make_room(&mut self, count: usize) -> usize {
         let floor = self.floor();
-        let now_ns = floor.service.now_ns();
-        let (mut idle, mut silent) = (Vec::new(), Vec::new());
+        let mut spare: Vec<(Spare, u64, u32)> = Vec::new();
         let mut last = floor.hand;
-        for (slot, conn) in floor.table.walk(floor.hand, LOOKED_AT_EACH * count) {
+        for (slot, conn) in floor.table.walk(floor.hand, usize::MAX) {
             last = slot;
-            if conn.is_kept() {
-                idle.push(slot);
-            } else if conn.is_waiting() && now_ns.saturating_sub(conn.waits_since_ns()) > silence_ns
-            {
-                silent.push(slot);
-            }
-            if idle.len() == count {
+            spare.extend(conn.spare().map(|(spare, since_ns)| (spare, since_ns, slot)));
+            if spare.len() == LOOKED_AT {
                 break;
             }
         }
         floor.hand = last + 1;
         let before = floor.table.open();
-        silent.truncate(count - idle.len());
-        idle.into_iter().for_each(|slot| self.dismiss(slot));
-        silent.into_iter().for_each(|slot| self.close(slot));
+        spare.sort_unstable();
+        // A part of those there are: who was sampled among few may not have waited long.
+        let count = count.min(spare.len().div_ceil(4));
+        for (spare, _, slot) in spare.into_iter().take(count) {
+            if spare == Spare::Kept { self.dismiss(slot) } else { self.close(slot) }
+        }
         let floor = self.floor();
-        floor.service.counters.evicted_idle.add((before - floor.table.open()) as u64);
+        let evicted = before - floor.table.open();
+        floor.service.counters.evicted.add(evicted as u64);
+        evicted
     }
 
-    /// No descriptor or no memory for another connection: what is open goes on, the idle make room.
+    /// No descriptor or no memory for another connection: what is open goes on, who can be spared
+    /// makes room.
     fn relieve(&mut self, error: &io::Error) {
         let floor = self.floor();
         floor.service.counters.accept_failed.one();
         floor.service.store.release_descriptors();
-        let idle = floor.table.find(floor.hand, EVICTED_AT_ONCE, |conn| conn.is_kept());
-        floor.hand = idle.last().map_or(0, |slot| slot + 1);
-        let before = floor.table.open();
-        idle.into_iter().for_each(|slot| self.dismiss(slot));
-        let evicted = before - self.floor().table.open();
-        self.floor().service.counters.evicted_idle.add(evicted as u64);
+        let evicted = self.make_room(EVICTED_AT_ONCE);
         if evicted == 0 {
-            self.rest(error);
+            self.rest_for(error);
         } else {
             self.floor()
-                .tell(&format!("cannot accept: {error}; {evicted} idle connection(s) closed"));
+                .tell(&format!("cannot accept: {error}; {evicted} waiting connection(s) closed"));
         }
     }
 
-    /// Accepts nobody for a while, or until a connection closes.
-    fn rest(&mut self, error: &io::Error) {
-        self.floor().paused_until_ns = Some(self.floor().service.now_ns() + ACCEPT_REST_NS);
-        self.watch_listeners(false);
+    /// Accepts nobody for a while, and says why.
+    fn rest_for(&mut self, error: &io::Error) {
+        self.rest(ACCEPT_REST_NS);
         self.floor().tell(&format!("cannot accept, resting: {error}"));
+    }
+
+    /// Accepts nobody for so long, or until a connection closes.
+    fn rest(&mut self, rest_ns: u64) {
+        self.floor().paused_until_ns = Some(self.floor().service.now_ns() + rest_ns);
+        self.watch_listeners(false);
     }
 
     /// Takes a connection out of its slot, and makes room for another known.
     fn vacate(&mut self, slot: u32) -> Option<(Self::Tenant, Token)> {
         let floor = self.floor();
         let vacated = floor.table.remove(slot)?;
-        floor.served = floor.served.wrapping_add(1);
         floor.paused_until_ns = None;
         self.watch_listeners(true);
         Some(vacated)
@@ -491,7 +402,10 @@ pub(crate) trait Accepting: Architecture {
                 continue;
             }
             match self.watch(index, wanted) {
-                Ok(()) => self.floor().listeners[index].watched = wanted,
+                Ok(()) => {
+                    let floor = self.floor();
+                    floor.listeners[index].set_watched(wanted, floor.rounds);
+                }
                 // Want of memory: tried again when the pause is over.
                 Err(_) => {
                     let now_ns = self.floor().service.now_ns();
@@ -500,4 +414,10 @@ pub(crate) trait Accepting: Architecture {
             }
         }
     }
+}
+
+/// What the kernel tells, as policies know it.
+fn into_arrival(told: listener::Arrival) -> weir_accept::Arrival {
+    let listener::Arrival { age_ns, departed, spoken, rtt_ns } = told;
+    weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }
 }

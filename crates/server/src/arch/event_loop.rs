@@ -4,10 +4,8 @@
 //! read eagerly. Everything the loop does not decide itself it asks: the mechanism who is ready,
 //! the policy how many to accept, the connection what it waits for.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use weir_dispatch::readiness::{Mechanism, Token};
 
@@ -22,8 +20,6 @@ use crate::service::Service;
 
 pub(crate) struct EventLoop<M> {
     pub(super) watched: Watched<M>,
-    /// Connections with a large reply that wait for their turn to write on.
-    turns: VecDeque<Token>,
 }
 
 impl<M: Mechanism> Architecture for EventLoop<M> {
@@ -88,7 +84,7 @@ impl<M: Mechanism> Start for EventLoop<M> {
         open_max: usize,
     ) -> io::Result<Self> {
         let watched = Watched::open(service, sockets, control, open_max)?;
-        Ok(Self { watched, turns: VecDeque::new() })
+        Ok(Self { watched })
     }
 
     fn run(mut self) {
@@ -104,10 +100,7 @@ impl<M: Mechanism> Start for EventLoop<M> {
 
 impl<M: Mechanism> EventLoop<M> {
     pub(super) fn getevents_phase(&mut self) {
-        let has_turns = !self.turns.is_empty();
-        let timeout = if has_turns { Some(Duration::ZERO) } else { self.watched.floor.sleep_max() };
-        self.watched.getevents_phase(timeout);
-        self.watched.floor.service.turn.begin_round();
+        self.watched.getevents_phase();
     }
 
     pub(super) fn accept_phase(&mut self) {
@@ -135,9 +128,9 @@ impl<M: Mechanism> EventLoop<M> {
     }
 
     fn work_phase(&mut self) {
-        let is_timed = self.watched.ready.len() + self.turns.len() > 1;
-        let began_ns = if is_timed { self.watched.floor.service.read_clock_ns() } else { 0 };
-        let mut items = self.take_turns();
+        let count = self.watched.ready.len() + self.watched.yielded();
+        let began_ns = self.watched.floor.begin_work(count);
+        let mut items = self.resume_yielded();
         for index in 0..self.watched.ready.len() {
             let token = self.watched.ready[index];
             if self.watched.is_served_when_ready(token) {
@@ -148,18 +141,13 @@ impl<M: Mechanism> EventLoop<M> {
         self.watched.floor.note_work(items, began_ns);
     }
 
-    /// Has those write on who have waited longest, until this round's turn is over. How many did.
-    fn take_turns(&mut self) -> u64 {
+    /// Has those go on who have waited longest, until this round's turn is over. How many did.
+    fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;
-        for _ in 0..self.turns.len() {
-            if self.watched.floor.service.turn.is_over() {
-                break;
-            }
-            let Some(token) = self.turns.pop_front() else { break };
-            if self.watched.begin_turn(token) {
-                self.serve_and_replace(token.slot);
-                items += 1;
-            }
+        for _ in 0..self.watched.yielded() {
+            let Some(token) = self.watched.resume_next() else { break };
+            self.serve_and_replace(token.slot);
+            items += 1;
         }
         items
     }
@@ -179,10 +167,7 @@ impl<M: Mechanism> EventLoop<M> {
 
     /// Makes the mechanism and the timers agree with what a connection waits for now.
     pub(super) fn settle(&mut self, slot: u32, next: Next) {
-        if next == Next::Turn {
-            self.turns.push_back(self.watched.floor.table.token(slot));
-            self.watched.await_turn(slot);
-        } else if !self.watched.settle(slot, next) {
+        if !self.watched.settle(slot, next) {
             self.close(slot);
         }
     }

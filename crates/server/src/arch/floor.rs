@@ -11,7 +11,7 @@ use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
 use weir_sys::profile;
 
-use super::accepting::Held;
+use super::accepting::Deferred;
 use super::listener::{Listener, Socket};
 use super::table::Table;
 use crate::control::{Control, Phase};
@@ -43,16 +43,26 @@ pub(crate) struct Floor<C> {
     /// Nobody is accepted before this.
     pub(super) paused_until_ns: Option<u64>,
     /// Accepted, and served when there is time: the newest at the back.
-    pub(super) held: VecDeque<Held>,
-    /// An accept-phase of this round left some, newer than those held.
+    pub(super) deferred: VecDeque<Deferred>,
+    /// An accept-phase of this round left some, newer than those deferred.
     pub(super) someone_waits: bool,
-    /// How long the loop waited so far, nanoseconds.
-    pub(super) waited_ns: u64,
-    /// Connections closed that were served.
-    pub(super) served: u64,
+    /// How long the loop has slept, nanoseconds, and when it last woke.
+    slept_ns: u64,
+    woke_ns: u64,
+    /// Connections accepted so far, and those whose service was begun.
+    pub(super) accepted: u64,
+    pub(super) begun: u64,
+    /// Connections served in work-phases so far, and how long that took, nanoseconds, while a
+    /// policy was alert (and when it was not, at times).
+    pub(super) turns: u64,
+    pub(super) turns_ns: u64,
+    /// Connections that are ready for this round's work-phase.
+    pub(super) ready: u64,
     /// Connections served in the last work-phase, and how long it took, nanoseconds.
     pub(super) work_items: u64,
     pub(super) work_ns: u64,
+    /// What the SYN filters of listeners that have gone had dropped.
+    syn_dropped: [u64; 2],
     /// When a drain that has begun ends.
     pub(super) drained_by_ns: Option<u64>,
     /// The calls of every thread that has handed its own over; none while they are not profiled.
@@ -84,12 +94,18 @@ impl<C> Floor<C> {
             answered: 0,
             hand: 0,
             paused_until_ns: None,
-            held: VecDeque::new(),
+            deferred: VecDeque::new(),
             someone_waits: false,
-            waited_ns: 0,
-            served: 0,
+            slept_ns: 0,
+            woke_ns: 0,
+            accepted: 0,
+            begun: 0,
+            turns: 0,
+            turns_ns: 0,
+            ready: 0,
             work_items: 0,
             work_ns: 0,
+            syn_dropped: [0; 2],
             drained_by_ns: None,
             calls: Vec::new(),
             told_at_ns: None,
@@ -102,12 +118,60 @@ impl<C> Floor<C> {
             open: self.table.open(),
             open_max: self.table.open_max(),
             rounds_since: 0,
-            closed: self.served,
-            waited_ns: self.waited_ns,
+            slept_ns: self.slept_ns,
+            woke_ns: self.woke_ns,
+            accepted: self.accepted,
+            begun: self.begun,
+            turns: self.turns,
+            turns_ns: self.turns_ns,
+            ready: self.ready,
             work_items: self.work_items,
             work_ns: self.work_ns,
-            held: self.held.len(),
+            deferred: self.deferred.len(),
+            saturated: false,
         }
+    }
+
+    /// When a work-phase of so many begins, if that has to be known.
+    pub(super) fn begin_work(&self, items: usize) -> Option<u64> {
+        (items > 1 || self.is_alert()).then(|| self.service.read_clock_ns())
+    }
+
+    /// Whether a policy has to know exactly when the loop sleeps.
+    pub(super) fn is_alert(&self) -> bool {
+        self.listeners.iter().any(Listener::is_alert)
+    }
+
+    /// The loop is about to sleep: nobody is refused on account of load meanwhile.
+    pub(super) fn open_before_sleep(&mut self) {
+        for listener in &mut self.listeners {
+            listener.open(&mut self.service.counters);
+        }
+        self.service.pressure = false;
+        self.service.share = None;
+    }
+
+    /// The loop has slept since then.
+    pub(super) fn note_sleep(&mut self, since_ns: u64) {
+        let now_ns = self.service.now_ns();
+        self.slept_ns += now_ns.saturating_sub(since_ns);
+        self.woke_ns = now_ns;
+    }
+
+    /// Somebody is refused on account of load. A loop that has just slept had time for it.
+    pub(super) fn note_refusal(&mut self) {
+        let target_ns = self.service.config.setting.target_ns;
+        if self.service.now_ns() < self.woke_ns.saturating_add(target_ns) {
+            self.service.counters.refused_idle.one();
+            debug_assert!(false, "somebody was refused while there was time");
+        }
+    }
+
+    /// A listener is let go of.
+    pub(super) fn forget(&mut self, listener: &Listener) {
+        let [dropped, unfair] = listener.dropped();
+        self.syn_dropped[0] += dropped;
+        self.syn_dropped[1] += unfair;
     }
 
     /// What the first listener's policy last decided: all have the same one.
@@ -122,9 +186,9 @@ impl<C> Floor<C> {
         self.service.counters.open_max.raise(open);
     }
 
-    /// How long the next wait may sleep: until something is due, and not while some are held.
+    /// How long the next wait may sleep: until something is due, and not while some are deferred.
     pub(super) fn sleep_max(&self) -> Option<Duration> {
-        if self.held.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
+        if self.deferred.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
     }
 
     /// How long until something is due by the clock.
@@ -144,15 +208,19 @@ impl<C> Floor<C> {
     }
 
     /// Notes what a work-phase did that began at `began_ns`.
-    pub(super) fn note_work(&mut self, items: u64, began_ns: u64) {
+    /// `None`: nobody looked at the clock.
+    pub(super) fn note_work(&mut self, items: u64, began_ns: Option<u64>) {
         if items > 0 {
             self.service.counters.work_phases.one();
             self.service.counters.work_items.add(items);
             self.service.counters.work_items_max.raise(items);
         }
+        let spent_ns = began_ns.map_or(0, |began_ns| self.service.read_clock_ns() - began_ns);
         self.work_items = items;
         // One alone keeps nobody waiting.
-        self.work_ns = if items > 1 { self.service.read_clock_ns() - began_ns } else { 0 };
+        self.work_ns = if items > 1 { spent_ns } else { 0 };
+        self.turns += items;
+        self.turns_ns += spent_ns;
     }
 
     /// The number of a question about the counters that has not been answered.
@@ -182,6 +250,12 @@ impl<C> Floor<C> {
             self.service.counters.log_lines.add(written);
             self.service.counters.log_lines_lost.add(lost);
         }
+        let mut syn_dropped = self.syn_dropped;
+        for [dropped, unfair] in self.listeners.iter().map(Listener::dropped) {
+            syn_dropped[0] += dropped;
+            syn_dropped[1] += unfair;
+        }
+        self.service.counters.set_syn_dropped(syn_dropped);
         profile::hand_over(&mut self.calls);
         let calls = profile::NAMES
             .iter()

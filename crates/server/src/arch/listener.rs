@@ -2,19 +2,30 @@
 //! it decides about the socket. Accepts nobody itself, and knows no connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use weir_accept::{Decision, Outcome, Policy, Setting, Signals, View};
+use weir_accept::{Decision, Outcome, Policy, Setting, Signals, SynDecision, View};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
+use weir_sys::descriptor::SharedFd;
 use weir_sys::{listener, socket};
+
+use super::syn_filter::SynFilter;
 
 /// A listening socket, whether of a loop alone or not.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub fd: OwnedFd,
-    /// Nobody else has it: its queue is this loop's, and may be bounded and gated. What is done to
-    /// a socket that was passed to us would outlive us.
+    pub fd: Arc<OwnedFd>,
+    /// Nobody else has it: its queue is this loop's, and may be bounded and filtered. What is done
+    /// to a socket that was passed to us would outlive us.
     pub own: bool,
+}
+
+impl Socket {
+    /// The best SYN filter that the kernel lets this process put before it.
+    pub(crate) fn syn_filter(&self) -> weir_accept::SynFilter {
+        if self.own { SynFilter::available(self.fd.as_fd()) } else { weir_accept::SynFilter::None }
+    }
 }
 
 /// One listener of a loop.
@@ -28,26 +39,16 @@ pub(crate) struct Listener {
     /// The accept queue as the operator wants it, and as it was last set.
     listenq: i32,
     backlog: i32,
-    /// The share of connection requests that the gate drops.
-    gate: f64,
+    syn_filter: SynFilter,
     /// Up to when the present overload has been counted.
     overloaded_at_ns: Option<u64>,
     /// What it last decided.
     pub decision: Decision,
 }
 
-impl Socket {
-    /// Whether the kernel lets this process put a gate before the socket (CAP_NET_ADMIN, in kernels
-    /// that ask for it): tried with one that drops nobody to speak of, and taken away.
-    pub(crate) fn takes_gate(&self) -> bool {
-        self.own
-            && listener::set_gate(self.fd.as_fd(), f64::MIN_POSITIVE).is_ok()
-            && listener::open_gate(self.fd.as_fd()).is_ok()
-    }
-}
-
 impl Listener {
     pub(crate) fn new(slot: u32, socket: Socket, setting: &Setting, listenq: i32) -> Self {
+        let kind = if socket.own { setting.syn_filter } else { weir_accept::SynFilter::None };
         Self {
             socket,
             token: Token { slot, generation: 0 },
@@ -56,7 +57,7 @@ impl Listener {
             accepted_round: 0,
             listenq,
             backlog: listenq,
-            gate: 0.0,
+            syn_filter: SynFilter::new(kind, setting.backlog),
             overloaded_at_ns: None,
             decision: Decision::default(),
         }
@@ -66,20 +67,35 @@ impl Listener {
         self.socket.fd.as_fd()
     }
 
-    /// Lets go of the socket.
+    /// A share in the socket, for an operation that goes on.
+    pub(crate) fn shared_fd(&self) -> SharedFd {
+        SharedFd::of(&self.socket.fd)
+    }
+
+    /// Lets go of the socket, which closes with the last operation that has a share in it.
     pub(crate) fn close(self) {
-        socket::close(self.socket.fd);
+        if let Some(fd) = Arc::into_inner(self.socket.fd) {
+            socket::close(fd);
+        }
     }
 
     /// Getevents-phases since the last accept-phase, when it is asked in this one; more than one
-    /// when nobody knocked.
-    pub(crate) fn rounds_since(&mut self, round: u64, knocked: bool) -> u64 {
+    /// when it was not ready.
+    pub(crate) fn rounds_since(&mut self, round: u64, ready: bool) -> u64 {
         let since = round - self.accepted_round;
-        if !knocked {
+        if !ready {
             return since + 1;
         }
         self.accepted_round = round;
         since
+    }
+
+    /// Whether it is heard of from now on. Rounds in which it was not say nothing of who waits.
+    pub(crate) fn set_watched(&mut self, watched: bool, round: u64) {
+        if watched && !self.watched {
+            self.accepted_round = round;
+        }
+        self.watched = watched;
     }
 
     /// Asks the policy what the accept-phase of this round may do, and does to the socket what it
@@ -90,34 +106,64 @@ impl Listener {
         self.note_overload(now_ns, counters);
         if self.socket.own {
             self.bound_queue(counters);
-            self.turn_gate(counters);
+            let (fd, stays) = (self.socket.fd.as_fd(), self.policy.is_alert());
+            self.syn_filter.set(fd, now_ns, self.decision.syn, stays, counters);
         }
+    }
+
+    /// The loop is about to sleep: what is refused on account of load is not refused meanwhile.
+    pub(crate) fn open(&mut self, counters: &mut Counters) {
+        if !self.decision.refuses() && self.decision.syn == SynDecision::Open {
+            return;
+        }
+        self.decision = self.decision.open();
+        if self.socket.own {
+            self.bound_queue(counters);
+            self.syn_filter.open(self.socket.fd.as_fd(), counters);
+        }
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn accepted(&mut self) {
+        self.syn_filter.accepted();
     }
 
     /// Tells the policy how the phase went.
     pub(crate) fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
+        if let Some(rtt_ns) = outcome.rtt_ns {
+            self.syn_filter.rtt(rtt_ns);
+        }
         self.policy.finished(now_ns, outcome);
     }
 
-    /// When it must be asked though nobody knocks.
+    /// When it must be asked though the listener is not ready.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.policy.due_ns()
     }
 
+    /// Whether the policy has to know exactly when the loop sleeps.
+    pub(crate) fn is_alert(&self) -> bool {
+        self.policy.is_alert()
+    }
+
+    /// SYNs that its filter has dropped, and of these those of sources that had had their share.
+    pub(crate) fn dropped(&self) -> [u64; 2] {
+        self.syn_filter.dropped()
+    }
+
     fn signals(&mut self, now_ns: u64, view: &View, counters: &mut Counters) -> Signals {
-        let wanted = self.policy.wants(now_ns, view);
-        if !self.socket.own || !(wanted.queue || wanted.drops) {
+        if !self.socket.own {
             return Signals::default();
         }
-        counters.queue_asked.one();
-        let queue = || listener::queue(self.fd()).ok().map(|queue| queue.len);
-        let drops = || listener::drops(self.fd()).ok();
-        let signals = Signals {
-            queue: if wanted.queue { queue() } else { None },
-            drops: if wanted.drops { drops() } else { None },
+        let asks = self.policy.wants(now_ns, view).queue;
+        let queue = if asks {
+            counters.queue_asked.one();
+            listener::queue(self.fd()).ok().map(|queue| queue.len)
+        } else {
+            None
         };
-        counters.queue_max.raise(signals.queue.unwrap_or(0).into());
-        signals
+        counters.queue_max.raise(queue.unwrap_or(0).into());
+        Signals { queue, syns: self.syn_filter.see(now_ns, queue) }
     }
 
     fn note_overload(&mut self, now_ns: u64, counters: &mut Counters) {
@@ -138,22 +184,6 @@ impl Listener {
         if wanted != self.backlog && socket::listen(self.fd(), wanted).is_ok() {
             self.backlog = wanted;
             counters.backlog_changes.one();
-        }
-    }
-
-    fn turn_gate(&mut self, counters: &mut Counters) {
-        let wanted = self.decision.gate;
-        if wanted.to_bits() == self.gate.to_bits() {
-            return;
-        }
-        // Should it fail, the accept queue still refuses. It may for want of memory, and is then
-        // tried again when the share changes; want of CAP_NET_ADMIN was noticed at the start.
-        let turned = listener::set_gate(self.fd(), wanted);
-        self.gate = wanted;
-        if turned.is_ok() {
-            counters.gate_changes.one();
-        } else {
-            counters.gate_failed.one();
         }
     }
 }

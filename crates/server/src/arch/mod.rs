@@ -9,6 +9,7 @@ pub(crate) mod listener;
 mod name;
 pub(crate) mod processes;
 pub(crate) mod ring;
+mod syn_filter;
 mod table;
 pub(crate) mod threads;
 mod watched;
@@ -109,7 +110,7 @@ pub(crate) trait Architecture: Sized {
     }
 
     /// Whether a connection that was begun is still to be served for the first time, by somebody
-    /// else: others that are held are then not begun yet.
+    /// else: others that are deferred are then not begun yet.
     fn has_in_hand(&self) -> bool {
         false
     }
@@ -132,9 +133,6 @@ pub(crate) trait Architecture: Sized {
     fn has_hands(&self) -> bool {
         true
     }
-
-    /// Brings what the floor knows of its waiting up to date, where waits do not tell it.
-    fn note_waited(&mut self) {}
 
     /// Puts what it counts itself among the counters.
     fn count(&mut self) {}
@@ -185,6 +183,7 @@ pub(crate) trait Housekeeping: Accepting {
             self.accept_queue(index);
         }
         for listener in std::mem::take(&mut self.floor().listeners) {
+            self.floor().forget(&listener);
             self.leave(listener);
         }
         for slot in self.floor().table.find(0, usize::MAX, |conn| conn.is_idle()) {
@@ -219,6 +218,7 @@ pub(crate) trait Housekeeping: Accepting {
 
     /// Ends the loop: closes what is open, and tells what was counted.
     fn end(&mut self) {
+        self.floor().service.draining = true;
         let all = self.floor().table.find(0, usize::MAX, |_| true);
         all.into_iter().for_each(|slot| self.close(slot));
         if let Some(log) = &mut self.floor().service.log {

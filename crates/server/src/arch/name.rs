@@ -184,6 +184,16 @@ impl Name {
 }
 
 impl Name {
+    /// Whether a connection that is read eagerly is served when it is accepted, and not by somebody
+    /// else later.
+    pub(crate) fn serves_at_once(self, settings: &Settings) -> bool {
+        match self {
+            Self::Loop | Self::Helpers | Self::Fiber | Self::Processes => true,
+            Self::Ring => false,
+            Self::Threads => settings.get(&threads::POOL) > 0,
+        }
+    }
+
     /// How many helpers a loop has.
     pub(crate) fn helpers(self, settings: &Settings) -> usize {
         let knob = match self {

@@ -1,6 +1,7 @@
 //! The side of a loop that an event mechanism watches: who is ready, and what each connection and
 //! each listener waits for. Knows neither when connections are accepted nor who serves them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
 
 use super::floor::{BELL, FIRST_LISTENER, Floor};
 use super::listener::{Listener, Socket};
+use crate::close_reason::CloseReason;
 use crate::control::Control;
 use crate::helpers::Helpers;
 use crate::link::{Link, Next};
@@ -54,6 +56,8 @@ pub(super) struct Watched<M> {
     helpers: Option<Helpers>,
     /// Whom helpers have brought something.
     fetched: Vec<u64>,
+    /// Connections that could go on and let others go first, the longest waiting at the front.
+    yielded: VecDeque<Token>,
 }
 
 impl<M: Mechanism> Watched<M> {
@@ -71,25 +75,59 @@ impl<M: Mechanism> Watched<M> {
             mechanism.add(listener.fd(), listener.token, Interest::Accept)?;
         }
         let helpers = start_helpers(&floor)?;
-        Ok(Self { floor, mechanism, ready: Vec::new(), helpers, fetched: Vec::new() })
+        Ok(Self {
+            floor,
+            mechanism,
+            ready: Vec::new(),
+            helpers,
+            fetched: Vec::new(),
+            yielded: VecDeque::new(),
+        })
     }
 
-    /// Asks who is ready, and sleeps up to `timeout` when nobody is.
-    pub(super) fn getevents_phase(&mut self, timeout: Option<Duration>) {
+    /// Asks who is ready. Sleeps when nobody is, until something is due, unless a connection could
+    /// go on. With it a round begins.
+    pub(super) fn getevents_phase(&mut self) {
+        let has_yielded = !self.yielded.is_empty();
+        let timeout = if has_yielded { Some(Duration::ZERO) } else { self.floor.sleep_max() };
         self.ready.clear();
+        let may_sleep = timeout != Some(Duration::ZERO);
+        // Whether it sleeps is known for sure only by a look before.
+        let looks = !may_sleep || self.floor.is_alert();
+        let mut reported = if looks { self.wait(Some(Duration::ZERO)) } else { 0 };
+        let sleeps = may_sleep && reported == 0;
+        let began_ns = self.floor.service.read_clock_ns();
+        if sleeps {
+            self.floor.open_before_sleep();
+            reported = self.wait(timeout);
+        }
+        let ready = if looks { self.connections_ready() + self.yielded.len() as u64 } else { 0 };
         let floor = &mut self.floor;
-        let began_ns = floor.service.read_clock_ns();
-        let reported = self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
+        floor.ready = ready;
+        floor.service.tick();
+        if sleeps {
+            floor.note_sleep(began_ns);
+        }
+        floor.rounds += 1;
+        floor.service.turn.begin_round();
+        floor.service.counters.getevents_ready.add(reported as u64);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> usize {
+        let floor = &mut self.floor;
+        floor.service.counters.getevents_calls.one();
+        self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
             // Only want of memory can be the reason, and pass: the set is ours and sound.
             (floor.service.config.tell)(&format!("waiting for events: {error}"));
             std::thread::sleep(Duration::from_millis(10));
             0
-        });
-        floor.service.tick();
-        floor.waited_ns += floor.service.now_ns() - began_ns;
-        floor.rounds += 1;
-        floor.service.counters.getevents_calls.one();
-        floor.service.counters.getevents_ready.add(reported as u64);
+        })
+    }
+
+    /// How many connections were reported.
+    fn connections_ready(&self) -> u64 {
+        let is_connection = |token: &&Token| !self.floor.table.is_reserved(**token);
+        self.ready.iter().filter(is_connection).count() as u64
     }
 
     /// Who a token is of.
@@ -146,8 +184,12 @@ impl<M: Mechanism> Watched<M> {
     pub(super) fn settle(&mut self, slot: u32, next: Next) -> bool {
         let interest = match next {
             Next::Read => Interest::Read,
-            Next::Write | Next::Turn => Interest::Write,
+            Next::Write => Interest::Write,
             Next::Fetch => Interest::Nothing,
+            Next::Yield => {
+                self.put_last(slot);
+                return true;
+            }
             Next::Close => return false,
         };
         if next == Next::Fetch {
@@ -163,6 +205,7 @@ impl<M: Mechanism> Watched<M> {
         match watched {
             Ok(()) => link.registered = Some(interest),
             Err(error) => {
+                link.note_close(CloseReason::Failed);
                 self.floor.tell(&format!("a connection cannot be watched: {error}"));
                 return false;
             }
@@ -170,11 +213,14 @@ impl<M: Mechanism> Watched<M> {
         true
     }
 
-    /// Has a connection wait for its turn, whatever the mechanism is told to watch it for.
-    pub(super) fn await_turn(&mut self, slot: u32) {
+    /// Has a connection wait until others were served, whatever the mechanism is told to watch it
+    /// for.
+    fn put_last(&mut self, slot: u32) {
         let token = self.floor.table.token(slot);
         let Some(link) = self.floor.table.conn(slot) else { return };
-        link.waits_for_turn = true;
+        if !std::mem::replace(&mut link.has_yielded, true) {
+            self.yielded.push_back(token);
+        }
         self.floor.timers.arm(slot, link.deadline_ns());
         if let Some(was) = link.registered {
             // Nothing changes, so there is nothing to fail.
@@ -182,19 +228,30 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// A connection's turn has come. Whether it is still there.
-    pub(super) fn begin_turn(&mut self, token: Token) -> bool {
-        let is_there = self.is_served(token);
-        if is_there && let Some(link) = self.floor.table.conn(token.slot) {
-            link.waits_for_turn = false;
+    /// Connections that could go on.
+    pub(super) fn yielded(&self) -> usize {
+        self.yielded.len()
+    }
+
+    /// The connection that goes on now because it has waited longest; none when this round's turn
+    /// is over.
+    pub(super) fn resume_next(&mut self) -> Option<Token> {
+        while !self.floor.service.turn.is_over() {
+            let token = self.yielded.pop_front()?;
+            if self.is_served(token)
+                && let Some(link) = self.floor.table.conn(token.slot)
+            {
+                link.has_yielded = false;
+                return Some(token);
+            }
         }
-        is_there
+        None
     }
 
     /// Whether a token is of a connection that is to be served when it is ready.
     pub(super) fn is_served_when_ready(&mut self, token: Token) -> bool {
         self.is_served(token)
-            && self.floor.table.conn(token.slot).is_some_and(|link| !link.waits_for_turn)
+            && self.floor.table.conn(token.slot).is_some_and(|link| !link.has_yielded)
     }
 
     /// Lets go of a connection before it is closed.

@@ -1,7 +1,7 @@
-//! Accepting: those to be refused first, then those to be served, each looked at if the policy
-//! wants, and the order in which those held are served. Knows nothing of what serving is.
+//! Accepting: what the accept-phase allows, what it says of each, and the order in which those
+//! deferred are served.
 
-use weir_accept::{Look, Order};
+use weir_accept::{Arrival, Order, Verdict};
 
 use super::Step;
 use super::connection::End;
@@ -15,23 +15,7 @@ impl World<'_> {
     /// One accept, if another is allowed.
     pub(super) fn accept(&mut self, core: u32) -> Option<(Step, u64)> {
         let state = &mut self.cores[core as usize];
-        let phase = &mut state.phase;
-        if let Some(until_ns) = phase.decision.until_ns
-            && phase.outcome.accepted > 0
-        {
-            if self.now_ns >= until_ns {
-                phase.owes_one = phase.refuses && phase.taken == 0;
-                if !phase.owes_one {
-                    return None;
-                }
-            }
-            let half_ns = state.clock_ns + until_ns.saturating_sub(state.clock_ns) / 2;
-            if self.now_ns >= half_ns {
-                phase.decision.refuse = phase.decision.refuse.min(phase.outcome.refused);
-            }
-        }
-        let decision = &phase.decision;
-        if phase.outcome.refused >= decision.refuse && phase.taken >= decision.budget {
+        if !state.phase.goes_on(false, || self.now_ns) {
             return None;
         }
         let costs = &self.scenario.costs;
@@ -47,64 +31,61 @@ impl World<'_> {
     }
 
     pub(super) fn accepted(&mut self, core: u32, token: Token) {
-        let loops = &mut self.statistics.loops;
+        self.statistics.loops.accepted += 1;
         let state = &mut self.cores[core as usize];
-        let phase = &mut state.phase;
-        let decision = &phase.decision;
-        loops.accepted += 1;
-        let is_excess = phase.outcome.refused < decision.refuse;
-        let looks = match decision.look {
-            Look::Nobody => false,
-            Look::First => phase.taken == 0,
-            Look::Each => true,
-        };
-        phase.outcome.accepted += 1;
+        state.accepted += 1;
+        state.filter.accepted();
         state.steps.push(Step::Accept);
-        if is_excess {
-            loops.refused += 1;
-            phase.outcome.refused += 1;
-            state.steps.push(Step::Refuse(token));
-        } else {
-            state.steps.push(if looks { Step::Look(token) } else { Step::Welcome(token, None) });
+        if state.phase.looks() {
+            return state.steps.push(Step::Look(token));
         }
+        let verdict = state.phase.judge(state.clock_ns, None);
+        self.judged(core, token, verdict);
     }
 
     /// The kernel has told how long the request has waited and whether the client is still there.
     pub(super) fn looked(&mut self, core: u32, token: Token) {
-        let age_ns = self.age_ns(token);
-        let Some(socket) = self.conns.get(token).map(|conn| conn.socket) else { return };
+        let arrival = self.arrival(token);
         let state = &mut self.cores[core as usize];
-        let (outcome, decision) = (&mut state.phase.outcome, &state.phase.decision);
-        let loops = &mut self.statistics.loops;
-        if decision.drop_departed && socket.has_fin {
-            loops.departed += 1;
-            outcome.refused += 1;
-            return state.steps.push(Step::Close(token, End::Departed));
-        }
-        outcome.rtt_ns = outcome.rtt_ns.or(Some(socket.rtt_ns));
-        outcome.age_first_ns = outcome.age_first_ns.or(age_ns);
-        outcome.age_min_ns = [outcome.age_min_ns, age_ns].into_iter().flatten().min();
-        let is_stale =
-            age_ns.zip(decision.stale_ns).is_some_and(|(age_ns, stale_ns)| age_ns > stale_ns);
-        if is_stale && !state.phase.owes_one {
-            loops.stale += 1;
-            outcome.refused += 1;
-            return state.steps.push(Step::Refuse(token));
-        }
-        state.steps.push(Step::Welcome(token, age_ns));
+        let verdict = state.phase.judge(state.clock_ns, arrival);
+        self.judged(core, token, verdict);
     }
 
-    /// How long a request has waited, to the kernel's tick.
-    pub(super) fn age_ns(&mut self, token: Token) -> Option<u64> {
+    fn judged(&mut self, core: u32, token: Token, verdict: Verdict) {
+        let loops = &mut self.statistics.loops;
+        let step = match verdict {
+            Verdict::Admit { since_ns } => Step::Admit(token, since_ns),
+            Verdict::Excess => {
+                loops.refused += 1;
+                Step::Refuse(token)
+            }
+            Verdict::Stale => {
+                loops.stale += 1;
+                Step::Refuse(token)
+            }
+            Verdict::Departed => {
+                loops.departed += 1;
+                Step::Close(token, End::Departed)
+            }
+        };
+        if !matches!(verdict, Verdict::Admit { .. }) {
+            self.note_refusal(core, token);
+        }
+        self.cores[core as usize].steps.push(step);
+    }
+
+    /// What the kernel knows of a connection.
+    pub(super) fn arrival(&mut self, token: Token) -> Option<Arrival> {
         let socket = &self.conns.get(token)?.socket;
-        let spoke = socket.data_ns != NEVER;
-        spoke.then(|| (self.now_ns / TICK_NS - socket.data_ns / TICK_NS) * TICK_NS)
+        let spoken = socket.data_ns != NEVER;
+        let age_ns =
+            if spoken { (self.now_ns / TICK_NS - socket.data_ns / TICK_NS) * TICK_NS } else { 0 };
+        Some(Arrival { age_ns, departed: socket.has_fin, spoken, rtt_ns: socket.rtt_ns })
     }
 
     /// One that is to be served has a place now, if there is one.
-    pub(super) fn welcome(&mut self, core: u32, token: Token, age_ns: Option<u64>) {
+    pub(super) fn admit(&mut self, core: u32, token: Token, since_ns: u64) {
         let state = &mut self.cores[core as usize];
-        state.phase.taken += 1;
         if state.open >= self.scenario.open_max {
             return state.steps.push(Step::Close(token, End::NoRoom));
         }
@@ -112,19 +93,20 @@ impl World<'_> {
         self.statistics.loops.open_max = self.statistics.loops.open_max.max(state.open as u64);
         let Some(conn) = self.conns.get(token) else { return };
         conn.socket.accepted_ns = self.now_ns;
-        conn.socket.since_ns = state.clock_ns.saturating_sub(age_ns.unwrap_or(0));
+        conn.socket.since_ns = since_ns;
         if state.phase.decision.order == Order::Newest {
-            conn.socket.seat = Seat::Held;
-            state.held.push_back(token);
+            conn.socket.seat = Seat::Deferred;
+            state.deferred.push_back(token);
         } else {
             conn.socket.seat = Seat::Open;
+            state.begun += 1;
             let eager = self.scenario.eager;
             state.steps.push(if eager { Step::Serve(token) } else { Step::Watch(token) });
         }
     }
 
-    /// Those held: the stale are refused, and then the newest is served, and others until the time
-    /// that the phase was given; none while somebody newer waits to be accepted.
+    /// Those deferred: the stale are refused, and then the newest is served, and others until the
+    /// time that the phase was given; none while somebody newer waits to be accepted.
     pub(super) fn hold(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         let decision = &state.phase.decision;
@@ -132,16 +114,18 @@ impl World<'_> {
             decision.stale_ns.map_or(0, |stale_ns| state.clock_ns.saturating_sub(stale_ns));
         if !state.someone_waits {
             let until_ns = decision.until_ns.unwrap_or(state.clock_ns);
-            state.steps.push(Step::HeldNewest(until_ns, true));
+            state.steps.push(Step::DeferredNewest(until_ns, true));
         }
-        while let Some(oldest) = state.held.front().copied() {
+        while let Some(oldest) = self.cores[core as usize].deferred.front().copied() {
+            let state = &mut self.cores[core as usize];
             let is_stale = |since_ns| since_ns < stale_before_ns;
             if !self.conns.get(oldest).is_some_and(|conn| is_stale(conn.socket.since_ns)) {
                 break;
             }
-            state.held.pop_front();
+            state.deferred.pop_front();
             self.statistics.loops.stale += 1;
             state.steps.push(Step::Refuse(oldest));
+            self.note_refusal(core, oldest);
         }
     }
 
@@ -150,10 +134,11 @@ impl World<'_> {
         if !first && self.now_ns >= until_ns {
             return;
         }
-        let Some(newest) = state.held.pop_back() else { return };
+        let Some(newest) = state.deferred.pop_back() else { return };
+        state.begun += 1;
         if let Some(conn) = self.conns.get(newest) {
             conn.socket.seat = Seat::Open;
         }
-        state.steps.extend([Step::HeldNewest(until_ns, false), Step::Serve(newest)]);
+        state.steps.extend([Step::DeferredNewest(until_ns, false), Step::Serve(newest)]);
     }
 }

@@ -1,10 +1,10 @@
 //! One connection in the loop: read and answered, watched, refused, closed. Knows nothing of
 //! phases, and of the policy only what it decided last.
 
-use weir_accept::Refusal;
+use weir_accept::{Refusal, Share, Source};
 
-use super::Step;
 use super::phase::is_still_waiting;
+use super::{Core, Step};
 use crate::chance::Draw;
 use crate::conns::{Conn, NEVER, Seat, Token};
 use crate::events::{Answer, Event};
@@ -25,6 +25,18 @@ pub(super) enum End {
     Expired,
     /// It was accepted, and there is no room.
     NoRoom,
+}
+
+impl Core {
+    /// A source's request on a connection that could stay open is answered. Whether it closes all
+    /// the same: there is too much to do, or the source has had more than its share.
+    fn is_over(&mut self, now_ns: u64, source: Source) -> bool {
+        let decision = &self.phase.decision;
+        let Some(Share { each_ns, weight }) = decision.share else { return decision.pressure };
+        let claim = self.shares.claim(now_ns, source, each_ns, weight);
+        self.shares.grant(claim);
+        decision.pressure || !claim.is_fair
+    }
 }
 
 impl World<'_> {
@@ -73,7 +85,10 @@ impl World<'_> {
         socket.has_request = false;
         socket.waits_ns = NEVER;
         socket.answered += 1;
-        let closes = client.requests == 1 || state.phase.decision.pressure;
+        // It said so, and closes as the server does.
+        let asked = client.requests == 1 && client.sessions.closes_one_in == 1;
+        let refused = state.is_over(self.now_ns, client.source) && !asked;
+        let closes = asked || refused;
         let sojourn_ns = self.now_ns - socket.data_ns;
         self.statistics.reply_written(self.now_ns, sojourn_ns);
         state.steps.push(if closes {
@@ -82,6 +97,10 @@ impl World<'_> {
             Step::Watch(token)
         });
         self.answer(token, Answer::Reply { closes });
+        if refused {
+            self.statistics.loops.closed_by_load += 1;
+            self.note_refusal(core, token);
+        }
     }
 
     /// A new member costs a call, and so does one whose interest was to write.
@@ -106,6 +125,7 @@ impl World<'_> {
             self.now_ns + self.scenario.idle_timeout_ns
         };
         if socket.is_readable() {
+            socket.waits_ns = waited;
             socket.ready = true;
             state.ready.push(token);
             return;
@@ -118,6 +138,8 @@ impl World<'_> {
             socket.waits_ns = waited;
             return;
         }
+        // It can make room for another.
+        state.watched = true;
         let queue = if silent { &mut state.silent } else { &mut state.idle };
         queue.push_back((token, self.now_ns));
         if queue.len() > 64 + 2 * state.open {
@@ -180,9 +202,6 @@ impl World<'_> {
     }
 
     pub(super) fn close(&mut self, core: u32, token: Token, end: End) {
-        let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        let had_place = matches!(socket.seat, Seat::Held | Seat::Open);
-        self.cores[core as usize].closed += u64::from(had_place);
         if end != End::Replied {
             self.answer(token, Answer::Fin);
         }
@@ -192,7 +211,7 @@ impl World<'_> {
     fn let_go(&mut self, core: u32, token: Token) {
         let state = &mut self.cores[core as usize];
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if matches!(socket.seat, Seat::Held | Seat::Open) {
+        if matches!(socket.seat, Seat::Deferred | Seat::Open) {
             state.open -= 1;
             state.watched = true;
         }

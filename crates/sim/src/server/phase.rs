@@ -4,26 +4,15 @@
 //! A round sees one time, that of the end of its wait, wherever it does not read the clock again:
 //! the policy is asked and told at that time.
 
-use weir_accept::{Decision, Order, Outcome, Signals, Wanted};
+use weir_accept::{AcceptPhase, Order, Signals, SynDecision, Wanted};
 
 use super::Step;
 use super::connection::End;
 use crate::conns::{Conn, Token};
 use crate::world::World;
 
-/// An accept-phase under way.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Phase {
-    /// What was decided, until the next phase.
-    pub(super) decision: Decision,
-    pub(super) outcome: Outcome,
-    /// Accepted in order to be served.
-    pub(super) taken: u64,
-    /// Some are refused unseen in it.
-    pub(super) refuses: bool,
-    /// The time is up, and the one that is still to be served is served however long it waited.
-    pub(super) owes_one: bool,
-}
+/// Connections closed at once to make room, at most.
+const EVICTED_MAX: usize = 64;
 
 impl World<'_> {
     /// Asks a policy whose time has come though nobody knocked.
@@ -35,42 +24,38 @@ impl World<'_> {
     }
 
     pub(super) fn knock(&mut self, core: u32, accepts: bool) -> (Step, u64) {
+        self.make_room(core);
         let state = &mut self.cores[core as usize];
         let wanted =
             state.policy.wants(state.clock_ns, &state.view(self.scenario.open_max, accepts));
-        let costs = &self.scenario.costs;
-        let queue_ns = if wanted.queue { costs.tcp_info } else { 0 };
-        let drops_ns = if wanted.drops { costs.meminfo } else { 0 };
-        (Step::Decide(wanted, accepts), queue_ns + drops_ns)
+        let queue_ns = if wanted.queue { self.scenario.costs.tcp_info } else { 0 };
+        (Step::Decide(wanted, accepts), queue_ns)
     }
 
     pub(super) fn decide(&mut self, core: u32, wanted: Wanted, accepts: bool) {
         let state = &mut self.cores[core as usize];
-        let signals = Signals {
-            queue: wanted.queue.then(|| state.listener.queued()),
-            drops: wanted.drops.then_some(state.listener.drops),
-        };
+        let queue = wanted.queue.then(|| state.listener.queued());
+        state.filter.see(self.now_ns, queue);
+        let signals = Signals { queue, syns: state.filter.syns() };
         let view = state.view(self.scenario.open_max, accepts);
+        let was_overloaded = state.policy.is_overloaded();
         let decision = state.policy.decide(state.clock_ns, &view, &signals);
         let loops = &mut self.statistics.loops;
+        let overloaded = state.policy.is_overloaded();
         loops.decisions += 1;
-        loops.overloaded += u64::from(state.policy.is_overloaded());
+        loops.overloaded += u64::from(overloaded);
+        loops.overloads += u64::from(overloaded && !was_overloaded);
         if accepts {
             state.accepted_round = state.rounds;
         }
-        let refuses = decision.refuse > 0;
-        state.phase = Phase { decision, refuses, ..Phase::default() };
+        state.phase = AcceptPhase::new(decision, state.clock_ns);
         state.steps.push(Step::Finish { accepts });
         if accepts {
             loops.accept_phases += 1;
             state.steps.push(Step::Accept);
         }
-        if decision.evict > 0 {
-            state.steps.push(Step::Evict);
-        }
-        if decision.gate != state.gate {
-            state.steps.push(Step::Gate(decision.gate));
-        }
+        self.set_filter(core, decision.syn);
+        let state = &mut self.cores[core as usize];
         let configured = self.scenario.setting.backlog;
         let bounded = |backlog: u32| backlog.clamp(1, configured.max(1));
         let backlog = decision.backlog.map_or(configured, bounded);
@@ -79,41 +64,42 @@ impl World<'_> {
         }
     }
 
+    /// A filter that takes tokens is told by a store; another change is a system call.
+    fn set_filter(&mut self, core: u32, syn: SynDecision) {
+        let state = &mut self.cores[core as usize];
+        let (queue, stays) = (state.listener.queued(), state.policy.is_overloaded());
+        if state.filter.set(self.now_ns, syn, queue, stays) {
+            self.statistics.loops.filters += 1;
+            state.steps.push(Step::Filter);
+        }
+    }
+
     pub(super) fn set_backlog(&mut self, core: u32, backlog: u32) {
         self.statistics.loops.listens += 1;
         self.cores[core as usize].listener.listen(backlog);
     }
 
-    pub(super) fn set_gate(&mut self, core: u32, gate: f64) {
-        self.statistics.loops.gates += 1;
-        self.cores[core as usize].gate = gate;
-    }
-
-    /// Connections that wait for their client make room: those idle longest, then the silent.
-    pub(super) fn evict(&mut self, core: u32) {
-        let Phase { decision, .. } = self.cores[core as usize].phase;
-        for _ in 0..decision.evict {
-            let silent_since_ns = self.now_ns.saturating_sub(decision.silence_ns);
-            let idle = self.longest_waiting(core, false, u64::MAX);
-            let Some(token) = idle.or_else(|| self.longest_waiting(core, true, silent_since_ns))
-            else {
-                return;
-            };
+    /// When there is no room, connections that wait for their client make some: those idle longest,
+    /// then those that have been silent longest. That is no refusal on account of load.
+    fn make_room(&mut self, core: u32) {
+        let state = &self.cores[core as usize];
+        if state.open < self.scenario.open_max {
+            return;
+        }
+        for _ in 0..EVICTED_MAX.min(self.scenario.open_max) {
+            let longest = self.longest_waiting(core, false);
+            let Some(token) = longest.or_else(|| self.longest_waiting(core, true)) else { return };
             self.statistics.loops.evicted += 1;
-            self.cores[core as usize].steps.push(Step::Close(token, End::Evicted));
+            self.close(core, token, End::Evicted);
         }
     }
 
-    /// Takes out the connection that has waited longest, if it began to before `before_ns`.
-    fn longest_waiting(&mut self, core: u32, silent: bool, before_ns: u64) -> Option<Token> {
+    /// Takes out the connection that has waited longest for its client.
+    fn longest_waiting(&mut self, core: u32, silent: bool) -> Option<Token> {
         loop {
             let state = &mut self.cores[core as usize];
             let queue = if silent { &mut state.silent } else { &mut state.idle };
-            let (token, waits_ns) = *queue.front()?;
-            if waits_ns >= before_ns {
-                return None;
-            }
-            queue.pop_front();
+            let (token, waits_ns) = queue.pop_front()?;
             if self.conns.get(token).is_some_and(|conn| is_still_waiting(conn, waits_ns, silent)) {
                 return Some(token);
             }
@@ -123,16 +109,21 @@ impl World<'_> {
     /// The listening socket leaves the interest set when there is no room.
     pub(super) fn finish_cost_ns(&self, core: u32) -> u64 {
         let state = &self.cores[core as usize];
-        let leaves = state.watched && state.open >= self.scenario.open_max;
+        let is_full = state.open >= self.scenario.open_max;
+        let leaves = state.watched && is_full && state.idle.is_empty() && state.silent.is_empty();
         if leaves { self.scenario.costs.epoll_ctl } else { 0 }
     }
 
     pub(super) fn finish(&mut self, core: u32, accepts: bool) {
         let state = &mut self.cores[core as usize];
-        let Phase { decision, outcome, .. } = state.phase;
+        let AcceptPhase { decision, outcome, .. } = state.phase;
+        if let Some(rtt_ns) = outcome.rtt_ns {
+            state.filter.rtt(rtt_ns);
+        }
         if accepts {
             state.someone_waits |= !outcome.drained && decision.order == Order::Oldest;
-            state.watched = state.open < self.scenario.open_max;
+            let can_make_room = !state.idle.is_empty() || !state.silent.is_empty();
+            state.watched = state.open < self.scenario.open_max || can_make_room;
         }
         state.policy.finished(state.clock_ns, &outcome);
     }

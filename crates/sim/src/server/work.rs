@@ -1,35 +1,65 @@
 //! The work-phase: those that were reported as ready, one after the other. Knows neither the
 //! listening socket nor what serving is.
 
+use weir_accept::{AcceptPhase, Verdict};
+
 use super::Step;
+use super::connection::End;
 use crate::conns::{Conn, Seat, Token};
 use crate::world::World;
 
 impl World<'_> {
-    /// One that is ready has its turn, unless it was closed since; under pressure it is looked at.
+    /// One that is ready has its turn, unless it was closed since; it may be looked at first.
     pub(super) fn work(&mut self, token: Token) -> Option<(Step, u64)> {
         let Conn { socket, .. } = self.conns.get(token)?;
         if socket.seat != Seat::Open {
             return None;
         }
-        socket.ready = false;
         let (core, replying) = (socket.core, socket.replying);
         let state = &mut self.cores[core as usize];
+        let spent_ns = self.now_ns - state.work_began_ns;
+        if state.phase.decision.work_max_ns.is_some_and(|max_ns| spent_ns >= max_ns) {
+            state.steps.push(Step::Work(token));
+            self.cut_work(core);
+            return None;
+        }
+        socket.ready = false;
         state.working += 1;
-        if state.phase.decision.pressure && !replying {
+        state.reported -= 1;
+        if state.phase.decision.look_open && !replying {
             return Some((Step::WorkLook(token), self.scenario.costs.tcp_info));
         }
         let cost_ns = self.serve_cost_ns(token)?;
         Some((Step::Serve(token), cost_ns))
     }
 
-    pub(super) fn work_looked(&mut self, core: u32, token: Token) {
-        let age_ns = self.age_ns(token);
+    /// The accept-phase of another round, and then the rest of the work.
+    fn cut_work(&mut self, core: u32) {
+        self.work_ends(core);
         let state = &mut self.cores[core as usize];
-        let stale_ns = state.phase.decision.stale_ns;
-        let stale = age_ns.zip(stale_ns).is_some_and(|(age, stale)| age > stale);
+        state.working = 0;
+        state.rounds += 1;
+        state.clock_ns = self.now_ns;
+        state.someone_waits = false;
+        let accepts = state.watched && state.listener.queued() > 0;
+        state.steps.extend([Step::WorkBegin, Step::Hold, Step::Knock { accepts }]);
+    }
+
+    pub(super) fn work_looked(&mut self, core: u32, token: Token) {
+        let arrival = self.arrival(token);
+        let state = &mut self.cores[core as usize];
+        let stale = match AcceptPhase::judge_open(state.phase.decision, state.clock_ns, arrival) {
+            Verdict::Admit { .. } => return state.steps.push(Step::Serve(token)),
+            verdict => verdict != Verdict::Departed,
+        };
+        state.steps.push(if stale {
+            Step::Refuse(token)
+        } else {
+            Step::Close(token, End::Departed)
+        });
         self.statistics.loops.stale += u64::from(stale);
-        state.steps.push(if stale { Step::Refuse(token) } else { Step::Serve(token) });
+        self.statistics.loops.departed += u64::from(!stale);
+        self.note_refusal(core, token);
     }
 
     pub(super) fn work_ends(&mut self, core: u32) {
@@ -38,6 +68,8 @@ impl World<'_> {
         // One alone keeps nobody waiting.
         let spent_ns = self.now_ns - state.work_began_ns;
         state.work_ns = if state.work_items > 1 { spent_ns } else { 0 };
+        state.turns += state.work_items;
+        state.turns_ns += spent_ns;
         self.statistics.loops.work_phases += u64::from(state.work_items > 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The policy on trial, and what several trials ask of it.
 
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
 use weir_sim::{MILLI_NS, Scenario, Statistics};
 
 /// The policy on trial.
@@ -18,6 +18,8 @@ pub(crate) fn setting() -> Setting {
         controls: Controls::ALL,
         refusal: Refusal::default(),
         backlog: 4096,
+        syn_filter: SynFilter::Tokens,
+        eager: true,
     }
 }
 

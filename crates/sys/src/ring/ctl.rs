@@ -1,4 +1,5 @@
-//! epoll_ctl(2) in batches. Knows nothing of whose interest changes, or why.
+//! epoll_ctl(2) in batches. Knows nothing of whose interest changes, or why. Members are known by
+//! their numbers, as to epoll_ctl(2) itself.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

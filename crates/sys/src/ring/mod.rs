@@ -1,12 +1,18 @@
 //! io_uring(7): polls and batches of epoll_ctl for readiness mechanisms, and all that a server does
 //! with sockets and files for one that waits for completions.
 //!
-//! A ring belongs to the thread that made it. What is queued goes to the kernel with the next call
+//! A ring belongs to the thread that made it, and to no copy of its process: its queues are shared
+//! with the kernel, and would be with a child too, which could write to them while this process
+//! does. So its memory is not copied by fork(2) (MADV_DONTFORK, madvise(2)), and
+//! [`fork`](crate::fork::fork) refuses while there is a ring.
+//!
+//!  What is queued goes to the kernel with the next call
 //! that enters it; a queue that is full is handed over at once, and a completion for which there is
 //! no room is kept by the kernel until there is. Nothing here knows what is waited for, or why.
 
 use std::io;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
@@ -34,9 +40,33 @@ const NOBODY: u64 = u64::MAX;
 
 const NO_TIME: Option<Duration> = Some(Duration::ZERO);
 
+/// How many rings the process has.
+static RINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the process has a ring.
+pub(crate) fn exists() -> bool {
+    RINGS.load(Ordering::SeqCst) > 0
+}
+
+/// Counts a ring as long as it is there. One that is leaked is there for ever.
+struct Counted(());
+
+impl Counted {
+    fn new() -> Self {
+        RINGS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        RINGS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The two queues shared with the kernel. Not `Send`: the kernel takes entries from the thread that
-/// made them only.
-struct Ring(IoUring, PhantomData<*const ()>);
+/// made them only. The count goes last.
+struct Ring(IoUring, Counted, PhantomData<*const ()>);
 
 /// How a call ended that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +91,7 @@ impl Entered {
 impl Ring {
     /// As the kernel can: completions made when asked for, or at least without an interrupt.
     fn open(entries: u32) -> io::Result<Self> {
+        let counted = Counted::new();
         let mut newest = IoUring::builder();
         newest.setup_single_issuer().setup_defer_taskrun().setup_submit_all();
         let mut newer = IoUring::builder();
@@ -69,7 +100,7 @@ impl Ring {
             .or_else(|error| build_after(&error, &mut newer, entries))
             .or_else(|error| build_after(&error, &mut IoUring::builder(), entries))?;
         if ring.params().is_feature_ext_arg() && ring.params().is_feature_nodrop() {
-            Ok(Self(ring, PhantomData))
+            Ok(Self(ring, counted, PhantomData))
         } else {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -107,7 +138,8 @@ impl Ring {
 }
 
 fn build(builder: &mut Builder, entries: u32) -> io::Result<IoUring> {
-    builder.setup_cqsize(entries.saturating_mul(COMPLETIONS_PER_ENTRY)).setup_clamp().build(entries)
+    builder.setup_cqsize(entries.saturating_mul(COMPLETIONS_PER_ENTRY)).setup_clamp();
+    builder.dontfork().build(entries)
 }
 
 /// Tries with less when it was a flag that the kernel did not know.

@@ -1,5 +1,10 @@
 //! Polls kept by the kernel, for mechanisms that want to be told who is ready.
 //!
+//! Descriptors are known by their numbers, as to poll(2): whoever has the number when the poll is
+//! handed over is watched. A number that was closed and given away again tells of readiness that is
+//! another's, and keeps that file open until the poll has ended; nothing is read from it, written
+//! to it or closed. So members are removed before they are closed.
+//!
 //! Some time after a ring was dropped the kernel ends what it still has, and interrupts the call
 //! that the thread sleeps in then (EINTR): best the thread ends too. Knows nothing of what is
 //! waited for, or why.

@@ -40,7 +40,7 @@ fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
         let Some(mut bench) = Bench::new(SETTING) else { return };
         let listener = listener();
         let into = Place::Slot(7);
-        bench.ring.accept(listener.as_fd(), into, patience, Then::Nothing, 1);
+        bench.ring.accept(SharedFd::of(&listener), into, patience, Then::Nothing, 1);
         bench.turn();
         assert!(bench.told.is_empty());
         let caller = call(&listener).local_addr().unwrap();
@@ -49,7 +49,7 @@ fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
         assert!(!completion.nonempty, "{completion:?}");
         let _peers = [call(&listener), call(&listener)];
         for (data, nonempty) in [(2, true), (3, false)] {
-            bench.ring.accept(listener.as_fd(), into, patience, Then::Nothing, data);
+            bench.ring.accept(SharedFd::of(&listener), into, patience, Then::Nothing, data);
             assert_eq!(bench.next(data).nonempty, nonempty);
         }
         bench.close(7);
@@ -61,7 +61,8 @@ fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
 fn an_accept_that_is_cancelled_takes_nobody() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
-    let op = bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    let op =
+        bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
     bench.turn();
     bench.ring.cancel(op, Then::Nothing);
     bench.ring.cancel(op, Then::Nothing);
@@ -77,7 +78,7 @@ fn a_connection_comes_as_a_descriptor_that_does_not_block() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
     let completion = bench.next(1);
     let Returned::Connection(socket, address) = completion.returned else { panic!("no socket") };
     assert_eq!(address, peer.local_addr().unwrap());
@@ -89,12 +90,12 @@ fn a_connection_comes_as_a_descriptor_that_does_not_block() {
 #[test]
 fn the_address_of_a_caller_by_version_6_is_told() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let Ok(listener) = TcpListener::bind("[::1]:0") else {
+    let Ok(listener) = TcpListener::bind("[::1]:0").map(Arc::new) else {
         eprintln!("SKIPPED: no IPv6 here");
         return;
     };
     let peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(SharedFd::of(&listener), Place::Slot(0), Patience::Looks, Then::Nothing, 1);
     let completion = bench.next(1);
     assert!(matches!(completion.returned, Returned::Peer(at) if at == peer.local_addr().unwrap()));
     bench.close(0);
@@ -104,7 +105,7 @@ fn the_address_of_a_caller_by_version_6_is_told() {
 fn repeated_accepts_take_all_who_call_into_slots_of_the_kernels_choice() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
-    let op = bench.ring.accept_many(listener.as_fd(), 1);
+    let op = bench.ring.accept_many(SharedFd::of(&listener), 1);
     let mut peers: Vec<_> = (0..5).map(|_| call(&listener)).collect();
     let mut slots: Vec<_> = (0..5)
         .map(|_| {
@@ -126,7 +127,7 @@ fn repeated_accepts_take_all_who_call_into_slots_of_the_kernels_choice() {
 fn a_table_without_an_empty_slot_ends_repeated_accepts() {
     let Some(mut bench) = Bench::new(Setting { files: 2, ..SETTING }) else { return };
     let listener = listener();
-    bench.ring.accept_many(listener.as_fd(), 1);
+    bench.ring.accept_many(SharedFd::of(&listener), 1);
     let mut peers: Vec<_> = (0..3).map(|_| call(&listener)).collect();
     let results: Vec<_> = (0..3).map(|_| bench.next(1)).collect();
     assert!(results[..2].iter().all(|completion| completion.more));
@@ -154,7 +155,7 @@ fn a_slot_that_does_not_exist_takes_nobody_and_breaks_the_chain() {
     let mut peer = call(&listener);
     for missing in [SETTING.files, u32::MAX - 1, u32::MAX] {
         bench.ring.accept(
-            listener.as_fd(),
+            SharedFd::of(&listener),
             Place::Slot(missing),
             Patience::None,
             Then::OnSuccess,
@@ -175,7 +176,7 @@ fn a_socket_that_has_a_descriptor_gets_a_slot_and_the_descriptor_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peer = call(&listener);
-    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::None, Then::Nothing, 1);
+    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::None, Then::Nothing, 1);
     let Returned::Connection(fd, _) = bench.next(1).returned else { panic!("no connection") };
     bench.ring.adopt(fd, 3, Then::Nothing, 2);
     let completion = bench.next(2);

@@ -61,14 +61,15 @@ fn all_that_a_socket_has_under_way_is_cancelled_at_once() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let (mut peer, _other) = (bench.connect(0), bench.connect(1));
     let (near, mut far) = pair();
+    let near = Arc::new(near);
     bench.ring.receive(slot(0), true, 1);
     bench.ring.receive(slot(0), false, 2);
     let kept = bench.ring.receive(slot(1), true, 3);
-    bench.ring.receive(Handle::Fd(near.as_fd()), true, 4);
+    let of_near = bench.ring.receive(Handle::Fd(&SharedFd::of(&near)), true, 4);
     bench.turn();
-    bench.ring.cancel_all_of(slot(0), Then::Always);
+    bench.ring.cancel_all_of(0, Then::Always);
     bench.ring.close(0, Then::Nothing, 5);
-    bench.ring.cancel_all_of(Handle::Fd(near.as_fd()), Then::Nothing);
+    bench.ring.cancel(of_near, Then::Nothing);
     assert!([1, 2, 4].into_iter().all(|data| is_cancelled(bench.end(data))));
     assert_eq!(bench.end(5), 0);
     assert_eq!(rest(&mut peer), b"");
@@ -86,19 +87,25 @@ fn a_receive_behind_an_accept_starts_with_the_connection() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     for many in [false, true] {
-        bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::Looks, Then::OnSuccess, 1);
+        bench.ring.accept(
+            SharedFd::of(&listener),
+            Place::Slot(0),
+            Patience::Looks,
+            Then::OnSuccess,
+            1,
+        );
         bench.ring.receive(slot(0), many, 2);
         bench.turn();
         let mut peer = call(&listener);
         assert_eq!(bench.end(1), 0);
         peer.write_all(b"request").unwrap();
         assert_eq!(bench.received(2), b"request");
-        bench.ring.cancel_all_of(slot(0), Then::Always);
+        bench.ring.cancel_all_of(0, Then::Always);
         bench.close(0);
         assert_eq!(rest(&mut peer), b"");
         assert!(!many || is_cancelled(bench.end(2)));
     }
-    bench.ring.accept(listener.as_fd(), Place::Slot(0), Patience::None, Then::OnSuccess, 1);
+    bench.ring.accept(SharedFd::of(&listener), Place::Slot(0), Patience::None, Then::OnSuccess, 1);
     bench.ring.receive(slot(0), true, 2);
     assert_eq!((bench.end(1), bench.end(2)), (-libc::EAGAIN, -libc::ECANCELED));
     bench.assert_idle();
@@ -119,7 +126,8 @@ fn a_close_that_is_to_reset_does() {
 fn a_failure_ends_the_rest_of_a_chain_and_memory_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     bench.ring.close(9, Then::OnSuccess, 1);
-    bench.ring.read(std::io::stdin().as_fd(), vec![1, 2], 0..5, Reader::Worker, Then::OnSuccess, 2);
+    let input = SharedFd::of(&Arc::new(std::io::stdin()));
+    bench.ring.read(input, vec![1, 2], 0..5, Reader::Worker, Then::OnSuccess, 2);
     send(&mut bench, 9, b"abc", Then::OnSuccess, 3);
     bench.ring.close(9, Then::Nothing, 4);
     assert_eq!(bench.end(1), -libc::EBADF);

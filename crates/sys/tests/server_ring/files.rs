@@ -24,8 +24,8 @@ impl Scratch {
         Self(path)
     }
 
-    fn root(&self) -> File {
-        file::open_root(&self.0.join("root")).unwrap()
+    fn root(&self) -> Arc<File> {
+        Arc::new(file::open_root(&self.0.join("root")).unwrap())
     }
 }
 
@@ -35,9 +35,9 @@ impl Drop for Scratch {
     }
 }
 
-fn open(bench: &mut Bench, root: &File, path: &str, symlinks: bool) -> Completion {
+fn open(bench: &mut Bench, root: &Arc<File>, path: &str, symlinks: bool) -> Completion {
     let path = CString::new(path).unwrap();
-    bench.ring.open_beneath(root.as_fd(), path, symlinks, Then::Nothing, 1);
+    bench.ring.open_beneath(SharedFd::of(root), path, symlinks, Then::Nothing, 1);
     bench.next(1)
 }
 
@@ -47,16 +47,24 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
     let scratch = Scratch::new("read");
     let opened = open(&mut bench, &scratch.root(), "sub/a", false);
     let Returned::Fd(file) = opened.returned else { panic!("{opened:?}") };
+    let file = Arc::new(file);
     for (offset, want, bytes) in [(0, 4, "> 0123"), (8, 100, "> 89"), (10, 5, "> "), (99, 5, "> ")]
     {
         let range = offset..offset + want;
-        bench.ring.read(file.as_fd(), b"> ".to_vec(), range, Reader::Worker, Then::Nothing, 2);
+        bench.ring.read(
+            SharedFd::of(&file),
+            b"> ".to_vec(),
+            range,
+            Reader::Worker,
+            Then::Nothing,
+            2,
+        );
         let completion = bench.next(2);
         assert_eq!(completion.result as usize, bytes.len() - 2);
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
     // What has just been read is there still, or was in none of the kernel's caches ever.
-    bench.ring.read(file.as_fd(), b"> ".to_vec(), 6..10, Reader::Caller, Then::Nothing, 3);
+    bench.ring.read(SharedFd::of(&file), b"> ".to_vec(), 6..10, Reader::Caller, Then::Nothing, 3);
     let completion = bench.next(3);
     let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
     assert!(whole || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
@@ -69,15 +77,15 @@ fn what_is_in_no_cache_is_not_read_at_once() {
     let scratch = Scratch::new("cold");
     let path = scratch.0.join("root/cold");
     std::fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
+    let file = Arc::new(std::fs::File::open(&path).unwrap());
     file.sync_all().unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    bench.ring.read(file.as_fd(), Vec::new(), 0..1 << 20, Reader::Caller, Then::Nothing, 1);
+    bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Caller, Then::Nothing, 1);
     let completion = bench.next(1);
     // A quick disk brings some of it in the time that it takes to look.
     let told = completion.result;
     assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{completion:?}");
-    bench.ring.read(file.as_fd(), Vec::new(), 0..1 << 20, Reader::Worker, Then::Nothing, 2);
+    bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Worker, Then::Nothing, 2);
     assert_eq!(bench.next(2).result, 1 << 20);
     bench.assert_idle();
 }
@@ -105,13 +113,77 @@ fn nothing_is_opened_outside_the_root() {
     bench.assert_idle();
 }
 
+/// A file whose owner is dropped while its read has not begun, perhaps is still queued: what is
+/// opened meanwhile has another number, and the file closes when the read has ended.
+fn is_read_though_dropped(submits: bool, by: Reader, then: Then) {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let scratch = Scratch::new(&format!("dropped-{submits}-{by:?}-{then:?}"));
+    std::fs::write(scratch.0.join("other"), "other file").unwrap();
+    let path = scratch.0.join("root/sub/a");
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+    let file = Arc::new(std::fs::File::open(&path).unwrap());
+    let alive = Arc::downgrade(&file);
+    bench.ring.read(SharedFd::of(&file), Vec::new(), 0..10, by, then, 1);
+    if then == Then::Always {
+        bench.ring.read(SharedFd::of(&file), Vec::new(), 0..10, by, Then::Nothing, 2);
+    }
+    if submits {
+        bench.ring.submit().unwrap();
+    }
+    drop(file);
+    let others: Vec<_> =
+        (0..8).map(|_| std::fs::File::open(scratch.0.join("other")).unwrap()).collect();
+    for data in 1..=if then == Then::Always { 2 } else { 1 } {
+        let completion = bench.next(data);
+        let read = matches!(&completion.returned, Returned::Read(got) if got == b"0123456789");
+        assert!(read || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
+    }
+    assert_eq!(alive.strong_count(), 0, "nobody keeps it open");
+    drop(others);
+    bench.assert_idle();
+}
+
+#[test]
+fn a_file_stays_open_for_a_read_whoever_drops_it() {
+    for by in [Reader::Caller, Reader::Worker] {
+        for then in [Then::Nothing, Then::Always] {
+            is_read_though_dropped(false, by, then);
+            is_read_though_dropped(true, by, then);
+        }
+    }
+}
+
+#[test]
+fn a_ring_that_is_dropped_lets_go_of_what_its_operations_keep_open() {
+    let Some(mut bench) = Bench::new(SETTING) else { return };
+    let (listener, bell) = (listener(), bell());
+    let alive = (Arc::downgrade(&listener), Arc::downgrade(&bell));
+    let into = Place::Slot(0);
+    bench.ring.accept(SharedFd::of(&listener), into, Patience::Looks, Then::Nothing, 1);
+    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 2);
+    bench.turn();
+    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 3);
+    drop((listener, bell));
+    assert_eq!((alive.0.strong_count(), alive.1.strong_count()), (1, 2));
+    drop(bench);
+    assert_eq!((alive.0.strong_count(), alive.1.strong_count()), (0, 0));
+}
+
 #[test]
 fn a_failed_read_gives_back_what_it_was_given() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let scratch = Scratch::new("directory");
     let opened = open(&mut bench, &scratch.root(), "sub", false);
     let Returned::Fd(directory) = opened.returned else { panic!("{opened:?}") };
-    bench.ring.read(directory.as_fd(), vec![1, 2, 3], 0..10, Reader::Worker, Then::Nothing, 2);
+    let directory = Arc::new(directory);
+    bench.ring.read(
+        SharedFd::of(&directory),
+        vec![1, 2, 3],
+        0..10,
+        Reader::Worker,
+        Then::Nothing,
+        2,
+    );
     let completion = bench.next(2);
     assert!(completion.failed_with(libc::EISDIR), "{completion:?}");
     assert!(matches!(completion.returned, Returned::Read(got) if got == [1, 2, 3]));
@@ -126,11 +198,12 @@ fn a_file_read_and_sent_in_one_chain_arrives() {
     std::fs::write(scratch.0.join("root/large"), &bytes).unwrap();
     let opened = open(&mut bench, &scratch.root(), "large", false);
     let Returned::Fd(file) = opened.returned else { panic!("{opened:?}") };
+    let file = Arc::new(file);
     let mut got = Vec::new();
     loop {
         let at = got.len() as u64;
         let range = at..at + (1 << 20);
-        bench.ring.read(file.as_fd(), got, range, Reader::Worker, Then::Nothing, 2);
+        bench.ring.read(SharedFd::of(&file), got, range, Reader::Worker, Then::Nothing, 2);
         let completion = bench.next(2);
         let Returned::Read(bytes) = completion.returned else { panic!("nothing came back") };
         got = bytes;

@@ -3,21 +3,19 @@
 
 use super::*;
 use std::io::{ErrorKind, Write};
-use std::sync::Arc;
 
-use weir_sys::event::Bell;
 use weir_sys::ring::server::{Piece, Sending, SqPoll};
 
 #[test]
 fn more_operations_than_entries_are_all_done() {
     let Some(mut bench) = Bench::new(Setting { entries: 4, ..SETTING }) else { return };
-    let bells: Vec<_> = (0..200).map(|_| Bell::new().unwrap()).collect();
+    let bells: Vec<_> = (0..200).map(|_| bell()).collect();
     for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, data);
+        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
     }
     bench.turn();
     assert_eq!((bench.told.len(), bench.ring.pending()), (0, 200));
-    bells.iter().for_each(Bell::ring);
+    bells.iter().for_each(|bell| bell.ring());
     (0..200).for_each(|data| assert_eq!(bench.end(data), i32::from(libc::POLLIN)));
     bench.assert_idle();
     assert_eq!(bench.ring.counts().submitted, 200);
@@ -29,12 +27,12 @@ fn nothing_is_lost_when_completions_find_no_room() {
     let setting = Setting { entries: 4, completions: 4, ..SETTING };
     let Some(mut bench) = Bench::new(setting) else { return };
     let mut peer = bench.connect(0);
-    let bells: Vec<_> = (0..100).map(|_| Bell::new().unwrap()).collect();
+    let bells: Vec<_> = (0..100).map(|_| bell()).collect();
     for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, data);
+        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
     }
     bench.ring.submit().unwrap();
-    bells.iter().for_each(Bell::ring);
+    bells.iter().for_each(|bell| bell.ring());
     for data in 200..300 {
         let piece = Piece::Bytes(vec![data as u8]);
         bench.ring.send(slot(0), piece, 0..1, Sending::default(), Then::Nothing, data);
@@ -80,12 +78,12 @@ fn repeated_receives_end_or_go_on_when_completions_find_no_room() {
 #[test]
 fn wake_ups_are_told_twenty_at_a_call_until_there_are_none() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bells: Vec<_> = (0..150).map(|_| Bell::new().unwrap()).collect();
+    let bells: Vec<_> = (0..150).map(|_| bell()).collect();
     for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, data);
+        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
     }
     bench.turn();
-    bells.iter().for_each(Bell::ring);
+    bells.iter().for_each(|bell| bell.ring());
     for told in 1..=8 {
         bench.turn();
         assert!(bench.told.len() >= (20 * told).min(150), "{} by call {told}", bench.told.len());
@@ -113,8 +111,8 @@ fn a_round_with_much_to_hand_over_is_one_call() {
 #[test]
 fn a_wait_that_nothing_ends_ends_with_its_time() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bell = Bell::new().unwrap();
-    bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, 1);
+    let bell = bell();
+    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
     for timeout in [NOW, Some(Duration::from_millis(1))] {
         bench.ring.wait(timeout).unwrap();
         bench.ring.take(&mut bench.told);
@@ -130,14 +128,15 @@ fn a_ring_dropped_with_operations_under_way_lets_go_of_all() {
     let (mut receiving, mut idle, mut sending) =
         (bench.connect(0), bench.connect(1), bench.connect(2));
     let (near, mut far) = pair();
+    let near = Arc::new(near);
     let piece: Arc<[u8]> = Arc::from(vec![1; 20_000_000]);
     let how = Sending { whole: true, ..Sending::default() };
     let all = 0..piece.len();
     let ring = &mut bench.ring;
     ring.receive(slot(0), true, 1);
-    ring.receive(Handle::Fd(near.as_fd()), true, 2);
-    ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 3);
-    ring.accept(listener.as_fd(), Place::Slot(9), Patience::Looks, Then::Nothing, 4);
+    ring.receive(Handle::Fd(&SharedFd::of(&near)), true, 2);
+    ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 3);
+    ring.accept(SharedFd::of(&listener), Place::Slot(9), Patience::Looks, Then::Nothing, 4);
     ring.send(slot(2), Piece::Shared(piece.clone()), all, how, Then::Always, 5);
     ring.receive(slot(2), true, 6);
     bench.turn();
@@ -161,9 +160,9 @@ fn a_descriptor_that_nobody_took_is_closed_with_the_ring() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peers = [call(&listener), call(&listener)];
-    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
     bench.ring.submit().unwrap();
-    bench.ring.accept(listener.as_fd(), Place::Fd, Patience::Looks, Then::Nothing, 2);
+    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 2);
     drop(bench);
     drop(listener);
     assert_eq!(rest(&mut peers[0]), b"");
@@ -193,10 +192,10 @@ fn a_thread_may_have_more_rings_than_the_kernel_has_numbers_for() {
     let mut rings = vec![first];
     rings.extend((0..19).filter_map(|_| Bench::new(Setting { buffers: 0, ..SETTING })));
     assert_eq!(rings.len(), 20);
-    let bell = Bell::new().unwrap();
+    let bell = bell();
     bell.ring();
     for bench in &mut rings {
-        bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, 1);
+        bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
         assert_eq!(bench.end(1), i32::from(libc::POLLIN));
     }
 }

@@ -15,9 +15,11 @@ mod storm;
 
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
+use weir_sys::descriptor::SharedFd;
+use weir_sys::event::Bell;
 use weir_sys::ring::server::{
     Completion, Handle, Patience, Place, Reader, Returned, ServerRing, Setting, Then,
 };
@@ -103,7 +105,7 @@ impl Bench {
         let listener = listener();
         let peer = call(&listener);
         let into = Place::Slot(slot);
-        self.ring.accept(listener.as_fd(), into, Patience::Looks, Then::Nothing, ACCEPT);
+        self.ring.accept(SharedFd::of(&listener), into, Patience::Looks, Then::Nothing, ACCEPT);
         let completion = self.next(ACCEPT);
         assert_eq!(completion.result, 0);
         let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };
@@ -112,11 +114,11 @@ impl Bench {
     }
 
     /// Begins a chain of accepts that do not wait, into the slots from 0 on.
-    fn chain(&mut self, listener: &TcpListener, count: u32, first_data: u64) {
+    fn chain(&mut self, listener: &Arc<TcpListener>, count: u32, first_data: u64) {
         for slot in 0..count {
             let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
             let (into, data) = (Place::Slot(slot), first_data + u64::from(slot));
-            self.ring.accept(listener.as_fd(), into, Patience::None, then, data);
+            self.ring.accept(SharedFd::of(listener), into, Patience::None, then, data);
         }
     }
 
@@ -143,10 +145,14 @@ impl Bench {
 const ACCEPT: u64 = 1_000_001;
 const CLOSE: u64 = 1_000_002;
 
-fn listener() -> TcpListener {
+fn listener() -> Arc<TcpListener> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    listener
+    Arc::new(listener)
+}
+
+fn bell() -> Arc<Bell> {
+    Arc::new(Bell::new().unwrap())
 }
 
 fn call(listener: &TcpListener) -> TcpStream {
@@ -186,8 +192,8 @@ fn is_cancelled(result: i32) -> bool {
 #[test]
 fn a_bell_is_heard_by_a_poll_once() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bell = weir_sys::event::Bell::new().unwrap();
-    bench.ring.poll(bell.as_fd(), libc::POLLIN as u32, 1);
+    let bell = bell();
+    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
     bench.turn();
     assert!(bench.told.is_empty());
     bell.ring();

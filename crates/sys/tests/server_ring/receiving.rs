@@ -41,7 +41,8 @@ fn one_receive_tells_once_and_says_whether_there_is_more() {
 fn an_ordinary_descriptor_receives_as_a_slot_does() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let (near, mut far) = pair();
-    let op = bench.ring.receive(Handle::Fd(near.as_fd()), true, 1);
+    let near = Arc::new(near);
+    let op = bench.ring.receive(Handle::Fd(&SharedFd::of(&near)), true, 1);
     far.write_all(b"here").unwrap();
     assert_eq!(bench.received(1), b"here");
     bench.ring.cancel(op, Then::Nothing);

@@ -2,7 +2,6 @@
 
 use super::*;
 use std::ops::Range;
-use std::sync::Arc;
 
 use weir_sys::ring::server::{Piece, Sending};
 

@@ -4,7 +4,6 @@ use super::*;
 use std::collections::HashMap;
 use std::io::Write;
 
-use weir_sys::event::Bell;
 use weir_sys::ring::server::{Op, Piece, Sending, SqPoll};
 
 const SLOTS: u32 = 6;
@@ -24,8 +23,8 @@ impl Dice {
 struct Storm {
     bench: Bench,
     dice: Dice,
-    listener: TcpListener,
-    bell: Bell,
+    listener: Arc<TcpListener>,
+    bell: Arc<Bell>,
     ops: Vec<Op>,
     /// What has begun and not ended, and whether it lent memory.
     under_way: HashMap<u64, bool>,
@@ -43,7 +42,8 @@ impl Storm {
         };
         let patience =
             [Patience::None, Patience::Looks, Patience::Waits][self.dice.roll(3) as usize];
-        let (ring, data, listener) = (&mut self.bench.ring, self.begun, self.listener.as_fd());
+        let (ring, data) = (&mut self.bench.ring, self.begun);
+        let listener = SharedFd::of(&self.listener);
         let piece = Piece::Bytes(vec![b'x'; 3000]);
         let two = [(Piece::Static(b"head"), 0..4), (Piece::Bytes(vec![b'y'; 50]), 10..20)];
         let op = match kind {
@@ -52,7 +52,7 @@ impl Storm {
             3 | 4 => ring.send(slot(at), piece, 0..3000, how, then, data),
             5 => ring.send(slot(at), piece, 0..3001, how, then, data),
             6 => ring.send_two(slot(at), two, how, then, data),
-            7 => ring.read(self.bell.as_fd(), vec![1], 0..8, Reader::Worker, then, data),
+            7 => ring.read(SharedFd::of(&self.bell), vec![1], 0..8, Reader::Worker, then, data),
             8 => ring.close(at, then, data),
             9 => ring.reset_on_close(slot(at), then, data),
             10 => ring.install(at, then, data),
@@ -71,8 +71,8 @@ impl Storm {
         let op = match self.dice.roll(4) {
             0 => ring.receive(at, true, data),
             1 => ring.receive(at, false, data),
-            2 => ring.accept_many(self.listener.as_fd(), data),
-            _ => ring.poll(self.bell.as_fd(), libc::POLLIN as u32, data),
+            2 => ring.accept_many(SharedFd::of(&self.listener), data),
+            _ => ring.poll(SharedFd::of(&self.bell), libc::POLLIN as u32, data),
         };
         self.under_way.insert(data, false);
         self.began(op);
@@ -87,7 +87,7 @@ impl Storm {
         let at = self.dice.roll(self.ops.len() as u64 + 1) as usize;
         match self.ops.get(at) {
             Some(op) => self.bench.ring.cancel(*op, then),
-            None => self.bench.ring.cancel_all_of(slot(at as u32 % SLOTS), then),
+            None => self.bench.ring.cancel_all_of(at as u32 % SLOTS, then),
         }
     }
 
@@ -144,7 +144,7 @@ impl Storm {
 }
 
 fn weather(setting: Setting, seed: u64) -> Option<()> {
-    let (listener, bell) = (listener(), Bell::new().unwrap());
+    let (listener, bell) = (listener(), bell());
     let bench = Bench::new(setting)?;
     let (ops, under_way) = (Vec::new(), HashMap::new());
     let dice = Dice(seed);

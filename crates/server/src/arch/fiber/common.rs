@@ -15,6 +15,7 @@ use crate::arch::floor::Floor;
 use crate::arch::listener::Listener;
 use crate::arch::watched::{Member, Watched};
 use crate::arch::{Architecture, Housekeeping, Tenant};
+use crate::close_reason::CloseReason;
 use crate::link::{Link, Next};
 
 /// A connection that a fiber is to serve.
@@ -44,9 +45,11 @@ pub(super) struct Common<M> {
     /// Accepted otherwise: each gets a fiber.
     births: Vec<Birth>,
     stacks: Stacks,
+    /// Connections that let others go first in earlier rounds, and may go on in this one.
+    resumable: usize,
     /// Connections served in this round's work, and when that began, nanoseconds.
     items: u64,
-    began_ns: u64,
+    began_ns: Option<u64>,
     /// Every fiber ends when it sees this.
     is_over: bool,
 }
@@ -130,8 +133,9 @@ impl<M: Mechanism> Common<M> {
             taken: VecDeque::new(),
             births: Vec::new(),
             stacks,
+            resumable: 0,
             items: 0,
-            began_ns: 0,
+            began_ns: None,
             is_over: false,
         }
     }
@@ -140,12 +144,11 @@ impl<M: Mechanism> Common<M> {
     /// accepts, then the others as the mechanism reported them.
     pub(super) fn getevents_phase(&mut self) {
         if self.has_pool {
-            let has_room = self.watched.floor.table.open() < self.watched.floor.table.open_max();
-            self.watch_listeners(has_room);
+            self.watch_listeners(true);
         }
-        let timeout = self.watched.floor.sleep_max();
-        self.watched.getevents_phase(timeout);
-        (self.items, self.began_ns) = (0, self.watched.floor.service.now_ns());
+        self.watched.getevents_phase();
+        self.resumable = self.watched.yielded();
+        (self.items, self.began_ns) = (0, None);
         self.knocked.clear();
         let mut ready = std::mem::take(&mut self.watched.ready);
         ready.iter().for_each(|&token| self.hear(token));
@@ -177,14 +180,17 @@ impl<M: Mechanism> Common<M> {
         let floor = &self.watched.floor;
         let now_ns = floor.service.now_ns();
         let is_due = |listener: &Listener| listener.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        !self.knocked.is_empty() || !floor.held.is_empty() || floor.listeners.iter().any(is_due)
+        !self.knocked.is_empty() || !floor.deferred.is_empty() || floor.listeners.iter().any(is_due)
     }
 
     /// The fiber that waits for a connection has its turn. One that has no fiber was refused.
     fn wake(&mut self, token: Token) {
-        if !self.watched.is_served(token) {
-            return;
+        if self.watched.is_served_when_ready(token) {
+            self.run_fiber_of(token);
         }
+    }
+
+    fn run_fiber_of(&mut self, token: Token) {
         if !self.turns.wake_at_slot(token.slot) {
             self.serve(token.slot);
         }
@@ -201,9 +207,17 @@ impl<M: Mechanism> Common<M> {
         counters.fibers_runnable_max.raise(runnable);
     }
 
-    /// The fiber whose turn it is.
+    /// The fiber whose turn it is. When all that are ready have had theirs, those go on that have
+    /// let others go first.
     pub(super) fn next(&mut self) -> Option<FiberId> {
-        let fiber = self.turns.next()?;
+        let mut fiber = self.turns.next();
+        while fiber.is_none() && self.resumable > 0 {
+            self.resumable -= 1;
+            let token = self.watched.resume_next()?;
+            self.run_fiber_of(token);
+            fiber = self.turns.next();
+        }
+        let fiber = fiber?;
         self.watched.floor.service.counters.fiber_switches.one();
         Some(fiber)
     }
@@ -261,13 +275,12 @@ impl<M: Mechanism> Common<M> {
     fn do_without(&mut self, slot: u32, error: &io::Error) {
         if let Some(link) = self.watched.floor.table.conn(slot) {
             link.reset_on_close();
+            link.note_close(CloseReason::Failed);
         }
-        // Its close is no service.
-        self.watched.floor.served = self.watched.floor.served.wrapping_sub(1);
         self.close(slot);
         self.relieve(error);
         if self.watched.floor.paused_until_ns.is_none() {
-            self.rest(error);
+            self.rest_for(error);
         }
     }
 
@@ -348,8 +361,8 @@ impl<M: Mechanism> Common<M> {
         if !self.is_open(token) {
             return false;
         }
-        if self.items == 0 && self.turns.runnable() > 0 {
-            self.began_ns = self.watched.floor.service.read_clock_ns();
+        if self.items == 0 {
+            self.began_ns = self.watched.floor.begin_work(1 + self.turns.runnable());
         }
         self.items += 1;
         if self.is_worth_serving(token) && self.serve(token.slot) {

@@ -50,7 +50,7 @@ fn accept_phase<M: Mechanism>(here: &Here<'_, M>) {
         accept(here, index);
     }
     here.common().consult();
-    serve_held(here);
+    serve_deferred(here);
 }
 
 /// As [`Accepting::accept`], but for those read at once: they are, by their own fibers, before
@@ -63,9 +63,9 @@ fn accept<M: Mechanism>(here: &Here<'_, M>, index: usize) {
     here.common().end_accepting(index, phase);
 }
 
-/// As [`Accepting::serve_held`], each by a fiber of its own.
-fn serve_held<M: Mechanism>(here: &Here<'_, M>) {
-    let Some(until_ns) = here.common().sift_held() else { return };
+/// As [`Accepting::serve_deferred`], each by a fiber of its own.
+fn serve_deferred<M: Mechanism>(here: &Here<'_, M>) {
+    let Some(until_ns) = here.common().sift_deferred() else { return };
     while !here.is_resting() && here.common().serve_newest() {
         here.let_newborn_run();
         if here.common().floor().service.read_clock_ns() >= until_ns {

@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use weir_content::Store;
 use weir_dispatch::readiness::Token;
@@ -95,6 +96,10 @@ impl Child {
         while !self.group.floor.is_over() {
             match self.group.take_turn(token, news) {
                 Rest::Wait(wait) => news = self.wait(wait),
+                Rest::Yield => {
+                    self.pause();
+                    news = News::Resumed;
+                }
                 Rest::Fetch(fetch) => {
                     fetch.run();
                     news = News::Fetched;
@@ -114,6 +119,15 @@ impl Child {
         self.group.arrive();
         self.keep_house(fds[1].revents != 0);
         if fds[0].revents != 0 { News::Ready } else { News::Late }
+    }
+
+    /// Does what is due, between two turns of a connection that could go on at once.
+    fn pause(&mut self) {
+        let mut line = [PollFd { fd: self.line.as_raw_fd(), events: POLLIN, revents: 0 }];
+        self.group.depart();
+        sleep(&mut line, Some(Duration::ZERO));
+        self.group.arrive();
+        self.keep_house(line[0].revents != 0);
     }
 
     fn keep_house(&mut self, called: bool) {

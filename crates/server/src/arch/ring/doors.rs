@@ -9,7 +9,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use weir_accept::{Decision, Limit, Look, Order};
+use weir_accept::{AcceptPhase, Decision, Limit, Look, Order};
 use weir_dispatch::readiness::Token;
 use weir_sys::poll::POLLIN;
 use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Patience, Place, Returned, Then};
@@ -19,7 +19,7 @@ use super::RingLoop;
 use super::data::{Data, Kind};
 use super::tenant::Ringed;
 use crate::arch::Architecture;
-use crate::arch::accepting::{AcceptPhase, Accepting};
+use crate::arch::accepting::Accepting;
 use crate::arch::listener::Listener;
 
 /// Accepts in a chain, at most; what a policy allows beyond is another chain of the same phase.
@@ -78,19 +78,20 @@ impl RingLoop {
         };
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
-        door.waits = if !is_plain(&listener.decision) {
-            Some(ring.poll(listener.fd(), POLLIN as u32, data(Kind::Knock, 0)))
+        // Without a slot for it nobody can be accepted, and room is made when somebody comes.
+        door.waits = if !is_plain(&listener.decision) || floor.table.free() == 0 {
+            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::Knock, 0)))
         } else if floor.service.config.strategy.accept_limit == Limit::Inf
             && floor.service.config.strategy.accept_policy == weir_accept::Name::Limit
             && floor.service.log.is_none()
         {
-            Some(ring.accept_many(listener.fd(), data(Kind::AcceptMany, 0)))
+            Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
         } else if let Some(token) = floor.table.promise() {
             let slot = token.slot - floor.table.reserved();
             let data = data(Kind::Accept, token.slot);
             let patience = if door.is_forsaken { Patience::Waits } else { Patience::Looks };
             let place = Place::Slot(slot);
-            let op = ring.accept(listener.fd(), place, patience, Then::OnSuccess, data);
+            let op = ring.accept(listener.shared_fd(), place, patience, Then::OnSuccess, data);
             let data = Data::of(Kind::Receive, token);
             door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
             Some(op)
@@ -160,7 +161,7 @@ impl RingLoop {
             _ => socket::UNKNOWN_PEER,
         };
         match result {
-            Ok(_) => self.admit(slot, peer, receive, &mut phase),
+            Ok(_) => self.fulfil(index, (slot, receive), peer, &mut phase),
             Err(error) => {
                 self.floor.table.release(slot);
                 self.bear_accept(index, &error, &mut phase);
@@ -214,7 +215,7 @@ impl RingLoop {
         let (listener, Some(door)) = (&floor.listeners[index], doors.get_mut(index)) else {
             return;
         };
-        let left = phase.decision.budget.saturating_sub(phase.taken).min(CHAIN_MAX);
+        let left = phase.left().min(CHAIN_MAX);
         let slots: Vec<_> = (0..left).map_while(|_| floor.table.promise()).collect();
         let mut rest = slots.len() as u64;
         for Token { slot, .. } in slots {
@@ -222,7 +223,7 @@ impl RingLoop {
             let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
             let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
             let place = Place::Slot(slot - floor.table.reserved());
-            ring.accept(listener.fd(), place, Patience::None, then, data);
+            ring.accept(listener.shared_fd(), place, Patience::None, then, data);
             door.chain += 1;
         }
         if door.chain > 0 {
@@ -243,7 +244,7 @@ impl RingLoop {
                 self.free_leaving(slot);
                 let ringed = Ringed::in_slot(socket::UNKNOWN_PEER, &self.floor.service);
                 match self.floor.table.claim(slot, ringed) {
-                    Ok(slot) => self.admitted(slot, &mut phase),
+                    Ok(slot) => self.admitted(index, slot, &mut phase),
                     // Whoever has the slot has it of us: it cannot be the kernel's to give.
                     Err(_) => drop(self.ring.close(ring_slot, Then::Nothing, Data::ignored())),
                 }
@@ -287,17 +288,25 @@ impl RingLoop {
         }
     }
 
-    fn admit(&mut self, slot: u32, peer: SocketAddr, receive: Option<Op>, phase: &mut AcceptPhase) {
+    /// A connection has come into its promised slot, with the receive that is linked behind it.
+    fn fulfil(
+        &mut self,
+        index: usize,
+        (slot, receive): (u32, Option<Op>),
+        peer: SocketAddr,
+        phase: &mut AcceptPhase,
+    ) {
         let mut ringed = Ringed::in_slot(peer, &self.floor.service);
         ringed.receive = receive;
         self.floor.table.fulfil(slot, ringed);
-        self.admitted(slot, phase);
+        self.admitted(index, slot, phase);
     }
 
-    fn admitted(&mut self, slot: u32, phase: &mut AcceptPhase) {
-        phase.outcome.accepted += 1;
-        phase.taken += 1;
-        self.floor.service.counters.accepted.one();
+    fn admitted(&mut self, index: usize, slot: u32, phase: &mut AcceptPhase) {
+        // A phase that takes whoever comes refuses nobody.
+        phase.judge(self.floor.service.now_ns(), None);
+        self.note_accepted(index);
+        self.floor.begun += 1;
         self.floor.note_open();
         self.begin(slot, true);
     }

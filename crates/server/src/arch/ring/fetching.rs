@@ -8,24 +8,22 @@ use weir_dispatch::readiness::Token;
 
 /// The connections that wait for a disk, in the order in which they came.
 #[derive(Debug)]
-pub(super) struct Fetching<K> {
+pub(super) struct Fetching {
     /// Connections for which something is under way, at most.
     max: usize,
     waiting: VecDeque<Token>,
-    under_way: Vec<UnderWay<K>>,
+    under_way: Vec<UnderWay>,
 }
 
 /// What is under way for one.
 #[derive(Debug)]
-struct UnderWay<K> {
+struct UnderWay {
     token: Token,
-    /// Keeps open what the operations name, though the connection may go.
-    kept: K,
     /// Operations that have not ended.
     left: usize,
 }
 
-impl<K> Fetching<K> {
+impl Fetching {
     /// For so many at a time, one at least.
     pub(super) fn new(max: usize) -> Self {
         Self { max: max.max(1), waiting: VecDeque::new(), under_way: Vec::new() }
@@ -42,18 +40,24 @@ impl<K> Fetching<K> {
     }
 
     /// So many operations have begun for a connection that was next. None is its end.
-    pub(super) fn begun(&mut self, token: Token, kept: K, operations: usize) {
+    pub(super) fn begun(&mut self, token: Token, operations: usize) {
         if operations > 0 {
-            self.under_way.push(UnderWay { token, kept, left: operations });
+            self.under_way.push(UnderWay { token, left: operations });
         }
     }
 
-    /// One of them has ended. What was kept, when it was the last.
-    pub(super) fn ended(&mut self, token: Token) -> Option<K> {
-        let index = self.under_way.iter().position(|each| each.token == token)?;
+    /// One of them has ended. Whether it was the last.
+    pub(super) fn ended(&mut self, token: Token) -> bool {
+        let Some(index) = self.under_way.iter().position(|each| each.token == token) else {
+            return false;
+        };
         let under_way = &mut self.under_way[index];
         under_way.left -= 1;
-        (under_way.left == 0).then(|| self.under_way.swap_remove(index).kept)
+        let was_last = under_way.left == 0;
+        if was_last {
+            self.under_way.swap_remove(index);
+        }
+        was_last
     }
 }
 
@@ -71,24 +75,24 @@ mod tests {
         (0..4).for_each(|slot| fetching.join(token(slot)));
         for slot in 0..2 {
             assert_eq!(fetching.next(), Some(token(slot)));
-            fetching.begun(token(slot), slot, 2);
+            fetching.begun(token(slot), 2);
         }
         assert_eq!(fetching.next(), None);
-        assert_eq!(fetching.ended(token(1)), None);
+        assert!(!fetching.ended(token(1)));
         assert_eq!(fetching.next(), None);
-        assert_eq!(fetching.ended(token(1)), Some(1));
+        assert!(fetching.ended(token(1)));
         assert_eq!(fetching.next(), Some(token(2)));
         // Nothing could be begun for it.
-        fetching.begun(token(2), 2, 0);
+        fetching.begun(token(2), 0);
         assert_eq!(fetching.next(), Some(token(3)));
     }
 
     #[test]
     fn an_end_of_what_is_not_under_way_is_nobodys() {
         let mut fetching = Fetching::new(1);
-        fetching.begun(token(3), (), 1);
-        assert_eq!(fetching.ended(Token { slot: 3, generation: 2 }), None);
-        assert_eq!(fetching.ended(token(3)), Some(()));
-        assert_eq!(fetching.ended(token(3)), None);
+        fetching.begun(token(3), 1);
+        assert!(!fetching.ended(Token { slot: 3, generation: 2 }));
+        assert!(fetching.ended(token(3)));
+        assert!(!fetching.ended(token(3)));
     }
 }

@@ -16,13 +16,12 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_content::{Fetch, OpenFile};
 use weir_dispatch::readiness::Token;
 use weir_dispatch::readiness::settings::Knob;
+use weir_sys::descriptor::SharedFd;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
 use weir_sys::process::{thread_cpu_clock_ns, wake_precisely};
@@ -122,6 +121,8 @@ pub(crate) struct RingLoop {
     /// Connections with a large reply that wait for their turn to send some of it, and what of it
     /// is left.
     turns: VecDeque<(Token, Pieces)>,
+    /// Connections that could go on and let others go first, the longest waiting at the front.
+    yielded: VecDeque<Token>,
     /// What the kernel took for this round's large replies, if there were any, nanoseconds of core
     /// time.
     turn_ns: Option<u64>,
@@ -129,10 +130,8 @@ pub(crate) struct RingLoop {
     sent_bytes: u64,
     /// Connections whose receive ended for want of buffers.
     starved: Vec<Token>,
-    /// Files that what is queued still names, though their connections have gone.
-    kept: Vec<Arc<OpenFile>>,
-    /// Who waits for a disk, and what is kept for the operations that are under way for them.
-    fetching: Fetching<Fetch>,
+    /// Who waits for a disk, and for whom operations are under way.
+    fetching: Fetching,
     /// When this round's completions were taken, and when the last round's were.
     taken_at_ns: [u64; 2],
     /// How long to look for completions before sleeping.
@@ -141,8 +140,8 @@ pub(crate) struct RingLoop {
     gathering: Gathering,
     /// Completions that what is queued will bring at once, and that nobody waits for.
     sure: u32,
-    /// When this began, and the processor time it had used.
-    began_ns: [u64; 2],
+    /// When this round's sleep began, if it slept.
+    slept_since_ns: Option<u64>,
 }
 
 impl Start for RingLoop {
@@ -183,22 +182,21 @@ impl Start for RingLoop {
             arrived: VecDeque::new(),
             work_pending: VecDeque::new(),
             turns: VecDeque::new(),
+            yielded: VecDeque::new(),
             turn_ns: None,
             sent_bytes: 0,
             starved: Vec::new(),
-            kept: Vec::new(),
             fetching,
             taken_at_ns: [0; 2],
             spin,
             zero_copy_from,
             gathering,
             sure: 0,
-            began_ns: [0; 2],
+            slept_since_ns: None,
         })
     }
 
     fn run(mut self) {
-        self.began_ns = [self.floor.service.read_clock_ns(), thread_cpu_clock_ns()];
         // A sleep for several is shorter than what the kernel would add to it.
         let _ = wake_precisely();
         while !self.is_over() {
@@ -251,7 +249,7 @@ impl Architecture for RingLoop {
             let data = Data::of(Kind::Expire, self.floor.table.token(slot));
             self.ask_unacknowledged(slot, data);
         } else {
-            self.expire_knowing(slot, 0);
+            self.expire_knowing(slot, None);
         }
     }
 
@@ -281,18 +279,6 @@ impl Architecture for RingLoop {
         Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
     }
 
-    /// One call hands over, works and waits: what it did not use of the processor, it waited. A
-    /// loop that looks for completions until some are there uses it all; its waits are timed.
-    fn note_waited(&mut self) {
-        if self.spin.is_none() {
-            let [began_ns, began_cpu_ns] = self.began_ns;
-            let spent_ns = self.floor.service.read_clock_ns().saturating_sub(began_ns);
-            let used_ns = thread_cpu_clock_ns().saturating_sub(began_cpu_ns);
-            let waited_ns = spent_ns.saturating_sub(used_ns);
-            self.floor.waited_ns = self.floor.waited_ns.max(waited_ns);
-        }
-    }
-
     fn count(&mut self) {
         let counts = self.ring.counts();
         self.floor.service.counters.set_ring(&[
@@ -317,23 +303,31 @@ impl RingLoop {
         self.turn_ns = began_ns.map(|began_ns| thread_cpu_clock_ns() - began_ns);
         self.sent_bytes = 0;
         self.floor.service.tick();
-        if self.ring.has_begun_all() {
-            self.kept.clear();
+        self.floor.service.turn.begin_round();
+        if let Some(since_ns) = self.slept_since_ns.take() {
+            self.floor.note_sleep(since_ns);
         }
         self.sure = 0;
         self.floor.rounds += 1;
         self.taken_at_ns = [self.floor.service.now_ns(), self.taken_at_ns[0]];
         self.sort();
+        self.floor.ready = self.work_pending.len() as u64;
     }
 
     fn enter(&mut self) {
-        if self.arrived.is_empty() && self.work_pending.is_empty() && self.turns.is_empty() {
-            let began_ns = self.spin.map(|_| self.floor.service.read_clock_ns());
-            self.wait(self.floor.sleep_max());
-            if let Some(began_ns) = began_ns {
-                self.floor.waited_ns += self.floor.service.read_clock_ns() - began_ns;
+        let queues = [self.arrived.len(), self.work_pending.len(), self.turns.len()];
+        if queues == [0; 3] && self.yielded.is_empty() {
+            if self.floor.is_alert() {
+                self.hand_over();
             }
-        } else if self.ring.has_queued() {
+            if self.fresh.is_empty() {
+                self.floor.open_before_sleep();
+                let began_ns = self.floor.service.read_clock_ns();
+                self.wait(self.floor.sleep_max());
+                self.slept_since_ns = Some(began_ns);
+            }
+        } else if self.ring.has_queued() || !self.yielded.is_empty() {
+            // Who could go on must not keep what was done from being noticed.
             self.hand_over();
         }
     }
@@ -391,9 +385,8 @@ impl RingLoop {
     }
 
     fn work_phase(&mut self) {
-        let mut items = 0;
-        let is_alone = self.work_pending.len() < 2;
-        let began_ns = if is_alone { 0 } else { self.floor.service.read_clock_ns() };
+        let began_ns = self.floor.begin_work(self.work_pending.len() + self.yielded.len());
+        let mut items = self.resume_yielded();
         while let Some(completion) = self.work_pending.pop_front() {
             self.work(completion);
             items += 1;
@@ -432,6 +425,7 @@ impl RingLoop {
     /// Closes what is open and waits until the kernel has let go of it: then what is still missing
     /// was lost by us.
     fn let_go(&mut self) {
+        self.floor.service.draining = true;
         for slot in self.floor.table.find(0, usize::MAX, |_| true) {
             self.close_slot(slot);
         }
@@ -462,5 +456,5 @@ impl RingLoop {
 
 fn watch_bell(ring: &mut ServerRing, floor: &Floor<Ringed>) -> Op {
     let data = Data::of(Kind::Bell, Token { slot: BELL, generation: 0 });
-    ring.poll(floor.control.bell.as_fd(), POLLIN as u32, data)
+    ring.poll(SharedFd::of(&floor.control.bell), POLLIN as u32, data)
 }

@@ -6,9 +6,10 @@ use std::ffi::CString;
 use std::io::ErrorKind::{Unsupported, WouldBlock};
 use std::os::fd::AsFd;
 
-use weir_content::{Fetch, FetchKind};
+use weir_content::FetchKind;
 use weir_dispatch::readiness::Token;
 use weir_http1::reply;
+use weir_sys::descriptor::SharedFd;
 use weir_sys::file;
 use weir_sys::ring::server::{
     Completion, ECANCELED, Handle, Op, Piece, Reader, Returned, Sending, Then,
@@ -57,7 +58,7 @@ impl RingLoop {
                     return None;
                 }
                 let data = Data::of(Kind::Output, self.floor.table.token(slot));
-                let (fd, by) = (file.as_fd(), Reader::Caller);
+                let (fd, by) = (SharedFd::of(&file), Reader::Caller);
                 let op = self.ring.read(fd, bytes, range.clone(), by, Then::Nothing, data);
                 let ringed = self.floor.table.conn(slot)?;
                 ringed.reading = Some(Reading { file, range, bytes: Vec::new() });
@@ -234,7 +235,7 @@ impl RingLoop {
             Returned::Piece(piece) => [(Piece::Static(&[]), 0..0), (piece, second)],
             Returned::Two(one, two) => [(one, first), (two, second)],
             // Nothing else comes back of a send.
-            _ => return self.close_slot(slot),
+            _ => return self.fail(slot),
         };
         let token = self.floor.table.token(slot);
         if self.floor.table.conn(slot).is_some_and(|ringed| ringed.wants_acknowledged()) {
@@ -274,11 +275,10 @@ impl RingLoop {
         let Some(ringed) = self.floor.table.conn(token.slot) else { return };
         let Some(reading) = &mut ringed.reading else { return };
         let (range, bytes) = (reading.range.clone(), std::mem::take(&mut reading.bytes));
-        let fetch = Fetch::of_range(&reading.file, range.clone());
-        let (fd, by) = (reading.file.as_fd(), Reader::Worker);
+        let (fd, by) = (SharedFd::of(&reading.file), Reader::Worker);
         let op = self.ring.read(fd, bytes, range, by, Then::Nothing, data);
         ringed.send = Some(Send::of(Some(op), Stage::ReadLate));
-        self.fetching.begun(token, fetch, 1);
+        self.fetching.begun(token, 1);
     }
 
     /// A piece of a file was read: it is sent if all of it is there, and the file is still the one
@@ -334,13 +334,14 @@ impl RingLoop {
                     for start in (offset..offset + len).step_by(FILE_BYTES_MAX as usize) {
                         let range = start..(offset + len).min(start + FILE_BYTES_MAX);
                         let by = Reader::Worker;
+                        let file = file.clone();
                         self.ring.read(file, Vec::new(), range, by, Then::Nothing, data);
                         begun += 1;
                     }
                 }
             }
         }
-        self.fetching.begun(token, fetch, begun);
+        self.fetching.begun(token, begun);
         if begun == 0 {
             self.have_fetched(token.slot);
         }
@@ -349,7 +350,7 @@ impl RingLoop {
     /// One of those operations has ended. What it brought is sent, if it is a piece of a reply, and
     /// thrown away otherwise.
     pub(super) fn fetched(&mut self, token: Token, completion: Completion) {
-        if self.fetching.ended(token).is_some() && self.floor.table.is_current(token) {
+        if self.fetching.ended(token) && self.floor.table.is_current(token) {
             match self.stage_of(token.slot) {
                 Some(Stage::ReadLate) => self.put_out(token.slot, completion),
                 _ => self.have_fetched(token.slot),

@@ -19,7 +19,7 @@ use crate::service::Service;
 #[derive(Debug)]
 pub(crate) struct Ringed {
     conn: Conn,
-    /// The socket, as long as it is not in a slot: one that was looked at, or is held.
+    /// The socket, as long as it is not in a slot: one that was looked at, or is deferred.
     pub fd: Option<OwnedFd>,
     /// Receives until it is told to end.
     pub receive: Option<Op>,

@@ -9,6 +9,7 @@ use super::RingLoop;
 use super::data::{Data, Kind};
 use crate::arch::Housekeeping;
 use crate::arch::accepting::Accepting;
+use crate::close_reason::CloseReason;
 use crate::conn::Want;
 
 /// Of what nobody wants yet, a connection keeps so many bytes; then it receives no more at first.
@@ -31,8 +32,8 @@ impl RingLoop {
             Some(Kind::Output) => self.put_out(token.slot, completion),
             Some(Kind::Close) => self.chain_ended(token.slot, &completion),
             Some(Kind::Expire) => self.expire_knowing(token.slot, counted(&completion)),
-            Some(Kind::Mark) => self.mark(token.slot, counted(&completion)),
-            Some(Kind::Adopted) if completion.result < 0 => self.close_slot(token.slot),
+            Some(Kind::Mark) => self.mark(token.slot, counted(&completion).unwrap_or(0)),
+            Some(Kind::Adopted) if completion.result < 0 => self.fail(token.slot),
             _ => {}
         }
         if let Some(filled) = filled {
@@ -119,6 +120,26 @@ impl RingLoop {
         }
     }
 
+    /// Has those go on who have waited longest, until this round's turn is over. How many did.
+    pub(super) fn resume_yielded(&mut self) -> u64 {
+        let mut items = 0;
+        for _ in 0..self.yielded.len() {
+            if self.floor.service.turn.is_over() {
+                break;
+            }
+            let Some(token) = self.yielded.pop_front() else { break };
+            if !self.is_its(token) {
+                continue;
+            }
+            if let Some(ringed) = self.floor.table.conn(token.slot) {
+                let want = ringed.resume(&mut self.floor.service);
+                self.follow(token.slot, want);
+                items += 1;
+            }
+        }
+        items
+    }
+
     /// Does what a connection wants until that is under way.
     pub(super) fn follow(&mut self, slot: u32, mut want: Want) {
         loop {
@@ -139,6 +160,7 @@ impl RingLoop {
                     self.fetching.join(self.floor.table.token(slot));
                     break self.fetch_next();
                 }
+                Want::Yield => break self.yielded.push_back(self.floor.table.token(slot)),
                 Want::Write => match self.begin_output(slot) {
                     Some(want) => want,
                     None => break,
@@ -189,7 +211,7 @@ impl RingLoop {
     }
 
     /// What is due at a deadline, now that it is known how much has arrived.
-    pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: u64) {
+    pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: Option<u64>) {
         let now_ns = self.floor.service.now_ns();
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         if ringed.deadline_ns() > now_ns {
@@ -208,6 +230,14 @@ impl RingLoop {
         }
     }
 
+    /// Closes a connection for which the kernel has refused something.
+    pub(super) fn fail(&mut self, slot: u32) {
+        if let Some(ringed) = self.floor.table.conn(slot) {
+            ringed.note_close(CloseReason::Failed);
+        }
+        self.close_slot(slot);
+    }
+
     /// Lets go of a connection: what the kernel does for it ends, then its slot is closed.
     pub(super) fn close_slot(&mut self, slot: u32) {
         if self.is_leaving(slot) {
@@ -215,7 +245,6 @@ impl RingLoop {
         }
         let ring_slot = self.ring_slot(slot);
         let Some((mut ringed, _)) = self.vacate(slot) else { return };
-        self.kept.extend(ringed.reading.take().map(|reading| reading.file));
         let ops = [ringed.receive, ringed.send.as_ref().and_then(|send| send.op)];
         for op in ops.into_iter().flatten() {
             self.ring.cancel(op, Then::Nothing);
@@ -265,6 +294,7 @@ impl RingLoop {
     }
 }
 
-fn counted(completion: &Completion) -> u64 {
-    completion.outcome().map_or(0, u64::from)
+/// The bytes that a completion tells, unless the kernel could not.
+fn counted(completion: &Completion) -> Option<u64> {
+    completion.outcome().ok().map(u64::from)
 }

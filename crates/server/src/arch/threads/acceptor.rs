@@ -7,9 +7,10 @@
 //! what happens between two accept-phases is the work-phase that the policies know.
 
 use std::io;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Condvar;
 use weir_dispatch::readiness::Token;
 
 use super::crew::{Id, Spent};
@@ -47,6 +48,7 @@ pub(super) fn preside(monitor: &Monitor, hands: &mut Hands, starts: bool) {
 /// Lets go of everything, and tells what was counted.
 pub(super) fn end(monitor: &Monitor, hands: Hands) {
     monitor.turn(|group| {
+        group.floor.service.draining = true;
         let all = group.floor.table.find(0, usize::MAX, |_| true);
         all.into_iter().for_each(|slot| group.close(slot));
     });
@@ -100,7 +102,7 @@ fn man(monitor: &Monitor, hands: &mut Hands, token: Token, starts: bool) {
         let error = io::Error::other(format!("no thread can be had: {error}"));
         monitor.turn(|group| {
             group.put_off(token);
-            group.rest(&error);
+            group.rest_for(&error);
         });
     }
 }

@@ -2,8 +2,9 @@
 //! used together. Starts no thread and serves nobody.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 
+use parking_lot::Condvar;
 use weir_dispatch::readiness::Token;
 use weir_sys::process::{self, ThreadId, Usage};
 

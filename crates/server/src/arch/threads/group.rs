@@ -27,6 +27,9 @@ use crate::arch::floor::Floor;
 use crate::arch::listener::Listener;
 use crate::link::{Link, Next};
 
+/// When nobody uses a group for longer, all its threads sleep, nanoseconds.
+const SWITCH_NS: u64 = 100_000;
+
 /// What the threads of a group share.
 pub(crate) struct Group {
     pub(crate) floor: Floor<Link>,
@@ -184,9 +187,11 @@ impl Group {
     /// Somebody begins to use the group: the time is read, and what has passed since the group was
     /// last used counts as waiting.
     pub(crate) fn arrive(&mut self) {
-        let service = &mut self.floor.service;
-        service.tick();
-        self.floor.waited_ns += service.now_ns().saturating_sub(self.left_ns);
+        self.floor.service.tick();
+        // From one thread to the next, or from its sleep to its work, takes a while as well.
+        if self.floor.service.now_ns() > self.left_ns.saturating_add(SWITCH_NS) {
+            self.floor.note_sleep(self.left_ns);
+        }
     }
 
     /// Nobody uses the group for now.
@@ -195,8 +200,8 @@ impl Group {
     }
 
     /// How long the thread that keeps the time may sleep now.
-    pub(super) fn sleep(&mut self, held: bool) -> Option<Duration> {
-        let sleep = if held { self.floor.sleep_max() } else { self.floor.due_in() };
+    pub(super) fn sleep(&mut self, deferred: bool) -> Option<Duration> {
+        let sleep = if deferred { self.floor.sleep_max() } else { self.floor.due_in() };
         let now_ns = self.floor.service.now_ns();
         self.wakes_ns = sleep.map_or(u64::MAX, |sleep| now_ns + sleep.as_nanos() as u64);
         sleep
@@ -208,7 +213,7 @@ impl Group {
     }
 
     /// One round of whoever watches the listeners: accepts where somebody knocked, as the policies
-    /// allow, and begins to serve those that are held.
+    /// allow, and begins to serve those that are deferred.
     pub(crate) fn accept_phase(&mut self, knocks: &Knocks) {
         self.note_round(knocks);
         self.floor.someone_waits = false;
@@ -289,6 +294,8 @@ impl Group {
             0 | 1 => 0,
             _ => floor.service.now_ns().saturating_sub(self.phase_ended_ns),
         };
+        floor.turns += self.turns;
+        floor.turns_ns += floor.work_ns;
     }
 
     /// Leaves a connection to a thread: this one or another.

@@ -33,7 +33,7 @@ use hands::Hands;
 use monitor::Monitor;
 use wait::{News, Rest};
 
-const POOL: Knob = Knob {
+pub(super) const POOL: Knob = Knob {
     name: "pool",
     help: "threads of each worker, made at the start; 0 is one for each connection, on demand",
     default: 0,
@@ -95,8 +95,13 @@ impl Start for Threads {
 /// turn has to wait for.
 fn stay(monitor: &Monitor, token: Token, mut news: News) {
     loop {
-        match monitor.turn(|group| group.take_turn(token, news)) {
+        match monitor.serve(token, news) {
             Rest::Wait(wait) => news = wait.sleep(),
+            Rest::Yield => {
+                // Those who wait may wait for this thread's processor too.
+                std::thread::yield_now();
+                news = News::Resumed;
+            }
             Rest::Fetch(fetch) => {
                 fetch.run();
                 news = News::Fetched;

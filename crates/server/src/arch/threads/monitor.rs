@@ -5,20 +5,25 @@
 //! accept-phase, makes no call that waits for a client. Nobody sleeps with the lock: who waits for
 //! a socket or for a disk does so outside, who waits for others gives it up (Condvar).
 //!
+//! A connection that could go on at once, and yields, hands the lock to whoever waits longest: a
+//! lock that is free for a moment only is found taken by those who first have to wake.
+//!
 //! The lock is what makes a group's counters, cache and policies one, as a loop's are. It costs the
 //! parallelism: a group does one thing at a time, so that there are as many groups as processors,
 //! each on its own (`--workers`, `--cpus`). There the lock is rarely taken when somebody wants it:
 //! only when its holder lost the processor in the middle of a turn, which is counted.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use weir_dispatch::readiness::Token;
 use weir_sys::event::Bell;
 use weir_sys::profile;
 
 use super::crew::Id;
 use super::group::Group;
+use super::wait::{News, Rest};
 use crate::control::{Control, Phase};
 
 /// A group behind its lock.
@@ -47,13 +52,25 @@ impl Monitor {
         result
     }
 
+    /// Lets a connection have its turn. What it does then; when it yields, whoever waits for the
+    /// group has had it first.
+    pub(super) fn serve(&self, token: Token, news: News) -> Rest {
+        let mut group = self.enter();
+        let rest = group.take_turn(token, news);
+        self.exit_by(group, |group| match rest {
+            Rest::Yield => MutexGuard::unlock_fair(group),
+            _ => drop(group),
+        });
+        rest
+    }
+
     /// Does something with the group once it is calm.
     pub(super) fn turn_when_calm<T>(&self, act: impl FnOnce(&mut Group) -> T) -> T {
         let mut group = self.enter();
         group.calm_awaited += 1;
         while !group.is_calm() {
             group.depart();
-            group = self.calm.wait(group).unwrap_or_else(PoisonError::into_inner);
+            self.calm.wait(&mut group);
             group.arrive();
         }
         group.calm_awaited -= 1;
@@ -75,34 +92,10 @@ impl Monitor {
         let mut job = group.next_waiting();
         if job.is_none() && !group.crew.is_over {
             group.crew.park(id, wake);
-            (group, job) = self.await_job(group, id, wake, until);
+            job = await_job(&mut group, id, wake, until);
         }
         self.exit(group);
         job
-    }
-
-    fn await_job<'m>(
-        &'m self,
-        mut group: MutexGuard<'m, Group>,
-        id: Id,
-        wake: &Condvar,
-        until: Option<Instant>,
-    ) -> (MutexGuard<'m, Group>, Option<Token>) {
-        loop {
-            let left = until
-                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-            group.depart();
-            group = match left {
-                Duration::MAX => wake.wait(group).unwrap_or_else(PoisonError::into_inner),
-                left => wake.wait_timeout(group, left).unwrap_or_else(PoisonError::into_inner).0,
-            };
-            group.arrive();
-            let job = group.crew.job(id);
-            if job.is_some() || group.crew.is_over || left.is_zero() {
-                group.crew.unpark(id);
-                return (group, job);
-            }
-        }
     }
 
     /// Whether a thread of a pool accepts nobody any more.
@@ -112,28 +105,58 @@ impl Monitor {
 
     /// A thread that panicked in its turn has said so; the group is what it left.
     fn enter(&self) -> MutexGuard<'_, Group> {
-        let (mut group, taken) = match self.group.try_lock() {
-            Ok(group) => (group, false),
-            Err(TryLockError::Poisoned(poisoned)) => (poisoned.into_inner(), false),
-            Err(TryLockError::WouldBlock) => {
-                (self.group.lock().unwrap_or_else(PoisonError::into_inner), true)
-            }
-        };
+        let free = self.group.try_lock();
+        let is_taken = free.is_none();
+        let mut group = free.unwrap_or_else(|| self.group.lock());
         group.arrive();
-        group.floor.service.counters.lock_contended.add(taken.into());
+        group.floor.service.counters.lock_contended.add(is_taken.into());
         group
     }
 
+    fn exit(&self, group: MutexGuard<'_, Group>) {
+        self.exit_by(group, drop);
+    }
+
     /// Wakes who is to wake when the lock is free: one that wakes earlier finds it taken.
-    fn exit(&self, mut group: MutexGuard<'_, Group>) {
+    fn exit_by<'m>(
+        &'m self,
+        mut group: MutexGuard<'m, Group>,
+        unlock: impl FnOnce(MutexGuard<'m, Group>),
+    ) {
         profile::hand_over(&mut group.floor.calls);
         let wakes = std::mem::take(&mut group.crew.wakes);
         let is_calm = group.calm_awaited > 0 && group.is_calm();
         group.depart();
-        drop(group);
-        wakes.iter().for_each(|wake| wake.notify_one());
+        unlock(group);
+        for wake in wakes {
+            wake.notify_one();
+        }
         if is_calm {
             self.calm.notify_all();
+        }
+    }
+}
+
+/// Waits until there is a connection for a parked thread, or nothing to wait for any more.
+fn await_job(
+    group: &mut MutexGuard<'_, Group>,
+    id: Id,
+    wake: &Condvar,
+    until: Option<Instant>,
+) -> Option<Token> {
+    loop {
+        let left =
+            until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        group.depart();
+        match left {
+            Duration::MAX => wake.wait(group),
+            left => drop(wake.wait_for(group, left)),
+        }
+        group.arrive();
+        let job = group.crew.job(id);
+        if job.is_some() || group.crew.is_over || left.is_zero() {
+            group.crew.unpark(id);
+            return job;
         }
     }
 }

@@ -12,9 +12,10 @@
 //! server stops it takes the turn and accepts the rest, and the pool serves what it is handed.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Condvar, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Condvar;
 use weir_dispatch::readiness::Token;
 use weir_sys::poll::POLLIN;
 
@@ -66,7 +67,7 @@ pub(super) fn preside(monitor: &Monitor) {
 /// Takes the accept-turn: nobody may wait for a listener that is closed.
 fn close_doors(monitor: &Monitor) {
     monitor.knock.ring();
-    let _turn = monitor.accept_turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = monitor.accept_turn.lock();
     monitor.turn_when_calm(|group| {
         group.serves = false;
         group.answer_bell();
@@ -82,10 +83,10 @@ fn next(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
 
 /// Waits for the accept-turn, and for somebody to accept.
 fn accept(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
-    let _turn = monitor.accept_turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = monitor.accept_turn.lock();
     loop {
         let accepted = monitor.turn(|group| {
-            let timeout = (!group.floor.held.is_empty()).then_some(Duration::ZERO);
+            let timeout = (!group.floor.deferred.is_empty()).then_some(Duration::ZERO);
             doors.plan(group, timeout);
             group.begun.pop_front()
         });

@@ -28,8 +28,12 @@ impl Group {
         if let Some(link) = self.floor.table.conn(token.slot) {
             link.registered = None;
         }
-        if matches!(news, News::First | News::Ready | News::Fetched) && self.is_worth_serving(token)
-        {
+        let serves = match news {
+            News::First | News::Ready | News::Fetched => self.is_worth_serving(token),
+            News::Resumed => true,
+            News::Tried | News::Late => false,
+        };
+        if serves {
             self.serve(token.slot);
         }
         let rest = self.rest_of(token);
@@ -56,6 +60,9 @@ impl Group {
         let Some(link) = self.floor.table.conn(token.slot) else { return Rest::Gone };
         if let Some(fetch) = link.fetch() {
             return Rest::Fetch(fetch);
+        }
+        if link.want() == Want::Yield {
+            return Rest::Yield;
         }
         let writes = link.want() == Want::Write;
         let (interest, events) =

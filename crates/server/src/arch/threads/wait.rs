@@ -13,6 +13,8 @@ pub(crate) enum Rest {
     Wait(Wait),
     /// Something has to come from a disk; then it has another turn.
     Fetch(Fetch),
+    /// It has another turn when those who wait now have had theirs.
+    Yield,
     /// It is over.
     Gone,
 }
@@ -28,6 +30,8 @@ pub(crate) enum News {
     Ready,
     /// What was to come from a disk has come.
     Fetched,
+    /// Others were served.
+    Resumed,
     /// The time is up.
     Late,
 }

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::net::Shutdown;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed, OpenHow};
@@ -17,6 +17,7 @@ use super::held::{Held, Kept, Pair, Peer};
 use super::operations::Op;
 use super::piece::{PART_BYTES_MAX, Piece};
 use super::{ServerRing, Then};
+use crate::descriptor::SharedFd;
 use crate::ring::NOBODY;
 
 /// A socket.
@@ -24,15 +25,23 @@ use crate::ring::NOBODY;
 pub enum Handle<'a> {
     /// In a slot of the ring's.
     Slot(u32),
-    /// An ordinary descriptor.
-    Fd(BorrowedFd<'a>),
+    /// An ordinary descriptor, of which the operation takes a share.
+    Fd(&'a SharedFd),
 }
 
 impl Handle<'_> {
     fn number(self) -> Fd {
         match self {
             Self::Slot(slot) => Fd(slot as i32),
-            Self::Fd(fd) => Fd(fd.as_raw_fd()),
+            Self::Fd(fd) => number(fd),
+        }
+    }
+
+    /// What is to stay open.
+    fn shared(self) -> Option<SharedFd> {
+        match self {
+            Self::Slot(_) => None,
+            Self::Fd(fd) => Some(fd.clone()),
         }
     }
 
@@ -119,7 +128,7 @@ impl ServerRing {
     /// EINVAL, ENXIO when there is no such slot.
     pub fn accept(
         &mut self,
-        listener: BorrowedFd<'_>,
+        listener: SharedFd,
         into: Place,
         patience: Patience,
         then: Then,
@@ -134,19 +143,19 @@ impl ServerRing {
         };
         let peer = self.operations.spare.peer();
         let (address, bytes) = Peer::places(&peer);
-        let accept = opcode::Accept::new(Fd(listener.as_raw_fd()), address, bytes);
+        let accept = opcode::Accept::new(number(&listener), address, bytes);
         let accept = accept.flags(flags).file_index(slot).build();
         let accept = entry::with_ioprio(accept, patience.bits());
-        self.begin(accept, Held::Peer(peer, is_descriptor), then, data)
+        self.begin(accept, Held::Peer(peer, is_descriptor), Some(listener), then, data)
     }
 
     /// Accepts connections into slots that the kernel chooses, as they come: the whole backlog, and
     /// all that follow, whatever the limit of anybody. The slot is the result. Ends when
     /// completions find no room, for want of slots (ENFILE), or with an error of accept4(2).
-    pub fn accept_many(&mut self, listener: BorrowedFd<'_>, data: u64) -> Op {
-        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()));
+    pub fn accept_many(&mut self, listener: SharedFd, data: u64) -> Op {
+        let accept = opcode::AcceptMulti::new(number(&listener));
         let accept = accept.allocate_file_index(true).flags(libc::SOCK_NONBLOCK).build();
-        self.begin(accept, Held::Nothing, Then::Nothing, data)
+        self.begin(accept, Held::Nothing, Some(listener), Then::Nothing, data)
     }
 
     /// Receives into a buffer of the ring's, once or, with `many`, again and again. 0 bytes are the
@@ -164,7 +173,8 @@ impl ServerRing {
             let receive = opcode::Recv::new(from.number(), std::ptr::null_mut(), 0);
             receive.buf_group(GROUP).build().flags(Flags::BUFFER_SELECT)
         };
-        self.begin(receive.flags(from.flags()), Held::Nothing, Then::Nothing, data)
+        let receive = receive.flags(from.flags());
+        self.begin(receive, Held::Nothing, from.shared(), Then::Nothing, data)
     }
 
     /// Sends a range of a piece. The piece comes back as [`Piece`](super::Returned::Piece), also
@@ -191,7 +201,7 @@ impl ServerRing {
         } else {
             opcode::Send::new(fd, at, len).flags(flags).build()
         };
-        self.begin(send.flags(to.flags()), Held::Piece(piece), then, data)
+        self.begin(send.flags(to.flags()), Held::Piece(piece), to.shared(), then, data)
     }
 
     /// Sends ranges of two pieces as one. Both come back as [`Two`](super::Returned::Two).
@@ -215,7 +225,7 @@ impl ServerRing {
         } else {
             opcode::SendMsg::new(fd, message).flags(flags).build()
         };
-        self.begin(send.flags(to.flags()), Held::Pair(pair), then, data)
+        self.begin(send.flags(to.flags()), Held::Pair(pair), to.shared(), then, data)
     }
 
     /// Appends a range of a file to `into`, which grows when it has not the room, up to the end of
@@ -224,7 +234,7 @@ impl ServerRing {
     /// Errors of the completion: EIO, EISDIR: pread(2); and what the [`Reader`] cannot do.
     pub fn read(
         &mut self,
-        file: BorrowedFd<'_>,
+        file: SharedFd,
         mut into: Vec<u8>,
         range: Range<u64>,
         by: Reader,
@@ -239,9 +249,9 @@ impl ServerRing {
             Reader::Caller => (libc::RWF_NOWAIT, Flags::empty()),
             Reader::Worker => (0, Flags::ASYNC),
         };
-        let read = opcode::Read::new(Fd(file.as_raw_fd()), at, want as u32);
+        let read = opcode::Read::new(number(&file), at, want as u32);
         let read = read.offset(range.start).rw_flags(how as _).build().flags(flags);
-        self.begin(read, Held::Read(into), then, data)
+        self.begin(read, Held::Read(into), Some(file), then, data)
     }
 
     /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, by a
@@ -251,22 +261,22 @@ impl ServerRing {
     /// a link: try again.
     pub fn open_beneath(
         &mut self,
-        root: BorrowedFd<'_>,
+        root: SharedFd,
         path: CString,
         symlinks: bool,
         then: Then,
         data: u64,
     ) -> Op {
         let how = if symlinks { &BENEATH } else { &BENEATH_WITHOUT_LINKS };
-        let open = opcode::OpenAt2::new(Fd(root.as_raw_fd()), path.as_ptr(), how).build();
+        let open = opcode::OpenAt2::new(number(&root), path.as_ptr(), how).build();
         let open = open.flags(Flags::ASYNC);
-        self.begin(open, Held::Path(path), then, data)
+        self.begin(open, Held::Path(path), Some(root), then, data)
     }
 
     /// Waits for the poll(2) bits `events`, once. The result is what was seen.
-    pub fn poll(&mut self, fd: BorrowedFd<'_>, events: u32, data: u64) -> Op {
-        let poll = opcode::PollAdd::new(Fd(fd.as_raw_fd()), events).build();
-        self.begin(poll, Held::Nothing, Then::Nothing, data)
+    pub fn poll(&mut self, fd: SharedFd, events: u32, data: u64) -> Op {
+        let poll = opcode::PollAdd::new(number(&fd), events).build();
+        self.begin(poll, Held::Nothing, Some(fd), Then::Nothing, data)
     }
 
     /// Ends one direction of a connection, or both.
@@ -279,7 +289,7 @@ impl ServerRing {
             Shutdown::Both => libc::SHUT_RDWR,
         };
         let shutdown = opcode::Shutdown::new(of.number(), how).build().flags(of.flags());
-        self.begin(shutdown, Held::Nothing, then, data)
+        self.begin(shutdown, Held::Nothing, of.shared(), then, data)
     }
 
     /// Empties a slot, which closes its socket once no operation has it.
@@ -289,7 +299,8 @@ impl ServerRing {
         let Some(slot) = Some(slot).filter(|slot| *slot < SLOTS_MAX) else {
             return self.refuse(libc::EINVAL, Held::Nothing, then, data);
         };
-        self.begin(opcode::Close::new(Fixed(slot)).build(), Held::Nothing, then, data)
+        let close = opcode::Close::new(Fixed(slot)).build();
+        self.begin(close, Held::Nothing, None, then, data)
     }
 
     /// Makes the close that follows a reset (SO_LINGER of 0, socket(7)).
@@ -304,7 +315,7 @@ impl ServerRing {
             (&raw const AT_ONCE).cast(),
             size_of_val(&AT_ONCE) as u32,
         );
-        self.begin(set.build().flags(of.flags()), Held::Nothing, then, data)
+        self.begin(set.build().flags(of.flags()), Held::Nothing, of.shared(), then, data)
     }
 
     /// The bytes sent that the peer has not acknowledged, as the result (SIOCOUTQ, tcp(7)).
@@ -312,7 +323,7 @@ impl ServerRing {
     /// Errors of the completion: EOPNOTSUPP on a Unix socket, EBADF.
     pub fn unacknowledged(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
         let ask = opcode::UringCmd16::new(of.number(), SOCKET_URING_OP_SIOCOUTQ).build();
-        self.begin(ask.flags(of.flags()), Held::Nothing, then, data)
+        self.begin(ask.flags(of.flags()), Held::Nothing, of.shared(), then, data)
     }
 
     /// Gives the socket of a slot a descriptor too, closed on exec. Comes as
@@ -321,7 +332,7 @@ impl ServerRing {
     /// Errors of the completion: EBADF, EMFILE.
     pub fn install(&mut self, slot: u32, then: Then, data: u64) -> Op {
         let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
-        self.begin(install, Held::Descriptor, then, data)
+        self.begin(install, Held::Descriptor, None, then, data)
     }
 
     /// Puts the socket of a descriptor into a slot as well, closing what the slot held. The
@@ -334,7 +345,7 @@ impl ServerRing {
         };
         let number = Kept::new(fd.as_raw_fd());
         let update = opcode::FilesUpdate::new(number.as_ptr(), 1).offset(offset).build();
-        self.begin(update, Held::Number(number, fd), then, data)
+        self.begin(update, Held::Number(number, fd), None, then, data)
     }
 
     /// Orders an operation to end. It does with one last completion, whose result is ECANCELED
@@ -344,13 +355,10 @@ impl ServerRing {
         self.order(CancelBuilder::user_data(op.0), then);
     }
 
-    /// Orders all operations that a socket has under way to end, as [`cancel`](Self::cancel) does.
-    pub fn cancel_all_of(&mut self, of: Handle<'_>, then: Then) {
-        let of = match of {
-            Handle::Slot(slot) => CancelBuilder::fd(Fixed(slot)),
-            Handle::Fd(fd) => CancelBuilder::fd(Fd(fd.as_raw_fd())),
-        };
-        self.order(of.all(), then);
+    /// Orders all operations that the socket of a slot has under way to end, as
+    /// [`cancel`](Self::cancel) does.
+    pub fn cancel_all_of(&mut self, slot: u32, then: Then) {
+        self.order(CancelBuilder::fd(Fixed(slot)).all(), then);
     }
 
     pub(super) fn cancel_any(&mut self) {
@@ -359,8 +367,16 @@ impl ServerRing {
 }
 
 impl ServerRing {
-    fn begin(&mut self, entry: Entry, held: Held, then: Then, data: u64) -> Op {
-        let op = self.operations.begin(data, held);
+    /// Begins what reaches the memory `held` and the descriptor `fd` names, until it ends.
+    fn begin(
+        &mut self,
+        entry: Entry,
+        held: Held,
+        fd: Option<SharedFd>,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        let op = self.operations.begin(data, held, fd);
         self.push(entry.user_data(op.0), then);
         op
     }
@@ -368,7 +384,7 @@ impl ServerRing {
     /// Begins what ends at once with an errno, in its place in the chain.
     #[cold]
     fn refuse(&mut self, errno: i32, held: Held, then: Then, data: u64) -> Op {
-        self.begin(entry::failing(errno), held, then, data)
+        self.begin(entry::failing(errno), held, None, then, data)
     }
 
     /// Queues an order, which has no completion but when it fails, and then nobody is told.
@@ -386,6 +402,11 @@ impl ServerRing {
             self.fill_or_enter();
         }
     }
+}
+
+/// The number of a descriptor, which an operation that holds it knows it by.
+fn number(fd: &SharedFd) -> Fd {
+    Fd(fd.as_fd().as_raw_fd())
 }
 
 const fn beneath(resolve: ResolveFlags) -> OpenHow {

@@ -162,7 +162,7 @@ impl Lent {
     }
 }
 
-/// Memory of whole pages, zeros at first, and no pages before they are used.
+/// Memory of whole pages, zeros at first, and no pages before they are used. No child has any.
 struct Map(NonNull<u8>, usize);
 
 impl Map {
@@ -174,7 +174,13 @@ impl Map {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        NonNull::new(at.cast()).map(|at| Self(at, bytes)).ok_or(io::ErrorKind::OutOfMemory.into())
+        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = Self(at, bytes);
+        // SAFETY: advice about memory that was mapped just now, all of it ours.
+        match unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_DONTFORK) } {
+            0 => Ok(map),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 

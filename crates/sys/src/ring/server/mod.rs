@@ -9,8 +9,11 @@
 //! brings it back. A ring that is dropped cancels all operations and waits for their ends; what the
 //! kernel does not let go of within a second is never freed.
 //!
-//! **Descriptors** are looked up when an operation starts: one must stay open until the operation's
-//! last completion, or another file may be met under its number.
+//! **Descriptors** are looked up by their numbers when an operation starts, perhaps by a thread of
+//! the kernel's, long after it was queued: under the number of one that was closed another file may
+//! be met. So an operation holds a share in what owns its descriptor, a
+//! [`SharedFd`](crate::descriptor::SharedFd), until its last completion, whatever the caller drops
+//! meanwhile. That takes no call and no allocation.
 //!
 //! **Slots** hold sockets that have no descriptor.
 //! - An accept into a slot that holds a socket replaces it, which closes that one.
@@ -197,12 +200,6 @@ impl ServerRing {
     #[inline]
     pub fn has_queued(&mut self) -> bool {
         self.queues.is_polled() || !self.queues.is_handed_over()
-    }
-
-    /// Whether the kernel has begun, and so looked up the descriptors of, all that was queued.
-    #[inline]
-    pub fn has_begun_all(&mut self) -> bool {
-        self.queues.is_taken()
     }
 
     /// How many buffers have been filled and not given back.

@@ -11,6 +11,7 @@ use io_uring::cqueue;
 use super::buffers::Buffers;
 use super::completion::{Completion, Returned};
 use super::held::{Held, Spare};
+use crate::descriptor::SharedFd;
 
 /// An operation begun, to cancel it by. When it has ended this means nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) struct Operations {
 struct Slot {
     data: u64,
     held: Held,
+    /// Keeps open what the operation names.
+    fd: Option<SharedFd>,
     generation: u32,
 }
 
@@ -65,15 +68,16 @@ impl Operations {
     }
 
     #[inline]
-    pub(super) fn begin(&mut self, data: u64, held: Held) -> Op {
+    pub(super) fn begin(&mut self, data: u64, held: Held, fd: Option<SharedFd>) -> Op {
         if let Some(index) = self.free.pop()
             && let Some(slot) = self.slots.get_mut(index as usize)
         {
             slot.data = data;
             slot.held = held;
+            slot.fd = fd;
             return Op(op(index, slot.generation));
         }
-        self.slots.push(Slot { data, held, generation: 0 });
+        self.slots.push(Slot { data, held, fd, generation: 0 });
         Op(op((self.slots.len() - 1) as u32, 0))
     }
 
@@ -93,6 +97,7 @@ impl Operations {
             Returned::Nothing
         } else {
             slot.generation = slot.generation.wrapping_add(1);
+            slot.fd = None;
             self.free.push(index);
             self.spare.end(mem::take(&mut slot.held), result)
         };
@@ -127,10 +132,10 @@ mod tests {
     #[test]
     fn a_slot_goes_to_another_operation_and_the_first_is_nobody_then() {
         let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
-        let first = operations.begin(1, Held::Piece(Piece::Static(b"abc")));
+        let first = operations.begin(1, Held::Piece(Piece::Static(b"abc")), None);
         let completion = operations.complete(ended(first, 3), &mut buffers).unwrap();
         assert!(matches!(completion.returned, Returned::Piece(piece) if *piece == *b"abc"));
-        let second = operations.begin(2, Held::Nothing);
+        let second = operations.begin(2, Held::Nothing, None);
         assert_ne!(first, second);
         assert!(operations.complete(ended(first, 3), &mut buffers).is_none());
         assert_eq!(operations.len(), 1);
@@ -143,7 +148,7 @@ mod tests {
         const MORE: u32 = 1 << 1;
         const NOTIF: u32 = 1 << 3;
         let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
-        let op = operations.begin(1, Held::Piece(Piece::Static(b"abc")));
+        let op = operations.begin(1, Held::Piece(Piece::Static(b"abc")), None);
         let told = Told { flags: MORE, ..ended(op, 3) };
         let completion = operations.complete(told, &mut buffers).unwrap();
         assert!(completion.more && matches!(completion.returned, Returned::Nothing));

@@ -16,7 +16,7 @@ use io_uring::{CompletionQueue, EnterFlags, IoUring, squeue};
 use super::Then;
 use super::setting::{Counts, Setting, SqPoll};
 use crate::profile::{Call, timed};
-use crate::ring::Entered;
+use crate::ring::{Counted, Entered};
 
 /// The queues. Not `Send`: see [`Ring`](crate::ring::Ring).
 pub(super) struct Queues {
@@ -31,6 +31,8 @@ pub(super) struct Queues {
     /// How many of those that wait, at their end, are of a chain that is not whole.
     open: usize,
     thread: PhantomData<*const ()>,
+    /// Dropped after the ring.
+    _counted: Counted,
 }
 
 struct Waiting {
@@ -40,6 +42,7 @@ struct Waiting {
 
 impl Queues {
     pub(super) fn open(setting: &Setting) -> io::Result<Self> {
+        let counted = Counted::new();
         let io = build(setting)?;
         if setting.files > 0 {
             io.submitter().register_files_sparse(setting.files)?;
@@ -53,6 +56,7 @@ impl Queues {
             waiting: Vec::new(),
             open: 0,
             thread: PhantomData,
+            _counted: counted,
             io,
         })
     }
@@ -133,11 +137,6 @@ impl Queues {
     /// Whether nothing is left for this thread to hand over.
     pub(super) fn is_handed_over(&mut self) -> bool {
         self.is_filled() && (self.is_polled || self.io.submission().is_empty())
-    }
-
-    /// Whether the kernel has begun all.
-    pub(super) fn is_taken(&mut self) -> bool {
-        self.is_filled() && self.io.submission().is_empty()
     }
 
     /// Whether the kernel's thread sleeps, and nobody but a call wakes it.
@@ -244,7 +243,7 @@ fn build(setting: &Setting) -> io::Result<IoUring> {
 
 fn build_with(setting: &Setting, sqpoll: Option<SqPoll>) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder.setup_cqsize(setting.completions).setup_clamp();
+    builder.setup_cqsize(setting.completions).setup_clamp().dontfork();
     builder.setup_single_issuer().setup_submit_all().setup_no_sqarray();
     match sqpoll {
         None => _ = builder.setup_defer_taskrun(),

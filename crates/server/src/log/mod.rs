@@ -1,20 +1,21 @@
 //! The access log: lines are made in the loop, and written by a thread of their own, a batch at a
 //! time. A loop never waits for the disk: when the writer cannot keep up, lines are dropped and
-//! counted.
+//! counted. What a line looks like is in [`record`].
+
+mod record;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-use weir_http1::{Request, imf_date};
-
 use crate::config::{Error, LogFormat, LogTarget};
+
+use record::Sent;
+pub(crate) use record::{LoggedRequest, Record};
 
 /// A batch goes to the writer when it is this large, or this old.
 const BATCH_BYTES: usize = 32 << 10;
@@ -28,43 +29,6 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Batches waiting for the writer before lines are dropped.
 const BATCHES_WAITING: usize = 64;
-
-/// What a line says of one request; the rest is known when its reply has gone out.
-#[derive(Debug)]
-pub(crate) struct Record {
-    status: u16,
-    peer: SocketAddr,
-    began_ns: u64,
-    body_start: u64,
-    body_bytes: u64,
-    request_line: Vec<u8>,
-    referer: Option<Vec<u8>>,
-    user_agent: Option<Vec<u8>>,
-}
-
-impl Record {
-    /// `body_start`: bytes of the connection's output that precede the body; `body_bytes`: its own.
-    pub(crate) fn new(
-        status: u16,
-        peer: SocketAddr,
-        began_ns: u64,
-        body_start: u64,
-        body_bytes: u64,
-        request: Option<&Request<'_>>,
-    ) -> Self {
-        let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-        Self {
-            status,
-            peer,
-            began_ns,
-            body_start,
-            body_bytes,
-            request_line: request.map_or_else(Vec::new, |request| request.request_line.to_vec()),
-            referer: owned(request.and_then(|request| request.referer)),
-            user_agent: owned(request.and_then(|request| request.user_agent)),
-        }
-    }
-}
 
 /// A loop's end of the log.
 #[derive(Debug)]
@@ -99,12 +63,7 @@ impl LogBuffer {
             self.since_ns = now_ns;
         }
         for record in records.drain(..) {
-            let body_sent = sent_bytes.saturating_sub(record.body_start).min(record.body_bytes);
-            let duration_ns = now_ns.saturating_sub(record.began_ns);
-            match self.format {
-                LogFormat::Combined => combined(&mut self.lines, &record, body_sent, unix_ns),
-                LogFormat::Json => json(&mut self.lines, &record, body_sent, unix_ns, duration_ns),
-            }
+            record.write(&mut self.lines, self.format, &Sent { sent_bytes, unix_ns, now_ns });
             self.line_count += 1;
         }
         if self.lines.len() >= BATCH_BYTES {
@@ -252,110 +211,5 @@ impl Writer {
             self.told_at = Some(Instant::now());
             (self.tell)(what);
         }
-    }
-}
-
-const MONTHS: [&[u8]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
-
-/// `host - - [day/month/year:time +0000] "request" status bytes "referer" "user agent"`.
-fn combined(out: &mut Vec<u8>, record: &Record, body_sent: u64, unix_ns: u64) {
-    // Sun, 06 Nov 1994 08:49:37 GMT
-    let date = imf_date(unix_ns / 1_000_000_000);
-    // Writing into a Vec cannot fail.
-    let _ = write!(out, "{} - - [", record.peer.ip());
-    for (part, after) in [(5..7, b'/'), (8..11, b'/'), (12..16, b':'), (17..25, b' ')] {
-        out.extend_from_slice(&date[part]);
-        out.push(after);
-    }
-    out.extend_from_slice(b"+0000] ");
-    quoted(out, Some(&record.request_line).filter(|line| !line.is_empty()));
-    let _ = write!(out, " {} {body_sent} ", record.status);
-    quoted(out, record.referer.as_ref());
-    out.push(b' ');
-    quoted(out, record.user_agent.as_ref());
-    out.push(b'\n');
-}
-
-/// Quotes a client's bytes so that no line break, quote or control can leave the field.
-fn quoted(out: &mut Vec<u8>, value: Option<&Vec<u8>>) {
-    out.push(b'"');
-    match value {
-        None => out.push(b'-'),
-        Some(bytes) => {
-            for &byte in bytes {
-                match byte {
-                    b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                    0x20..0x7f => out.push(byte),
-                    _ => drop(write!(out, "\\x{byte:02x}")),
-                }
-            }
-        }
-    }
-    out.push(b'"');
-}
-
-fn json(out: &mut Vec<u8>, record: &Record, body_sent: u64, unix_ns: u64, duration_ns: u64) {
-    let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
-    let line = json!({
-        "time": rfc3339(unix_ns),
-        "remote": record.peer.ip().to_string(),
-        "request": text(&record.request_line),
-        "status": record.status,
-        "bytes": body_sent,
-        "duration_us": duration_ns / 1_000,
-        "referer": record.referer.as_ref().map(text),
-        "user_agent": record.user_agent.as_ref().map(text),
-    });
-    let _ = writeln!(out, "{line}");
-}
-
-/// `1994-11-06T08:49:37.123Z`.
-fn rfc3339(unix_ns: u64) -> String {
-    let date = imf_date(unix_ns / 1_000_000_000);
-    let part = |range: std::ops::Range<usize>| String::from_utf8_lossy(&date[range]).into_owned();
-    let month = 1 + MONTHS.iter().position(|name| *name == &date[8..11]).unwrap_or(0);
-    let millis = unix_ns / 1_000_000 % 1_000;
-    format!("{}-{month:02}-{}T{}.{millis:03}Z", part(12..16), part(5..7), part(17..25))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(request_line: &[u8]) -> Record {
-        Record {
-            status: 200,
-            peer: "[::1]:80".parse().unwrap(),
-            began_ns: 0,
-            body_start: 100,
-            body_bytes: 50,
-            request_line: request_line.to_vec(),
-            referer: None,
-            user_agent: Some(b"a\"b\n\xff".to_vec()),
-        }
-    }
-
-    #[test]
-    fn a_combined_line_is_one_line_whatever_the_client_sent() {
-        let mut out = Vec::new();
-        combined(&mut out, &record(b"GET / HTTP/1.1"), 7, 784_111_777_000_000_000);
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 7 \"-\" \
-             \"a\\\"b\\x0a\\xff\"\n"
-        );
-    }
-
-    #[test]
-    fn a_json_line_is_json() {
-        let mut out = Vec::new();
-        json(&mut out, &record(b"GET / HTTP/1.1"), 7, 784_111_777_123_456_789, 2_500_000);
-        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
-        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(value["time"], "1994-11-06T08:49:37.123Z");
-        assert_eq!(value["duration_us"], 2500);
-        assert_eq!(value["referer"], serde_json::Value::Null);
     }
 }

@@ -1,0 +1,45 @@
+//! The wrapper that keeps a policy to the promise of work conservation.
+
+use crate::{Busy, Decision, Outcome, Policy, Setting, Signals, View, Wanted};
+
+/// A policy whose decisions refuse nobody while the loop is not saturated.
+#[derive(Clone, Debug)]
+pub struct Conserving<P> {
+    policy: P,
+    busy: Busy,
+}
+
+impl<P: Policy> Conserving<P> {
+    /// Wraps a policy.
+    pub fn new(policy: P, setting: &Setting) -> Self {
+        Self { policy, busy: Busy::new(setting.target_ns) }
+    }
+}
+
+impl<P: Policy> Policy for Conserving<P> {
+    fn wants(&mut self, now_ns: u64, view: &View) -> Wanted {
+        self.policy.wants(now_ns, view)
+    }
+
+    fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision {
+        let saturated = self.busy.is_saturated(now_ns, view);
+        let decision = self.policy.decide(now_ns, &View { saturated, ..*view }, signals);
+        if saturated { decision } else { decision.open() }
+    }
+
+    fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
+        self.policy.finished(now_ns, outcome);
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.policy.due_ns()
+    }
+
+    fn is_overloaded(&self) -> bool {
+        self.policy.is_overloaded()
+    }
+
+    fn is_alert(&self) -> bool {
+        self.policy.is_alert()
+    }
+}

@@ -1,0 +1,224 @@
+//! An accept-phase as it goes: whether another connection may be accepted, and what becomes of
+//! each. The server and the simulator run this one; who accepts, and how, is theirs.
+
+use crate::{Decision, Look, Outcome};
+
+/// What the kernel knows of a connection that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Time since its newest data came, nanoseconds, to the kernel's tick.
+    pub age_ns: u64,
+    /// Its client sends no more: its FIN or reset is here.
+    pub departed: bool,
+    /// Data has come.
+    pub spoken: bool,
+    /// The round trip of its handshake, nanoseconds.
+    pub rtt_ns: u64,
+}
+
+/// What is to become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Served; its request came at this time, or nobody asked when.
+    Admit {
+        /// Nanoseconds.
+        since_ns: u64,
+    },
+    /// Refused, unseen: the queue is too long for it.
+    Excess,
+    /// Refused: it would get its reply too late.
+    Stale,
+    /// Closed: its client has gone.
+    Departed,
+}
+
+/// An accept-phase as it goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AcceptPhase {
+    /// What was decided.
+    pub decision: Decision,
+    /// What has come of it so far.
+    pub outcome: Outcome,
+    /// Connections accepted in order to be served.
+    taken: u64,
+    /// No refusal begins after this: those to be served come after them, and have half of the time.
+    refuse_until_ns: u64,
+    /// Some are refused unseen in this phase.
+    refuses: bool,
+    /// The time is up, and the one that is still to be served is served however long it waited.
+    owes_one: bool,
+}
+
+impl AcceptPhase {
+    /// A phase that begins.
+    pub fn new(decision: Decision, now_ns: u64) -> Self {
+        let until_ns = decision.until_ns.unwrap_or(u64::MAX).max(now_ns);
+        let refuse_until_ns = now_ns + (until_ns - now_ns) / 2;
+        let refuses = decision.refuse > 0;
+        Self { decision, refuse_until_ns, refuses, ..Self::default() }
+    }
+
+    /// Whether another may be accepted; `clock_ns` is asked only when time matters. `serves_later`:
+    /// those accepted are served when the phase is over.
+    pub fn goes_on(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
+        if let Some(until_ns) = self.decision.until_ns
+            && self.outcome.accepted > 0
+        {
+            let owed_ns =
+                if serves_later { self.taken.saturating_mul(self.decision.each_ns) } else { 0 };
+            let now_ns = clock_ns().saturating_add(owed_ns);
+            if now_ns >= until_ns {
+                self.owes_one = self.refuses && self.taken == 0;
+                if !self.owes_one {
+                    return false;
+                }
+            }
+            if now_ns >= self.refuse_until_ns {
+                self.decision.refuse = self.decision.refuse.min(self.outcome.refused);
+            }
+        }
+        self.is_excess() || self.taken < self.decision.budget
+    }
+
+    /// How many more may be accepted to be served.
+    pub fn left(&self) -> u64 {
+        self.decision.budget.saturating_sub(self.taken)
+    }
+
+    /// A connection was accepted. Whether the kernel is to be asked about it.
+    pub fn looks(&self) -> bool {
+        match self.decision.look {
+            _ if self.is_excess() => false,
+            Look::Nobody => false,
+            Look::First => self.taken == 0,
+            Look::Each => true,
+        }
+    }
+
+    /// What becomes of the connection that was accepted.
+    pub fn judge(&mut self, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
+        let is_excess = self.is_excess();
+        self.outcome.accepted += 1;
+        let verdict = if is_excess { Verdict::Excess } else { self.weigh(now_ns, arrival) };
+        match verdict {
+            Verdict::Admit { .. } => self.taken += 1,
+            _ => self.outcome.refused += 1,
+        }
+        verdict
+    }
+
+    /// What becomes of a request on a connection that is open already.
+    pub fn judge_open(decision: Decision, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
+        Self::new(decision, now_ns).weigh(now_ns, arrival)
+    }
+
+    /// Whether the one just accepted is among the oldest, which are refused unseen.
+    fn is_excess(&self) -> bool {
+        self.outcome.refused < self.decision.refuse
+    }
+
+    fn weigh(&mut self, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
+        let Some(arrival) = arrival else { return Verdict::Admit { since_ns: now_ns } };
+        self.outcome.rtt_ns.get_or_insert(arrival.rtt_ns);
+        if self.decision.drop_departed && arrival.departed {
+            return Verdict::Departed;
+        }
+        let age_ns = if arrival.spoken { arrival.age_ns } else { 0 };
+        if arrival.spoken {
+            self.note_age(age_ns);
+        }
+        let is_stale = self.decision.stale_ns.is_some_and(|stale_ns| age_ns > stale_ns);
+        if is_stale && !self.owes_one {
+            return Verdict::Stale;
+        }
+        Verdict::Admit { since_ns: now_ns.saturating_sub(age_ns) }
+    }
+
+    fn note_age(&mut self, age_ns: u64) {
+        let outcome = &mut self.outcome;
+        outcome.age_first_ns.get_or_insert(age_ns);
+        let least_ns = outcome.age_min_ns.map_or(age_ns, |least_ns| least_ns.min(age_ns));
+        outcome.age_min_ns = Some(least_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn arrival(age_ms: u64) -> Option<Arrival> {
+        Some(Arrival { age_ns: age_ms * MS, departed: false, spoken: true, rtt_ns: MS })
+    }
+
+    #[test]
+    fn as_many_are_accepted_as_the_budget_says() {
+        let mut phase = AcceptPhase::new(Decision::accept(2), 0);
+        let mut taken = 0;
+        while phase.goes_on(false, || 0) {
+            assert!(!phase.looks());
+            assert_eq!(phase.judge(5, None), Verdict::Admit { since_ns: 5 });
+            taken += 1;
+        }
+        assert_eq!((taken, phase.left(), phase.outcome.accepted), (2, 0, 2));
+    }
+
+    #[test]
+    fn the_oldest_are_refused_first_in_half_of_the_time() {
+        let decision = Decision { refuse: 9, until_ns: Some(10 * MS), ..Decision::accept(100) };
+        let mut phase = AcceptPhase::new(decision, 0);
+        let verdicts: Vec<_> = (0..)
+            .map_while(|ms| phase.goes_on(false, || ms * MS).then(|| phase.judge(ms * MS, None)))
+            .collect();
+        assert!(verdicts[..5].iter().all(|verdict| *verdict == Verdict::Excess));
+        assert!(verdicts[5..].iter().all(|verdict| matches!(verdict, Verdict::Admit { .. })));
+        assert_eq!((verdicts.len(), phase.outcome.refused), (10, 5));
+    }
+
+    #[test]
+    fn who_serves_later_counts_what_it_owes() {
+        let decision =
+            Decision { until_ns: Some(10 * MS), each_ns: 3 * MS, ..Decision::accept(100) };
+        let accepted = |serves_later| {
+            let mut phase = AcceptPhase::new(decision, 0);
+            while phase.goes_on(serves_later, || 0) && phase.outcome.accepted < 50 {
+                phase.judge(0, None);
+            }
+            phase.outcome.accepted
+        };
+        assert_eq!((accepted(true), accepted(false)), (4, 50));
+    }
+
+    #[test]
+    fn the_stale_are_refused_unless_one_is_owed() {
+        let stale = Decision {
+            look: Look::Each,
+            stale_ns: Some(40 * MS),
+            until_ns: Some(MS),
+            ..Decision::accept(10)
+        };
+        let mut phase = AcceptPhase::new(stale, 0);
+        assert_eq!(phase.judge(0, arrival(41)), Verdict::Stale);
+        assert_eq!(phase.judge(50 * MS, arrival(40)), Verdict::Admit { since_ns: 10 * MS });
+        assert_eq!(
+            (phase.outcome.age_first_ns, phase.outcome.age_min_ns),
+            (Some(41 * MS), Some(40 * MS))
+        );
+        let mut phase = AcceptPhase::new(Decision { refuse: 1, ..stale }, 0);
+        assert_eq!(phase.judge(0, None), Verdict::Excess);
+        assert!(phase.goes_on(false, || 2 * MS));
+        assert!(matches!(phase.judge(2 * MS, arrival(90)), Verdict::Admit { .. }));
+        assert!(!phase.goes_on(false, || 2 * MS));
+    }
+
+    #[test]
+    fn those_who_have_gone_tell_their_distance_and_are_closed() {
+        let decision = Decision { drop_departed: true, ..Decision::accept(1) };
+        let gone = Arrival { age_ns: 0, departed: true, spoken: true, rtt_ns: 7 };
+        let mut phase = AcceptPhase::new(decision, 0);
+        assert_eq!(phase.judge(0, Some(gone)), Verdict::Departed);
+        assert_eq!((phase.outcome.rtt_ns, phase.outcome.refused, phase.left()), (Some(7), 1, 1));
+        assert_eq!(AcceptPhase::judge_open(decision, 0, Some(gone)), Verdict::Departed);
+    }
+}

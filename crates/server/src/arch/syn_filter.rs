@@ -1,0 +1,185 @@
+//! The SYN filter of one listening socket: puts it there when the policy wants one, tells it how
+//! many may pass, and takes it away. Decides nothing, and accepts nobody.
+
+use std::os::fd::BorrowedFd;
+
+use weir_accept::{
+    ADDRESSES_COUNTED_MAX, BURST, EPOCH_BITS, Handshakes, SynDecision, SynFilter as Kind, Syns,
+};
+use weir_stats::Counters;
+use weir_sys::syn_filter::tokens::{Counts, Rules, TokenFilter, Tokens};
+use weir_sys::syn_filter::{self, random};
+
+/// The rules of the shares, as the policies have them.
+const RULES: Rules = Rules {
+    burst: BURST as u32,
+    addresses_counted_max: ADDRESSES_COUNTED_MAX,
+    epoch_bits: EPOCH_BITS,
+};
+
+/// What stands before a listening socket, or may.
+pub(crate) struct SynFilter {
+    decision: SynDecision,
+    /// The longest the accept queue may be.
+    backlog_max: u32,
+    /// The filter that takes tokens, if that can be had.
+    tokens: Option<TokenFilter>,
+    /// It is before the socket; what it had counted when it came, and what it has let in since.
+    placed: Option<Placed>,
+}
+
+struct Placed {
+    before: Counts,
+    handshakes: Handshakes,
+}
+
+impl SynFilter {
+    /// None before the socket yet, and of no other kind than `kind`.
+    pub(crate) fn new(kind: Kind, backlog_max: u32) -> Self {
+        // Whether it can be had was seen at the start; should it fail now, no SYN is dropped.
+        let tokens = if kind == Kind::Tokens { TokenFilter::new(RULES).ok() } else { None };
+        Self { decision: SynDecision::Open, backlog_max, tokens, placed: None }
+    }
+
+    /// The best kind that the kernel lets this process have before a socket: tried, and taken away.
+    pub(crate) fn available(listener: BorrowedFd<'_>) -> Kind {
+        let takes_tokens = TokenFilter::new(RULES).and_then(|filter| filter.attach(listener));
+        let kind = if takes_tokens.is_ok() {
+            Kind::Tokens
+        } else if random::attach(listener, f64::MIN_POSITIVE).is_ok() {
+            Kind::Random
+        } else {
+            Kind::None
+        };
+        if syn_filter::detach(listener).is_ok() { kind } else { Kind::None }
+    }
+
+    /// Does what was decided. `stays`: one that takes tokens stays in place, though it is open.
+    pub(crate) fn set(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        now_ns: u64,
+        decision: SynDecision,
+        stays: bool,
+        counters: &mut Counters,
+    ) {
+        if self.tokens.is_some() {
+            self.place(listener, now_ns, decision, stays, counters);
+        } else {
+            self.drop_share(listener, decision, counters);
+        }
+        self.decision = decision;
+        self.update();
+    }
+
+    /// The filter that takes tokens comes or goes. (Should that fail for want of memory, the accept
+    /// queue still refuses, and it is tried again.)
+    fn place(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        now_ns: u64,
+        decision: SynDecision,
+        stays: bool,
+        counters: &mut Counters,
+    ) {
+        let takes = matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
+        let wanted = takes || self.placed.is_some() && stays;
+        if wanted == self.placed.is_some() {
+            return;
+        }
+        let Some(tokens) = &self.tokens else { return };
+        tokens.open();
+        let changed = if wanted { tokens.attach(listener) } else { syn_filter::detach(listener) };
+        if changed.is_err() {
+            return counters.syn_filter_failed.one();
+        }
+        counters.syn_filter_changes.one();
+        self.placed = wanted.then(|| {
+            let queue = weir_sys::listener::queue(listener).map_or(0, |queue| queue.len);
+            Placed { before: tokens.counts(), handshakes: Handshakes::begin(now_ns, queue) }
+        });
+    }
+
+    fn drop_share(
+        &mut self,
+        listener: BorrowedFd<'_>,
+        decision: SynDecision,
+        counters: &mut Counters,
+    ) {
+        let share = |decision| if let SynDecision::Random(share) = decision { share } else { 0.0 };
+        if share(decision).to_bits() == share(self.decision).to_bits() {
+            return;
+        }
+        match random::attach(listener, share(decision)) {
+            Ok(()) => counters.syn_filter_changes.one(),
+            Err(_) => counters.syn_filter_failed.one(),
+        }
+    }
+
+    /// Tells the filter in place how many may pass by now.
+    fn update(&self) {
+        let (Some(tokens), Some(Placed { before, handshakes })) = (&self.tokens, &self.placed)
+        else {
+            return;
+        };
+        let limited = |window, each_ns| before.passed + handshakes.limit(window, each_ns);
+        match self.decision {
+            SynDecision::Tokens { window, reserve, share_ns } => tokens.set(Tokens {
+                limit: limited(window, share_ns),
+                reserve: reserve.into(),
+                share_ns,
+            }),
+            SynDecision::Guard { each_ns } => tokens.set(Tokens {
+                limit: limited(self.backlog_max, each_ns),
+                reserve: 0,
+                share_ns: 0,
+            }),
+            SynDecision::Open | SynDecision::Random(_) => tokens.open(),
+        }
+    }
+
+    /// A connection was accepted: another may come in its place.
+    pub(crate) fn accepted(&mut self) {
+        if let Some(placed) = &mut self.placed {
+            placed.handshakes.accepted(1);
+            self.update();
+        }
+    }
+
+    /// The round trip of a handshake.
+    pub(crate) fn rtt(&mut self, rtt_ns: u64) {
+        if let Some(placed) = &mut self.placed {
+            placed.handshakes.rtt(rtt_ns);
+        }
+    }
+
+    /// What the filter in place has counted, now that the accept queue is known or not.
+    pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
+        let counts = self.tokens.as_ref()?.counts();
+        let Placed { before, handshakes } = self.placed.as_mut()?;
+        let passed = counts.passed - before.passed;
+        handshakes.see(now_ns, passed, queue);
+        Some(handshakes.syns(Syns {
+            passed,
+            dropped: counts.dropped - before.dropped,
+            weight: counts.weight as u32,
+            ended_part: 1.0,
+        }))
+    }
+
+    /// SYNs that the filter which takes tokens has dropped, and of these those of sources that had
+    /// had their share, since the server began.
+    pub(crate) fn dropped(&self) -> [u64; 2] {
+        let counts = self.tokens.as_ref().map(TokenFilter::counts).unwrap_or_default();
+        [counts.dropped, counts.dropped_unfair]
+    }
+
+    /// The loop is about to sleep: nobody is kept out meanwhile.
+    pub(crate) fn open(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
+        if self.tokens.is_none() {
+            self.drop_share(listener, SynDecision::Open, counters);
+        }
+        self.decision = SynDecision::Open;
+        self.update();
+    }
+}

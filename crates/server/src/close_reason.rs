@@ -1,0 +1,63 @@
+//! Reasons for which connections end. Each connection has one, the first that was found, and each
+//! reason a counter: they add up to the connections closed. Knows no connection.
+
+use weir_stats::Counters;
+
+/// The reason for the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CloseReason {
+    /// Its last reply was sent: the client or the reply's status wanted a close after it.
+    Finished,
+    /// A request was refused, and answered.
+    Refused,
+    /// It was answered with 503 because of the load.
+    TurnedAway,
+    /// The client closed its side.
+    ClientClosed,
+    /// The client reset it, or had gone when something was sent.
+    ClientReset,
+    /// A file changed, or could not be read, in the middle of a reply.
+    FileChanged,
+    /// The deadline of a head.
+    HeaderTimeout,
+    /// The deadline of a body.
+    BodyTimeout,
+    /// The deadline between two requests.
+    IdleTimeout,
+    /// The deadline of a whole request.
+    RequestTimeout,
+    /// The client took its reply below the minimum rate.
+    RateTimeout,
+    /// The client took nothing of its reply for too long.
+    StallTimeout,
+    /// The server stops.
+    Drained,
+    /// Room was needed, or the overload control wanted it.
+    Evicted,
+    /// The kernel refused something that it takes to serve it.
+    Failed,
+}
+
+impl CloseReason {
+    /// Counts a connection that ended for this reason.
+    pub(crate) fn count(self, counters: &mut Counters) {
+        let counter = match self {
+            Self::Finished => &mut counters.end_finished,
+            Self::Refused => &mut counters.end_refused,
+            Self::TurnedAway => &mut counters.end_turned_away,
+            Self::ClientClosed => &mut counters.end_client_closed,
+            Self::ClientReset => &mut counters.end_client_reset,
+            Self::FileChanged => &mut counters.end_file_changed,
+            Self::HeaderTimeout => &mut counters.timeout_header,
+            Self::BodyTimeout => &mut counters.timeout_body,
+            Self::IdleTimeout => &mut counters.timeout_idle,
+            Self::RequestTimeout => &mut counters.timeout_request,
+            Self::RateTimeout => &mut counters.timeout_rate,
+            Self::StallTimeout => &mut counters.timeout_stall,
+            Self::Drained => &mut counters.end_drained,
+            Self::Evicted => &mut counters.end_evicted,
+            Self::Failed => &mut counters.end_failed,
+        };
+        counter.one();
+    }
+}

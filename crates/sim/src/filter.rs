@@ -1,0 +1,108 @@
+//! The SYN filter before a listening socket, by the rules of the program that the server puts there
+//! and with the accounts that it keeps about it.
+
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use weir_accept::{BURST, Handshakes, Shares, Source, SynDecision, Syns};
+
+/// A filter, in place or not.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    decision: SynDecision,
+    /// The longest the accept queue may be.
+    backlog_max: u32,
+    in_place: bool,
+    syns: Syns,
+    handshakes: Handshakes,
+    shares: Shares,
+}
+
+impl Filter {
+    pub(crate) fn new(backlog_max: u32) -> Self {
+        Self {
+            decision: SynDecision::Open,
+            backlog_max,
+            in_place: false,
+            syns: Syns::default(),
+            handshakes: Handshakes::begin(0, 0),
+            shares: Shares::new(BURST),
+        }
+    }
+
+    /// Does what was decided, with so many in the accept queue. Whether that cost a system call.
+    /// `stays`: one that takes tokens stays in place, though it is open.
+    pub(crate) fn set(
+        &mut self,
+        now_ns: u64,
+        decision: SynDecision,
+        queue: u32,
+        stays: bool,
+    ) -> bool {
+        let was = std::mem::replace(&mut self.decision, decision);
+        let takes_tokens =
+            |decision| matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
+        let wanted = takes_tokens(decision) || self.in_place && stays;
+        if wanted && !self.in_place {
+            self.handshakes = Handshakes::begin(now_ns, queue);
+            self.syns = Syns::default();
+        }
+        let changed = std::mem::replace(&mut self.in_place, wanted) != wanted;
+        let random = |decision| matches!(decision, SynDecision::Random(_));
+        changed || was != decision && (random(was) || random(decision))
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn accepted(&mut self) {
+        self.handshakes.accepted(1);
+    }
+
+    /// The round trip of a handshake.
+    pub(crate) fn rtt(&mut self, rtt_ns: u64) {
+        self.handshakes.rtt(rtt_ns);
+    }
+
+    /// Looks at the accept queue.
+    pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) {
+        self.handshakes.see(now_ns, self.syns.passed, queue);
+    }
+
+    /// What was counted, while it counts.
+    pub(crate) fn syns(&self) -> Option<Syns> {
+        let counted = Syns { weight: self.shares.weight(), ..self.syns };
+        self.in_place.then(|| self.handshakes.syns(counted))
+    }
+
+    /// What is decided now.
+    pub(crate) fn decision(&self) -> SynDecision {
+        self.decision
+    }
+
+    /// A SYN comes. Whether it is dropped.
+    pub(crate) fn drops(
+        &mut self,
+        now_ns: u64,
+        source: Source,
+        dice: &mut Xoshiro256PlusPlus,
+    ) -> bool {
+        let (limit, claim) = match self.decision {
+            SynDecision::Random(share) => return dice.random::<f64>() < share,
+            SynDecision::Open => (u64::MAX, None),
+            SynDecision::Guard { each_ns } => {
+                (self.handshakes.limit(self.backlog_max, each_ns), None)
+            }
+            SynDecision::Tokens { window, reserve, share_ns } => {
+                let claim = self.shares.claim(now_ns, source, share_ns, 0);
+                let limit = self.handshakes.limit(window, share_ns);
+                let kept = if claim.is_fair { 0 } else { u64::from(reserve) };
+                (limit.saturating_sub(kept), Some(claim))
+            }
+        };
+        let dropped = self.syns.passed >= limit;
+        self.syns.passed += u64::from(!dropped);
+        self.syns.dropped += u64::from(dropped);
+        if let Some(claim) = claim.filter(|_| !dropped) {
+            self.shares.grant(claim);
+        }
+        dropped
+    }
+}

@@ -1,0 +1,217 @@
+//! eBPF by bpf(2): maps, one of them shared with this process by a mapping, and programs that
+//! filter what a socket receives. Programs are written with [`Assembler`], so that nothing has to
+//! be compiled by another compiler.
+
+mod assembler;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+pub use assembler::{Assembler, Cmp, Instruction, Label, Op, Reg, Size};
+
+/// The commands of bpf(2) that are used here.
+mod command {
+    pub(super) const MAP_CREATE: libc::c_int = 0;
+    pub(super) const PROG_LOAD: libc::c_int = 5;
+}
+
+/// The kinds of maps, and a flag (include/uapi/linux/bpf.h of Linux).
+mod map {
+    pub(super) const ARRAY: u32 = 2;
+    pub(super) const LRU_HASH: u32 = 9;
+    pub(super) const MMAPABLE: u32 = 1 << 10;
+}
+
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+
+/// Helpers that programs call (bpf-helpers(7)).
+pub mod helper {
+    /// `map_lookup_elem(map, key)`: a pointer to the value, or null.
+    pub const MAP_LOOKUP: i32 = 1;
+    /// `map_update_elem(map, key, value, flags)`.
+    pub const MAP_UPDATE: i32 = 2;
+    /// `ktime_get_ns()`: the monotonic clock.
+    pub const KTIME_NS: i32 = 5;
+    /// `skb_load_bytes_relative(skb, offset, to, len, header)`: 0, or an error.
+    pub const LOAD_BYTES_RELATIVE: i32 = 68;
+    /// The network header, for that.
+    pub const HEADER_NET: i32 = 1;
+}
+
+/// Creates an LRU hash map: a full one forgets who was used longest ago. Keys are `u64`.
+///
+/// # Errors
+/// EPERM without CAP_BPF; ENOMEM: bpf(2).
+pub fn lru_hash(value_bytes: u32, entries: u32) -> io::Result<OwnedFd> {
+    create_map(&MapAttr {
+        kind: map::LRU_HASH,
+        key_bytes: size_of::<u64>() as u32,
+        value_bytes,
+        entries,
+        flags: 0,
+    })
+}
+
+/// Loads a program that filters what a socket receives: it returns how many bytes of a packet to
+/// keep, 0 to drop it.
+///
+/// # Errors
+/// EPERM without CAP_BPF where unprivileged programs are not allowed; EACCES, EINVAL when the
+/// kernel's verifier rejects it; ENOMEM: bpf(2).
+pub fn load_socket_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
+    let licence = c"MIT OR Apache-2.0";
+    let attr = ProgAttr {
+        kind: PROG_TYPE_SOCKET_FILTER,
+        count: program.len() as u32,
+        instructions: program.as_ptr() as u64,
+        licence: licence.as_ptr() as u64,
+        ..ProgAttr::default()
+    };
+    // SAFETY: the structure is the command's, and the program and the licence it points to outlive
+    // the call.
+    unsafe { bpf(command::PROG_LOAD, (&raw const attr).cast(), size_of::<ProgAttr>()) }
+}
+
+/// An array map of one entry, whose value this process sees as numbers while programs use it.
+#[derive(Debug)]
+pub struct SharedPage {
+    map: OwnedFd,
+    numbers: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: it is memory that is read and written by atomic operations only, from any thread, and
+// belongs to nobody else in this process.
+unsafe impl Send for SharedPage {}
+// SAFETY: as above.
+unsafe impl Sync for SharedPage {}
+
+/// What is mapped of such a map: a page, whatever the value's size.
+const PAGE_BYTES: usize = 4096;
+
+impl SharedPage {
+    /// Creates one of `len` numbers, 512 at most, all zero.
+    ///
+    /// # Errors
+    /// EPERM without CAP_BPF where unprivileged maps are not allowed, EINVAL before Linux 5.5:
+    /// bpf(2). ENOMEM: mmap(2).
+    pub fn new(len: usize) -> io::Result<Self> {
+        let value_bytes = len * size_of::<u64>();
+        assert!(value_bytes <= PAGE_BYTES, "one page is mapped");
+        let map = create_map(&MapAttr {
+            kind: map::ARRAY,
+            key_bytes: size_of::<u32>() as u32,
+            value_bytes: value_bytes as u32,
+            entries: 1,
+            flags: map::MMAPABLE,
+        })?;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice, of a descriptor that is open.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), PAGE_BYTES, access, flags, map.as_raw_fd(), 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        match NonNull::new(address.cast()) {
+            Some(numbers) => Ok(Self { map, numbers, len }),
+            None => Err(io::Error::other("a page was mapped at address 0")),
+        }
+    }
+
+    /// The map, for a program.
+    pub fn map(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.map)
+    }
+
+    /// The numbers.
+    pub fn numbers(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is a page, aligned and large enough for `len` numbers, lives as long
+        // as `self`, and whoever writes to it does so atomically: this process through this slice,
+        // the kernel's programs by aligned stores of 64 bits.
+        unsafe { std::slice::from_raw_parts(self.numbers.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for SharedPage {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this size; the slices lent out are gone.
+        unsafe { libc::munmap(self.numbers.as_ptr().cast(), PAGE_BYTES) };
+    }
+}
+
+/// The beginning of `union bpf_attr` for MAP_CREATE; the rest is zero when it is not given.
+#[repr(C)]
+struct MapAttr {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+/// The same for PROG_LOAD.
+#[repr(C)]
+#[derive(Default)]
+struct ProgAttr {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    licence: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+}
+
+fn create_map(attr: &MapAttr) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is the command's, and points to nothing.
+    unsafe { bpf(command::MAP_CREATE, (&raw const *attr).cast(), size_of::<MapAttr>()) }
+}
+
+/// A command of bpf(2) that makes a descriptor.
+///
+/// # Safety
+/// `attr` must be what the command takes, of `bytes` bytes, and what it points to must be as well.
+unsafe fn bpf(
+    command: libc::c_int,
+    attr: *const libc::c_void,
+    bytes: usize,
+) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attr, bytes) };
+    match i32::try_from(fd) {
+        // SAFETY: the kernel has just made it, for us alone, and closes it on exec.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_page_is_as_many_numbers_as_were_asked_for() {
+        let page = match SharedPage::new(9) {
+            Ok(page) => page,
+            Err(error) => return println!("skipped: no eBPF map can be had: {error}"),
+        };
+        assert_eq!(page.numbers().len(), 9);
+        assert!(page.numbers().iter().all(|number| number.load(Relaxed) == 0));
+        page.numbers()[8].store(u64::MAX, Relaxed);
+        assert_eq!(page.numbers()[8].load(Relaxed), u64::MAX);
+    }
+
+    #[test]
+    fn a_program_that_is_none_is_rejected() {
+        let mut nothing = Assembler::default();
+        nothing.exit();
+        // It returns what was never set.
+        assert!(load_socket_filter(&nothing.finish()).is_err());
+    }
+}

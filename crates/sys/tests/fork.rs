@@ -1,0 +1,53 @@
+//! What a copy of a process has of its rings: there is none while there are any. A process of its
+//! own with one thread, which is what fork(2) takes.
+
+#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
+
+use weir_sys::fork::{End, await_child, fork};
+use weir_sys::ring::PollRing;
+use weir_sys::ring::server::{ServerRing, Setting};
+
+const SETTING: Setting =
+    Setting { entries: 4, completions: 8, files: 4, buffers: 4, buffer_bytes: 512, sqpoll: None };
+
+fn main() {
+    let (Ok(polls), Ok(server)) = (PollRing::open(4), ServerRing::open(&SETTING)) else {
+        return eprintln!("SKIPPED: no ring here");
+    };
+    nothing_of_a_ring_is_in_memory_that_a_child_has();
+    is_refused("two rings");
+    drop(polls);
+    is_refused("one ring");
+    drop(server);
+    is_made();
+}
+
+fn is_refused(with: &str) {
+    let error = fork().map(|id| if id == 0 { std::process::exit(9) } else { id }).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EBUSY), "{with}");
+}
+
+fn is_made() {
+    match fork().unwrap() {
+        0 => std::process::exit(7),
+        id => assert_eq!(await_child(id).unwrap(), End::Status(7)),
+    }
+}
+
+/// `dc` of proc_pid_smaps(5): not copied on fork. Queues are mapped from their ring's descriptor;
+/// the buffers to receive into are memory without a name.
+fn nothing_of_a_ring_is_in_memory_that_a_child_has() {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_ring = false;
+    let (mut queues, mut uncopied) = (0, 0);
+    for line in smaps.lines() {
+        if line.split_whitespace().next().is_some_and(|word| word.contains('-')) {
+            is_ring = line.contains("[io_uring]");
+            queues += u32::from(is_ring);
+        }
+        let is_uncopied = line.starts_with("VmFlags:") && line.contains(" dc");
+        uncopied += u32::from(is_uncopied);
+        assert!(!(is_ring && line.starts_with("VmFlags:")) || is_uncopied, "{smaps}");
+    }
+    assert!(queues >= 2 && uncopied > queues, "{queues} queues, {uncopied} not copied");
+}
