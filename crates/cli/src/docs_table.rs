@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
+use weir_lab::allow_list::{self, AllowList, Shape};
 use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
@@ -10,7 +11,7 @@ use weir_server::accept::Name;
 use weir_server::{PRESETS, Preset, accept, arch, readiness, stats};
 
 /// The tables there are.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 17] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -25,6 +26,7 @@ pub(crate) const NAMES: [&str; 16] = [
     "load-workloads",
     "load-errors",
     "lab-options",
+    "lab-allowed-options",
     "lab-metrics",
     "probe-options",
 ];
@@ -48,6 +50,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "load-workloads" => load_workloads(),
         "load-errors" => load_errors(),
         "lab-options" => options(find(cli, &["lab", "run"]), |_| true),
+        "lab-allowed-options" => lab_allowed_options(),
         "lab-metrics" => lab_metrics(),
         "probe-options" => options(find(cli, &["probe"]), |arg| !arg.is_hide_set()),
         _ => String::new(),
@@ -168,6 +171,24 @@ fn lab_metrics() -> String {
     table(
         ["metric", "unit", "what it is"],
         metrics::rows().map(|row| [code(&row.name), row.unit, row.help]),
+    )
+}
+
+/// A row for each program: a row for each option would be a page by itself.
+fn lab_allowed_options() -> String {
+    let option = |(name, shape): &(&str, Shape)| format!("{} {}", code(name), shape.words());
+    let options = |list: &AllowList| match list.options {
+        [] => "none".to_owned(),
+        some => some
+            .iter()
+            .map(option)
+            .map(|one| one.trim_end().to_owned())
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    table(
+        ["program", "options and what they may be set to"],
+        allow_list::all().map(|list| [list.program.into(), options(&list)]),
     )
 }
 

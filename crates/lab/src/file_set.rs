@@ -20,6 +20,9 @@ const COUNT_MAX: u32 = 100_000;
 /// The largest file, KiB.
 const KIB_MAX: u32 = 1 << 20;
 
+/// The largest set, KiB: an experiment from elsewhere does not fill a disk.
+const SET_KIB_MAX: u64 = 64 << 20;
+
 /// A set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSet {
@@ -34,7 +37,10 @@ impl FileSet {
     pub fn named(workload: &str) -> Option<Self> {
         let (count, kib) = workload.strip_prefix("files-")?.strip_suffix('k')?.split_once('x')?;
         let set = Self { count: count.parse().ok()?, kib: kib.parse().ok()? };
-        let sound = (1..=COUNT_MAX).contains(&set.count) && (1..=KIB_MAX).contains(&set.kib);
+        let kib = u64::from(set.count) * u64::from(set.kib);
+        let sound = (1..=COUNT_MAX).contains(&set.count)
+            && (1..=KIB_MAX).contains(&set.kib)
+            && kib <= SET_KIB_MAX;
         // One set has one name: no `+16`, no `016`.
         (sound && set.name() == workload).then_some(set)
     }
@@ -160,6 +166,7 @@ mod tests {
             "specweb99",
             "files-100001x1k",
             "files-1x1048577k",
+            "files-65x1048576k",
         ];
         for name in no {
             assert_eq!(FileSet::named(name), None, "{name}");

@@ -5,6 +5,7 @@
 //! is made from what is on disk. Servers and loads are processes: nothing here links them, serves
 //! or sends a byte. Nothing here prints: what happens is told to the caller.
 
+pub mod allow_list;
 pub mod analyse;
 pub mod catalogue;
 pub mod check;

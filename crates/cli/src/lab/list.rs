@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use weir_lab::allow_list;
 use weir_lab::catalogue::{self, Entry};
 use weir_lab::check::{self, State};
 use weir_lab::plan;
@@ -58,6 +59,9 @@ pub(super) fn check(name: Option<&str>) -> Result<ExitCode, String> {
                 entry.id,
                 minutes(std::slice::from_ref(entry))
             );
+            if let Err(why) = allow_list::check(experiment) {
+                let _ = writeln!(text, "{}: needs --allow-any-options: {why}", entry.id);
+            }
         }
         text.push('\n');
     }

@@ -28,3 +28,30 @@ pub(crate) fn lab(options: LabOptions) -> Result<ExitCode, String> {
         LabTask::Compare { a, b } => results::compare(&a, &b),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+    use std::path::PathBuf;
+
+    use clap::CommandFactory;
+    use weir_lab::allow_list;
+
+    use crate::Cli;
+
+    #[test]
+    fn options_of_ours_that_experiments_may_set_are_there_and_name_no_file() {
+        let cli = Cli::command();
+        for (program, task) in [("weir", "serve"), ("weir load", "load")] {
+            let list = allow_list::all().find(|list| list.program == program).unwrap();
+            let command = cli.find_subcommand(task).unwrap();
+            for (name, _) in list.options {
+                let arg = command
+                    .get_arguments()
+                    .find(|arg| arg.get_long().is_some_and(|long| format!("--{long}") == *name));
+                let arg = arg.unwrap_or_else(|| panic!("weir {task} has no {name}"));
+                assert!(arg.get_value_parser().type_id() != TypeId::of::<PathBuf>(), "{name}");
+            }
+        }
+    }
+}

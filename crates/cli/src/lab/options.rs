@@ -82,6 +82,10 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(ADDRESSES_MAX)))]
     pub client_addresses: u32,
+    /// Pass on every option that the experiment names, also those that run programs and read or
+    /// write files: it is then to be trusted like a program
+    #[arg(long)]
+    pub allow_any_options: bool,
     /// Show no progress
     #[arg(long)]
     pub quiet: bool,

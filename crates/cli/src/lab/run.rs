@@ -74,6 +74,7 @@ fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
             ..Wishes::default()
         },
         command: command(),
+        allow_any_options: options.allow_any_options,
     };
     let stop = Stop::listen()?;
     let mut progress = Progress::new(options.quiet, &dir);

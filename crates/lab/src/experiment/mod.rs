@@ -60,6 +60,7 @@ impl Experiment {
     /// One sentence that names the place: what TOML or the fields do not allow, a name that nothing
     /// has, a number out of range, settings that contradict each other.
     pub fn parse(text: &str) -> Result<Self, String> {
+        valid::texts(text)?;
         let experiment = read(text)?;
         valid::check(&experiment)?;
         Ok(experiment)
@@ -119,6 +120,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Weir, Self::Nginx, Self::H2o, Self::Lighttpd, Self::Haproxy, Self::Apache];
+
     /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
@@ -229,6 +234,11 @@ pub enum Generator {
     Wrk,
 }
 
+impl Generator {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Weir, Self::Httperf, Self::Wrk];
+}
+
 /// Connections of the closed loop that measures a capacity, when a sweep names no other number.
 pub const CAPACITY_CONNECTIONS: u32 = 64;
 
@@ -322,6 +332,17 @@ pub struct LoadSpec {
     pub mix: Vec<Class>,
     /// More options of `weir load`, httperf or wrk.
     pub options: Vec<String>,
+}
+
+impl LoadSpec {
+    /// The size of the files of specweb99, MiB, where the options say.
+    pub fn mb(&self) -> Option<&str> {
+        let mut words = self.options.iter().map(String::as_str);
+        words.find_map(|word| word.strip_prefix("--mb")).and_then(|rest| match rest {
+            "" => words.next(),
+            _ => rest.strip_prefix('='),
+        })
+    }
 }
 
 /// A class of requests of a mix.

@@ -19,6 +19,9 @@ const BURN_US_MAX: u32 = 1_000_000;
 /// The least memory that a server starts in, MiB.
 const MEMORY_MIB_MIN: u32 = 16;
 
+/// The largest set of files of specweb99, MiB.
+const MB_MAX: u32 = 10_000;
+
 /// The sum of the shares of a mix may be off by this: they are written in decimals.
 const SHARE_ERROR_MAX: f64 = 1e-6;
 
@@ -31,8 +34,11 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     must(!experiment.server.is_empty(), || "the experiment has no server".to_owned())?;
     must(!experiment.sweep.is_empty(), || "the experiment has no sweep".to_owned())?;
     for name in experiment.sysctl.keys() {
-        must(name.starts_with("net."), || {
-            format!("sysctl {name}: a network namespace has only settings below net.")
+        must(is_of_namespace(name), || {
+            format!(
+                "sysctl {name}: an experiment sets only what a network namespace has of its own, \
+                 below net.core, net.ipv4 and net.ipv6"
+            )
         })?;
     }
     unique("server", experiment.server.iter().map(|server| &server.id))?;
@@ -55,6 +61,42 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     experiment.claim.iter().try_for_each(|claim| {
         claim.check_own(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
     })
+}
+
+/// Refuses control characters, line breaks and tabs aside: names and texts are shown on terminals.
+///
+/// # Errors
+/// A sentence with the text, escaped.
+pub(super) fn texts(text: &str) -> Result<(), String> {
+    let table: toml::Table = super::read(text)?;
+    table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
+}
+
+fn in_value(value: &toml::Value) -> Result<(), String> {
+    match value {
+        toml::Value::String(text) => in_text(text),
+        toml::Value::Array(values) => values.iter().try_for_each(in_value),
+        toml::Value::Table(table) => {
+            table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn in_text(text: &str) -> Result<(), String> {
+    let shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    must(text.chars().all(shown), || format!("{text:?} has a control character"))
+}
+
+/// Whether a setting (sysctl(8)) is of a family that each network namespace has for itself, by a
+/// name that is one path below `/proc/sys/net`.
+fn is_of_namespace(name: &str) -> bool {
+    let mut parts = name.split('.');
+    let family = parts.next() == Some("net")
+        && parts.next().is_some_and(|family| ["core", "ipv4", "ipv6"].contains(&family));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let mut below = parts.peekable();
+    family && below.peek().is_some() && below.all(|p| !p.is_empty() && p.bytes().all(plain))
 }
 
 fn must(kept: bool, says: impl FnOnce() -> String) -> Result<(), String> {
@@ -254,6 +296,13 @@ fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     let place = |name: &str| format!("sweep {id}: load.{name}");
     let workload = load.workload.as_str();
     must(!workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
+    // It is the name of a folder too, and a word of a command line.
+    must(is_plain(workload), || {
+        format!("{} {workload:?} is not letters, digits and dashes", place("workload"))
+    })?;
+    must(load.mb().is_none_or(is_mib), || {
+        format!("{}: --mb is a number of MiB, {MB_MAX} at most", place("options"))
+    })?;
     let set = FileSet::named(workload);
     must(set.is_some() || !workload.starts_with("files-"), || {
         format!("{} {workload} is no set: files-COUNTxKIBk", place("workload"))
@@ -280,6 +329,17 @@ fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(["constant", "poisson", "uniform"].contains(&law), || {
         format!("{} is constant, poisson or uniform, not {law}", place("arrivals"))
     })
+}
+
+/// Whether a name is letters, digits and dashes, and begins with none of the last.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    name.bytes().all(plain) && !name.starts_with('-')
+}
+
+fn is_mib(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse().is_ok_and(|mib: u32| mib <= MB_MAX)
 }
 
 fn figure(experiment: &Experiment, figure: &Figure) -> Result<(), String> {
@@ -447,7 +507,12 @@ at = [2.5, "peak"]
     fn what_is_wrong_with_names_and_servers_is_said() {
         let cases = [
             ("title = \"T\"", "title = \" \"", "the experiment has no title"),
-            ("net.ipv4.tcp_syncookies", "kernel.pid_max", "settings below net."),
+            ("title = \"T\"", "title = \"\\u001b]0;x\"", "has a control character"),
+            ("net.ipv4.tcp_syncookies", "net.bridge.x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.ipv4/../../kernel.x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.ipv4...x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.core", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "kernel.pid_max", "below net.core, net.ipv4"),
             ("id = \"ngx\"", "id = \"one\"", "server one: two have this id"),
             ("id = \"ngx\"", "id = \"n/x\"", "server `n/x`: an id is letters"),
             ("id = \"idle\"", "id = \"up\"", "sweep up: two have this id"),
@@ -513,6 +578,10 @@ at = [2.5, "peak"]
     fn what_is_wrong_with_a_load_is_said() {
         let cases = [
             ("workload = \"\"", "load.workload is empty"),
+            ("workload = \"../../../etc\"", "is not letters, digits and dashes"),
+            ("workload = \"--out\"", "is not letters, digits and dashes"),
+            ("options = [\"--mb\", \"../..\"]", "load.options: --mb is a number of MiB"),
+            ("options = [\"--mb=10001\"]", "load.options: --mb is a number of MiB"),
             ("duration-s = 0", "load.duration-s is not a positive time"),
             ("duration-s = nan", "load.duration-s is not a positive time"),
             ("timeout-s = -1", "load.timeout-s is not a positive time"),

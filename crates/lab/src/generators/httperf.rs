@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Asked, Left, Order, Recipe, installed, seconds};
+use crate::allow_list::{AllowList, Shape, Syntax};
 use crate::record::{LoadResult, Times};
 
 /// How much of the rate it must reach.
@@ -25,6 +26,22 @@ const ERRORS: &[&str] = &[
 
 /// Those of them that are its own.
 const OWN: &[&str] = &["fd-unavail", "addrunavail", "ftab-full"];
+
+/// Files it would read or write, and whom it loads, are not among them.
+pub(super) const ALLOWED: AllowList = AllowList {
+    program: "httperf",
+    syntax: Syntax::Words,
+    options: &[
+        ("--burst-length", Shape::Number),
+        ("--close-with-reset", Shape::Nothing),
+        ("--max-connections", Shape::Number),
+        ("--max-piped-calls", Shape::Number),
+        ("--no-host-hdr", Shape::Nothing),
+        ("--recv-buffer", Shape::Number),
+        ("--send-buffer", Shape::Number),
+        ("--think-timeout", Shape::Number),
+    ],
+};
 
 pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     order.plain("httperf")?;

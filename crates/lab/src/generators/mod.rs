@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::allow_list::AllowList;
 use crate::child::Group;
 use crate::experiment::{Class, Generator, LoadSpec};
 use crate::ground::{Ground, Side};
@@ -117,6 +118,20 @@ pub fn version(generator: Generator) -> Result<String, String> {
 fn installed(name: &str) -> Result<PathBuf, String> {
     programs::find(name)
         .ok_or_else(|| format!("{name} is not installed: Debian's package {name} has it"))
+}
+
+/// The options that an experiment may pass to a generator.
+pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
+    match generator {
+        Generator::Weir => &weir::ALLOWED,
+        Generator::Httperf => &httperf::ALLOWED,
+        Generator::Wrk => &wrk::ALLOWED,
+    }
+}
+
+/// Those of all generators.
+pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
+    Generator::ALL.into_iter().map(|generator| *allow_list(generator))
 }
 
 /// Starts a load.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::timeline::{self, Grid};
 use super::{Asked, EACH, Left, Order, Recipe, mix, seconds, set};
+use crate::allow_list::{AllowList, Shape, Syntax};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times, WholeRun};
 use crate::servers::{file_of, path_of};
@@ -26,6 +27,28 @@ const BACKGROUND_PER_S: f64 = 2000.0;
 /// From the start of the process to the schedule's first start, with nothing to open before: to
 /// load the program and set up its threads, and the 2 ms it waits for these.
 const SET_UP: Duration = Duration::from_millis(10);
+
+/// Files it would read or write, and whom it loads, are not among them.
+pub(super) const ALLOWED: AllowList = AllowList {
+    program: "weir load",
+    syntax: Syntax::Words,
+    options: &[
+        ("--background-rate", Shape::Number),
+        ("--burst-length", Shape::Number),
+        ("--close", Shape::OneOf(&["server", "client", "reset"])),
+        ("--deadline", Shape::Quantity),
+        ("--http", Shape::OneOf(&["1.0", "1.1"])),
+        ("--max-conns", Shape::Number),
+        ("--mb", Shape::Number),
+        ("--pipeline", Shape::Number),
+        ("--send-rate", Shape::Quantity),
+        ("--slow-rate", Shape::Quantity),
+        ("--slow-readers", Shape::Number),
+        ("--slow-senders", Shape::Number),
+        ("--wsess", Shape::Numbers),
+        ("--wset", Shape::Numbers),
+    ],
+};
 
 pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     let load = order.load;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Asked, Left, Order, Recipe, installed};
+use crate::allow_list::{AllowList, Syntax};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times};
 
@@ -43,6 +44,10 @@ struct Counts {
     p999_us: f64,
     max_us: f64,
 }
+
+/// None: of what the lab does not set itself, the script is a program and the header free text.
+pub(super) const ALLOWED: AllowList =
+    AllowList { program: "wrk", syntax: Syntax::Words, options: &[] };
 
 pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     order.plain("wrk")?;

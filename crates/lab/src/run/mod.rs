@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use crate::allow_list;
 use crate::experiment::{Experiment, Kind};
 use crate::journal::{Journal, Request, Stretch};
 use crate::plan::{self, Named, Step, Task};
@@ -38,6 +39,9 @@ pub struct Asked {
     pub wishes: Wishes,
     /// The command, for the record.
     pub command: String,
+    /// Whether options of other programs are passed on that no allow-list has: the operator trusts
+    /// the experiment as much as a program.
+    pub allow_any_options: bool,
 }
 
 /// What happens during a run.
@@ -143,6 +147,9 @@ pub fn run(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<End, String> {
     let mut experiments = experiments(&asked.request)?;
+    if !asked.allow_any_options {
+        allowed(&experiments)?;
+    }
     let (programs, missing) = programs(&mut experiments, asked)?;
     let mut wishes = asked.wishes.clone();
     settings(&experiments, &mut wishes)?;
@@ -173,6 +180,13 @@ pub fn run(
     journal.set_up.complete = end == Ok(End::Complete);
     journal.keep_set_up()?;
     tidied.and(end)
+}
+
+/// Refuses experiments with options that need the operator's leave.
+fn allowed(experiments: &[Named]) -> Result<(), String> {
+    experiments.iter().try_for_each(|(name, experiment)| {
+        allow_list::check(experiment).map_err(|why| format!("experiment {name}: {why}"))
+    })
 }
 
 /// Names of programs, and versions.

@@ -132,14 +132,14 @@ impl Stage {
         if FileSet::named(&load.workload).is_some() {
             return file_set::kept();
         }
-        let mb = load.options.iter().skip_while(|word| *word != "--mb").nth(1);
+        let mb = load.mb();
         let name = mb.map_or(load.workload.clone(), |mb| format!("{}-{mb}", load.workload));
         if let Some(root) = self.roots.get(&name) {
             return Ok(root.clone());
         }
         let root = self.work.join("root").join(&name);
         fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
-        servers::write_root(&self.weir, &load.workload, mb.map(String::as_str), &root)?;
+        servers::write_root(&self.weir, &load.workload, mb, &root)?;
         self.roots.insert(name, root.clone());
         Ok(root)
     }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{Peer, Site, lines};
+use crate::allow_list::{AllowList, Shape, Syntax};
 
 pub(super) const PEER: Peer = Peer {
     name: "apache",
@@ -13,6 +14,35 @@ pub(super) const PEER: Peer = Peer {
     package: "apache2",
     configuration,
     arguments,
+    allowed: ALLOWED,
+};
+
+const ALLOWED: AllowList = AllowList {
+    program: "apache",
+    syntax: Syntax::Line,
+    options: &[
+        ("AsyncRequestWorkerFactor", Shape::Number),
+        ("DeflateCompressionLevel", Shape::Number),
+        ("EnableMMAP", Shape::Switch),
+        ("EnableSendfile", Shape::Switch),
+        ("KeepAlive", Shape::Switch),
+        ("KeepAliveTimeout", Shape::Number),
+        ("ListenBackLog", Shape::Number),
+        ("ListenCoresBucketsRatio", Shape::Number),
+        ("MaxConnectionsPerChild", Shape::Number),
+        ("MaxKeepAliveRequests", Shape::Number),
+        ("MaxMemFree", Shape::Number),
+        ("MaxRequestWorkers", Shape::Number),
+        ("MaxSpareThreads", Shape::Number),
+        ("MinSpareThreads", Shape::Number),
+        ("ReceiveBufferSize", Shape::Number),
+        ("SendBufferSize", Shape::Number),
+        ("ServerLimit", Shape::Number),
+        ("StartServers", Shape::Number),
+        ("ThreadLimit", Shape::Number),
+        ("ThreadsPerChild", Shape::Number),
+        ("Timeout", Shape::Number),
+    ],
 };
 
 /// Where distributions keep its modules.

@@ -1,6 +1,7 @@
 //! h2o: its configuration. Its backlog is fixed at 65535. Knows no other server.
 
 use super::{Peer, Site, lines};
+use crate::allow_list::{AllowList, Shape, Syntax};
 
 pub(super) const PEER: Peer = Peer {
     name: "h2o",
@@ -9,6 +10,22 @@ pub(super) const PEER: Peer = Peer {
     package: "h2o",
     configuration,
     arguments,
+    allowed: ALLOWED,
+};
+
+const ALLOWED: AllowList = AllowList {
+    program: "h2o",
+    syntax: Syntax::Colon,
+    options: &[
+        ("file.etag", Shape::Switch),
+        ("file.send-compressed", Shape::Switch),
+        ("handshake-timeout", Shape::Number),
+        ("limit-request-body", Shape::Number),
+        ("max-delegations", Shape::Number),
+        ("num-name-resolution-threads", Shape::Number),
+        ("send-server-name", Shape::Switch),
+        ("tcp-fastopen", Shape::Number),
+    ],
 };
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {

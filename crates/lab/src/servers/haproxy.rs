@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Peer, Site, lines};
+use crate::allow_list::{AllowList, Shape, Syntax};
 
 pub(super) const PEER: Peer = Peer {
     name: "haproxy",
@@ -14,6 +15,36 @@ pub(super) const PEER: Peer = Peer {
     package: "haproxy",
     configuration,
     arguments,
+    allowed: ALLOWED,
+};
+
+const ALLOWED: AllowList = AllowList {
+    program: "haproxy",
+    syntax: Syntax::Line,
+    options: &[
+        ("busy-polling", Shape::Nothing),
+        ("maxcompcpuusage", Shape::Number),
+        ("maxcomprate", Shape::Number),
+        ("noepoll", Shape::Nothing),
+        ("nopoll", Shape::Nothing),
+        ("noreuseport", Shape::Nothing),
+        ("nosplice", Shape::Nothing),
+        ("tune.bufsize", Shape::Number),
+        ("tune.comp.maxlevel", Shape::Number),
+        ("tune.http.maxhdr", Shape::Number),
+        ("tune.idletimer", Shape::Number),
+        ("tune.listener.multi-queue", Shape::Switch),
+        ("tune.maxaccept", Shape::Number),
+        ("tune.maxpollevents", Shape::Number),
+        ("tune.pipesize", Shape::Number),
+        ("tune.rcvbuf.client", Shape::Number),
+        ("tune.rcvbuf.server", Shape::Number),
+        ("tune.recv_enough", Shape::Number),
+        ("tune.runqueue-depth", Shape::Number),
+        ("tune.sched.low-latency", Shape::Switch),
+        ("tune.sndbuf.client", Shape::Number),
+        ("tune.sndbuf.server", Shape::Number),
+    ],
 };
 
 /// Rules are gone through one by one: with more of them, finding one would be what is measured.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Peer, Site, lines};
+use crate::allow_list::{AllowList, Shape, Syntax};
 
 pub(super) const PEER: Peer = Peer {
     name: "lighttpd",
@@ -11,6 +12,24 @@ pub(super) const PEER: Peer = Peer {
     package: "lighttpd",
     configuration,
     arguments,
+    allowed: ALLOWED,
+};
+
+const ALLOWED: AllowList = AllowList {
+    program: "lighttpd",
+    syntax: Syntax::Equals,
+    options: &[
+        ("connection.kbytes-per-second", Shape::Number),
+        ("deflate.compression-level", Shape::Number),
+        ("server.event-handler", Shape::OneOf(&["linux-sysepoll", "poll", "select"])),
+        ("server.follow-symlink", Shape::OneOf(&["enable", "disable"])),
+        ("server.kbytes-per-second", Shape::Number),
+        ("server.max-read-idle", Shape::Number),
+        ("server.max-request-field-size", Shape::Number),
+        ("server.max-request-size", Shape::Number),
+        ("server.max-write-idle", Shape::Number),
+        ("server.range-requests", Shape::OneOf(&["enable", "disable"])),
+    ],
 };
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::allow_list::AllowList;
 use crate::child::Group;
 use crate::confine::Limits;
 use crate::experiment::{Kind, ServerSpec};
@@ -110,6 +111,18 @@ struct Peer {
     configuration: fn(&Site<'_>) -> Result<String, String>,
     /// Its arguments, given the path of its configuration.
     arguments: fn(&Site<'_>, &str) -> Vec<String>,
+    /// The directives that an experiment may set.
+    allowed: AllowList,
+}
+
+/// The options that an experiment may pass to a server.
+pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
+    peer(kind).map_or(&weir::ALLOWED, |peer| &peer.allowed)
+}
+
+/// Those of all servers.
+pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
+    Kind::ALL.into_iter().map(|kind| *allow_list(kind))
 }
 
 fn peer(kind: Kind) -> Option<&'static Peer> {

@@ -1,6 +1,7 @@
 //! nginx: its configuration. Knows no other server.
 
 use super::{Peer, Site};
+use crate::allow_list::{AllowList, Shape, Syntax};
 
 pub(super) const PEER: Peer = Peer {
     name: "nginx",
@@ -9,6 +10,36 @@ pub(super) const PEER: Peer = Peer {
     package: "nginx",
     configuration,
     arguments,
+    allowed: ALLOWED,
+};
+
+const ALLOWED: AllowList = AllowList {
+    program: "nginx",
+    syntax: Syntax::Statement,
+    options: &[
+        ("accept_mutex", Shape::Switch),
+        ("accept_mutex_delay", Shape::Quantity),
+        ("aio", Shape::OneOf(&["on", "off", "threads"])),
+        ("client_body_timeout", Shape::Quantity),
+        ("client_header_timeout", Shape::Quantity),
+        ("directio", Shape::Quantity),
+        ("gzip_comp_level", Shape::Number),
+        ("gzip_min_length", Shape::Quantity),
+        ("lingering_close", Shape::OneOf(&["on", "off", "always"])),
+        ("lingering_timeout", Shape::Quantity),
+        ("multi_accept", Shape::Switch),
+        ("pcre_jit", Shape::Switch),
+        ("postpone_output", Shape::Number),
+        ("read_ahead", Shape::Quantity),
+        ("reset_timedout_connection", Shape::Switch),
+        ("send_timeout", Shape::Quantity),
+        ("sendfile_max_chunk", Shape::Quantity),
+        ("server_tokens", Shape::Switch),
+        ("tcp_nodelay", Shape::Switch),
+        ("timer_resolution", Shape::Quantity),
+        ("use", Shape::OneOf(&["poll", "epoll"])),
+        ("worker_aio_requests", Shape::Number),
+    ],
 };
 
 /// Directives that belong to the block `events`.

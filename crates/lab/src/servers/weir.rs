@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::Site;
+use crate::allow_list::{AllowList, Shape, Syntax};
 use crate::child::Group;
 
 /// The statistics' file.
@@ -26,6 +27,46 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(2_500);
 
 /// How often they are looked for: often enough that they are fresh, and no load.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Files it would read or write, and where it listens, are not among them.
+pub(super) const ALLOWED: AllowList = AllowList {
+    program: "weir",
+    syntax: Syntax::Words,
+    options: &[
+        ("--accept-limit", Shape::NumberOr(&["inf", "auto"])),
+        ("--accept-on-close", Shape::Switch),
+        ("--accept-policy", Shape::Word),
+        ("--body-timeout", Shape::Quantity),
+        ("--cache-size", Shape::Quantity),
+        ("--cache-valid", Shape::Quantity),
+        ("--caching", Shape::Switch),
+        ("--controls-off", Shape::Names),
+        ("--delay-target", Shape::Quantity),
+        ("--dotfiles", Shape::Switch),
+        ("--drain-timeout", Shape::Quantity),
+        ("--eager-read", Shape::Switch),
+        ("--eager-write", Shape::Switch),
+        ("--full-read", Shape::Switch),
+        ("--header-timeout", Shape::Quantity),
+        ("--idle-timeout", Shape::Quantity),
+        ("--linger-timeout", Shape::Quantity),
+        ("--listing", Shape::Switch),
+        ("--max-body", Shape::Quantity),
+        ("--max-conns", Shape::Number),
+        ("--mechanism", Shape::Word),
+        ("--mechanism-option", Shape::Setting),
+        ("--min-rate", Shape::Quantity),
+        ("--min-rate-grace", Shape::Quantity),
+        ("--open-files", Shape::Number),
+        ("--precompressed", Shape::Names),
+        ("--preset", Shape::Word),
+        ("--refuse", Shape::OneOf(&["kernel", "rst", "fin", "503"])),
+        ("--request-timeout", Shape::Quantity),
+        ("--sendfile-above", Shape::Quantity),
+        ("--share-listener", Shape::Switch),
+        ("--symlinks", Shape::OneOf(&["deny", "inside"])),
+    ],
+};
 
 pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> Vec<String> {
     let mut arguments = vec!["serve".to_owned(), site.root.display().to_string()];
