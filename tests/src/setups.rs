@@ -38,6 +38,13 @@ struct Omission {
     why: &'static str,
 }
 
+/// Whether each connection holds one of a few fibers, threads or processes to its end.
+fn has_a_pool(setup: &Setup) -> bool {
+    setup.at_once.is_some()
+}
+
+const HAS_A_POOL: &str = "a client that keeps silent has one of a few to itself until its deadline";
+
 /// Every test that makes no sense somewhere.
 const OMISSIONS: &[Omission] = &[
     Omission {
@@ -47,13 +54,30 @@ const OMISSIONS: &[Omission] = &[
     },
     Omission {
         test: "three_hundred_connections_at_once_get_every_byte",
-        applies: |setup| setup.at_once.is_some(),
+        applies: has_a_pool,
         why: "its pool serves fewer at a time, and each to its end",
     },
     Omission {
         test: "a_flood_is_noticed_and_refused_by_the_kernel",
         applies: |setup| setup.arch.spelling != arch::TABLE[0].spelling,
         why: "how full a queue is when one that is no loop has too much to do is its own affair",
+    },
+    Omission {
+        test: "a_long_work_phase_is_cut_to_let_others_in",
+        applies: |setup| has_a_pool(setup) || setup.arch.spelling == "threads",
+        why: "its connections are served to their end, or each by a thread: it has no work-phase",
+    },
+    Omission {
+        test: "clients_that_say_half_a_request_give_way",
+        applies: has_a_pool,
+        why: HAS_A_POOL,
+    },
+    Omission { test: "clients_that_say_nothing_give_way", applies: has_a_pool, why: HAS_A_POOL },
+    Omission { test: "bodies_that_trickle_in_give_way", applies: has_a_pool, why: HAS_A_POOL },
+    Omission {
+        test: "clients_that_take_nothing_of_their_reply_give_way",
+        applies: has_a_pool,
+        why: HAS_A_POOL,
     },
 ];
 

@@ -11,7 +11,7 @@
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_tests::load::{Ran, load};
 use weir_tests::server::Stopped;
-use weir_tests::{Root, Server, Setup, suite};
+use weir_tests::{Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -22,6 +22,7 @@ suite! {
     every_architecture:
     a_flood_is_survived,
     a_flood_is_noticed_and_refused_by_the_kernel,
+    a_long_work_phase_is_cut_to_let_others_in,
     every_policy_serves_everybody_it_has_time_for,
 }
 
@@ -84,6 +85,25 @@ fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
 }
 
 /// Whether a SYN filter that takes tokens can be had here; says so when it cannot.
+/// Many who are connected ask at once while one keeps the loop busy: what is in hand takes many
+/// times as long as anybody should wait to be let in.
+fn a_long_work_phase_is_cut_to_let_others_in(setup: &Setup) {
+    let root = Root::with_hello();
+    let server = setup.serve(&root, &COSTLY);
+    let mut crowd: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    crowd.iter_mut().for_each(|client| assert_eq!(client.get("/hello.txt").text(), "hello"));
+    let mut first = server.connect();
+    first.send(request("GET", "/.weir/burn?us=300000", &[]));
+    let burn = request("GET", "/.weir/burn?us=5000", &[]);
+    crowd.iter_mut().for_each(|client| drop(client.try_send(&burn)));
+    assert_eq!(first.reply().status, 200);
+    // Some may be refused: they had to wait longer than they should.
+    let answered = crowd.iter_mut().filter_map(|client| client.try_reply().ok()).count();
+    assert!(answered > 0);
+    assert_eq!(server.get("/hello.txt").text(), "hello");
+    assert!(counted(&server.stop_cleanly(), &["work_cuts"])[0] > 0);
+}
+
 fn has_tokens() -> bool {
     let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
     let made = TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));

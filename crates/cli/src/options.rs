@@ -174,7 +174,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::limit)]
     pub header_timeout: Duration,
 
-    /// For a request's body, from the end of the head
+    /// For a request's body that comes after its reply, from the end of the reply
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::limit)]
     pub body_timeout: Duration,
 
@@ -206,7 +206,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub stall_timeout: Duration,
 
-    /// Request bodies are read and thrown away up to this size
+    /// Requests with a body larger than this are refused
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = values::size)]
     pub max_body: u64,
 

@@ -5,9 +5,6 @@
 
 use crate::status::Status;
 
-/// The whole interim reply that asks for the content (RFC 9110 section 15.2.1).
-pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-
 /// Digits of the largest `u64`.
 const DECIMAL_DIGITS_MAX: usize = 20;
 
@@ -76,14 +73,6 @@ mod tests {
             field_u64(&mut out, "N", value);
             assert_eq!(str::from_utf8(&out).unwrap(), format!("N: {value}\r\n"));
         }
-    }
-
-    #[test]
-    fn continue_is_a_status_line_and_an_end() {
-        let mut out = Vec::new();
-        status(&mut out, Status::CONTINUE);
-        end(&mut out);
-        assert_eq!(out, CONTINUE);
     }
 
     #[test]

@@ -32,8 +32,12 @@ pub(crate) enum CloseReason {
     StallTimeout,
     /// The server stops.
     Drained,
-    /// Room was needed, or the overload control wanted it.
+    /// Room was needed for another.
     Evicted,
+    /// The overload control refused it: its request had waited too long.
+    Stale,
+    /// The overload control dropped it: its client had gone.
+    Departed,
     /// The kernel refused something that it takes to serve it.
     Failed,
 }
@@ -56,6 +60,8 @@ impl CloseReason {
             Self::StallTimeout => &mut counters.timeout_stall,
             Self::Drained => &mut counters.end_drained,
             Self::Evicted => &mut counters.end_evicted,
+            Self::Stale => &mut counters.end_stale,
+            Self::Departed => &mut counters.end_departed,
             Self::Failed => &mut counters.end_failed,
         };
         counter.one();

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use weir_content::{Fetch, Waiter};
-use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Request, Status};
+use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
 
 use crate::close_reason::CloseReason;
 use crate::log::LoggedRequest;
@@ -27,8 +27,6 @@ pub(crate) enum Want {
     Yield,
     /// Its output sent: [`Conn::sent`].
     Write,
-    /// `100 Continue` sent, with nothing in its way: [`Conn::continued`].
-    Continue,
     /// Our side shut down: [`Conn::shut`].
     Shutdown,
     /// Bytes from the client, to be thrown away: [`Conn::discarded`].
@@ -46,7 +44,13 @@ pub(crate) enum Spare {
     Kept,
     /// It is in the middle of a request, or before its first, and the next word is its client's.
     Silent,
+    /// Its client has taken nothing of a reply for [`STALLED_NS`].
+    Stalled,
 }
+
+/// Time after which a client that takes nothing of its reply may be spared: longer than a lost
+/// segment takes to be sent again, nanoseconds.
+const STALLED_NS: u64 = 1_000_000_000;
 
 /// Bytes read and thrown away after the last reply, at most.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
@@ -79,6 +83,8 @@ pub(crate) struct Conn {
     is_retry: bool,
     /// Fetches made for the request in hand.
     fetches: u8,
+    /// A body that nobody wants is still on its way.
+    owed_body: bool,
     /// Reason for its end, once that is known.
     close_reason: Option<CloseReason>,
 }
@@ -94,8 +100,6 @@ enum Stage {
     /// A request is there, and others are served first: one that has not been begun, or one that
     /// asks for a listing in the making.
     Yield(Option<Waiter>),
-    /// The reply is ready; the request's body is in its way.
-    Drain { body: Box<Body>, payload: u64 },
     /// The reply is going out.
     Reply,
     /// The reply is out, our side is shut, the client's last bytes are thrown away.
@@ -125,6 +129,7 @@ impl Conn {
             heard: false,
             is_retry: false,
             fetches: 0,
+            owed_body: false,
             close_reason: None,
         }
     }
@@ -144,11 +149,6 @@ impl Conn {
         matches!(self.stage, Stage::Idle)
     }
 
-    /// Between requests, and not before the first: kept open for the next.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.is_idle() && self.heard
-    }
-
     /// Whether the client has ever sent anything.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard
@@ -156,19 +156,24 @@ impl Conn {
 
     /// What is lost if it is closed now, and a time that is earlier the longer it has waited for
     /// its client; `None` when it is not to be closed.
-    pub(crate) fn spare(&self) -> Option<(Spare, u64)> {
+    pub(crate) fn spare(&self, now_ns: u64) -> Option<(Spare, u64)> {
         match self.stage {
             Stage::Linger { .. } => Some((Spare::Done, self.deadline_ns)),
             Stage::Idle if self.heard => Some((Spare::Kept, self.deadline_ns)),
-            Stage::Idle | Stage::Head | Stage::Drain { .. } => Some((Spare::Silent, self.began_ns)),
-            Stage::Fetch(_) | Stage::Yield(_) | Stage::Reply => None,
+            Stage::Idle | Stage::Head => Some((Spare::Silent, self.began_ns)),
+            Stage::Reply => {
+                let full_since_ns = self.output.as_ref()?.full_since_ns?;
+                (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
+                    .then_some((Spare::Stalled, full_since_ns))
+            }
+            Stage::Fetch(_) | Stage::Yield(_) => None,
         }
     }
 
     /// What it wants now.
     pub(crate) fn want(&self) -> Want {
         match self.stage {
-            Stage::Idle | Stage::Head | Stage::Drain { .. } => Want::Read,
+            Stage::Idle | Stage::Head => Want::Read,
             Stage::Fetch(_) => Want::Fetch,
             Stage::Yield(_) => Want::Yield,
             Stage::Reply => Want::Write,
@@ -306,11 +311,6 @@ impl Conn {
         }
     }
 
-    /// `100 Continue` was sent, or cannot be.
-    pub(crate) fn continued(&mut self, told: bool, service: &mut Service) -> Want {
-        if told { self.run(service) } else { self.close_for(CloseReason::ClientReset) }
-    }
-
     /// Our side was shut down, or cannot be.
     pub(crate) fn shut(&mut self, shut: bool, service: &Service) -> Want {
         if !shut {
@@ -318,7 +318,12 @@ impl Conn {
         }
         self.stage = Stage::Linger { thrown: 0 };
         self.taken = self.input.len();
-        self.deadline_ns = service.now_ns() + service.config.timeouts.linger_ns;
+        let (now_ns, timeouts) = (service.now_ns(), &service.config.timeouts);
+        self.deadline_ns = if self.owed_body {
+            (now_ns + timeouts.body_ns).min(self.request_deadline_ns(service))
+        } else {
+            now_ns + timeouts.linger_ns
+        };
         Want::Discard
     }
 
@@ -366,17 +371,15 @@ impl Conn {
             Stage::Idle if service.draining => self.note_close(CloseReason::Drained),
             Stage::Idle if self.heard => self.note_close(CloseReason::IdleTimeout),
             Stage::Idle => self.note_close(CloseReason::HeaderTimeout),
-            Stage::Head | Stage::Fetch(_) | Stage::Yield(_) | Stage::Drain { .. } if is_late => {
+            Stage::Head | Stage::Fetch(_) | Stage::Yield(_) if is_late => {
                 self.note_close(CloseReason::RequestTimeout);
             }
             Stage::Head => self.note_close(CloseReason::HeaderTimeout),
-            Stage::Drain { .. } => self.note_close(CloseReason::BodyTimeout),
+            Stage::Linger { .. } if self.owed_body => self.note_close(CloseReason::BodyTimeout),
             Stage::Fetch(_) | Stage::Yield(_) | Stage::Reply | Stage::Linger { .. } => {}
         }
         match self.stage {
-            Stage::Head | Stage::Drain { .. } => {
-                Some(self.give_up(Status::REQUEST_TIMEOUT, service))
-            }
+            Stage::Head => Some(self.give_up(Status::REQUEST_TIMEOUT, service)),
             Stage::Reply => self.expire_reply(unacknowledged, service),
             Stage::Idle | Stage::Fetch(_) | Stage::Yield(_) | Stage::Linger { .. } => {
                 Some(Want::Close)
@@ -388,7 +391,11 @@ impl Conn {
     /// that nobody takes it for whole.
     pub(crate) fn end(&mut self, service: &mut Service) -> bool {
         // Nothing of its own ended it.
-        let others = if service.draining { CloseReason::Drained } else { CloseReason::Evicted };
+        let others = match self.stage {
+            Stage::Linger { .. } => CloseReason::Finished,
+            _ if service.draining => CloseReason::Drained,
+            _ => CloseReason::Evicted,
+        };
         service.counters.closed.one();
         self.close_reason.unwrap_or(others).count(&mut service.counters);
         self.release_input(service);
@@ -415,7 +422,6 @@ impl Conn {
         loop {
             let step = match self.stage {
                 Stage::Idle | Stage::Head => self.take_request(service),
-                Stage::Drain { .. } => self.drain(service),
                 Stage::Fetch(_) => Step::Rest(Want::Fetch),
                 Stage::Yield(_) => Step::Rest(Want::Yield),
                 Stage::Reply => Step::Rest(Want::Write),
@@ -444,10 +450,7 @@ impl Conn {
         let input = std::mem::take(&mut self.input);
         let step = match self.parser.parse(&input[self.taken..], &Limits::default()) {
             Parse::Partial => self.wait_for_request(service),
-            Parse::Complete(request) if self.must_reply_first(&request) => {
-                self.wait_for_request(service)
-            }
-            Parse::Complete(request) => self.answer(&request, service),
+            Parse::Complete(request) => self.answer(&request, &input[self.taken..], service),
             Parse::Refused(refusal) => {
                 service.counters.refused_requests.one();
                 let logged = unread_for_log(&input[self.taken..], service);
@@ -456,11 +459,6 @@ impl Conn {
         };
         self.input = input;
         step
-    }
-
-    /// Replies held back to share a write must not wait for the body of a later request.
-    fn must_reply_first(&self, request: &Request<'_>) -> bool {
-        self.output.is_some() && request.framing != Framing::None
     }
 
     /// No whole request is there. Replies to earlier ones, held to share a write, go out first.
@@ -475,28 +473,32 @@ impl Conn {
         Step::Rest(Want::Read)
     }
 
-    fn answer(&mut self, request: &Request<'_>, service: &mut Service) -> Step {
+    /// Answers the request that `input` begins with. Nobody wants its body: one that is there is
+    /// skipped, one that is still to come ends the connection.
+    fn answer(&mut self, request: &Request<'_>, input: &[u8], service: &mut Service) -> Step {
+        let body_bytes_max = service.config.body_bytes_max;
+        let body = Body::new(request.framing).advance(&input[request.head_len..]);
+        let body = match body {
+            Ok(body) if body.payload as u64 <= body_bytes_max => body,
+            other => {
+                let status = other.map_or_else(|e| e.status, |_| Status::CONTENT_TOO_LARGE);
+                service.counters.refused_requests.one();
+                let logged = service.log.is_some().then(|| LoggedRequest::of(request));
+                return self.refuse(status, logged, service);
+            }
+        };
+        self.owed_body = !body.done;
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
         if let Some(pending) = respond::answer(request, self.caller(), service, &mut output) {
             return self.wait_for(pending, output, service);
         }
-        self.taken += request.head_len;
+        self.taken += request.head_len + body.consumed;
         self.is_retry = false;
         self.fetches = 0;
         service.counters.requests.one();
-        let drains = request.framing != Framing::None && !output.close;
         let more = output.takes_more() && service.config.strategy.eager_write;
         self.output = Some(output);
-        if drains {
-            let body = Box::new(Body::new(request.framing));
-            self.stage = Stage::Drain { body, payload: 0 };
-            let body_ns = service.now_ns() + service.config.timeouts.body_ns;
-            self.deadline_ns = body_ns.min(self.request_deadline_ns(service));
-            if request.expect_continue {
-                // Nothing is in its way: earlier replies have gone out.
-                return Step::Rest(Want::Continue);
-            }
-        } else if more {
+        if more {
             self.stage = Stage::Idle;
         } else {
             self.begin_reply(service);
@@ -505,8 +507,8 @@ impl Conn {
     }
 
     fn caller(&self) -> respond::Caller {
-        let Self { peer, began_ns, is_retry, fetches, .. } = *self;
-        respond::Caller { peer, began_ns, is_retry, fetches }
+        let Self { peer, began_ns, is_retry, fetches, owed_body, .. } = *self;
+        respond::Caller { peer, began_ns, is_retry, fetches, owed_body }
     }
 
     /// Something has to come first; the request is then read again. Replies to earlier ones go out
@@ -558,40 +560,6 @@ impl Conn {
         Step::Again
     }
 
-    fn drain(&mut self, service: &mut Service) -> Step {
-        let Stage::Drain { body, payload } = &mut self.stage else { return Step::Again };
-        match body.advance(&self.input[self.taken..]) {
-            Ok(advance) => {
-                self.taken += advance.consumed;
-                *payload += advance.payload as u64;
-                if *payload > service.config.body_bytes_max {
-                    service.counters.refused_requests.one();
-                    return self.replace_reply(Status::CONTENT_TOO_LARGE, service);
-                }
-                if !advance.done {
-                    return Step::Rest(Want::Read);
-                }
-                self.begin_reply(service);
-                Step::Again
-            }
-            Err(refusal) => {
-                service.counters.refused_requests.one();
-                self.replace_reply(refusal.status, service)
-            }
-        }
-    }
-
-    /// The reply that was ready no longer holds: the body that came with the request is at fault.
-    fn replace_reply(&mut self, status: Status, service: &mut Service) -> Step {
-        let unread = self.input.get(self.taken..).unwrap_or_default();
-        let mut logged = unread_for_log(unread, service);
-        if let Some(mut output) = self.output.take() {
-            logged = output.records.pop().map(|record| record.request);
-            service.give_output(output);
-        }
-        self.refuse(status, logged, service)
-    }
-
     fn begin_reply(&mut self, service: &Service) {
         self.stage = Stage::Reply;
         let limits = service.config.pace_limits();
@@ -615,13 +583,20 @@ impl Conn {
             self.stage = Stage::Idle;
             return Step::Again;
         }
-        self.note_close(CloseReason::Finished);
+        if !self.owed_body {
+            self.note_close(CloseReason::Finished);
+        }
         Step::Rest(if linger { Want::Shutdown } else { Want::Close })
     }
 
     /// Says why, if the client still listens, and closes.
     fn give_up(&mut self, status: Status, service: &mut Service) -> Want {
-        let step = self.replace_reply(status, service);
+        if let Some(output) = self.output.take() {
+            service.give_output(output);
+        }
+        let unread = self.input.get(self.taken..).unwrap_or_default();
+        let logged = unread_for_log(unread, service);
+        let step = self.refuse(status, logged, service);
         self.taken = self.input.len();
         match step {
             Step::Again => self.run(service),

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_content::Fetch;
 use weir_dispatch::readiness::Interest;
-use weir_http1::reply;
 use weir_sys::listener::{self, Arrival};
 use weir_sys::socket;
 
@@ -218,11 +217,6 @@ impl Link {
                         sent => self.conn.sent(sent, service),
                     }
                 }
-                Want::Continue => {
-                    let written = socket::write(self.fd.as_fd(), reply::CONTINUE, false);
-                    let told = written.is_ok_and(|bytes| bytes == reply::CONTINUE.len());
-                    self.conn.continued(told, service)
-                }
                 Want::Shutdown => {
                     let shut = socket::shutdown_write(self.fd.as_fd()).is_ok();
                     self.conn.shut(shut, service)
@@ -234,6 +228,7 @@ impl Link {
     fn write(&mut self, service: &mut Service) -> Sent {
         let Some(output) = self.conn.output() else { return Sent::Gone };
         let sent = output.send(self.fd.as_fd(), service);
+        output.full_since_ns = (sent == Sent::Blocked).then(|| service.now_ns());
         self.write_blocked |= sent == Sent::Blocked;
         if matches!(sent, Sent::Blocked | Sent::Turn) && self.conn.wants_acknowledged() {
             let unacknowledged = self.unacknowledged();

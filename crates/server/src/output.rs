@@ -49,6 +49,8 @@ pub(crate) struct Output {
     pub records: Vec<Record>,
     /// Bytes written so far.
     pub sent_bytes: u64,
+    /// Time since when the socket has had no room for more, nanoseconds, while it has none.
+    pub full_since_ns: Option<u64>,
     /// Pace at which the client takes them.
     pub pace: Pace,
     /// What of a file has to come from a disk before it can be sent.

@@ -32,6 +32,8 @@ pub(crate) struct Caller {
     pub is_retry: bool,
     /// How often it has waited for a disk already.
     pub fetches: u8,
+    /// The request's body is not all there. Nobody waits for it.
+    pub owed_body: bool,
 }
 
 /// The thing that has to come first, before a request can be answered: then it is asked again.
@@ -70,7 +72,8 @@ pub(crate) fn answer(
     let has_had_its_share = service.has_had_its_share(caller.peer);
     // What follows a CONNECT is a tunnel's, and no request of ours (RFC 9110 §9.3.6).
     let tunnels = request.method == Method::Connect;
-    let close = !request.keep_alive || service.is_closing() || has_had_its_share || tunnels;
+    let ends = !request.keep_alive || tunnels || caller.owed_body;
+    let close = ends || service.is_closing() || has_had_its_share;
     out.linger |= tunnels;
     if request.keep_alive && (service.pressure || has_had_its_share) {
         service.counters.closed_by_pressure.one();
@@ -296,10 +299,6 @@ impl Reply<'_, '_> {
     }
 
     fn page(&mut self, status: Status, fields: &[u8], content_type: &[u8], body: &[u8]) {
-        // Told to go away before it sent its body, a client that waited for 100 may or may not
-        // send it now: only a close leaves no doubt (RFC 9110 §10.1.1).
-        let waits = self.request.is_some_and(|request| request.expect_continue);
-        self.close |= waits && status.code() >= 400;
         self.start(status);
         self.raw(fields);
         reply::field(&mut self.out.bytes, "Content-Type", content_type);

@@ -12,6 +12,7 @@ use weir_sys::listener;
 use weir_sys::{is_exhaustion, socket};
 
 use super::{Architecture, Tenant};
+use crate::close_reason::CloseReason;
 use crate::conn::Spare;
 
 /// How long accepting rests when there are no descriptors and nobody to take one from.
@@ -132,8 +133,7 @@ pub(crate) trait Accepting: Architecture {
         let rounds_since = listener.rounds_since(floor.rounds, knocked);
         listener.decide(now_ns, &View { rounds_since, ..view }, &mut floor.service.counters);
         let decision = listener.decision;
-        floor.service.pressure = floor.listeners.iter().any(|each| each.decision.pressure);
-        floor.service.share = floor.listeners.iter().find_map(|each| each.decision.share);
+        floor.note_decisions();
         decision
     }
 
@@ -289,6 +289,7 @@ pub(crate) trait Accepting: Architecture {
         if refusal == Refusal::Status503 {
             return self.turn_away(token.slot);
         }
+        floor.note_close(token.slot, CloseReason::Stale);
         if refusal != Refusal::Fin
             && let Some(tenant) = floor.table.conn(token.slot)
         {
@@ -297,27 +298,26 @@ pub(crate) trait Accepting: Architecture {
         self.close(token.slot);
     }
 
-    /// What becomes of a request on an open connection under pressure: it may have waited too long,
-    /// and nobody may wait for it any more.
-    fn judge_open(&mut self, token: Token) -> Verdict {
+    /// What becomes of a request on an open connection: it may have waited too long, and nobody may
+    /// wait for it any more.
+    fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
         let floor = self.floor();
-        let (now_ns, decision) = (floor.service.now_ns(), floor.decision());
-        let is_kept = floor.table.conn(token.slot).is_some_and(|conn| conn.is_kept());
-        let arrival = if is_kept { self.arrival(token.slot) } else { None };
+        let now_ns = floor.service.now_ns();
+        let is_new = floor.table.conn(token.slot).is_some_and(|conn| conn.is_idle());
+        let arrival = if is_new { self.arrival(token.slot) } else { None };
         AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival))
     }
 
-    /// Under pressure, whether the connection that is ready is served; if not, it is refused or
-    /// closed.
+    /// Whether the connection that is ready is served; if not, it is refused or closed.
     fn is_worth_serving(&mut self, token: Token) -> bool {
-        if !self.floor().service.pressure {
-            return true;
-        }
-        match self.judge_open(token) {
+        let Some(decision) = self.floor().judges else { return true };
+        match self.judge_open(token, decision) {
             Verdict::Admit { .. } => return true,
             Verdict::Departed => {
-                self.floor().note_refusal();
-                self.floor().service.counters.departed.one();
+                let floor = self.floor();
+                floor.note_refusal();
+                floor.service.counters.departed.one();
+                floor.note_close(token.slot, CloseReason::Departed);
                 self.close(token.slot);
             }
             Verdict::Stale | Verdict::Excess => self.refuse_open(token),
@@ -337,10 +337,11 @@ pub(crate) trait Accepting: Architecture {
     fn make_room(&mut self, count: usize) -> usize {
         let floor = self.floor();
         let mut spare: Vec<(Spare, u64, u32)> = Vec::new();
+        let now_ns = floor.service.now_ns();
         let mut last = floor.hand;
         for (slot, conn) in floor.table.walk(floor.hand, usize::MAX) {
             last = slot;
-            spare.extend(conn.spare().map(|(spare, since_ns)| (spare, since_ns, slot)));
+            spare.extend(conn.spare(now_ns).map(|(spare, since_ns)| (spare, since_ns, slot)));
             if spare.len() == LOOKED_AT {
                 break;
             }

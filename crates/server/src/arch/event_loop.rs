@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_dispatch::readiness::{Mechanism, Token};
 
 use super::accepting::Accepting;
-use super::floor::Floor;
+use super::floor::{Floor, Work};
 use super::listener::{Listener, Socket};
 use super::watched::{Member, Watched};
 use super::{Architecture, Housekeeping, Start, Tenant};
@@ -129,16 +129,39 @@ impl<M: Mechanism> EventLoop<M> {
 
     fn work_phase(&mut self) {
         let count = self.watched.ready.len() + self.watched.yielded();
-        let began_ns = self.watched.floor.begin_work(count);
-        let mut items = self.resume_yielded();
-        for index in 0..self.watched.ready.len() {
-            let token = self.watched.ready[index];
+        let mut work = self.watched.floor.begin_work(count);
+        work.items += self.resume_yielded();
+        let mut index = 0;
+        // More may be ready when the work was cut.
+        while let Some(token) = self.watched.ready.get(index).copied() {
             if self.watched.is_served_when_ready(token) {
+                if self.watched.floor.is_long(&mut work) {
+                    work = self.cut_work(work, self.watched.ready.len() - index);
+                    continue;
+                }
                 self.work(token);
-                items += 1;
+                work.items += 1;
+            }
+            index += 1;
+        }
+        self.watched.floor.note_work(work);
+    }
+
+    /// The other phases of a round in the middle of a work-phase that takes long: nobody is asked
+    /// who is ready, for enough are.
+    fn cut_work(&mut self, work: Work, left: usize) -> Work {
+        self.watched.floor.cut_work(work, left);
+        self.answer_bell();
+        self.watched.bell_is_quiet();
+        self.take_fetched();
+        for index in 0..self.watched.floor.listeners.len() {
+            if self.watched.floor.listeners.get(index).is_some_and(|listener| listener.watched) {
+                self.accept(index);
             }
         }
-        self.watched.floor.note_work(items, began_ns);
+        self.end_accept_phase();
+        self.keep_time();
+        self.watched.floor.begin_work(left)
     }
 
     /// Has those go on who have waited longest, until this round's turn is over. How many did.

@@ -11,12 +11,18 @@ use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
 use weir_sys::profile;
 
+use super::Tenant;
 use super::accepting::Deferred;
 use super::listener::{Listener, Socket};
 use super::table::Table;
+use crate::close_reason::CloseReason;
 use crate::control::{Control, Phase};
 use crate::log::LogBuffer;
 use crate::service::Service;
+
+/// Items of a work-phase after which the clock is looked at again, at most: whoever comes next may
+/// want a thousand times as much as the last.
+const ITEMS_UNLOOKED: u64 = 4;
 
 /// The slot of the bell; the listeners follow it.
 pub(crate) const BELL: u32 = 0;
@@ -24,6 +30,17 @@ pub(crate) const BELL: u32 = 0;
 pub(crate) const FIRST_LISTENER: u32 = 1;
 
 const SECOND_NS: u64 = 1_000_000_000;
+
+/// A work-phase, or the part of one between two accept-phases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Work {
+    /// Connections served in it.
+    pub(super) items: u64,
+    /// Time of its begin, nanoseconds; `None` when nobody looked at the clock.
+    began_ns: Option<u64>,
+    /// Items at which the clock is looked at next.
+    look_at: u64,
+}
 
 /// What one loop has. `C` is a connection with what the architecture needs to serve it.
 pub(crate) struct Floor<C> {
@@ -61,6 +78,10 @@ pub(crate) struct Floor<C> {
     /// Connections served in the last work-phase, and how long it took, nanoseconds.
     pub(super) work_items: u64,
     pub(super) work_ns: u64,
+    /// How long a work-phase may go on before others are let in, nanoseconds.
+    work_max_ns: Option<u64>,
+    /// The decision by which requests on open connections are judged, while they are.
+    pub(super) judges: Option<Decision>,
     /// What the SYN filters of listeners that have gone had dropped.
     syn_dropped: [u64; 2],
     /// When a drain that has begun ends.
@@ -105,6 +126,8 @@ impl<C> Floor<C> {
             ready: 0,
             work_items: 0,
             work_ns: 0,
+            work_max_ns: None,
+            judges: None,
             syn_dropped: [0; 2],
             drained_by_ns: None,
             calls: Vec::new(),
@@ -132,9 +155,40 @@ impl<C> Floor<C> {
         }
     }
 
-    /// When a work-phase of so many begins, if that has to be known.
-    pub(super) fn begin_work(&self, items: usize) -> Option<u64> {
-        (items > 1 || self.is_alert()).then(|| self.service.read_clock_ns())
+    /// Begins a work-phase of so many.
+    pub(super) fn begin_work(&self, items: usize) -> Work {
+        let is_timed = items > 1 || self.is_alert();
+        let began_ns = is_timed.then(|| self.service.read_clock_ns());
+        Work { items: 0, began_ns, look_at: 1 }
+    }
+
+    /// Whether a work-phase has gone on for as long as it may before others are let in.
+    pub(super) fn is_long(&self, work: &mut Work) -> bool {
+        let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.look_at) else {
+            return false;
+        };
+        let Some(max_ns) = self.work_max_ns else { return false };
+        let spent_ns = self.service.read_clock_ns() - began_ns;
+        let item_ns = (spent_ns / work.items).max(1);
+        let some = max_ns.saturating_sub(spent_ns) / 4 / item_ns;
+        work.look_at = work.items + some.clamp(1, ITEMS_UNLOOKED);
+        spent_ns >= max_ns
+    }
+
+    /// Begins a round: there is one time for all of it.
+    pub(super) fn begin_round(&mut self) {
+        self.service.tick();
+        self.service.turn.begin_round();
+        self.rounds += 1;
+    }
+
+    /// Begins another round in the middle of a work-phase, of which so many are left.
+    pub(super) fn cut_work(&mut self, work: Work, left: usize) {
+        self.note_work(work);
+        self.service.counters.work_cuts.one();
+        self.begin_round();
+        self.ready = left as u64;
+        self.someone_waits = false;
     }
 
     /// Whether a policy has to know exactly when the loop sleeps.
@@ -147,8 +201,16 @@ impl<C> Floor<C> {
         for listener in &mut self.listeners {
             listener.open(&mut self.service.counters);
         }
-        self.service.pressure = false;
-        self.service.share = None;
+        self.note_decisions();
+    }
+
+    /// Takes over from the decisions what concerns connections that are open.
+    pub(super) fn note_decisions(&mut self) {
+        let decisions = || self.listeners.iter().map(|listener| listener.decision);
+        self.service.pressure = decisions().any(|each| each.pressure);
+        self.service.share = decisions().find_map(|each| each.share);
+        self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
+        self.judges = decisions().find(|each| each.look_open);
     }
 
     /// The loop has slept since then.
@@ -186,6 +248,16 @@ impl<C> Floor<C> {
         self.service.counters.open_max.raise(open);
     }
 
+    /// Notes why a connection is about to be closed.
+    pub(super) fn note_close(&mut self, slot: u32, reason: CloseReason)
+    where
+        C: Tenant,
+    {
+        if let Some(conn) = self.table.conn(slot) {
+            conn.note_close(reason);
+        }
+    }
+
     /// How long the next wait may sleep: until something is due, and not while some are deferred.
     pub(super) fn sleep_max(&self) -> Option<Duration> {
         if self.deferred.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
@@ -207,9 +279,9 @@ impl<C> Floor<C> {
         policies.chain(log_ns).chain(self.paused_until_ns).min()
     }
 
-    /// Notes what a work-phase did that began at `began_ns`.
-    /// `None`: nobody looked at the clock.
-    pub(super) fn note_work(&mut self, items: u64, began_ns: Option<u64>) {
+    /// Notes what a work-phase has done.
+    pub(super) fn note_work(&mut self, work: Work) {
+        let Work { items, began_ns, .. } = work;
         if items > 0 {
             self.service.counters.work_phases.one();
             self.service.counters.work_items.add(items);

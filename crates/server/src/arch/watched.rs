@@ -104,12 +104,10 @@ impl<M: Mechanism> Watched<M> {
         let ready = if looks { self.connections_ready() + self.yielded.len() as u64 } else { 0 };
         let floor = &mut self.floor;
         floor.ready = ready;
-        floor.service.tick();
+        floor.begin_round();
         if sleeps {
             floor.note_sleep(began_ns);
         }
-        floor.rounds += 1;
-        floor.service.turn.begin_round();
         floor.service.counters.getevents_ready.add(reported as u64);
     }
 

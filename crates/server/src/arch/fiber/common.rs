@@ -11,7 +11,7 @@ use super::scheduler::FiberId;
 use super::stacks::Stacks;
 use super::turns::Turns;
 use crate::arch::accepting::Accepting;
-use crate::arch::floor::Floor;
+use crate::arch::floor::{Floor, Work};
 use crate::arch::listener::Listener;
 use crate::arch::watched::{Member, Watched};
 use crate::arch::{Architecture, Housekeeping, Tenant};
@@ -47,9 +47,8 @@ pub(super) struct Common<M> {
     stacks: Stacks,
     /// Connections that let others go first in earlier rounds, and may go on in this one.
     resumable: usize,
-    /// Connections served in this round's work, and when that began, nanoseconds.
-    items: u64,
-    began_ns: Option<u64>,
+    /// This round's work so far.
+    work: Work,
     /// Every fiber ends when it sees this.
     is_over: bool,
 }
@@ -134,8 +133,7 @@ impl<M: Mechanism> Common<M> {
             births: Vec::new(),
             stacks,
             resumable: 0,
-            items: 0,
-            began_ns: None,
+            work: Work::default(),
             is_over: false,
         }
     }
@@ -148,7 +146,7 @@ impl<M: Mechanism> Common<M> {
         }
         self.watched.getevents_phase();
         self.resumable = self.watched.yielded();
-        (self.items, self.began_ns) = (0, None);
+        self.work = Work::default();
         self.knocked.clear();
         let mut ready = std::mem::take(&mut self.watched.ready);
         ready.iter().for_each(|&token| self.hear(token));
@@ -210,6 +208,9 @@ impl<M: Mechanism> Common<M> {
     /// The fiber whose turn it is. When all that are ready have had theirs, those go on that have
     /// let others go first.
     pub(super) fn next(&mut self) -> Option<FiberId> {
+        if self.watched.floor.is_long(&mut self.work) {
+            self.cut_work();
+        }
         let mut fiber = self.turns.next();
         while fiber.is_none() && self.resumable > 0 {
             self.resumable -= 1;
@@ -220,6 +221,25 @@ impl<M: Mechanism> Common<M> {
         let fiber = fiber?;
         self.watched.floor.service.counters.fiber_switches.one();
         Some(fiber)
+    }
+
+    /// The other phases of a round in the middle of work that takes long: whoever accepts has the
+    /// next turn.
+    fn cut_work(&mut self) {
+        self.watched.floor.cut_work(self.work, self.turns.runnable());
+        self.work = Work::default();
+        self.answer_bell();
+        self.watched.bell_is_quiet();
+        let mut fetched = Vec::new();
+        self.watched.take_fetched(&mut fetched);
+        fetched.into_iter().for_each(|token| self.wake(token));
+        self.keep_time();
+        let listeners = self.watched.floor.listeners.iter().enumerate();
+        self.knocked.clear();
+        self.knocked.extend(listeners.filter(|(_, one)| one.watched).map(|(index, _)| index));
+        if self.must_accept() {
+            self.turns.wake_first_at_listeners(self.watched.floor.rounds);
+        }
     }
 
     /// A fiber to be made, the youngest first: each is then put before the others.
@@ -261,7 +281,7 @@ impl<M: Mechanism> Common<M> {
 
     /// Every fiber has had its turn.
     pub(super) fn end_round(&mut self) {
-        self.watched.floor.note_work(self.items, self.began_ns);
+        self.watched.floor.note_work(self.work);
     }
 
     /// From now on each fiber ends when it is switched to.
@@ -361,10 +381,10 @@ impl<M: Mechanism> Common<M> {
         if !self.is_open(token) {
             return false;
         }
-        if self.items == 0 {
-            self.began_ns = self.watched.floor.begin_work(1 + self.turns.runnable());
+        if self.work.items == 0 {
+            self.work = self.watched.floor.begin_work(1 + self.turns.runnable());
         }
-        self.items += 1;
+        self.work.items += 1;
         if self.is_worth_serving(token) && self.serve(token.slot) {
             self.accept_after_close();
         }

@@ -65,6 +65,13 @@ impl Turns {
         }
     }
 
+    /// The same, and its turn is the next.
+    pub(super) fn wake_first_at_listeners(&mut self, round: u64) {
+        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
+            self.runnable.push_front(fiber);
+        }
+    }
+
     /// Whether a fiber waits for somebody to accept.
     pub(super) fn has_hands(&self) -> bool {
         !self.at_listeners.is_empty()

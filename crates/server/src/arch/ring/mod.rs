@@ -106,6 +106,13 @@ const SQPOLL_IDLE_MS: u32 = 1000;
 const LAST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAITS: u32 = 50;
 
+/// An operation that has ended and was not looked at.
+struct Pending {
+    completion: Completion,
+    /// About when it ended, nanoseconds on the loop's clock.
+    came_ns: u64,
+}
+
 pub(crate) struct RingLoop {
     floor: Floor<Ringed>,
     ring: ServerRing,
@@ -117,7 +124,7 @@ pub(crate) struct RingLoop {
     /// The accept queue: connections, and listeners where somebody waits.
     arrived: VecDeque<Completion>,
     /// Operations that have ended and were not looked at.
-    work_pending: VecDeque<Completion>,
+    work_pending: VecDeque<Pending>,
     /// Connections with a large reply that wait for their turn to send some of it, and what of it
     /// is left.
     turns: VecDeque<(Token, Pieces)>,
@@ -132,8 +139,10 @@ pub(crate) struct RingLoop {
     starved: Vec<Token>,
     /// Who waits for a disk, and for whom operations are under way.
     fetching: Fetching,
-    /// When this round's completions were taken, and when the last round's were.
-    taken_at_ns: [u64; 2],
+    /// When completions were last taken.
+    taken_at_ns: u64,
+    /// About when the one came that is being looked at.
+    came_ns: u64,
     /// How long to look for completions before sleeping.
     spin: Option<Duration>,
     zero_copy_from: u64,
@@ -187,7 +196,8 @@ impl Start for RingLoop {
             sent_bytes: 0,
             starved: Vec::new(),
             fetching,
-            taken_at_ns: [0; 2],
+            taken_at_ns: 0,
+            came_ns: 0,
             spin,
             zero_copy_from,
             gathering,
@@ -227,10 +237,10 @@ impl Architecture for RingLoop {
 
     fn serve(&mut self, slot: u32) -> bool {
         let token = self.floor.table.token(slot);
-        let is_its = |completion: &Completion| Data::token_of(completion.data) == Some(token);
+        let is_its = |pending: &Pending| Data::token_of(pending.completion.data) == Some(token);
         while let Some(index) = self.work_pending.iter().position(is_its) {
-            let Some(completion) = self.work_pending.remove(index) else { break };
-            self.work(completion);
+            let Some(pending) = self.work_pending.remove(index) else { break };
+            self.work(pending);
         }
         !self.floor.table.is_current(token)
     }
@@ -270,12 +280,10 @@ impl Architecture for RingLoop {
         self.leave_listener(listener);
     }
 
-    /// A request was received at this round's begin, and had come since the last round's.
+    /// The request whose completion is being looked at.
     fn arrival(&mut self, slot: u32) -> Option<Arrival> {
         let departed = self.floor.table.conn(slot)?.ended.is_some();
-        let [now_ns, before_ns] = self.taken_at_ns;
-        let came_ns = before_ns + now_ns.saturating_sub(before_ns) / 2;
-        let age_ns = self.floor.service.read_clock_ns().saturating_sub(came_ns);
+        let age_ns = self.floor.service.read_clock_ns().saturating_sub(self.came_ns);
         Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
     }
 
@@ -302,14 +310,11 @@ impl RingLoop {
         self.enter();
         self.turn_ns = began_ns.map(|began_ns| thread_cpu_clock_ns() - began_ns);
         self.sent_bytes = 0;
-        self.floor.service.tick();
-        self.floor.service.turn.begin_round();
+        self.floor.begin_round();
         if let Some(since_ns) = self.slept_since_ns.take() {
             self.floor.note_sleep(since_ns);
         }
         self.sure = 0;
-        self.floor.rounds += 1;
-        self.taken_at_ns = [self.floor.service.now_ns(), self.taken_at_ns[0]];
         self.sort();
         self.floor.ready = self.work_pending.len() as u64;
     }
@@ -326,7 +331,10 @@ impl RingLoop {
                 self.wait(self.floor.sleep_max());
                 self.slept_since_ns = Some(began_ns);
             }
-        } else if self.ring.has_queued() || !self.yielded.is_empty() {
+        } else if self.ring.has_queued()
+            || !self.yielded.is_empty()
+            || !self.work_pending.is_empty()
+        {
             // Who could go on must not keep what was done from being noticed.
             self.hand_over();
         }
@@ -366,12 +374,18 @@ impl RingLoop {
         std::thread::sleep(Duration::from_millis(10));
     }
 
-    /// Connections into the one queue, work into the other.
+    /// Connections into the one queue, work into the other. What is found now came since the last
+    /// look.
     fn sort(&mut self) {
+        let now_ns = self.floor.service.now_ns();
+        let came_ns = self.taken_at_ns + now_ns.saturating_sub(self.taken_at_ns) / 2;
+        self.taken_at_ns = now_ns;
         for completion in self.fresh.drain(..) {
-            let is_arrival = Data::kind_of(completion.data).is_some_and(Kind::is_arrival);
-            let queue = if is_arrival { &mut self.arrived } else { &mut self.work_pending };
-            queue.push_back(completion);
+            if Data::kind_of(completion.data).is_some_and(Kind::is_arrival) {
+                self.arrived.push_back(completion);
+            } else {
+                self.work_pending.push_back(Pending { completion, came_ns });
+            }
         }
     }
 
@@ -385,13 +399,17 @@ impl RingLoop {
     }
 
     fn work_phase(&mut self) {
-        let began_ns = self.floor.begin_work(self.work_pending.len() + self.yielded.len());
-        let mut items = self.resume_yielded();
-        while let Some(completion) = self.work_pending.pop_front() {
-            self.work(completion);
-            items += 1;
+        let mut work = self.floor.begin_work(self.work_pending.len() + self.yielded.len());
+        work.items += self.resume_yielded();
+        // What is left when it takes too long is done after the next accept-phase.
+        while !self.floor.is_long(&mut work)
+            && let Some(pending) = self.work_pending.pop_front()
+        {
+            self.work(pending);
+            work.items += 1;
         }
-        self.floor.note_work(items, began_ns);
+        self.floor.service.counters.work_cuts.add((!self.work_pending.is_empty()).into());
+        self.floor.note_work(work);
         if let Some(turn_ns) = self.turn_ns {
             self.floor.service.turn.note(self.sent_bytes, turn_ns);
         }
@@ -442,8 +460,8 @@ impl RingLoop {
             while let Some(completion) = self.arrived.pop_front() {
                 self.arrive(&completion);
             }
-            while let Some(completion) = self.work_pending.pop_front() {
-                self.work(completion);
+            while let Some(pending) = self.work_pending.pop_front() {
+                self.work(pending);
             }
             if self.ring.pending() == 0 {
                 break;

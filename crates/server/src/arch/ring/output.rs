@@ -8,7 +8,6 @@ use std::os::fd::AsFd;
 
 use weir_content::FetchKind;
 use weir_dispatch::readiness::Token;
-use weir_http1::reply;
 use weir_sys::descriptor::SharedFd;
 use weir_sys::file;
 use weir_sys::ring::server::{
@@ -129,6 +128,9 @@ impl RingLoop {
         }
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         ringed.leaves = leaves;
+        if let Some(output) = ringed.output() {
+            output.full_since_ns = Some(self.floor.service.now_ns());
+        }
         self.sure += u32::from(rests) + u32::from(leaves);
         ringed.send = Some(Send { first, second, ..Send::of(Some(op), stage) });
     }
@@ -148,12 +150,6 @@ impl RingLoop {
         } else {
             self.ring.send_two(to, [first, second], how, then, data)
         }
-    }
-
-    pub(super) fn begin_continue(&mut self, slot: u32) {
-        let range = 0..reply::CONTINUE.len();
-        let pieces = [(Piece::Static(reply::CONTINUE), range), (Piece::Static(&[]), 0..0)];
-        self.send(slot, pieces, Stage::Continue);
     }
 
     pub(super) fn begin_shutdown(&mut self, slot: u32) {
@@ -179,7 +175,6 @@ impl RingLoop {
             Stage::ReadLate => return self.file_read(slot, completion),
             Stage::Wait => return,
             Stage::Reply => return self.reply_sent(slot, &send, result, completion.returned),
-            Stage::Continue => ringed.continued(result == reply::CONTINUE.len() as i32, service),
             Stage::Shutdown => ringed.shut(result == 0, service),
         };
         self.follow(slot, want);
@@ -198,6 +193,7 @@ impl RingLoop {
         };
         self.sent_bytes += sent as u64;
         if let Some(output) = ringed.output() {
+            output.full_since_ns = None;
             output.note_sent(sent as u64, &mut floor.service);
         }
         if sent < send.bytes() {

@@ -57,8 +57,6 @@ pub(crate) struct Send {
 pub(crate) enum Stage {
     /// Sends a reply.
     Reply,
-    /// Sends `100 Continue`.
-    Continue,
     /// Shuts our side down.
     Shutdown,
     /// Reads from a file what is to be sent.

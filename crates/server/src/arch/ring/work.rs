@@ -5,8 +5,8 @@ use weir_dispatch::readiness::Token;
 use weir_sys::is_exhaustion;
 use weir_sys::ring::server::{Completion, ECANCELED, Filled, Handle, Then};
 
-use super::RingLoop;
 use super::data::{Data, Kind};
+use super::{Pending, RingLoop};
 use crate::arch::Housekeeping;
 use crate::arch::accepting::Accepting;
 use crate::close_reason::CloseReason;
@@ -17,7 +17,8 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 
 impl RingLoop {
     /// Looks at one operation that has ended.
-    pub(super) fn work(&mut self, mut completion: Completion) {
+    pub(super) fn work(&mut self, Pending { mut completion, came_ns }: Pending) {
+        self.came_ns = came_ns;
         let filled = completion.filled.take();
         let token = Data::whose(completion.data);
         match Data::kind_of(completion.data) {
@@ -49,7 +50,7 @@ impl RingLoop {
     fn received(&mut self, token: Token, completion: &Completion, filled: Option<Filled>) {
         if self.is_its(token) {
             self.note_receive(token, completion);
-            let is_new = completion.result > 0 && self.floor.service.pressure;
+            let is_new = completion.result > 0 && self.floor.judges.is_some();
             if !is_new || self.is_worth_serving(token) {
                 self.take_in(token.slot, completion.result, filled.as_ref());
             }
@@ -165,7 +166,6 @@ impl RingLoop {
                     Some(want) => want,
                     None => break,
                 },
-                Want::Continue => break self.begin_continue(slot),
                 Want::Shutdown => break self.begin_shutdown(slot),
             };
         }

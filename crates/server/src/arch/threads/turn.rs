@@ -65,6 +65,10 @@ impl Group {
             return Rest::Yield;
         }
         let writes = link.want() == Want::Write;
+        // After a whole turn's worth it was not asked whether there is room for more.
+        if let Some(output) = link.output().filter(|_| writes) {
+            output.full_since_ns.get_or_insert(now_ns);
+        }
         let (interest, events) =
             if writes { (Interest::Write, POLLOUT) } else { (Interest::Read, POLLIN) };
         link.registered = Some(interest);
