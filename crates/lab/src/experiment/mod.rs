@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::paper::Claim;
 
-pub use overload::{BesideKind, BesideSpec, SpikeSpec, TimelineFigure};
+pub use overload::{BesideKind, BesideSpec, NeighbourSpec, SpikeSpec, TimelineFigure};
 pub use probe::ProbeSpec;
 
 /// An experiment: one TOML file.
@@ -287,6 +287,9 @@ pub struct Sweep {
     /// Clients beside the load.
     #[serde(default)]
     pub beside: Option<BesideSpec>,
+    /// A neighbour on the server's processors.
+    #[serde(default)]
+    pub neighbour: Option<NeighbourSpec>,
     /// Instead of a server and a load, the event mechanism by itself.
     #[serde(default)]
     pub probe: Option<ProbeSpec>,

@@ -43,6 +43,24 @@ pub struct BesideSpec {
     /// cold: the set of files they ask for, a workload `files-COUNTxKIBk`.
     #[serde(default)]
     pub workload: Option<String>,
+    /// The addresses they come from, of those the clients have: where there are no more, half.
+    #[serde(default = "one")]
+    pub addresses: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A neighbour on the server's processors, such as another tenant of the machine: busy for a while,
+/// then idle, over and over, at the priority of the server.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NeighbourSpec {
+    /// The share of each processor that it takes, percent.
+    pub percent: u32,
+    /// Processor time that it takes at a stretch, milliseconds.
+    pub burst_ms: u32,
 }
 
 /// What a client beside the load does.

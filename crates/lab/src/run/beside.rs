@@ -63,17 +63,19 @@ impl Stage {
 
 /// The addresses of a sweep's load, and those of the clients beside it.
 pub(super) fn sources(ground: &dyn Ground, sweep: &Sweep) -> (Vec<IpAddr>, Vec<IpAddr>) {
-    shared_out(ground.client_sources(), sweep.beside.is_some())
+    let theirs = sweep.beside.as_ref().map_or(0, |beside| beside.addresses as usize);
+    shared_out(ground.client_sources(), theirs)
 }
 
-/// The last address is theirs, where there are clients beside the load and more than one address.
-fn shared_out(mut all: Vec<IpAddr>, any_beside: bool) -> (Vec<IpAddr>, Vec<IpAddr>) {
-    match all.len() {
-        2.. if any_beside => {
-            let theirs = all.pop().into_iter().collect();
+/// The last addresses are those of the clients beside the load, where there are several: as many as
+/// wanted, and no more than half.
+fn shared_out(mut all: Vec<IpAddr>, wanted: usize) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    match wanted.min(all.len() / 2) {
+        0 => (all.clone(), all),
+        some => {
+            let theirs = all.split_off(all.len() - some);
             (all, theirs)
         }
-        _ => (all.clone(), all),
     }
 }
 
@@ -172,12 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn one_address_is_shared_and_of_several_the_last_is_theirs() {
+    fn one_address_is_shared_and_of_several_the_last_are_theirs() {
         let all: Vec<IpAddr> = (2..5).map(|last| IpAddr::from([127, 0, 0, last])).collect();
         let one = all[..1].to_vec();
-        assert_eq!(shared_out(one.clone(), true), (one.clone(), one));
-        assert_eq!(shared_out(all.clone(), false).0, all);
-        assert_eq!(shared_out(all.clone(), true), (all[..2].to_vec(), all[2..].to_vec()));
-        assert_eq!(shared_out(Vec::new(), true), (Vec::new(), Vec::new()));
+        assert_eq!(shared_out(one.clone(), 1), (one.clone(), one));
+        assert_eq!(shared_out(all.clone(), 0).0, all);
+        assert_eq!(shared_out(all.clone(), 1), (all[..2].to_vec(), all[2..].to_vec()));
+        assert_eq!(shared_out(all.clone(), 9), (all[..2].to_vec(), all[2..].to_vec()));
+        assert_eq!(shared_out(Vec::new(), 1), (Vec::new(), Vec::new()));
     }
 }

@@ -3,6 +3,7 @@
 
 mod beside;
 mod capacity;
+mod neighbour;
 mod place;
 mod point;
 mod prepare;

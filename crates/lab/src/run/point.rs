@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::neighbour::Neighbour;
 use super::place::Place;
 use super::stage::{Stage, over, until};
 use crate::generators::{self, Order};
-use crate::ground::Ground;
+use crate::ground::{Ground, Side};
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Sample, identity};
 use crate::record::{Line, Point, ServerResult};
@@ -28,6 +29,9 @@ impl Stage {
         let timeline_ms = place.sweep.timeline_ms;
         let mut load = generators::start(&Order { timeline_ms, ..self.order(ground, place) })?;
         let started = Instant::now();
+        let cpus = ground.cpus(Side::Server);
+        let neighbour =
+            place.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
         let (from, to) = load.window();
         let beside = self.beside(ground, place, (from, to))?;
         until(started + from, stop)?;
@@ -36,6 +40,7 @@ impl Stage {
         let second = look(ground, &mut server)?;
         let latest = started + to + place.patience();
         over(&mut load, latest, stop)?;
+        neighbour.map_or(Ok(()), Neighbour::end)?;
         let beside = beside.map(|beside| beside.end(latest, stop)).transpose()?;
         let load = load.wait()?;
         let config = server.config().map(str::to_owned);

@@ -3,8 +3,8 @@
 
 use super::{drawn, must, positive};
 use crate::experiment::{
-    At, Axis, BesideKind, BesideSpec, Experiment, Generator, LoadSpec, Place, SpikeSpec, Sweep,
-    TimelineFigure,
+    At, Axis, BesideKind, BesideSpec, Experiment, Generator, LoadSpec, NeighbourSpec, Place,
+    SpikeSpec, Sweep, TimelineFigure,
 };
 use crate::file_set::FileSet;
 use crate::servers::file_of;
@@ -15,6 +15,12 @@ const BIN_MS: std::ops::RangeInclusive<u32> = 10..=10_000;
 
 /// The bins a point may be cut into: each is on disk and in the page.
 const BINS_MAX: f64 = 2000.0;
+
+/// Shares that a neighbour may take, percent.
+const NEIGHBOUR_PERCENT: std::ops::RangeInclusive<u32> = 1..=45;
+
+/// Stretches for which it may be busy, milliseconds: many of them in a point.
+const NEIGHBOUR_BURST_MS: std::ops::RangeInclusive<u32> = 1..=200;
 
 /// What of a sweep is about overload.
 pub(super) fn sweep(sweep: &Sweep) -> Result<(), String> {
@@ -31,7 +37,23 @@ pub(super) fn sweep(sweep: &Sweep) -> Result<(), String> {
     if let Some(beside) = &sweep.beside {
         self::beside(sweep, beside).map_err(|why| format!("sweep {id}: {why}"))?;
     }
+    if let Some(neighbour) = &sweep.neighbour {
+        self::neighbour(sweep, neighbour).map_err(|why| format!("sweep {id}: neighbour {why}"))?;
+    }
     Ok(())
+}
+
+fn neighbour(sweep: &Sweep, spec: &NeighbourSpec) -> Result<(), String> {
+    let NeighbourSpec { percent, burst_ms } = spec;
+    must(sweep.probe.is_none(), || "needs a server to be the neighbour of".to_owned())?;
+    must(NEIGHBOUR_PERCENT.contains(percent), || {
+        let (min, max) = (NEIGHBOUR_PERCENT.start(), NEIGHBOUR_PERCENT.end());
+        format!("takes {min} to {max} percent, not {percent}: more the scheduler does not give it")
+    })?;
+    must(NEIGHBOUR_BURST_MS.contains(burst_ms), || {
+        let (min, max) = (NEIGHBOUR_BURST_MS.start(), NEIGHBOUR_BURST_MS.end());
+        format!("is busy for {min} to {max} milliseconds at a stretch, not {burst_ms}")
+    })
 }
 
 fn timeline(sweep: &Sweep, bin_ms: u32) -> Result<(), String> {
