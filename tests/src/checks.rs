@@ -4,6 +4,7 @@
 //! Each takes the input of one target, in a form that can be written by hand, and panics when a
 //! property does not hold. Nothing here opens a socket or a file.
 
+mod connection;
 mod reply;
 
 use weir_content::path::{Decoded, decode, encode, redirect_location};
@@ -14,6 +15,7 @@ use weir_http1::{
     Body, Framing, HeadParser, Limits, Lines, Parse, Refusal, Request, Target, Version,
 };
 
+pub use connection::connection;
 pub use reply::reply;
 
 /// Limits that short inputs run into.

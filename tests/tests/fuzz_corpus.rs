@@ -17,6 +17,9 @@ const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus");
 
 const MUTATIONS: usize = 20_000;
 
+/// Scripts for connections: each makes many steps.
+const SCRIPTS: usize = 3000;
+
 /// The seeds of a target, in an order that does not depend on the file system.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let files = fs::read_dir(format!("{CORPORA}/{target}")).expect("a corpus");
@@ -26,15 +29,23 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 fn run(target: &str, check: fn(&[u8])) {
+    run_some(target, check, MUTATIONS);
+}
+
+fn run_some(target: &str, check: fn(&[u8]), mutations: usize) {
     let seeds = seeds(target);
     assert!(seeds.len() >= 5, "{target} has {} seeds", seeds.len());
     let mut random = Xorshift::new(1);
-    let mutations = (0..MUTATIONS).map(|i| mutate(&seeds[i % seeds.len()], &mut random));
+    let mutations = (0..mutations).map(|i| mutate(&seeds[i % seeds.len()], &mut random));
     for input in seeds.iter().cloned().chain(mutations.collect::<Vec<_>>()) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(&input))) {
-            eprintln!("{target} fails on \"{}\"", input.escape_ascii());
-            resume_unwind(panic);
-        }
+        hold(target, check, &input);
+    }
+}
+
+fn hold(target: &str, check: fn(&[u8]), input: &[u8]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
+        eprintln!("{target} fails on \"{}\"", input.escape_ascii());
+        resume_unwind(panic);
     }
 }
 
@@ -71,4 +82,26 @@ fn accept_encoding() {
 #[test]
 fn conditions() {
     run("conditions", checks::conditions);
+}
+
+#[test]
+fn connection() {
+    run_some("connection", checks::connection, SCRIPTS);
+    let mut random = Xorshift::new(7);
+    for _ in 0..SCRIPTS {
+        hold("connection", checks::connection, &script(&mut random));
+    }
+}
+
+/// A script of which most makes two clients ask and be served: what else happens, happens to them.
+fn script(random: &mut Xorshift) -> Vec<u8> {
+    const LIVELY: [u8; 12] = [0, 1, 7, 9, 13, 21, 25, 27, 30, 34, 41, 45];
+    let lively = |random: &mut Xorshift| {
+        let code = LIVELY[random.below(LIVELY.len())];
+        (random.below(2) as u8) << 6 | code
+    };
+    let bytes = random.below(200);
+    (0..bytes)
+        .map(|_| if random.below(3) > 0 { lively(random) } else { random.next() as u8 })
+        .collect()
 }

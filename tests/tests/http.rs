@@ -311,6 +311,7 @@ mod request_bodies {
         expect_100_continue_is_answered_with_the_reply,
         a_body_that_comes_after_its_reply_is_thrown_away,
         a_body_out_of_grammar_is_refused,
+        a_reply_to_head_has_no_body_whatever_is_wrong_with_the_requests,
         expect_100_continue_on_http_1_0_is_ignored,
     }
 
@@ -360,6 +361,18 @@ mod request_bodies {
                 assert_eq!(client.reply().status, status, "{body:?}");
             }
             assert_eq!(client.get("/hello.txt").text(), "hello");
+        }
+    }
+
+    fn a_reply_to_head_has_no_body_whatever_is_wrong_with_the_requests(setup: &Setup) {
+        let root = Root::with_hello();
+        let server = setup.serve(&root, &["--max-body", "4", "--body-timeout", "100ms"]);
+        for (body, status) in [("x", 400), ("5\r\nhello\r\n", 413), ("4\r\nhell", 200)] {
+            let mut client = server.connect();
+            client.send(request("HEAD", "/hello.txt", &["Transfer-Encoding: chunked"]) + body);
+            let head = client.head().unwrap();
+            assert_eq!(head.status, status);
+            assert!(client.rest().unwrap().is_empty(), "{status} with a body");
         }
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use weir_content::{Fetch, Waiter};
-use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
+use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status};
 
 use crate::close_reason::CloseReason;
 use crate::log::LoggedRequest;
@@ -271,6 +271,11 @@ impl Conn {
         self.input.len() - self.taken
     }
 
+    /// Memory that the input takes, bytes.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.input.capacity()
+    }
+
     /// Whether nothing but a close follows the output, as far as can be told now.
     pub(crate) fn closes_after_output(&self) -> bool {
         self.last_output().is_some_and(|output| output.close && !output.linger)
@@ -484,7 +489,9 @@ impl Conn {
                 let status = other.map_or_else(|e| e.status, |_| Status::CONTENT_TOO_LARGE);
                 service.counters.refused_requests.one();
                 let logged = service.log.is_some().then(|| LoggedRequest::of(request));
-                return self.refuse(status, logged, service);
+                let caller =
+                    respond::Caller { is_head: request.method == Method::Head, ..self.caller() };
+                return self.refuse_as(caller, status, logged, service);
             }
         };
         self.owed_body = !body.done;
@@ -508,7 +515,7 @@ impl Conn {
 
     fn caller(&self) -> respond::Caller {
         let Self { peer, began_ns, is_retry, fetches, owed_body, .. } = *self;
-        respond::Caller { peer, began_ns, is_retry, fetches, owed_body }
+        respond::Caller { peer, began_ns, is_retry, fetches, owed_body, is_head: false }
     }
 
     /// Something has to come first; the request is then read again. Replies to earlier ones go out
@@ -552,9 +559,19 @@ impl Conn {
         logged: Option<LoggedRequest>,
         service: &mut Service,
     ) -> Step {
+        self.refuse_as(self.caller(), status, logged, service)
+    }
+
+    fn refuse_as(
+        &mut self,
+        caller: respond::Caller,
+        status: Status,
+        logged: Option<LoggedRequest>,
+        service: &mut Service,
+    ) -> Step {
         self.note_close(CloseReason::Refused);
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        respond::refuse(status, logged, self.caller(), service, &mut output);
+        respond::refuse(status, logged, caller, service, &mut output);
         self.output = Some(output);
         self.begin_reply(service);
         Step::Again

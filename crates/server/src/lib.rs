@@ -5,6 +5,9 @@
 
 pub mod arch;
 mod bench;
+#[doc(hidden)]
+pub mod by_hand;
+mod clock;
 mod close_reason;
 mod config;
 mod conn;
@@ -18,6 +21,7 @@ mod pace;
 mod respond;
 mod run;
 mod service;
+mod socket;
 mod turn;
 
 pub use config::{

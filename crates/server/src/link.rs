@@ -16,17 +16,18 @@ use crate::close_reason::CloseReason;
 use crate::conn::{Conn, Want};
 use crate::output::Sent;
 use crate::service::Service;
+use crate::socket::Socket;
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// Bytes from the client.
     Read,
     /// Room to write.
     Write,
     /// Others to be served first: it could go on at once.
     Yield,
-    /// Something to be brought from a disk: [`Link::fetch`].
+    /// Something to be brought from a disk.
     Fetch,
     /// Nothing: it is over.
     Close,
@@ -40,9 +41,9 @@ const READS_MAX: usize = 64;
 
 /// A connection with its socket.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Link<S = OwnedFd> {
     conn: Conn,
-    fd: OwnedFd,
+    socket: S,
     /// What the mechanism was last told the connection waits for; `None`: it is no member.
     pub registered: Option<Interest>,
     /// It lets others go first, and is served after them and not because it is ready.
@@ -51,7 +52,7 @@ pub(crate) struct Link {
     write_blocked: bool,
 }
 
-impl Deref for Link {
+impl<S> Deref for Link<S> {
     type Target = Conn;
 
     fn deref(&self) -> &Conn {
@@ -59,7 +60,7 @@ impl Deref for Link {
     }
 }
 
-impl DerefMut for Link {
+impl<S> DerefMut for Link<S> {
     fn deref_mut(&mut self) -> &mut Conn {
         &mut self.conn
     }
@@ -67,23 +68,15 @@ impl DerefMut for Link {
 
 impl Tenant for Link {
     fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self {
-        let conn = Conn::new(peer, service);
-        Self {
-            conn,
-            fd,
-            registered: None,
-            has_yielded: false,
-            read_blocked: false,
-            write_blocked: false,
-        }
+        Self::on(fd, peer, service)
     }
 
     fn arrival(&self) -> Option<Arrival> {
-        listener::arrival(self.fd.as_fd()).ok()
+        listener::arrival(self.socket.as_fd()).ok()
     }
 
     fn reset_on_close(&self) {
-        socket::reset_on_close(self.fd.as_fd());
+        self.socket.reset_on_close();
     }
 
     fn close(self, service: &mut Service) {
@@ -93,15 +86,29 @@ impl Tenant for Link {
 
 impl Link {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.socket.as_fd()
+    }
+}
+
+impl<S: Socket> Link<S> {
+    /// One on a socket that was just accepted.
+    pub(crate) fn on(socket: S, peer: SocketAddr, service: &Service) -> Self {
+        Self {
+            conn: Conn::new(peer, service),
+            socket,
+            registered: None,
+            has_yielded: false,
+            read_blocked: false,
+            write_blocked: false,
+        }
     }
 
     /// Lets go of everything but the socket, whose close ends the connection.
-    pub(crate) fn part(mut self, service: &mut Service) -> OwnedFd {
+    pub(crate) fn part(mut self, service: &mut Service) -> S {
         if self.conn.end(service) {
-            self.reset_on_close();
+            self.socket.reset_on_close();
         }
-        self.fd
+        self.socket
     }
 
     /// Whether the last read and the last write of this turn left the socket empty and full.
@@ -186,7 +193,7 @@ impl Link {
         service.counters.reads.one();
         let input = self.conn.room(service);
         let room = input.capacity() - input.len();
-        let result = socket::read(self.fd.as_fd(), input);
+        let result = self.socket.read(input);
         match &result {
             Ok(bytes) => self.read_blocked = *bytes < room,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -218,7 +225,7 @@ impl Link {
                     }
                 }
                 Want::Shutdown => {
-                    let shut = socket::shutdown_write(self.fd.as_fd()).is_ok();
+                    let shut = self.socket.shutdown_write().is_ok();
                     self.conn.shut(shut, service)
                 }
             };
@@ -227,7 +234,7 @@ impl Link {
 
     fn write(&mut self, service: &mut Service) -> Sent {
         let Some(output) = self.conn.output() else { return Sent::Gone };
-        let sent = output.send(self.fd.as_fd(), service);
+        let sent = output.send(&self.socket, service);
         output.full_since_ns = (sent == Sent::Blocked).then(|| service.now_ns());
         self.write_blocked |= sent == Sent::Blocked;
         if matches!(sent, Sent::Blocked | Sent::Turn) && self.conn.wants_acknowledged() {
@@ -239,7 +246,7 @@ impl Link {
 
     fn linger(&mut self, service: &mut Service) -> Next {
         for _ in 0..LINGER_READS {
-            match socket::read_slice(self.fd.as_fd(), &mut service.scratch) {
+            match self.socket.read_slice(&mut service.scratch) {
                 Ok(bytes) if self.conn.discarded(bytes) == Want::Close => return Next::Close,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -256,6 +263,6 @@ impl Link {
     /// queue the kernel measures in memory and not in bytes.
     fn unacknowledged(&self) -> Option<u64> {
         let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
-        is_tcp.then(|| socket::unacknowledged(self.fd.as_fd()).ok()).flatten()
+        is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
     }
 }

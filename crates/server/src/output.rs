@@ -3,18 +3,17 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use weir_content::{Content, Entry, Fetch, OpenFile};
-use weir_sys::file::Look;
-use weir_sys::process::thread_cpu_clock_ns;
-use weir_sys::{file, socket};
+use weir_sys::file::{self, Look};
 
 use crate::helpers;
 use crate::log::Record;
 use crate::pace::Pace;
 use crate::service::Service;
+use crate::socket::Socket;
 use crate::turn::TURN_BYTES_MIN;
 
 /// Bodies up to this size are copied behind their head and go out in one write, which costs less
@@ -145,6 +144,11 @@ impl Output {
         self.body.is_none() && self.later.is_empty() && !self.close && self.bytes.len() < 32 << 10
     }
 
+    /// Memory that it holds, but for bodies, bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>()
+    }
+
     /// Empties it for the next use, keeping its buffer.
     pub(crate) fn reset(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -154,21 +158,21 @@ impl Output {
 
     /// Writes as much as the socket takes, and no more than a turn's worth: nothing of a large body
     /// in a round that has had its turn.
-    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
+    pub(crate) fn send(&mut self, socket: &impl Socket, service: &mut Service) -> Sent {
         if self.body.as_ref().is_none_or(|part| part.len() < TURN_BYTES_MIN) {
-            return self.send_turn(fd, service);
+            return self.send_turn(socket, service);
         }
         if service.turn.is_over() {
             return Sent::Turn;
         }
-        let (began_ns, before) = (thread_cpu_clock_ns(), self.sent_bytes);
-        let sent = self.send_turn(fd, service);
-        let took_ns = thread_cpu_clock_ns().saturating_sub(began_ns);
+        let (began_ns, before) = (service.cpu_clock_ns(), self.sent_bytes);
+        let sent = self.send_turn(socket, service);
+        let took_ns = service.cpu_clock_ns().saturating_sub(began_ns);
         service.turn.note(self.sent_bytes - before, took_ns);
         sent
     }
 
-    fn send_turn(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> Sent {
+    fn send_turn(&mut self, socket: &impl Socket, service: &mut Service) -> Sent {
         let mut turn_bytes = 0;
         loop {
             if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
@@ -180,7 +184,7 @@ impl Output {
             if self.is_cold(service) {
                 return Sent::Cold;
             }
-            match self.write_some(fd, service) {
+            match self.write_some(socket, service) {
                 Ok(Progress { bytes, full }) => {
                     turn_bytes += bytes;
                     self.sent_bytes += bytes;
@@ -278,10 +282,10 @@ impl Output {
     }
 
     /// One system call's worth. `full` says that it took less than it was given.
-    fn write_some(&mut self, fd: BorrowedFd<'_>, service: &mut Service) -> io::Result<Progress> {
+    fn write_some(&mut self, socket: &impl Socket, service: &mut Service) -> io::Result<Progress> {
         let head = &self.bytes[self.written..];
         let Some(part) = &mut self.body else {
-            let bytes = socket::write(fd, head, false)?;
+            let bytes = socket.write(head, false)?;
             let full = bytes < head.len();
             self.written += bytes;
             return Ok(Progress { bytes: bytes as u64, full });
@@ -291,17 +295,17 @@ impl Output {
                 let body = slice(bytes, &part.range);
                 let offered = head.len() + body.len();
                 let bytes = if head.is_empty() {
-                    socket::write(fd, body, false)?
+                    socket.write(body, false)?
                 } else {
-                    socket::write_two(fd, head, body)?
+                    socket.write_two(head, body)?
                 };
                 Progress { bytes: bytes as u64, full: bytes < offered }
             }
             Content::File(_) if !head.is_empty() => {
-                let bytes = socket::write(fd, head, true)?;
+                let bytes = socket.write(head, true)?;
                 Progress { bytes: bytes as u64, full: bytes < head.len() }
             }
-            Content::File(file) => write_file(fd, file, &part.range, service)?,
+            Content::File(file) => write_file(socket, file, &part.range, service)?,
         };
         let from_head = progress.bytes.min(head.len() as u64);
         self.written += from_head as usize;
@@ -325,7 +329,7 @@ struct Progress {
 /// left unfinished and the client sees that it is. A file that was written to moments ago goes by
 /// copy, looked at after each copy, so that even bytes already in the socket cannot change.
 fn write_file(
-    fd: BorrowedFd<'_>,
+    socket: &impl Socket,
     file: &OpenFile,
     range: &Range<u64>,
     service: &mut Service,
@@ -333,7 +337,7 @@ fn write_file(
     let left = range.end - range.start;
     if left > TAIL_BYTES && file.is_quiet(service.clock()) {
         let wanted = (left - TAIL_BYTES).min(service.turn.bytes());
-        let bytes = file::sendfile(fd, file.as_fd(), range.start, wanted as usize)? as u64;
+        let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());
         }
@@ -345,7 +349,7 @@ fn write_file(
     if read < wanted || !file.is_unchanged().unwrap_or(false) {
         return Err(changed());
     }
-    let bytes = socket::write(fd, copy, false)?;
+    let bytes = socket.write(copy, false)?;
     Ok(Progress { bytes: bytes as u64, full: bytes < wanted })
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Caller {
     pub fetches: u8,
     /// The request's body is not all there. Nobody waits for it.
     pub owed_body: bool,
+    /// What is refused is the body of a request for HEAD, whose reply has none.
+    pub is_head: bool,
 }
 
 /// The thing that has to come first, before a request can be answered: then it is asked again.
@@ -353,7 +355,7 @@ impl Reply<'_, '_> {
     }
 
     fn is_head(&self) -> bool {
-        self.request.is_some_and(|request| request.method == Method::Head)
+        self.request.map_or(self.caller.is_head, |request| request.method == Method::Head)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use weir_accept::{Share, Shares};
 use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
@@ -13,6 +13,7 @@ use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
 
 use crate::Config;
+use crate::clock::Clock;
 use crate::log::LogBuffer;
 use crate::output::Output;
 use crate::turn::Turn;
@@ -55,7 +56,7 @@ pub(crate) struct Service {
     shares: Option<Box<Shares>>,
     /// What other threads than the one that reports have used, where there are others.
     pub others: Usage,
-    start: Instant,
+    clock: Clock,
     now_ns: u64,
     unix_offset_ns: u64,
     offset_at_ns: u64,
@@ -69,6 +70,15 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(config: Arc<Config>, store: Store, log: Option<LogBuffer>) -> Self {
+        Self::with_clock(config, store, log, Clock::Machine(Instant::now()))
+    }
+
+    pub(crate) fn with_clock(
+        config: Arc<Config>,
+        store: Store,
+        log: Option<LogBuffer>,
+        clock: Clock,
+    ) -> Self {
         let mut service = Self {
             config,
             store,
@@ -82,7 +92,7 @@ impl Service {
             share: None,
             shares: None,
             others: Usage::default(),
-            start: Instant::now(),
+            clock,
             now_ns: 0,
             unix_offset_ns: 0,
             offset_at_ns: 0,
@@ -104,14 +114,23 @@ impl Service {
     }
 
     fn read_wall_clock(&mut self) {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.unix_offset_ns = (unix.as_nanos() as u64).saturating_sub(self.now_ns);
+        self.unix_offset_ns = self.clock.unix_offset_ns(self.now_ns);
         self.offset_at_ns = self.now_ns;
     }
 
     /// Nanoseconds since the loop began, read now and not at the last [`Service::tick`].
     pub(crate) fn read_clock_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.clock.now_ns()
+    }
+
+    /// Core time that this thread has used, nanoseconds since any time.
+    pub(crate) fn cpu_clock_ns(&self) -> u64 {
+        self.clock.cpu_ns()
+    }
+
+    /// So much time passes, where the clock is set by hand.
+    pub(crate) fn pass(&self, ns: u64) {
+        self.clock.pass(ns);
     }
 
     /// Nanoseconds since the loop began.

@@ -1,0 +1,146 @@
+//! The bytes of a fuzz input as a script: events, one after the other, until there are no more.
+//! Knows nothing of what an event does.
+
+/// What is left of a script.
+pub(super) struct Script<'a>(pub &'a [u8]);
+
+/// Something that happens, most of it to one of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The client has another request of a kind to send.
+    Ask {
+        kind: u8,
+        variant: u8,
+    },
+    /// The client has bytes to send that the script has, or so many of one.
+    Raw {
+        bytes: u8,
+    },
+    Fill {
+        byte: u8,
+        times: u8,
+    },
+    /// So many of the client's bytes come.
+    Arrive {
+        bytes: usize,
+        serve: bool,
+    },
+    /// The connection is served if it is ready, or whether it is or not.
+    Serve {
+        always: bool,
+    },
+    /// There is room for more bytes to be written, and for so many in one call.
+    Room {
+        bytes: usize,
+    },
+    NoRoom,
+    WriteMax {
+        bytes: usize,
+    },
+    TakeNone,
+    /// A round of the loop begins, and it serves all, in this order or the other.
+    Round {
+        later_ns: u64,
+        backwards: bool,
+    },
+    /// The one that yielded goes on.
+    Resume,
+    /// What it waits for has come from the disk, or not.
+    Fetched {
+        really: bool,
+    },
+    /// Time passes, and then what is due happens.
+    Pass {
+        ns: u64,
+    },
+    /// Time passes until its deadline, or to a nanosecond before.
+    PassDeadline {
+        early: bool,
+    },
+    Pressure,
+    Drain,
+    Evict,
+    TurnAway,
+    Shut,
+    Reset,
+    Unacknowledged {
+        bytes: u64,
+    },
+    Forget {
+        file: u8,
+    },
+}
+
+const LATER_NS: [u64; 8] =
+    [1, 1000, 100_000, 1_000_000, 1_000_000_000, 3_000_000_000, 11_000_000_000, 86_400_000_000_000];
+
+impl Script<'_> {
+    /// The next byte; 0 behind the end.
+    pub(super) fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    /// The next bytes, as far as they go.
+    pub(super) fn bytes(&mut self, count: usize) -> &[u8] {
+        let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+
+    /// The next event, and the connection that it happens to; `None` at the end.
+    pub(super) fn event(&mut self) -> Option<(usize, Event)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let first = self.byte();
+        Some((usize::from(first >> 6), self.event_of(first & 63)))
+    }
+
+    fn event_of(&mut self, code: u8) -> Event {
+        match code {
+            0..16 => Event::Ask { kind: code, variant: self.byte() },
+            16..19 => Event::Raw { bytes: self.byte() & 31 },
+            19 => Event::Fill { byte: self.byte(), times: self.byte() },
+            20..24 => Event::Arrive { bytes: self.amount(), serve: code & 1 != 0 },
+            24..28 => Event::Arrive { bytes: usize::MAX, serve: code & 1 != 0 },
+            28..32 => Event::Serve { always: false },
+            32 => Event::Serve { always: true },
+            33..36 => Event::Room { bytes: self.amount() },
+            36 => Event::Room { bytes: usize::MAX },
+            37 => Event::NoRoom,
+            38 => Event::WriteMax { bytes: self.amount() },
+            39 => Event::TakeNone,
+            40..44 => {
+                Event::Round { later_ns: self.later_ns() % 7_000_000, backwards: code & 1 != 0 }
+            }
+            44 | 45 => Event::Resume,
+            46 | 47 => Event::Fetched { really: true },
+            48 => Event::Fetched { really: false },
+            49 | 50 => Event::Pass { ns: self.later_ns() },
+            51 | 52 => Event::PassDeadline { early: false },
+            53 => Event::PassDeadline { early: true },
+            54 => Event::Pressure,
+            55 => Event::Drain,
+            56 | 57 => Event::Evict,
+            58 => Event::TurnAway,
+            59 => Event::Shut,
+            60 => Event::Reset,
+            61 => Event::Unacknowledged { bytes: self.amount() as u64 },
+            _ => Event::Forget { file: self.byte() & 15 },
+        }
+    }
+
+    fn later_ns(&mut self) -> u64 {
+        LATER_NS[usize::from(self.byte()) % LATER_NS.len()]
+    }
+
+    /// A number of bytes: small ones exactly, and powers of two.
+    fn amount(&mut self) -> usize {
+        match self.byte() {
+            byte @ 0..224 => usize::from(byte),
+            byte => 1 << (byte - 216).min(20),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What is served, and the servers that serve it: files that are told apart by their lengths and
+//! by every byte, and configurations that differ where the machine does. Knows no connection.
+
+use std::fs::File;
+
+use rustix::fs::{Advice, fadvise};
+use weir_server::accept::{Controls, Limit, Refusal, Setting, SynFilter};
+use weir_server::content::Options;
+use weir_server::readiness::settings::Settings;
+use weir_server::{Config, PRESETS, Strategy, Timeouts, arch, readiness};
+
+use crate::files::{Root, noise};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The lengths of the files `/n/0` to `/n/15`, which all differ.
+const LENGTHS: [usize; 16] = [
+    0, 1, 2, 33, 100, 999, 4095, 4096, 4097, 9_000, 16_384, 16_385, 65_535, 65_536, 70_001, 150_007,
+];
+
+/// Bodies of requests are thrown away up to here, bytes.
+pub(super) const BODY_BYTES_MAX: u64 = 1000;
+
+/// The server's choices, one bit each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choices(pub u8);
+
+impl Choices {
+    fn has(self, bit: u8) -> bool {
+        self.0 & 1 << bit != 0
+    }
+
+    /// Replies are written as soon as they are there.
+    pub(super) fn is_eager(self) -> bool {
+        self.has(0)
+    }
+
+    /// Files were changed a moment ago, as far as the server's clock knows.
+    pub(super) fn is_fresh(self) -> bool {
+        self.has(6)
+    }
+
+    /// Clients are slow at all speeds that are not none.
+    fn has_rate(self) -> bool {
+        self.has(5)
+    }
+}
+
+/// What is served.
+pub(super) struct Site {
+    root: Root,
+    /// The files by their numbers.
+    pub files: Vec<Vec<u8>>,
+    /// When the last of it was made, nanoseconds since 1970.
+    pub made_ns: u64,
+}
+
+impl Site {
+    /// Makes it, in a directory of its own.
+    pub(super) fn new() -> Self {
+        let root = Root::new();
+        let files: Vec<_> =
+            LENGTHS.iter().enumerate().map(|(i, &length)| noise(i as u64 + 1, length)).collect();
+        for (number, bytes) in files.iter().enumerate() {
+            let path = root.write(&format!("n/{number}"), bytes);
+            // Only what is on the disk can be dropped from memory.
+            File::open(path).unwrap().sync_all().unwrap();
+        }
+        for number in 0..40 {
+            root.write(&format!("dir/entry-{number}"), "");
+        }
+        let made = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        Self { root, files, made_ns: made.as_nanos() as u64 }
+    }
+
+    /// Drops a file from the page cache, where the file system can.
+    pub(super) fn forget(&self, number: usize) {
+        let path = self.root.path().join(format!("n/{number}"));
+        let file = File::open(path).unwrap();
+        let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    }
+
+    /// A server of it.
+    pub(super) fn config(&self, choices: Choices) -> Config {
+        let eager = choices.is_eager();
+        let strategy = Strategy {
+            eager_read: eager,
+            eager_write: eager,
+            full_read: choices.has(1),
+            caching: choices.has(2),
+            ..PRESETS[0].strategy
+        };
+        let content = Options {
+            listing: true,
+            codings: Vec::new(),
+            caching: strategy.caching,
+            memory_file_bytes_max: if choices.has(3) { 1 << 20 } else { 8 << 10 },
+            waits: !choices.has(4),
+            ..Options::default()
+        };
+        Config {
+            root: self.root.path().to_owned(),
+            strategy,
+            content,
+            timeouts: Timeouts {
+                request_ns: if choices.has(7) { 15 * SECOND_NS } else { 0 },
+                ..TIMEOUTS
+            },
+            rate_min: if choices.has_rate() { 100 } else { 0 },
+            ..plain()
+        }
+    }
+}
+
+const TIMEOUTS: Timeouts = Timeouts {
+    header_ns: 10 * SECOND_NS,
+    body_ns: 8 * SECOND_NS,
+    idle_ns: 5 * SECOND_NS,
+    request_ns: 0,
+    linger_ns: 2 * SECOND_NS,
+    drain_ns: 6 * SECOND_NS,
+    rate_grace_ns: 3 * SECOND_NS,
+    stall_ns: 4 * SECOND_NS,
+};
+
+/// A server of which nothing is asked that concerns the connection machine.
+fn plain() -> Config {
+    let strategy = PRESETS[0].strategy;
+    Config {
+        root: "/".into(),
+        listen: Vec::new(),
+        inherited: 0,
+        share_listener: false,
+        arch: arch::Name::Loop,
+        arch_settings: Settings::default(),
+        mechanism: readiness::TABLE[0].name,
+        mechanism_settings: Settings::default(),
+        strategy,
+        setting: Setting {
+            name: strategy.accept_policy,
+            limit: Limit::Inf,
+            target_ns: 0,
+            controls: Controls::default(),
+            refusal: Refusal::default(),
+            backlog: 0,
+            syn_filter: SynFilter::None,
+            eager: false,
+        },
+        syn_filter: None,
+        conns_max: 0,
+        listenq: 0,
+        content: Options::default(),
+        fields: b"X-Served: here\r\n".to_vec(),
+        error_pages: Vec::new(),
+        workers: 1,
+        cpus: Vec::new(),
+        timeouts: TIMEOUTS,
+        rate_min: 0,
+        body_bytes_max: BODY_BYTES_MAX,
+        access_log: None,
+        profile_calls: false,
+        bench_endpoints: false,
+        tell: |_| {},
+    }
+}
