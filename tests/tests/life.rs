@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use weir_tests::patience::until;
 use weir_tests::server::run;
-use weir_tests::{Address, Client, Root, Server, Setup, Stopped, suite};
+use weir_tests::{Address, Client, Root, Server, Setup, Stopped, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -251,7 +251,7 @@ mod loops {
         let server = setup.serve(&root, &["--workers", "2"]);
         assert!(server.ready.ends_with("2 loops)"), "{}", server.ready);
         for file in &files {
-            assert!(server.get(&file.target).body == file.body, "{}", file.target);
+            assert_same(&server.get(&file.target).body, &file.body, &file.target);
         }
         let stats = server.stop_cleanly().stats();
         let loops = stats["loops"].as_array().unwrap();
