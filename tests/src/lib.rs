@@ -12,6 +12,7 @@
     reason = "here a broken expectation is a failed test"
 )]
 
+pub mod bytes;
 pub mod checks;
 pub mod client;
 pub mod family;
@@ -27,6 +28,7 @@ pub mod reply;
 pub mod server;
 pub mod setups;
 
+pub use bytes::assert_same;
 pub use client::{Client, Failure, request};
 pub use files::Root;
 pub use reply::Reply;

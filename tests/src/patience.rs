@@ -8,10 +8,15 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds; panics with `what` after [`PATIENCE`].
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, condition);
+}
+
+/// As [`until`], after `limit`: for what takes seconds of a processor that others use too.
+pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(start.elapsed() < limit, "waited in vain until {what}");
         sleep(Duration::from_millis(5));
     }
 }

@@ -20,7 +20,7 @@ use weir_server::arch;
 use weir_tests::files::Served;
 use weir_tests::patience::until;
 use weir_tests::server::{Attempt, attempt};
-use weir_tests::{Client, Failure, Root, Server, Setup, request, suite};
+use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -167,7 +167,7 @@ impl<'a> Load<'a> {
                 return true;
             }
             match client.try_reply() {
-                Ok(reply) => assert!(reply.body == self.file.body),
+                Ok(reply) => assert_same(&reply.body, &self.file.body, "the body"),
                 Err(Failure::Closed(_)) => return true,
                 Err(failure) => panic!("{failure:?}"),
             }
@@ -240,10 +240,10 @@ fn sigterm_closes_the_silent_and_finishes_what_was_begun(setup: &Setup) {
     let head = reading.head().unwrap();
     server.signal(Signal::TERM);
     assert!(idle.into_iter().chain(silent).all(|mut client| client.is_closed()));
-    assert!(reading.body(head).unwrap().body == large.body);
+    assert_same(&reading.body(head).unwrap().body, &large.body, "the body");
     // What was asked for beforehand is answered, or not at all.
     match reading.try_reply() {
-        Ok(reply) => assert!(reply.body == large.body),
+        Ok(reply) => assert_same(&reply.body, &large.body, "the body"),
         Err(Failure::Closed(_)) => (),
         Err(failure) => panic!("{failure:?}"),
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use weir_tests::files::noise;
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Root, Server, Setup, request, suite};
+use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -65,7 +65,7 @@ fn get_replies_with_the_file(setup: &Setup) {
     for file in files {
         let reply = server.get(&file.target);
         assert_eq!(reply.status, 200, "{}", file.target);
-        assert!(reply.body == file.body, "{}", file.target);
+        assert_same(&reply.body, &file.body, &file.target);
     }
     server.stop_cleanly();
 }
@@ -124,7 +124,7 @@ fn fifty_pipelined_requests_are_answered_in_order(setup: &Setup) {
     let mut client = server.connect();
     client.send(files.iter().map(|file| request("GET", &file.target, &[])).collect::<String>());
     for file in &files {
-        assert!(client.reply().body == file.body, "{}", file.target);
+        assert_same(&client.reply().body, &file.body, &file.target);
     }
     client.finish_sending();
     assert!(client.is_closed());
@@ -138,7 +138,7 @@ fn pipelined_large_replies_are_answered_in_order(setup: &Setup) {
     let mut client = Client::connect_narrow(server.address());
     client.send(files.iter().map(|file| request("GET", &file.target, &[])).collect::<String>());
     for file in &files {
-        assert!(client.reply().body == file.body, "{}", file.target);
+        assert_same(&client.reply().body, &file.body, &file.target);
     }
 }
 
@@ -163,7 +163,7 @@ fn a_slow_reader_gets_a_large_file(setup: &Setup) {
     let mut client = Client::connect_narrow(server.address());
     client.send(request("GET", &file.target, &[]));
     assert!(client.read_slowly(1 << 20, 8192, Duration::from_millis(2)));
-    assert!(client.reply().body == file.body);
+    assert_same(&client.reply().body, &file.body, "the body");
 }
 
 fn downloads_at_once_and_small_replies_between_them_get_every_byte(setup: &Setup) {
@@ -177,12 +177,12 @@ fn downloads_at_once_and_small_replies_between_them_get_every_byte(setup: &Setup
                 let mut client = server.connect();
                 client.send(pipeline.map(|file| request("GET", &file.target, &[])).concat());
                 for file in pipeline {
-                    assert!(client.reply().body == file.body, "{}", file.target);
+                    assert_same(&client.reply().body, &file.body, &file.target);
                 }
             });
         }
         for _ in 0..50 {
-            assert!(server.get(&small.target).body == small.body);
+            assert_same(&server.get(&small.target).body, &small.body, "the body");
         }
     });
     server.stop_cleanly();
@@ -198,7 +198,11 @@ fn three_hundred_connections_at_once_get_every_byte(setup: &Setup) {
             client.send(request("GET", &files[(i + round) % 2].target, &[]));
         }
         for (i, client) in clients.iter_mut().enumerate().rev() {
-            assert!(client.reply().body == files[(i + round) % 2].body, "connection {i}");
+            assert_same(
+                &client.reply().body,
+                &files[(i + round) % 2].body,
+                format_args!("connection {i}"),
+            );
         }
     }
     drop(clients);
@@ -246,7 +250,7 @@ fn a_client_that_ended_its_sending_side_gets_its_reply(setup: &Setup) {
     let mut client = server.connect();
     client.send(request("GET", &file.target, &[]));
     client.finish_sending();
-    assert!(client.reply().body == file.body);
+    assert_same(&client.reply().body, &file.body, "the body");
     assert!(client.is_closed());
 }
 
@@ -271,7 +275,7 @@ fn sigterm_lets_a_download_complete(setup: &Setup) {
     let head = client.head().unwrap();
     server.signal(Signal::TERM);
     until("the listener was closed", || Client::connect_with(server.address(), None).is_err());
-    assert!(client.body(head).unwrap().body == body);
+    assert_same(&client.body(head).unwrap().body, &body, "the body");
     assert!(client.is_closed());
     assert_eq!(server.wait().status.code(), Some(0));
 }

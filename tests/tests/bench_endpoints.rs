@@ -12,7 +12,7 @@ use std::path::Path;
 
 use weir_tests::files::{SECRET, settle, settled_file_set};
 use weir_tests::load::load;
-use weir_tests::{Reply, Root, Server, request};
+use weir_tests::{Reply, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -138,7 +138,7 @@ fn behind_the_prefix_every_file_is_served_as_without_it() {
     for file in &files {
         let (plain, behind) = (&file.target, format!("/.weir/burn/1{}", file.target));
         let reply = client.get(&behind);
-        assert!(reply.body == file.body, "{plain}");
+        assert_same(&reply.body, &file.body, plain);
         let etag = reply.expect_field("ETag").to_owned();
         assert_eq!(lasting(&reply), lasting(&client.get(plain)), "{plain}");
         let fields = [

@@ -17,7 +17,7 @@ use std::thread;
 
 use weir_tests::files::{noise, settle, settled_file_set};
 use weir_tests::patience::until;
-use weir_tests::{Client, Failure, Root, Setup, request, suite};
+use weir_tests::{Client, Failure, Root, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -136,7 +136,11 @@ impl Changed<'_> {
         (self.change)(&self.root.path().join(caching), &self.versions[1]);
         match client.body(head) {
             Ok(reply) => {
-                assert!(reply.body == before, "a mix of two versions, {age:?} {caching}");
+                assert_same(
+                    &reply.body,
+                    &before,
+                    format_args!("a mix of two versions, {age:?} {caching}"),
+                );
                 assert_eq!(client.get("/none").status, 404, "the connection is out of step");
             }
             Err(Failure::Short(reply)) => {
@@ -270,7 +274,7 @@ fn a_cache_smaller_than_the_files_serves_them_all(setup: &Setup) {
     let options = ["--caching", "--cache-size", "64k", "--open-files", "4"];
     let server = setup.serve(&root, &options);
     for file in files.iter().chain(&files) {
-        assert!(server.get(&file.target).body == file.body, "{}", file.target);
+        assert_same(&server.get(&file.target).body, &file.body, &file.target);
     }
     server.stop_cleanly();
 }

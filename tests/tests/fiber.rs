@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use weir_tests::patience::until;
 use weir_tests::server::run;
-use weir_tests::{Client, Root, Server, Stopped, request};
+use weir_tests::{Client, Root, Server, Stopped, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -326,7 +326,7 @@ mod stacks {
         let logged = ["--access-log", log.to_str().unwrap(), "--log-format", "json"];
         let server = serve(&root, &[&options[..], &logged].concat());
         for file in &files {
-            assert_eq!(server.get(&file.target).body, file.body, "{}", file.target);
+            assert_same(&server.get(&file.target).body, &file.body, &file.target);
         }
         let missing = format!("/{}", "x/".repeat(2000));
         let odd = ["/", "/dir", "/dir/nested/", "/.weir/burn?us=1", "/%2e%2e/secret.txt", &missing];

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use weir_tests::files::{LAST_MODIFIED, Served, settled_files};
 use weir_tests::multipart::{content_range, parts};
-use weir_tests::{Client, Reply, Server, Setup, request, suite};
+use weir_tests::{Client, Reply, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -114,7 +114,7 @@ fn a_tree_is_mirrored_by_clients_of_every_manner_at_once(setup: &Setup) {
 
 fn is_whole(reply: &Reply, file: &Served) {
     assert_eq!(reply.status, 200, "{}", file.target);
-    assert!(reply.body == file.body, "{}", file.target);
+    assert_same(&reply.body, &file.body, &file.target);
 }
 
 fn one_at_a_time(tree: &Tree, server: &Server) {
@@ -200,7 +200,8 @@ fn in_parts(tree: &Tree, server: &Server) {
         for text in [format!("{half}-"), format!("1-{half}"), "-700".to_owned()] {
             let reply = get(&text);
             let (range, whole) = content_range(reply.expect_field("Content-Range"));
-            assert!(whole == body.len() && reply.body == body[range], "{}", file.target);
+            assert_eq!(whole, body.len(), "{}", file.target);
+            assert_same(&reply.body, &body[range], &file.target);
         }
         let parts = parts(&get(&format!("0-9,{half}-{},-1", half + 99)));
         assert_eq!(parts.len(), 3, "{}", file.target);

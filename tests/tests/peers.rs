@@ -15,7 +15,7 @@ use std::thread;
 
 use weir_tests::files::{LAST_MODIFIED, noise, target_of};
 use weir_tests::server::run;
-use weir_tests::{Root, Server, Setup, Stopped, suite};
+use weir_tests::{Root, Server, Setup, Stopped, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -189,7 +189,7 @@ fn sixty_four_connections_mirror_the_documentation_of_rust(setup: &Setup) {
                 for name in names.iter().skip(first).step_by(CONNECTIONS) {
                     let reply = client.get(&target_of(name));
                     assert_eq!(reply.status, 200, "{name}");
-                    assert!(reply.body == fs::read(root.join(name)).unwrap(), "{name}");
+                    assert_same(&reply.body, fs::read(root.join(name)).unwrap(), name);
                 }
             });
         }

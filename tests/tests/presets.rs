@@ -20,7 +20,7 @@ use weir_server::arch::Choice;
 use weir_server::{PRESETS, Preset, Strategy};
 use weir_tests::files::{Served, settled_file_set};
 use weir_tests::server::{Attempt, attempt};
-use weir_tests::{Server, Setup, suite};
+use weir_tests::{Server, Setup, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -105,7 +105,7 @@ fn serves_everything(setup: &Setup, preset: &Preset, files: &[Served], root: &Pa
 fn keep_alive(server: &Server, files: &[Served], first: usize) {
     let mut client = server.connect();
     for file in files.iter().cycle().skip(first).take(files.len()) {
-        assert!(client.get(&file.target).body == file.body, "{}", file.target);
+        assert_same(&client.get(&file.target).body, &file.body, &file.target);
     }
 }
 
@@ -113,7 +113,7 @@ fn connection_per_request(server: &Server, files: &[Served], first: usize) {
     for file in files.iter().cycle().skip(first).take(files.len()) {
         let mut client = server.connect();
         let reply = client.get_with(&file.target, &["Connection: close"]);
-        assert!(reply.body == file.body, "{}", file.target);
+        assert_same(&reply.body, &file.body, &file.target);
         assert!(client.is_closed(), "{}", file.target);
     }
 }

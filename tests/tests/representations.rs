@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use weir_tests::files::{LAST_MODIFIED, noise};
 use weir_tests::multipart::{content_range, parts};
 use weir_tests::patience::until;
-use weir_tests::{Reply, Root, Server, Setup, suite};
+use weir_tests::{Reply, Root, Server, Setup, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -190,7 +190,7 @@ mod ranges {
             assert_eq!(reply.status, 206, "{text}");
             let (range, whole) = content_range(reply.expect_field("Content-Range"));
             assert_eq!((range, whole), (expected.clone(), SIZE), "{text}");
-            assert!(reply.body == body[expected], "{text}");
+            assert_same(&reply.body, &body[expected], text);
             let media_type = reply.field("Content-Type");
             assert_eq!(media_type, Some("text/plain; charset=utf-8"), "{text}");
         }
@@ -200,7 +200,7 @@ mod ranges {
         let (_root, server, body) = served(setup);
         let reply = server.get_with("/file.txt", &["Range: Bytes=0-9"]);
         assert_eq!(reply.status, 206);
-        assert!(reply.body == body[..10]);
+        assert_same(&reply.body, &body[..10], "the body");
     }
 
     fn ranges_outside_the_file_are_416(setup: &Setup) {
@@ -219,7 +219,7 @@ mod ranges {
         for field in fields {
             let reply = server.get_with("/file.txt", &[&format!("Range: {field}")]);
             assert_eq!(reply.status, 200, "{field}");
-            assert!(reply.body == body, "{field}");
+            assert_same(&reply.body, &body, field);
         }
     }
 
@@ -233,7 +233,7 @@ mod ranges {
         assert_eq!(parts.len(), expected.len());
         for (part, expected) in parts.iter().zip(expected) {
             assert_eq!((&part.range, part.whole), (&expected, SIZE));
-            assert!(part.bytes == body[expected]);
+            assert_same(&part.bytes, &body[expected], "the body");
             assert_eq!(part.content_type.as_deref(), Some("text/plain; charset=utf-8"));
         }
     }
@@ -243,9 +243,9 @@ mod ranges {
         let reply = range(&server, "0-9,400000-");
         assert_eq!(reply.status, 206);
         if reply.field("Content-Range").is_some() {
-            assert!(reply.body == body[..10]);
+            assert_same(&reply.body, &body[..10], "the body");
         } else {
-            assert!(parts(&reply)[0].bytes == body[..10]);
+            assert_same(&parts(&reply)[0].bytes, &body[..10], "the body");
         }
     }
 
@@ -254,8 +254,8 @@ mod ranges {
         let mut client = server.connect();
         for _ in 0..3 {
             let reply = client.get_with("/file.txt", &["Range: bytes=5-9,100-199999"]);
-            assert!(parts(&reply)[1].bytes == body[100..200_000]);
-            assert!(client.get("/file.txt").body == body);
+            assert_same(&parts(&reply)[1].bytes, &body[100..200_000], "the body");
+            assert_same(&client.get("/file.txt").body, &body, "the body");
         }
     }
 
@@ -266,7 +266,7 @@ mod ranges {
             let field = format!("If-Range: {validator}");
             let reply = server.get_with("/file.txt", &["Range: bytes=1-2", &field]);
             assert_eq!(reply.status, 206, "{validator}");
-            assert!(reply.body == body[1..3]);
+            assert_same(&reply.body, &body[1..3], "the body");
         }
     }
 
@@ -279,7 +279,7 @@ mod ranges {
             let field = format!("If-Range: {validator}");
             let reply = server.get_with("/file.txt", &["Range: bytes=1-2", &field]);
             assert_eq!(reply.status, 200, "{validator}");
-            assert!(reply.body == body);
+            assert_same(&reply.body, &body, "the body");
         }
     }
 

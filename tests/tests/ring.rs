@@ -11,7 +11,7 @@
 use serde_json::Value;
 use weir_dispatch::readiness::Name;
 use weir_tests::files::Served;
-use weir_tests::{Client, Root, Server, request};
+use weir_tests::{Client, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -37,7 +37,7 @@ fn counters(server: Server) -> Value {
 }
 
 fn check(client: &mut Client, file: &Served) {
-    assert_eq!(client.get(&file.target).body, file.body);
+    assert_same(&client.get(&file.target).body, &file.body, "the body");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn all_that_was_lent_comes_back_whoever_leaves_and_when() {
                 4 => {
                     client.send(request("GET", &large.target, &["Connection: close"]));
                     client.finish_sending();
-                    assert_eq!(client.reply().body, large.body);
+                    assert_same(&client.reply().body, &large.body, "the body");
                 }
                 _ => client.reset(),
             }
@@ -119,7 +119,7 @@ fn a_client_that_sends_more_than_it_reads_is_bounded_and_served() {
     std::thread::scope(|scope| {
         scope.spawn(move || writer.send(requests));
         for _ in 0..count {
-            assert_eq!(reader.reply().body, file.body);
+            assert_same(&reader.reply().body, &file.body, "the body");
         }
     });
     drop(reader);

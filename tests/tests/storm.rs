@@ -15,7 +15,7 @@ use std::thread::scope;
 use weir_tests::files::Served;
 use weir_tests::mutate::Xorshift;
 use weir_tests::patience::until;
-use weir_tests::{Client, Root, Server, Setup, request, suite};
+use weir_tests::{Client, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -102,7 +102,7 @@ impl Scene {
             client.send(second);
         }
         for mut client in staying {
-            assert!(client.reply().body == self.small.body);
+            assert_same(&client.reply().body, &self.small.body, "the body");
         }
     }
 
@@ -112,7 +112,7 @@ impl Scene {
         client.send([self.request(), self.large_request(), self.request()].concat());
         client.finish_sending();
         for file in [&self.small, &self.large, &self.small] {
-            assert!(client.reply().body == file.body);
+            assert_same(&client.reply().body, &file.body, "the body");
         }
         assert!(client.is_closed());
     }
@@ -123,8 +123,8 @@ impl Scene {
         let mut rounds = 0;
         while rounds < HONEST_ROUNDS || !calm.load(Ordering::Relaxed) {
             let file = if rounds % 8 == 7 { &self.large } else { &self.small };
-            assert!(staying[rounds % 2].get(&file.target).body == file.body);
-            assert!(self.connect(rounds / 2).get(&file.target).body == file.body);
+            assert_same(&staying[rounds % 2].get(&file.target).body, &file.body, "the body");
+            assert_same(&self.connect(rounds / 2).get(&file.target).body, &file.body, "the body");
             rounds += 1;
         }
         2 * rounds

@@ -15,7 +15,7 @@ use weir_tests::family::{children_of, parent_of};
 use weir_tests::files::Served;
 use weir_tests::patience::until;
 use weir_tests::server::{Stopped, run};
-use weir_tests::{Client, Root, Server, request};
+use weir_tests::{Client, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -222,7 +222,11 @@ mod each_way {
                 reply.map_or(0, |reply| {
                     u64::from(
                         reply.status == 200 && {
-                            assert!(reply.body == file.body, "{arch} {options:?}");
+                            assert_same(
+                                &reply.body,
+                                &file.body,
+                                format_args!("{arch} {options:?}"),
+                            );
                             true
                         },
                     )

@@ -3,6 +3,7 @@
 //!
 //! An entry never changes. Nothing here knows where it came from or who keeps it.
 
+use std::fmt::{self, Debug, Formatter};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +16,6 @@ use crate::validators::{self, Validators};
 use crate::variants::Coding;
 
 /// A representation, ready to send.
-#[derive(Debug)]
 pub struct Entry {
     /// Lines ended by CRLF: validators, then the representation's fields, then its length.
     fields: Box<[u8]>,
@@ -31,12 +31,33 @@ pub struct Entry {
 }
 
 /// Where the bytes of an entry are.
-#[derive(Debug)]
 pub enum Content {
     /// All of them, read at once.
     Memory(Arc<[u8]>),
     /// In a file that may change under us.
     File(Arc<OpenFile>),
+}
+
+impl Debug for Entry {
+    /// With the fields as text.
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let fields = format_args!("\"{}\"", self.fields.escape_ascii());
+        out.debug_struct("Entry")
+            .field("fields", &fields)
+            .field("status", &self.status)
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Content {
+    /// Without the bytes: they would bury whatever message they are part of.
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(bytes) => write!(out, "Memory({} bytes)", bytes.len()),
+            Self::File(file) => out.debug_tuple("File").field(file).finish(),
+        }
+    }
 }
 
 /// What an entry is made of besides its content.

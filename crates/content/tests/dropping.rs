@@ -3,7 +3,7 @@
 
 mod site;
 
-use site::{Site, at, body, entry, find};
+use site::{Site, at, body, find};
 use weir_content::{FetchKind, Found, Options};
 
 #[test]
@@ -11,6 +11,7 @@ fn a_name_the_kernel_dropped_is_cold_until_it_was_fetched() {
     let site = Site::new("dropping");
     site.write("directory/a", "one");
     let options = || Options { codings: Vec::new(), waits: false, ..Options::default() };
+    let mut was_cold = false;
     // What was used since the last time is spared once.
     for _ in 0..10 {
         if std::fs::write("/proc/sys/vm/drop_caches", "2").is_err() {
@@ -22,9 +23,13 @@ fn a_name_the_kernel_dropped_is_cold_until_it_was_fetched() {
             assert!(matches!(kind, Some(FetchKind::Open { path: b"directory/a", .. })));
             assert_eq!((store.cold_counts().lookups, store.cold_counts().reads), (1, 0));
             fetch.run();
-            assert_eq!(body(&entry(&mut store, "/directory/a", at(0))), "one");
-            return;
+            was_cold = true;
+            // Others may have the kernel drop it too, at any moment.
+            if let Found::Entry(entry) = find(&mut store, "/directory/a", at(0)) {
+                return assert_eq!(body(&entry), "one");
+            }
         }
     }
+    assert!(!was_cold, "cold though it was fetched");
     eprintln!("SKIPPED: may not have the kernel drop names, or they are in memory");
 }

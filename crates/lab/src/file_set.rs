@@ -4,12 +4,13 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use rustix::fs::Advice;
+use weir_sys::file::evict;
 
 /// Where root keeps what programs made and can make again (hier(7)).
 const CACHE_OF_ROOT: &str = "/var/cache";
@@ -109,7 +110,8 @@ impl FileSet {
         (0..self.count).all(|index| has(index) == Some(self.bytes()))
     }
 
-    /// Puts the files out of the page cache (POSIX_FADV_DONTNEED, posix_fadvise(2)).
+    /// Puts the files out of the page cache, as far as the file system lets go of them: one in
+    /// memory keeps them ([`evict`]).
     ///
     /// # Errors
     /// A sentence: a file cannot be opened.
@@ -117,9 +119,8 @@ impl FileSet {
         let folder = root.join(self.name());
         (0..self.count).try_for_each(|index| {
             let path = folder.join(file(index));
-            let forgotten = File::open(&path)
-                .and_then(|file| Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?));
-            forgotten.map_err(|error| format!("{}: {error}", path.display()))
+            let evicted = File::open(&path).and_then(|file| evict(file.as_fd(), 0, 0));
+            evicted.map(drop).map_err(|error| format!("{}: {error}", path.display()))
         })
     }
 }

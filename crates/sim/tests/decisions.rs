@@ -284,7 +284,7 @@ fn pressure_closes_after_each_reply_and_clients_come_again() {
 #[test]
 fn under_pressure_requests_that_waited_too_long_are_refused() {
     let pressed = |_, _: &View| Decision {
-        pressure: true,
+        look_open: true,
         stale_ns: Some(12 * MILLI_NS),
         ..Decision::accept(100)
     };

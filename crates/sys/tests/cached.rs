@@ -1,12 +1,15 @@
 //! What the kernel's caches hold, on the file system of the temporary directory. Where that is in
 //! memory there is nothing cold to show, and the tests say that they skip.
+//!
+//! The kernel drops what it likes to when it likes to, and a look at what is not there may begin to
+//! read it: a quick disk then brings it within the look. So what is told is asked for again and
+//! again, each time from the start, until it is told once ([`is_settled`]).
 
 // Lints take a helper of a test for no test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{self, ErrorKind};
-use std::num::NonZeroU64;
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
@@ -65,20 +68,21 @@ fn byte_at(place: usize) -> u8 {
     (place % 251) as u8
 }
 
-/// Has the kernel forget a range of a file, to its end for a length of 0.
-fn forget(file: &File, offset: u64, len: u64) {
-    fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed).unwrap();
+/// Has the kernel forget a file from `offset` on. Whether it has.
+fn forgotten(file: &File, offset: u64) -> bool {
+    file::evict(file.as_fd(), offset, 0).unwrap()
 }
 
-/// Has the kernel forget a file. Says so when it does not.
-fn forgotten(file: &File) -> bool {
-    forget(file, 0, 0);
-    let len = file::status(file.as_fd()).unwrap().len;
-    let is_so = resident(file.as_fd(), 0, len) == 0;
-    if !is_so {
+/// Whether files can be cold here. Says so when not.
+fn can_be_cold(scratch: &Scratch, file: &File) -> bool {
+    if scratch.is_in_memory() {
+        return false;
+    }
+    let can = forgotten(file, 0);
+    if !can {
         eprintln!("SKIPPED: this file system forgets no file when asked to");
     }
-    is_so
+    can
 }
 
 fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> u64 {
@@ -89,7 +93,7 @@ fn warm(file: &File, offset: u64, len: u64) -> u64 {
     file::warm(file.as_fd(), offset, len, &mut [0; 10_000]).unwrap()
 }
 
-/// Whether something is so that the kernel may undo at any moment: names are dropped here.
+/// Whether something is so that the kernel may undo at any moment.
 fn is_settled(mut is_so: impl FnMut() -> bool) -> bool {
     (0..100).any(|_| is_so())
 }
@@ -126,7 +130,10 @@ fn a_cached_lookup_keeps_to_the_rules_of_the_root() {
     std::os::unix::fs::symlink("a", scratch.path.join("link")).unwrap();
     let cached = |path: &[u8], links| file::open_beneath_cached(scratch.root.as_fd(), path, links);
     assert!(cached(b"link", false).is_err());
-    assert!(is_settled(|| scratch.open("a").is_ok() && cached(b"link", true).is_ok()));
+    // A lookup that does not wait follows no link whose access time is to be noted first (relatime,
+    // mount(8)): one that may wait notes it.
+    let waits = || file::open_beneath(scratch.root.as_fd(), b"link", true);
+    assert!(is_settled(|| waits().is_ok() && cached(b"link", true).is_ok()));
     assert!(cached(b".", false).is_ok());
     std::os::unix::fs::symlink("../up", scratch.path.join("climbs")).unwrap();
     for path in [&b".."[..], b"/", b"/etc/passwd", b"climbs", b"a\0b"] {
@@ -152,93 +159,138 @@ fn a_name_that_the_kernel_dropped_is_cold() {
     assert!(is_settled(|| scratch.open(name).is_ok() && scratch.open_cached(name).is_ok()));
 }
 
+fn is_in_place(bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().all(|(place, &byte)| byte == byte_at(place))
+}
+
 #[test]
 fn a_read_gives_what_is_in_memory_and_waits_for_nothing() {
     let scratch = Scratch::new("reads");
     let file = scratch.written("a", LEN);
     let mut buffer = vec![0; LEN + 9];
-    assert_eq!(file::pread_full_nowait(file.as_fd(), &mut buffer, 0).unwrap(), LEN);
-    assert!(buffer[..LEN].iter().enumerate().all(|(place, &byte)| byte == byte_at(place)));
+    assert!(is_settled(|| {
+        warm(&file, 0, LEN_U64);
+        file::pread_full_nowait(file.as_fd(), &mut buffer, 0).is_ok_and(|count| count == LEN)
+    }));
+    assert!(is_in_place(&buffer[..LEN]));
     assert_eq!(file::pread_nowait(file.as_fd(), &mut buffer, LEN_U64).unwrap(), 0);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
-    assert!(would_block(&file::pread_nowait(file.as_fd(), &mut buffer, 0)));
-    assert_eq!(warm(&file, 0, LEN_U64), LEN_U64);
-    forget(&file, MIDDLE, 0);
-    let count = file::pread_nowait(file.as_fd(), &mut buffer, 0).unwrap();
-    assert!((1..LEN).contains(&count), "{count}");
-    assert!(buffer[..count].iter().enumerate().all(|(place, &byte)| byte == byte_at(place)));
+    assert!(is_settled(|| {
+        forgotten(&file, 0) && would_block(&file::pread_nowait(file.as_fd(), &mut buffer, 0))
+    }));
+    assert!(is_settled(|| {
+        buffer.fill(0);
+        assert_eq!(warm(&file, 0, LEN_U64), LEN_U64);
+        let is_cut = forgotten(&file, MIDDLE);
+        let count = file::pread_nowait(file.as_fd(), &mut buffer, 0).unwrap_or(0);
+        assert!(is_in_place(&buffer[..count]));
+        is_cut && (1..LEN).contains(&count)
+    }));
 }
 
 #[test]
 fn a_full_read_of_a_file_with_a_gap_is_none() {
     let scratch = Scratch::new("gap");
     let file = scratch.written("a", LEN);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
-    warm(&file, 0, LEN_U64);
-    forget(&file, MIDDLE, 0);
     let mut buffer = vec![0; LEN];
-    assert!(would_block(&file::pread_full_nowait(file.as_fd(), &mut buffer, 0)));
+    assert!(is_settled(|| {
+        warm(&file, 0, LEN_U64);
+        let is_cut = forgotten(&file, MIDDLE);
+        is_cut && would_block(&file::pread_full_nowait(file.as_fd(), &mut buffer, 0))
+    }));
 }
 
-/// What is resident of a file that was forgotten, warmed, and forgotten in part.
-fn check_residence(file: &File) {
-    assert_eq!(resident(file.as_fd(), 0, LEN_U64), 0);
-    assert_eq!(warm(file, 0, 2 * LEN_U64), LEN_U64);
-    assert_eq!(resident(file.as_fd(), 0, LEN_U64), LEN_U64);
-    assert_eq!(resident(file.as_fd(), 12_345, 54_321), 54_321);
-    assert_eq!(resident(file.as_fd(), LEN_U64 - 1, 1), 1);
-    forget(file, MIDDLE, 0);
-    let there = resident(file.as_fd(), 0, LEN_U64);
-    assert!((1..=MIDDLE).contains(&there), "{there}");
-    let there = resident(file.as_fd(), 12_345, LEN_U64 - 12_345);
-    assert!((1..=MIDDLE - 12_345).contains(&there), "{there}");
-    assert_eq!(resident(file.as_fd(), MIDDLE, 100_000), 0);
+/// What `resident` tells of a file that is forgotten, warmed, and forgotten in part.
+fn check_residence(file: &File, resident: impl Fn(u64, u64) -> u64) {
+    assert!(is_settled(|| forgotten(file, 0) && resident(0, LEN_U64) == 0));
+    let all = [(0, LEN_U64), (12_345, 54_321), (LEN_U64 - 1, 1)];
+    assert!(is_settled(|| {
+        assert_eq!(warm(file, 0, 2 * LEN_U64), LEN_U64);
+        all.iter().all(|&(offset, len)| resident(offset, len) == len)
+    }));
+    for offset in [0, 12_345] {
+        assert!(is_settled(|| {
+            warm(file, 0, LEN_U64);
+            let is_cut = forgotten(file, MIDDLE);
+            is_cut && (1..=MIDDLE - offset).contains(&resident(offset, LEN_U64 - offset))
+        }));
+    }
+    assert!(is_settled(|| {
+        warm(file, 0, LEN_U64);
+        forgotten(file, MIDDLE) && resident(MIDDLE, 100_000) == 0
+    }));
 }
 
 #[test]
 fn what_is_resident_is_told_up_to_the_first_gap() {
     let scratch = Scratch::new("resident");
     let file = scratch.written("a", LEN);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
-    check_residence(&file);
-    warm(&file, 0, LEN_U64);
-    forget(&file, 0, MIDDLE);
-    assert_eq!(resident(file.as_fd(), 0, LEN_U64), 0);
-    assert_eq!(resident(file.as_fd(), MIDDLE, LEN_U64 - MIDDLE), LEN_U64 - MIDDLE);
+    check_residence(&file, |offset, len| resident(file.as_fd(), offset, len));
+    assert!(is_settled(|| {
+        warm(&file, 0, LEN_U64);
+        let is_cut = file::evict(file.as_fd(), 0, MIDDLE).unwrap();
+        let rest = LEN_U64 - MIDDLE;
+        is_cut
+            && resident(file.as_fd(), 0, LEN_U64) == 0
+            && resident(file.as_fd(), MIDDLE, rest) == rest
+    }));
 }
 
 #[test]
 fn a_gap_in_the_middle_ends_what_is_resident() {
     let scratch = Scratch::new("holes");
     let file = scratch.written("a", LEN);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
     for gap in [256 << 10, MIDDLE, 768 << 10] {
-        warm(&file, 0, LEN_U64);
-        forget(&file, gap, 128 << 10);
-        let there = resident(file.as_fd(), 0, LEN_U64);
-        assert!((1..=gap).contains(&there), "{there} of {gap}");
+        assert!(is_settled(|| {
+            warm(&file, 0, LEN_U64);
+            let is_cut = file::evict(file.as_fd(), gap, 128 << 10).unwrap();
+            is_cut && (1..=gap).contains(&resident(file.as_fd(), 0, LEN_U64))
+        }));
     }
+}
+
+#[test]
+fn what_is_evicted_is_gone_and_comes_again() {
+    let scratch = Scratch::new("evicted");
+    let file = scratch.written("a", LEN);
+    if scratch.is_in_memory() {
+        assert!(!file::evict(file.as_fd(), 0, 0).unwrap());
+        return;
+    }
+    if !can_be_cold(&scratch, &file) {
+        return;
+    }
+    let mut dirty = fs::File::options().write(true).open(scratch.path.join("a")).unwrap();
+    dirty.write_all(&[byte_at(0)]).unwrap();
+    assert!(file::evict(file.as_fd(), 0, 0).unwrap());
+    assert!(!file::seems_cached(file.as_fd(), 0, 1));
+    let mut buffer = vec![0; LEN];
+    assert_eq!(file::pread_full(file.as_fd(), &mut buffer, 0).unwrap(), LEN);
+    assert!(is_in_place(&buffer));
 }
 
 #[test]
 fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
     let scratch = Scratch::new("flight");
     let file = scratch.written("a", 8 * LEN);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
     let mut buffer = vec![0; 8 * LEN];
     let (mut looks, mut wrong) = (0, 0);
     for _ in 0..20 {
-        forget(&file, 0, 0);
+        forgotten(&file, 0);
         fadvise(&file, 0, None, Advice::WillNeed).unwrap();
         // The kernel takes as much as it likes to at a time, and may stop anywhere.
         for _ in 0..20 {
@@ -255,7 +307,7 @@ fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
 fn at_the_end_of_a_file_there_is_nothing_to_wait_for() {
     let scratch = Scratch::new("end");
     let file = scratch.written("a", 5000);
-    forget(&file, 0, 0);
+    forgotten(&file, 0);
     assert_eq!(resident(file.as_fd(), 5000, 77), 77);
     assert_eq!(resident(file.as_fd(), 1 << 40, 77), 77);
     assert_eq!(resident(file.as_fd(), u64::MAX >> 1, u64::MAX), 1 << 63);
@@ -284,28 +336,32 @@ fn what_is_in_memory_for_good_is_resident() {
 fn where_cachestat_is_refused_the_ends_of_each_piece_are_looked_at() {
     let scratch = Scratch::new("refused");
     let file = scratch.written("a", LEN);
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            if becomes_nobody() {
-                check_residence(&file)
-            }
-        });
+    if as_nobody(|| ()).is_none() {
+        return eprintln!("SKIPPED: only root can be nobody");
+    }
+    check_residence(&file, |offset, len| {
+        as_nobody(|| resident(file.as_fd(), offset, len)).unwrap()
     });
 }
 
-/// Gives the calling thread, and no other, the rights of nobody.
-fn becomes_nobody() -> bool {
-    const KEEP: libc::uid_t = libc::uid_t::MAX;
+/// Does something with the rights of nobody, which the calling thread has then, and no other.
+fn as_nobody<T>(act: impl FnOnce() -> T) -> Option<T> {
     const NOBODY: libc::uid_t = 65_534;
+    let before = rustix::process::geteuid().as_raw();
+    set_effective_user(NOBODY).then(|| {
+        let done = act();
+        assert!(set_effective_user(before));
+        done
+    })
+}
+
+fn set_effective_user(user: libc::uid_t) -> bool {
+    const KEEP: libc::uid_t = libc::uid_t::MAX;
     // SAFETY: the raw call takes three numbers, and unlike the C library's is for one thread only.
-    let changed = unsafe { libc::syscall(libc::SYS_setresuid, KEEP, NOBODY, KEEP) } == 0;
-    if !changed {
-        eprintln!("SKIPPED: only root can be nobody");
-    }
-    changed
+    unsafe { libc::syscall(libc::SYS_setresuid, KEEP, user, KEEP) == 0 }
 }
 
 #[test]
@@ -314,12 +370,12 @@ fn a_range_with_a_gap_does_not_seem_cached() {
     let file = scratch.written("gap", LEN);
     let seems_cached = |offset, len| file::seems_cached(file.as_fd(), offset, len);
     assert!(is_settled(|| warm(&file, 0, LEN_U64) == LEN_U64 && seems_cached(0, LEN_U64)));
-    if scratch.is_in_memory() || !forgotten(&file) {
+    if !can_be_cold(&scratch, &file) {
         return;
     }
     assert!(is_settled(|| {
         warm(&file, 0, 1);
-        forget(&file, MIDDLE, 0);
+        forgotten(&file, MIDDLE);
         seems_cached(0, 1) && !seems_cached(0, LEN_U64) && !seems_cached(MIDDLE, 5000)
     }));
 }

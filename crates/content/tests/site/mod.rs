@@ -128,6 +128,26 @@ pub fn body(entry: &Entry) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// Asserts that the bytes of an entry are these. A message has their lengths and where they first
+/// differ: a body would bury it.
+#[track_caller]
+pub fn assert_body(entry: &Entry, wanted: &str) {
+    let got = body(entry);
+    let same = got.bytes().zip(wanted.bytes()).take_while(|(got, wanted)| got == wanted).count();
+    let excerpt = |text: &str| {
+        let end = text.len().min(same + 40);
+        text.as_bytes()[same..end].escape_ascii().to_string()
+    };
+    assert!(
+        got == wanted,
+        "{} bytes, not {}; at {same} they have {:?}, not {:?}",
+        got.len(),
+        wanted.len(),
+        excerpt(&got),
+        excerpt(wanted)
+    );
+}
+
 /// Whether a header block has this line.
 pub fn has_line(fields: &[u8], line: &str) -> bool {
     std::str::from_utf8(fields).unwrap().split_terminator("\r\n").any(|found| found == line)

@@ -8,6 +8,8 @@
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Advice, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
@@ -158,6 +160,58 @@ pub fn warm(fd: BorrowedFd<'_>, offset: u64, len: u64, scratch: &mut [u8]) -> io
     Ok(there)
 }
 
+/// Has the kernel drop a range from the page cache, to the end of the file for a `len` of 0.
+/// Returns whether nothing of it is left there. It is whole pages: of others nothing is dropped.
+///
+/// What is dirty is written first (fsync(2)): only clean pages are dropped (`POSIX_FADV_DONTNEED`,
+/// posix_fadvise(2)). The kernel keeps those that somebody holds just then, such as the queues of
+/// pages that were written or read a moment ago. So it is told again, some times, until
+/// cachestat(2) counts none. A file system in memory drops nothing, and what another program has
+/// locked or keeps reading stays too.
+///
+/// Where cachestat(2) is refused, a look at the first byte of the range and at the last tells; what
+/// it begins to read is dropped too, unless it comes later.
+///
+/// # Errors
+/// Those of fsync(2), posix_fadvise(2) and reading.
+pub fn evict(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    if is_in_memory(fd) {
+        return Ok(false);
+    }
+    for pause_ms in EVICT_PAUSES_MS {
+        thread::sleep(Duration::from_millis(pause_ms));
+        drop_pages(fd, offset, len)?;
+        let is_gone = match cached_pages(fd, offset, len) {
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                seems_gone(fd, offset, len)?
+            }
+            pages => pages? == 0,
+        };
+        if is_gone {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn drop_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), Errno> {
+    retry_on_intr(|| rustix::fs::fsync(fd))?;
+    let advise = || rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), Advice::DontNeed);
+    timed(Call::Fadvise, advise)
+}
+
+/// Whether neither end of a range just dropped can be read without waiting.
+fn seems_gone(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    let file_len = status(fd)?.len;
+    let end = if len == 0 { file_len } else { offset.saturating_add(len).min(file_len) };
+    if offset >= end {
+        return Ok(true);
+    }
+    let is_gone = !is_ready(fd, offset)? && !is_ready(fd, end - 1)?;
+    drop_pages(fd, offset, len)?;
+    Ok(is_gone)
+}
+
 /// How many bytes of the range, from its start on, have pages in the page cache.
 fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
     let (mut guess, mut half) = (len, len);
@@ -235,6 +289,10 @@ const TMPFS_MAGIC: u32 = 0x0102_1994;
 const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
 const NO_FLAGS: libc::c_uint = 0;
+
+/// Before each time that the kernel is told to drop pages: what holds them, reads in flight among
+/// it, lets go of them without telling anybody.
+const EVICT_PAUSES_MS: [u64; 8] = [0, 1, 2, 5, 10, 50, 100, 200];
 
 /// What a quick look looks at once: the usual read-ahead of a disk, and less than it reads at a
 /// time.
