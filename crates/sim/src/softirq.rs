@@ -27,7 +27,7 @@ impl Softirq {
     pub(crate) fn new(costs: &Costs) -> Self {
         Self {
             late_ns: 0,
-            idle_since_ns: Some(0),
+            idle_since_ns: None,
             credit_ns: costs.packets_burst as i64,
             credit_at_ns: 0,
             wait_max_ns: costs.packets_max as i64,

@@ -100,7 +100,7 @@ impl Overload {
         };
         self.control(queue, fit, slept, ticks_of_way);
         if let Some(syns) = syns {
-            self.judge(syns);
+            self.judge(syns, queue < fit.div_ceil(2));
         }
     }
 
@@ -135,11 +135,15 @@ impl Overload {
         }
     }
 
-    /// Most SYNs of a flood are from nowhere, and their handshakes never end.
-    fn judge(&mut self, syns: Syns) {
+    /// Most SYNs of a flood are from nowhere, and their handshakes never end: few wait to be
+    /// accepted. Where many do, handshakes end in vain because too much comes at once.
+    fn judge(&mut self, syns: Syns, few_wait: bool) {
         self.weight = syns.weight;
-        let ended_min = if self.flooded { ENDED_MIN_AFTER } else { ENDED_MIN };
-        self.flooded = syns.ended_part < ended_min;
+        self.flooded = if self.flooded {
+            syns.ended_part < ENDED_MIN_AFTER
+        } else {
+            syns.ended_part < ENDED_MIN && few_wait
+        };
     }
 
     /// Whether it is over, for callers as far away as so many ticks.
