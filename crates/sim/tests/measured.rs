@@ -16,10 +16,7 @@ use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS}
 use weir_sim::{Class, Law, SECOND_NS, Scenario, Step, run};
 
 /// The runs, below `results`.
-const RUNS: [&str; 2] = [
-    "2026-11-22-2core-xeon/overload/ladder-600us/points.jsonl",
-    "2026-11-22-2core-xeon/overload/ladder-600us-weir/points.jsonl",
-];
+const RUNS: [&str; 1] = ["2026-11-23-2core-epyc/overload/ladder-600us/points.jsonl"];
 
 /// The server whose goodput tells what a request costs, and where.
 const CALIBRATED_BY: (&str, &str) = ("weir-backlog-64", "2");
