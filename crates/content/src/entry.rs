@@ -197,6 +197,9 @@ impl Entry {
     }
 }
 
+/// Looks at a file of which nothing but the change time is new.
+const LOOKS: usize = 16;
+
 /// An open regular file and the version of it that was examined.
 ///
 /// So that no reply mixes two versions, a sender asks [`OpenFile::is_unchanged`] before it promises
@@ -217,12 +220,21 @@ impl OpenFile {
     /// Whether the file still has the contents it had when it was examined.
     ///
     /// A file that lost its name, or gained one, has a new change time for that reason alone, and
-    /// one replaced by a rename must be sent to its end as it was.
+    /// one replaced by a rename must be sent to its end as it was. tmpfs sets the time a moment
+    /// before it counts the names, so a time that has changed alone is looked at again.
     pub fn is_unchanged(&self) -> io::Result<bool> {
-        let now = file::status(self.file.as_fd())?;
-        let renamed = now.nlink != self.status.nlink;
-        let ctime_ns = if renamed { now.ctime_ns } else { self.status.ctime_ns };
-        Ok(now == Status { nlink: now.nlink, ctime_ns, ..self.status })
+        for _ in 0..LOOKS {
+            let now = file::status(self.file.as_fd())?;
+            let Status { nlink, ctime_ns, .. } = now;
+            if now != (Status { nlink, ctime_ns, ..self.status }) {
+                return Ok(false);
+            }
+            if nlink != self.status.nlink || ctime_ns == self.status.ctime_ns {
+                return Ok(true);
+            }
+            std::thread::yield_now();
+        }
+        Ok(false)
     }
 
     /// Whether the file had been left alone for some time when it was examined. The change time
