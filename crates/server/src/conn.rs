@@ -6,13 +6,12 @@ use std::io;
 use std::net::SocketAddr;
 
 use weir_content::{Fetch, Waiter};
-use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status};
+use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
 
 use crate::close_reason::CloseReason;
-use crate::log::LoggedRequest;
 use crate::output::{Output, Sent};
 use crate::pace::{Pace, Verdict};
-use crate::respond::{self, Pending};
+use crate::respond::{self, Pending, Refused};
 use crate::service::Service;
 use crate::turn::Slice;
 
@@ -458,8 +457,7 @@ impl Conn {
             Parse::Complete(request) => self.answer(&request, &input[self.taken..], service),
             Parse::Refused(refusal) => {
                 service.counters.refused_requests.one();
-                let logged = unread_for_log(&input[self.taken..], service);
-                self.refuse(refusal.status, logged, service)
+                self.refuse(refusal.status, Refused::Unread(&input[self.taken..]), service)
             }
         };
         self.input = input;
@@ -488,10 +486,7 @@ impl Conn {
             other => {
                 let status = other.map_or_else(|e| e.status, |_| Status::CONTENT_TOO_LARGE);
                 service.counters.refused_requests.one();
-                let logged = service.log.is_some().then(|| LoggedRequest::of(request));
-                let caller =
-                    respond::Caller { is_head: request.method == Method::Head, ..self.caller() };
-                return self.refuse_as(caller, status, logged, service);
+                return self.refuse(status, Refused::Request(request), service);
             }
         };
         self.owed_body = !body.done;
@@ -515,7 +510,7 @@ impl Conn {
 
     fn caller(&self) -> respond::Caller {
         let Self { peer, began_ns, is_retry, fetches, owed_body, .. } = *self;
-        respond::Caller { peer, began_ns, is_retry, fetches, owed_body, is_head: false }
+        respond::Caller { peer, began_ns, is_retry, fetches, owed_body }
     }
 
     /// Something has to come first; the request is then read again. Replies to earlier ones go out
@@ -553,25 +548,10 @@ impl Conn {
     }
 
     /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
-    fn refuse(
-        &mut self,
-        status: Status,
-        logged: Option<LoggedRequest>,
-        service: &mut Service,
-    ) -> Step {
-        self.refuse_as(self.caller(), status, logged, service)
-    }
-
-    fn refuse_as(
-        &mut self,
-        caller: respond::Caller,
-        status: Status,
-        logged: Option<LoggedRequest>,
-        service: &mut Service,
-    ) -> Step {
+    fn refuse(&mut self, status: Status, refused: Refused<'_, '_>, service: &mut Service) -> Step {
         self.note_close(CloseReason::Refused);
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
-        respond::refuse(status, logged, caller, service, &mut output);
+        respond::refuse(status, refused, self.caller(), service, &mut output);
         self.output = Some(output);
         self.begin_reply(service);
         Step::Again
@@ -611,10 +591,11 @@ impl Conn {
         if let Some(output) = self.output.take() {
             service.give_output(output);
         }
-        let unread = self.input.get(self.taken..).unwrap_or_default();
-        let logged = unread_for_log(unread, service);
-        let step = self.refuse(status, logged, service);
-        self.taken = self.input.len();
+        let input = std::mem::take(&mut self.input);
+        let unread = input.get(self.taken..).unwrap_or_default();
+        let step = self.refuse(status, Refused::Unread(unread), service);
+        self.taken = input.len();
+        self.input = input;
         match step {
             Step::Again => self.run(service),
             Step::Rest(want) => want,
@@ -694,9 +675,4 @@ impl Conn {
         self.taken = 0;
         service.give_input(std::mem::take(&mut self.input));
     }
-}
-
-/// Entry of the log, if there is one, for bytes that are no request or not the whole of one.
-fn unread_for_log(unread: &[u8], service: &Service) -> Option<LoggedRequest> {
-    service.log.is_some().then(|| LoggedRequest::of_unread(unread))
 }

@@ -34,8 +34,6 @@ pub(crate) struct Caller {
     pub fetches: u8,
     /// The request's body is not all there. Nobody waits for it.
     pub owed_body: bool,
-    /// What is refused is the body of a request for HEAD, whose reply has none.
-    pub is_head: bool,
 }
 
 /// The thing that has to come first, before a request can be answered: then it is asked again.
@@ -110,11 +108,19 @@ pub(crate) fn answer(
     None
 }
 
+/// The thing that is refused.
+#[derive(Clone, Copy)]
+pub(crate) enum Refused<'a, 'b> {
+    /// A request, for its body.
+    Request(&'a Request<'b>),
+    /// Bytes that are no request, or not the whole of one.
+    Unread(&'a [u8]),
+}
+
 /// Answers what could not be read as a request, or not to its end; the connection closes after it.
-/// `logged` is what the log shows of it.
 pub(crate) fn refuse(
     status: Status,
-    logged: Option<LoggedRequest>,
+    refused: Refused<'_, '_>,
     caller: Caller,
     service: &mut Service,
     out: &mut Output,
@@ -123,7 +129,13 @@ pub(crate) fn refuse(
     // What is too much now need not be in a second (RFC 9110 §10.2.3).
     let unavailable = status == Status::SERVICE_UNAVAILABLE;
     let fields = if unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
-    Reply { request: None, logged, caller, service, out, close: true }.plain(status, fields);
+    let (request, logged) = match refused {
+        Refused::Request(request) => (Some(request), None),
+        Refused::Unread(bytes) => {
+            (None, service.log.is_some().then(|| LoggedRequest::of_unread(bytes)))
+        }
+    };
+    Reply { request, logged, caller, service, out, close: true }.plain(status, fields);
 }
 
 impl Reply<'_, '_> {
@@ -355,7 +367,7 @@ impl Reply<'_, '_> {
     }
 
     fn is_head(&self) -> bool {
-        self.request.map_or(self.caller.is_head, |request| request.method == Method::Head)
+        self.request.is_some_and(|request| request.method == Method::Head)
     }
 }
 

@@ -107,11 +107,7 @@ impl<M: Mechanism> EventLoop<M> {
         self.watched.floor.someone_waits = false;
         for index in 0..self.watched.ready.len() {
             match self.watched.member(self.watched.ready[index]) {
-                Member::Bell => {
-                    self.answer_bell();
-                    self.watched.bell_is_quiet();
-                    self.take_fetched();
-                }
+                Member::Bell => self.heed_bell(),
                 Member::Listener(index) => {
                     self.accept(index);
                 }
@@ -121,7 +117,10 @@ impl<M: Mechanism> EventLoop<M> {
         self.end_accept_phase();
     }
 
-    fn take_fetched(&mut self) {
+    /// Answers the bell, and takes what helpers have brought, who ring it too.
+    fn heed_bell(&mut self) {
+        self.answer_bell();
+        self.watched.bell_is_quiet();
         let mut ready = std::mem::take(&mut self.watched.ready);
         self.watched.take_fetched(&mut ready);
         self.watched.ready = ready;
@@ -151,9 +150,7 @@ impl<M: Mechanism> EventLoop<M> {
     /// who is ready, for enough are.
     fn cut_work(&mut self, work: Work, left: usize) -> Work {
         self.watched.floor.cut_work(work, left);
-        self.answer_bell();
-        self.watched.bell_is_quiet();
-        self.take_fetched();
+        self.heed_bell();
         for index in 0..self.watched.floor.listeners.len() {
             if self.watched.floor.listeners.get(index).is_some_and(|listener| listener.watched) {
                 self.accept(index);

@@ -206,11 +206,11 @@ impl<C> Floor<C> {
 
     /// Takes over from the decisions what concerns connections that are open.
     pub(super) fn note_decisions(&mut self) {
-        let decisions = || self.listeners.iter().map(|listener| listener.decision);
+        let decisions = || self.listeners.iter().map(|listener| &listener.decision);
         self.service.pressure = decisions().any(|each| each.pressure);
         self.service.share = decisions().find_map(|each| each.share);
         self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
-        self.judges = decisions().find(|each| each.look_open);
+        self.judges = decisions().find(|each| each.look_open).copied();
     }
 
     /// The loop has slept since then.
@@ -231,9 +231,7 @@ impl<C> Floor<C> {
 
     /// A listener is let go of.
     pub(super) fn forget(&mut self, listener: &Listener) {
-        let [dropped, unfair] = listener.dropped();
-        self.syn_dropped[0] += dropped;
-        self.syn_dropped[1] += unfair;
+        self.syn_dropped = sum(self.syn_dropped, listener.dropped());
     }
 
     /// What the first listener's policy last decided: all have the same one.
@@ -322,12 +320,8 @@ impl<C> Floor<C> {
             self.service.counters.log_lines.add(written);
             self.service.counters.log_lines_lost.add(lost);
         }
-        let mut syn_dropped = self.syn_dropped;
-        for [dropped, unfair] in self.listeners.iter().map(Listener::dropped) {
-            syn_dropped[0] += dropped;
-            syn_dropped[1] += unfair;
-        }
-        self.service.counters.set_syn_dropped(syn_dropped);
+        let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
+        self.service.counters.set_syn_dropped(dropped);
         profile::hand_over(&mut self.calls);
         let calls = profile::NAMES
             .iter()
@@ -345,4 +339,9 @@ impl<C> Floor<C> {
             (self.service.config.tell)(what);
         }
     }
+}
+
+/// Adds two counts to two others.
+fn sum([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a + c, b + d]
 }

@@ -162,15 +162,17 @@ impl<M: Mechanism> Common<M> {
     /// The bell is answered, and whoever knocks is noted.
     fn hear(&mut self, token: Token) {
         match self.watched.member(token) {
-            Member::Bell => {
-                self.answer_bell();
-                self.watched.bell_is_quiet();
-                // Before the listeners were closed, those who waited were accepted, by no fiber.
-                (0..self.taken.len()).for_each(|_| self.wake_idle());
-            }
+            Member::Bell => self.heed_bell(),
             Member::Listener(index) => self.knocked.push_back(index),
             Member::Connection => {}
         }
+    }
+
+    fn heed_bell(&mut self) {
+        self.answer_bell();
+        self.watched.bell_is_quiet();
+        // Before the listeners were closed, those who waited were accepted, by no fiber.
+        (0..self.taken.len()).for_each(|_| self.wake_idle());
     }
 
     /// Whether there is something for whoever accepts.
@@ -228,8 +230,7 @@ impl<M: Mechanism> Common<M> {
     fn cut_work(&mut self) {
         self.watched.floor.cut_work(self.work, self.turns.runnable());
         self.work = Work::default();
-        self.answer_bell();
-        self.watched.bell_is_quiet();
+        self.heed_bell();
         let mut fetched = Vec::new();
         self.watched.take_fetched(&mut fetched);
         fetched.into_iter().for_each(|token| self.wake(token));
