@@ -1,4 +1,4 @@
-//! Whether a loop is saturated, so that work may be refused at all: the account behind the crate's
+//! Saturation of a loop, without which no work may be refused: the account behind the crate's
 //! promise of work conservation.
 
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use crate::View;
 /// The stretch of time over which the busy share is taken, nanoseconds.
 const SPAN_NS: u64 = 200_000_000;
 
-/// Of that stretch, the part that a saturated loop may have slept: a tenth.
+/// The part of that stretch that a saturated loop may have slept: a tenth.
 const SLEPT_PART: u64 = 10;
 
-/// How far apart what was seen is kept, nanoseconds.
+/// Distance between two marks that are kept, nanoseconds.
 const STEP_NS: u64 = 5_000_000;
 
-/// How much a loop has slept lately. It is told when an accept-phase begins, and knows nothing of
+/// Account of a loop's sleep lately. It is told when an accept-phase begins, and knows nothing of
 /// the time before the first.
 #[derive(Clone, Debug)]
 pub struct Busy {

@@ -120,7 +120,7 @@ impl FromStr for Control {
     }
 }
 
-/// What may stand before a listening socket and drop connection requests.
+/// Filters that may stand before a listening socket and drop connection requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SynFilter {
     /// A program that lets a SYN through against a token (eBPF).

@@ -1,4 +1,4 @@
-//! How many SYNs a filter may let through, so that the accept queue holds what it should: the queue
+//! SYNs that a filter may let through, so that the accept queue holds what it should: the queue
 //! is told by the kernel, and every SYN let through lately is taken to be still on its way.
 //!
 //! Lately means for a little longer than a handshake takes. An older one has ended, and is in the
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use crate::Syns;
 
-/// How much longer than the mean round trip a SYN counts as on its way: a quarter,
+/// The part of the mean round trip for which a SYN counts as on its way beyond it: a quarter,
 const RTT_PART: u64 = 4;
 
 /// and this, nanoseconds: the queue is looked at once in a while only.
@@ -20,7 +20,7 @@ const GRACE_NS: u64 = 2_000_000;
 /// The part of the mean round trip that one more has: an eighth.
 const RTT_MEMORY: u64 = 8;
 
-/// What is kept of the past: so many looks in the time a SYN is on its way.
+/// Looks kept of the past, in the time a SYN is on its way.
 const MARKS: u64 = 16;
 
 /// A long way is filled evenly, and never left empty, for what is decided now shows a round trip
@@ -108,12 +108,12 @@ impl Handshakes {
         }
     }
 
-    /// How long a SYN counts as on its way.
+    /// Time for which a SYN counts as on its way.
     fn way_ns(&self) -> u64 {
         self.rtt_ns + self.rtt_ns / RTT_PART + GRACE_NS
     }
 
-    /// What the filter may let through in all, so that the accept queue is as long as a window
+    /// SYNs that the filter may let through in all, so that the accept queue is as long as a window
     /// while a connection is let in each `each_ns`, 0 if that is not known.
     pub fn limit(&self, window: u32, each_ns: u64) -> u64 {
         let each_ns = if each_ns > 0 { each_ns as f64 } else { f64::INFINITY };
@@ -134,14 +134,14 @@ impl Handshakes {
         (passed_then as i64 + window - self.queue).max(0) as u64
     }
 
-    /// What had passed so long before somebody last looked.
+    /// SYNs that had passed so long before the last look.
     fn passed_before(&self, ago_ns: u64) -> u64 {
         let until_ns = self.seen_ns.saturating_sub(ago_ns);
         let mark = self.marks.iter().rev().find(|(at_ns, _)| *at_ns <= until_ns);
         mark.or(self.marks.front()).map_or(0, |(_, passed)| *passed)
     }
 
-    /// What is known of the handshakes, beside what the filter counted.
+    /// Adds what is known of the handshakes to what the filter counted.
     pub fn syns(&self, counted: Syns) -> Syns {
         Syns { ended_part: self.ended_part, ..counted }
     }

@@ -98,7 +98,7 @@ pub struct View {
     /// connections have been waiting round after round. One more when the listener was not ready
     /// in this round, and the policy is asked because its time has come.
     pub rounds_since: u64,
-    /// How long the loop has slept, nanoseconds. While the policy is not alert, all of each wait.
+    /// Time that the loop has slept, nanoseconds. While the policy is not alert, all of each wait.
     pub slept_ns: u64,
     /// When the loop last woke from a sleep, nanoseconds.
     pub woke_ns: u64,
@@ -108,7 +108,7 @@ pub struct View {
     pub accepted: u64,
     /// Connections served in work-phases, each as often as it was.
     pub turns: u64,
-    /// What work-phases took, nanoseconds; counted while the policy is alert.
+    /// Time that work-phases took, nanoseconds; counted while the policy is alert.
     pub turns_ns: u64,
     /// Connections that were reported as ready and not served since.
     pub ready: u64,
@@ -130,7 +130,7 @@ impl View {
     }
 }
 
-/// Whether a policy wants to see the accept queue before it decides: a system call of 0.4 µs.
+/// Wish of a policy to see the accept queue before it decides: a system call of 0.4 µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// [`Signals::queue`].
@@ -143,11 +143,11 @@ pub struct Wanted {
 pub struct Signals {
     /// Connections in the accept queue (tcpi_unacked of a listening socket, tcp(7)).
     pub queue: Option<u32>,
-    /// What a SYN filter that takes tokens has counted, while it is in place.
+    /// Counts of a SYN filter that takes tokens, while it is in place.
     pub syns: Option<Syns>,
 }
 
-/// What a SYN filter has counted since it was put in place.
+/// Counts of a SYN filter since it was put in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Syns {
     /// SYNs let through.
@@ -191,10 +191,10 @@ pub struct Decision {
     pub budget: u64,
     /// No accept begins after this, nanoseconds; the first may always.
     pub until_ns: Option<u64>,
-    /// How long the server will be busy with each, nanoseconds, 0 when that is not known: a server
+    /// Time that the server will be busy with each, nanoseconds, 0 when that is not known: a server
     /// that serves those it accepts when the phase is over counts it as spent.
     pub each_ns: u64,
-    /// How long a work-phase may go on before the next accept-phase, nanoseconds: then it is cut,
+    /// Time after which a work-phase gives way to the next accept-phase, nanoseconds: it is cut,
     /// and what is left of it goes on afterwards. `None`: to its end.
     pub work_max_ns: Option<u64>,
     /// How many are accepted before them, the oldest, and refused: what the kernel did not refuse.
@@ -210,7 +210,7 @@ pub struct Decision {
     pub order: Order,
     /// How long the accept queue may be; `None` is what the operator configured.
     pub backlog: Option<u32>,
-    /// What the SYN filter does.
+    /// Order to the SYN filter.
     pub syn: SynDecision,
     /// Requests on open connections are looked at before they are served, as those of new ones are.
     pub look_open: bool,
@@ -221,16 +221,16 @@ pub struct Decision {
     pub share: Option<Share>,
 }
 
-/// What sources share on open connections.
+/// Share of a source on open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How often a request can be served, nanoseconds.
+    /// Time between two requests that can be served, nanoseconds.
     pub each_ns: u64,
     /// The weight of the sources that ask to be let in ([`Shares::weight`]).
     pub weight: u32,
 }
 
-/// What the SYN filter does.
+/// Order to the SYN filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SynDecision {
     /// Lets every SYN through.
@@ -239,16 +239,16 @@ pub enum SynDecision {
     /// Lets through as many as the accept queue has room for, so that no handshake ends in vain.
     /// What is dropped would have been dropped by the full queue.
     Guard {
-        /// How often a connection is let in, nanoseconds; 0 when that is not known.
+        /// Time between two connections let in, nanoseconds; 0 when that is not known.
         each_ns: u64,
     },
     /// Lets a SYN through against a token.
     Tokens {
-        /// How long the accept queue is to be.
+        /// Length that the accept queue is to have.
         window: u32,
-        /// Of these, how many are kept for sources that have not had their share.
+        /// The part of these that is kept for sources that have not had their share.
         reserve: u32,
-        /// How often a connection can be let in, nanoseconds: sources share that.
+        /// Time between two connections that can be let in, nanoseconds: sources share that.
         share_ns: u64,
     },
     /// Drops this share of all SYNs, by chance.
@@ -281,7 +281,7 @@ impl Decision {
         }
     }
 
-    /// Whether anybody may be refused on account of load.
+    /// Tells whether anybody may be refused on account of load.
     pub fn refuses(&self) -> bool {
         *self != self.open()
     }

@@ -3,7 +3,7 @@
 
 use crate::{Decision, Look, Outcome};
 
-/// What the kernel knows of a connection that was accepted.
+/// The kernel's knowledge of a connection that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Time since its newest data came, nanoseconds, to the kernel's tick.
@@ -16,7 +16,7 @@ pub struct Arrival {
     pub rtt_ns: u64,
 }
 
-/// What is to become of a connection.
+/// Judgement of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Served; its request came at this time, or nobody asked when.
@@ -35,9 +35,9 @@ pub enum Verdict {
 /// An accept-phase as it goes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptPhase {
-    /// What was decided.
+    /// The decision that it follows.
     pub decision: Decision,
-    /// What has come of it so far.
+    /// Result so far.
     pub outcome: Outcome,
     /// Connections accepted in order to be served.
     taken: u64,
@@ -58,8 +58,8 @@ impl AcceptPhase {
         Self { decision, refuse_until_ns, refuses, ..Self::default() }
     }
 
-    /// Whether another may be accepted; `clock_ns` is asked only when time matters. `serves_later`:
-    /// those accepted are served when the phase is over.
+    /// Tells whether another may be accepted; `clock_ns` is asked only when time matters.
+    /// `serves_later`: those accepted are served when the phase is over.
     pub fn goes_on(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
         if let Some(until_ns) = self.decision.until_ns
             && self.outcome.accepted > 0
@@ -80,7 +80,7 @@ impl AcceptPhase {
         self.is_excess() || self.taken < self.decision.budget
     }
 
-    /// How many more may be accepted to be served.
+    /// Connections that may still be accepted to be served.
     pub fn left(&self) -> u64 {
         self.decision.budget.saturating_sub(self.taken)
     }
@@ -95,7 +95,7 @@ impl AcceptPhase {
         }
     }
 
-    /// What becomes of the connection that was accepted.
+    /// Judges the connection that was accepted.
     pub fn judge(&mut self, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
         let is_excess = self.is_excess();
         self.outcome.accepted += 1;
@@ -107,12 +107,12 @@ impl AcceptPhase {
         verdict
     }
 
-    /// What becomes of a request on a connection that is open already.
+    /// Judges a request on a connection that is open already.
     pub fn judge_open(decision: Decision, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
         Self::new(decision, now_ns).weigh(now_ns, arrival)
     }
 
-    /// Whether the one just accepted is among the oldest, which are refused unseen.
+    /// Tells whether the one just accepted is among the oldest, which are refused unseen.
     fn is_excess(&self) -> bool {
         self.outcome.refused < self.decision.refuse
     }

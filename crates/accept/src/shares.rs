@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// What was let in, by source.
+/// Account of what was let in, by source.
 #[derive(Clone, Debug)]
 pub struct Shares {
     burst: u64,

@@ -34,7 +34,7 @@ pub(crate) enum Want {
     Close,
 }
 
-/// What is lost when a connection is closed to make room for another, the least first.
+/// Loss when a connection is closed to make room for another, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Spare {
     /// It has had its last reply.
@@ -153,7 +153,7 @@ impl Conn {
         self.heard
     }
 
-    /// What is lost if it is closed now, and a time that is earlier the longer it has waited for
+    /// Loss if it is closed now, and a time that is earlier the longer it has waited for
     /// its client; `None` when it is not to be closed.
     pub(crate) fn spare(&self, now_ns: u64) -> Option<(Spare, u64)> {
         match self.stage {

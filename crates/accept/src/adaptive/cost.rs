@@ -1,5 +1,5 @@
-//! What a connection and a turn cost the loop. Both are counted while connections stay open, so
-//! that neither depends on whether anybody ever closes one.
+//! Costs of a connection and of a turn to the loop. Both are counted while connections stay open,
+//! so that neither depends on whether anybody ever closes one.
 
 use crate::View;
 
@@ -83,24 +83,24 @@ impl Cost {
         self.before = None;
     }
 
-    /// What a connection that waits to be accepted will cost until its first reply.
+    /// Cost of a connection that waits to be accepted, until its first reply.
     pub(super) fn connection_ns(&self) -> Option<f64> {
         let begin_ns = self.begin.0.filter(|ns| *ns > 0.0)?;
         Some(begin_ns + if self.serves_later { self.turn_ns() } else { 0.0 })
     }
 
-    /// What a turn of an open connection costs.
+    /// Cost of a turn of an open connection.
     pub(super) fn turn_ns(&self) -> f64 {
         self.turn.0.unwrap_or(0.0)
     }
 
-    /// How often a turn is served while the loop is busy, be it a new connection's or another's,
+    /// Time between two turns served while the loop is busy, be it a new connection's or another's,
     /// and half as often again: a source's share of that is not meant to be exact.
     pub(super) fn turn_share_ns(&self) -> Option<u64> {
         self.unit.0.map(|ns| (ns / 1.5) as u64)
     }
 
-    /// How often a connection is begun while the loop is busy.
+    /// Time between two connections begun while the loop is busy.
     pub(super) fn between_ns(&self) -> Option<f64> {
         self.between.0.filter(|ns| *ns > 0.0)
     }

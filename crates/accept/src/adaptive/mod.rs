@@ -32,7 +32,7 @@ const QUEUE_MIN: f64 = 6.0;
 /// then, and a shorter one would refuse some who can be served.
 const QUEUE_MIN_NEAR: f64 = 24.0;
 
-/// How long a queue may take for that, in targets.
+/// Time that a queue may take for that, in targets.
 const QUEUE_MIN_TARGETS: u64 = 8;
 
 /// How many times as long the accept queue may be while the refused are accepted to be told so: who
@@ -60,7 +60,7 @@ pub struct Adaptive {
     cost: Cost,
     onset: Onset,
     overload: Option<Overload>,
-    /// Somebody waits, or there is much to do: sleep is to be told exactly.
+    /// Exact accounts of sleep are wanted: somebody waits, or there is much to do.
     alert: bool,
     /// The accept queue was long since then, and is not to overflow.
     guards: bool,
@@ -68,7 +68,7 @@ pub struct Adaptive {
     asked_ns: u64,
     /// What it said of the queue, less what was accepted since.
     queue: Option<u32>,
-    /// It said that nobody waits but the one that is next.
+    /// The kernel said that nobody waits but the one that is next.
     alone: bool,
     /// The wait of the first that was looked at in the last phase.
     age_ns: Option<u64>,
@@ -120,7 +120,7 @@ impl Adaptive {
         Some((wait_ns as u64, u64::from(queue) + view.ready))
     }
 
-    /// How long the accept queue may be beside the work in hand: what can be served within the
+    /// Length that the accept queue may have beside the work in hand: what can be served within the
     /// target, times a margin.
     fn queue_fit(&self, view: &View, margin: f64, queue_min: f64) -> u32 {
         let Some(connection_ns) = self.cost.connection_ns() else { return self.backlog_max };
@@ -138,7 +138,7 @@ impl Adaptive {
         fit.clamp(QUEUE_MIN, queue_min)
     }
 
-    /// How many are on their way through the handshake while one follows the other.
+    /// Callers on their way through the handshake while one follows the other.
     fn on_the_way(&self) -> u32 {
         self.cost.between_ns().map_or(0, |between_ns| (self.rtt_ns / between_ns) as u32)
     }
@@ -149,7 +149,7 @@ impl Adaptive {
         (self.target_ns * STALE_FIFTHS / 5).max(queue_ns as u64)
     }
 
-    /// Whether what waits is an overload, or will be one if it lasts.
+    /// Judges whether what waits is an overload, or will be one if it lasts.
     fn watch(&mut self, now_ns: u64, view: &View) -> bool {
         let Some((wait_ns, level)) = self.wait(view) else { return false };
         let connection_ns = self.cost.connection_ns().unwrap_or(0.0);
@@ -176,12 +176,12 @@ impl Adaptive {
         }
     }
 
-    /// What is to be done for connections that are ready, nanoseconds.
+    /// Work in hand for connections that are ready, nanoseconds.
     fn in_hand_ns(&self, view: &View) -> f64 {
         view.ready as f64 * self.cost.turn_ns()
     }
 
-    /// Whether the work in hand is an overload by itself, and until it is done.
+    /// Judges whether the work in hand is an overload by itself, and until it is done.
     fn weigh(&mut self, now_ns: u64, view: &View) {
         let in_hand_ns = self.in_hand_ns(view) as u64;
         let begins = self.work_onset.is_overload(now_ns, in_hand_ns, view.ready, 0);

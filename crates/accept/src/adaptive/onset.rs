@@ -5,7 +5,7 @@
 //! (CoDel's standing queue, RFC 8289 §4.1) and does not fall, or one so long that whoever is last
 //! may be gone before it is over.
 
-/// How long a wait above the target is borne while it does not fall, in targets. Not longer,
+/// Time for which a wait above the target is borne while it does not fall, in targets. Not longer,
 /// because nobody is refused before the loop has been busy for ten ([`crate::Busy`]).
 const PATIENCE_TARGETS: u64 = 3;
 

@@ -1,4 +1,4 @@
-//! What is learnt while an overload lasts: whether it is over, how much more than a target's work
+//! Knowledge gained while an overload lasts: whether it is over, how much more than a target's work
 //! has to be let in so that the loop never runs dry, what the random filter drops, and whether the
 //! SYNs that come are a flood that nobody stands behind.
 
@@ -7,13 +7,13 @@ use crate::Syns;
 /// Ticks in a row in which the loop slept, after which an overload is over.
 const CALM_TICKS: u32 = 3;
 
-/// How much the margin grows each time the loop ran dry while somebody was refused.
+/// Growth of the margin each time the loop ran dry while somebody was refused.
 const MARGIN_GROWTH: f64 = 1.25;
 
 /// The largest margin, in targets.
 const MARGIN_MAX: f64 = 4.0;
 
-/// What is left of the margin's excess after a tick.
+/// Part of the margin's excess that is left after a tick.
 const MARGIN_KEPT: f64 = 0.995;
 
 /// The largest share that is dropped: some must come through, or the end is never noticed.
@@ -56,7 +56,7 @@ pub(super) struct Overload {
 }
 
 impl Overload {
-    /// One that begins.
+    /// Makes one that begins.
     pub(super) fn new(now_ns: u64) -> Self {
         Self {
             tick_ns: now_ns,
@@ -146,17 +146,17 @@ impl Overload {
         };
     }
 
-    /// Whether it is over, for callers as far away as so many ticks.
+    /// Tells whether it is over, for callers as far away as so many ticks.
     pub(super) fn is_over(&self, ticks_of_way: u32) -> bool {
         self.calm_ticks >= CALM_TICKS + ticks_of_way
     }
 
-    /// How much more than a target's work is let in, as a factor.
+    /// Work let in, as a multiple of a target's.
     pub(super) fn margin(&self) -> f64 {
         self.margin
     }
 
-    /// Whether far more is asked for than can be served, from 0 to 1.
+    /// Degree to which more is asked for than can be served, from 0 to 1.
     pub(super) fn excess(&self) -> f64 {
         (self.dropped / EXCESS_DROPPED).min(1.0)
     }
@@ -166,7 +166,7 @@ impl Overload {
         1.0 - self.passed_now
     }
 
-    /// Whether what comes is mostly SYNs that nobody stands behind.
+    /// Tells whether what comes is mostly SYNs that nobody stands behind.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded
     }

@@ -148,7 +148,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// What ends the accept-phases of a round: policies whose time has come, and those deferred.
+    /// Ends the accept-phases of a round: policies whose time has come, and those deferred.
     fn end_accept_phase(&mut self) {
         self.consult();
         if !self.floor().deferred.is_empty() {
@@ -298,7 +298,7 @@ pub(crate) trait Accepting: Architecture {
         self.close(token.slot);
     }
 
-    /// What becomes of a request on an open connection: it may have waited too long, and nobody may
+    /// Judges a request on an open connection: it may have waited too long, and nobody may
     /// wait for it any more.
     fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
         let floor = self.floor();
@@ -308,7 +308,7 @@ pub(crate) trait Accepting: Architecture {
         AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival))
     }
 
-    /// Whether the connection that is ready is served; if not, it is refused or closed.
+    /// Tells whether the connection that is ready is served; if not, it is refused or closed.
     fn is_worth_serving(&mut self, token: Token) -> bool {
         let Some(decision) = self.floor().judges else { return true };
         match self.judge_open(token, decision) {
@@ -325,7 +325,7 @@ pub(crate) trait Accepting: Architecture {
         false
     }
 
-    /// Whether there is no slot for another connection.
+    /// Tells whether there is no slot for another connection.
     fn is_full(&mut self) -> bool {
         let table = &self.floor().table;
         table.open() >= table.open_max()
@@ -417,7 +417,7 @@ pub(crate) trait Accepting: Architecture {
     }
 }
 
-/// What the kernel tells, as policies know it.
+/// Translates what the kernel tells into what policies know.
 fn into_arrival(told: listener::Arrival) -> weir_accept::Arrival {
     let listener::Arrival { age_ns, departed, spoken, rtt_ns } = told;
     weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }

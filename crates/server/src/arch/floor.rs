@@ -63,7 +63,7 @@ pub(crate) struct Floor<C> {
     pub(super) deferred: VecDeque<Deferred>,
     /// An accept-phase of this round left some, newer than those deferred.
     pub(super) someone_waits: bool,
-    /// How long the loop has slept, nanoseconds, and when it last woke.
+    /// Time that the loop has slept, nanoseconds, and when it last woke.
     slept_ns: u64,
     woke_ns: u64,
     /// Connections accepted so far, and those whose service was begun.
@@ -78,11 +78,11 @@ pub(crate) struct Floor<C> {
     /// Connections served in the last work-phase, and how long it took, nanoseconds.
     pub(super) work_items: u64,
     pub(super) work_ns: u64,
-    /// How long a work-phase may go on before others are let in, nanoseconds.
+    /// Time after which a work-phase lets others in, nanoseconds.
     work_max_ns: Option<u64>,
     /// The decision by which requests on open connections are judged, while they are.
     pub(super) judges: Option<Decision>,
-    /// What the SYN filters of listeners that have gone had dropped.
+    /// SYNs dropped by the filters of listeners that have gone.
     syn_dropped: [u64; 2],
     /// When a drain that has begun ends.
     pub(super) drained_by_ns: Option<u64>,
@@ -162,7 +162,7 @@ impl<C> Floor<C> {
         Work { items: 0, began_ns, look_at: 1 }
     }
 
-    /// Whether a work-phase has gone on for as long as it may before others are let in.
+    /// Tells whether a work-phase has gone on for as long as it may before others are let in.
     pub(super) fn is_long(&self, work: &mut Work) -> bool {
         let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.look_at) else {
             return false;
@@ -191,7 +191,7 @@ impl<C> Floor<C> {
         self.someone_waits = false;
     }
 
-    /// Whether a policy has to know exactly when the loop sleeps.
+    /// Tells whether a policy has to know exactly when the loop sleeps.
     pub(super) fn is_alert(&self) -> bool {
         self.listeners.iter().any(Listener::is_alert)
     }
@@ -220,7 +220,7 @@ impl<C> Floor<C> {
         self.woke_ns = now_ns;
     }
 
-    /// Somebody is refused on account of load. A loop that has just slept had time for it.
+    /// Notes a refusal on account of load. A loop that has just slept had time for it.
     pub(super) fn note_refusal(&mut self) {
         let target_ns = self.service.config.setting.target_ns;
         if self.service.now_ns() < self.woke_ns.saturating_add(target_ns) {

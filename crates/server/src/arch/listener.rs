@@ -90,7 +90,7 @@ impl Listener {
         since
     }
 
-    /// Whether it is heard of from now on. Rounds in which it was not say nothing of who waits.
+    /// Begins or ends to hear of it. Rounds in which it was not say nothing of who waits.
     pub(crate) fn set_watched(&mut self, watched: bool, round: u64) {
         if watched && !self.watched {
             self.accepted_round = round;
@@ -141,7 +141,7 @@ impl Listener {
         self.policy.due_ns()
     }
 
-    /// Whether the policy has to know exactly when the loop sleeps.
+    /// Tells whether the policy has to know exactly when the loop sleeps.
     pub(crate) fn is_alert(&self) -> bool {
         self.policy.is_alert()
     }

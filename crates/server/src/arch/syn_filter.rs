@@ -17,7 +17,7 @@ const RULES: Rules = Rules {
     epoch_bits: EPOCH_BITS,
 };
 
-/// What stands before a listening socket, or may.
+/// Filter that stands before a listening socket, or may.
 pub(crate) struct SynFilter {
     decision: SynDecision,
     /// The longest the accept queue may be.
@@ -153,7 +153,7 @@ impl SynFilter {
         }
     }
 
-    /// What the filter in place has counted, now that the accept queue is known or not.
+    /// Counts of the filter in place, now that the accept queue is known or not.
     pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
         let counts = self.tokens.as_ref()?.counts();
         let Placed { before, handshakes } = self.placed.as_mut()?;

@@ -32,7 +32,7 @@ pub enum Reg {
     R10,
 }
 
-/// How much is loaded or stored.
+/// Width of a load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A byte.
@@ -99,7 +99,7 @@ const ALWAYS: u8 = 0x00;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 
-/// What the immediate of a 64-bit load means.
+/// Meanings of the immediate of a 64-bit load.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 

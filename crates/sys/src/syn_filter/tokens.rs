@@ -22,22 +22,22 @@ pub struct Rules {
     pub burst: u32,
     /// Addresses of one network that have a share each.
     pub addresses_counted_max: u32,
-    /// How long an epoch is: 2 to this power, nanoseconds.
+    /// Length of an epoch: 2 to this power, nanoseconds.
     pub epoch_bits: u32,
 }
 
-/// What the filter lets through.
+/// Orders to the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// SYNs that may pass in all, since the filter was made.
     pub limit: u64,
-    /// Of these, how many the last are kept for sources that have not had their share.
+    /// The last of these, kept for sources that have not had their share.
     pub reserve: u64,
-    /// How often a SYN can be let through, nanoseconds, which sources share; 0 is no shares.
+    /// Time between two SYNs let through, nanoseconds, which sources share; 0 is no shares.
     pub share_ns: u64,
 }
 
-/// What the filter has counted since it was made.
+/// Counts of the filter since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// SYNs let through.
@@ -115,7 +115,7 @@ impl TokenFilter {
         self.page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
     }
 
-    /// What was counted so far: a look at memory, and no call.
+    /// Counts so far: a look at memory, and no call.
     pub fn counts(&self) -> Counts {
         let number = |index: usize| self.page.numbers()[index].load(Relaxed);
         Counts {
