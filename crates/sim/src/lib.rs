@@ -27,7 +27,7 @@ pub use costs::Costs;
 pub use kernel::{Listener, Reason, Rules, Syn};
 pub use neighbour::Neighbour;
 pub use scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step};
-pub use statistics::{Drops, Loops, Share, Statistics, Window};
+pub use statistics::{Drops, Loops, Overload, Share, Statistics, Window};
 
 use weir_accept::Policy;
 use world::World;

@@ -103,6 +103,18 @@ pub struct Drops {
     pub packets_ns: u64,
 }
 
+/// A stretch of time in which one loop was overloaded, or might refuse somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overload {
+    /// The loop's core.
+    pub core: u32,
+    /// When it began, nanoseconds.
+    pub began_ns: u64,
+    /// When the request was begun that was last to be refused on account of load, before the loop's
+    /// next overload; nanoseconds, 0 for none.
+    pub refused_last_ns: u64,
+}
+
 /// A run's statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
@@ -127,8 +139,11 @@ pub struct Statistics {
     pub loops: Loops,
     /// The kernel.
     pub drops: Drops,
-    /// When the request was begun that was last to be refused on account of load, nanoseconds.
-    pub refused_last_ns: u64,
+    /// The overloads of all loops, in the order in which they began.
+    pub overloads: Vec<Overload>,
+    /// By core: it was overloaded and had time when the last step of the load began, so that it
+    /// had to let everybody in.
+    pub open_at_last_step: Vec<bool>,
     measured_from_ns: u64,
     window_ns: u64,
 }
@@ -175,9 +190,25 @@ impl Statistics {
             sojourn: histogram(),
             loops: Loops::default(),
             drops: Drops::default(),
-            refused_last_ns: 0,
+            overloads: Vec::new(),
+            open_at_last_step: vec![false; scenario.cores as usize],
             measured_from_ns: scenario.measured_from_ns,
             window_ns: scenario.window_ns.max(1),
+        }
+    }
+
+    /// A loop is overloaded from now on.
+    pub(crate) fn note_overload(&mut self, core: u32, began_ns: u64) {
+        self.overloads.push(Overload { core, began_ns, refused_last_ns: 0 });
+    }
+
+    /// A request that was begun then is refused now on account of load.
+    pub(crate) fn note_refusal(&mut self, core: u32, now_ns: u64, request_began_ns: u64) {
+        if !self.overloads.iter().any(|overload| overload.core == core) {
+            self.note_overload(core, now_ns);
+        }
+        if let Some(last) = self.overloads.iter_mut().rfind(|overload| overload.core == core) {
+            last.refused_last_ns = last.refused_last_ns.max(request_began_ns);
         }
     }
 

@@ -28,6 +28,9 @@ const STARVED_NS: u64 = 1_500 * MILLI_NS;
 /// How many targets after its end an overload may still refuse somebody.
 const RECOVERY_TARGETS: u64 = 3;
 
+/// How long a loop has to be busy before it may refuse anybody.
+const BUSY_NS: u64 = 200 * MILLI_NS;
+
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Scenario {
     let mut dice = chance::stream(seed, 0x5701);
@@ -156,8 +159,9 @@ fn is_feasible(scenario: &Scenario) -> bool {
     scenario.timeout_ns > 3 * rtt_ns + burst_ns + 8 * scenario.setting.target_ns
 }
 
-/// How long after the beginning of the calm a request was begun that was refused, if that is too
-/// late. Who was refused, or ended a handshake in vain, comes again, which is another load.
+/// How long after the beginning of the calm a request was begun that was refused by an overload
+/// from before it, if that is too late. Who was refused, or ended a handshake in vain, comes again,
+/// which is another load.
 fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let calm_ns = scenario.load.last()?.from_ns;
     let rtt_ns = match scenario.rtt {
@@ -166,17 +170,44 @@ fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let is_plain = scenario.groups.len() == 1 && scenario.neighbour.is_none();
     let in_vain = statistics.drops.overflows_ack > 0;
     let comes_again = scenario.timeout_ns >= SECOND_NS || in_vain || !is_plain;
-    let service_ns = scenario.service_mean_ns() as u64;
     let targets_ns = RECOVERY_TARGETS * scenario.setting.target_ns;
     let is_bursty = burst_ns(scenario) > targets_ns;
     let keeps = scenario.sessions.requests.1 > 1;
     // In its first 200 ms an overload fills the queue, and nobody may be refused.
     let before = scenario.load.len().checked_sub(2).map(|index| scenario.load[index]);
     let is_long = before.is_some_and(|step| step.from_ns + 600 * MILLI_NS <= calm_ns);
-    let bound_ns = targets_ns + 2 * rtt_ns + 20 * service_ns;
-    let late_ns = statistics.refused_last_ns.saturating_sub(calm_ns);
+    // Who had time lets everybody in until it has been busy for long enough.
+    let was_open = statistics.open_at_last_step.contains(&true);
+    let open_ns = if was_open { BUSY_NS } else { 0 };
+    let bound_ns = targets_ns + 2 * rtt_ns + queue_ns(scenario) + open_ns;
+    let before_calm = statistics.overloads.iter().filter(|overload| overload.began_ns < calm_ns);
+    let refused_last_ns = before_calm.map(|overload| overload.refused_last_ns).max()?;
+    let late_ns = refused_last_ns.saturating_sub(calm_ns);
     let is_judged = is_long && !comes_again && !is_bursty && !keeps;
     (is_judged && late_ns > bound_ns).then_some(late_ns)
+}
+
+/// What the shortest queue that is kept may take, nanoseconds: twenty requests, and four standard
+/// deviations more.
+fn queue_ns(scenario: &Scenario) -> u64 {
+    let weights: f64 = scenario.classes.iter().map(|class| class.weight).sum();
+    let squares: f64 =
+        scenario.classes.iter().map(|class| class.weight * square(class.service)).sum();
+    let mean_ns = scenario.service_mean_ns();
+    let variance = (squares / weights - mean_ns * mean_ns).max(0.0);
+    (20.0 * mean_ns + 4.0 * (20.0 * variance).sqrt()) as u64
+}
+
+/// The mean square of a law.
+fn square(law: Law) -> f64 {
+    match law {
+        Law::Fixed(ns) => (ns as f64).powi(2),
+        Law::Exponential(ns) => 2.0 * (ns as f64).powi(2),
+        Law::Uniform(from_ns, to_ns) => {
+            let (from, to) = (from_ns as f64, to_ns as f64);
+            (from * from + from * to + to * to) / 3.0
+        }
+    }
 }
 
 /// What those who come together ask for.

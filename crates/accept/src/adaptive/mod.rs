@@ -17,7 +17,7 @@ mod tests;
 
 use cost::Cost;
 use onset::Onset;
-use overload::Overload;
+use overload::{Overload, Seen};
 
 use crate::{
     Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Refusal, Setting, Share,
@@ -169,9 +169,11 @@ impl Adaptive {
             return;
         }
         let ticks_of_way = self.rtt_ns / self.target_ns as f64;
+        let waits = view.ready > 0 || self.queue.is_none_or(|queue| queue > 0);
         let queue = self.queue.unwrap_or(0);
-        overload.tick(now_ns, view.woke_ns, signals.syns, queue, fit, ticks_of_way);
-        if overload.is_over((self.rtt_ns / self.target_ns as f64) as u32) {
+        let (woke_ns, syns) = (view.woke_ns, signals.syns);
+        overload.tick(now_ns, &Seen { woke_ns, waits, syns, queue, fit, ticks_of_way });
+        if overload.is_over(ticks_of_way as u32) {
             self.overload = None;
         }
     }

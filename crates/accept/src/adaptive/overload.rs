@@ -4,7 +4,8 @@
 
 use crate::Syns;
 
-/// Ticks in a row in which the loop slept, after which an overload is over.
+/// Ticks in which the loop slept, without one at whose end it had not and somebody waited, after
+/// which an overload is over.
 const CALM_TICKS: u32 = 3;
 
 /// Growth of the margin each time the loop ran dry while somebody was refused.
@@ -55,6 +56,22 @@ pub(super) struct Overload {
     weight: u32,
 }
 
+/// Facts of the last target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// When the loop last woke, nanoseconds.
+    pub(super) woke_ns: u64,
+    /// Somebody waits, or may.
+    pub(super) waits: bool,
+    /// What the SYN filter counted.
+    pub(super) syns: Option<Syns>,
+    /// The accept queue, and how long it should be.
+    pub(super) queue: u32,
+    pub(super) fit: u32,
+    /// The mean round trip, in ticks.
+    pub(super) ticks_of_way: f64,
+}
+
 impl Overload {
     /// Makes one that begins.
     pub(super) fn new(now_ns: u64) -> Self {
@@ -77,22 +94,20 @@ impl Overload {
         self.tick_ns
     }
 
-    /// Looks at the last target: when the loop last woke, what the SYN filter counted, the accept
-    /// queue, and how long that should be.
-    pub(super) fn tick(
-        &mut self,
-        now_ns: u64,
-        woke_ns: u64,
-        syns: Option<Syns>,
-        queue: u32,
-        fit: u32,
-        ticks_of_way: f64,
-    ) {
+    /// Looks at the last target: when the loop last woke and whether somebody waits, what the SYN
+    /// filter counted, the accept queue, and how long that should be.
+    pub(super) fn tick(&mut self, now_ns: u64, seen: &Seen) {
+        let &Seen { woke_ns, waits, syns, queue, fit, ticks_of_way } = seen;
         let slept = woke_ns > self.tick_ns;
         let dropped = syns.is_none_or(|syns| syns.dropped > self.before.dropped);
         self.note_dropped(syns);
         self.tick_ns = now_ns;
-        self.calm_ticks = if slept { self.calm_ticks + 1 } else { 0 };
+        // One expensive request may take many targets, with nobody behind it.
+        self.calm_ticks = match (slept, waits) {
+            (true, _) => self.calm_ticks + 1,
+            (false, true) => 0,
+            (false, false) => self.calm_ticks,
+        };
         self.margin = if slept && dropped {
             (self.margin * MARGIN_GROWTH).min(MARGIN_MAX)
         } else {

@@ -40,8 +40,15 @@ impl World<'_> {
         let view = state.view(self.scenario.open_max, accepts);
         let was_overloaded = state.policy.is_overloaded();
         let decision = state.policy.decide(state.clock_ns, &view, &signals);
-        let loops = &mut self.statistics.loops;
         let overloaded = state.policy.is_overloaded();
+        let refused = was_overloaded || state.phase.decision.refuses();
+        if !refused && (overloaded || decision.refuses()) {
+            self.statistics.note_overload(core, self.now_ns);
+        }
+        if self.scenario.load.last().is_some_and(|step| self.now_ns < step.from_ns) {
+            self.statistics.open_at_last_step[core as usize] = overloaded && !decision.refuses();
+        }
+        let loops = &mut self.statistics.loops;
         loops.decisions += 1;
         loops.overloaded += u64::from(overloaded);
         loops.overloads += u64::from(overloaded && !was_overloaded);
