@@ -1,7 +1,7 @@
 //! An accept-phase as it goes: whether another connection may be accepted, and what becomes of
 //! each. The server and the simulator run this one; who accepts, and how, is theirs.
 
-use crate::{Decision, Look, Outcome};
+use crate::{Decision, Look, Outcome, Share};
 
 /// The kernel's knowledge of a connection that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Verdict {
     Excess,
     /// Refused: it would get its reply too late.
     Stale,
+    /// Refused: its source has had its share of what can be served, and others wait.
+    Unfair,
     /// Closed: its client has gone.
     Departed,
 }
@@ -107,9 +109,19 @@ impl AcceptPhase {
         verdict
     }
 
-    /// Judges a request on a connection that is open already.
-    pub fn judge_open(decision: Decision, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
-        Self::new(decision, now_ns).weigh(now_ns, arrival)
+    /// Judges a request on a connection that is open already; `is_fair` is asked whether its source
+    /// has a share left, while sources have to share.
+    pub fn judge_open(
+        decision: Decision,
+        now_ns: u64,
+        arrival: Option<Arrival>,
+        is_fair: impl FnOnce(Share) -> bool,
+    ) -> Verdict {
+        let verdict = Self::new(decision, now_ns).weigh(now_ns, arrival);
+        match (verdict, arrival, decision.share) {
+            (Verdict::Admit { .. }, Some(_), Some(share)) if !is_fair(share) => Verdict::Unfair,
+            _ => verdict,
+        }
     }
 
     /// Tells whether the one just accepted is among the oldest, which are refused unseen.
@@ -213,12 +225,30 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_has_had_its_share_is_refused_while_sources_share() {
+        let share = Share { each_ns: MS, weight: 2 };
+        let shares = Decision { look_open: true, share: Some(share), ..Decision::accept(1) };
+        let judge = |decision, arrival, is_fair| {
+            AcceptPhase::judge_open(decision, 9 * MS, arrival, |of| {
+                assert_eq!(of, share);
+                is_fair
+            })
+        };
+        assert_eq!(judge(shares, arrival(4), false), Verdict::Unfair);
+        assert_eq!(judge(shares, arrival(4), true), Verdict::Admit { since_ns: 5 * MS });
+        // What is on its way already is no request that could be refused.
+        assert_eq!(judge(shares, None, false), Verdict::Admit { since_ns: 9 * MS });
+        let alone = Decision { share: None, ..shares };
+        assert_eq!(judge(alone, arrival(4), false), Verdict::Admit { since_ns: 5 * MS });
+    }
+
+    #[test]
     fn those_who_have_gone_tell_their_distance_and_are_closed() {
         let decision = Decision { drop_departed: true, ..Decision::accept(1) };
         let gone = Arrival { age_ns: 0, departed: true, spoken: true, rtt_ns: 7 };
         let mut phase = AcceptPhase::new(decision, 0);
         assert_eq!(phase.judge(0, Some(gone)), Verdict::Departed);
         assert_eq!((phase.outcome.rtt_ns, phase.outcome.refused, phase.left()), (Some(7), 1, 1));
-        assert_eq!(AcceptPhase::judge_open(decision, 0, Some(gone)), Verdict::Departed);
+        assert_eq!(AcceptPhase::judge_open(decision, 0, Some(gone), |_| true), Verdict::Departed);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum CloseReason {
     Evicted,
     /// The overload control refused it: its request had waited too long.
     Stale,
+    /// The overload control refused it: its source had had its share, and others waited.
+    Unfair,
     /// The overload control dropped it: its client had gone.
     Departed,
     /// The kernel refused something that it takes to serve it.
@@ -61,6 +63,7 @@ impl CloseReason {
             Self::Drained => &mut counters.end_drained,
             Self::Evicted => &mut counters.end_evicted,
             Self::Stale => &mut counters.end_stale,
+            Self::Unfair => &mut counters.end_unfair,
             Self::Departed => &mut counters.end_departed,
             Self::Failed => &mut counters.end_failed,
         };

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weir_accept::{Share, Shares};
+use weir_accept::{Claim, Share, Shares};
 use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
 use weir_http1::DateField;
 use weir_stats::Counters;
@@ -143,14 +143,25 @@ impl Service {
         self.draining || self.pressure
     }
 
+    /// Whether a source has had less than its share, while sources have to share.
+    pub(crate) fn has_a_share(&mut self, source: SocketAddr) -> bool {
+        self.claim(source).is_none_or(|claim| claim.is_fair)
+    }
+
     /// A request of a source is about to be answered. Whether the source has had its share, so that
     /// its connection closes after the reply: it may come again when others have had theirs.
     pub(crate) fn has_had_its_share(&mut self, source: SocketAddr) -> bool {
-        let Some(Share { each_ns, weight }) = self.share else { return false };
-        let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(OPEN_BURST)));
-        let claim = shares.claim(self.now_ns, source.ip().into(), each_ns, weight);
-        shares.grant(claim);
+        let Some(claim) = self.claim(source) else { return false };
+        if let Some(shares) = &mut self.shares {
+            shares.grant(claim);
+        }
         !claim.is_fair
+    }
+
+    fn claim(&mut self, source: SocketAddr) -> Option<Claim> {
+        let Share { each_ns, weight } = self.share?;
+        let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(OPEN_BURST)));
+        Some(shares.claim(self.now_ns, source.ip().into(), each_ns, weight))
     }
 
     /// Nanoseconds since 1970.

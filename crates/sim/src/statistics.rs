@@ -56,6 +56,8 @@ pub struct Loops {
     pub refused: u64,
     /// Those refused because they had waited too long.
     pub stale: u64,
+    /// Requests on open connections refused because their source had had its share.
+    pub unfair: u64,
     /// Those dropped because their client had gone.
     pub departed: u64,
     /// Connections closed to make room.

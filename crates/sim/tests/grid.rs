@@ -185,7 +185,7 @@ fn judge(corner: Corner, scenario: &Scenario, statistics: &Statistics, faults: &
 /// Whoever was refused or dropped.
 fn turned_away(statistics: &Statistics) -> f64 {
     let (loops, drops) = (&statistics.loops, &statistics.drops);
-    (loops.refused + loops.stale + drops.filtered + drops.listen_drops) as f64
+    (loops.refused + loops.stale + loops.unfair + drops.filtered + drops.listen_drops) as f64
 }
 
 const LOADS: [f64; 8] = [0.5, 0.8, 1.0, 1.5, 2.0, 4.0, 10.0, 20.0];

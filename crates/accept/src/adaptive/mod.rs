@@ -39,6 +39,13 @@ const QUEUE_MIN_TARGETS: u64 = 8;
 /// comes faster than that can be done is left to the kernel.
 const BY_HAND: u32 = 8;
 
+/// The part of the queue that is kept for sources that have not had their share.
+const RESERVED: f64 = 2.0 / 3.0;
+
+/// How many times the rest must wait for requests of the others on open connections to be refused:
+/// more than they fill by new ones alone.
+const CONTENDED: f64 = 1.5;
+
 /// How much longer than the target somebody may have waited and still be served, in fifths.
 const STALE_FIFTHS: u64 = 12;
 
@@ -123,12 +130,23 @@ impl Adaptive {
     /// Length that the accept queue may have beside the work in hand: what can be served within the
     /// target, times a margin.
     fn queue_fit(&self, view: &View, margin: f64, queue_min: f64) -> u32 {
-        let Some(connection_ns) = self.cost.connection_ns() else { return self.backlog_max };
+        let left = 1.0 - self.in_hand_ns(view) / (self.target_ns as f64 * margin);
+        let fit = self.queue_alone(margin, queue_min).map(|fit| left.max(0.0) * fit);
+        fit.map_or(self.backlog_max, |fit| (fit as u32).clamp(1, self.backlog_max))
+    }
+
+    /// The same where there is no work in hand.
+    fn queue_alone(&self, margin: f64, queue_min: f64) -> Option<f64> {
         let target_ns = self.target_ns as f64 * margin;
-        let in_hand_ns = self.in_hand_ns(view);
-        let left = (1.0 - in_hand_ns / target_ns).max(0.0);
-        let fit = left * (target_ns / connection_ns).max(queue_min);
-        (fit as u32).clamp(1, self.backlog_max)
+        Some((target_ns / self.cost.connection_ns()?).max(queue_min))
+    }
+
+    /// Tells whether those who have had their share are in the way of others: more wait than the
+    /// part of the queue that such sources may fill ([`RESERVED`]).
+    fn is_contended(&self, view: &View, overload: &Overload) -> bool {
+        let waiting = (u64::from(self.queue.unwrap_or(0)) + view.ready) as f64;
+        let fit = self.queue_alone(overload.margin(), QUEUE_MIN).unwrap_or(f64::INFINITY);
+        overload.weight() > 1 && waiting > fit * (1.0 - RESERVED) * CONTENDED
     }
 
     /// The shortest queue, unless that takes far longer than the target.
@@ -243,6 +261,7 @@ impl Adaptive {
         decision.look = Look::First;
         self.drop_the_late(fit, decision);
         decision.look_open |= self.in_hand_ns(view) > self.target_ns as f64;
+        decision.look_open |= self.is_contended(view, overload);
         let by_hand = self.refusal != Refusal::Kernel;
         // Those deferred have been accepted, and may still be served; who is newer comes first.
         let left = fit.saturating_sub(view.deferred as u32).max(fit / 2).max(1);
@@ -251,7 +270,8 @@ impl Adaptive {
         match self.syn_filter {
             SynFilter::Tokens if !overload.is_flooded() => {
                 let share_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
-                let reserve = if overload.weight() > 1 { window * 2 / 3 } else { 0 };
+                let reserved = if overload.weight() > 1 { RESERVED } else { 0.0 };
+                let reserve = (f64::from(window) * reserved) as u32;
                 decision.syn = SynDecision::Tokens { window, reserve, share_ns };
             }
             SynFilter::Random if !by_hand => {

@@ -261,7 +261,7 @@ pub(crate) trait Accepting: Architecture {
             && oldest.since_ns < stale_before_ns
         {
             self.floor().deferred.pop_front();
-            self.refuse_open(oldest.token);
+            self.refuse_open(oldest.token, CloseReason::Stale);
         }
         let until_ns = decision.until_ns.unwrap_or(began_ns);
         (!self.floor().someone_waits).then_some(until_ns)
@@ -278,18 +278,21 @@ pub(crate) trait Accepting: Architecture {
     }
 
     /// Refuses a connection that has a slot.
-    fn refuse_open(&mut self, token: Token) {
+    fn refuse_open(&mut self, token: Token, reason: CloseReason) {
         let floor = self.floor();
         if !floor.table.is_current(token) {
             return;
         }
         floor.note_refusal();
-        floor.service.counters.refused_stale.one();
+        match reason {
+            CloseReason::Unfair => floor.service.counters.refused_unfair.one(),
+            _ => floor.service.counters.refused_stale.one(),
+        }
         let refusal = floor.service.config.setting.refusal;
         if refusal == Refusal::Status503 {
             return self.turn_away(token.slot);
         }
-        floor.note_close(token.slot, CloseReason::Stale);
+        floor.note_close(token.slot, reason);
         if refusal != Refusal::Fin
             && let Some(tenant) = floor.table.conn(token.slot)
         {
@@ -298,14 +301,18 @@ pub(crate) trait Accepting: Architecture {
         self.close(token.slot);
     }
 
-    /// Judges a request on an open connection: it may have waited too long, and nobody may
-    /// wait for it any more.
+    /// Judges a request on an open connection: it may have waited too long, its source may have had
+    /// its share, and nobody may wait for it any more.
     fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
         let floor = self.floor();
         let now_ns = floor.service.now_ns();
         let is_new = floor.table.conn(token.slot).is_some_and(|conn| conn.is_idle());
         let arrival = if is_new { self.arrival(token.slot) } else { None };
-        AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival))
+        let floor = self.floor();
+        let peer = floor.table.conn(token.slot).map(|conn| conn.peer());
+        let service = &mut floor.service;
+        let is_fair = |_| peer.is_none_or(|peer| service.has_a_share(peer));
+        AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival), is_fair)
     }
 
     /// Tells whether the connection that is ready is served; if not, it is refused or closed.
@@ -320,7 +327,8 @@ pub(crate) trait Accepting: Architecture {
                 floor.note_close(token.slot, CloseReason::Departed);
                 self.close(token.slot);
             }
-            Verdict::Stale | Verdict::Excess => self.refuse_open(token),
+            Verdict::Unfair => self.refuse_open(token, CloseReason::Unfair),
+            Verdict::Stale | Verdict::Excess => self.refuse_open(token, CloseReason::Stale),
         }
         false
     }

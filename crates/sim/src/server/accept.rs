@@ -59,7 +59,7 @@ impl World<'_> {
                 loops.refused += 1;
                 Step::Refuse(token)
             }
-            Verdict::Stale => {
+            Verdict::Stale | Verdict::Unfair => {
                 loops.stale += 1;
                 Step::Refuse(token)
             }

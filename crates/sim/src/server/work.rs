@@ -1,7 +1,7 @@
 //! The work-phase: those that were reported as ready, one after the other. Knows neither the
 //! listening socket nor what serving is.
 
-use weir_accept::{AcceptPhase, Verdict};
+use weir_accept::{AcceptPhase, Share, Verdict};
 
 use super::Step;
 use super::connection::End;
@@ -47,18 +47,24 @@ impl World<'_> {
 
     pub(super) fn work_looked(&mut self, core: u32, token: Token) {
         let arrival = self.arrival(token);
+        let source = self.conns.get(token).map(|conn| conn.client.source);
         let state = &mut self.cores[core as usize];
-        let stale = match AcceptPhase::judge_open(state.phase.decision, state.clock_ns, arrival) {
-            Verdict::Admit { .. } => return state.steps.push(Step::Serve(token)),
-            verdict => verdict != Verdict::Departed,
+        let (decision, now_ns) = (state.phase.decision, state.clock_ns);
+        let shares = &mut state.shares;
+        let is_fair = |share: Share| {
+            source.is_none_or(|source| {
+                shares.claim(now_ns, source, share.each_ns, share.weight).is_fair
+            })
         };
-        state.steps.push(if stale {
-            Step::Refuse(token)
-        } else {
-            Step::Close(token, End::Departed)
-        });
-        self.statistics.loops.stale += u64::from(stale);
-        self.statistics.loops.departed += u64::from(!stale);
+        let loops = &mut self.statistics.loops;
+        let (step, count) = match AcceptPhase::judge_open(decision, now_ns, arrival, is_fair) {
+            Verdict::Admit { .. } => return state.steps.push(Step::Serve(token)),
+            Verdict::Departed => (Step::Close(token, End::Departed), &mut loops.departed),
+            Verdict::Unfair => (Step::Refuse(token), &mut loops.unfair),
+            Verdict::Stale | Verdict::Excess => (Step::Refuse(token), &mut loops.stale),
+        };
+        *count += 1;
+        state.steps.push(step);
         self.note_refusal(core, token);
     }
 
