@@ -4,8 +4,9 @@
 
 use crate::Syns;
 
-/// Ticks in which the loop slept, without one at whose end it had not and somebody waited, after
-/// which an overload is over.
+/// Ticks in which the loop slept and nobody was refused, after which an overload is over. One in
+/// which it did not sleep and at whose end nobody waits is not counted, any other starts the count
+/// again.
 const CALM_TICKS: u32 = 3;
 
 /// Growth of the margin each time the loop ran dry while somebody was refused.
@@ -102,10 +103,12 @@ impl Overload {
         let dropped = syns.is_none_or(|syns| syns.dropped > self.before.dropped);
         self.note_dropped(syns);
         self.tick_ns = now_ns;
+        // A loop that ran dry while somebody was refused lets in too little, and is overloaded.
+        let refused = dropped && syns.is_some();
         // One expensive request may take many targets, with nobody behind it.
         self.calm_ticks = match (slept, waits) {
-            (true, _) => self.calm_ticks + 1,
-            (false, true) => 0,
+            (true, _) if !refused => self.calm_ticks + 1,
+            (true, _) | (false, true) => 0,
             (false, false) => self.calm_ticks,
         };
         self.margin = if slept && dropped {
