@@ -19,6 +19,7 @@ mod busy;
 mod codel;
 mod conserving;
 mod controls;
+mod deferred;
 #[cfg(test)]
 mod fake;
 mod fixed;
@@ -36,6 +37,7 @@ pub use busy::Busy;
 pub use codel::Codel;
 pub use conserving::Conserving;
 pub use controls::{Control, Controls, NotAControl, Refusal, SynFilter};
+pub use deferred::Deferred;
 pub use fixed::FixedLimit;
 pub use handshakes::Handshakes;
 pub use limit::{Limit, NotALimit};
@@ -208,6 +210,8 @@ pub struct Decision {
     pub drop_departed: bool,
     /// In which order they are served.
     pub order: Order,
+    /// While sources have to share: those deferred of one that has had its share come last.
+    pub order_share: Option<Share>,
     /// How long the accept queue may be; `None` is what the operator configured.
     pub backlog: Option<u32>,
     /// Order to the SYN filter.

@@ -104,8 +104,6 @@ pub(crate) struct Socket {
     /// Requests answered.
     pub(crate) answered: u32,
     pub(crate) accepted_ns: u64,
-    /// Since when it counts as waiting to be served, while it is deferred.
-    pub(crate) since_ns: u64,
     /// When it began to wait for its client.
     pub(crate) waits_ns: u64,
     pub(crate) deadline_ns: u64,
@@ -131,7 +129,6 @@ impl Socket {
             replying: false,
             answered: 0,
             accepted_ns: 0,
-            since_ns: 0,
             waits_ns: NEVER,
             deadline_ns: NEVER,
             timed: false,

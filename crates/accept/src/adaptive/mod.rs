@@ -240,14 +240,23 @@ impl Adaptive {
         }
     }
 
-    /// Has the newest served first while the queue is longer than can be served in time.
+    /// Share of each source while sources of this weight ask.
+    fn share(&self, weight: u32) -> Option<Share> {
+        self.cost.turn_share_ns().map(|each_ns| Share { each_ns, weight })
+    }
+
+    /// Has the newest served first while the queue is longer than can be served in time; and while
+    /// what was deferred of it is, as long as nobody may be refused.
     fn prefer_newest(&self, fit: u32, view: &View, decision: &mut Decision) {
         let queue = self.queue.unwrap_or(0);
         let is_long = queue / 2 > fit + QUEUE_MIN as u32 / 2;
+        let keeps_on = !view.saturated && view.deferred > fit as usize;
         let by_kernel = self.refusal == Refusal::Kernel;
-        if is_long && by_kernel && self.controls.has(Control::Newest) {
+        if (is_long || keeps_on) && by_kernel && self.controls.has(Control::Newest) {
             decision.look = Look::Each;
             decision.order = Order::Newest;
+            let weight = self.overload.map_or(0, |overload| overload.weight());
+            decision.order_share = self.share(weight);
             decision.budget = u64::from(queue).min(view.room());
         }
     }
@@ -286,7 +295,7 @@ impl Adaptive {
         }
         decision.backlog = decision.backlog.map(|backlog| backlog.min(self.backlog_max));
         let weight = overload.weight();
-        decision.share = self.cost.turn_share_ns().map(|each_ns| Share { each_ns, weight });
+        decision.share = self.share(weight);
         if by_hand {
             decision.refuse = u64::from(self.queue.unwrap_or(0).saturating_sub(fit));
         }

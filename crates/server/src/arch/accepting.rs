@@ -27,14 +27,6 @@ const EVICTED_AT_ONCE: usize = 32;
 /// Connections looked at for those that have waited longest.
 const LOOKED_AT: usize = 512;
 
-/// One that was accepted and waits to be served.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deferred {
-    token: Token,
-    /// When its request came, as far as that is known.
-    since_ns: u64,
-}
-
 /// What every architecture does alike about connections that come and go.
 pub(crate) trait Accepting: Architecture {
     /// One accept-phase of one listener: as many as the policy allows.
@@ -165,7 +157,7 @@ pub(crate) trait Accepting: Architecture {
         let verdict = phase.judge(floor.service.now_ns(), arrival);
         if let Verdict::Admit { since_ns } = verdict {
             let tenant = Self::Tenant::new(fd, peer, &floor.service);
-            return self.admit(tenant, phase.decision.order, since_ns);
+            return self.admit(tenant, phase.decision, since_ns);
         }
         floor.note_refusal();
         let counters = &mut floor.service.counters;
@@ -191,11 +183,13 @@ pub(crate) trait Accepting: Architecture {
     }
 
     /// Begins to serve one that was accepted, or defers it until there is time.
-    fn admit(&mut self, tenant: Self::Tenant, order: Order, since_ns: u64) {
+    fn admit(&mut self, tenant: Self::Tenant, decision: Decision, since_ns: u64) {
+        let source = Some(tenant.peer().ip().into());
         let Some(slot) = self.enter(tenant) else { return };
         let floor = self.floor();
-        if order == Order::Newest {
-            floor.deferred.push_back(Deferred { token: floor.table.token(slot), since_ns });
+        if decision.order == Order::Newest {
+            let (now_ns, token) = (floor.service.now_ns(), floor.table.token(slot));
+            floor.deferred.push(now_ns, token, since_ns, source, decision.order_share);
             floor.service.counters.deferred_max.raise(floor.deferred.len() as u64);
         } else {
             floor.begun += 1;
@@ -257,11 +251,8 @@ pub(crate) trait Accepting: Architecture {
         let decision = self.floor().decision();
         let stale_before_ns =
             decision.stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
-        while let Some(oldest) = self.floor().deferred.front().copied()
-            && oldest.since_ns < stale_before_ns
-        {
-            self.floor().deferred.pop_front();
-            self.refuse_open(oldest.token, CloseReason::Stale);
+        while let Some(token) = self.floor().deferred.pop_stale(stale_before_ns) {
+            self.refuse_open(token, CloseReason::Stale);
         }
         let until_ns = decision.until_ns.unwrap_or(began_ns);
         (!self.floor().someone_waits).then_some(until_ns)
@@ -269,10 +260,10 @@ pub(crate) trait Accepting: Architecture {
 
     /// Begins to serve the newest deferred. Whether there was one.
     fn serve_newest(&mut self) -> bool {
-        let Some(newest) = self.floor().deferred.pop_back() else { return false };
-        if self.floor().table.is_current(newest.token) {
+        let Some(newest) = self.floor().deferred.pop_newest() else { return false };
+        if self.floor().table.is_current(newest) {
             self.floor().begun += 1;
-            self.begin(newest.token.slot, true);
+            self.begin(newest.slot, true);
         }
         true
     }

@@ -2,17 +2,16 @@
 //! sockets with their policies, the service they share, and what was counted. Knows neither how the
 //! loop waits nor how a connection is served.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_accept::{Decision, View};
+use weir_accept::{Decision, Deferred, View};
+use weir_dispatch::readiness::Token;
 use weir_dispatch::timers::Timers;
 use weir_stats::{CallRow, LoopReport};
 use weir_sys::profile;
 
 use super::Tenant;
-use super::accepting::Deferred;
 use super::listener::{Listener, Socket};
 use super::table::Table;
 use crate::close_reason::CloseReason;
@@ -60,7 +59,7 @@ pub(crate) struct Floor<C> {
     /// Nobody is accepted before this.
     pub(super) paused_until_ns: Option<u64>,
     /// Accepted, and served when there is time: the newest at the back.
-    pub(super) deferred: VecDeque<Deferred>,
+    pub(super) deferred: Deferred<Token>,
     /// An accept-phase of this round left some, newer than those deferred.
     pub(super) someone_waits: bool,
     /// Time that the loop has slept, nanoseconds, and when it last woke.
@@ -115,7 +114,7 @@ impl<C> Floor<C> {
             answered: 0,
             hand: 0,
             paused_until_ns: None,
-            deferred: VecDeque::new(),
+            deferred: Deferred::default(),
             someone_waits: false,
             slept_ns: 0,
             woke_ns: 0,

@@ -93,10 +93,10 @@ impl World<'_> {
         self.statistics.loops.open_max = self.statistics.loops.open_max.max(state.open as u64);
         let Some(conn) = self.conns.get(token) else { return };
         conn.socket.accepted_ns = self.now_ns;
-        conn.socket.since_ns = since_ns;
         if state.phase.decision.order == Order::Newest {
             conn.socket.seat = Seat::Deferred;
-            state.deferred.push_back(token);
+            let (source, share) = (conn.client.source, state.phase.decision.order_share);
+            state.deferred.push(self.now_ns, token, since_ns, Some(source), share);
         } else {
             conn.socket.seat = Seat::Open;
             state.begun += 1;
@@ -116,16 +116,10 @@ impl World<'_> {
             let until_ns = decision.until_ns.unwrap_or(state.clock_ns);
             state.steps.push(Step::DeferredNewest(until_ns, true));
         }
-        while let Some(oldest) = self.cores[core as usize].deferred.front().copied() {
-            let state = &mut self.cores[core as usize];
-            let is_stale = |since_ns| since_ns < stale_before_ns;
-            if !self.conns.get(oldest).is_some_and(|conn| is_stale(conn.socket.since_ns)) {
-                break;
-            }
-            state.deferred.pop_front();
+        while let Some(token) = self.cores[core as usize].deferred.pop_stale(stale_before_ns) {
             self.statistics.loops.stale += 1;
-            state.steps.push(Step::Refuse(oldest));
-            self.note_refusal(core, oldest);
+            self.cores[core as usize].steps.push(Step::Refuse(token));
+            self.note_refusal(core, token);
         }
     }
 
@@ -134,7 +128,7 @@ impl World<'_> {
         if !first && self.now_ns >= until_ns {
             return;
         }
-        let Some(newest) = state.deferred.pop_back() else { return };
+        let Some(newest) = state.deferred.pop_newest() else { return };
         state.begun += 1;
         if let Some(conn) = self.conns.get(newest) {
             conn.socket.seat = Seat::Open;

@@ -11,7 +11,7 @@ mod work;
 
 use std::collections::VecDeque;
 
-use weir_accept::{AcceptPhase, Policy, Shares, SynDecision, View, Wanted};
+use weir_accept::{AcceptPhase, Deferred, Policy, Shares, SynDecision, View, Wanted};
 
 use crate::conns::Token;
 use crate::events::Event;
@@ -106,8 +106,8 @@ pub(crate) struct Core {
     work_items: u64,
     work_ns: u64,
     phase: AcceptPhase,
-    /// Accepted and not yet served, the newest last.
-    deferred: VecDeque<Token>,
+    /// Accepted and not yet served.
+    deferred: Deferred<Token>,
     /// Connections whose deadline has come.
     expired: Vec<Token>,
     /// Connections that wait for their client, with the time they began to: those that were served
@@ -149,7 +149,7 @@ impl Core {
             work_items: 0,
             work_ns: 0,
             phase: AcceptPhase::default(),
-            deferred: VecDeque::new(),
+            deferred: Deferred::default(),
             expired: Vec::new(),
             idle: VecDeque::new(),
             silent: VecDeque::new(),
