@@ -15,7 +15,10 @@ pub(super) fn number(value: f64) -> String {
         100.0.. => grouped(&format!("{size:.0}")),
         _ => {
             let places = (2.0 - size.log10().floor()).max(0.0) as usize;
-            format!("{size:.places$}").trim_end_matches('0').trim_end_matches('.').to_owned()
+            let digits = format!("{size:.places$}");
+            // The logarithm of what is just below 100 may be 2: then there is no point.
+            let whole = digits.split_once('.').map_or(&*digits, |_| digits.trim_end_matches('0'));
+            whole.trim_end_matches('.').to_owned()
         }
     };
     if value < 0.0 { format!("−{text}") } else { text }
@@ -68,6 +71,8 @@ mod tests {
             (1.05, "1.05"),
             (9.999, "10"),
             (99.96, "100"),
+            (99.999_999_999_999_99, "100"),
+            (9.999_999_999_999_99, "10"),
             (12.0, "12"),
             (0.062_5, "0.0625"),
             (0.5, "0.5"),
