@@ -1,15 +1,14 @@
-//! Bytes compared: a message that tells where they differ, and not all of them. It must not know
-//! where they come from.
+//! Comparison of bytes: on a mismatch, reports the first difference instead of the whole contents.
 
 use std::fmt::Display;
 
-/// Bytes of each that a message shows, from the first difference on.
+/// Number of bytes shown on each side, from the first difference on.
 const SHOWN: usize = 60;
 
-/// Asserts that `got` is `wanted`. `about` says what they are.
+/// Asserts that `got` equals `wanted`. `about` describes the bytes.
 ///
 /// # Panics
-/// When they differ: with their lengths, and with what stands where they first do.
+/// When they differ: with their lengths, and the bytes of both at the first difference.
 #[track_caller]
 pub fn assert_same(got: impl AsRef<[u8]>, wanted: impl AsRef<[u8]>, about: impl Display) {
     if let Some(difference) = difference(got.as_ref(), wanted.as_ref()) {

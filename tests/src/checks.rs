@@ -18,10 +18,11 @@ use weir_http1::{
 pub use connection::connection;
 pub use reply::reply;
 
-/// Limits that short inputs run into.
+/// Limits that short inputs exceed.
 const TIGHT: Limits = Limits { target_bytes_max: 20, head_bytes_max: 120, fields_max: 4 };
 
-/// A request head. How it is cut, and what follows it, never matters; what is accepted is clean.
+/// Checks a request head: how it is split, and what follows it, never matters; what is accepted is
+/// clean.
 pub fn request(data: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
         let whole = HeadParser::default().parse(data, &limits);
@@ -64,7 +65,7 @@ fn check_request(request: &Request<'_>, data: &[u8], limits: &Limits) {
     values.for_each(check_value);
 }
 
-/// A field value is trimmed and cannot end a line.
+/// Checks that a field value is trimmed and cannot end a line.
 fn check_value(value: &[u8]) {
     assert_eq!(value.trim_ascii(), value);
     assert!(!value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t'));
@@ -74,8 +75,8 @@ fn check_refusal(refusal: Refusal) {
     assert!((400..600).contains(&refusal.status.code()) && !refusal.why.is_empty());
 }
 
-/// A request's content: the first byte is `c` for chunked, or else the content's length. How it is
-/// cut never matters; no more is consumed than belongs to it.
+/// Checks a request's content: the first byte is `c` for chunked, or else the content's length. How
+/// it is split never matters; no bytes beyond the content are consumed.
 pub fn body(data: &[u8]) {
     let Some((&first, input)) = data.split_first() else { return };
     let framing = if first == b'c' { Framing::Chunked } else { Framing::Length(u64::from(first)) };
@@ -96,7 +97,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Bytes consumed, bytes of content among them, and whether the body has ended.
+/// Returns the bytes consumed, the bytes of content among them, and whether the body has ended.
 fn advance<'a>(
     framing: Framing,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -114,8 +115,9 @@ fn advance<'a>(
     Ok((consumed, payload, done))
 }
 
-/// A length in decimal, a newline, and the value of a `Range` field. What comes out lies inside
-/// the length, does not overlap, and is framed in as many bytes as promised.
+/// Checks a `Range` field: the input is a length in decimal, a newline, and the value. The
+/// resulting ranges lie inside the length, do not overlap, and are framed in as many bytes as
+/// promised.
 pub fn range(data: &[u8]) {
     let (length, value) = split_at_newline(data);
     let length = std::str::from_utf8(length).ok().and_then(|digits| digits.parse().ok());
@@ -135,7 +137,7 @@ pub fn range(data: &[u8]) {
     check_multipart(&ranges, length);
 }
 
-/// Whether there is a byte between the two.
+/// Returns whether there is a byte between the two ranges.
 fn are_apart(a: &ByteRange, b: &ByteRange) -> bool {
     let gap = |before: &ByteRange, after: &ByteRange| {
         after.first.checked_sub(before.last).is_some_and(|distance| distance >= 2)
@@ -153,8 +155,8 @@ fn check_multipart(ranges: &[ByteRange], length: u64) {
     assert_eq!(multipart.content_length(), bodies.saturating_add(sum));
 }
 
-/// The path of a request. What is decoded cannot climb, and survives being encoded again; what a
-/// redirect points to is on this host.
+/// Checks the path of a request: a decoded path cannot climb and survives re-encoding; a redirect
+/// points to this host.
 pub fn path(data: &[u8]) {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
     let all = decode(data, true, &mut shown);
@@ -188,8 +190,8 @@ fn check_location(location: &[u8]) {
     assert!(!matches!(location.get(1), Some(b'/' | b'\\')));
 }
 
-/// Lines of `Accept-Encoding`, a newline between them. What is picked is at hand, would be picked
-/// from less, and is not what the client refused last.
+/// Checks lines of `Accept-Encoding`, separated by newlines. The chosen coding is available, would
+/// also be chosen from fewer, and is not one the client refused last.
 pub fn accept_encoding(data: &[u8]) {
     let lines: Vec<&[u8]> = data.split(|&byte| byte == b'\n').collect();
     let best = negotiate(&lines, |_| true);
@@ -207,9 +209,9 @@ pub fn accept_encoding(data: &[u8]) {
 
 const MODIFIED_UNIX_S: u64 = 784_111_777;
 
-/// Conditional fields, a newline between them, each after a letter that names it: `M` If-Match,
-/// `N` If-None-Match, `S` If-Modified-Since, `U` If-Unmodified-Since, `R` If-Range. Tags come
-/// before dates, `*` matches, and only an exact validator lets a range stand.
+/// Checks conditional fields, separated by newlines, each after a letter that names it: `M`
+/// If-Match, `N` If-None-Match, `S` If-Modified-Since, `U` If-Unmodified-Since, `R` If-Range. Tags
+/// come before dates, `*` matches, and only an exact validator lets a range stand.
 pub fn conditions(data: &[u8]) {
     let lines = || data.split(|&byte| byte == b'\n').filter_map(|line| line.split_first());
     let all = |letter| -> Vec<&[u8]> {

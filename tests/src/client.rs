@@ -1,5 +1,5 @@
-//! A blocking HTTP/1.1 client for tests: any bytes out, replies parsed strictly.
-//! It must not repair, retry or redirect anything.
+//! A blocking HTTP/1.1 client for tests: sends arbitrary bytes and parses replies strictly. Never
+//! repairs, retries or redirects.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,27 +12,27 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::patience::PATIENCE;
 use crate::{Address, Reply};
 
-/// Why there is no whole reply.
+/// Reason for the lack of a complete reply.
 #[derive(Debug)]
 pub enum Failure {
-    /// The connection ended before the first byte of a reply: the end, or the error, that came.
+    /// The connection ended before the first byte of a reply: by end of file, or by this error.
     Closed(String),
-    /// The connection ended inside the body: the head, and the body as far as it came.
+    /// The connection ended inside the body: the head, and the body as far as it arrived.
     Short(Reply),
     /// The reply is not HTTP, or ended inside its head.
     Malformed(String),
-    /// Nothing came for as long as a test waits.
+    /// Nothing arrived within the timeout of a test.
     Silence,
 }
 
-/// One connection.
+/// A connection.
 pub struct Client {
-    /// A `TcpStream` even for a Unix socket: reading, writing, timeouts and shutdown are the same.
+    /// A `TcpStream` even for a Unix socket: reads, writes, timeouts and shutdown are the same.
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
-/// A request without a body; `fields` are lines such as `Range: bytes=0-1`.
+/// Returns a request without a body; `fields` are lines such as `Range: bytes=0-1`.
 pub fn request(method: &str, target: &str, fields: &[&str]) -> String {
     let mut request = format!("{method} {target} HTTP/1.1\r\nHost: test.example\r\n");
     for field in fields {
@@ -46,7 +46,7 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// When no server listens at the address.
     pub fn connect(address: &Address) -> Client {
         Client::connect_with(address, None).unwrap()
     }
@@ -57,7 +57,7 @@ impl Client {
         Client::connect_with(address, Some(4096)).unwrap()
     }
 
-    /// Connects, if somebody listens. `receive_buffer` is in bytes (SO_RCVBUF, socket(7)).
+    /// Connects. `receive_buffer` is in bytes (SO_RCVBUF, socket(7)).
     ///
     /// # Errors
     /// Those of connect(2).
@@ -85,7 +85,7 @@ impl Client {
         Ok(Client { stream, unread: Vec::new() })
     }
 
-    /// The same connection once more, to send on while this one reads.
+    /// Returns a second handle of the connection, to send on while this one reads.
     ///
     /// # Panics
     /// For want of descriptors.
@@ -106,32 +106,32 @@ impl Client {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// GET on this connection.
+    /// Sends a GET on this connection and returns the reply.
     pub fn get(&mut self, target: &str) -> Reply {
         self.get_with(target, &[])
     }
 
-    /// GET with fields on this connection.
+    /// Sends a GET with fields on this connection and returns the reply.
     pub fn get_with(&mut self, target: &str, fields: &[&str]) -> Reply {
         self.send(request("GET", target, fields));
         self.reply()
     }
 
-    /// HEAD with fields on this connection.
+    /// Sends a HEAD with fields on this connection and returns the reply.
     pub fn head_with(&mut self, target: &str, fields: &[&str]) -> Reply {
         self.send(request("HEAD", target, fields));
         self.head().unwrap()
     }
 
-    /// The next reply, to anything but HEAD.
+    /// Reads the next reply, to anything but HEAD.
     ///
     /// # Panics
-    /// When there is no whole and correct reply.
+    /// When there is no complete and correct reply.
     pub fn reply(&mut self) -> Reply {
         self.try_reply().unwrap()
     }
 
-    /// The next reply, to anything but HEAD.
+    /// Reads the next reply, to anything but HEAD.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -140,7 +140,7 @@ impl Client {
         self.body(reply)
     }
 
-    /// The head of the next reply. After HEAD that is all of it.
+    /// Reads the head of the next reply. After HEAD that is all of it.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -162,7 +162,7 @@ impl Client {
         Reply::parse_head(&head).map_err(Failure::Malformed)
     }
 
-    /// The rest of a reply whose head has been read.
+    /// Reads the rest of a reply whose head has been read.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -224,16 +224,16 @@ impl Client {
         self.unread.windows(line.len()).filter(|bytes| bytes == line).count()
     }
 
-    /// Reads to the end of the connection and returns what came after the last reply.
+    /// Reads to the end of the connection and returns the bytes after the last reply.
     ///
     /// # Errors
-    /// Those of read(2); a reset and a timeout among them.
+    /// Those of read(2), including a reset and a timeout.
     pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.read_more()? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    /// Whether the server ends the connection, by FIN or by reset, without another byte.
+    /// Returns whether the server ends the connection, by FIN or by reset, without another byte.
     pub fn is_closed(&mut self) -> bool {
         match self.rest() {
             Ok(rest) => rest.is_empty(),
@@ -241,7 +241,7 @@ impl Client {
         }
     }
 
-    /// Whether the server ends the connection, whatever it sends before.
+    /// Returns whether the server ends the connection, whatever it sends before.
     pub fn ends(&mut self) -> bool {
         match self.rest() {
             Ok(_) => true,
@@ -249,7 +249,7 @@ impl Client {
         }
     }
 
-    /// Ends the sending direction, unless a reset has ended it already.
+    /// Shuts down the sending direction, unless a reset has ended it already.
     pub fn finish_sending(&self) {
         if let Err(error) = self.stream.shutdown(Shutdown::Write) {
             assert_eq!(error.kind(), ErrorKind::NotConnected);

@@ -1,8 +1,8 @@
-//! Processes and their children, as `/proc` tells them. It must not know what they do.
+//! Processes and their children, as reported by `/proc`.
 
 use std::fs;
 
-/// The parent of a process that has not ended: `/proc/PID/stat`, proc_pid_stat(5).
+/// Returns the parent of a process that has not ended: `/proc/PID/stat`, proc_pid_stat(5).
 pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may hold anything.
@@ -12,8 +12,8 @@ pub fn parent_of(pid: u32) -> Option<u32> {
     fields.next()?.parse().ok().filter(|_| !is_zombie)
 }
 
-/// The children of a process that have not ended: those of its threads, as
-/// `/proc/PID/task/TID/children` lists them.
+/// Returns the children of a process that have not ended: those of its threads, as listed in
+/// `/proc/PID/task/TID/children`.
 pub fn children_of(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task"));
     let lists = threads
@@ -26,7 +26,7 @@ pub fn children_of(parent: u32) -> Vec<u32> {
     pids.filter(|&pid| parent_of(pid) == Some(parent)).collect()
 }
 
-/// A process, its children, theirs, and so on.
+/// Returns a process and all its descendants.
 pub fn family_of(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut at = 0;

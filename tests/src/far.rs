@@ -1,9 +1,9 @@
-//! Callers far away on one machine: a network of its own with a link that takes its time, and on
-//! which packets can be put that nobody has sent.
+//! Distant clients on one machine: a network namespace with a link that has a delay, and into which
+//! forged packets can be injected.
 //!
-//! The link turns around what is sent to it: a packet to any address but the server's comes back as
-//! one from there, so that whoever connects to such an address reaches the server, and is that
-//! address to it. It must not know what is in the packets.
+//! The link returns every packet with its addresses exchanged: a packet to any address but the
+//! server's comes back as one from there, so that a client that connects to such an address reaches
+//! the server, and appears to have that address. The contents of the packets do not matter.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_sys::{namespace, tun};
 
-/// Where the server is.
+/// Address of the server.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
-/// The largest packet.
+/// Maximum size of a packet.
 const PACKET_MAX: usize = 65_536;
 
-/// A link, there until it is dropped.
+/// A link, removed when dropped.
 pub struct Far {
     tun: Arc<tun::Tun>,
     ends: Arc<AtomicBool>,
@@ -33,12 +33,11 @@ pub struct Far {
 }
 
 impl Far {
-    /// Puts the calling thread, and the processes and threads it will start, into a network of its
-    /// own, in which every address of 10.88.0.0/16 but the server's is so far away. Where that
-    /// cannot be had, why.
+    /// Moves the calling thread, and the processes and threads it will start, into a network
+    /// namespace in which every address of 10.88.0.0/16 but the server's is `rtt` away.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that says why this is not possible.
     pub fn begin(rtt: Duration) -> Result<Self, String> {
         namespace::leave_network().map_err(|error| format!("no network of its own: {error}"))?;
         let tun = tun::open().map_err(|error| format!("no link: {error}"))?;
@@ -58,13 +57,13 @@ impl Far {
         Ok(Self { tun, ends, carrier: Some(carrier) })
     }
 
-    /// An address of a port of the server's at which it looks as far away as it is.
+    /// Returns an address at which the server's port is reached from afar, one for each `caller`.
     pub fn address(server: SocketAddr, caller: u16) -> SocketAddr {
         let [high, low] = caller.to_be_bytes();
         SocketAddrV4::new(Ipv4Addr::new(10, 88, high, low), server.port()).into()
     }
 
-    /// Puts a SYN on the link that nobody has sent. What answers it is lost.
+    /// Injects a forged SYN into the link. The answer to it is lost.
     ///
     /// # Errors
     /// write(2).
@@ -83,10 +82,10 @@ impl Drop for Far {
     }
 }
 
-/// A count of this thread's network: `TcpExt` of `/proc/net/netstat`.
+/// Returns a counter of this thread's network namespace: `TcpExt` of `/proc/net/netstat`.
 ///
 /// # Panics
-/// When the kernel has no such count.
+/// When the kernel has no such counter.
 pub fn tcp_count(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
@@ -96,7 +95,7 @@ pub fn tcp_count(name: &str) -> u64 {
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Takes what is sent, and gives it back after its time, in its order.
+/// Carries packets: returns each after the delay, in order.
 fn carry(tun: &tun::Tun, ends: &AtomicBool, way: Duration) {
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut packet = vec![0; PACKET_MAX];
@@ -121,14 +120,14 @@ fn carry(tun: &tun::Tun, ends: &AtomicBool, way: Duration) {
     }
 }
 
-/// The packet with its addresses exchanged, which changes none of its sums; none of another
-/// network, and nothing but IPv4 (RFC 791 section 3.1).
+/// Returns the packet with its addresses exchanged, which changes none of its checksums; `None` for
+/// packets of other networks and anything but IPv4 (RFC 791 section 3.1).
 fn turn_around(packet: &[u8]) -> Option<Vec<u8>> {
     let is_ours = packet.len() >= 20 && packet[0] >> 4 == 4 && packet[16..18] == [10, 88];
     is_ours.then(|| [&packet[..12], &packet[16..20], &packet[12..16], &packet[20..]].concat())
 }
 
-/// A SYN without options (RFC 9293 section 3.1).
+/// Builds a SYN without options (RFC 9293 section 3.1).
 fn syn(from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
     let mut tcp = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
     tcp.extend([0; 8]);
@@ -144,7 +143,7 @@ fn syn(from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
     packet
 }
 
-/// The Internet checksum (RFC 1071) of bytes of an even number.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
 fn sum(bytes: &[u8]) -> [u8; 2] {
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let mut sum = words.sum::<u32>();

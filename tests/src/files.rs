@@ -1,6 +1,5 @@
 //! Files to serve: a root in a temporary directory with a secret beside it, deterministic bytes,
-//! and a file set with every size and name that is likely to go wrong.
-//! It must not know who serves them.
+//! and a file set with every size and name that is likely to cause errors.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -12,11 +11,11 @@ use tempfile::TempDir;
 use crate::mutate::Xorshift;
 use crate::patience::until;
 
-/// The content of every file outside the root. No reply may contain it.
+/// Content of every file outside the root. No reply may contain it.
 pub const SECRET: &str = "this-is-outside-the-root";
 
-/// `Last-Modified` of every file made by [`Root::write`]. Long ago, so that no rule about files
-/// that changed a moment ago applies to it.
+/// `Last-Modified` of every file made by [`Root::write`]. Long ago, so that no rule about recently
+/// changed files applies to it.
 pub const LAST_MODIFIED: &str = "Sun, 09 Sep 2001 01:46:40 GMT";
 const LAST_MODIFIED_UNIX_S: u64 = 1_000_000_000;
 
@@ -44,16 +43,16 @@ pub struct Root {
     www: PathBuf,
 }
 
-/// One file as a client sees it.
+/// A served file as a client sees it.
 pub struct Served {
-    /// The request target.
+    /// Request target.
     pub target: String,
-    /// The bytes.
+    /// Content.
     pub body: Vec<u8>,
 }
 
 impl Root {
-    /// An empty root.
+    /// Creates an empty root.
     pub fn new() -> Root {
         let dir = TempDir::new().unwrap();
         let www = dir.path().join("www");
@@ -64,41 +63,42 @@ impl Root {
         Root { dir, www }
     }
 
-    /// A root with one file, `hello.txt`, that says `hello`.
+    /// Creates a root with one file, `hello.txt`, that contains `hello`.
     pub fn with_hello() -> Root {
         let root = Root::new();
         root.write("hello.txt", "hello");
         root
     }
 
-    /// The directory to serve.
+    /// Returns the directory to serve.
     pub fn path(&self) -> &Path {
         &self.www
     }
 
-    /// The directory around it, which must not be served.
+    /// Returns the directory around it, which must not be served.
     pub fn outside(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Makes a file, and the directories above it, last modified at [`LAST_MODIFIED`].
+    /// Writes a file, and creates its parent directories; its modification time is
+    /// [`LAST_MODIFIED`].
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.write_fresh(name, bytes);
         make_old(&path);
         path
     }
 
-    /// Makes a file, and the directories above it, last modified now.
+    /// Writes a file, and creates its parent directories; its modification time is now.
     pub fn write_fresh(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         write_below(&self.www, name, bytes.as_ref())
     }
 
-    /// Makes the file set.
+    /// Writes the file set.
     pub fn write_file_set(&self) -> Vec<Served> {
         file_set().map(|(name, size)| self.write_noise(&name, size)).collect()
     }
 
-    /// Makes one file of noise.
+    /// Writes a file of noise.
     pub fn write_noise(&self, name: &str, size: usize) -> Served {
         let body = noise_for(name, size);
         self.write(name, &body);
@@ -118,13 +118,13 @@ impl Default for Root {
     }
 }
 
-/// The file set in `dir`, which is kept from one run to the next: only what is missing is written.
-/// All of it has settled.
+/// Returns the file set in `dir`, which is kept from one run to the next: only missing files are
+/// written. All of it has settled.
 pub fn settled_file_set(dir: &Path) -> Vec<Served> {
     settled_files(dir, file_set())
 }
 
-/// Files of noise in `dir`, by their names and sizes, kept and settled as the file set is.
+/// Returns files of noise in `dir`, by names and sizes, kept and settled as the file set is.
 pub fn settled_files(
     dir: &Path,
     names_and_sizes: impl Iterator<Item = (String, usize)>,
@@ -143,9 +143,9 @@ pub fn settled_files(
     files
 }
 
-/// Waits until the last change of a file is more than three seconds past. A server may treat what
-/// changed a moment ago with distrust, and the time of change, unlike that of modification, cannot
-/// be set.
+/// Waits until the last change of a file is more than three seconds past. A server may distrust
+/// files that changed a moment ago, and the change time, unlike the modification time, cannot be
+/// set.
 pub fn settle(path: &Path) {
     until("a file had settled", || {
         let changed = Duration::from_secs(fs::metadata(path).unwrap().ctime() as u64);
@@ -154,7 +154,7 @@ pub fn settle(path: &Path) {
     });
 }
 
-/// The names and sizes of the file set.
+/// Returns the names and sizes of the file set.
 fn file_set() -> impl Iterator<Item = (String, usize)> {
     let sized = SIZES.iter().map(|&size| (format!("size-{size}.bin"), size));
     let named = NAMES.iter().zip(301..).map(|(&name, size)| (name.to_owned(), size));
@@ -168,7 +168,7 @@ fn write_below(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Sets a file's time of modification to [`LAST_MODIFIED`].
+/// Sets a file's modification time to [`LAST_MODIFIED`].
 pub fn make_old(path: &Path) {
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(LAST_MODIFIED_UNIX_S);
     File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
@@ -178,7 +178,7 @@ fn noise_for(name: &str, size: usize) -> Vec<u8> {
     noise(name.len() as u64 + size as u64, size)
 }
 
-/// `size` bytes that depend on `seed` only.
+/// Returns `size` bytes that depend on `seed` only.
 pub fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut random = Xorshift::new(seed);
     let mut bytes = Vec::with_capacity(size + 8);
@@ -189,8 +189,8 @@ pub fn noise(seed: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// The request target of a file in the root: everything but unreserved characters
-/// (RFC 3986 section 2.3) and slashes percent-encoded.
+/// Returns the request target of a file in the root: everything but unreserved characters (RFC 3986
+/// section 2.3) and slashes is percent-encoded.
 pub fn target_of(name: &str) -> String {
     let mut target = String::from("/");
     for byte in name.bytes() {

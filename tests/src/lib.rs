@@ -1,6 +1,6 @@
-//! What the black-box tests share: a server process, a strict blocking client, files to serve.
+//! Shared code of the black-box tests: a server process, a strict blocking client, files to serve.
 //!
-//! Nothing here looks inside the server. It knows the command line, the ready line, signals and
+//! Nothing here looks inside the server. It uses the command line, the ready line, signals and
 //! HTTP. The exceptions are [`setups`], which reads the tables that the options are made from, and
 //! [`checks`], which states properties of the pure crates for the fuzz targets and for
 //! `tests/fuzz_corpus.rs`.

@@ -1,8 +1,8 @@
-//! `weir load` as a child process, what it wrote taken apart, and a server that remembers
-//! everything its clients did.
+//! `weir load` as a child process, its parsed output, and a server that records everything its
+//! clients did.
 //!
-//! What must be true of every run, whatever it was for, is checked here for each. The server knows
-//! the truth that a run's figures are held against; it must not know who its clients are.
+//! Every run is checked here for the invariants of any run, whatever it is for. The server's
+//! records are the truth that a run's figures are compared with.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,45 +21,47 @@ use weir_http1::{Body, HeadParser, Limits, Parse};
 
 use crate::server::run;
 
-/// The distributions of whole replies.
+/// Distributions of complete replies.
 const OF_REPLIES: [&str; 5] = ["send", "wait", "transfer", "service", "response"];
 
-/// A time in a histogram may be off by this share: it has three significant digits.
+/// Maximum relative error of a time in a histogram, which has three significant digits.
 const ROUNDING: f64 = 0.002;
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug)]
 pub struct Ran {
-    /// The exit code.
+    /// Exit code.
     pub code: i32,
-    /// All it printed on standard output.
+    /// Standard output.
     pub stdout: String,
-    /// All it printed on standard error.
+    /// Standard error.
     pub stderr: String,
-    /// What it wrote to `--json`.
+    /// Output of `--json`.
     pub json: Value,
-    /// What it wrote to `--each`, by planned start.
+    /// Output of `--each`, by planned start.
     pub each: Vec<Each>,
 }
 
-/// A line of `--each`. Times are nanoseconds since the run began.
+/// A line of `--each`. Times are nanoseconds since the start of the run.
 #[derive(Clone, Debug)]
 pub struct Each {
-    /// Planned, started, connected, sent, first byte, last byte; none for what did not happen.
+    /// Times of: planned, started, connected, sent, first byte, last byte; `None` for what did not
+    /// happen.
     pub clocks: [Option<u64>; 6],
-    /// The reply's status, or the error's name.
+    /// The reply's status, or the name of the error.
     pub end: String,
 }
 
 /// Runs `weir load` on `url`. Options are separated by white space.
 ///
 /// # Panics
-/// When the run refuses, crashes, or says what cannot be true of any run.
+/// When the run refuses its options, crashes, or reports anything that violates an invariant.
 pub fn load(weir: &str, options: &str, url: impl Display) -> Ran {
     load_through(&[], weir, options, url)
 }
 
-/// As [`load`], as the last arguments of another program, such as a shell that sets a limit.
+/// Like [`load`], but passes the command line as the last arguments of another program, such as a
+/// shell that sets a limit.
 pub fn load_through(before: &[&str], weir: &str, options: &str, url: impl Display) -> Ran {
     let dir = TempDir::new().unwrap();
     let (json, each) = (dir.path().join("run.json"), dir.path().join("each.ndjson"));
@@ -84,25 +86,25 @@ fn read(path: &Path) -> String {
 }
 
 impl Ran {
-    /// A number of the JSON's counts.
+    /// Returns a number of the JSON's counts.
     pub fn count(&self, name: &str) -> u64 {
         let count = &self.json["counts"][name];
         count.as_u64().unwrap_or_else(|| panic!("{name} is {count}"))
     }
 
-    /// The kinds of errors that happened, and how often.
+    /// Returns the kinds of errors that occurred, with their counts.
     pub fn errors(&self) -> BTreeMap<&str, u64> {
         let errors = self.json["errors"].as_object().unwrap().iter();
         let errors = errors.map(|(kind, count)| (kind.as_str(), count.as_u64().unwrap()));
         errors.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Whether the run says that it was not limited by its client.
+    /// Returns whether the run reports that it was not limited by its client.
     pub fn is_valid(&self) -> bool {
         self.json["verdict"]["valid"].as_bool().unwrap()
     }
 
-    /// What is true of every run.
+    /// Checks the invariants of every run.
     fn check(&self) {
         let (planned, started) = (self.count("planned"), self.count("started"));
         let (replies, errors) = (self.count("replies"), self.count("errors"));
@@ -122,7 +124,7 @@ impl Ran {
         self.check_clocks();
     }
 
-    /// What the warm-up adds to the counts, which is nothing where there is none.
+    /// Checks the counts with the warm-up included: they equal the measured ones if there is none.
     fn check_whole_run(&self) {
         let warm = self.json["description"]["warmup_s"].as_f64().unwrap() > 0.0;
         for (name, whole) in self.json["whole_run"].as_object().unwrap() {
@@ -131,13 +133,13 @@ impl Ran {
         }
     }
 
-    /// A number of the JSON's whole run: the counts with those of the warm-up.
+    /// Returns a number of the JSON's whole run: the counts with those of the warm-up.
     pub fn whole_count(&self, name: &str) -> u64 {
         let count = &self.json["whole_run"][name];
         count.as_u64().unwrap_or_else(|| panic!("{name} is {count}"))
     }
 
-    /// The histograms say what the requests say one by one.
+    /// Checks that the histograms agree with the individual requests.
     fn check_clocks(&self) {
         let clocks = &self.json["clocks"];
         for name in OF_REPLIES {
@@ -159,7 +161,7 @@ impl Ran {
     }
 }
 
-/// A summary of `times`, nanoseconds, ascending.
+/// Checks a summary of `times`, nanoseconds, ascending.
 fn check_summary(summary: &Value, times: &[u64], name: &str) {
     if times.is_empty() {
         return;
@@ -191,7 +193,7 @@ impl Each {
         Each { clocks, end: end.unwrap().to_string().trim_matches('"').to_owned() }
     }
 
-    /// Clocks go forward, and a reply has all six.
+    /// Checks that clocks go forward, and that a reply has all six.
     fn check(&self) {
         let happened: Vec<u64> = self.clocks.iter().flatten().copied().collect();
         assert!(happened.is_sorted(), "{self:?}");
@@ -200,38 +202,39 @@ impl Each {
         assert_eq!(happened.len() == 6, self.is_reply(), "{self:?}");
     }
 
-    /// Whether there was a whole reply.
+    /// Returns whether there was a complete reply.
     pub fn is_reply(&self) -> bool {
         self.end.parse::<u16>().is_ok()
     }
 
-    /// The planned start.
+    /// Returns the planned start.
     pub fn planned_ns(&self) -> u64 {
         self.clocks[0].unwrap()
     }
 
-    /// From the planned start to the last byte of a whole reply.
+    /// Returns the time from the planned start to the last byte of a complete reply.
     pub fn response_ns(&self) -> u64 {
         self.clocks[5].unwrap() - self.planned_ns()
     }
 
-    /// From the actual start to the last byte of a whole reply.
+    /// Returns the time from the actual start to the last byte of a complete reply.
     pub fn service_ns(&self) -> u64 {
         self.clocks[5].unwrap() - self.clocks[1].unwrap()
     }
 }
 
-/// How a [`Witness`] answers.
+/// Behaviour of a [`Witness`].
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     /// Bytes of the body.
     pub body_bytes: usize,
-    /// It answers once so many requests of a connection wait, and then all of them.
+    /// Number of requests of a connection that must be waiting before it answers, all of them at
+    /// once.
     pub hold: usize,
 }
 
-/// What one connection did. Instants of requests are taken once they are read, those of replies
-/// before they are written: whatever a client measures contains them.
+/// Record of a connection. Instants of requests are taken once they are read, those of replies
+/// before they are written: any time a client measures contains them.
 #[derive(Clone, Debug)]
 pub struct Visit {
     /// The client's address.
@@ -240,43 +243,43 @@ pub struct Visit {
     pub bytes_in: u64,
     /// Bytes written, or about to be.
     pub bytes_out: u64,
-    /// Whole requests, in order.
+    /// Complete requests, in order.
     pub asked: Vec<Asked>,
-    /// When it was over, if it is, and by whose doing.
+    /// End of the connection, if it has ended, and its cause.
     pub end: Option<(Instant, End)>,
 }
 
-/// How a connection ended.
+/// Cause of the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The server closed it, as it was asked to.
+    /// Closed by the server, as requested.
     Asked,
-    /// The client closed it.
+    /// Closed by the client.
     Closed,
-    /// The client reset it.
+    /// Reset by the client.
     Reset,
 }
 
-/// One request.
+/// Record of a request.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The request line.
     pub line: String,
-    /// The head, with the request line.
+    /// The head, including the request line.
     pub head: String,
     /// The content.
     pub body: Vec<u8>,
-    /// How many reads it took to come.
+    /// Number of reads it took to arrive.
     pub reads: u64,
-    /// When it was whole.
+    /// Instant at which it was complete.
     pub read: Instant,
-    /// When it was about to be answered.
+    /// Instant just before it was answered.
     pub answered: Option<Instant>,
-    /// Whether the kernel has taken the whole answer.
+    /// True if the kernel has taken the whole answer.
     pub written: bool,
 }
 
-/// A good server that remembers everything. It listens on a free port of 127.0.0.1; a thread
+/// A correct server that records everything. It listens on a free port of 127.0.0.1; a thread
 /// serves each connection.
 pub struct Witness {
     address: SocketAddr,
@@ -285,7 +288,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts one.
+    /// Starts a server.
     pub fn start(manner: Manner) -> Witness {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -306,27 +309,27 @@ impl Witness {
         witness
     }
 
-    /// One that answers each request at once with a thousand bytes.
+    /// Starts a server that answers each request at once with a thousand bytes.
     pub fn plain() -> Witness {
         Witness::start(Manner { body_bytes: 1000, hold: 1 })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A URL of it.
+    /// Returns a URL of the server.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// All connections so far, in the order they were accepted.
+    /// Returns all connections so far, in the order they were accepted.
     pub fn visits(&self) -> Vec<Visit> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The request lines of all connections so far, one connection after the other.
+    /// Returns the request lines of all connections so far, grouped by connection.
     pub fn lines(&self) -> Vec<String> {
         self.visits().into_iter().flat_map(|visit| visit.asked).map(|asked| asked.line).collect()
     }
@@ -340,7 +343,7 @@ impl Drop for Witness {
     }
 }
 
-/// One connection, as its thread serves it.
+/// A connection, as its thread serves it.
 struct Guest {
     number: usize,
     seen: Arc<Mutex<Vec<Visit>>>,
@@ -352,7 +355,7 @@ impl Guest {
         VisitGuard { visits: self.seen.lock().unwrap(), number: self.number }
     }
 
-    /// Serves until either side ends it.
+    /// Serves until either side ends the connection.
     fn serve(self, mut stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
         let (mut inbox, mut piece) = (Vec::new(), [0; 16 << 10]);
@@ -382,7 +385,7 @@ impl Guest {
         self.visit().get().end = Some((Instant::now(), end));
     }
 
-    /// Answers a request. Whether the connection goes on.
+    /// Answers a request; returns whether the connection continues.
     fn answer(&self, stream: &mut TcpStream, number: usize, keeps: bool) -> bool {
         let mut visit = self.visit();
         let asked = &mut visit.get().asked[number];
@@ -414,7 +417,8 @@ impl VisitGuard<'_> {
     }
 }
 
-/// A whole request, if one is there, and whether its connection is to stay open.
+/// Takes a complete request from the front, if there is one; returns it with whether its connection
+/// stays open.
 fn take(inbox: &mut Vec<u8>, reads: u64) -> Option<(Asked, bool)> {
     let (request_line, head_len, keeps, framing) =
         match HeadParser::default().parse(inbox, &Limits::default()) {

@@ -1,24 +1,23 @@
 //! `multipart/byteranges` bodies (RFC 9110 section 14.6), parsed strictly.
-//! It must not know what file the ranges are of.
 
 use std::ops::Range;
 
 use crate::Reply;
 
-/// One part of a multipart body.
+/// A part of a multipart body.
 #[derive(Debug)]
 pub struct Part {
-    /// The bytes' place in the whole, from `Content-Range`.
+    /// Range of the bytes in the complete file, from `Content-Range`.
     pub range: Range<usize>,
-    /// The length of the whole, from `Content-Range`.
+    /// Length of the complete file, from `Content-Range`.
     pub whole: usize,
-    /// The part's `Content-Type`, if it has one.
+    /// `Content-Type` of the part, if it has one.
     pub content_type: Option<String>,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// The parts of a reply whose type is `multipart/byteranges`.
+/// Parses the parts of a reply whose type is `multipart/byteranges`.
 ///
 /// # Panics
 /// When the body is not exactly such parts between their delimiters.
@@ -40,7 +39,7 @@ pub fn parts(reply: &Reply) -> Vec<Part> {
     }
 }
 
-/// The range and the whole length in `bytes FIRST-LAST/WHOLE`.
+/// Parses the range and the complete length in `bytes FIRST-LAST/WHOLE`.
 ///
 /// # Panics
 /// When the field is anything else.

@@ -1,11 +1,10 @@
-//! Deterministic mutations of byte strings: a small fuzzer's engine that needs no fuzzer.
-//! It must not know what the bytes mean.
+//! Deterministic mutations of byte strings: a small fuzzing engine that needs no fuzzer.
 
 /// A xorshift64* generator (Vigna 2016, "An experimental exploration of Marsaglia's xorshift
 /// generators, scrambled").
 pub struct Xorshift(u64);
 
-/// Pieces that parsers trip over.
+/// Fragments that often confuse parsers.
 const PIECES: [&[u8]; 16] = [
     b"\r\n",
     b"\n",
@@ -26,12 +25,12 @@ const PIECES: [&[u8]; 16] = [
 ];
 
 impl Xorshift {
-    /// A generator; equal seeds give equal sequences.
+    /// Creates a generator; equal seeds give equal sequences.
     pub fn new(seed: u64) -> Xorshift {
         Xorshift(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[allow(clippy::should_implement_trait, reason = "it never ends, so it is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
@@ -40,13 +39,13 @@ impl Xorshift {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.next() >> 33) as usize % bound.max(1)
     }
 }
 
-/// `bytes` with one to four small changes.
+/// Returns `bytes` with one to four small changes.
 pub fn mutate(bytes: &[u8], random: &mut Xorshift) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(4) {

@@ -1,5 +1,4 @@
-//! What a child process prints, collected while it runs so that its pipe never fills.
-//! It must not interpret the text.
+//! Output of a child process, collected while it runs so that its pipe never fills.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -7,14 +6,14 @@ use std::thread::{self, JoinHandle};
 
 use crate::patience::until;
 
-/// One output stream of a child process.
+/// An output stream of a child process.
 pub struct Output {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Output {
-    /// Starts to collect `pipe` until its end.
+    /// Starts to collect the output of `pipe` until its end.
     pub fn collect(mut pipe: impl Read + Send + 'static) -> Output {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&bytes);
@@ -27,12 +26,12 @@ impl Output {
         Output { bytes, reader: Some(reader) }
     }
 
-    /// What has been printed so far.
+    /// Returns the output so far.
     pub fn so_far(&self) -> String {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
     }
 
-    /// Everything, once the process, and whatever it has started, has closed the stream.
+    /// Returns all output, once the process and its descendants have closed the stream.
     ///
     /// # Panics
     /// When it stays open for [`crate::patience::PATIENCE`].

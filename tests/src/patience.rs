@@ -1,10 +1,10 @@
-//! Waiting for something to become true. It must not be used to show that something is fast:
-//! the limit only turns a hang into a failure.
+//! Waiting for a condition. Not for showing that something is fast: the limit only turns a hang
+//! into a failure.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for anything before it calls it a hang.
+/// Time a test waits for anything before it counts as a hang.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds; panics with `what` after [`PATIENCE`].
@@ -12,7 +12,8 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) {
     until_within(PATIENCE, what, condition);
 }
 
-/// As [`until`], after `limit`: for what takes seconds of a processor that others use too.
+/// Like [`until`], with another limit: for what takes seconds on a processor shared with other
+/// work.
 pub fn until_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

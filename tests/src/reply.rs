@@ -1,21 +1,20 @@
-//! Replies, parsed strictly: what RFC 9112 forbids a server to send is an error here.
-//! It must not know sockets.
+//! Replies, parsed strictly: anything that RFC 9112 forbids a server to send is an error.
 
 use std::fmt::{self, Debug, Formatter};
 
-/// One reply: its head and, once it has been read, its body.
+/// A reply: its head and, once it has been read, its body.
 #[derive(Clone)]
 pub struct Reply {
     /// The status code, 100 to 599.
     pub status: u16,
-    /// The fields in the order received, names as received.
+    /// Fields in the order received, names as received.
     pub fields: Vec<(String, String)>,
-    /// The body: empty until it is read.
+    /// The body; empty until it is read.
     pub body: Vec<u8>,
 }
 
 impl Reply {
-    /// Parses a head up to and with its empty line.
+    /// Parses a head including its empty line.
     ///
     /// # Errors
     /// A sentence about the first thing that RFC 9112 forbids.
@@ -28,7 +27,7 @@ impl Reply {
         Ok(Reply { status, fields, body: Vec::new() })
     }
 
-    /// The value of a field that may occur once.
+    /// Returns the value of a field that may occur once.
     ///
     /// # Panics
     /// When it occurs twice.
@@ -39,7 +38,7 @@ impl Reply {
         value
     }
 
-    /// The value of a field that must be there.
+    /// Returns the value of a required field.
     ///
     /// # Panics
     /// When it is absent or occurs twice.
@@ -47,13 +46,13 @@ impl Reply {
         self.field(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.fields))
     }
 
-    /// Whether the list in field `name` has `element`, case aside.
+    /// Returns whether the list in field `name` contains `element`, ignoring case.
     pub fn lists(&self, name: &str, element: &str) -> bool {
         let list = self.field(name).unwrap_or_default();
         list.split(',').any(|item| item.trim().eq_ignore_ascii_case(element))
     }
 
-    /// `Content-Length` in bytes.
+    /// Returns `Content-Length` in bytes.
     ///
     /// # Errors
     /// A sentence when it is not digits only, or when there is a transfer coding.
@@ -68,20 +67,21 @@ impl Reply {
         digits.parse().map(Some).map_err(|_| format!("Content-Length: {digits}"))
     }
 
-    /// Whether a reply with this status has no body whatever its fields say
-    /// (RFC 9112 section 6.3).
+    /// Returns whether a reply with this status has no body whatever its fields say (RFC 9112
+    /// section 6.3).
     pub fn is_bodiless(&self) -> bool {
         matches!(self.status, 100..200 | 204 | 304)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 impl Debug for Reply {
-    /// Without the bytes of the body: they would bury the message of a failed test.
+    /// Formats the reply without the bytes of the body, which would bury the message of a failed
+    /// test.
     fn fmt(&self, out: &mut Formatter) -> fmt::Result {
         write!(out, "{} {:?} with {} bytes", self.status, self.fields, self.body.len())
     }

@@ -1,5 +1,4 @@
 //! A server process: started, found by its ready line, signalled, stopped.
-//! It must not know HTTP.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +21,7 @@ use crate::output::Output;
 use crate::patience::{PATIENCE, until};
 use crate::{Client, Reply};
 
-/// Where a server listens.
+/// Address a server listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// IPv4 or IPv6.
@@ -34,7 +33,7 @@ pub enum Address {
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
-    /// What it said it listens on, in its order.
+    /// Addresses from the ready line, in its order.
     pub addresses: Vec<Address>,
     /// The ready line, without its newline.
     pub ready: String,
@@ -44,9 +43,9 @@ pub struct Server {
     _dir: TempDir,
 }
 
-/// What became of starting a server.
+/// Result of an attempt to start a server.
 pub enum Attempt {
-    /// It serves.
+    /// It is ready and serves.
     Serves(Server),
     /// It ended before it was ready.
     Refused(Stopped),
@@ -55,21 +54,21 @@ pub enum Attempt {
 /// A process that has ended.
 #[derive(Debug)]
 pub struct Stopped {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// All it printed on standard output.
+    /// Standard output.
     pub stdout: String,
-    /// All it printed on standard error.
+    /// Standard error.
     pub stderr: String,
     stats: Option<String>,
 }
 
 impl Server {
-    /// Starts `weir serve` on `root` with `options`. Unless they name a listener, it is a free
-    /// port of 127.0.0.1. Returns when the server is ready.
+    /// Starts `weir serve` on `root` with `options`. Unless they name a listener, it listens on a
+    /// free port of 127.0.0.1. Returns when the server is ready.
     ///
     /// # Panics
-    /// When the process ends, or says nothing, before it is ready.
+    /// When the process ends, or prints nothing, before it is ready.
     pub fn start(weir: &str, options: &[&str], root: impl AsRef<Path>) -> Server {
         let mut command = Command::new(weir);
         command.arg("serve").arg(root.as_ref()).args(options);
@@ -79,8 +78,8 @@ impl Server {
         Server::spawn(command)
     }
 
-    /// As [`Server::start`], by way of a shell that runs `script` with the server's command line
-    /// as its arguments: `exec "$@"` starts the server in the shell's place.
+    /// Like [`Server::start`], through a shell that runs `script` with the server's command line as
+    /// its arguments: `exec "$@"` replaces the shell by the server.
     pub fn start_in_shell(script: &str, stdin: Stdio, arguments: &[&str]) -> Server {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).args(arguments).stdin(stdin);
@@ -94,12 +93,12 @@ impl Server {
         }
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub fn address(&self) -> &Address {
         &self.addresses[0]
     }
 
-    /// `host:port` of the first address.
+    /// Returns `host:port` of the first address.
     pub fn authority(&self) -> String {
         match self.address() {
             Address::Tcp(address) => address.to_string(),
@@ -107,17 +106,17 @@ impl Server {
         }
     }
 
-    /// A new connection to the first address.
+    /// Opens a connection to the first address.
     pub fn connect(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// The reply to a GET on a connection of its own.
+    /// Returns the reply to a GET on a new connection.
     pub fn get(&self, target: &str) -> Reply {
         self.connect().get(target)
     }
 
-    /// The reply to a GET with `fields` on a connection of its own.
+    /// Returns the reply to a GET with `fields` on a new connection.
     pub fn get_with(&self, target: &str, fields: &[&str]) -> Reply {
         self.connect().get_with(target, fields)
     }
@@ -128,19 +127,21 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// The process's id.
+    /// Returns the process's id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How many connections to its addresses the server holds, all its processes together. Those
-    /// that have no descriptor (a ring's) are not seen: [`Stopped::check_end`] asks for them.
+    /// Returns the number of connections to its addresses that the server's processes hold
+    /// together. Connections without a descriptor (a ring's) are not visible:
+    /// [`Stopped::check_end`] checks them.
     pub fn open_connections(&self) -> usize {
         let is_ours = |socket: &OwnedFd| is_connection(socket, &self.addresses);
         self.processes().into_iter().flat_map(sockets).filter(is_ours).count()
     }
 
-    /// How many sockets listen at the first address, whoever holds them: `/proc/net/tcp`, proc(5).
+    /// Returns the number of sockets that listen on the first address's port, in any process:
+    /// `/proc/net/tcp`, proc(5).
     pub fn listening_sockets(&self) -> usize {
         let Address::Tcp(address) = self.address() else { return 0 };
         let wanted = format!(":{:04X} 00000000:0000 0A ", address.port());
@@ -148,7 +149,7 @@ impl Server {
         table.lines().filter(|line| line.contains(&wanted)).count()
     }
 
-    /// Sets the limit of descriptors of each of the server's processes to what it holds and `spare`
+    /// Limits the descriptors of each of the server's processes to those in use plus `spare`
     /// (RLIMIT_NOFILE, prlimit(2)).
     pub fn limit_descriptors(&self, spare: u64) {
         for pid in self.processes() {
@@ -158,27 +159,27 @@ impl Server {
         }
     }
 
-    /// The process that was started, and those that it has started in its turn.
+    /// Returns the started process and all its descendants.
     fn processes(&self) -> Vec<Pid> {
         family_of(self.child.id()).into_iter().filter_map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 
-    /// What was last written by `--stats-json`, if it is whole: the report of a SIGUSR1.
+    /// Returns the last output of `--stats-json`, if it is complete: the report of a SIGUSR1.
     pub fn stats_so_far(&self) -> Option<Value> {
         serde_json::from_str(&fs::read_to_string(&self.stats).ok()?).ok()
     }
 
-    /// What the process has printed on standard output so far.
+    /// Returns the standard output of the process so far.
     pub fn stdout_so_far(&self) -> String {
         self.stdout.so_far()
     }
 
-    /// What the process has printed on standard error so far.
+    /// Returns the standard error of the process so far.
     pub fn stderr_so_far(&self) -> String {
         self.stderr.so_far()
     }
 
-    /// Whether the process has ended.
+    /// Returns whether the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -189,8 +190,7 @@ impl Server {
         self.wait()
     }
 
-    /// [`Server::stop`], and everything about the end is as it should be: see
-    /// [`Stopped::check_end`].
+    /// Like [`Server::stop`], and asserts that the end is clean: see [`Stopped::check_end`].
     pub fn stop_cleanly(self) -> Stopped {
         let stopped = self.stop();
         stopped.check_end();
@@ -222,7 +222,7 @@ impl Drop for Server {
 }
 
 impl Stopped {
-    /// The statistics written by `--stats-json`.
+    /// Returns the statistics written by `--stats-json`.
     ///
     /// # Panics
     /// When there is no such file or it is not JSON.
@@ -231,9 +231,9 @@ impl Stopped {
         serde_json::from_str(text).expect("statistics in JSON")
     }
 
-    /// Asserts that the end is as it should be: exit status 0, no panic, every connection that was
-    /// accepted was closed for one reason or let go unserved, and nothing is left of what is
-    /// counted at the exit.
+    /// Asserts that the end is clean: exit status 0, no panic, every accepted connection was closed
+    /// for exactly one reason or released unserved, and everything that is counted at the exit is
+    /// zero.
     pub fn check_end(&self) {
         assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
         assert_eq!(self.status.code(), Some(0), "{}", self.stderr);
@@ -256,7 +256,7 @@ impl Stopped {
 /// Starts a server by a command that ends in its options. Returns when it is ready, or has ended.
 ///
 /// # Panics
-/// When it says nothing within [`PATIENCE`].
+/// When it prints nothing within [`PATIENCE`].
 pub fn attempt(command: &mut Command) -> Attempt {
     let dir = TempDir::new().unwrap();
     let stats = dir.path().join("stats.json");
@@ -310,13 +310,13 @@ fn wait_for(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// The descriptors that a process holds: `/proc/PID/fd`, see proc_pid_fd(5).
+/// Returns the descriptors of a process: `/proc/PID/fd`, see proc_pid_fd(5).
 fn descriptors(pid: Pid) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_pid()));
     entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// A copy of each socket that a process holds now (pidfd_getfd(2)).
+/// Returns a copy of each socket that a process holds (pidfd_getfd(2)).
 fn sockets(pid: Pid) -> Vec<OwnedFd> {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Vec::new() };
     let copy = |path: PathBuf| {
@@ -328,7 +328,7 @@ fn sockets(pid: Pid) -> Vec<OwnedFd> {
     descriptors(pid).into_iter().filter_map(copy).collect()
 }
 
-/// Whether a socket is a connection to one of these addresses, be it one whose client has gone.
+/// Returns whether a socket is a connection to one of these addresses, even if its client has gone.
 fn is_connection(socket: &OwnedFd, addresses: &[Address]) -> bool {
     let Ok(name) = getsockname(socket) else { return false };
     let listens = sockopt::socket_acceptconn(socket).unwrap();
@@ -340,7 +340,7 @@ fn is_connection(socket: &OwnedFd, addresses: &[Address]) -> bool {
         })
 }
 
-/// The addresses in `weir: serving DIR on ADDRESS, ADDRESS (mechanism, n loops)`.
+/// Parses the addresses in `weir: serving DIR on ADDRESS, ADDRESS (mechanism, n loops)`.
 fn addresses_in(ready: &str) -> Vec<Address> {
     let (_, list) = ready.rsplit_once(" on ").expect("` on ` in the ready line");
     let (list, _) = list.rsplit_once(" (").expect("` (` in the ready line");

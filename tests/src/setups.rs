@@ -1,7 +1,6 @@
-//! The ways to put a server together, each of which every suite runs for. They are made from the
-//! tables of architectures and of mechanisms, so that a new one joins the suites and writes no
-//! test. What makes no sense for one of them stands in one table here. Nothing here must know how
-//! anything is tested.
+//! The server configurations that every suite runs for. They derive from the tables of
+//! architectures and of mechanisms, so that a new entry joins the suites without a test of its own.
+//! Tests that do not apply to a configuration are listed in one table here.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,33 +16,34 @@ use weir_server::{PRESETS, Preset};
 use crate::Server;
 use crate::server::{Attempt, attempt};
 
-/// Mechanisms that stand for all of them under the architectures that are no loop: one that tells
-/// of a change, one that tells of a state, and one whose set is a bitmap.
+/// Mechanisms that represent all of them under the architectures without a loop: one
+/// edge-triggered, one level-triggered, and one whose set is a bitmap.
 const KINDS: [&str; 3] = ["epoll-et", "poll", "select"];
 
-/// What an architecture calls the knob that says how many connections it serves to completion at
-/// the same time. Where it may be 0, that stands for as many as come.
+/// Name of the architectures' option for the number of connections served to completion at the same
+/// time. Where it may be 0, that means no limit.
 const POOL_KNOB: &str = "pool";
 
-/// The pool of a set-up: more connections than most tests hold open.
+/// Pool size of a set-up: more connections than most tests hold open.
 const POOL: u64 = 64;
 
-/// Architectures that stand on what a kernel may lack or forbid.
+/// Architectures that depend on a feature that a kernel may lack or forbid.
 const OF_THE_KERNEL: [&str; 1] = ["ring"];
 
-/// Tests that make no sense for some set-ups.
+/// Tests that do not apply to some set-ups.
 struct Omission {
     tests: &'static [&'static str],
     applies: fn(&Setup) -> bool,
     why: &'static str,
 }
 
-/// Whether each connection holds one of a few fibers, threads or processes to its end.
+/// Returns whether each connection occupies one of a few fibers, threads or processes until it
+/// ends.
 fn has_a_pool(setup: &Setup) -> bool {
     setup.at_once.is_some()
 }
 
-/// Every test that makes no sense somewhere.
+/// Table of all tests that do not apply to some set-ups.
 const OMISSIONS: &[Omission] = &[
     Omission {
         tests: &["a_cached_file_that_was_replaced_is_seen_and_never_unseen"],
@@ -77,27 +77,26 @@ const OMISSIONS: &[Omission] = &[
     },
 ];
 
-/// A way to put a server together.
+/// A server configuration.
 #[derive(Debug)]
 pub struct Setup {
-    /// As messages name it: `poll`, `fiber over select, pool=64`.
+    /// Name in messages: `poll`, `fiber over select, pool=64`.
     pub name: String,
-    /// How many connections each loop serves at the same time, and each to its end; `None` where
-    /// nothing but descriptors and memory bounds it.
+    /// Number of connections each loop serves to completion at the same time; `None` where only
+    /// descriptors and memory limit it.
     pub at_once: Option<usize>,
     /// The architecture.
     pub arch: &'static arch::Row,
-    /// As the ready line names it.
+    /// Name in the ready line.
     shown: String,
     options: Vec<String>,
-    /// What is set about the architecture.
+    /// Settings of the architecture.
     settings: Settings,
     weir: &'static str,
 }
 
 impl Setup {
-    /// Starts a server on `root` with `options` besides those of the set-up; see
-    /// [`Server::start`].
+    /// Starts a server on `root` with `options` besides those of the set-up; see [`Server::start`].
     ///
     /// # Panics
     /// As there, and when the ready line names another set-up.
@@ -108,9 +107,10 @@ impl Setup {
         server
     }
 
-    /// The options of the set-up and `options`. Where the accept policy that holds when nothing is
-    /// said makes no sense, connections are taken one by one, unless `options` choose something:
-    /// who takes several and serves each to its end keeps the second waiting for the first.
+    /// Returns the options of the set-up followed by `options`. Where the default accept policy
+    /// does not apply, connections are accepted one by one, unless `options` choose otherwise: a
+    /// server that accepts several and serves each to completion keeps the second waiting for the
+    /// first.
     pub fn with<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
         let mut all: Vec<&str> = self.options.iter().map(String::as_str).collect();
         let chooses =
@@ -121,18 +121,18 @@ impl Setup {
         [&all[..], options].concat()
     }
 
-    /// What makes no sense about a preset here; `None` when all of it does.
+    /// Returns the choice in a preset that does not apply here; `None` if all do.
     pub fn excludes(&self, preset: &Preset) -> Option<Choice> {
         self.arch.excludes(&preset.strategy, &self.settings).map(|exclusion| exclusion.choice)
     }
 
-    /// Whether it makes sense to choose an accept policy other than the limit.
+    /// Returns whether accept policies other than the limit apply here.
     pub fn takes_policies(&self) -> bool {
         let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::Name::Limit;
         PRESETS.iter().filter(chooses).all(|preset| self.excludes(preset).is_none())
     }
 
-    /// Whether a test makes sense here; says why not.
+    /// Returns whether a test applies here; prints the reason if not.
     fn takes(&self, test: &str) -> bool {
         let omission =
             OMISSIONS.iter().find(|each| each.tests.contains(&test) && (each.applies)(self));
@@ -142,7 +142,7 @@ impl Setup {
         omission.is_none()
     }
 
-    /// One with an architecture and what is set about it.
+    /// Creates a set-up for an architecture and its settings.
     fn new(weir: &'static str, arch: &'static arch::Row, pool: Option<u64>) -> Self {
         let is_usual = arch.spelling == arch::TABLE[0].spelling;
         let shown = if is_usual { String::new() } else { arch.spelling.to_owned() };
@@ -159,7 +159,7 @@ impl Setup {
         Self { name: String::new(), at_once, arch, shown, options, settings, weir }
     }
 
-    /// As it is, with a mechanism under it.
+    /// Returns the set-up with a mechanism under it.
     fn over(mut self, mechanism: &'static str) -> Self {
         let over = if self.shown.is_empty() { "" } else { " over " };
         self.shown = format!("{}{over}{mechanism}", self.shown);
@@ -173,10 +173,10 @@ impl Setup {
         self
     }
 
-    /// Whether this kernel has what it stands on; says what it lacks.
+    /// Returns whether this kernel supports the set-up; prints what it lacks.
     ///
     /// # Panics
-    /// When it does not start, and stands on nothing that a kernel may lack.
+    /// When it does not start, and depends on nothing that a kernel may lack.
     fn is_possible(&self) -> bool {
         if self.arch.takes_mechanism {
             return true;
@@ -195,7 +195,8 @@ impl Setup {
     }
 }
 
-/// Every value of `--mechanism` that this kernel has, and allows; says which it skips.
+/// Returns every value of `--mechanism` that this kernel supports and allows; prints those it
+/// skips.
 pub fn mechanisms() -> Vec<&'static str> {
     let possible = |row: &&readiness::Row| {
         let opened = Name::try_open(row.name);
@@ -207,7 +208,7 @@ pub fn mechanisms() -> Vec<&'static str> {
     readiness::TABLE.iter().filter(possible).map(|row| row.spelling).collect()
 }
 
-/// The pools to try an architecture with: `None` where it has none.
+/// Returns the pools to try with an architecture: `None` where it has none.
 fn pools(row: &arch::Row) -> Vec<Option<u64>> {
     match row.knobs.iter().find(|knob| knob.name == POOL_KNOB) {
         None => vec![None],
@@ -216,8 +217,8 @@ fn pools(row: &arch::Row) -> Vec<Option<u64>> {
     }
 }
 
-/// The set-ups of one architecture, over these mechanisms where it takes one; a pool is tried over
-/// the first of them.
+/// Returns the set-ups of one architecture, over these mechanisms where it takes one; a pool is
+/// tried over the first of them.
 fn of_row(weir: &'static str, row: &'static arch::Row, over: &[&'static str]) -> Vec<Setup> {
     let mut all = Vec::new();
     for (index, pool) in pools(row).into_iter().enumerate() {
@@ -231,7 +232,7 @@ fn of_row(weir: &'static str, row: &'static arch::Row, over: &[&'static str]) ->
     all.into_iter().map(Setup::named).filter(Setup::is_possible).collect()
 }
 
-/// The loop over every mechanism, and every other architecture over some.
+/// Returns the loop over every mechanism, and every other architecture over some.
 fn all_setups(weir: &'static str) -> Vec<Setup> {
     let every = mechanisms();
     let some: Vec<_> = KINDS.into_iter().filter(|kind| every.contains(kind)).collect();
@@ -242,14 +243,14 @@ fn all_setups(weir: &'static str) -> Vec<Setup> {
     setups
 }
 
-/// Every set-up: the loop over every mechanism, and every other architecture over some. `weir` is
-/// the program.
+/// Returns all set-ups: the loop over every mechanism, and every other architecture over some.
+/// `weir` is the program.
 pub fn setups(weir: &'static str) -> &'static [Setup] {
     static SETUPS: OnceLock<Vec<Setup>> = OnceLock::new();
     SETUPS.get_or_init(|| all_setups(weir))
 }
 
-/// One set-up for each architecture and pool, over the mechanism that is usual.
+/// Returns a set-up for each architecture and pool, over the usual mechanism.
 pub fn architectures(weir: &'static str) -> &'static [Setup] {
     static ARCHITECTURES: OnceLock<Vec<Setup>> = OnceLock::new();
     let usual = &KINDS[..1];
@@ -257,7 +258,7 @@ pub fn architectures(weir: &'static str) -> &'static [Setup] {
         .get_or_init(|| arch::TABLE.iter().flat_map(|row| of_row(weir, row, usual)).collect())
 }
 
-/// Runs a test for each of `setups` in which it makes sense, one after the other.
+/// Runs a test for each of `setups` it applies to, one after the other.
 pub fn one_by_one(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
     for setup in setups.iter().filter(|setup| setup.takes(test)) {
         println!("{}", setup.name);
@@ -265,7 +266,7 @@ pub fn one_by_one(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
     }
 }
 
-/// Runs a test for all of `setups` in which it makes sense at the same time: for tests that wait.
+/// Runs a test for all of `setups` it applies to at the same time: for tests that wait.
 pub fn at_once(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
     thread::scope(|scope| {
         for setup in setups.iter().filter(|setup| setup.takes(test)) {
@@ -276,8 +277,8 @@ pub fn at_once(setups: &'static [Setup], test: &str, run: fn(&Setup)) {
     });
 }
 
-/// A test for each function named, which takes a [`Setup`], in a module named for what they are run
-/// for. `WEIR` is the program.
+/// Defines a test for each function named, which takes a [`Setup`], in a module named for the
+/// set-ups it runs for. `WEIR` is the program.
 #[macro_export]
 macro_rules! suite {
     (every_setup: $($test:ident,)+) => {

@@ -1,6 +1,7 @@
-//! What an architecture may do its own way and must do as well as any other: count, report while it
-//! works, log, and stop while it works. Listeners, limits and numbers of loops are in `life.rs`,
-//! connections one by one in `behaviour.rs`, all of them at once in `mirror.rs` and `storm.rs`.
+//! Features that each architecture may implement in its own way, with the same result: counting,
+//! reporting while it works, logging, and stopping while it works. Listeners, limits and numbers of
+//! loops are in `life.rs`, single connections in `behaviour.rs`, many at once in `mirror.rs` and
+//! `storm.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -79,7 +80,7 @@ fn every_close_has_one_reason(setup: &Setup) {
     deadlines_are_reasons(setup, &root);
 }
 
-/// The status of the reply to `bytes`, after which the server ends the connection.
+/// Returns the status of the reply to `bytes`, after which the server ends the connection.
 fn answer_to_all(server: &Server, bytes: &str) -> u16 {
     let mut client = server.connect();
     client.send(bytes);
@@ -137,7 +138,7 @@ fn what_was_counted_adds_up(setup: &Setup) {
     assert_eq!((of("replies_cut"), of("gone"), of("refused_requests")), (0, 0, 0), "{stats}");
 }
 
-/// Clients that ask again and again.
+/// Clients that send requests in a loop.
 struct Load<'a> {
     server: &'a Server,
     file: &'a Served,
@@ -150,7 +151,7 @@ impl<'a> Load<'a> {
         Self { server, file, replies: AtomicUsize::new(0), over: AtomicBool::new(false) }
     }
 
-    /// Clients that are connected: none is so late that the server has stopped accepting.
+    /// Connects all clients: none may connect after the server has stopped accepting.
     fn clients(&self) -> [Client; CLIENTS] {
         [(); CLIENTS].map(|()| self.server.connect())
     }
@@ -159,8 +160,8 @@ impl<'a> Load<'a> {
         self.replies.load(Ordering::Relaxed)
     }
 
-    /// One client: asks until it is over, or until the server ends the connection between two
-    /// replies. Whether the server did.
+    /// Runs a client: sends requests until it is told to stop, or until the server ends the
+    /// connection between two replies. Returns whether the server ended it.
     fn ask(&self, mut client: Client) -> bool {
         while !self.over.load(Ordering::Relaxed) {
             if client.try_send(request("GET", &self.file.target, &[])).is_err() {
@@ -251,7 +252,7 @@ fn sigterm_closes_the_silent_and_finishes_what_was_begun(setup: &Setup) {
     server.wait().check_end();
 }
 
-/// How often each target is in a log of the combined format.
+/// Returns how often each target occurs in a log of the combined format.
 fn logged(log: &str) -> BTreeMap<String, usize> {
     let mut times = BTreeMap::new();
     for line in log.lines() {
@@ -299,7 +300,7 @@ fn the_access_log_has_one_line_for_each_request(setup: &Setup) {
     assert_eq!(lines, [115 * CLIENTS as u64, 0], "{stats}");
 }
 
-/// Starts a server with options of an architecture that it is to refuse; returns what it says.
+/// Starts a server with options that its architecture must refuse; returns the error message.
 fn refused(arch: &arch::Row, option: &str) -> String {
     let mut command = Command::new(WEIR);
     command.args(["serve", "/", "--arch", arch.spelling, "--arch-option", option]);

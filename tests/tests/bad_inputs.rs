@@ -1,6 +1,6 @@
-//! Bad inputs and their right answers, over real sockets: 32 kinds, with the numbers they have in
-//! the parser's own tests. After every one the server still serves, nothing from outside the root
-//! has been sent, and it stops with exit status 0.
+//! Bad inputs and the right answers, over real sockets: 32 kinds, numbered as in the parser's own
+//! tests. After each one the server still serves, nothing from outside the root has been sent, and
+//! it stops with exit status 0.
 
 #![allow(
     clippy::unwrap_used,
@@ -72,7 +72,7 @@ suite! {
 
 /// A server with `hello.txt` and `dir/index.html`.
 struct Scene {
-    /// Removed when dropped.
+    /// The root directory, removed when dropped.
     _root: Root,
     server: Server,
 }
@@ -90,7 +90,7 @@ impl Scene {
         Scene { _root: root, server }
     }
 
-    /// Sends `bytes` on a connection of their own; the reply must have one of `statuses`.
+    /// Sends `bytes` on a new connection; the reply must have one of `statuses`.
     fn answer(&self, bytes: impl AsRef<[u8]>, statuses: &[u16]) -> (Reply, Client) {
         let shown = String::from_utf8_lossy(bytes.as_ref()).into_owned();
         let shown: String = shown.chars().take(300).collect();
@@ -103,7 +103,7 @@ impl Scene {
         (reply, client)
     }
 
-    /// As [`Scene::answer`], and the server ends the connection without another reply.
+    /// Like [`Scene::answer`], and the server ends the connection without another reply.
     fn refuses(&self, bytes: impl AsRef<[u8]>, statuses: &[u16]) {
         let (reply, mut client) = self.answer(&bytes, statuses);
         let shown = String::from_utf8_lossy(bytes.as_ref());
@@ -111,12 +111,12 @@ impl Scene {
         assert!(client.is_closed(), "{shown:?}");
     }
 
-    /// As [`Scene::refuses`], for a head of `fields` under `GET /hello.txt`.
+    /// Like [`Scene::refuses`], for a head of `fields` under `GET /hello.txt`.
     fn refuses_fields(&self, fields: &[&str], statuses: &[u16]) {
         self.refuses(request("GET", "/hello.txt", fields), statuses);
     }
 
-    /// GET of a target sent as it stands; the reply must have one of `statuses`.
+    /// Sends a GET of a target without encoding it; the reply must have one of `statuses`.
     fn target(&self, target: &str, statuses: &[u16]) -> Reply {
         self.answer(request("GET", target, &[]), statuses).0
     }
@@ -126,7 +126,7 @@ impl Scene {
         self.answer(request("GET", target, &[&field]), statuses).0
     }
 
-    /// The server is as good as before.
+    /// Asserts that the server still works, and stops it.
     fn end(self) {
         self.end_counted();
     }
@@ -311,7 +311,7 @@ fn row_16_a_sibling_whose_name_starts_with_the_roots(setup: &Setup) {
     scene.end();
 }
 
-/// Links out of the root at each place of a path, and one that stays inside.
+/// Creates links out of the root at each position of a path, and one that stays inside.
 fn furnish_with_links(root: &Root) {
     let (outside, inside) = (root.outside(), root.path());
     symlink(outside.join("secret.txt"), inside.join("file")).unwrap();
@@ -411,8 +411,8 @@ fn row_22_heads_that_are_too_large(setup: &Setup) {
     scene.end();
 }
 
-/// Sends `start`, then more and more of `rest`, each byte long before any limit between bytes
-/// would end. The connection must end, with 408 if anything, before all is sent.
+/// Sends `start`, then repeats `rest`, each byte long before any limit between bytes would expire.
+/// The connection must end, with 408 if anything, before all is sent.
 fn trickle_is_cut(scene: &Scene, start: &str, rest: &str, statuses: &[u16]) {
     let mut client = scene.server.connect();
     client.send(start);
@@ -522,8 +522,8 @@ fn row_24_a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut(setup: &Setup
     scene.end();
 }
 
-/// Reads 6 MiB of a large file quickly, then as `read_on` does, until `counter` says that the reply
-/// was cut.
+/// Reads 6 MiB of a large file quickly, then continues with `read_on`, until `counter` reports that
+/// the reply was cut.
 fn is_cut_after_reading_quickly(
     setup: &Setup,
     options: &[&str],
@@ -544,7 +544,7 @@ fn is_cut_after_reading_quickly(
     scene.end();
 }
 
-/// The bytes read quickly would buy two minutes, were nothing forgotten.
+/// Without forgetting, the bytes read quickly would buy two minutes.
 fn row_24_bytes_read_quickly_do_not_pay_for_a_trickle(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s", "--stall-timeout", "0"];
     is_cut_after_reading_quickly(setup, &options, "timeout_rate", |client| {
@@ -661,7 +661,8 @@ fn row_31_controls_in_the_path_reach_no_log_and_no_field(setup: &Setup) {
     }
 }
 
-/// Lines of a log in this format about bytes that are refused, each on a connection of its own.
+/// Returns the lines that a log in this format has about refused bytes, each sent on a new
+/// connection.
 fn refused_and_logged(setup: &Setup, format: &str) -> Vec<String> {
     let log_dir = Root::new();
     let log = log_dir.path().join("access.log");

@@ -1,6 +1,5 @@
-//! The behaviour that every architecture over every mechanism must show, over real sockets: one
-//! suite, run for each.
-//! Nothing here is about what HTTP says (`http.rs`) or about hostile input (`bad_inputs.rs`).
+//! Behaviour required of every architecture over every mechanism, over real sockets: one suite, run
+//! for each. HTTP semantics are tested in `http.rs`, hostile input in `bad_inputs.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +42,7 @@ suite! {
     a_slow_reader_gets_a_large_file,
 }
 
-/// What the suites see of a server, where nothing hides it from them.
+/// The means by which the suites observe a server, on a server that hides nothing from them.
 #[test]
 fn what_a_server_holds_is_seen_from_outside() {
     let root = Root::with_hello();

@@ -1,5 +1,5 @@
-//! `--bench-endpoints`: requests that burn processor time, alone or before any path. That the time
-//! is burnt is asked of the server's own statistics; no test here measures a duration.
+//! `--bench-endpoints`: requests that burn processor time, alone or before any path. The time burnt
+//! is read from the server's own statistics; no test here measures a duration.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use weir_tests::{Reply, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// What does not depend on when a reply was made.
+/// Returns the parts of a reply that do not depend on when it was made.
 fn lasting(reply: &Reply) -> (u16, Vec<(String, String)>, &[u8]) {
     let fields = reply.fields.iter().filter(|(name, _)| name != "Date");
     (reply.status, fields.cloned().collect(), &reply.body)

@@ -1,5 +1,5 @@
-//! Files that change while they are served. What arrives as a whole reply is wholly one version;
-//! when that cannot be, the connection ends early. Never a mix.
+//! Files that change while they are served. A complete reply is one version throughout; when that
+//! is not possible, the connection ends early. Versions are never mixed.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ suite! {
     a_file_that_appeared_is_served,
 }
 
-/// A change to the file at a path; it gets the new bytes.
+/// A change of the file at a path, which gets the new bytes.
 type Change = fn(&Path, &[u8]);
 
 fn replace(path: &Path, new: &[u8]) {
@@ -69,21 +69,21 @@ fn remove(path: &Path, _new: &[u8]) {
     fs::remove_file(path).unwrap();
 }
 
-/// How long ago a file was written, as far as its times say.
+/// Time since a file was written, as its timestamps tell it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Age {
-    /// Both its times are of a moment ago.
+    /// All timestamps are recent.
     Fresh,
-    /// Its time of modification has been set to long ago.
+    /// The modification time was set to long ago.
     Backdated,
-    /// All its times are some seconds past.
+    /// All timestamps are some seconds past.
     Settled,
 }
 
 const CACHING: [&str; 2] = ["--caching=on", "--caching=off"];
 
-/// In one reply served while the file changed there is nothing but the old bytes, and all of them
-/// unless the connection ended early. `certain` says that it must not have ended early.
+/// Asserts that one reply served while the file changed has only the old bytes, and all of them
+/// unless the connection ended early. `certain`: it must not have ended early.
 fn changed_while_served(setup: &Setup, change: Change, size: usize, certain: bool) {
     let versions = &versions(size);
     for age in [Age::Fresh, Age::Backdated, Age::Settled] {
@@ -105,14 +105,14 @@ fn changed_while_served(setup: &Setup, change: Change, size: usize, certain: boo
     }
 }
 
-/// What a file holds before and after its change.
+/// Returns a file's content before and after its change.
 fn versions(size: usize) -> Arc<[Vec<u8>; 2]> {
     static MADE: Mutex<BTreeMap<usize, Arc<[Vec<u8>; 2]>>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap();
     Arc::clone(made.entry(size).or_insert_with(|| Arc::new([noise(1, size), noise(2, size)])))
 }
 
-/// A file that is to change.
+/// A file to be changed.
 struct Changed<'a> {
     root: &'a Root,
     change: Change,
@@ -185,8 +185,8 @@ changes! {
     a_file_overwritten_in_place_is_served_as_it_was_or_cut: overwrite, false;
 }
 
-/// Many replies while a thread replaces the file over and over: each is one version, and a strong
-/// ETag never means two.
+/// Sends many requests while a thread replaces the file over and over: each reply is one version,
+/// and a strong ETag never means two.
 fn every_reply_is_one_version(setup: &Setup, options: &[&str], sizes: [usize; 2]) {
     let root = Root::new();
     let versions = [noise(1, sizes[0]), noise(2, sizes[1])];

@@ -1,5 +1,5 @@
-//! Nobody waits long for somebody else's request: work that could take long is cut to pieces, and
-//! shared where several ask for the same. What is asserted is counted or an order, never a time.
+//! Fairness between clients: long work is divided into parts, and shared where several clients ask
+//! for the same. The assertions are about counts or an order, never a time.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,12 +30,12 @@ suite! {
     requests_that_came_together_are_answered_without_another_byte,
 }
 
-/// Entries of a directory that are examined, or written, before others are served.
+/// Number of directory entries examined, or written, before other connections are served.
 const PART_ROWS_MAX: u64 = 400;
 
 const FILES: usize = 3000;
 
-/// A directory that takes many parts to list.
+/// Creates a root with a directory that takes many parts to list.
 fn root_with_large_directory() -> Root {
     let root = Root::with_hello();
     fs::create_dir(root.path().join("large")).unwrap();
@@ -45,7 +45,7 @@ fn root_with_large_directory() -> Root {
     root
 }
 
-/// Starts a server of one loop, so that all are served by it.
+/// Starts a server with one loop, so that the same loop serves all connections.
 fn serve(setup: &Setup, root: &Root, options: &[&str]) -> Server {
     setup.serve(root, &[&["--workers", "1", "--listing", "--bench-endpoints"], options].concat())
 }
@@ -116,7 +116,7 @@ fn a_listing_nobody_waits_for_any_more_leaves_nothing_behind(setup: &Setup) {
     server.stop_cleanly();
 }
 
-/// Requests that take four seconds together, when none is interrupted.
+/// The requests take four seconds together, if none is interrupted.
 fn another_client_is_served_between_requests_that_came_together(setup: &Setup) {
     const REQUESTS: usize = 200;
     let root = Root::with_hello();

@@ -1,8 +1,8 @@
-//! Callers far away, and floods of connection requests that nobody has sent, on a real link that
-//! takes its time: whatever they do, a server that has time refuses nobody.
+//! Distant clients and floods of forged SYNs, on a real link with a delay: whatever they do, a
+//! server with spare time refuses nothing.
 //!
-//! WEIR_FAR_SECONDS=60 plays the run in which the fault was found at its whole length, in all its
-//! kinds. Nothing here measures a duration.
+//! WEIR_FAR_SECONDS=60 runs the scenario in which the fault was found at full length, in all its
+//! variants. Nothing here measures a duration.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,10 +24,10 @@ use weir_tests::{Root, Server, Stopped};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// Requests of a session.
+/// Number of requests per session.
 const REQUESTS: u32 = 20;
 
-/// Whatever says that somebody was refused on account of load, or might have been.
+/// Counters of actual or possible refusals on account of load.
 const REFUSALS: [&str; 9] = [
     "overloads",
     "syn_dropped",
@@ -40,7 +40,7 @@ const REFUSALS: [&str; 9] = [
     "refused_idle",
 ];
 
-/// How long a run is.
+/// Returns the length of a run.
 fn length() -> Duration {
     Duration::from_secs(whole_seconds().unwrap_or(6))
 }
@@ -49,7 +49,7 @@ fn whole_seconds() -> Option<u64> {
     std::env::var("WEIR_FAR_SECONDS").ok()?.parse().ok()
 }
 
-/// Runs a test in a network of its own, unless there can be none.
+/// Runs a test in a network namespace of its own, or skips it if that is not possible.
 fn far_away(rtt: Duration, test: impl FnOnce(&Far) + Send) {
     let run = || match Far::begin(rtt) {
         Ok(far) => test(&far),
@@ -71,7 +71,7 @@ fn counts(stopped: &Stopped, names: &[&str]) -> Vec<(String, u64)> {
     names.iter().map(count).filter(|(_, count)| *count > 0).collect()
 }
 
-/// A session: a connection, and as many requests as are left, each when the last was answered.
+/// A session: a connection and its remaining requests, each sent when the last was answered.
 struct Session {
     conn: TcpStream,
     left: u32,
@@ -86,7 +86,7 @@ impl Session {
         Self { conn: TcpStream::from(fd), left: REQUESTS, unread: 0, closes }
     }
 
-    /// Goes on as far as it can. Whether it is over.
+    /// Makes as much progress as possible; returns whether the session is over.
     fn goes_on(&mut self, reply_len: usize) -> bool {
         if self.unread == 0 {
             let field = if self.closes && self.left == 1 { "Connection: close\r\n" } else { "" };
@@ -115,20 +115,20 @@ impl Session {
     }
 }
 
-/// Sessions on connections that stay open.
+/// Sessions on persistent connections.
 #[derive(Clone, Copy, Debug)]
 struct LongLived {
     rtt: Duration,
-    /// Sessions a second.
+    /// Sessions per second.
     rate: u64,
-    /// One in so many closes its connection at the end.
+    /// Number of sessions of which one closes its connection at the end.
     closes_one_in: u64,
     workers: &'static str,
 }
 
 impl LongLived {
-    /// Sessions, 24 at once when a tenth of the time is over, and 150 when half of it is. How many
-    /// there were.
+    /// Runs sessions, with 24 at once after a tenth of the time, and 150 after half of it. Returns
+    /// the number of sessions.
     fn play(&self, address: SocketAddr, reply_len: usize) -> u64 {
         let (began, length) = (Instant::now(), length());
         let (mut sessions, mut open, mut begun) = (Vec::<Session>::new(), Vec::new(), 0);
@@ -155,7 +155,7 @@ impl LongLived {
         begun
     }
 
-    /// Whether nobody was refused, or might have been.
+    /// Asserts that no connection was refused, or might have been.
     fn check(&self) {
         let root = Root::with_hello();
         let (server, address) = start(&["--workers", self.workers], &root);
@@ -169,7 +169,7 @@ impl LongLived {
     }
 }
 
-/// The length of a whole reply.
+/// Returns the length of a complete reply.
 fn reply_len(address: SocketAddr) -> usize {
     let mut conn = TcpStream::connect(Far::address(address, 2)).unwrap();
     conn.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: far\r\n\r\n").unwrap();
@@ -177,7 +177,7 @@ fn reply_len(address: SocketAddr) -> usize {
     conn.read(&mut reply).unwrap()
 }
 
-/// Some of the runs, or all of them: near and far, one loop and two.
+/// Returns some of the runs, or all of them: near and far, one loop and two.
 fn long_lived() -> Vec<LongLived> {
     let run = |rtt_ms, rate, closes_one_in, workers| LongLived {
         rtt: Duration::from_millis(rtt_ms),
@@ -214,7 +214,8 @@ fn connections_that_stay_open_make_nobody_seem_expensive() {
     }
 }
 
-/// Sends SYNs from all over a network where nobody is, so many a millisecond, while a load runs.
+/// Sends SYNs from addresses without a host, `per_ms` per millisecond, while a load runs. Returns
+/// their number.
 fn beside_forged(far: &Far, address: SocketAddr, per_ms: u32, run: impl FnOnce()) -> u32 {
     let SocketAddr::V4(to) = address else { panic!("{address}") };
     let ends = std::sync::atomic::AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! What is special about `--arch fiber`: fibers that end, a pool that serves to completion, stacks.
-//! What it has in common with the other architectures is in `behaviour.rs`.
+//! Features specific to `--arch fiber`: fibers that end, a pool that serves to completion, stacks.
+//! Features common to all architectures are in `behaviour.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,8 @@ fn serve(root: &Root, options: &[&str]) -> Server {
     Server::start(WEIR, &[&ON_DEMAND[..], options].concat(), root)
 }
 
-/// A pool of fibers, each of which accepts up to `limit` at a time.
+/// Starts a server with a pool of fibers, each of which accepts up to `limit` connections at a
+/// time.
 fn serve_pool(root: &Root, fibers: &str, limit: &str, options: &[&str]) -> Server {
     let pool = format!("pool={fibers}");
     serve(root, &[&["--arch-option", &pool, "--accept-limit", limit], options].concat())
@@ -33,14 +34,14 @@ fn count(stopped: &Stopped, name: &str) -> u64 {
     stopped.stats()["total"][name].as_u64().unwrap()
 }
 
-/// A counter in the last table that the server printed.
+/// Returns a counter of the last table that the server printed.
 fn counted_so_far(server: &Server, name: &str) -> Option<u64> {
     let said = server.stderr_so_far();
     let line = said.lines().rev().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Waits until so many fibers are left.
+/// Waits until this many fibers are left.
 fn until_alive(server: &Server, fibers: u64) {
     until("the other fibers had ended", || {
         let before = server.stderr_so_far().len();
@@ -52,7 +53,7 @@ fn until_alive(server: &Server, fibers: u64) {
     });
 }
 
-/// A connection that was served once and stays open.
+/// Returns a connection that was served once and stays open.
 fn kept(server: &Server) -> Client {
     let mut client = server.connect();
     assert_eq!(client.get("/hello.txt").text(), "hello");
@@ -172,7 +173,7 @@ mod pool {
         }
     }
 
-    /// The targets of an access log, in its order.
+    /// Returns the targets of an access log, in order.
     fn targets_in(log: &str) -> String {
         let targets = log.lines().map(|line| line.split('"').nth(1).unwrap());
         let targets: Vec<_> = targets.map(|line| line.split(' ').nth(1).unwrap()).collect();

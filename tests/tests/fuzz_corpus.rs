@@ -17,10 +17,10 @@ const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus");
 
 const MUTATIONS: usize = 20_000;
 
-/// Scripts for connections: each makes many steps.
+/// Number of connection scripts; each has many steps.
 const SCRIPTS: usize = 3000;
 
-/// The seeds of a target, in an order that does not depend on the file system.
+/// Returns the seeds of a target, in an order independent of the file system.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let files = fs::read_dir(format!("{CORPORA}/{target}")).expect("a corpus");
     let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -93,7 +93,8 @@ fn connection() {
     }
 }
 
-/// A script of which most makes two clients ask and be served: what else happens, happens to them.
+/// Returns a script that mostly makes two clients send requests and be served, so that all other
+/// events happen to them.
 fn script(random: &mut Xorshift) -> Vec<u8> {
     const LIVELY: [u8; 12] = [0, 1, 7, 9, 13, 21, 25, 27, 30, 34, 41, 45];
     let lively = |random: &mut Xorshift| {

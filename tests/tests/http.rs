@@ -1,6 +1,6 @@
-//! What HTTP says a file server does: methods, fields, types, redirects, listings, request bodies
-//! (RFC 9110, RFC 9112). Which version, part or coding of a file is sent: `representations.rs`.
-//! Nothing here is about the mechanism (`behaviour.rs`) or hostile input (`bad_inputs.rs`).
+//! HTTP semantics of a file server: methods, fields, types, redirects, listings, request bodies
+//! (RFC 9110, RFC 9112). Versions, parts and codings of a file are in `representations.rs`,
+//! mechanisms in `behaviour.rs`, hostile input in `bad_inputs.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -228,7 +228,7 @@ mod directories {
         assert!(!reply.text().contains("file.txt"));
     }
 
-    /// The targets of the links in a listing.
+    /// Returns the targets of the links in a listing.
     fn links(listing: &str) -> Vec<&str> {
         let starts = listing.split("href=\"").skip(1);
         starts.map(|rest| rest.split_once('"').unwrap().0).collect()
@@ -268,7 +268,7 @@ mod directories {
         }
     }
 
-    /// What a link in the listing of `/dir/` leads to.
+    /// Returns the content behind a link in the listing of `/dir/`.
     fn follow(server: &Server, href: &str) -> String {
         let href = unescaped(href);
         let relative = href.strip_prefix("./").unwrap_or(&href);
@@ -397,7 +397,7 @@ mod request_bodies {
         }
     }
 
-    /// Nobody wants the body: RFC 9110 section 10.1.1 allows the last word at once.
+    /// The body is not needed: RFC 9110 section 10.1.1 allows the final reply at once.
     fn expect_100_continue_is_answered_with_the_reply(setup: &Setup) {
         let (_root, server) = hello(setup);
         for (method, status) in METHODS {
@@ -409,7 +409,7 @@ mod request_bodies {
         }
     }
 
-    /// The client may be writing still: a reset would cost it the reply.
+    /// The client may still be writing: a reset would cost it the reply.
     fn a_body_that_comes_after_its_reply_is_thrown_away(setup: &Setup) {
         let (_root, server) = hello(setup);
         for (method, status) in METHODS {

@@ -1,5 +1,5 @@
-//! `weir lab` as its user meets it: a run from its file to its page, what is left of it when it is
-//! killed, what it refuses. What figures mean is tested where they are made.
+//! `weir lab` from the user's side: a run from its file to its page, its state after it is killed,
+//! and refused input. The meaning of the figures is tested where they are computed.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,8 +21,7 @@ use weir_tests::server::run;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// Two limits at two rates; short, because nothing is asserted
-/// about speed.
+/// Two limits at two rates; short, because no test here depends on speed.
 const EXPERIMENT: &str = r#"
 title = "A <small> one"
 question = "Does it run?"
@@ -65,8 +64,8 @@ sweep = "load"
 columns = ["accept_phases", "c_avg", "reply_rate"]
 "#;
 
-/// A spike, and clients beside a load who say nothing: at low rates, because nothing is asserted
-/// about speed.
+/// A spike, and clients that send nothing beside a load: at low rates, because no test here depends
+/// on speed.
 const OVERLOAD: &str = r#"
 title = "A small spike"
 question = "Is it kept along time?"
@@ -114,7 +113,7 @@ sweep = "mute"
 columns = ["reply_rate", "beside.connect_rate"]
 "#;
 
-/// Two mechanisms by themselves, and one that there is not.
+/// Two mechanisms on their own, and one that does not exist.
 const PROBE: &str = r#"
 title = "A small probe"
 question = "What does a wait cost?"
@@ -160,7 +159,7 @@ sweep = "cost"
 columns = ["probe_wait_ns", "probe_event_ns", "probe_member_ns"]
 "#;
 
-/// A folder with the experiment's file; results go beside it.
+/// Creates a folder with the experiment's file; results go beside it.
 fn folder() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("small.toml"), EXPERIMENT).unwrap();
@@ -182,7 +181,7 @@ fn lines(out: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Which points there are: server, value and round.
+/// Returns the existing points: server, value and round.
 fn points(out: &Path) -> BTreeSet<String> {
     let of_points = |line: &Value| {
         let key = &line["key"];
@@ -192,7 +191,7 @@ fn points(out: &Path) -> BTreeSet<String> {
     lines(out).iter().filter_map(of_points).collect()
 }
 
-/// Processes of this machine that were started with something in `dir`.
+/// Returns the processes on this machine that were started with something in `dir`.
 fn processes_of(dir: &Path) -> Vec<String> {
     let path = dir.display().to_string();
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
@@ -232,7 +231,7 @@ fn a_run_is_measured_kept_and_drawn() {
     assert_nothing_is_done_again(&dir, &out);
 }
 
-/// A complete run has nothing to do; its report can be drawn again and compared.
+/// Asserts that a complete run has nothing left to do; its report can be drawn again and compared.
 fn assert_nothing_is_done_again(dir: &TempDir, out: &Path) {
     let before = fs::read(out.join("points.jsonl")).unwrap();
     let again = run(&mut lab(dir, &["run", "small.toml", "--out", "out"]));
@@ -285,7 +284,7 @@ fn a_spike_is_kept_along_time_and_clients_beside_a_load_are_counted() {
     assert_eq!(processes_of(dir.path()), Vec::<String>::new());
 }
 
-/// A probe on a ground of the lab's making, and what is not possible is said and left out.
+/// Runs a probe on a ground that the lab sets up; anything not possible is reported and left out.
 fn a_probe_is_kept_and_drawn_on(ground: &[&str]) {
     let dir = folder();
     let out = dir.path().join("out");
@@ -346,7 +345,8 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Kills a run in the middle, in a way; nothing of it is left, and a rerun does the rest.
+/// Runs `weir lab` with these words and kills it in the middle: no process of it remains, and a
+/// rerun does the rest.
 fn is_gone_on_with(words: &[&str]) {
     let dir = folder();
     let out = dir.path().join("out");

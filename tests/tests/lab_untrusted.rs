@@ -1,4 +1,4 @@
-//! Experiments from elsewhere: what a file that somebody was sent can make `weir lab` do.
+//! Untrusted experiments: the limits of what a file from elsewhere can make `weir lab` do.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,10 @@ use weir_tests::server::run;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// A file of the experiment's that shows that something was run or written.
+/// Name of a file of the experiment's that shows that something was run or written.
 const TRACE: &str = "trace";
 
-/// An experiment of a server with options, and of a load with others.
+/// Returns an experiment with these options for the server and for the load.
 fn experiment(kind: &str, options: &str, load: &str) -> String {
     format!(
         r#"
@@ -59,7 +59,7 @@ fn lab(dir: &TempDir, text: &str, words: &[&str]) -> Stopped {
     run(command.arg("lab").args(words).current_dir(dir.path()))
 }
 
-/// Runs an experiment, which is refused before anything is done.
+/// Runs an experiment, which must be refused before it has any effect.
 fn is_refused(text: &str, said: &str) {
     let dir = tempfile::tempdir().unwrap();
     let ran = lab(&dir, text, &["run", "sent.toml", "--out", "out", "--loopback"]);

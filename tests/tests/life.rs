@@ -1,5 +1,5 @@
-//! The life of the process: listeners, options and their errors, signals, logs, limits.
-//! Nothing here is about what HTTP says (`http.rs`).
+//! Life of the process: listeners, options and their errors, signals, logs, limits. HTTP semantics
+//! are tested in `http.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -115,7 +115,8 @@ mod listeners {
         server.stop_cleanly();
     }
 
-    /// A server that is given `listener` as descriptor 3, with what `export` sets.
+    /// Starts a server that inherits `listener` as descriptor 3, with the environment set by
+    /// `export`.
     fn activated(listener: TcpListener, root: &Root, export: &str, options: &[&str]) -> Server {
         let script = format!("exec 3<&0 </dev/null; export {export}; exec \"$@\"");
         let stdin = Stdio::from(OwnedFd::from(listener));
@@ -324,8 +325,8 @@ mod loops {
 mod logs {
     use super::*;
 
-    /// A combined log line taken apart: request line, status, bytes, referrer, user agent.
-    /// A quoted value holds no quotation mark but an escaped one.
+    /// Parses a combined log line: request line, status, bytes, referrer, user agent. A quoted
+    /// value contains no quotation mark but an escaped one.
     fn combined(line: &str) -> Option<[String; 5]> {
         let rest = line.strip_prefix("127.0.0.1 - - [")?;
         let (date, rest) = rest.split_once("] ")?;
@@ -352,7 +353,7 @@ mod logs {
 
     const HOSTILE_AGENT: &str = "a\" 200 1 \"b\\";
 
-    /// Requests whose log lines are easily got wrong. Returns the statuses in order.
+    /// Sends requests whose log lines are hard to get right. Returns the statuses in order.
     fn hostile_requests(server: &Server) -> Vec<u16> {
         let mut client = server.connect();
         let agent = format!("User-Agent: {HOSTILE_AGENT}");

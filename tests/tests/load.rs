@@ -1,5 +1,5 @@
-//! `weir load` as its user meets it: what it refuses, what it prints where, how it exits, what it
-//! writes for others to use. What it measures is held against servers in `load_counts.rs`,
+//! `weir load` from the user's side: refused options, printed output, exit codes, and files written
+//! for other programs. Its measurements are compared with servers in `load_counts.rs`,
 //! `load_errors.rs` and `load_times.rs`.
 
 #![allow(
@@ -24,7 +24,7 @@ use weir_tests::{Root, Server, Stopped};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// `weir` with these words behind it.
+/// Runs `weir` with these words as arguments.
 fn weir(line: &str) -> Stopped {
     run(Command::new(WEIR).args(line.split_whitespace()))
 }
@@ -40,8 +40,8 @@ fn url(server: &Faulty) -> String {
 mod refusals {
     use super::*;
 
-    /// Refused before the first packet: exit code 2, nothing on standard output, and what is wrong
-    /// on standard error.
+    /// Asserts that the command is refused before the first packet: exit code 2, nothing on
+    /// standard output, and these words on standard error.
     fn refused(line: &str, words: &[&str]) {
         let server = Faulty::start(Behaviour::Good { body_bytes: 1 });
         let line = line.replace("URL", &url(&server));
@@ -277,10 +277,10 @@ mod outputs {
 mod memory {
     use super::*;
 
-    /// Requests between the two looks.
+    /// Number of requests between the two memory readings.
     const REQUESTS: u64 = 3000;
 
-    /// More than histograms still grow by, and far less than a kilobyte for each request.
+    /// Maximum growth: more than histograms still need, and far less than a kilobyte per request.
     const GROWTH_MAX_KB: u64 = 1024;
 
     struct Running(Child);
@@ -320,7 +320,7 @@ mod memory {
 mod files {
     use super::*;
 
-    /// The classes and files of SPECweb99: `class2_3` has 4 times 10 kB of a kind.
+    /// Returns the size of a file of SPECweb99: `class2_3` has 4 times 10 kB.
     fn specweb_bytes(class: u32, file: u64) -> u64 {
         1024 * 10_u64.pow(class) * (file + 1) / 10
     }
@@ -350,7 +350,7 @@ mod files {
         assert_eq!(ran.count("received_bytes") - ran.count("received_head_bytes"), sizes);
     }
 
-    /// The bytes a log line says were sent, which are those of the file it is for.
+    /// Returns the bytes sent according to a log line, which must be those of its file.
     fn logged_bytes(line: &str) -> Option<u64> {
         let (_, rest) = line.split_once("\"GET /file_set/")?;
         let (file, rest) = rest.split_once(" HTTP/1.1\" 200 ")?;

@@ -1,5 +1,5 @@
-//! What `weir load` counts and what it sends, held against servers that count too. Each run ends by
-//! itself once all is done, so that no figure depends on how fast the machine is.
+//! Counts and requests of `weir load`, compared with servers that count too. Each run ends by
+//! itself once all is done, so that no figure depends on the speed of the machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use weir_tests::{Root, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// Arrivals go on as long as `options` say how many there are, and nothing times out.
+/// Runs a load whose arrivals are limited by `options`, and in which nothing times out.
 fn done(options: &str, url: impl Display) -> Ran {
     let ran = load(WEIR, &format!("--quiet --timeout 20s --duration 60 {options}"), url);
     assert_eq!(ran.errors(), BTreeMap::new(), "{options}");
@@ -35,7 +35,7 @@ fn url(server: &Faulty) -> String {
     format!("http://{}/", server.address())
 }
 
-/// Both sides count the same connections, requests and bytes.
+/// Asserts that both sides count the same connections, requests and bytes.
 fn agree(ran: &Ran, server: &Witness) -> Vec<Visit> {
     let visits = server.visits();
     let total = |of: fn(&Visit) -> u64| visits.iter().map(of).sum::<u64>();
@@ -509,7 +509,7 @@ mod sessions {
         assert_eq!((ran.count("planned"), ran.count("replies")), (7, 7));
     }
 
-    /// Method, target and status of each line of a log, sorted.
+    /// Returns method, target and status of each line of a log, sorted.
     fn logged(path: &Path) -> Vec<String> {
         let text = fs::read_to_string(path).unwrap();
         let mut lines: Vec<String> = text

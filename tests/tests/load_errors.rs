@@ -1,5 +1,5 @@
-//! What goes wrong while `weir load` runs: each kind of error, made by a server that does this one
-//! thing, counted by both sides. Nothing here is about requests that succeed (`load_counts.rs`).
+//! Errors while `weir load` runs: each kind is caused by a server with that one fault, and counted
+//! by both sides. Successful requests are tested in `load_counts.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,10 +18,10 @@ use weir_tests::load::{Ran, load, load_through};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// Longer than the machine may be busy with something else, where nothing is to time out.
+/// Timeout for runs without timeouts: longer than the machine may be busy with something else.
 const PATIENT: &str = "--timeout 20s";
 
-/// Thirty arrivals, whatever becomes of them.
+/// Runs a load of thirty arrivals, whatever their outcome.
 fn thirty(options: &str, url: impl Display) -> Ran {
     let ran = load(WEIR, &format!("--rate 300 --num 30 --duration 60 --quiet {options}"), url);
     assert_eq!((ran.count("planned"), ran.count("started")), (30, 30));
@@ -32,8 +32,8 @@ fn url(server: &Faulty) -> String {
     format!("http://{}/", server.address())
 }
 
-/// Thirty arrivals at a server that answers nobody: all end as `kind`, and the server has seen
-/// (connections accepted, whole requests).
+/// Asserts that thirty arrivals at a faulty server all end as `kind`, and that the server has seen
+/// `saw` (connections accepted, complete requests).
 fn all_end_as(kind: &str, options: &str, behaviour: &Behaviour, saw: (u64, u64)) {
     let server = Faulty::start(behaviour.clone());
     let ran = thirty(options, url(&server));
@@ -57,8 +57,8 @@ fn a_port_without_a_listener_is_connect_refused() {
     all_end_as("connect-refused", PATIENT, &Behaviour::Refuse, (0, 0));
 }
 
-/// Whether the client has noticed the connection before its reset depends on which of the two is
-/// scheduled first; that there was a reset does not.
+/// The scheduler decides whether the client notices the connection before its reset; either way
+/// there is a reset.
 #[test]
 fn a_reset_on_accept_is_a_connect_reset_or_a_reset() {
     let server = Faulty::start(Behaviour::ResetOnAccept);
@@ -238,10 +238,10 @@ fn max_conns_is_a_limit_of_the_same_kind() {
     assert!(!ran.is_valid());
 }
 
-/// Set in the process that this test starts in a network namespace of its own.
+/// Environment variable set in the process that this test starts in a network namespace of its own.
 const INSIDE: &str = "WEIR_TEST_FEW_PORTS";
 
-/// In a network namespace of its own, since the range of ports is one for all of a namespace.
+/// Runs in a network namespace of its own, because the port range applies to a whole namespace.
 #[test]
 fn running_out_of_ports_is_counted_and_makes_the_run_invalid() {
     if std::env::var_os(INSIDE).is_some() {

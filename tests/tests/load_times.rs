@@ -1,8 +1,8 @@
-//! What `weir load` says about time, held against servers whose delay is known. The order of the
-//! clocks, and that histograms say what the requests say, is checked for every run by `load`.
+//! Times reported by `weir load`, compared with servers whose delay is known. The order of the
+//! clocks, and the agreement of histograms and requests, is checked for every run by `load`.
 //!
-//! A lower bound is exact: no machine makes a sleep shorter. An upper bound is one that the server
-//! knows too, or is asked of a run only that found itself valid.
+//! A lower bound is exact: no machine makes a sleep shorter. An upper bound is either known to the
+//! server too, or required only of a run that found itself valid.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ fn ns(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
 
-/// The share of replies that took longer than `limit_ns` from their planned start.
+/// Returns the share of replies that took longer than `limit_ns` from their planned start.
 fn share_slower(ran: &Ran, limit_ns: u64) -> f64 {
     let slower = ran.each.iter().filter(|line| line.response_ns() > limit_ns).count();
     slower as f64 / ran.each.len() as f64
@@ -114,18 +114,18 @@ fn the_wait_is_the_servers_and_the_transfer_the_replys() {
     assert!(ran.json["clocks"]["transfer"]["mean_us"].as_f64() > Some(0.0));
 }
 
-/// The stall of the tests below: the last part of each period.
+/// Period and length of the stall in the tests below: the last part of each period.
 const PERIOD_MS: u64 = 1000;
 const STALL_MS: u64 = 300;
-/// What is slow.
+/// Response time from which a reply counts as slow.
 const SLOW_MS: u64 = 150;
 
 fn stalling() -> Faulty {
     Faulty::start(Behaviour::Stall { every_ms: PERIOD_MS, length_ms: STALL_MS })
 }
 
-/// A request planned `t` after a stall began waits for what is left of it, so that of all requests
-/// those planned in its first `STALL_MS - SLOW_MS` are slow: over whole periods this is their share
+/// A request planned `t` after a stall began waits for the rest of the stall, so that all requests
+/// planned in its first `STALL_MS - SLOW_MS` are slow: over whole periods their share is this,
 /// wherever the run begins.
 fn a_stall_is_seen_by_all_it_would_have_met(options: &str) {
     let server = stalling();

@@ -1,6 +1,6 @@
 //! A whole tree, byte for byte, to clients of every manner at once: quick and slow, one request at
-//! a time and many, whole files and parts, polite and rude. What each manner means by itself is in
-//! `http.rs`, `representations.rs` and `behaviour.rs`; here nobody is to disturb anybody.
+//! a time and many, whole files and parts, polite and rude. Each manner is tested separately in
+//! `http.rs`, `representations.rs` and `behaviour.rs`; here no client may disturb another.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,13 +29,13 @@ const SIZES: [usize; 9] = [0, 1, 100, 4095, 4096, 4097, 65_535, 65_536, 65_537];
 
 const LARGE: [usize; 6] = [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 1 << 20, 5 << 20, 5 << 20];
 
-/// The codings of RFC 9110 that a file lies beside itself in, and how its name then ends.
+/// Content codings (RFC 9110) of precompressed files, with their file name extensions.
 const VARIANTS: [(&str, &str); 3] = [("br", ".br"), ("gzip", ".gz"), ("zstd", ".zst")];
 
-/// How many of the tree's requests one of those who pipeline sends at a time.
+/// Number of requests that a pipelining client sends at a time.
 const PIPELINED: usize = 16;
 
-/// Some 300 files in 20 directories.
+/// Returns the names and sizes of some 300 files in 20 directories.
 fn names_and_sizes() -> impl Iterator<Item = (String, usize)> {
     let dirs = (0..10).flat_map(|dir| {
         let sized = SIZES.iter().map(move |&size| (format!("dir{dir}/{size}.bin"), size));
@@ -51,7 +51,7 @@ fn names_and_sizes() -> impl Iterator<Item = (String, usize)> {
     dirs.chain(large).chain([("index.html".to_owned(), 1000)])
 }
 
-/// What is served, and where it lies.
+/// The served tree and its location.
 struct Tree {
     root: PathBuf,
     files: Vec<Served>,
@@ -76,7 +76,7 @@ impl Tree {
     }
 }
 
-/// One of those who are polite.
+/// Behaviour of a polite client.
 type Manner = fn(&Tree, &Server);
 
 const MANNERS: [Manner; 11] = [
@@ -160,7 +160,7 @@ fn a_connection_for_each(tree: &Tree, server: &Server) {
     }
 }
 
-/// Two requests on a connection: it is kept after the first, because that asks for it.
+/// Sends two requests on a connection: it is kept after the first, because that asks for it.
 fn as_http_1_0(tree: &Tree, server: &Server) {
     let files: Vec<_> = tree.of_sizes(|size| size < 1 << 20).step_by(3).collect();
     for pair in files.chunks_exact(2) {
@@ -235,7 +235,7 @@ fn along_redirects(tree: &Tree, server: &Server) {
     }
 }
 
-/// The ways to send a body: how it is framed, and its bytes.
+/// Ways to send a body: the framing, and the bytes.
 const BODIES: [(&str, &str); 2] = [
     ("Content-Length: 5", "hello"),
     ("Transfer-Encoding: chunked", "5;a=b\r\nhello\r\n0\r\nTrailer: field\r\n\r\n"),
@@ -243,8 +243,9 @@ const BODIES: [(&str, &str); 2] = [
 
 const EXPECT: &str = "Expect: 100-continue";
 
-/// A body that comes with its head is skipped. One still to come is thrown away, whether its
-/// sender waits to be asked for it or sends it byte by byte, and ends the connection.
+/// Sends bodies before requests. A body that arrives with its head is skipped. A body still to come
+/// is discarded, whether the client waits for `100 Continue` or sends it byte by byte, and ends the
+/// connection.
 fn with_bodies_before(tree: &Tree, server: &Server) {
     let file = tree.file("/dir1/4097.bin");
     for (framing, body) in BODIES {
@@ -274,7 +275,7 @@ fn with_bodies_before(tree: &Tree, server: &Server) {
     }
 }
 
-/// Goes away in the middle of a request, or of a reply, over and over.
+/// Disconnects in the middle of a request, or of a reply, over and over.
 fn rudely(tree: &Tree, server: &Server, over: &AtomicBool) {
     let large = tree.file("/large5.bin");
     let request = request("GET", &large.target, &[]);

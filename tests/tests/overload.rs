@@ -1,5 +1,5 @@
-//! Overload, on real sockets: floods of several times what a server can do, and what it says it did
-//! about them. That its replies are in time is measured elsewhere; no test here measures a
+//! Overload, on real sockets: floods of several times the capacity of a server, and the server's
+//! report of its reaction. Timeliness of replies is measured elsewhere; no test here measures a
 //! duration.
 
 #![allow(
@@ -16,7 +16,7 @@ use weir_tests::{Client, Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// Six times what the server can do.
+/// Six times the capacity of the server.
 const FLOOD: &str = "--rate 3000 --duration 1s --timeout 1s";
 
 suite! {
@@ -27,10 +27,10 @@ suite! {
     every_policy_serves_everybody_it_has_time_for,
 }
 
-/// What makes a request cost.
+/// Options that make requests expensive.
 const COSTLY: [&str; 3] = ["--bench-endpoints", "--workers", "1"];
 
-/// A flood over a server whose requests take 2 ms of its processor each.
+/// Runs a flood over a server whose requests take 2 ms of its processor each.
 fn flood(options: &[&str]) -> (Ran, Stopped) {
     let root = Root::with_hello();
     flood_over(Server::start(WEIR, &[&COSTLY, options].concat(), &root))
@@ -56,7 +56,7 @@ fn counted(stopped: &Stopped, names: &[&str]) -> Vec<u64> {
     names.iter().map(|name| stats["total"][name].as_u64().unwrap()).collect()
 }
 
-/// Everything that a control counts.
+/// Counters of all controls.
 const OF_CONTROLS: [&str; 11] = [
     "overloads",
     "queue_asked",
@@ -92,9 +92,8 @@ fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     assert_eq!(counted(&stopped, &["refused_excess", "turned_away"]), [0, 0]);
 }
 
-/// Whether a SYN filter that takes tokens can be had here; says so when it cannot.
-/// Many who are connected ask at once while one keeps the loop busy: what is in hand takes many
-/// times as long as anybody should wait to be let in.
+/// Many connected clients send requests at once while one keeps the loop busy: the work in hand
+/// takes many times as long as any client should wait to be admitted.
 fn a_long_work_phase_is_cut_to_let_others_in(setup: &Setup) {
     let root = Root::with_hello();
     let server = setup.serve(&root, &COSTLY);
@@ -112,6 +111,7 @@ fn a_long_work_phase_is_cut_to_let_others_in(setup: &Setup) {
     assert!(counted(&server.stop_cleanly(), &["work_cuts"])[0] > 0);
 }
 
+/// Returns whether a token SYN filter is available here; prints the reason if not.
 fn has_tokens() -> bool {
     let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
     let made = TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));

@@ -1,5 +1,5 @@
-//! What others wrote: curl, wget, wrk, ab and chromium as clients, and the documentation of Rust as
-//! a tree to serve. A test of what is not installed says so and passes.
+//! Programs by other authors: curl, wget, wrk, ab and chromium as clients, and the documentation of
+//! Rust as a tree to serve. A test of a program that is not installed says so and passes.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ suite! {
     chromium_shows_a_page_with_its_script_and_style,
 }
 
-/// Whether the program can be started; says so if not.
+/// Returns whether the program is installed; prints a message if not.
 fn is_installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).exists()));
@@ -50,7 +50,7 @@ fn succeeds(command: &mut Command) -> Stopped {
     stopped
 }
 
-/// curl with its output in a file; returns the bytes and the status code.
+/// Runs curl with its output in a file; returns the bytes and the status code.
 fn curl(dir: &Path, arguments: &[&str]) -> (Vec<u8>, String) {
     let out = dir.join("out");
     let mut command = Command::new("curl");
@@ -96,7 +96,7 @@ fn curl_sends_a_body_with_expect_100_continue(setup: &Setup) {
     assert_eq!(body, b"hello");
 }
 
-/// A tree of some 300 files whose pages link to all of them.
+/// Writes a tree of some 300 files whose pages link to all of them.
 fn write_tree(root: &Root) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut top = String::from("<!doctype html><title>top</title>\n");
@@ -134,8 +134,8 @@ fn wget_mirrors_a_tree_byte_for_byte(setup: &Setup) {
     server.stop_cleanly();
 }
 
-/// The documentation that comes with Rust, and some of its files, by their names from there; `None`
-/// when it is not installed.
+/// Returns the directory of Rust's documentation, and some of its files by relative name; `None` if
+/// it is not installed.
 fn documentation() -> Option<&'static (PathBuf, Vec<String>)> {
     static FOUND: OnceLock<Option<(PathBuf, Vec<String>)>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -151,7 +151,7 @@ fn documentation() -> Option<&'static (PathBuf, Vec<String>)> {
     found.as_ref()
 }
 
-/// The files below a directory that a server shows, by their names from there.
+/// Returns the files below a directory that a server shows, by relative name.
 fn files_below(root: &Path) -> Vec<String> {
     let (mut dirs, mut files) = (vec![String::new()], Vec::new());
     while let Some(dir) = dirs.pop() {
@@ -170,7 +170,8 @@ fn files_below(root: &Path) -> Vec<String> {
     files
 }
 
-/// All, or 2,000 evenly spread when they are more and the environment does not ask for all.
+/// Returns all names, or 2,000 evenly spread ones if there are more and the environment does not
+/// ask for all.
 fn sample(names: Vec<String>) -> Vec<String> {
     let all = std::env::var_os("WEIR_TEST_ALL").is_some();
     let step = if all { 1 } else { names.len().div_ceil(2000).max(1) };
@@ -220,7 +221,7 @@ fn wrk_sees_no_error(setup: &Setup) {
     server.stop_cleanly();
 }
 
-/// The number in a line of ab's report.
+/// Returns the number in a line of ab's report.
 fn figure(report: &str, label: &str) -> Option<u64> {
     let line = report.lines().find_map(|line| line.strip_prefix(label))?;
     line.split_whitespace().next()?.parse().ok()

@@ -1,6 +1,7 @@
-//! Every set-up with every preset serves the file set byte for byte to connections at once, and its
-//! statistics agree with what the clients did and with the accept-rate identity (Pariag 2004,
-//! equations 4.1 and 4.2). A preset that makes no sense with an architecture is refused.
+//! Presets: every set-up with every preset serves the file set byte for byte to simultaneous
+//! connections, and its statistics agree with the clients' counts and with the accept-rate identity
+//! (Pariag 2004, equations 4.1 and 4.2). A preset that does not apply to an architecture is
+//! refused.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 const CONNECTIONS: usize = 8;
 
-/// Files that have settled, so that they may be cached and sent with sendfile.
+/// Settled files, so that they may be cached and sent with sendfile.
 static FILES: OnceLock<Vec<Served>> = OnceLock::new();
 
 macro_rules! presets {
@@ -72,7 +73,7 @@ fn try_preset(setup: &Setup, name: &str) {
     }
 }
 
-/// What makes no sense is refused in a sentence that names both: the architecture and the choice.
+/// Asserts that a preset is refused in a sentence that names both the architecture and the choice.
 fn is_refused(setup: &Setup, preset: &str, choice: Choice, root: &Path) {
     let mut command = Command::new(WEIR);
     command.arg("serve").arg(root).args(setup.with(&["--preset", preset]));
@@ -129,7 +130,7 @@ fn check(stats: &Value, connections: usize, requests: usize) {
     assert!((number(stats, "accept_rate") / rate - 1.0).abs() < 1e-6, "{stats}: not {rate}");
 }
 
-/// No accept-phase takes in more than a limit that is fixed.
+/// Asserts that no accept-phase exceeds a fixed limit.
 fn check_limit(stats: &Value, strategy: &Strategy) {
     if let (accept::Name::Limit, Limit::Count(most)) =
         (strategy.accept_policy, strategy.accept_limit)

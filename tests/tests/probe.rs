@@ -1,5 +1,5 @@
-//! `weir probe` as its user meets it: the table, the JSON lines, what it refuses. How long anything
-//! takes is not asserted.
+//! `weir probe` from the user's side: the table, the JSON lines, and refused options. No test here
+//! depends on how long anything takes.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Which representation of a file is sent: conditions, ranges, precompressed variants
-//! (RFC 9110 sections 12 to 14). Everything else that HTTP says is in `http.rs`.
+//! Selection of a file's representation: conditions, ranges, precompressed variants (RFC 9110
+//! sections 12 to 14). All other HTTP semantics are in `http.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,9 +17,9 @@ use weir_tests::{Reply, Root, Server, Setup, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// The entity tag of a file just written, once it stays the same: within a tick of the clock the
-/// file could change again and keep its times, and each reply has a tag of its own. A loop that was
-/// kept from its processor for a while may still tell the time of before.
+/// Returns the entity tag of a file just written, once it is stable: within a clock tick the file
+/// could change again and keep its timestamps, so each reply has a tag of its own. A loop that was
+/// kept from its processor for a while may still use an earlier time.
 fn etag_of(server: &Server, target: &str, fields: &[&str]) -> String {
     let ask = || server.get_with(target, fields).expect_field("ETag").to_owned();
     let (mut etag, mut times_same) = (ask(), 0);
@@ -158,7 +158,7 @@ mod ranges {
 
     const SIZE: usize = 300_000;
 
-    /// A file below and one above every threshold for sendfile.
+    /// Serves a file of `SIZE` bytes; returns the server with the file's content.
     fn served(setup: &Setup) -> (Root, Server, Vec<u8>) {
         let root = Root::new();
         let body = noise(3, SIZE);

@@ -1,6 +1,6 @@
-//! What is special about the ring: what is lent to the kernel comes back, the accept-limit is
-//! exact, want of buffers is nobody's fault, and a client that sends more than it reads is bounded.
-//! What it has in common with the others is tested with them.
+//! Features specific to the ring: buffers lent to the kernel come back, the accept-limit is exact,
+//! want of buffers is not treated as a client's error, and a client that sends more than it reads
+//! is bounded. Features common to all architectures are tested with them.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use weir_tests::{Client, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
-/// A ring with these options; `None`, loudly, where there can be none.
+/// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {
     if Name::UringPoll.try_open().is_ok() {
         Some(Server::start(WEIR, &[&["--arch", "ring", "--workers", "1"], options].concat(), root))
@@ -25,7 +25,7 @@ fn ring(options: &[&str], root: &Root) -> Option<Server> {
     }
 }
 
-/// The counters of a server that has been stopped; nothing is left with the kernel.
+/// Stops a server and returns its counters; nothing may be left with the kernel.
 fn counters(server: Server) -> Value {
     let stats = server.stop_cleanly().stats();
     let total = stats["total"].clone();

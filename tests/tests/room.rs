@@ -1,5 +1,5 @@
-//! A full house makes room: whoever is waited for gives way to whoever could be served. No deadline
-//! comes to its help here, and none is measured.
+//! Room on a full server: connections that wait for their client give way to clients that could be
+//! served. No deadline helps here, and none is measured.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ suite! {
     clients_that_take_nothing_of_their_reply_give_way,
 }
 
-/// Deadlines that do not come.
+/// Deadlines that never pass during a test.
 const PATIENT: [&str; 14] = [
     "--header-timeout",
     "10m",
@@ -38,11 +38,11 @@ const PATIENT: [&str; 14] = [
     "10ms",
 ];
 
-/// Connections that a server has room for, and those that want it.
+/// Number of connections a server has room for, and number of clients.
 const ROOM: &str = "80";
 const CROWD: usize = 100;
 
-/// A full server: each of the crowd has said what `say` has it say.
+/// Fills a server with a crowd of clients, each of which has sent what `say` makes it send.
 fn crowded(setup: &Setup, root: &Root, mut say: impl FnMut(&mut Client)) -> (Server, Vec<Client>) {
     let options = [&["--workers", "1", "--max-conns", ROOM], &PATIENT[..]].concat();
     let server = setup.serve(root, &options);
@@ -51,7 +51,7 @@ fn crowded(setup: &Setup, root: &Root, mut say: impl FnMut(&mut Client)) -> (Ser
     (server, crowd)
 }
 
-/// Whoever asks is served all the same, and somebody has gone for it.
+/// Asserts that new requests are still served, and that connections were closed for them.
 fn has_room(server: Server, crowd: Vec<Client>) {
     for _ in 0..3 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
@@ -74,7 +74,7 @@ fn clients_that_say_nothing_give_way(setup: &Setup) {
     has_room(server, crowd);
 }
 
-/// They are answered at once, whatever they still have to say.
+/// They are answered at once, whatever the rest of their bodies.
 fn bodies_that_trickle_in_give_way(setup: &Setup) {
     let root = Root::with_hello();
     let said = request("POST", "/hello.txt", &["Content-Length: 1000"]) + "x";

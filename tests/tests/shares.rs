@@ -1,5 +1,5 @@
-//! The shares of sources, in the kernel and in the policies: random SYNs on a real socket, judged
-//! by the filter's program and by the table that the simulator runs in its place.
+//! Shares of sources, in the kernel and in the policies: random SYNs on a real socket, judged by
+//! the filter's program and by the table that the simulator uses in its place.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 
@@ -12,13 +12,14 @@ use weir_accept::{ADDRESSES_COUNTED_MAX, BURST, Shares, Source};
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter, Tokens};
 use weir_sys::{client, socket};
 
-/// So long that no bucket fills while the test runs, for whatever weight.
+/// Time per share: so long that no bucket fills while the test runs, for any weight.
 const SHARE_NS: u64 = 1_000_000_000_000;
 
-/// SYNs of each run, in which a few sources ask for a lot.
+/// Number of SYNs per run, of which a few sources send many.
 const SYNS: u32 = 400;
 
-/// Before the end of an epoch of more than a second: then the weights are of two.
+/// Length of an epoch, 2^40 ns, far longer than the test: across a boundary the weights would be
+/// those of two epochs.
 const EPOCH_BITS: u32 = 40;
 
 #[test]
@@ -36,7 +37,7 @@ fn the_filter_and_the_table_let_the_same_sources_in() {
     assert!(dropped_unfair > 100, "{dropped_unfair}: hardly anybody asked for more than a share");
 }
 
-/// How many SYNs of sources that had had their share were dropped for that.
+/// Plays random SYNs; returns the number dropped because their source had exceeded its share.
 fn play(seed: u64, filter: &TokenFilter) -> u64 {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
     let listener = socket::bind_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
@@ -70,7 +71,7 @@ fn play(seed: u64, filter: &TokenFilter) -> u64 {
     filter.counts().dropped_unfair
 }
 
-/// A few that are drawn often, and many that are not.
+/// Draws from a few hosts that are frequent, and many that are not.
 fn draw_host(dice: &mut Xoshiro256PlusPlus) -> u8 {
     if dice.random_range(0..2) == 0 { dice.random_range(1..4) } else { dice.random_range(1..100) }
 }

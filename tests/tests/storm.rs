@@ -1,7 +1,6 @@
-//! A storm over the real server, whatever its set-up: waves of clients that come and are gone in
-//! every way there is, while honest ones are answered byte by byte; and afterwards the books
-//! balance. Nothing here is about what HTTP says (`http.rs`), or about one client alone
-//! (`behaviour.rs`).
+//! A storm over the real server, in every set-up: waves of clients that connect and disconnect in
+//! every possible way, while honest clients are answered byte by byte; afterwards all counts must
+//! balance. HTTP semantics are in `http.rs`, single clients in `behaviour.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +27,7 @@ suite! {
 const WAVES: usize = 12;
 const HONEST_ROUNDS: usize = 40;
 
-/// A server on TCP and on a Unix socket, and what it serves.
+/// A server on TCP and on a Unix socket, with the files it serves.
 struct Scene {
     server: Server,
     small: Served,
@@ -54,8 +53,8 @@ impl Scene {
         request("GET", &self.small.target, &[])
     }
 
-    /// A wave of those who leave: they connect, say something or nothing, and go, on one
-    /// another's heels, so that the server meets them between two of its waits.
+    /// Runs a wave of clients that connect, send something or nothing, and disconnect in quick
+    /// succession, so that the server sees them between two of its waits.
     fn leave_in_a_wave(&self, wave: usize) {
         let request = self.request();
         let half = &request[..request.len() / 2];
@@ -87,7 +86,8 @@ impl Scene {
         request("GET", &self.large.target, &[])
     }
 
-    /// A request in two pieces, and another's close between them: its number is free for the next.
+    /// Sends a request in two pieces, with a close of another connection between them, whose
+    /// descriptor number is free for the next.
     fn send_across_a_close(&self, wave: usize) {
         let request = self.request();
         let (first, second) = request.split_at(1 + wave % (request.len() - 1));
@@ -106,7 +106,7 @@ impl Scene {
         }
     }
 
-    /// Requests one behind the other, and the end of the client's side behind them.
+    /// Pipelines requests, and shuts down the client's side behind them.
     fn pipeline_and_finish(&self, wave: usize) {
         let mut client = self.connect(wave);
         client.send([self.request(), self.large_request(), self.request()].concat());
@@ -117,7 +117,8 @@ impl Scene {
         assert!(client.is_closed());
     }
 
-    /// On connections that stay, and on new ones. How many requests were answered.
+    /// Sends honest requests on persistent connections and on new ones. Returns how many were
+    /// answered.
     fn be_honest(&self, calm: &AtomicBool) -> usize {
         let mut staying = [self.connect(0), self.connect(1)];
         let mut rounds = 0;
@@ -130,7 +131,7 @@ impl Scene {
         2 * rounds
     }
 
-    /// One who does what chance says, and goes.
+    /// Runs a client that acts at random, and disconnects.
     fn come_and_go(&self, random: &mut Xorshift) {
         let mut client = self.connect(random.below(2));
         let requests = self.request().repeat(random.below(4)) + &self.large_request();
@@ -157,7 +158,7 @@ impl Scene {
     }
 }
 
-/// Set when the storm is over, even if it ends with a failure.
+/// A guard that sets the flag when the storm is over, even if it ends with a failure.
 struct WhenDone<'a>(&'a AtomicBool);
 
 impl Drop for WhenDone<'_> {
@@ -166,7 +167,7 @@ impl Drop for WhenDone<'_> {
     }
 }
 
-/// A storm over a server, and the books afterwards.
+/// Runs a storm over a server, and checks the counts afterwards.
 fn storm(setup: &Setup, rage: impl FnOnce(&Scene)) {
     let root = Root::new();
     let scene = Scene::start(setup, &root);

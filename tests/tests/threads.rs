@@ -1,5 +1,5 @@
-//! Threads and processes: what is theirs alone, who serves whom and what outlives what. What every
-//! architecture must do is tested elsewhere, for all of them.
+//! Threads and processes: their specific features, which of them serves which connection, and which
+//! outlives which. Requirements on every architecture are tested elsewhere, for all of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn counted(stopped: &Stopped, name: &str) -> u64 {
     stopped.stats()["total"][name].as_u64().unwrap()
 }
 
-/// GETs with a close after the reply, which has come when this returns.
+/// Sends a GET and closes after the reply, which has arrived when this returns.
 fn get_and_close(server: &Server) {
     let mut client = server.connect();
     assert_eq!(client.get_with("/hello.txt", &["Connection: close"]).text(), "hello");
@@ -78,7 +78,8 @@ mod on_demand {
         server.stop_cleanly();
     }
 
-    /// Leaves the process so much more address space than it has now (RLIMIT_AS, prlimit(2)).
+    /// Limits the address space of the process to its current size plus `more` bytes (RLIMIT_AS,
+    /// prlimit(2)).
     fn limit_memory(server: &Server, more: u64) {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.id())).unwrap();
         let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
@@ -150,7 +151,7 @@ mod pool {
     }
 }
 
-/// What each way of running threads and processes must do.
+/// Requirements on each way of running threads and processes.
 mod each_way {
     use super::*;
 
@@ -303,7 +304,7 @@ mod each_way {
 mod processes {
     use super::*;
 
-    /// The one keeper and its children.
+    /// Returns the keeper process and its children.
     fn crew(server: &Server) -> (u32, Vec<u32>) {
         let keepers = children_of(server.id());
         assert_eq!(keepers.len(), 1, "{keepers:?}");

@@ -1,26 +1,26 @@
-//! Saturation of a loop, without which no work may be refused: the account behind the crate's
+//! Saturation of a loop, without which no work may be refused: the accounting behind the crate's
 //! promise of work conservation.
 
 use std::collections::VecDeque;
 
 use crate::View;
 
-/// The stretch of time over which the busy share is taken, nanoseconds.
+/// Window over which the busy share is measured, nanoseconds.
 const SPAN_NS: u64 = 200_000_000;
 
-/// The part of that stretch that a saturated loop may have slept: a tenth.
+/// Divisor of that window: a saturated loop may have slept for a tenth of it.
 const SLEPT_PART: u64 = 10;
 
-/// Distance between two marks that are kept, nanoseconds.
+/// Minimum distance between two recorded marks, nanoseconds.
 const STEP_NS: u64 = 5_000_000;
 
-/// Account of a loop's sleep lately. It is told when an accept-phase begins, and knows nothing of
-/// the time before the first.
+/// Account of a loop's recent sleep. It is updated at the start of each accept-phase, and has no
+/// information from before the first.
 #[derive(Clone, Debug)]
 pub struct Busy {
     target_ns: u64,
-    /// When somebody looked, and how long the loop had slept until then: one from before the
-    /// stretch, and those in it.
+    /// Marks of the time and of the loop's total sleep at that time: one from before the window,
+    /// and those in it.
     marks: VecDeque<Mark>,
 }
 
@@ -31,13 +31,13 @@ struct Mark {
 }
 
 impl Busy {
-    /// An account for a delay target.
+    /// Creates an account for a delay target.
     pub fn new(target_ns: u64) -> Self {
         Self { target_ns, marks: VecDeque::new() }
     }
 
-    /// Looks at the loop, and tells whether it has been saturated: awake for the whole of the last
-    /// delay target, and for nine tenths of the last 200 ms.
+    /// Updates the account and returns whether the loop is saturated: awake for the whole of the
+    /// last delay target, and for nine tenths of the last 200 ms.
     pub fn is_saturated(&mut self, now_ns: u64, view: &View) -> bool {
         self.mark(now_ns, view.slept_ns);
         let Some(before) = self.marks.front().filter(|mark| mark.at_ns + SPAN_NS <= now_ns) else {
@@ -67,7 +67,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Whether it is saturated at the end of steps of a time awake and a time asleep, ms.
+    /// Returns whether the loop is saturated after steps of a time awake and a time asleep, ms.
     fn after(steps: impl IntoIterator<Item = (u64, u64)>) -> bool {
         let mut busy = Busy::new(20 * MS);
         let (mut now_ns, mut view) = (0, View::default());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Held against the definition, over random lives.
+        /// Compares the account with the definition, over random sequences.
         #[test]
         fn saturated_means_what_is_said(
             steps in prop::collection::vec((0..40_u64, 0..30_u64), 1..200),

@@ -1,59 +1,58 @@
-//! Controlled delay for a server's accept queue: those that waited too long are refused, by what
-//! the least wait of each interval said. Knows of the queue how long its members waited, and no
-//! more.
+//! Controlled delay for a server's accept queue: refuses connections that waited too long, judged
+//! by the least wait of each interval. Its only measure of the queue is how long its members
+//! waited.
 
 use crate::{
     Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Setting, Signals, View,
 };
 
-/// How many targets an interval lasts: 100 ms for the default target, the interval of RFC 8289 and
-/// of Maurer, whose targets are 5 ms; the kernel's tick is too coarse for such a target.
+/// Length of an interval in targets: 100 ms for the default target, the interval of RFC 8289 and of
+/// Maurer, whose targets are 5 ms; the kernel's tick is too coarse for such a target.
 const INTERVAL_TARGETS: u64 = 5;
 
-/// How many targets a connection may wait while the server is overloaded (folly's `Codel`, its
+/// Maximum wait of a connection while the server is overloaded, in targets (folly's `Codel`, its
 /// slough timeout).
 const SLOUGH_TARGETS: u64 = 2;
 
-/// CoDel as Facebook's servers have it (Maurer, "Fail at Scale", ACM Queue, 2015; folly's
-/// `Codel`).
+/// CoDel as Facebook's servers have it (Maurer, "Fail at Scale", ACM Queue, 2015; folly's `Codel`).
 ///
-/// CoDel (Nichols and Jacobson, RFC 8289) tells a queue that absorbs a burst from one that stands
-/// by the *least* sojourn of an interval: a good queue is short at least once. Then it drops
-/// packets one by one, faster and faster, until the flows slow down. Clients that open connections
-/// do not slow down: each is someone else, and a refused one tries again. So this variant keeps the
-/// detector and changes the reaction. While the least sojourn of the last interval was above the
-/// target, whoever waited longer than twice the target is refused; otherwise whoever waited longer
-/// than an interval: neither unless the loop is saturated ([`crate::Conserving`]). Under overload
-/// the newest are served first: the others have waited so long that their clients may be gone when
-/// their turn comes (adaptive LIFO, same article).
+/// CoDel (Nichols and Jacobson, RFC 8289) distinguishes a queue that absorbs a burst from a
+/// standing queue by the *least* sojourn of an interval: a good queue is short at least once. Then
+/// it drops packets one by one, faster and faster, until the flows slow down. Clients that open
+/// connections do not slow down: each is a different client, and a refused one retries. So this
+/// variant keeps the detector and changes the reaction. While the least sojourn of the last
+/// interval was above the target, connections that waited longer than twice the target are refused;
+/// otherwise those that waited longer than an interval: neither unless the loop is saturated
+/// ([`crate::Conserving`]). Under overload the newest are served first: the others have waited so
+/// long that their clients may be gone when their turn comes (adaptive LIFO, same article).
 ///
-/// A phase's sojourn is [`Outcome::age_min_ns`]. While connections come one by one, with a round
-/// between them, nobody is looked at, so that a calm server pays nothing; the sojourn is then zero,
+/// A phase's sojourn is [`Outcome::age_min_ns`]. While connections arrive one by one, with a round
+/// between them, none is looked at, so that a calm server pays nothing; the sojourn is then zero,
 /// because the queue was empty. While connections accepted before are deferred, the phase says
 /// nothing: they are the queue then, and the kernel knows the ages of its youngest part only.
 ///
-/// Ages come to the kernel's tick, 4 ms at 250 Hz and 10 ms at 100 Hz: a target of a tick or two
-/// is a guess, one of 20 ms is told well enough from twice as much. A connection whose request has
-/// not come has no age: its wait counts from its accept. This policy touches neither the backlog
-/// nor the SYN filter, so each that it refuses has cost an accept.
+/// Ages are rounded to the kernel's tick, 4 ms at 250 Hz and 10 ms at 100 Hz: a target of a tick or
+/// two is a guess, one of 20 ms is distinguished well enough from twice as much. A connection whose
+/// request has not arrived has no age: its wait counts from its accept. This policy uses neither
+/// the backlog nor the SYN filter, so each connection it refuses has cost an accept.
 #[derive(Clone, Copy, Debug)]
 pub struct Codel {
     target_ns: u64,
     interval_ns: u64,
     controls: Controls,
     ramp: Ramp,
-    /// The least sojourn of the interval so far; `u64::MAX` before the first.
+    /// Least sojourn of the interval so far; `u64::MAX` before the first.
     least_ns: u64,
     interval_end_ns: u64,
     overloaded: bool,
-    /// Connections were deferred when the last phase began.
+    /// True if connections were deferred when the last phase began.
     holding: bool,
-    /// Some had been waiting then.
+    /// True if connections were waiting then.
     queued: bool,
 }
 
 impl Codel {
-    /// The policy for a delay target and a set of controls.
+    /// Creates the policy for a delay target and a set of controls.
     pub fn new(setting: &Setting) -> Self {
         Self {
             target_ns: setting.target_ns,
@@ -68,7 +67,7 @@ impl Codel {
         }
     }
 
-    /// The longest a connection may wait as things are, nanoseconds.
+    /// Returns the maximum wait of a connection in the current state, nanoseconds.
     fn age_max_ns(&self) -> u64 {
         let targets = if self.overloaded { SLOUGH_TARGETS } else { INTERVAL_TARGETS };
         self.target_ns.saturating_mul(targets)
@@ -79,7 +78,8 @@ impl Codel {
         if newest { Order::Newest } else { Order::Oldest }
     }
 
-    /// Hears a sojourn, which belongs to the interval that runs: it began before it was heard.
+    /// Records a sojourn. It counts towards the current interval even if it completes it, because
+    /// it began before it was recorded.
     fn heard(&mut self, now_ns: u64, sojourn_ns: u64) {
         self.least_ns = self.least_ns.min(sojourn_ns);
         if now_ns >= self.interval_end_ns {
@@ -136,12 +136,12 @@ mod tests {
         Codel::new(&Setting { controls, ..setting(Name::Codel) })
     }
 
-    /// A server that can serve a thousand a second.
+    /// Returns a server that can serve a thousand connections per second.
     fn server(gap_ns: u64) -> Fake {
         burst(0, gap_ns)
     }
 
-    /// The same server, at which so many more knock at once.
+    /// Returns the same server with a burst of connections at the start.
     fn burst(burst: usize, gap_ns: u64) -> Fake {
         Fake::new(Load { burst, step_ns: MS, gap_ns, ..Load::default() })
     }
@@ -150,7 +150,8 @@ mod tests {
         View { open_max: 100, rounds_since: 1, deferred, ..View::default() }
     }
 
-    /// One phase that accepts its whole budget, the youngest of whom waited `age_ns`.
+    /// Runs a phase that accepts its whole budget, of which the youngest connection waited
+    /// `age_ns`.
     fn phase(codel: &mut Codel, now_ns: u64, view: &View, age_ns: u64) -> Decision {
         let decision = codel.decide(now_ns, view, &Signals::default());
         let age_min_ns = (decision.look == Look::Each).then_some(age_ns);
@@ -159,7 +160,7 @@ mod tests {
         decision
     }
 
-    /// A policy that has met connections of 30 ms for as long as it takes, and its time.
+    /// Returns a policy driven into overload by connections that waited 30 ms, and the time.
     fn overloaded() -> (Codel, u64) {
         let mut codel = codel(Controls::ALL);
         let mut now_ns = 0;

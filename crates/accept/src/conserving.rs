@@ -2,7 +2,7 @@
 
 use crate::{Busy, Decision, Outcome, Policy, Setting, Signals, View, Wanted};
 
-/// A policy whose decisions refuse nobody while the loop is not saturated.
+/// A policy whose decisions refuse nothing while the loop is not saturated.
 #[derive(Clone, Debug)]
 pub struct Conserving<P> {
     policy: P,

@@ -1,29 +1,29 @@
-//! What an overload control may use, and how it refuses: the spellings and the set. It decides
-//! nothing.
+//! Controls that an overload policy may use, and ways to refuse: their spellings, and sets of them.
+//! Makes no decisions.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One control, which can be turned off by itself.
+/// A control, which can be turned off on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Accept less while the work in hand takes longer than the target.
+    /// Accepts less while the work in hand takes longer than the target.
     Budget,
-    /// Shorten the accept queue to what can be served in time (listen(2) again).
+    /// Shortens the accept queue to what can be served in time (listen(2) again).
     Backlog,
-    /// Drop connection requests by a filter on the listening socket.
+    /// Drops SYNs by a filter on the listening socket.
     SynFilter,
-    /// Refuse those that have waited too long before anything of them is parsed.
+    /// Refuses connections that have waited too long before parsing anything from them.
     Stale,
-    /// Drop those whose client has gone before anything of them is parsed.
+    /// Drops connections whose client has gone before parsing anything from them.
     Departed,
-    /// Serve the newest first while a queue that is too old is cleared.
+    /// Serves the newest first while a queue that is too old is cleared.
     Newest,
-    /// Close connections after their reply while those that are open are too many.
+    /// Closes connections after their reply while too many are open.
     Close,
 }
 
-/// Every control with its spelling and what it does.
+/// Table of all controls with their spellings and summaries.
 const TABLE: &[(Control, &str, &str)] = &[
     (Control::Budget, "budget", "accept less while the work in hand takes longer than the target"),
     (Control::Backlog, "backlog", "shorten the accept queue to what can be served in time"),
@@ -39,17 +39,17 @@ const TABLE: &[(Control, &str, &str)] = &[
 ];
 
 impl Control {
-    /// Every control.
+    /// Returns all controls.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// As an option spells it.
+    /// Returns the spelling of the control in options.
     pub fn spelled(self) -> &'static str {
         TABLE[self as usize].1
     }
 
-    /// What it does, in a line.
+    /// Returns a summary of the control.
     pub fn summary(self) -> &'static str {
         TABLE[self as usize].2
     }
@@ -60,31 +60,32 @@ impl Control {
 pub struct Controls(u8);
 
 impl Default for Controls {
-    /// All of them.
+    /// Returns the set of all controls.
     fn default() -> Self {
         Self::ALL
     }
 }
 
 impl Controls {
-    /// Every control there is.
+    /// All controls.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// No control: an accept-limit and nothing else.
+    /// No controls: an accept-limit only.
     pub const NONE: Self = Self(0);
 
-    /// Whether a control may be used.
+    /// Returns whether a control may be used.
     pub fn has(self, control: Control) -> bool {
         self.0 & 1 << control as u8 != 0
     }
 
-    /// The set without a control.
+    /// Returns the set without a control.
     #[must_use]
     pub fn without(self, control: Control) -> Self {
         Self(self.0 & !(1 << control as u8))
     }
 
-    /// The set without those of a list such as `syn-filter,stale`; `all` is all of them.
+    /// Returns the set without the controls of a list such as `syn-filter,stale`; `all` means all
+    /// of them.
     ///
     /// # Errors
     /// [`NotAControl`] for a word that names none.
@@ -98,7 +99,7 @@ impl Controls {
     }
 }
 
-/// Not the name of a control.
+/// Error: not the name of a control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAControl(String);
 
@@ -120,19 +121,19 @@ impl FromStr for Control {
     }
 }
 
-/// Filters that may stand before a listening socket and drop connection requests.
+/// Filters on a listening socket that may drop SYNs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SynFilter {
-    /// A program that lets a SYN through against a token (eBPF).
+    /// A program that lets a SYN through in exchange for a token (eBPF).
     #[default]
     Tokens,
-    /// A filter that drops a share of them by chance (classic BPF).
+    /// A filter that drops a share of SYNs at random (classic BPF).
     Random,
-    /// Nothing: a full accept queue refuses.
+    /// No filter: a full accept queue refuses.
     None,
 }
 
-/// Every filter with its spelling.
+/// Table of all filters with their spellings.
 const SYN_FILTERS: &[(SynFilter, &str)] =
     &[(SynFilter::Tokens, "tokens"), (SynFilter::Random, "random"), (SynFilter::None, "none")];
 
@@ -151,22 +152,22 @@ impl FromStr for SynFilter {
     }
 }
 
-/// How a connection that cannot be served in time is refused.
+/// Ways to refuse a connection that cannot be served in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Refusal {
-    /// By the kernel, which drops its request: cheapest, and the client asks again after a second.
-    /// One that was accepted all the same is reset.
+    /// The kernel drops the SYN: cheapest, and the client retries after a second. A connection
+    /// accepted nevertheless is reset.
     #[default]
     Kernel,
-    /// Accepted and reset: the client knows at once.
+    /// Accept and reset: the client learns it at once.
     Rst,
-    /// Accepted and closed.
+    /// Accept and close.
     Fin,
-    /// Accepted and answered with `503 Service Unavailable` and Retry-After (RFC 9110 §15.6.4).
+    /// Accept and answer with `503 Service Unavailable` and Retry-After (RFC 9110 §15.6.4).
     Status503,
 }
 
-/// Every refusal with its spelling.
+/// Table of all refusals with their spellings.
 const REFUSALS: &[(Refusal, &str)] = &[
     (Refusal::Kernel, "kernel"),
     (Refusal::Rst, "rst"),
@@ -175,7 +176,7 @@ const REFUSALS: &[(Refusal, &str)] = &[
 ];
 
 impl Refusal {
-    /// The spellings, in the order of the variants.
+    /// Returns the spellings, in the order of the variants.
     pub fn spellings() -> impl Iterator<Item = &'static str> {
         REFUSALS.iter().map(|row| row.1)
     }

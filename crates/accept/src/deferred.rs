@@ -1,19 +1,19 @@
-//! Connections that were accepted and wait to be served, while a queue is cleared that is longer
-//! than can be served in time ([`crate::Order::Newest`]). Those of sources that have not had their
-//! share come first, then the newest: few who ask for most have come last, and would be served in
-//! place of the others. The server and the simulator run this one.
+//! Connections accepted but not served yet, while a queue that is longer than can be served in time
+//! is cleared ([`crate::Order::Newest`]). Connections of sources that have not used up their share
+//! come first, then the newest: otherwise the few sources that ask for most would often be the
+//! newest, and be served in place of the others. The server and the simulator share this code.
 
 use std::collections::VecDeque;
 
 use crate::{BURST, Share, Shares, Source};
 
-/// Queue of connections deferred, each known by a token.
+/// Queue of deferred connections, each identified by a token.
 #[derive(Clone, Debug)]
 pub struct Deferred<T> {
-    /// Those of sources with a share left, and others; the newest last.
+    /// Connections of sources with a share left, and all others; the newest last.
     fair: VecDeque<Waiting<T>>,
     unfair: VecDeque<Waiting<T>>,
-    /// Account of those deferred as fair, since somebody was.
+    /// Shares of the sources whose connections are deferred as fair; created at the first deferral.
     shares: Option<Box<Shares>>,
 }
 
@@ -30,18 +30,18 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> Deferred<T> {
-    /// Number of connections deferred.
+    /// Returns the number of deferred connections.
     pub fn len(&self) -> usize {
         self.fair.len() + self.unfair.len()
     }
 
-    /// Tells whether nobody is deferred.
+    /// Returns whether no connections are deferred.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Defers a connection whose request came at `since_ns`. While sources share, who of the same
-    /// source was deferred before counts.
+    /// Defers a connection whose request arrived at `since_ns`. While sources share, earlier
+    /// deferred connections of the same source count against its share.
     pub fn push(
         &mut self,
         now_ns: u64,
@@ -63,14 +63,14 @@ impl<T> Deferred<T> {
         queue.push_back(Waiting { token, since_ns });
     }
 
-    /// Takes out one whose request came before this, nanoseconds.
+    /// Removes and returns a connection whose request arrived before `before_ns`, nanoseconds.
     pub fn pop_stale(&mut self, before_ns: u64) -> Option<T> {
         let queues = [&mut self.unfair, &mut self.fair];
         let is_stale = |waiting: &mut Waiting<T>| waiting.since_ns < before_ns;
         queues.into_iter().find_map(|queue| queue.pop_front_if(is_stale)).map(|each| each.token)
     }
 
-    /// Takes out the one to be served next.
+    /// Removes and returns the connection to be served next.
     pub fn pop_newest(&mut self) -> Option<T> {
         self.fair.pop_back().or_else(|| self.unfair.pop_back()).map(|each| each.token)
     }

@@ -1,6 +1,6 @@
-//! A server in small, for the tests of the policies: rounds of a getevents-, an accept- and a
-//! work-phase over connections that come at a steady rate, on a clock of its own. Knows what a
-//! [`Decision`] asks of a server, and nothing of how any policy decides.
+//! A small model of a server, for the tests of the policies: rounds of a getevents-, an accept- and
+//! a work-phase over connections that arrive at a steady rate, with simulated time. Executes each
+//! [`Decision`], and is independent of how any policy makes it.
 
 use std::collections::VecDeque;
 
@@ -8,16 +8,16 @@ use crate::View;
 use crate::{AcceptPhase, Arrival, Controls, Decision, Handshakes, Limit, Name, Order, Outcome};
 use crate::{Policy, Refusal, Setting, Signals, SynDecision, SynFilter, Syns, TARGET_NS, Verdict};
 
-/// What a getevents-phase takes, nanoseconds.
+/// Duration of a getevents-phase, nanoseconds.
 const GETEVENTS_NS: u64 = 10_000;
 
-/// What an accept takes without the service, nanoseconds.
+/// Duration of an accept without the service, nanoseconds.
 pub(crate) const ACCEPT_NS: u64 = 5_000;
 
-/// The kernel's tick, nanoseconds: ages are so coarse.
+/// The kernel's tick, nanoseconds: the resolution of ages.
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
-/// Everything a policy is made of, by default.
+/// Returns the default setting of a policy.
 pub(crate) fn setting(name: Name) -> Setting {
     Setting {
         name,
@@ -31,20 +31,20 @@ pub(crate) fn setting(name: Name) -> Setting {
     }
 }
 
-/// What the server has to do, and how it does it.
+/// Load of the server, and how it serves it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Another connection knocks after each of these.
+    /// Interval between arrivals.
     pub(crate) gap_ns: u64,
-    /// So many more knock at the beginning.
+    /// Additional connections at the start.
     pub(crate) burst: usize,
     /// Rounds of work that a connection needs before it closes.
     pub(crate) steps: u64,
-    /// How long each takes.
+    /// Duration of each round of work.
     pub(crate) step_ns: u64,
-    /// A connection is served and closed as soon as it is accepted.
+    /// True if a connection is served and closed as soon as it is accepted.
     pub(crate) eager: bool,
-    /// The most that may be open at once.
+    /// Maximum number of open connections.
     pub(crate) open_max: usize,
 }
 
@@ -55,7 +55,7 @@ impl Default for Load {
     }
 }
 
-/// The server and those that wait for it.
+/// The server and its queues.
 #[derive(Debug)]
 pub(crate) struct Fake {
     pub(crate) load: Load,
@@ -63,13 +63,13 @@ pub(crate) struct Fake {
     pub(crate) closed: u64,
     now_ns: u64,
     knock_ns: u64,
-    /// When each connection of the accept queue came.
+    /// Arrival time of each connection in the accept queue.
     queue: VecDeque<u64>,
-    /// When each connection that is deferred came.
+    /// Arrival time of each deferred connection.
     deferred: VecDeque<u64>,
-    /// The steps that each open connection still needs.
+    /// Remaining steps of each open connection.
     open: Vec<u64>,
-    /// The last decision's bound on the wait of those deferred.
+    /// Bound of the last decision on the wait of deferred connections.
     stale_ns: Option<u64>,
     rounds_since: u64,
     slept_ns: u64,
@@ -80,34 +80,34 @@ pub(crate) struct Fake {
     turns_ns: u64,
     work_items: u64,
     work_ns: u64,
-    /// Whether the kernel tells of the queue.
+    /// True if the kernel reports the length of the queue.
     pub(crate) tells: bool,
-    /// Those that the kernel did not let into the queue.
+    /// Connections that the kernel did not let into the queue.
     pub(crate) drops: u32,
     backlog: u32,
     syn: SynDecision,
     syns: Syns,
     handshakes: Handshakes,
-    /// What the random filter owes: it drops evenly.
+    /// Fraction of a drop owed by the random filter, which drops at even intervals.
     owed: f64,
 }
 
-/// The accept queue's bound when nothing is decided.
+/// Bound of the accept queue without a decision.
 pub(crate) const BACKLOG: u32 = 4_096;
 
-/// What an accept-phase saw, was told and did.
+/// View, decision and outcome of an accept-phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     pub(crate) view: View,
     /// Connections closed before it.
     pub(crate) closed: u64,
     pub(crate) decision: Decision,
-    /// How many were in the accept queue when it began.
+    /// Length of the accept queue at its start.
     pub(crate) waiting: u64,
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) drained: bool,
-    /// The longest that one it accepted and did not refuse had waited.
+    /// Longest wait among the connections it accepted and did not refuse.
     pub(crate) waited_max_ns: Option<u64>,
     pub(crate) spent_ns: u64,
 }
@@ -142,7 +142,7 @@ impl Fake {
         }
     }
 
-    /// Rounds until a time; the accept-phases of them.
+    /// Runs rounds until `end_ns`; returns their accept-phases.
     pub(crate) fn run(&mut self, policy: &mut dyn Policy, end_ns: u64) -> Vec<Phase> {
         let mut phases = Vec::new();
         while self.now_ns < end_ns {
@@ -171,12 +171,12 @@ impl Fake {
         phases
     }
 
-    /// How many wait to be accepted.
+    /// Returns the number of connections waiting to be accepted.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many are open.
+    /// Returns the number of open connections, including deferred ones.
     pub(crate) fn open(&self) -> usize {
         self.open.len() + self.deferred.len()
     }
@@ -192,7 +192,7 @@ impl Fake {
         }
     }
 
-    /// Whether a SYN passes the filter.
+    /// Returns whether a SYN passes the filter.
     fn passes(&mut self) -> bool {
         let limit = match self.syn {
             SynDecision::Open => u64::MAX,
@@ -260,7 +260,8 @@ impl Fake {
         }
     }
 
-    /// As many as the decision allows, and the longest that one of them had waited.
+    /// Accepts as many connections as the decision allows; returns the outcome and the longest wait
+    /// among those served.
     fn accept(&mut self, decision: &Decision) -> (Outcome, Option<u64>) {
         let mut phase = AcceptPhase::new(*decision, self.now_ns);
         let mut waited_max_ns = None;
@@ -294,13 +295,13 @@ impl Fake {
         }
     }
 
-    /// A whole service at once.
+    /// Serves a connection completely.
     fn serve(&mut self) {
         self.now_ns += self.load.steps * self.load.step_ns;
         self.closed += 1;
     }
 
-    /// A step for each that was open when the round began.
+    /// Runs a step of each connection that was open when the round began.
     fn work_phase(&mut self, ready: usize) {
         let began_ns = self.now_ns;
         self.work_items = ready as u64;
@@ -314,7 +315,7 @@ impl Fake {
         self.turns_ns += self.work_ns;
     }
 
-    /// Drops those deferred that are too old, and serves the newest.
+    /// Drops deferred connections that are too old, and serves the newest.
     fn serve_deferred(&mut self) {
         let oldest_ns = self.stale_ns.map_or(0, |stale_ns| self.now_ns.saturating_sub(stale_ns));
         self.deferred.retain(|came_ns| *came_ns >= oldest_ns);

@@ -1,9 +1,9 @@
-//! The classic accept-limit: at most N connections an accept-phase (brecht-select §4.1,
-//! `accept-count`; pariag-accept ch. 3, `accept-limit`). Knows nothing but N.
+//! The classic accept-limit: at most N connections per accept-phase (brecht-select §4.1,
+//! `accept-count`; pariag-accept ch. 3, `accept-limit`).
 
 use crate::{Decision, Outcome, Policy, Signals, View};
 
-/// The policy that always answers with its limit, or with no bound but max-conns.
+/// A policy whose budget is always its limit; without a limit only max-conns bounds it.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedLimit(pub Option<u64>);
 

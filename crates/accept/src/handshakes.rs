@@ -1,56 +1,59 @@
-//! SYNs that a filter may let through, so that the accept queue holds what it should: the queue
-//! is told by the kernel, and every SYN let through lately is taken to be still on its way.
+//! Number of SYNs that a filter may let through, so that the accept queue has the length it should:
+//! the kernel reports the queue, and every SYN let through recently is assumed to be still in its
+//! handshake.
 //!
-//! Lately means for a little longer than a handshake takes. An older one has ended, and is in the
-//! queue, or never will: its client has gone, sent its SYN twice, or never was where it said. So
-//! nothing adds up that would have to be forgotten again. What is on its way while the loop takes
-//! in one after the other is let in beside the window (rate times round trip, divided by the part
-//! of handshakes that end), so that the queue and not the way is what the window bounds.
+//! Recently means for a little longer than a handshake takes. The handshake of an older SYN has
+//! ended and is in the queue, or never will be: its client has gone, sent its SYN twice, or never
+//! was at that address. So no error accumulates that would have to be corrected later. Handshakes
+//! in progress while the loop accepts at its rate are admitted on top of the window (rate times
+//! round trip, divided by the part of handshakes that end), so that the window bounds the queue and
+//! not the path.
 
 use std::collections::VecDeque;
 
 use crate::Syns;
 
-/// The part of the mean round trip for which a SYN counts as on its way beyond it: a quarter,
+/// Divisor of the mean round trip: a SYN counts as in its handshake for a quarter longer than that,
 const RTT_PART: u64 = 4;
 
-/// and this, nanoseconds: the queue is looked at once in a while only.
+/// plus this, nanoseconds: the queue is only looked at once in a while.
 const GRACE_NS: u64 = 2_000_000;
 
-/// The part of the mean round trip that one more has: an eighth.
+/// Divisor of the weight of a new sample in the mean round trip: an eighth.
 const RTT_MEMORY: u64 = 8;
 
-/// Looks kept of the past, in the time a SYN is on its way.
+/// Number of marks kept per handshake time.
 const MARKS: u64 = 16;
 
-/// A long way is filled evenly, and never left empty, for what is decided now shows a round trip
-/// later: in an eighth of the time a SYN is on its way, as many are let in as can be served in it,
-/// times these, and a quarter of the window.
+/// A long path is filled evenly, and never left empty, because the effect of a decision shows a
+/// round trip later: in an eighth of the handshake time, as many SYNs are admitted as can be served
+/// in it, times these factors, plus a quarter of the window.
 const PACED_NS: u64 = 5_000_000;
 const PACED_PART: usize = 8;
 const PACE_MIN: f64 = 0.95;
 const PACE_MAX: f64 = 1.5;
 const PACED_WINDOW: u64 = 4;
 
-/// SYNs and time, nanoseconds, after which it is judged how many handshakes end.
+/// Number of SYNs, and time in nanoseconds, after which the share of completed handshakes is
+/// updated.
 const JUDGED_SYNS: u64 = 64;
 const JUDGED_NS: u64 = 200_000_000;
 
-/// The account of one listening socket, since its filter was put in place.
+/// Account of one listening socket, since its filter was attached.
 #[derive(Clone, Debug)]
 pub struct Handshakes {
     queue: i64,
     rtt_ns: u64,
     seen_ns: u64,
-    /// When somebody looked, and what had passed by then.
+    /// Marks of a time and the SYNs passed by then.
     marks: VecDeque<(u64, u64)>,
     accepted: u64,
-    /// Handshakes ended, by what was let through; 1 until that is known.
+    /// Share of the SYNs let through whose handshake ended; 1 until that is known.
     ended_part: f64,
     judged: Judged,
 }
 
-/// Where the judgement began.
+/// Start of the current measurement of that share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Judged {
     at_ns: u64,
@@ -59,7 +62,7 @@ struct Judged {
 }
 
 impl Handshakes {
-    /// The account from now on, with what the accept queue holds.
+    /// Starts an account, with the current length of the accept queue.
     pub fn begin(now_ns: u64, queue: u32) -> Self {
         Self {
             queue: queue.into(),
@@ -72,18 +75,18 @@ impl Handshakes {
         }
     }
 
-    /// Counts connections accepted.
+    /// Records accepted connections.
     pub fn accepted(&mut self, more: u64) {
         self.accepted += more;
         self.queue -= more as i64;
     }
 
-    /// Learns the round trip of a handshake.
+    /// Records the round trip time of a handshake.
     pub fn rtt(&mut self, rtt_ns: u64) {
         self.rtt_ns = self.rtt_ns - self.rtt_ns / RTT_MEMORY + rtt_ns / RTT_MEMORY;
     }
 
-    /// Looks at what has passed, and at the length of the accept queue if that was asked for.
+    /// Records the number of SYNs passed, and the length of the accept queue if it was queried.
     pub fn see(&mut self, now_ns: u64, passed: u64, queue: Option<u32>) {
         let way_ns = self.way_ns();
         self.seen_ns = now_ns;
@@ -108,13 +111,13 @@ impl Handshakes {
         }
     }
 
-    /// Time for which a SYN counts as on its way.
+    /// Returns the time for which a SYN counts as in its handshake.
     fn way_ns(&self) -> u64 {
         self.rtt_ns + self.rtt_ns / RTT_PART + GRACE_NS
     }
 
-    /// SYNs that the filter may let through in all, so that the accept queue is as long as a window
-    /// while a connection is let in each `each_ns`, 0 if that is not known.
+    /// Returns the total number of SYNs that the filter may let through, so that the accept queue
+    /// is as long as `window` while a connection is admitted every `each_ns`, 0 if that is unknown.
     pub fn limit(&self, window: u32, each_ns: u64) -> u64 {
         let each_ns = if each_ns > 0 { each_ns as f64 } else { f64::INFINITY };
         let let_in = self.way_ns() as f64 / each_ns / self.ended_part.max(0.5);
@@ -134,14 +137,14 @@ impl Handshakes {
         (passed_then as i64 + window - self.queue).max(0) as u64
     }
 
-    /// SYNs that had passed so long before the last look.
+    /// Returns the number of SYNs that had passed `ago_ns` before the last look.
     fn passed_before(&self, ago_ns: u64) -> u64 {
         let until_ns = self.seen_ns.saturating_sub(ago_ns);
         let mark = self.marks.iter().rev().find(|(at_ns, _)| *at_ns <= until_ns);
         mark.or(self.marks.front()).map_or(0, |(_, passed)| *passed)
     }
 
-    /// Adds what is known of the handshakes to what the filter counted.
+    /// Adds the share of completed handshakes to the filter's counts.
     pub fn syns(&self, counted: Syns) -> Syns {
         Syns { ended_part: self.ended_part, ..counted }
     }
@@ -153,8 +156,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A flood of SYNs before a filter, from as far away as is said, and a loop that accepts one
-    /// each millisecond. The longest queue in the second half, and how many were accepted in it.
+    /// Simulates a flood of SYNs at a filter, from clients `rtt_ms` away, and a loop that accepts a
+    /// connection per millisecond. Returns the longest queue in the second half, and the number of
+    /// connections accepted in it.
     fn flood(rtt_ms: u64, lost_one_in: u64, seconds: u64) -> (u32, u64) {
         let mut handshakes = Handshakes::begin(0, 0);
         let (mut passed, mut queue, mut accepted, mut longest) = (0, 0, 0, 0);

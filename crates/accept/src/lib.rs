@@ -1,15 +1,16 @@
-//! Accept policies and overload control: how many connections to take in at a time, in which order,
-//! and what becomes of those that cannot be served in time. Counters in, a decision out.
+//! Accept policies and overload control: how many connections to accept at a time, in which order,
+//! and how to treat those that cannot be served in time. Counters in, a decision out.
 //!
 //! # Work conservation
 //!
 //! While a loop has slept for any part of the last delay target, or was busy for less than nine
 //! tenths of the last 200 ms, nothing is refused, dropped or told to close on account of load: the
-//! SYN filter is open, the backlog is what the operator configured, nobody is stale and no reply
-//! says `Connection: close`. [`Conserving`] wraps every policy that could, asks [`Busy`] whether
-//! the loop is saturated, and opens the decision while it is not ([`Decision::open`]).
-//! A loop that is about to sleep opens it too, before it does. Want of room (max-conns,
-//! descriptors) is not load: room is made by closing whoever has waited longest for its client.
+//! SYN filter is open, the backlog is what the operator configured, no connection is stale and no
+//! reply says `Connection: close`. [`Conserving`] wraps every policy that could do any of this,
+//! asks [`Busy`] whether the loop is saturated, and opens the decision while it is not
+//! ([`Decision::open`]). A loop that is about to sleep opens it too, before it does. Want of room
+//! (max-conns, descriptors) is not load: room is made by closing the connection that has waited
+//! longest for its client.
 //!
 //! A policy is a pure state machine: no I/O and no clock of its own, so that a server and a
 //! simulator run the same code, the accept-phase included ([`AcceptPhase`]).
@@ -48,33 +49,34 @@ pub use ramp::{RAMP_MAX, Ramp};
 pub use shares::{ADDRESSES_COUNTED_MAX, BURST, Claim, EPOCH_BITS, Shares, Source};
 pub use timed::Timed;
 
-/// The delay target when nothing is said, nanoseconds: how long a connection may wait to be served
-/// while the server is overloaded. Chosen by measurement: docs/overload.md.
+/// Default delay target, nanoseconds: how long a connection may wait to be served while the server
+/// is overloaded. Chosen by measurement: docs/overload.md.
 pub const TARGET_NS: u64 = 20_000_000;
 
-/// Everything that makes one policy different from another.
+/// Parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Which policy.
+    /// The policy.
     pub name: Name,
     /// The accept-limit, for the policy that has one.
     pub limit: Limit,
-    /// How long a connection may wait while the server is overloaded, nanoseconds.
+    /// Delay target: maximum wait of a connection while the server is overloaded, nanoseconds.
     pub target_ns: u64,
-    /// What the policy may use.
+    /// Controls that the policy may use.
     pub controls: Controls,
-    /// How those are refused who cannot be served in time.
+    /// Way to refuse connections that cannot be served in time.
     pub refusal: Refusal,
-    /// The listen backlog the operator configured: the longest the accept queue may be.
+    /// The listen backlog configured by the operator: maximum length of the accept queue.
     pub backlog: u32,
-    /// What may stand before the listening socket.
+    /// SYN filter that may be attached to the listening socket.
     pub syn_filter: SynFilter,
-    /// A connection is served when it is accepted; otherwise in a later work-phase.
+    /// True if a connection is served when it is accepted; otherwise it is served in a later
+    /// work-phase.
     pub eager: bool,
 }
 
 impl Setting {
-    /// The policy itself, at its start.
+    /// Creates the policy.
     pub fn policy(&self) -> Box<dyn Policy + Send> {
         match (self.name, self.limit) {
             (Name::Limit, Limit::Count(count)) => Box::new(FixedLimit(Some(count))),
@@ -88,185 +90,191 @@ impl Setting {
     }
 }
 
-/// What a policy may look at when an accept-phase begins: what the loop knows without asking.
-/// Counts and times that only grow are since the server began.
+/// State of the loop at the start of an accept-phase: what it knows without a system call. Counts
+/// and times that only grow are totals since the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Connections open now, those deferred and not yet served included.
+    /// Open connections, including deferred ones.
     pub open: usize,
-    /// The most that may be open at once (max-conns).
+    /// Maximum number of open connections (max-conns).
     pub open_max: usize,
-    /// Getevents-phases since the last accept-phase, this round's counted: one means that
-    /// connections have been waiting round after round. One more when the listener was not ready
-    /// in this round, and the policy is asked because its time has come.
+    /// Getevents-phases since the last accept-phase, including this round's: one means that
+    /// connections have been waiting round after round. One more if the listener was not ready in
+    /// this round, and the policy is asked because its timer is due.
     pub rounds_since: u64,
-    /// Time that the loop has slept, nanoseconds. While the policy is not alert, all of each wait.
+    /// Time that the loop has slept, nanoseconds. While the policy is not alert, all of each wait
+    /// counts.
     pub slept_ns: u64,
-    /// When the loop last woke from a sleep, nanoseconds.
+    /// Time of the loop's last wake-up, nanoseconds.
     pub woke_ns: u64,
-    /// Connections whose service was begun.
+    /// Connections whose service has begun.
     pub begun: u64,
-    /// Connections accepted, whatever became of them.
+    /// Connections accepted, including those refused later.
     pub accepted: u64,
-    /// Connections served in work-phases, each as often as it was.
+    /// Turns served in work-phases; a connection counts once per turn.
     pub turns: u64,
-    /// Time that work-phases took, nanoseconds; counted while the policy is alert.
+    /// Time spent in work-phases, nanoseconds; measured while the policy is alert.
     pub turns_ns: u64,
-    /// Connections that were reported as ready and not served since.
+    /// Connections reported as ready and not served since.
     pub ready: u64,
-    /// Connections served in the last work-phase: those that had been ready and were not new.
+    /// Connections served in the last work-phase: ready ones that were not new.
     pub work_items: u64,
-    /// How long the last work-phase took, nanoseconds: the longest a ready connection waited in it.
+    /// Duration of the last work-phase, nanoseconds: the longest time a ready connection waited in
+    /// it.
     pub work_ns: u64,
-    /// Connections that were accepted and are deferred ([`Order::Newest`]).
+    /// Connections accepted and deferred ([`Order::Newest`]).
     pub deferred: usize,
-    /// Whether the loop has been busy for so long that work may be refused. [`Conserving`] fills
-    /// it in.
+    /// True if the loop has been busy long enough that work may be refused. Set by [`Conserving`].
     pub saturated: bool,
 }
 
 impl View {
-    /// How many more may be open.
+    /// Returns how many more connections may be open.
     pub fn room(&self) -> u64 {
         self.open_max.saturating_sub(self.open) as u64
     }
 }
 
-/// Wish of a policy to see the accept queue before it decides: a system call of 0.4 µs.
+/// Signals that a policy wants before it decides; the accept queue's length costs a system call of
+/// 0.4 µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// [`Signals::queue`].
     pub queue: bool,
 }
 
-/// What the kernel says of the listening socket, as far as it was asked and can tell: nothing of a
-/// Unix socket, nor of one that several loops share.
+/// The kernel's information about the listening socket, as far as it was asked for and is
+/// available: none for a Unix socket, nor for a socket shared by several loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// Connections in the accept queue (tcpi_unacked of a listening socket, tcp(7)).
+    /// Length of the accept queue (tcpi_unacked of a listening socket, tcp(7)).
     pub queue: Option<u32>,
-    /// Counts of a SYN filter that takes tokens, while it is in place.
+    /// Counts of a token SYN filter, while it is attached.
     pub syns: Option<Syns>,
 }
 
-/// Counts of a SYN filter since it was put in place.
+/// Counts of a SYN filter since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Syns {
     /// SYNs let through.
     pub passed: u64,
     /// SYNs dropped for want of a token.
     pub dropped: u64,
-    /// The part of those let through whose handshake ends.
+    /// Share of the SYNs let through whose handshake ends.
     pub ended_part: f64,
-    /// The weight of the sources seen lately ([`Shares::weight`]).
+    /// Weight of the sources seen recently ([`Shares::weight`]).
     pub weight: u32,
 }
 
-/// Which of the connections it accepts the server asks the kernel about.
+/// Accepted connections that the server asks the kernel about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
-    /// None: what a server that is not overloaded pays.
+    /// None: the cost to a server that is not overloaded.
     #[default]
     Nobody,
-    /// The first of the phase: it has waited longest.
+    /// The first of the phase, which has waited longest.
     First,
-    /// Each.
+    /// All.
     Each,
 }
 
-/// In which order those who wait are served.
+/// Order in which waiting connections are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they came: each is served when it is accepted, or when it is ready.
+    /// In order of arrival: each is served when it is accepted, or when it is ready.
     #[default]
     Oldest,
-    /// Those accepted in this phase are deferred. After it the newest of all deferred is served,
-    /// and others as there is time, until they are stale. A later phase in the other order that
-    /// leaves somebody waiting, who is newer, comes first.
+    /// Newest first: connections accepted in this phase are deferred. After the phase the newest of
+    /// all deferred connections is served, and others as time permits, until they are stale. If a
+    /// later phase with the other order leaves connections waiting, these are newer and come first.
     Newest,
 }
 
-/// What an accept-phase may do, and how the server treats those it does not accept.
+/// Limits of an accept-phase, and the treatment of connections that are not accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// How many connections may be accepted in order to be served.
+    /// Maximum number of connections to accept for service.
     pub budget: u64,
-    /// No accept begins after this, nanoseconds; the first may always.
+    /// Time after which no accept begins, nanoseconds; the first is always allowed.
     pub until_ns: Option<u64>,
-    /// Time that the server will be busy with each, nanoseconds, 0 when that is not known: a server
-    /// that serves those it accepts when the phase is over counts it as spent.
+    /// Expected service time per connection, nanoseconds, 0 if unknown: a server that serves
+    /// accepted connections after the phase counts it as spent.
     pub each_ns: u64,
-    /// Time after which a work-phase gives way to the next accept-phase, nanoseconds: it is cut,
-    /// and what is left of it goes on afterwards. `None`: to its end.
+    /// Duration after which a work-phase yields to the next accept-phase, nanoseconds; the rest of
+    /// its work follows that phase. `None`: no limit.
     pub work_max_ns: Option<u64>,
-    /// How many are accepted before them, the oldest, and refused: what the kernel did not refuse.
-    /// It may take half of the time until `until_ns`, and one is accepted to be served even so.
+    /// Number of connections, the oldest, to accept and refuse before those: what the kernel did
+    /// not refuse. This may take half of the time until `until_ns`, and one connection is accepted
+    /// for service even so.
     pub refuse: u64,
-    /// About which of the accepted the kernel is asked.
+    /// Accepted connections to ask the kernel about.
     pub look: Look,
-    /// Connections looked at or deferred that have waited longer are refused, nanoseconds.
+    /// Maximum wait, nanoseconds: connections looked at or deferred that have waited longer are
+    /// refused.
     pub stale_ns: Option<u64>,
-    /// Connections looked at whose client has gone are closed without a read.
+    /// True if connections looked at are closed without a read when their client has gone.
     pub drop_departed: bool,
-    /// In which order they are served.
+    /// Order of service.
     pub order: Order,
-    /// While sources have to share: those deferred of one that has had its share come last.
+    /// Share of each source while sources have to share: deferred connections of a source that has
+    /// exceeded its share come last.
     pub order_share: Option<Share>,
-    /// How long the accept queue may be; `None` is what the operator configured.
+    /// Maximum length of the accept queue; `None` is the operator's backlog.
     pub backlog: Option<u32>,
-    /// Order to the SYN filter.
+    /// Command to the SYN filter.
     pub syn: SynDecision,
-    /// Requests on open connections are looked at before they are served, as those of new ones are.
+    /// True if requests on open connections are looked at before they are served, like those of new
+    /// ones.
     pub look_open: bool,
-    /// Replies close their connection.
+    /// True if replies close their connection.
     pub pressure: bool,
-    /// While sources have to share: replies to one that is served more often than its share close
-    /// their connection.
+    /// Share of each source while sources have to share: replies to a source that exceeds its share
+    /// close their connection.
     pub share: Option<Share>,
 }
 
 /// Share of a source on open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Time between two requests that can be served, nanoseconds.
+    /// Time per request that can be served, nanoseconds.
     pub each_ns: u64,
-    /// The weight of the sources that ask to be let in ([`Shares::weight`]).
+    /// Weight of the competing sources ([`Shares::weight`]).
     pub weight: u32,
 }
 
-/// Order to the SYN filter.
+/// Command to the SYN filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SynDecision {
-    /// Lets every SYN through.
+    /// Let every SYN through.
     #[default]
     Open,
-    /// Lets through as many as the accept queue has room for, so that no handshake ends in vain.
-    /// What is dropped would have been dropped by the full queue.
+    /// Let through as many SYNs as the accept queue has room for, so that no handshake ends in
+    /// vain. The full queue would have dropped the others anyway.
     Guard {
-        /// Time between two connections let in, nanoseconds; 0 when that is not known.
+        /// Time between two connections admitted, nanoseconds; 0 if unknown.
         each_ns: u64,
     },
-    /// Lets a SYN through against a token.
+    /// Let a SYN through in exchange for a token.
     Tokens {
-        /// Length that the accept queue is to have.
+        /// Target length of the accept queue.
         window: u32,
-        /// The part of these that is kept for sources that have not had their share.
+        /// Part of the window reserved for sources that have not used up their share.
         reserve: u32,
-        /// Time between two connections that can be let in, nanoseconds: sources share that.
+        /// Time between two connections that can be admitted, nanoseconds, which the sources share.
         share_ns: u64,
     },
-    /// Drops this share of all SYNs, by chance.
+    /// Drop this share of all SYNs at random.
     Random(f64),
 }
 
 impl Decision {
-    /// An accept-limit, and nothing else.
+    /// Returns a decision with an accept-limit and nothing else.
     pub fn accept(budget: u64) -> Self {
         Self { budget, ..Self::default() }
     }
 
-    /// The same decision without anything that refuses on account of load. (A loop that goes to
-    /// sleep opens the SYN filter altogether: nobody is there to count.)
+    /// Returns the decision without anything that refuses on account of load. (A loop that goes to
+    /// sleep opens the SYN filter altogether, because it cannot count while asleep.)
     #[must_use]
     pub fn open(self) -> Self {
         Self {
@@ -285,55 +293,55 @@ impl Decision {
         }
     }
 
-    /// Tells whether anybody may be refused on account of load.
+    /// Returns whether the decision may refuse anything on account of load.
     pub fn refuses(&self) -> bool {
         *self != self.open()
     }
 }
 
-/// How an accept-phase went.
+/// Outcome of an accept-phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Connections accepted, whatever became of them.
+    /// Connections accepted, including those refused later.
     pub accepted: u64,
-    /// Of these, refused or dropped and not served.
+    /// Accepted connections that were refused or dropped, and not served.
     pub refused: u64,
-    /// Whether it ended because none was waiting (EWOULDBLOCK).
+    /// True if the phase ended because no connections were waiting (EWOULDBLOCK).
     pub drained: bool,
-    /// How long the request of the first that was looked at had waited, nanoseconds, to the
-    /// kernel's tick; `None` when none was looked at or none had spoken.
+    /// Wait of the request of the first connection looked at, nanoseconds, rounded to the kernel's
+    /// tick; `None` if none was looked at or none had sent data.
     pub age_first_ns: Option<u64>,
-    /// The shortest of those looked at.
+    /// Shortest wait among the connections looked at.
     pub age_min_ns: Option<u64>,
-    /// The round trip of the handshake of the first that was looked at, nanoseconds.
+    /// Round trip time of the handshake of the first connection looked at, nanoseconds.
     pub rtt_ns: Option<u64>,
 }
 
 /// Decides what each accept-phase may do. Times are nanoseconds of one monotonic clock.
 pub trait Policy {
-    /// Which signals it wants before it decides.
+    /// Returns the signals it wants before it decides.
     fn wants(&mut self, _now_ns: u64, _view: &View) -> Wanted {
         Wanted::default()
     }
 
-    /// What the phase that begins now may do.
+    /// Decides the limits of the phase that begins now.
     fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision;
 
-    /// Hears what became of it.
+    /// Receives the outcome of the phase.
     fn finished(&mut self, now_ns: u64, outcome: &Outcome);
 
-    /// When it must be asked again though the listener may not be ready, because what it decided
-    /// keeps connections from it.
+    /// Returns when the policy must be asked again even if the listener is not ready, because its
+    /// decision keeps connections away from the listener.
     fn due_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Whether it takes the server to be overloaded.
+    /// Returns whether the policy considers the server overloaded.
     fn is_overloaded(&self) -> bool {
         false
     }
 
-    /// Whether it has to know exactly when the loop sleeps: somebody waits.
+    /// Returns whether the policy needs the loop's exact sleep times, because connections wait.
     fn is_alert(&self) -> bool {
         false
     }

@@ -1,9 +1,9 @@
-//! How an accept-limit is spelled. Knows the spellings and nothing else.
+//! Accept-limits and their spelling.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// An accept-limit: how many connections an accept-phase may accept.
+/// An accept-limit: maximum number of connections per accept-phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many; at least one.
@@ -14,7 +14,7 @@ pub enum Limit {
     Auto,
 }
 
-/// Not an accept-limit.
+/// Error: not an accept-limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotALimit;
 
@@ -29,7 +29,7 @@ impl std::error::Error for NotALimit {}
 impl FromStr for Limit {
     type Err = NotALimit;
 
-    /// Zero means no bound, as in the papers' `--accept-count 0`.
+    /// Parses an accept-limit; zero means no bound, as in the papers' `--accept-count 0`.
     fn from_str(text: &str) -> Result<Self, NotALimit> {
         match text.to_ascii_lowercase().as_str() {
             "inf" | "0" => Ok(Self::Inf),

@@ -1,27 +1,29 @@
-//! As many as closed: a saturated server takes in a connection for each that has gone, so that
-//! those that are open stay as many as they are. Knows how many are open, and nothing of time.
+//! Match-close: a saturated server accepts a connection for each that has closed, so that the
+//! number of open connections stays constant. Counts open connections; does not use time.
 
 use crate::{Decision, Outcome, Policy, Signals, View};
 
-/// How many rounds in a row must find connections waiting, and work in hand, before the server
-/// counts as saturated. Also how many rounds in a row a saturated server may accept nobody.
+/// Consecutive rounds that must find connections waiting, and work in hand, before the server
+/// counts as saturated. Also the maximum number of consecutive rounds in which a saturated server
+/// may accept nothing.
 const ROUNDS: u64 = 8;
 
-/// The dynamic policy that pariag-accept proposes and never built (ch. 6): it accepts all that wait
-/// until the server is saturated, and then as many as were closed since the last accept-phase.
+/// The dynamic policy that pariag-accept proposes and never built (ch. 6): it accepts all waiting
+/// connections until the server is saturated, and then as many as were closed since the last
+/// accept-phase.
 ///
 /// The text does not say when a server is saturated. Here it is once connections have been waiting
-/// in eight rounds in a row, each of which had work in hand, and more are open than when that
-/// began: it takes them in faster than it completes them. One such round says little, because a
-/// connection lives for several; that many are rare unless the work in hand is what makes others
-/// wait. Taking a short burst for saturation costs little, because the way back is short: the next
-/// phase that finds fewer than it might accept (they no longer wait), or that comes after a round
-/// in which none waited or none had anything to be done for it (the server has time).
+/// in eight consecutive rounds, each of which had work in hand, and more are open than when that
+/// began: it accepts them faster than it completes them. A single such round says little, because a
+/// connection lives for several; eight of them are rare unless the work in hand is what makes
+/// others wait. Taking a short burst for saturation costs little, because the way back is short:
+/// the next phase that finds fewer than it might accept (they no longer wait), or that comes after
+/// a round in which none waited or none had work to be done (the server has time).
 ///
-/// What closed is counted as what is no longer open, whether served or not: a client that gave up
-/// makes room like one that was served. Closes alone would starve newcomers in two cases, which are
-/// excepted: with nothing open nothing closes, so one is accepted; and persistent connections may
-/// be busy and never close, so that one is accepted after eight rounds without any.
+/// Connections count as closed when they are no longer open, whether served or not: a client that
+/// gave up makes room like one that was served. Closes alone would starve newcomers in two cases,
+/// which are exceptions: with nothing open nothing closes, so one is accepted; and persistent
+/// connections may be busy and never close, so one is accepted after eight rounds without any.
 ///
 /// With eager reads and small replies a connection is closed in the accept-phase that accepted it.
 /// Nothing then stays open, the server is never saturated in this sense, and the policy accepts all
@@ -29,20 +31,20 @@ const ROUNDS: u64 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchClose {
     saturated: bool,
-    /// Rounds in a row that found connections waiting and work in hand.
+    /// Consecutive rounds that found connections waiting and work in hand.
     waited_rounds: u64,
-    /// How many were open before the first of them.
+    /// Number of open connections before the first of these rounds.
     open_unwaited: usize,
-    /// Phases in a row that could accept nobody.
+    /// Consecutive phases that could accept nothing.
     barren_rounds: u64,
-    /// How many were open after the last phase, had none closed in it.
+    /// Number of open connections after the last phase, had none closed in it.
     open_last: usize,
-    /// The last phase found fewer than it could have accepted.
+    /// True if the last phase found fewer connections than it could have accepted.
     drained: bool,
 }
 
 impl MatchClose {
-    /// Learns whether the server is saturated.
+    /// Updates whether the server is saturated.
     fn look(&mut self, view: &View) {
         let is_waited = view.rounds_since <= 1 && view.work_items > 0;
         if is_waited {
@@ -58,7 +60,8 @@ impl MatchClose {
             self.waited_rounds >= ROUNDS && (self.saturated || view.open > self.open_unwaited);
     }
 
-    /// As many as have gone since the last phase, with the exceptions that keep it going.
+    /// Returns the number of connections closed since the last phase, with the exceptions that
+    /// prevent starvation.
     fn matched(&self, view: &View) -> u64 {
         let closed = self.open_last.saturating_sub(view.open) as u64;
         closed.max(u64::from(view.open == 0 || self.barren_rounds >= ROUNDS))
@@ -92,7 +95,7 @@ mod tests {
     use crate::FixedLimit;
     use crate::fake::{Fake, Load};
 
-    /// 300 µs of work for each connection, in three rounds.
+    /// Returns a load of 300 µs of work per connection, in three rounds.
     fn load(gap_ns: u64) -> Load {
         Load { gap_ns, steps: 3, step_ns: 100_000, ..Load::default() }
     }
@@ -101,7 +104,7 @@ mod tests {
         Fake::new(load(gap_ns))
     }
 
-    /// A saturated policy and how many were open after its last phase.
+    /// Returns a saturated policy and the number of open connections after its last phase.
     fn saturated() -> (MatchClose, usize) {
         let (mut policy, mut server) = (MatchClose::default(), server(150_000));
         server.run(&mut policy, 200_000_000);

@@ -1,4 +1,4 @@
-//! The table of accept policies: what each is called and what it does. Knows none of their insides.
+//! Table of accept policies: names, summaries and sources.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// An accept policy, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// The accept-limit, fixed: [`crate::FixedLimit`], [`crate::Ramp`].
+    /// A fixed accept-limit: [`crate::FixedLimit`], [`crate::Ramp`].
     Limit,
     /// [`crate::MatchClose`].
     MatchClose,
@@ -21,17 +21,17 @@ pub enum Name {
 /// A row of the table of policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Which policy.
+    /// The policy.
     pub name: Name,
-    /// As the option spells it.
+    /// Spelling in options.
     pub spelled: &'static str,
-    /// What it does, in a line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// Source in the literature.
     pub source: &'static str,
 }
 
-/// Every policy.
+/// Table of all policies.
 pub const TABLE: &[Row] = &[
     Row {
         name: Name::Adaptive,

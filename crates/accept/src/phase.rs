@@ -1,58 +1,59 @@
-//! An accept-phase as it goes: whether another connection may be accepted, and what becomes of
-//! each. The server and the simulator run this one; who accepts, and how, is theirs.
+//! An accept-phase in progress: whether another connection may be accepted, and the verdict on
+//! each. The server and the simulator share this code; the accepts themselves are theirs.
 
 use crate::{Decision, Look, Outcome, Share};
 
-/// The kernel's knowledge of a connection that was accepted.
+/// The kernel's information about an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Time since its newest data came, nanoseconds, to the kernel's tick.
+    /// Time since its newest data arrived, nanoseconds, rounded to the kernel's tick.
     pub age_ns: u64,
-    /// Its client sends no more: its FIN or reset is here.
+    /// True if its client sends no more: its FIN or reset has arrived.
     pub departed: bool,
-    /// Data has come.
+    /// True if data has arrived.
     pub spoken: bool,
-    /// The round trip of its handshake, nanoseconds.
+    /// Round trip time of its handshake, nanoseconds.
     pub rtt_ns: u64,
 }
 
-/// Judgement of a connection.
+/// Verdict on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Served; its request came at this time, or nobody asked when.
+    /// To be served; its request arrived at this time, or the time was not queried.
     Admit {
-        /// Nanoseconds.
+        /// Arrival time, nanoseconds.
         since_ns: u64,
     },
-    /// Refused, unseen: the queue is too long for it.
+    /// Refused unseen: the queue is too long for it.
     Excess,
-    /// Refused: it would get its reply too late.
+    /// Refused: its reply would be too late.
     Stale,
-    /// Refused: its source has had its share of what can be served, and others wait.
+    /// Refused: its source has exceeded its share, and others wait.
     Unfair,
     /// Closed: its client has gone.
     Departed,
 }
 
-/// An accept-phase as it goes.
+/// An accept-phase in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptPhase {
-    /// The decision that it follows.
+    /// The decision in force.
     pub decision: Decision,
-    /// Result so far.
+    /// Outcome so far.
     pub outcome: Outcome,
-    /// Connections accepted in order to be served.
+    /// Connections accepted for service.
     taken: u64,
-    /// No refusal begins after this: those to be served come after them, and have half of the time.
+    /// Time after which no refusal begins: connections to be served come after the refused, and
+    /// have half of the time.
     refuse_until_ns: u64,
-    /// Some are refused unseen in this phase.
+    /// True if connections are refused unseen in this phase.
     refuses: bool,
-    /// The time is up, and the one that is still to be served is served however long it waited.
+    /// True if the time is up and one connection must still be served, however long it waited.
     owes_one: bool,
 }
 
 impl AcceptPhase {
-    /// A phase that begins.
+    /// Begins a phase.
     pub fn new(decision: Decision, now_ns: u64) -> Self {
         let until_ns = decision.until_ns.unwrap_or(u64::MAX).max(now_ns);
         let refuse_until_ns = now_ns + (until_ns - now_ns) / 2;
@@ -60,8 +61,8 @@ impl AcceptPhase {
         Self { decision, refuse_until_ns, refuses, ..Self::default() }
     }
 
-    /// Tells whether another may be accepted; `clock_ns` is asked only when time matters.
-    /// `serves_later`: those accepted are served when the phase is over.
+    /// Returns whether another connection may be accepted; `clock_ns` is called only when time
+    /// matters. With `serves_later`, accepted connections are served after the phase.
     pub fn goes_on(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
         if let Some(until_ns) = self.decision.until_ns
             && self.outcome.accepted > 0
@@ -82,12 +83,12 @@ impl AcceptPhase {
         self.is_excess() || self.taken < self.decision.budget
     }
 
-    /// Connections that may still be accepted to be served.
+    /// Returns the number of connections that may still be accepted for service.
     pub fn left(&self) -> u64 {
         self.decision.budget.saturating_sub(self.taken)
     }
 
-    /// A connection was accepted. Whether the kernel is to be asked about it.
+    /// Returns whether to ask the kernel about the connection just accepted.
     pub fn looks(&self) -> bool {
         match self.decision.look {
             _ if self.is_excess() => false,
@@ -97,7 +98,7 @@ impl AcceptPhase {
         }
     }
 
-    /// Judges the connection that was accepted.
+    /// Judges the connection just accepted.
     pub fn judge(&mut self, now_ns: u64, arrival: Option<Arrival>) -> Verdict {
         let is_excess = self.is_excess();
         self.outcome.accepted += 1;
@@ -109,8 +110,8 @@ impl AcceptPhase {
         verdict
     }
 
-    /// Judges a request on a connection that is open already; `is_fair` is asked whether its source
-    /// has a share left, while sources have to share.
+    /// Judges a request on an open connection; `is_fair` is called to ask whether its source has a
+    /// share left, while sources have to share.
     pub fn judge_open(
         decision: Decision,
         now_ns: u64,
@@ -124,7 +125,7 @@ impl AcceptPhase {
         }
     }
 
-    /// Tells whether the one just accepted is among the oldest, which are refused unseen.
+    /// Returns whether the connection just accepted is among the oldest, which are refused unseen.
     fn is_excess(&self) -> bool {
         self.outcome.refused < self.decision.refuse
     }

@@ -1,21 +1,22 @@
-//! A limit that follows the queue: one connection an accept-phase while they come one by one, up to
-//! [`RAMP_MAX`] while they have been waiting round after round.
+//! A limit that follows the queue: one connection per accept-phase while they arrive one by one, up
+//! to [`RAMP_MAX`] while they have been waiting round after round.
 //!
-//! An accept that finds nobody is not free: the kernel makes a socket before it looks. A fixed
-//! limit above one pays for it in nearly every phase of a server that keeps up; a limit of one pays
-//! a wait for each connection of a server that does not. This pays neither. Knows nothing of time.
+//! An accept that fails with EWOULDBLOCK is not free: the kernel creates a socket before it looks.
+//! A fixed limit above one pays for it in nearly every phase of a server that keeps up; a limit of
+//! one pays a wait for each connection of a server that does not. This policy pays neither. It does
+//! not use time.
 
 use crate::{Decision, Outcome, Policy, Signals, View};
 
-/// The most an accept-phase accepts, however long the queue: with eager reads each is served too,
-/// and those accepted earlier wait meanwhile.
+/// Maximum number of accepts per phase, however long the queue: with eager reads each connection is
+/// served too, and those accepted earlier wait meanwhile.
 pub const RAMP_MAX: u64 = 16;
 
-/// Doubles while every round finds its whole budget waiting; starts again at one otherwise.
+/// A budget that doubles while every round finds all of it waiting, and restarts at one otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Ramp {
     budget: u64,
-    /// The last phase found fewer than it could have accepted.
+    /// True if the last phase found fewer connections than it could have accepted.
     drained: bool,
 }
 
@@ -26,23 +27,23 @@ impl Default for Ramp {
 }
 
 impl Ramp {
-    /// Whether connections have been waiting since the last phase, which left some.
+    /// Returns whether connections have been waiting since the last phase, which left some.
     pub fn is_queued(&self, view: &View) -> bool {
         !self.drained && view.rounds_since <= 1
     }
 
-    /// The next phase's budget, by what the rounds tell.
+    /// Returns the next phase's budget, judging the queue by the rounds.
     pub fn budget(&mut self, view: &View) -> u64 {
         self.budget_when(self.is_queued(view), view)
     }
 
-    /// The next phase's budget, by somebody who knows whether there is a queue.
+    /// Returns the next phase's budget, for a caller that knows whether there is a queue.
     pub fn budget_when(&mut self, queued: bool, view: &View) -> u64 {
         self.budget = if queued { (2 * self.budget).min(RAMP_MAX) } else { 1 };
         self.budget.min(view.room())
     }
 
-    /// Hears whether a phase found fewer than it could have accepted.
+    /// Records whether a phase found fewer connections than it could have accepted.
     pub fn heard(&mut self, outcome: &Outcome) {
         self.drained = outcome.drained;
     }
@@ -62,8 +63,8 @@ impl Policy for Ramp {
 mod tests {
     use super::*;
 
-    /// Accept-phases over a queue to which `arrivals` are added, one number a round; what each
-    /// accepted, and how many accepts found nobody.
+    /// Runs accept-phases over a queue that grows by one number of `arrivals` per round; returns
+    /// the connections each accepted, and the number of failed accepts.
     fn run(arrivals: &[u64]) -> (Vec<u64>, u64) {
         let (mut ramp, mut queue, mut rounds_since, mut failed) = (Ramp::default(), 0, 0, 0);
         let mut accepted = Vec::new();

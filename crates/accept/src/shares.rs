@@ -1,37 +1,38 @@
-//! Fair shares for sources: who has been let in more often than its share, from a bounded memory.
+//! Fair shares for sources: detects sources admitted more often than their share, in bounded
+//! memory.
 //!
-//! A source is an address (of IPv6, its /64), and those of one network (/24, of IPv6 /48) together
-//! have the shares of thirty-two at most: many addresses of one network are one client's more
-//! easily than those of many. Each has a bucket that fills by a token a share, as long as what is
-//! served divided by the weight of all sources seen lately; so a share is never less than what is
-//! left to a source when all ask for as much as they can (max-min fairness), and what some leave is
-//! for those who come first.
+//! A source is an address (of IPv6, its /64), and the sources of one network (/24, of IPv6 /48)
+//! together have at most thirty-two shares: many addresses of one network are more likely to be one
+//! client than are addresses of many networks. Each source has a bucket that fills by a token per
+//! share, which lasts as long as what is served divided by the weight of all sources seen recently;
+//! so a share is never less than what a source gets when all ask for as much as they can (max-min
+//! fairness), and what some leave goes to the first to claim it.
 //!
-//! The filter before the listening socket does the same in the kernel (`sys::syn_filter`), with the
-//! constants of this file; the simulator runs this one in its place, and the server charges
-//! requests on open connections to it.
+//! The filter on the listening socket does the same in the kernel (`sys::syn_filter`), with the
+//! constants of this file; the simulator uses this implementation in its place, and the server
+//! charges requests on open connections to it.
 
 use std::net::IpAddr;
 
-/// Tokens that a source may have saved: how many it may be let in at once.
+/// Maximum number of tokens a source may save: its burst.
 pub const BURST: u64 = 8;
 
-/// Addresses of one network that have a share each; more share those.
+/// Number of addresses in a network that have a share each; any more share these.
 pub const ADDRESSES_COUNTED_MAX: u32 = 32;
 
-/// Sources seen in this epoch or the last are counted: about a second, 2^30 ns.
+/// Length of an epoch: about a second, 2^30 ns. Sources seen in this epoch or the last are counted.
 pub const EPOCH_BITS: u32 = 30;
 
-/// Addresses remembered.
+/// Capacity of the table of addresses.
 const ADDRESSES: usize = 4096;
 
-/// Networks remembered.
+/// Capacity of the table of networks.
 const NETWORKS: usize = 1024;
 
-/// Places looked at for one name.
+/// Places probed per name.
 const PROBES: usize = 4;
 
-/// Where a connection comes from.
+/// Source of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// The address; of IPv6, the first 64 bits.
@@ -53,28 +54,28 @@ impl From<IpAddr> for Source {
 }
 
 impl Source {
-    /// The source that an IPv4 address is, by its bits.
+    /// Returns the source of an IPv4 address, given as its bits.
     pub fn v4(bits: u32) -> Self {
         Self { address: bits.into(), network: (bits >> 8).into() }
     }
 }
 
-/// Account of what was let in, by source.
+/// Account of admissions, by source.
 #[derive(Clone, Debug)]
 pub struct Shares {
     burst: u64,
     addresses: Places<Address>,
     networks: Places<Network>,
     epoch: u64,
-    /// The weight of the sources seen in this epoch, and in the last.
+    /// Weight of the sources seen in this epoch, and in the last.
     weight: u32,
     weight_before: u32,
 }
 
-/// A source that asks to be let in.
+/// A source's claim to be admitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// It has not had its share.
+    /// True if the source has not used up its share.
     pub is_fair: bool,
     place: usize,
     due_ns: u64,
@@ -82,19 +83,19 @@ pub struct Claim {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Address {
-    /// When its bucket is full again.
+    /// Time at which the bucket is full again.
     full_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Network {
-    /// Its addresses seen in this epoch, and in the last.
+    /// Addresses of the network seen in this epoch, and in the last.
     count: u32,
     before: u32,
 }
 
 impl Shares {
-    /// Nobody has been let in. A source may save `burst` tokens.
+    /// Creates an empty account. A source may save `burst` tokens.
     pub fn new(burst: u64) -> Self {
         Self {
             burst,
@@ -106,8 +107,8 @@ impl Shares {
         }
     }
 
-    /// A source asks to be let in, while one can be each `each_ns`, and sources of at least this
-    /// weight ask.
+    /// Registers a claim of a source to be admitted, while one can be admitted every `each_ns` and
+    /// sources of at least this weight compete.
     pub fn claim(&mut self, now_ns: u64, source: Source, each_ns: u64, weight: u32) -> Claim {
         let epoch = now_ns >> EPOCH_BITS;
         if self.epoch != epoch {
@@ -135,18 +136,18 @@ impl Shares {
         Claim { is_fair, place, due_ns: full_ns.saturating_add(share_ns) }
     }
 
-    /// Lets one in. Nobody else has claimed in between.
+    /// Admits the claiming source. No other claim may have been made in between.
     pub fn grant(&mut self, claim: Claim) {
         self.addresses.places[claim.place].value.full_ns = claim.due_ns;
     }
 
-    /// The weight of all sources seen lately.
+    /// Returns the weight of all sources seen recently.
     pub fn weight(&self) -> u32 {
         self.weight.max(self.weight_before)
     }
 }
 
-/// A table of fixed size, in which who was seen longest ago makes room.
+/// A table of fixed size, in which the entry seen longest ago is replaced.
 #[derive(Clone, Debug)]
 struct Places<T> {
     places: Vec<Place<T>>,
@@ -155,17 +156,17 @@ struct Places<T> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Place<T> {
     name: u64,
-    /// The epoch in which it was seen last.
+    /// Epoch in which the name was last seen.
     epoch: u64,
     value: T,
 }
 
-/// When a name was seen before.
+/// Previous appearance of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     InThisEpoch,
     InTheLast,
-    /// Or never.
+    /// In an earlier epoch, or never.
     Before,
 }
 
@@ -174,7 +175,7 @@ impl<T: Copy + Default> Places<T> {
         Self { places: vec![Place { epoch: u64::MAX, ..Place::default() }; size] }
     }
 
-    /// The place of a name, and when it was seen before.
+    /// Finds or creates the place of a name; returns it with the name's previous appearance.
     fn find(&mut self, name: u64, epoch: u64) -> (usize, Seen) {
         let mask = self.places.len() - 1;
         // Fibonacci hashing.
@@ -204,8 +205,9 @@ mod tests {
     const MS: u64 = 1_000_000;
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// Sources that ask at a rate each, for ten seconds, where one a millisecond can be let in and
-    /// those with their share go first. What part of what each asked for in the last five it got.
+    /// Simulates sources that claim at a rate each, for ten seconds, where one claim per
+    /// millisecond can be admitted and fair claims go first. Returns the admitted share of each
+    /// source's claims in the last five seconds.
     fn shares(sources: &[(u32, u64)]) -> Vec<f64> {
         let mut shares = Shares::new(BURST);
         let mut asked = vec![(0_u64, 0_u64); sources.len()];

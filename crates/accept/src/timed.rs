@@ -1,33 +1,33 @@
-//! A limit in time: an accept-phase takes all that wait, but begins no accept once its time is up.
-//! Knows the clock, and nothing of what happened before.
+//! A limit in time: an accept-phase accepts all waiting connections, but begins no accept once its
+//! time is up. It uses the clock, and keeps no history.
 
 use crate::{Decision, Outcome, Policy, Setting, Signals, View};
 
-/// Which part of the delay target a phase may take: those that were accepted before wait for its
-/// end, and not only once before they are served.
+/// Divisor of the delay target: the part that a phase may take. Connections accepted before wait
+/// for its end, and more than once before they are served.
 const TARGET_PART: u64 = 10;
 
-/// The least a phase may take, nanoseconds: some twenty accepts, so that what stands in front of
-/// each phase remains shared by many.
+/// Minimum time of a phase, nanoseconds: some twenty accepts, so that the fixed cost of each phase
+/// remains shared by many.
 const PHASE_MIN_NS: u64 = 100_000;
 
 /// Bounds each accept-phase in time instead of in number (after pariag-accept ch. 6, which fears
-/// accept-phases that do not end while connections come as fast as they are taken).
+/// accept-phases that do not end while connections arrive as fast as they are accepted).
 ///
-/// What a limit is for is that the phase ends soon enough for those accepted before. A number says
-/// that only if every accept takes as long. With eager reads an accept contains the service: its
-/// request is read and answered at once, which takes a few microseconds for a cached byte and
-/// milliseconds for a page that is compressed. A limit of ten may be a twentieth of a millisecond
-/// or fifty. Time is right for both, and for machines of any speed: no number has to be found. The
-/// price is a look at the clock for each accept. The first accept is always allowed, so a phase is
-/// longer than its time by one service at most, and a server of slow replies goes on.
+/// The purpose of a limit is that the phase ends soon enough for the connections accepted before. A
+/// number ensures that only if every accept takes equally long. With eager reads an accept contains
+/// the service: its request is read and answered at once, which takes a few microseconds for a
+/// cached byte and milliseconds for a page that is compressed. A limit of ten may be a twentieth of
+/// a millisecond or fifty. Time is right for both, and for machines of any speed: no number has to
+/// be tuned. The price is a clock read per accept. The first accept is always allowed, so a phase
+/// is longer than its time by one service at most, and a server of slow replies makes progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     phase_ns: u64,
 }
 
 impl Timed {
-    /// The policy for a delay target.
+    /// Creates the policy for a delay target.
     pub fn new(setting: &Setting) -> Self {
         Self { phase_ns: (setting.target_ns / TARGET_PART).max(PHASE_MIN_NS) }
     }
@@ -54,7 +54,7 @@ mod tests {
         Timed::new(&Setting { target_ns, ..setting(Name::Timed) })
     }
 
-    /// A server that serves what it accepts at once, at twice the load it can serve.
+    /// Returns the load of an eager server, at twice its capacity.
     fn load(service_ns: u64) -> Load {
         Load { eager: true, step_ns: service_ns, gap_ns: service_ns / 2, ..Load::default() }
     }

@@ -1,6 +1,6 @@
-//! What every policy promises whatever a server has been through: never more connections than there
-//! is room for, and never none for ever. Goes through the public interface alone, and knows the
-//! policies by their table only.
+//! Invariants of every policy under any history of a server: it never accepts more connections than
+//! there is room for, and never stops accepting for good. Uses the public interface alone, and
+//! takes the policies from their table.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,29 +13,29 @@ use weir_accept::{
 
 const OPEN_MAX: usize = 500;
 
-/// After so many rounds in which all went well, nobody is kept out any more.
+/// Number of rounds without trouble after which no connection may be kept out.
 const PATIENCE_ROUNDS: usize = 2_000;
 
 /// A round of a server's life.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// How long it took.
+    /// Duration of the round.
     passed_ns: u64,
-    /// How many came.
+    /// Connections that arrived.
     came: u64,
-    /// How many of those had gone before their accept, which then failed.
+    /// Arrived connections that had gone before their accept, which then failed.
     lost: u64,
-    /// How many of the open were closed in its work-phase.
+    /// Open connections closed in the work-phase.
     closed: usize,
     work_items: u64,
-    /// What the youngest in the queue had waited.
+    /// Wait of the youngest connection in the queue.
     age_ns: u64,
     dropped: u32,
-    /// The loop slept for half of it.
+    /// True if the loop slept for half of the round.
     slept: bool,
 }
 
-/// A round in which another came, and nothing else happened.
+/// A round in which a connection arrives and nothing else happens.
 const BARREN: Round = Round {
     passed_ns: 1_000_000,
     came: 1,
@@ -47,7 +47,7 @@ const BARREN: Round = Round {
     slept: false,
 };
 
-/// What a policy sees of a server, which does what it is told.
+/// A policy and its view of a server that executes its decisions.
 struct Server {
     policy: Box<dyn Policy>,
     target_ns: u64,
@@ -65,7 +65,7 @@ impl Server {
         Self { policy: setting.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
     }
 
-    /// A round and its budget, if somebody knocked.
+    /// Plays a round; returns its budget if a connection knocked.
     fn round(&mut self, round: &Round) -> Option<u64> {
         self.now_ns += round.passed_ns;
         self.queue += round.came;

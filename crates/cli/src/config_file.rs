@@ -1,5 +1,5 @@
-//! The configuration file: TOML whose keys are the names of the options. It becomes arguments, so
-//! that every value is read and refused by the same code as on the command line.
+//! The configuration file: TOML whose keys are the names of the options. It is converted to
+//! arguments, so that every value is parsed and checked by the same code as on the command line.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,11 +10,12 @@ use toml::{Table, Value};
 
 use crate::Cli;
 
-/// The arguments with those of the file they name put in front, less what the command line says
-/// itself.
+/// Inserts the arguments from the configuration file, if one is named, before those of the command
+/// line. Options given on the command line take precedence.
 ///
 /// # Errors
-/// A sentence: the file cannot be read, is not TOML, or says what no option says.
+/// A sentence: the file cannot be read, is not TOML, or contains a key or value that no option
+/// accepts.
 pub(crate) fn with_config_file(
     args: Vec<OsString>,
     matches: &ArgMatches,

@@ -1,4 +1,4 @@
-//! The generated tables of the documentation, from the same tables that the program runs on.
+//! The generated tables of the documentation, from the same tables that the program uses.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use weir_load::workload::Named;
 use weir_server::accept::Name;
 use weir_server::{PRESETS, Preset, accept, arch, readiness, stats};
 
-/// The tables there are.
+/// Names of the tables.
 pub(crate) const NAMES: [&str; 17] = [
     "architectures",
     "architecture-options",
@@ -31,7 +31,7 @@ pub(crate) const NAMES: [&str; 17] = [
     "probe-options",
 ];
 
-/// A table as Markdown; nothing for a name not in [`NAMES`].
+/// Renders a table as Markdown; empty for a name not in [`NAMES`].
 pub(crate) fn render(name: &str, cli: &Command) -> String {
     match name {
         "accept-policies" => accept_policies(),
@@ -67,7 +67,8 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
     out
 }
 
-/// A row's last cell leads to its page, so that an architecture without one is a dead link.
+/// Renders the architectures. The last cell links to a page, so that an architecture without one
+/// shows up as a dead link.
 fn architectures() -> String {
     table(
         ["architecture", "what it is", "measured first in", "page"],
@@ -86,7 +87,7 @@ fn architecture_options() -> String {
     )
 }
 
-/// Which presets an architecture has, and why not the others.
+/// Renders the presets available to each architecture, and why the others are not.
 fn architecture_presets() -> String {
     table(
         ["architecture", "mechanisms", "presets", "not, because"],
@@ -115,7 +116,8 @@ fn knob_row(owner: &str, knob: &readiness::settings::Knob) -> [String; 5] {
     [code(owner), code(knob.name), knob.help.into(), knob.default.to_string(), range]
 }
 
-/// A row's last cell leads to its page, so that a mechanism without one is a dead link.
+/// Renders the mechanisms. The last cell links to a page, so that a mechanism without one shows up
+/// as a dead link.
 fn mechanisms() -> String {
     let rows = readiness::TABLE.iter();
     table(
@@ -174,7 +176,7 @@ fn lab_metrics() -> String {
     )
 }
 
-/// A row for each program: a row for each option would be a page by itself.
+/// Renders the allowed options, with one row per program: one per option would fill a page.
 fn lab_allowed_options() -> String {
     let option = |(name, shape): &(&str, Shape)| format!("{} {}", code(name), shape.words());
     let options = |list: &AllowList| match list.options {
@@ -196,7 +198,7 @@ fn find<'a>(cli: &'a Command, names: &[&str]) -> Option<&'a Command> {
     names.iter().try_fold(cli, |command, name| command.find_subcommand(name))
 }
 
-/// The options that are `wanted`, with a row for each heading they stand under in the help.
+/// Renders the options that are `wanted`, preceded by a row for each help heading.
 fn options(command: Option<&Command>, wanted: fn(&Arg) -> bool) -> String {
     let mut heading = None;
     let mut rows = Vec::new();

@@ -1,7 +1,7 @@
-//! The command line: subcommands, options, the configuration file, and all printing to a terminal.
+//! The command line: subcommands, options, the configuration file, and all output to a terminal.
 //!
-//! Nothing here serves, loads or measures: it says to `weir-server`, `weir-load` or `weir-lab` what
-//! was asked for, and shows what comes back.
+//! Nothing here serves, loads or measures: requests are passed to `weir-server`, `weir-load` or
+//! `weir-lab`, and their results are printed.
 
 mod config_file;
 mod docs_table;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// The exit code for what the operator got wrong.
+/// Exit code for errors of the operator.
 const USAGE: u8 = 2;
 
 /// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
@@ -106,7 +106,8 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     }
 }
 
-/// What is wrong with the arguments, in a line; help and the version are printed here and now.
+/// Formats an error in the arguments as a single line. Help and the version are printed here, and
+/// the process exits.
 fn one_sentence(error: &clap::Error) -> String {
     if !error.use_stderr() {
         error.exit();
@@ -128,12 +129,12 @@ fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a text.
+/// Prints a text to standard output.
 fn print_text(text: &str) -> Result<ExitCode, String> {
     print(|out| out.write_all(text.as_bytes()))
 }
 
-/// Says a sentence to the operator.
+/// Prints a sentence for the operator to standard error.
 fn say(sentence: &str) {
     // Nobody is left to hear that standard error is gone.
     let _ = writeln!(io::stderr(), "weir: {sentence}");

@@ -1,4 +1,4 @@
-//! The binary: everything is in the library, so that tests can build the same program.
+//! The binary. All code is in the library, so that tests can use the same program.
 
 fn main() -> std::process::ExitCode {
     weir::main()

@@ -236,11 +236,11 @@ pub(crate) struct ServeOptions {
     pub bench_endpoints: OnOff,
 }
 
-/// A list of processors: a type of its own, so that clap sees one value.
+/// A list of processors: a distinct type, so that clap sees a single value.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuList(pub Vec<usize>);
 
-/// The switches of brecht-select §4.1, which a preset sets and a word turns on or off.
+/// The switches of brecht-select §4.1, which a preset sets and an option turns on or off.
 #[derive(Debug, Args)]
 pub(crate) struct Switches {
     /// Read as soon as a connection is accepted
@@ -279,7 +279,7 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// What is done about symbolic links.
+/// Policy for symbolic links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Symlinks {
     /// They are not found
@@ -288,7 +288,7 @@ pub(crate) enum Symlinks {
     Inside,
 }
 
-/// A pre-compressed variant.
+/// A precompressed variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Precompressed {
     Br,
@@ -297,7 +297,7 @@ pub(crate) enum Precompressed {
     None,
 }
 
-/// A SYN filter, or the best there is.
+/// A SYN filter, or the best available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SynFilterChoice {
     Auto,
@@ -307,7 +307,7 @@ pub(crate) enum SynFilterChoice {
 }
 
 impl SynFilterChoice {
-    /// The filter; `None` for the best there is.
+    /// Returns the filter; `None` for the best available.
     pub(crate) fn kind(self) -> Option<SynFilter> {
         match self {
             Self::Auto => None,
@@ -329,7 +329,7 @@ fn architectures() -> PossibleValuesParser {
     PossibleValuesParser::new(arch::TABLE.iter().map(|row| row.spelling))
 }
 
-/// The names in the table of mechanisms.
+/// Accepts the names in the table of mechanisms.
 pub(crate) fn mechanisms() -> PossibleValuesParser {
     PossibleValuesParser::new(readiness::TABLE.iter().map(|row| row.spelling))
 }

@@ -1,5 +1,5 @@
-//! `weir probe`: from options to a plan, a child that holds the far ends of its connections, and
-//! what is printed. What is measured, and how, is all in `weir-dispatch`.
+//! `weir probe`: turns options into a plan, starts a child that holds the far ends of the
+//! connections, and prints the results. The measurement itself is in `weir-dispatch`.
 
 mod options;
 mod show;
@@ -16,13 +16,13 @@ pub(crate) use options::ProbeOptions;
 
 use crate::print_text;
 
-/// The exit code when something that was to be measured failed.
+/// Exit code if a measurement failed.
 const FAILED: u8 = 1;
 
-/// Measures what was asked for, and prints it.
+/// Runs the requested measurements and prints the results.
 ///
 /// # Errors
-/// A sentence: what the options ask for cannot be had.
+/// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn probe(options: &ProbeOptions) -> Result<ExitCode, String> {
     let open_files = probe::open_limit();
     if let Some(place) = &options.hold {
@@ -66,7 +66,7 @@ fn plan(options: &ProbeOptions) -> Result<Plan, String> {
     })
 }
 
-/// The mechanisms named, or all, each with those of the choices that are about it.
+/// Returns the named mechanisms, or all, each with the settings that apply to it.
 fn mechanisms(named: &[String], choices: &[String]) -> Result<Vec<(Name, Settings)>, String> {
     let wanted = |row: &&Row| named.is_empty() || named.iter().any(|name| name == row.spelling);
     let rows: Vec<&Row> = TABLE.iter().filter(wanted).collect();
@@ -98,7 +98,7 @@ fn check_room(plan: &Plan, open_files: u64) -> Result<(), String> {
     ))
 }
 
-/// A shelf of connections, and who holds their far ends.
+/// Opens a shelf of connections; returns it and the process that holds their far ends.
 fn shelf(plan: &Plan, kind: Kind) -> Result<(Shelf, Holder), String> {
     let kind = match kind {
         Kind::Tcp => probe::Kind::Tcp,
@@ -117,7 +117,7 @@ fn shelf(plan: &Plan, kind: Kind) -> Result<(Shelf, Holder), String> {
     filled.map(|shelf| (shelf, holder)).map_err(said)
 }
 
-/// A child that holds far ends, as long as its standard input is open.
+/// A child process that holds the far ends until its standard input is closed.
 struct Holder(Child);
 
 impl Holder {
@@ -136,7 +136,7 @@ impl Drop for Holder {
     }
 }
 
-/// The child's part.
+/// Runs the child process.
 fn hold(place: &str) -> Result<ExitCode, String> {
     probe::hold(place, io::stdin().lock(), io::stdout().lock())
         .map(|()| ExitCode::SUCCESS)

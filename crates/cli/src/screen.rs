@@ -1,38 +1,38 @@
-//! Standard error as the place where progress is shown: lines that are drawn again in place on a
-//! terminal, or lines one after the other. Knows nothing of what they say.
+//! Progress on standard error: a frame redrawn in place on a terminal, otherwise one line after the
+//! other.
 
 use std::io::{self, IsTerminal, Write};
 
 use terminal_size::{Height, Width, terminal_size_of};
 
-/// Columns that a frame has at least; of a narrower terminal it goes over the edge.
+/// Minimum width of a frame, columns. A frame may exceed a narrower terminal.
 const WIDTH_MIN: usize = 40;
 
-/// Where progress is shown.
+/// Display of progress.
 #[derive(Debug)]
 pub(crate) struct Screen {
     live: bool,
-    /// The columns of each line of the last frame.
+    /// Width of each line of the last frame, columns.
     frame: Vec<usize>,
 }
 
 impl Screen {
-    /// Standard error, as it is.
+    /// Creates the display, redrawn in place if standard error is a terminal.
     pub(crate) fn new() -> Self {
         Self { live: io::stderr().is_terminal(), frame: Vec::new() }
     }
 
-    /// Whether frames are drawn in place.
+    /// Returns whether frames are redrawn in place.
     pub(crate) fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Columns that a frame is made for.
+    /// Returns the width for which a frame is laid out, columns.
     pub(crate) fn width(&self) -> usize {
         size().0.max(WIDTH_MIN)
     }
 
-    /// Draws a frame where the last one is; what there is no room for is cut off.
+    /// Draws a frame over the last one, cutting off what does not fit.
     pub(crate) fn draw(&mut self, lines: &[String]) {
         let size = size();
         let frame = fit(lines, size);
@@ -40,14 +40,14 @@ impl Screen {
         self.frame = frame.iter().map(|line| line.chars().count()).collect();
     }
 
-    /// Says a line, in the place of the frame if there is one.
+    /// Prints a line in place of the frame, if there is one.
     pub(crate) fn say(&mut self, line: &str) {
         write(&self.redrawn(&[line.into()], size().0));
         self.frame.clear();
     }
 
-    /// What draws `lines` over the frame. Each row is cleared as it is written: a terminal that is
-    /// cleared from its top keeps what was there in its history.
+    /// Returns the output that draws `lines` over the frame. Each row is cleared as it is written:
+    /// clearing a terminal from its top would leave the old contents in its history.
     fn redrawn(&self, lines: &[String], columns: usize) -> String {
         if !self.live {
             return lines.iter().map(|line| format!("{line}\n")).collect();
@@ -59,19 +59,19 @@ impl Screen {
     }
 }
 
-/// As many of the lines as a terminal of so many columns and rows has room for, above the row in
-/// which the cursor stands, and as much of each.
+/// Returns as many of the lines as fit on a terminal of this many columns and rows, above the row
+/// of the cursor, each cut to the width.
 fn fit(lines: &[String], (columns, rows): (usize, usize)) -> Vec<String> {
     let cut = |line: &String| line.chars().take(columns).collect();
     lines.iter().take(rows.saturating_sub(1)).map(cut).collect()
 }
 
-/// Rows that a line takes once a terminal that was made narrower has wrapped it.
+/// Returns the rows that a line takes after a terminal that became narrower has wrapped it.
 fn rows_of(width: usize, columns: usize) -> usize {
     width.div_ceil(columns).max(1)
 }
 
-/// Columns and rows of the terminal; the usual ones of none.
+/// Returns the columns and rows of the terminal, or the usual ones if there is none.
 fn size() -> (usize, usize) {
     match terminal_size_of(io::stderr()) {
         Some((Width(columns), Height(rows))) if columns > 0 && rows > 0 => {
@@ -81,7 +81,8 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// In one piece, so that a frame does not flicker. Nobody is left to hear that it is gone.
+/// Writes in one piece, so that a frame does not flicker. Errors are ignored: there is nowhere to
+/// report them.
 fn write(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

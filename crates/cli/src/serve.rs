@@ -1,4 +1,4 @@
-//! `weir serve`: from options to a configuration, then from signals to what is printed.
+//! `weir serve`: turns options into a configuration, and signals into printed output.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::say;
 /// Serves until told to stop.
 ///
 /// # Errors
-/// A sentence: what the options ask for cannot be had.
+/// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     let stats_json = options.stats_json.clone();
     let config = configuration(options)?;
@@ -50,7 +50,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The architecture and the mechanism, as far as they are to be told from what is usual.
+/// Names the mechanism, preceded or replaced by the architecture if that is not the default.
 fn how(architecture: &arch::Row, mechanism: &readiness::Row) -> String {
     let is_usual = architecture.spelling == arch::TABLE[0].spelling;
     match (is_usual, architecture.takes_mechanism) {
@@ -60,7 +60,7 @@ fn how(architecture: &arch::Row, mechanism: &readiness::Row) -> String {
     }
 }
 
-/// Prints the ready line. A reader that has gone is no reason not to serve.
+/// Prints the ready line. Errors are ignored: serving does not depend on a reader.
 fn announce(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -145,7 +145,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
     })
 }
 
-/// The architecture that was asked for, and what was set about it.
+/// Returns the requested architecture and its settings.
 fn architecture(
     options: &ServeOptions,
     strategy: &Strategy,
@@ -163,8 +163,8 @@ fn architecture(
     Ok((row.name, settings))
 }
 
-/// The shortest and the longest delay target: less is within the kernel's tick and the loop's own
-/// rounds, more is no target.
+/// Allowed range of the delay target: less is within the kernel's tick and the loop's own rounds,
+/// more is no useful target.
 const TARGETS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(60);
 
@@ -263,7 +263,7 @@ fn error_pages(options: &ServeOptions) -> Result<Vec<ErrorPage>, String> {
         .collect()
 }
 
-/// How many sockets a service manager passed to this very process: sd_listen_fds(3).
+/// Number of sockets passed to this process by a service manager: sd_listen_fds(3).
 fn inherited_sockets() -> usize {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     match (number("LISTEN_PID"), number("LISTEN_FDS")) {

@@ -1,5 +1,5 @@
-//! SIGINT and SIGTERM: the first asks a run to stop and to report what it has, a second one ends
-//! the process at once. Knows nothing of runs.
+//! SIGINT and SIGTERM: the first asks a run to stop and report its results so far, a second one
+//! ends the process at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,18 +9,18 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Signals that come together are one: timeout(1) sends two, to the process and to its group.
+/// Time within which signals count as one: timeout(1) sends two, to the process and to its group.
 const TOGETHER: Duration = Duration::from_millis(250);
 
-/// Whether the operator has had enough.
+/// Flag that is set when the operator asks to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens from now on.
+    /// Starts listening for signals.
     ///
     /// # Errors
-    /// A sentence, if the system lets nobody listen.
+    /// A sentence, if signal handlers cannot be installed.
     pub(crate) fn listen() -> Result<Self, String> {
         let blame = |error| format!("cannot listen to signals: {error}");
         let stop = Self::default();
@@ -40,12 +40,12 @@ impl Stop {
         Ok(stop)
     }
 
-    /// What is set once a signal has come.
+    /// Returns the flag that is set on a signal.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
-    /// Whether a signal has come.
+    /// Returns whether a signal has been received.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

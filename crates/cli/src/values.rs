@@ -1,11 +1,11 @@
-//! How values are spelled on the command line: sizes, durations, lists. Pure.
+//! Parsers for values on the command line: sizes, durations, lists. Pure.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use weir_server::Address;
 
-/// `65536`, `64k`, `1.5M`, `2G`: bytes, in powers of 1024.
+/// Parses a size in bytes, with powers of 1024: `65536`, `64k`, `1.5M`, `2G`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let units = [("", 1.0), ("k", 1024.0), ("m", 1_048_576.0), ("g", 1_073_741_824.0)];
     scaled(text, &units)
@@ -14,7 +14,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a size is a number of bytes, or one with k, M or G".into())
 }
 
-/// `50us`, `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
+/// Parses a duration: `50us`, `500ms`, `10s`, `1.5m`, `1h`; a plain number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let units =
         [("ms", 0.001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("", 1.0)];
@@ -24,7 +24,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a duration is a number of seconds, or one with us, ms, s, m or h".into())
 }
 
-/// A duration that is a limit, and so not zero.
+/// Parses a duration that is a limit, which must not be zero.
 pub(crate) fn limit(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("no client can meet a limit of zero".into()),
@@ -40,7 +40,8 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number * factor)
 }
 
-/// `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080`, `unix:/run/weir.sock`.
+/// Parses an address: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080`,
+/// `unix:/run/weir.sock`.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return if path.is_empty() {
@@ -60,7 +61,7 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
         .ok_or_else(|| "an address is HOST:PORT, [IPv6]:PORT or unix:PATH".into())
 }
 
-/// `0,2-3`: processors.
+/// Parses a list of processors, such as `0,2-3`.
 pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     let error = || "a list of processors looks like 0,2-3".to_string();
     let mut list = Vec::new();
@@ -76,7 +77,7 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(list)
 }
 
-/// `Name: value` of a reply, ready to be sent.
+/// Parses a field `Name: value` of a reply.
 pub(crate) fn field(text: &str) -> Result<(String, String), String> {
     let ours = [
         "connection",
@@ -91,12 +92,12 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
     field_but(text, &ours, "weir sets it itself")
 }
 
-/// `Name: value` of a request, ready to be sent.
+/// Parses a field `Name: value` of a request.
 pub(crate) fn request_field(text: &str) -> Result<(String, String), String> {
     field_but(text, &["content-length", "transfer-encoding"], "--body says how long a request is")
 }
 
-/// The method of a request (RFC 9110 section 9.1), but for CONNECT, whose reply has no end.
+/// Parses the method of a request (RFC 9110 section 9.1), except CONNECT, whose reply has no end.
 pub(crate) fn method(text: &str) -> Result<String, String> {
     match text {
         "CONNECT" => Err("a tunnel is no request that could be measured".into()),
@@ -105,7 +106,7 @@ pub(crate) fn method(text: &str) -> Result<String, String> {
     }
 }
 
-/// A field line whose name is none of `not`, for which `why` is the reason.
+/// Parses a field line whose name is none of `not`; `why` is the reason given for refusing those.
 fn field_but(text: &str, not: &[&str], why: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("a header is NAME: VALUE")?;
     let value = value.trim();
@@ -121,13 +122,13 @@ fn field_but(text: &str, not: &[&str], why: &str) -> Result<(String, String), St
     Ok((name.into(), value.into()))
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns whether the text is a token (RFC 9110 section 5.6.2).
 fn is_token(text: &str) -> bool {
     let may = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(may)
 }
 
-/// `LEFT=RIGHT`.
+/// Parses `LEFT=RIGHT`.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((left, right)) if !left.is_empty() && !right.is_empty() => {

@@ -1,8 +1,9 @@
-//! Kept resources and listings: two bounded caches, one of bytes in memory and one of open files.
+//! Cache of resources and listings: two bounded caches, one of bytes in memory and one of open
+//! files.
 //!
 //! Eviction is `quick_cache`'s: S3-FIFO with ghosts, which a scan of the whole tree does not flush.
-//! Nothing here loads anything or looks at the clock. What is evicted lives on until the last reply
-//! that sends it is done, and then its descriptors close.
+//! Nothing here loads files or reads the clock. An evicted value lives until the last reply that
+//! sends it is done; then its descriptors close.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +14,22 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use crate::listing::Listing;
 use crate::resource::Resource;
 
-/// What the cache has done since the store was opened.
+/// Counts of cache events since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Requests answered without a system call.
     pub hits: u64,
-    /// Files loaded because they were not kept.
+    /// Files loaded because they were not cached.
     pub misses: u64,
-    /// Files that were kept, checked after their time, and found the same.
+    /// Cached files checked after their validity expired and found unchanged.
     pub revalidations: u64,
-    /// Files that were kept, checked after their time, and found changed: loaded again.
+    /// Cached files checked after their validity expired, found changed, and loaded again.
     pub reloads: u64,
-    /// Resources given up for want of room, including those that never fitted.
+    /// Resources evicted for want of room, including those too large to be cached.
     pub evictions: u64,
 }
 
-/// A cached value: the thing that a path was found to stand for.
+/// A cached value: the resource or listing that a path resolved to.
 #[derive(Clone, Debug)]
 pub(crate) enum Cached {
     Resource(Arc<Resource>),
@@ -36,7 +37,7 @@ pub(crate) enum Cached {
 }
 
 impl Cached {
-    /// Memory that it takes, bytes.
+    /// Memory use, bytes.
     fn memory_bytes(&self) -> usize {
         match self {
             Cached::Resource(resource) => resource.memory_bytes(),
@@ -44,7 +45,7 @@ impl Cached {
         }
     }
 
-    /// Files that it holds open.
+    /// Number of files held open.
     fn descriptors(&self) -> usize {
         match self {
             Cached::Resource(resource) => resource.descriptors(),
@@ -55,8 +56,8 @@ impl Cached {
 
 /// Cached values by the key of their path.
 ///
-/// Keys are hashed with foldhash, seeded at random. Only paths that exist get in, so flooding the
-/// table takes an attacker who can already create files of chosen names below the root.
+/// Keys are hashed with foldhash, seeded at random. Only paths that exist are inserted, so flooding
+/// the table takes an attacker who can already create files of chosen names below the root.
 pub(crate) struct Cache {
     in_memory: Shelf,
     open: Shelf,
@@ -66,7 +67,7 @@ pub(crate) struct Cache {
 type Shelf = Bounded<Box<[u8]>, Cached, Weigher, DefaultHashBuilder, EvictionCounter>;
 
 impl Cache {
-    /// A cache of up to `bytes_max` bytes (bodies, fields and keys), and beside them up to
+    /// Creates a cache of up to `bytes_max` bytes (bodies, fields and keys) and, separately, up to
     /// `open_files_max` open files.
     pub(crate) fn new(bytes_max: u64, open_files_max: u64) -> Cache {
         let items = usize::try_from(bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
@@ -116,7 +117,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// In which coin a shelf is paid.
+/// Unit in which the weight of a shelf is measured.
 #[derive(Clone, Copy)]
 enum Weigher {
     Bytes,
@@ -148,10 +149,10 @@ fn shelf(items: usize, weight_max: u64, weigher: Weigher) -> Shelf {
     Shelf::with(items, weight_max, weigher, DefaultHashBuilder::default(), EvictionCounter)
 }
 
-/// What a slot of the table takes besides key and value, bytes; roughly.
+/// Approximate overhead of a table slot besides key and value, bytes.
 const SLOT_BYTES: usize = 64;
 
-/// The size of a small file with its fields, for a first guess at how many will fit.
+/// Size of a small file with its fields, for an initial estimate of the number of items.
 const TYPICAL_BYTES: u64 = 4096;
 
 const GHOSTS_MIN: usize = 64;

@@ -1,7 +1,7 @@
-//! One servable representation of one version of a file: its header fields, made ready once, and
-//! its bytes, in memory or behind a descriptor.
+//! Servable representations: one version of a file, with prebuilt header fields and its bytes in
+//! memory or behind a descriptor.
 //!
-//! An entry never changes. Nothing here knows where it came from or who keeps it.
+//! An entry is immutable. It does not know where it came from or whether it is cached.
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
@@ -17,7 +17,7 @@ use crate::variants::Coding;
 
 /// A representation, ready to send.
 pub struct Entry {
-    /// Lines ended by CRLF: validators, then the representation's fields, then its length.
+    /// CRLF-terminated lines: validators, then the representation's fields, then its length.
     fields: Box<[u8]>,
     validators_end: usize,
     representation_end: usize,
@@ -30,16 +30,16 @@ pub struct Entry {
     content: Content,
 }
 
-/// Where the bytes of an entry are.
+/// Location of an entry's bytes.
 pub enum Content {
-    /// All of them, read at once.
+    /// The whole content, read at once.
     Memory(Arc<[u8]>),
-    /// In a file that may change under us.
+    /// An open file, which may change while it is served.
     File(Arc<OpenFile>),
 }
 
 impl Debug for Entry {
-    /// With the fields as text.
+    /// Formats the fields as text.
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let fields = format_args!("\"{}\"", self.fields.escape_ascii());
         out.debug_struct("Entry")
@@ -51,7 +51,7 @@ impl Debug for Entry {
 }
 
 impl Debug for Content {
-    /// Without the bytes: they would bury whatever message they are part of.
+    /// Omits the bytes, which would bury the rest of the message.
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(bytes) => write!(out, "Memory({} bytes)", bytes.len()),
@@ -60,13 +60,13 @@ impl Debug for Content {
     }
 }
 
-/// What an entry is made of besides its content.
+/// Metadata from which an entry is built, besides its content.
 pub(crate) struct Description<'a> {
     pub(crate) content_type: &'a str,
     pub(crate) coding: Option<Coding>,
-    /// Whether other requests for the same path get another coding.
+    /// True if other requests for the same path may get another coding.
     pub(crate) varies: bool,
-    /// The version of the file that the content is.
+    /// Version of the file that the content was read from.
     pub(crate) status: Status,
 }
 
@@ -113,7 +113,8 @@ impl Entry {
         }
     }
 
-    /// A page made of something that had this status. It has no validators.
+    /// Creates an entry for a page generated from a file or directory with this status. It has no
+    /// validators.
     pub(crate) fn page(content_type: &str, body: Arc<[u8]>, status: Status) -> Entry {
         let mut fields = b"Content-Type: ".to_vec();
         let content_type = appended(&mut fields, |fields| {
@@ -136,58 +137,58 @@ impl Entry {
         }
     }
 
-    /// How many bytes the content has.
+    /// Returns the length of the content, bytes.
     #[allow(clippy::len_without_is_empty)] // a length to send, not a collection
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The content.
+    /// Returns the content.
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// The field lines of a 200: validators, representation, `Content-Length`.
+    /// Returns the field lines of a 200: validators, representation, `Content-Length`.
     pub fn fields_200(&self) -> &[u8] {
         &self.fields
     }
 
-    /// The field lines of a 206 with one range, to which the sender adds `Content-Range` and the
-    /// `Content-Length` of the range.
+    /// Returns the field lines of a 206 with one range, to which the sender adds `Content-Range`
+    /// and the `Content-Length` of the range.
     ///
-    /// A multipart 206 goes with [`Entry::fields_304`] and the type of the multipart, and only for
-    /// an entry without [`Entry::coding`]: where a coding belongs among parts no RFC says, so the
-    /// whole is sent instead.
+    /// A multipart 206 uses [`Entry::fields_304`] and the type of the multipart, and only for an
+    /// entry without [`Entry::coding`]: no RFC says where a coding belongs among parts, so a coded
+    /// representation is sent whole instead.
     pub fn fields_206(&self) -> &[u8] {
         &self.fields[..self.representation_end]
     }
 
-    /// The field lines of a 304 (RFC 9110 section 15.4.5): validators and `Vary`.
+    /// Returns the field lines of a 304 (RFC 9110 section 15.4.5): validators and `Vary`.
     pub fn fields_304(&self) -> &[u8] {
         &self.fields[..self.validators_end]
     }
 
-    /// The value of `Content-Type`, for the heads of parts.
+    /// Returns the value of `Content-Type`, for the heads of multipart parts.
     pub fn content_type(&self) -> &[u8] {
         &self.fields[self.content_type.clone()]
     }
 
-    /// The content coding, if it has one.
+    /// Returns the content coding, if any.
     pub fn coding(&self) -> Option<Coding> {
         self.coding
     }
 
-    /// What conditions are judged against.
+    /// Returns the validators that conditional requests are evaluated against.
     pub fn validators(&self) -> Validators<'_> {
         Validators { etag: &self.fields[self.etag.clone()], modified_s: self.modified_s }
     }
 
-    /// The version of the file that this is.
+    /// Returns the version of the file that this entry represents.
     pub(crate) fn status(&self) -> &Status {
         &self.status
     }
 
-    /// What it costs to keep, bytes.
+    /// Memory use while cached, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let body = match &self.content {
             Content::Memory(body) => body.len(),
@@ -197,15 +198,16 @@ impl Entry {
     }
 }
 
-/// Looks at a file of which nothing but the change time is new.
+/// Maximum number of status checks on a file of which only the change time differs.
 const LOOKS: usize = 16;
 
 /// An open regular file and the version of it that was examined.
 ///
-/// So that no reply mixes two versions, a sender asks [`OpenFile::is_unchanged`] before it promises
-/// a length and after each chunk it has read, and gives the connection up when the answer is no.
-/// Only a quiet file goes by `sendfile(2)`: one still being written is read first, then checked,
-/// then sent. A write through a shared mapping escapes all this until the kernel notes its time.
+/// To keep a reply from mixing two versions, a sender calls [`OpenFile::is_unchanged`] before it
+/// commits to a length and after each chunk it has read, and aborts the connection if the file has
+/// changed. Only a quiet file is sent with `sendfile(2)`: one that is still being written is read
+/// first, then checked, then sent. A write through a shared mapping goes undetected until the
+/// kernel updates the file's times.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
@@ -217,11 +219,11 @@ impl OpenFile {
         OpenFile { file, status }
     }
 
-    /// Whether the file still has the contents it had when it was examined.
+    /// Returns whether the file still has the contents it had when it was examined.
     ///
-    /// A file that lost its name, or gained one, has a new change time for that reason alone, and
-    /// one replaced by a rename must be sent to its end as it was. tmpfs sets the time a moment
-    /// before it counts the names, so a time that has changed alone is looked at again.
+    /// A file that lost or gained a name has a new change time for that reason alone, and one
+    /// replaced by a rename must be sent to its end as it was. tmpfs sets the time a moment before
+    /// it updates the link count, so if only the time has changed the file is examined again.
     pub fn is_unchanged(&self) -> io::Result<bool> {
         for _ in 0..LOOKS {
             let now = file::status(self.file.as_fd())?;
@@ -237,25 +239,26 @@ impl OpenFile {
         Ok(false)
     }
 
-    /// Whether the file had been left alone for some time when it was examined. The change time
-    /// decides: each write moves it, and unlike the modification time nobody can set it.
+    /// Returns whether the file had been left alone for some time when it was examined. The change
+    /// time decides: each write updates it, and unlike the modification time it cannot be set.
     pub fn is_quiet(&self, now: Now) -> bool {
         self.status.ctime_ns + QUIET_NS < i128::from(now.unix_ns)
     }
 
-    /// Reads from `offset` on; 0 is the end of the file.
+    /// Reads from `offset` on; returns 0 at the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         file::pread(self.file.as_fd(), buffer, offset)
     }
 
-    /// How many bytes of `range` can be sent from its start on without waiting for a disk, as
-    /// [`file::resident`] tells it. What cannot be told counts as there: sending it shows why.
+    /// Returns the number of bytes at the start of `range` that can be sent without waiting for a
+    /// disk, as reported by [`file::resident`]. If that fails, all of `range` counts as resident:
+    /// sending it then reports the error.
     pub fn resident(&self, range: Range<u64>, look: Look) -> u64 {
         let len = range.end.saturating_sub(range.start);
         file::resident(self.file.as_fd(), range.start, len, look).unwrap_or(len)
     }
 
-    /// How long it was when it was examined, bytes.
+    /// Returns the length of the file when it was examined, bytes.
     pub(crate) fn len(&self) -> u64 {
         self.status.len
     }
@@ -265,7 +268,7 @@ impl OpenFile {
     }
 }
 
-/// The file system, and the inode within it: which file it is, whoever opened it.
+/// Identity of a file: the file system, and the inode within it.
 pub(crate) type FileId = (u64, u64);
 
 impl AsFd for OpenFile {
@@ -280,14 +283,14 @@ fn append_field(fields: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Appends something and tells where it now is.
+/// Runs `append` and returns the range that it added.
 fn appended(fields: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
     let start = fields.len();
     append(fields);
     start..fields.len()
 }
 
-/// A file untouched for this long is taken to be finished.
+/// Age of the last change beyond which a file is considered completely written.
 const QUIET_NS: i128 = 2_000_000_000;
 
 #[cfg(test)]

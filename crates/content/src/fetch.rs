@@ -1,8 +1,8 @@
-//! What a store would have had to wait for: a value for somebody else to wait with, after which the
-//! store is asked again.
+//! Deferred disk I/O: blocking operations returned as data, to be run elsewhere before the store is
+//! asked again.
 //!
-//! A fetch brings things into the kernel's caches and keeps nothing itself, so that it may be run
-//! by anybody, anywhere, twice, or never. Nothing here knows of threads or rings.
+//! A fetch brings data into the kernel's caches and keeps nothing itself. It may therefore run on
+//! any thread, more than once, or not at all. Nothing here knows of threads or rings.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -16,42 +16,42 @@ use crate::entry::{FileId, OpenFile};
 use crate::path::Decoded;
 use crate::tree::{Place, Source, Tree};
 
-/// What is not in the kernel's caches yet. A copy is the same fetch; two are equal when running one
-/// does for the other.
+/// Data or names that are not yet in the kernel's caches. A clone is the same fetch; two fetches
+/// are equal if running either one serves for both.
 #[derive(Clone, Debug)]
 pub struct Fetch(Arc<Work>);
 
-/// One thing that a [`Fetch`] waits for, for whoever has the kernel do it (`io_uring`).
+/// A single operation of a [`Fetch`], for submission to the kernel (`io_uring`).
 #[derive(Clone, Debug)]
 pub enum FetchKind<'a> {
     /// A name to open below `root` and to close again: openat2(2) with `O_RDONLY`, `O_NONBLOCK`,
     /// `O_NOCTTY`, `RESOLVE_BENEATH`, `RESOLVE_NO_MAGICLINKS` and, unless `symlinks`,
-    /// `RESOLVE_NO_SYMLINKS`. That it does not exist is an answer too.
+    /// `RESOLVE_NO_SYMLINKS`. A name that does not exist is a valid result too.
     Open {
         /// The root of the store.
         root: SharedFd,
-        /// The path below it, never empty.
+        /// The path below `root`, never empty.
         path: &'a [u8],
-        /// Whether links are followed.
+        /// True if symbolic links are followed.
         symlinks: bool,
     },
-    /// Bytes to read, and to throw away.
+    /// Bytes to read and discard.
     Read {
         /// The file.
         file: SharedFd,
-        /// Where they begin, bytes.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many they are.
+        /// Number of bytes.
         len: u64,
     },
 }
 
-/// How often a store had nothing in the kernel's caches to go on with.
+/// Counts of lookups and reads that found nothing in the kernel's caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdCounts {
-    /// Times a name was not in the kernel's memory.
+    /// Times a name was not in the kernel's dentry cache.
     pub lookups: u64,
-    /// Times a file to be kept in memory was not in the page cache.
+    /// Times a file to be cached in memory was not in the page cache.
     pub reads: u64,
 }
 
@@ -62,12 +62,12 @@ enum Work {
 }
 
 impl Fetch {
-    /// A range of a file that is sent from its descriptor.
+    /// Creates a fetch of a range of a file that is sent from its descriptor.
     pub fn of_range(file: &Arc<OpenFile>, range: Range<u64>) -> Fetch {
         Fetch(Arc::new(Work::Bytes(vec![(Arc::clone(file), range)])))
     }
 
-    /// Files that are to be read into memory.
+    /// Creates a fetch of files that are to be read into memory.
     pub(crate) fn of_files(files: Vec<Arc<OpenFile>>) -> Fetch {
         let whole = |file: Arc<OpenFile>| {
             let len = file.len();
@@ -76,8 +76,8 @@ impl Fetch {
         Fetch(Arc::new(Work::Bytes(files.into_iter().map(whole).collect())))
     }
 
-    /// What stands at `path`, of which the names `cold` are missing: with its variants, and with
-    /// the contents of files of up to `read_max` bytes.
+    /// Creates a fetch of the file at `path`, of which the names `cold` are missing: with its
+    /// variants, and with the contents of files of up to `read_max` bytes.
     pub(crate) fn of_path(
         tree: &Arc<Tree>,
         path: &Decoded<'_>,
@@ -88,9 +88,9 @@ impl Fetch {
         Fetch(Arc::new(Work::Path { tree, key, cold, read_max }))
     }
 
-    /// Waits until what was wanted is in the kernel's caches, or cannot be had: then whoever asks
-    /// again learns why. For a path that is all that the answer takes: the file, its variants, and
-    /// the contents of those that go to memory.
+    /// Blocks until the data is in the kernel's caches or has turned out to be unavailable, in
+    /// which case the next attempt reports why. For a path this covers all that the answer takes:
+    /// the file, its variants, and the contents of those that are read into memory.
     pub fn run(&self) {
         let mut scratch = vec![0; SCRATCH_BYTES];
         match &*self.0 {
@@ -105,8 +105,9 @@ impl Fetch {
         }
     }
 
-    /// The system calls that would do instead of [`Fetch::run`], one or several, in any order. For
-    /// a path they are those known to be missing: the next answer may be another fetch.
+    /// Returns the system calls that may be run instead of [`Fetch::run`], one or several, in any
+    /// order. For a path they cover only the names known to be missing: the next answer may be
+    /// another fetch.
     pub fn kinds(&self) -> impl Iterator<Item = FetchKind<'_>> {
         let (root, paths, parts): (_, &[Vec<u8>], &[_]) = match &*self.0 {
             Work::Path { tree, cold, .. } => (Some(tree), cold, &[]),
@@ -116,7 +117,7 @@ impl Fetch {
         opens.chain(parts.iter().map(read))
     }
 
-    /// What two equal fetches have in common: a path of a tree, or ranges of files.
+    /// Returns the identity by which fetches are compared: a path of a tree, or ranges of files.
     fn identity(&self) -> (*const Tree, &[u8], impl Iterator<Item = (FileId, &Range<u64>)>) {
         let (tree, key, parts): (_, &[u8], &[_]) = match &*self.0 {
             Work::Path { tree, key, .. } => (Arc::as_ptr(tree), key, &[]),
@@ -165,11 +166,11 @@ fn run_path(tree: &Tree, path: &Decoded<'_>, read_max: u64, scratch: &mut [u8]) 
     }
 }
 
-/// Whatever goes wrong here goes wrong again, and is told, when the bytes are read to be sent.
+/// Ignores errors: they occur again, and are reported, when the bytes are read to be sent.
 fn warm(file: BorrowedFd<'_>, range: &Range<u64>, scratch: &mut [u8]) {
     let len = range.end.saturating_sub(range.start);
     let _ = file::warm(file, range.start, len, scratch);
 }
 
-/// As much as is allocated without asking the kernel for it.
+/// Size of the read buffer: small enough to be allocated without a system call.
 const SCRATCH_BYTES: usize = 64 << 10;

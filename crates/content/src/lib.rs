@@ -1,9 +1,9 @@
-//! What to serve: from the path of a request to a body with its header fields, ready to send.
+//! Static content: resolves a request's path to a body with its header fields, ready to send.
 //!
 //! A [`Store`] belongs to one event loop and resolves paths below one root, through a bounded
 //! cache. The rest is pure logic about representations: validators, conditions, ranges, codings.
-//! Nothing here knows of sockets, connections or the HTTP parser: it takes byte slices and the
-//! time, and it touches the world only by opening, examining and reading files through `weir-sys`.
+//! Nothing here knows of sockets, connections or the HTTP parser: the input is byte slices and the
+//! time, and the only I/O is opening, examining and reading files through `weir-sys`.
 
 mod cache;
 mod entry;
@@ -28,11 +28,11 @@ pub use store::{Found, Lookup, Options, Store};
 pub use validators::{Conditions, Outcome, Validators, evaluate, if_range_holds};
 pub use variants::{Coding, negotiate};
 
-/// The time, as the event loop last read it.
+/// The time, as last read by the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds on a clock that only moves forward: for how long something has been kept.
+    /// Nanoseconds on a monotonic clock, to measure the age of cached values.
     pub monotonic_ns: u64,
-    /// Nanoseconds since the epoch: for comparison with the times of files.
+    /// Nanoseconds since the epoch, for comparison with file times.
     pub unix_ns: u64,
 }

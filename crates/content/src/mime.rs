@@ -1,7 +1,7 @@
 //! The `Content-Type` of a file, by the extension of its name.
 //!
-//! The `mime_guess` table, corrected where it is older than the registry, then what the operator
-//! says, then the charset. Nothing here looks into a file.
+//! The operator's overrides come first, then corrections where the `mime_guess` table is older than
+//! the registry, then that table; the charset is added last. The content of files is not examined.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,11 +14,11 @@ pub struct MimeTypes {
 }
 
 impl MimeTypes {
-    /// Types with the operator's `overrides` (extension without dot, type) and the `charset` that
-    /// is added to texts; an empty one adds none.
+    /// Creates a table with the operator's `overrides` (extension without dot, type) and the
+    /// `charset` that is added to text types; an empty one adds none.
     ///
     /// # Errors
-    /// `InvalidInput` for a type or charset that could not stand in a header field.
+    /// `InvalidInput` for a type or charset that is not valid in a header field.
     pub fn new(overrides: &[(String, String)], charset: &str) -> io::Result<MimeTypes> {
         let mut types = MimeTypes { overrides: HashMap::new(), charset: checked(charset)? };
         for (extension, content_type) in overrides {
@@ -28,7 +28,7 @@ impl MimeTypes {
         Ok(types)
     }
 
-    /// The value of `Content-Type` for a file of this name or path.
+    /// Returns the value of `Content-Type` for a file of this name or path.
     pub fn content_type(&self, path: &[u8]) -> String {
         let extension = extension(path).unwrap_or_default();
         let content_type = match self.overrides.get(&extension) {
@@ -50,16 +50,16 @@ fn checked(value: &str) -> io::Result<String> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// The extension in lower case: what follows the last dot of the last component, unless that dot
-/// is the first byte of the name.
+/// Returns the extension in lower case: the part after the last dot of the last component, unless
+/// that dot is the first byte of the name.
 fn extension(path: &[u8]) -> Option<String> {
     let name = path.rsplit(|&byte| byte == b'/').next()?;
     let dot = memchr::memrchr(b'.', name).filter(|&dot| dot > 0)?;
     Some(std::str::from_utf8(name.get(dot + 1..)?).ok()?.to_ascii_lowercase())
 }
 
-/// The type of an extension in lower case. The table of `mime_guess` is corrected first: RFC 9239
-/// for scripts, RFC 7763 for markdown, RFC 9512 for YAML, RFC 8081 for fonts, RFC 8878 for
+/// Returns the type of an extension in lower case. The table of `mime_guess` is corrected first:
+/// RFC 9239 for scripts, RFC 7763 for markdown, RFC 9512 for YAML, RFC 8081 for fonts, RFC 8878 for
 /// Zstandard, RFC 8216 and ISO 13818 for live streams, the IANA registry for the rest.
 fn known(extension: &str) -> &'static str {
     match extension {
@@ -84,8 +84,8 @@ fn known(extension: &str) -> &'static str {
     }
 }
 
-/// Whether a type is text whose charset a reader would otherwise have to guess. JSON is not: it is
-/// UTF-8 always (RFC 8259 section 8.1).
+/// Returns whether a type is text whose charset a reader would otherwise have to guess. JSON is
+/// excluded: it is always UTF-8 (RFC 8259 section 8.1).
 fn wants_charset(content_type: &str) -> bool {
     let lower = content_type.to_ascii_lowercase();
     let textual = lower.starts_with("text/")

@@ -1,41 +1,41 @@
-//! From the path of a request to a path below the root, and back to a percent-encoded one.
+//! Decoding of a request's path to a path below the root, and percent-encoding back.
 //!
-//! Decoding is done once (RFC 3986 section 2.4) and refuses what no honest client sends: nothing
-//! that could climb, hide a separator or smuggle a control byte gets through. The kernel checks
-//! again when it resolves the result. Nothing here touches a file or knows what exists.
+//! Paths are decoded once (RFC 3986 section 2.4), and input that no honest client sends is refused:
+//! nothing that could climb, hide a separator or smuggle a control byte gets through. The kernel
+//! checks again when it resolves the result. Nothing here accesses the file system.
 
-/// Why a path is not looked for.
+/// Reason why a path is not looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// No path at all, or one with a meaning best not guessed: 400.
+    /// No path at all, or an ambiguous one: 400.
     Malformed,
-    /// A dot-file, which is as good as absent: 404.
+    /// A dot-file, which is treated as absent: 404.
     NotFound,
 }
 
-/// A decoded path below the root: components that are not empty, `.` or `..`, joined by `/`.
+/// A decoded path below the root: components joined by `/`, none of which is empty, `.` or `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
     key: &'a [u8],
 }
 
 impl<'a> Decoded<'a> {
-    /// The path that had this [`Decoded::key`].
+    /// Restores a path from its [`Decoded::key`].
     pub(crate) fn from_key(key: &'a [u8]) -> Decoded<'a> {
         Decoded { key }
     }
 
-    /// The path with its trailing slash, if it has one: what tells two resources apart.
+    /// Returns the path with its trailing slash, if any. Different resources have different keys.
     pub fn key(&self) -> &'a [u8] {
         self.key
     }
 
-    /// The path without a trailing slash; empty for the root.
+    /// Returns the path without a trailing slash; empty for the root.
     pub fn path(&self) -> &'a [u8] {
         self.key.strip_suffix(b"/").unwrap_or(self.key)
     }
 
-    /// Whether the path asks for a directory: the root, or anything with a trailing slash.
+    /// Returns whether the path denotes a directory: the root, or anything with a trailing slash.
     pub fn is_directory(&self) -> bool {
         self.key.is_empty() || self.key.ends_with(b"/")
     }
@@ -64,8 +64,8 @@ pub fn decode<'a>(
     Ok(Decoded { key: out })
 }
 
-/// Whether [`decode`] can yield a path with this component, dot-files aside: a listing leaves out
-/// what could not be asked for.
+/// Returns whether [`decode`] can yield a path with this component, dot-files aside. A listing
+/// omits names that could not be requested.
 pub fn is_reachable(name: &[u8]) -> bool {
     is_well_formed(name) && std::str::from_utf8(name).is_ok()
 }
@@ -79,10 +79,10 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The `Location` that adds the missing slash to the decoded `path` of a directory.
+/// Returns the `Location` that adds the missing slash to the decoded `path` of a directory.
 ///
 /// It starts with exactly one `/` and never with `//` or `/\`, which a browser takes for another
-/// host; and it holds no control byte, whatever `path` and `query` hold.
+/// host. It contains no control byte, whatever `path` and `query` contain.
 pub fn redirect_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
     let mut location = vec![b'/'];
@@ -99,7 +99,7 @@ pub fn redirect_location(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     location
 }
 
-/// Whether `raw` decodes to itself, dot-files and all.
+/// Returns whether `raw` decodes to itself and has no dot-files.
 fn is_canonical(raw: &[u8]) -> bool {
     let mut previous = 0;
     raw.iter().all(|&byte| {
@@ -146,8 +146,8 @@ fn hex_digit(byte: &u8) -> Option<u8> {
     char::from(*byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Whether a decoded component is a name: a separator hidden by encoding, a control byte, `.` or
-/// `..` is none.
+/// Returns whether a decoded component is a valid name: not empty, `.` or `..`, without control
+/// bytes and without a separator hidden by encoding.
 fn is_well_formed(component: &[u8]) -> bool {
     let forbidden = |&byte: &u8| byte == b'/' || byte == b'\\' || byte.is_ascii_control();
     !matches!(component, b"" | b"." | b"..") && !component.iter().any(forbidden)
@@ -164,7 +164,7 @@ fn append_encoded(byte: u8, plain: bool, out: &mut Vec<u8>) {
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
-/// The bytes that need no decoding and break no rule, by value.
+/// Bytes that need no decoding and are always allowed, by value.
 const PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0x21;
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(redirect_location(b"a b", Some(b"x=1&y=%20\r\n")), b"/a%20b/?x=1&y=%20%0D%0A");
     }
 
-    /// Bytes of the kind that break path handling, more often than chance would have them.
+    /// Generates paths in which bytes that break path handling are over-represented.
     fn raw_path() -> impl Strategy<Value = Vec<u8>> {
         let pieces = prop_oneof![
             4 => any::<u8>().prop_map(|byte| vec![byte]),

@@ -1,52 +1,52 @@
-//! Byte ranges (RFC 9110 section 14) and the multipart reply that carries several of them.
+//! Byte ranges (RFC 9110 section 14) and the framing of multipart replies.
 //!
-//! Pure: the text of a `Range` field and a length in, ranges inside that length out, in bounded
-//! memory whatever the text. Nothing here copies or even sees a body.
+//! Pure: the input is the text of a `Range` field and a length, the output ranges inside that
+//! length. Memory is bounded whatever the text. Nothing here touches a body.
 
 /// The bytes `first..=last` of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// Offset of the first byte.
     pub first: u64,
-    /// Offset of the last byte, not less than `first` and less than the length.
+    /// Offset of the last byte: at least `first` and less than the length.
     pub last: u64,
 }
 
 #[allow(clippy::len_without_is_empty)] // a range holds at least one byte
 impl ByteRange {
-    /// How many bytes it holds.
+    /// Returns the length, bytes.
     pub fn len(&self) -> u64 {
         self.last - self.first + 1
     }
 
-    /// Whether the two overlap or touch, so that one range holds both and nothing else.
+    /// Returns whether the ranges overlap or touch, so that a single range covers exactly both.
     fn joins(&self, other: &ByteRange) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
 }
 
-/// What a `Range` field asks for.
+/// Result of parsing a `Range` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// Nothing that can be honoured: the field is ignored and the answer is 200.
+    /// No range that can be honoured: the field is ignored and the reply is 200.
     Whole,
-    /// Nothing that exists: 416.
+    /// No satisfiable range: 416.
     Unsatisfiable,
-    /// One range: 206 with `Content-Range`.
+    /// A single range: 206 with `Content-Range`.
     One(ByteRange),
-    /// From 2 to [`PARTS_MAX`] ranges, neither overlapping nor adjacent, in the order in which they
-    /// were asked for: 206 with a [`Multipart`] body.
+    /// From 2 to [`PARTS_MAX`] ranges, neither overlapping nor adjacent, in the order requested:
+    /// 206 with a [`Multipart`] body.
     Many(Vec<ByteRange>),
 }
 
-/// More parts than this are not sent: the whole is.
+/// Maximum number of parts in a reply. If more are requested, the whole representation is sent.
 pub const PARTS_MAX: usize = 16;
 
-/// Reads a `Range` field for a representation of `len` bytes.
+/// Parses a `Range` field for a representation of `len` bytes.
 ///
-/// Ranges that overlap or touch are sent as one. Another unit, a syntax error, or more than
-/// [`PARTS_MAX`] separate parts at any point of the list mean the whole, which a server may always
-/// send instead (section 14.2).
+/// Ranges that overlap or touch are joined. Another unit, a syntax error, or more than
+/// [`PARTS_MAX`] separate parts at any point of the list yield [`Ranges::Whole`], which a server
+/// may always send instead (section 14.2).
 pub fn parse(value: &[u8], len: u64) -> Ranges {
     match parse_parts(value, len) {
         None => Ranges::Whole,
@@ -58,30 +58,31 @@ pub fn parse(value: &[u8], len: u64) -> Ranges {
     }
 }
 
-/// The value of `Content-Range` for one range of a representation of `len` bytes.
+/// Returns the value of `Content-Range` for one range of a representation of `len` bytes.
 pub fn content_range(range: ByteRange, len: u64) -> String {
     format!("bytes {}-{}/{len}", range.first, range.last)
 }
 
-/// The value of `Content-Range` that goes with 416 (section 15.5.17).
+/// Returns the value of `Content-Range` for a 416 (section 15.5.17).
 pub fn content_range_unsatisfied(len: u64) -> String {
     format!("bytes */{len}")
 }
 
-/// The frame of a `multipart/byteranges` reply: everything in it but the bytes of the ranges.
+/// The framing of a `multipart/byteranges` reply: everything but the bytes of the ranges.
 #[derive(Clone, Debug)]
 pub struct Multipart {
     content_type: Vec<u8>,
     /// The head of every part and the closing boundary, one after the other.
     frame: Vec<u8>,
-    /// Each range with the end of its head in `frame`.
+    /// Each range with the end of its part's head in `frame`.
     parts: Vec<(ByteRange, usize)>,
     content_length: u64,
 }
 
 impl Multipart {
-    /// Frames `ranges` of a representation of `len` bytes and this `Content-Type`. The boundary is
-    /// 1 to 70 letters and digits (RFC 2046 section 5.1.1), random, for no body may hold it.
+    /// Frames `ranges` of a representation of `len` bytes and this `Content-Type`. The boundary
+    /// consists of 1 to 70 random letters and digits (RFC 2046 section 5.1.1); it must not occur in
+    /// any body.
     pub fn new(content_type: &[u8], len: u64, ranges: &[ByteRange], boundary: &[u8]) -> Multipart {
         let mut frame = Vec::with_capacity((ranges.len() + 1) * (content_type.len() + 128));
         let mut parts = Vec::with_capacity(ranges.len());
@@ -101,29 +102,29 @@ impl Multipart {
         }
     }
 
-    /// The `Content-Type` of the reply.
+    /// Returns the `Content-Type` of the reply.
     pub fn content_type(&self) -> &[u8] {
         &self.content_type
     }
 
-    /// The `Content-Length` of the reply: heads, ranges and closing boundary.
+    /// Returns the `Content-Length` of the reply: heads, ranges and closing boundary.
     pub fn content_length(&self) -> u64 {
         self.content_length
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub fn part_count(&self) -> usize {
         self.parts.len()
     }
 
-    /// The head and the range of part `index`, counted from 0; `None` once all are sent, when
-    /// [`Multipart::closing`] is due.
+    /// Returns the head and the range of part `index`, counted from 0. Returns `None` after the
+    /// last part, when [`Multipart::closing`] is due.
     pub fn part(&self, index: usize) -> Option<(&[u8], ByteRange)> {
         let (range, end) = *self.parts.get(index)?;
         Some((self.frame.get(self.head_start(index)..end)?, range))
     }
 
-    /// The boundary that ends the reply.
+    /// Returns the boundary that ends the reply.
     pub fn closing(&self) -> &[u8] {
         self.frame.get(self.head_start(self.parts.len())..).unwrap_or_default()
     }
@@ -137,7 +138,7 @@ fn append(out: &mut Vec<u8>, pieces: &[&[u8]]) {
     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
 }
 
-/// The satisfiable ranges, joined; `None` where the field is to be ignored.
+/// Returns the satisfiable ranges, joined; `None` if the field is to be ignored.
 fn parse_parts(value: &[u8], len: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = value.split_at_checked(memchr::memchr(b'=', value)?)?;
     if !unit.eq_ignore_ascii_case(b"bytes") {
@@ -167,7 +168,7 @@ enum Spec {
     Inside(ByteRange),
 }
 
-/// Reads `first-last`, `first-` or `-suffix`; `None` if it is none of them or makes no sense.
+/// Parses `first-last`, `first-` or `-suffix`; returns `None` if the spec is invalid.
 fn parse_spec(spec: &[u8], len: u64) -> Option<Spec> {
     let (before, after) = spec.split_at_checked(memchr::memchr(b'-', spec)?)?;
     let after = after.get(1..)?;
@@ -193,8 +194,7 @@ fn parse_spec(spec: &[u8], len: u64) -> Option<Spec> {
     Some(Spec::Inside(ByteRange { first, last: last.min(len - 1) }))
 }
 
-/// Reads digits; what is too large for a `u64` is as good as its greatest value, for no file is
-/// that long.
+/// Parses digits. A number too large for a `u64` saturates: no file is that long.
 fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -206,7 +206,7 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Adds a range to parts that neither overlap nor touch, and keeps them so. The joined range takes
-/// the place of the first one it swallows, so the client's order stands.
+/// the place of the first one it absorbs, which preserves the client's order.
 fn join(parts: &mut Vec<ByteRange>, mut range: ByteRange) {
     let place = parts.iter().position(|part| part.joins(&range)).unwrap_or(parts.len());
     // The parts are apart from each other, so what joins the union joined `range` itself.
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(content_range_unsatisfied(10), "bytes */10");
     }
 
-    /// A range as a client may write it: first and last, or a suffix.
+    /// A range as requested by a client: first and last byte, first byte only, or a suffix.
     #[derive(Clone, Copy, Debug)]
     enum Asked {
         Between(u64, u64),

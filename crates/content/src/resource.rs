@@ -1,7 +1,7 @@
-//! What a path stands for, loaded: the plain representation and its precompressed variants.
+//! Loaded resources: the plain representation of a path and its precompressed variants.
 //!
-//! Here files are read, so that what is in memory is one version of each and known to be. Nothing
-//! here resolves names or decides what to keep.
+//! Files are read here, with a check that each body in memory is a single, known version. Nothing
+//! here resolves names or manages the cache.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,28 +17,28 @@ use crate::stop::Stop;
 use crate::tree::{Located, Source};
 use crate::variants::{Coding, negotiate, stands_for};
 
-/// The representations of one path.
+/// The representations of a path.
 #[derive(Debug)]
 pub(crate) struct Resource {
     plain: Arc<Entry>,
     variants: Vec<(Coding, Arc<Entry>)>,
-    /// When it was last known to be what the path stands for, on the monotonic clock.
+    /// Time of the last check that it is still what the path resolves to, on the monotonic clock.
     checked_ns: AtomicU64,
 }
 
-/// Why a resource was not loaded: files that are cold, or trouble.
+/// Reason why a resource was not loaded: cold files, or an error.
 pub(crate) type Unloaded = Stop<Vec<Arc<OpenFile>>>;
 
 type Loaded = (Content, Status);
 
 impl Resource {
-    /// Loads what was located. Files of up to `memory_file_bytes_max` bytes are read, larger ones
-    /// kept open. The plain file decides for its variants too, which are smaller: so a resource
-    /// costs either memory or descriptors.
+    /// Loads located files. Files of up to `memory_file_bytes_max` bytes are read, larger ones kept
+    /// open. The size of the plain file decides for its variants too, which are smaller; a resource
+    /// therefore costs either memory or descriptors.
     ///
     /// # Errors
-    /// Files that would have to be waited for, unless it `waits`. Else those of reading, and
-    /// `ResourceBusy` for a small file that changes whenever it is read.
+    /// The cold files, if it must not block (`waits` is false). Otherwise those of reading, and
+    /// `ResourceBusy` for a small file that changes each time it is read.
     pub(crate) fn load(
         located: Located,
         types: &MimeTypes,
@@ -82,7 +82,7 @@ impl Resource {
         }
     }
 
-    /// The representation a client with this `Accept-Encoding` gets.
+    /// Selects the representation for a client with this `Accept-Encoding`.
     pub(crate) fn choose(&self, accept_encoding: &[&[u8]]) -> Arc<Entry> {
         if self.variants.is_empty() {
             return Arc::clone(&self.plain);
@@ -92,35 +92,35 @@ impl Resource {
         Arc::clone(chosen.and_then(variant).map_or(&self.plain, |variant| &variant.1))
     }
 
-    /// Whether these are the very versions that were located now.
+    /// Returns whether the loaded versions are those that were just located.
     pub(crate) fn is_same(&self, located: &Located) -> bool {
         let kept = self.variants.iter().map(|(coding, entry)| (*coding, *entry.status()));
         let found = located.variants.iter().map(|(coding, source)| (*coding, source.status));
         *self.plain.status() == located.plain.status && kept.eq(found)
     }
 
-    /// Whether a later change is bound to show: see [`is_settled`]. If not, it is served but not
-    /// kept.
+    /// Returns whether a later change is guaranteed to be detectable: see [`is_settled`]. If not,
+    /// the resource is served but not cached.
     pub(crate) fn is_settled(&self, now: Now) -> bool {
         self.entries().all(|entry| is_settled(entry.status(), now))
     }
 
-    /// Whether it was checked within the last `valid_ns`.
+    /// Returns whether the resource was checked within the last `valid_ns`.
     pub(crate) fn is_fresh(&self, now: Now, valid_ns: u64) -> bool {
         now.monotonic_ns.saturating_sub(self.checked_ns.load(Ordering::Relaxed)) < valid_ns
     }
 
-    /// Notes that it was found to be what the path stands for.
+    /// Records that the path was found to resolve to this resource still.
     pub(crate) fn mark_checked(&self, now: Now) {
         self.checked_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }
 
-    /// What it costs to keep, bytes.
+    /// Memory use while cached, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Resource>() + self.entries().map(Entry::memory_bytes).sum::<usize>()
     }
 
-    /// How many files it holds open.
+    /// Number of files held open.
     pub(crate) fn descriptors(&self) -> usize {
         self.entries().filter(|entry| matches!(entry.content(), Content::File(_))).count()
     }
@@ -132,16 +132,18 @@ impl Resource {
     }
 }
 
-/// Whether a later change of what has this status is bound to show. File times tick, every few
-/// milliseconds on kernels before 6.13 and in seconds on some file systems, so a file written to a
-/// moment ago may change again and keep its times: what git calls racily clean.
+/// Returns whether a later change of the file with this status is guaranteed to be detectable. File
+/// times have a granularity of a few milliseconds on kernels before 6.13, and of seconds on some
+/// file systems. A file written within the last tick may therefore change again and keep its times:
+/// git calls this racily clean.
 pub(crate) fn is_settled(status: &Status, now: Now) -> bool {
     status.ctime_ns <= i128::from(now.unix_ns) - SETTLED_NS
 }
 
-/// Reads a small file, and tells which version was read: the status before and after must agree.
-/// (What is rewritten in place has versions that are half old and half new, and they are served as
-/// such. Who wants a change to show at once writes a new file and renames it over the old one.)
+/// Reads a small file and returns its content and the version that was read: the status before and
+/// after must agree. (A file rewritten in place passes through versions that are half old and half
+/// new, and these are served as they are. For a change to show atomically, write a new file and
+/// rename it over the old one.)
 fn load_content(
     source: Source,
     bytes_max: u64,
@@ -170,10 +172,10 @@ fn load_content(
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// How often a file that changes while it is read is read anew.
+/// Maximum number of attempts to read a file that changes while it is read.
 const READ_TRIES: usize = 3;
 
-/// The coarsest clock that file times are kept with: ext3, HFS+.
+/// Coarsest granularity of file times: ext3, HFS+.
 const SETTLED_NS: i128 = 1_000_000_000;
 
 #[cfg(test)]
@@ -182,7 +184,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A file as it was examined with one body, and now has another.
+    /// Creates a file that was examined with one body and now has another.
     fn changed(name: &str, before: &str, after: &str) -> (PathBuf, Source) {
         let directory = std::env::temp_dir();
         let name = format!("weir-resource-{}-{name}", std::process::id());

@@ -1,15 +1,14 @@
-//! Why a step came to no end: it would have had to wait for a disk, or it failed.
-//!
-//! Nothing here knows what is waited for, or who waits.
+//! Reason why a step did not complete: it would have blocked on a disk, or it failed.
 
 use std::io;
 
-/// What a step gives back instead of its result. `T` is what it would have waited for.
+/// Error type of a step that must not block. `T` is the data or names that it would have waited
+/// for.
 #[derive(Debug)]
 pub(crate) enum Stop<T> {
-    /// This is not in the kernel's caches, and the step was told not to wait.
+    /// The data is not in the kernel's caches, and the step was told not to block.
     Cold(T),
-    /// It cannot be had.
+    /// The operation failed.
     Failed(io::Error),
 }
 

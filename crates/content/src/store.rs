@@ -1,7 +1,8 @@
-//! The store: a request's path in, something to send out.
+//! The store: maps a request's path to a representation to send.
 //!
-//! The order of things is here: decode, look among what is kept, ask the tree, load, keep. Nothing
-//! here parses, opens or reads: the parts do, and none of them knows the others' rules.
+//! This module fixes the order of the steps: decode, look in the cache, look in the tree, load,
+//! cache. Parsing, opening and reading are left to the other modules, each of which is independent
+//! of the others' rules.
 
 use std::io;
 use std::path::Path;
@@ -19,36 +20,38 @@ use crate::stop::Stop;
 use crate::tree::{Located, Place, Tree};
 use crate::variants::Coding;
 
-/// What a store serves, and how much it may keep.
+/// Configuration of a store: content to serve and cache limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Names of index files, the first that exists wins.
+    /// Names of index files; the first that exists wins.
     pub index: Vec<String>,
-    /// Whether a directory without an index file is listed.
+    /// List directories without an index file.
     pub listing: bool,
-    /// Whether symbolic links are followed, and then only inside the root.
+    /// Follow symbolic links, but only inside the root.
     pub follow_symlinks: bool,
-    /// Whether names that begin with a dot are served.
+    /// Serve names that begin with a dot.
     pub dotfiles: bool,
-    /// Which precompressed variants are looked for, next to the plain file. Each costs an
-    /// `openat2(2)` whenever a file is looked up, so without caching for every request.
+    /// Precompressed variants to look for next to the plain file. Each costs an `openat2(2)`
+    /// whenever a file is looked up; without caching, that is on every request.
     pub codings: Vec<Coding>,
-    /// Content types by extension, before all others.
+    /// Content types by extension, which take precedence over all others.
     pub mime: Vec<(String, String)>,
-    /// The charset added to the content types of texts; empty for none.
+    /// Charset added to the content types of texts; empty for none.
     pub charset: String,
-    /// Whether anything is kept between requests.
+    /// Cache resources between requests.
     pub caching: bool,
-    /// Most bytes kept in memory.
+    /// Maximum number of bytes kept in memory.
     pub cache_bytes_max: u64,
-    /// Most files kept open. More may be open while replies that send them last.
+    /// Maximum number of files kept open by the cache. Replies in progress may hold more open.
     pub open_files_max: u64,
-    /// Files up to this size are read and sent from memory, larger ones from the descriptor, bytes.
+    /// Size up to which files are read and sent from memory, bytes. Larger ones are sent from the
+    /// descriptor.
     pub memory_file_bytes_max: u64,
-    /// For how long a kept file is served without a look at the tree, nanoseconds.
+    /// Time for which a cached file is served without checking the tree, nanoseconds.
     pub valid_ns: u64,
-    /// Whether [`Store::find`] waits for a disk when it must, rather than say what for. A root on
-    /// tmpfs is in memory, and always waited for; so is each part of a listing.
+    /// Let [`Store::find`] block on a disk when it must, rather than return [`Found::Cold`]. A root
+    /// on tmpfs is in memory, where blocking is always allowed; so it is for each part of a
+    /// listing.
     pub waits: bool,
 }
 
@@ -72,53 +75,53 @@ impl Default for Options {
     }
 }
 
-/// What a path leads to.
+/// Result of looking up a path.
 #[derive(Debug)]
 pub enum Found {
-    /// A representation to send: 200, or what conditions and ranges make of it.
+    /// A representation to send: 200, or as conditions and ranges require.
     Entry(Arc<Entry>),
     /// A directory without its slash: 301 to this `Location`.
     Redirect(Vec<u8>),
     /// The listing of a directory: 200, without validators or ranges.
     Listing(Arc<Entry>),
-    /// The listing of a directory, which was not made, because its bytes are not wanted: 200,
-    /// without the fields that only making it would tell (RFC 9110 section 9.3.2).
+    /// The listing of a directory, for a request that does not want the body. It was not built:
+    /// 200, without the fields that are known only once it is (RFC 9110 section 9.3.2).
     ListingHead,
-    /// The listing of a directory, of which a part was made, or none: it is to be asked for again,
-    /// now or after something else, and is given up when nobody keeps a waiter for it.
+    /// The listing of a directory, still under construction. Ask again, now or later; the listing
+    /// is abandoned once all its waiters are dropped.
     Unfinished(Waiter),
-    /// Nothing, or nothing that is the client's to see: 404.
+    /// No such file, or one the client may not see: 404.
     NotFound,
-    /// A path best not guessed at: 400.
+    /// An ambiguous path: 400.
     Malformed,
-    /// We cannot tell, for want of descriptors or memory or by a fault of the disk: 503.
-    /// `ResourceBusy` is a file that changed whenever it was read.
+    /// A server-side failure: no descriptors, no memory, or a disk fault: 503. `ResourceBusy` is a
+    /// file that changed each time it was read.
     Trouble(io::Error),
-    /// The answer is on a disk, and the store was told not to wait ([`Options::waits`]): it is to
-    /// be asked again when this was fetched.
+    /// The answer is on a disk, and the store was told not to block ([`Options::waits`]). Run the
+    /// fetch, then ask again.
     Cold(Fetch),
 }
 
-/// A request as far as the store must know it.
+/// The parts of a request that the store needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
     /// The path of the request target, as received; it starts with `/`.
     pub path: &'a [u8],
-    /// Query of the request target, which a redirect carries over.
+    /// Query of the request target, which a redirect preserves.
     pub query: Option<&'a [u8]>,
-    /// The values of Accept-Encoding, one for each field line.
+    /// The values of Accept-Encoding, one per field line.
     pub accept_encoding: &'a [&'a [u8]],
-    /// Only the fields are wanted, and no content.
+    /// True if only the fields are wanted, without content.
     pub head_only: bool,
-    /// The store may wait for a disk, whatever [`Options::waits`] says.
+    /// Allows the store to block on a disk, whatever [`Options::waits`] says.
     pub is_patient: bool,
-    /// The next part of a listing in the making may be made now, which takes a fraction of a
-    /// millisecond.
+    /// Allows the next part of a listing under construction to be built, which takes a fraction of
+    /// a millisecond.
     pub advances: bool,
 }
 
 impl<'a> Lookup<'a> {
-    /// Asks for the content of `path` in its plain form.
+    /// Creates a lookup of the content of `path` in its plain form.
     pub fn of(path: &'a [u8]) -> Lookup<'a> {
         Lookup {
             path,
@@ -131,11 +134,11 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The files below one root, for one event loop.
+/// The files below one root, for use by one event loop.
 #[derive(Debug)]
 pub struct Store {
     resolver: Resolver,
-    /// Where paths are decoded that cannot be used as they came.
+    /// Buffer for paths that need decoding.
     scratch: Vec<u8>,
 }
 
@@ -143,8 +146,8 @@ impl Store {
     /// Opens the directory to serve.
     ///
     /// # Errors
-    /// Those of opening it, and `InvalidInput` for options that make no sense: a path for the name
-    /// of an index file, a content type that could not stand in a header field.
+    /// Those of opening it, and `InvalidInput` for invalid options: a path as the name of an index
+    /// file, a content type that is not valid in a header field.
     pub fn open(root: &Path, options: Options) -> io::Result<Store> {
         let tree = Arc::new(Tree::open(root, &options)?);
         let resolver = Resolver {
@@ -159,19 +162,18 @@ impl Store {
         Ok(Store { resolver, scratch: Vec::new() })
     }
 
-    /// Finds what to send for a request.
+    /// Finds the reply for a request.
     ///
-    /// What was checked within the last [`Options::valid_ns`] is found without a system call, and
+    /// A resource checked within the last [`Options::valid_ns`] is found without a system call, and
     /// without an allocation if the path needs no decoding.
     ///
-    /// A store that does not wait says [`Found::Cold`] when it would have to: for a name or the
-    /// lack of one that the kernel does not remember, for the contents of a small file. One
-    /// [`Fetch::run`] mostly settles both. But what was fetched may be evicted before it is asked
-    /// for, and some file systems (NFS; others for names that do not exist) remember nothing: so
-    /// ask two or three times for one request, and then patiently.
+    /// A store that must not block returns [`Found::Cold`] when it would have to: for a name
+    /// (existing or not) that the kernel does not have cached, or for the contents of a small file.
+    /// Usually one [`Fetch::run`] settles both. But the fetched data may be evicted before the next
+    /// call, and some file systems (NFS; others for names that do not exist) cache nothing. Callers
+    /// should therefore retry two or three times per request and then set [`Lookup::is_patient`].
     ///
-    /// A large directory's listing is made in parts, of which one call makes one: see
-    /// [`Found::Unfinished`].
+    /// A large directory's listing is built in parts, one per call: see [`Found::Unfinished`].
     pub fn find(&mut self, lookup: &Lookup<'_>, now: Now) -> Found {
         let dotfiles = self.resolver.options.dotfiles;
         match path::decode(lookup.path, dotfiles, &mut self.scratch) {
@@ -181,8 +183,8 @@ impl Store {
         }
     }
 
-    /// Forgets what is kept for a path. For a sender who sees that the file of an entry has
-    /// changed: it then finds the path again, and gets the new version.
+    /// Removes a path from the cache. To be called by a sender that finds the file of an entry
+    /// changed: the next lookup then returns the new version.
     pub fn forget(&mut self, raw_path: &[u8]) {
         let dotfiles = self.resolver.options.dotfiles;
         if let Ok(path) = path::decode(raw_path, dotfiles, &mut self.scratch) {
@@ -190,42 +192,42 @@ impl Store {
         }
     }
 
-    /// Closes the files kept open, but for those still being sent: when descriptors run out, a
-    /// connection needs one more.
+    /// Closes the cached open files, except those still being sent. To be called when descriptors
+    /// run out and a connection needs one.
     pub fn release_descriptors(&mut self) {
         self.resolver.cache.clear_open();
     }
 
-    /// What the cache has done so far.
+    /// Returns the cache counts since the store was opened.
     pub fn counts(&self) -> CacheCounts {
         self.resolver.cache.counts
     }
 
-    /// How often it would have had to wait, so far.
+    /// Returns counts of the lookups and reads that would have blocked.
     pub fn cold_counts(&self) -> ColdCounts {
         self.resolver.cold
     }
 
-    /// Counts of listings so far.
+    /// Returns the listing counts since the store was opened.
     pub fn listing_counts(&self) -> ListingCounts {
         self.resolver.listings.counts
     }
 
-    /// How much is kept in memory now, bytes.
+    /// Returns the memory used by the cache, bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.resolver.cache.memory_bytes()
     }
 
-    /// How many files are kept open now.
+    /// Returns the number of files that the cache keeps open.
     pub fn open_files(&self) -> u64 {
         self.resolver.cache.open_files()
     }
 }
 
-/// The store without its scratch, so that a path may be borrowed from there.
+/// The store without its scratch buffer, so that a path may be borrowed from there.
 #[derive(Debug)]
 struct Resolver {
-    /// Shared with fetches, which look for the same in the same way.
+    /// Shared with fetches, which resolve paths in the same way.
     tree: Arc<Tree>,
     types: MimeTypes,
     cache: Cache,
@@ -257,7 +259,7 @@ impl Resolver {
         }
     }
 
-    /// Asks the tree. `stale` was found before, and has to be checked.
+    /// Looks a path up in the tree. `stale` is a cached value that has to be checked.
     fn look(
         &mut self,
         path: Decoded<'_>,
@@ -290,7 +292,8 @@ impl Resolver {
         }
     }
 
-    /// The resource that was located: what was kept, if it is still that, or loaded now.
+    /// Returns the resource for the located files: the cached one if it is still valid, otherwise
+    /// one loaded now.
     fn resource(
         &mut self,
         key: &[u8],
@@ -335,8 +338,8 @@ impl Resolver {
         Found::Cold(Fetch::of_files(files))
     }
 
-    /// Finds the listing of a directory without an index file: what was kept, if it still holds, or
-    /// made from now on.
+    /// Finds the listing of a directory without an index file: the cached one if it is still valid,
+    /// otherwise one whose construction starts now.
     fn list(
         &mut self,
         path: &Decoded<'_>,
@@ -371,7 +374,7 @@ impl Resolver {
         self.go_on_listing(path, lookup).unwrap_or(Found::Unfinished(waiter))
     }
 
-    /// Makes the next part of a listing, if it is in the making.
+    /// Builds the next part of a listing, if it is under construction.
     fn go_on_listing(&mut self, path: &Decoded<'_>, lookup: &Lookup<'_>) -> Option<Found> {
         let advances = lookup.advances && !lookup.head_only;
         let made_before = self.listings.counts.made;
@@ -401,7 +404,7 @@ impl Resolver {
     }
 }
 
-/// Answers with a stale value that cannot be checked now: it is the best there is.
+/// Answers with a stale value that cannot be checked at present; without one, with the error.
 fn best_there_is(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) -> Found {
     match stale {
         Some(Cached::Resource(resource)) => Found::Entry(resource.choose(lookup.accept_encoding)),
@@ -410,7 +413,7 @@ fn best_there_is(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) -
     }
 }
 
-/// Conditions of a look at the tree.
+/// Conditions of a tree lookup.
 #[derive(Clone, Copy)]
 struct Asked {
     waits: bool,

@@ -1,7 +1,6 @@
-//! The file tree below the root: which files a path stands for, opened and examined but not read.
+//! The file tree below the root: resolves a path to its files, opened and examined but not read.
 //!
 //! Every name is resolved by the kernel, below the root and under the operator's rule for links.
-//! Nothing here reads a file or keeps one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +14,7 @@ use crate::stop::Stop;
 use crate::store::Options;
 use crate::variants::{Coding, is_owned_by_same, stands_for};
 
-/// The tree and the rules for walking it.
+/// The tree and the rules for resolving paths in it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: File,
@@ -25,28 +24,28 @@ pub(crate) struct Tree {
     codings: Vec<Coding>,
 }
 
-/// What a path stands for.
+/// Result of resolving a path.
 pub(crate) enum Place {
     /// A regular file, perhaps with variants.
     File(Located),
     /// A directory asked for without its slash.
     NeedsSlash,
-    /// A directory without an index file, or nothing: whoever lists it will see.
+    /// A directory without an index file, or nothing: listing it will tell.
     NoIndex,
-    /// Nothing that is ours to serve.
+    /// Nothing that may be served.
     Absent,
 }
 
-/// The files behind a path.
+/// The files of a path.
 pub(crate) struct Located {
     /// The plain file's path below the root.
     pub(crate) path: Vec<u8>,
     pub(crate) plain: Source,
-    /// Variants that stand for the plain file: [`stands_for`].
+    /// Variants that may be sent in place of the plain file: [`stands_for`].
     pub(crate) variants: Vec<(Coding, Source)>,
 }
 
-/// Why a path was not located: names that are cold, or trouble.
+/// Reason why a path was not located: cold names, or an error.
 pub(crate) type Unlocated = Stop<Vec<Vec<u8>>>;
 
 /// A file or directory, opened and examined.
@@ -63,7 +62,7 @@ impl Source {
     }
 }
 
-/// The directory below which everything is.
+/// The root directory.
 impl AsFd for Tree {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
@@ -86,22 +85,23 @@ impl Tree {
         })
     }
 
-    /// Whether nothing below the root takes a disk, if no other file system is mounted there.
+    /// Returns whether the root is on an in-memory file system. Then no lookup blocks on a disk,
+    /// unless another file system is mounted below the root.
     pub(crate) fn is_in_memory(&self) -> bool {
         file::is_in_memory(self.root.as_fd())
     }
 
-    /// Whether links are followed.
+    /// Returns whether symbolic links are followed.
     pub(crate) fn follows_symlinks(&self) -> bool {
         self.symlinks
     }
 
-    /// Finds what `path` stands for.
+    /// Resolves `path`.
     ///
     /// # Errors
-    /// The names that would have to be waited for, unless it `waits`. Else trouble of ours only
-    /// (descriptors, memory, the disk): a name that leads nowhere, out of the root, or to something
-    /// we may not read is [`Place::Absent`], all alike to the client.
+    /// The cold names, if it must not block (`waits` is false). Otherwise only server-side errors
+    /// (descriptors, memory, the disk): a name that does not exist, leads out of the root, or may
+    /// not be read is [`Place::Absent`], so that the client cannot tell these apart.
     pub(crate) fn locate(&self, path: &Decoded<'_>, waits: bool) -> Result<Place, Unlocated> {
         let place = if path.is_directory() {
             self.locate_index(path.path(), waits)
@@ -114,10 +114,11 @@ impl Tree {
         }
     }
 
-    /// The directory at `path`, open to be listed; `None` if there is none. It waits for the disk.
+    /// Opens the directory at `path` for listing; returns `None` if there is none. Blocks on the
+    /// disk.
     ///
     /// # Errors
-    /// Trouble of ours, as for [`Tree::locate`].
+    /// Server-side errors, as for [`Tree::locate`].
     pub(crate) fn directory(&self, path: &[u8]) -> io::Result<Option<Source>> {
         match self.examine(path) {
             Ok(source) => Ok(Some(source).filter(|found| found.status.kind == Kind::Directory)),
@@ -126,13 +127,13 @@ impl Tree {
         }
     }
 
-    /// Whether a name in a directory is one to list.
+    /// Returns whether a name in a directory is to be listed.
     pub(crate) fn shows(&self, name: &[u8]) -> bool {
         is_reachable(name) && (self.dotfiles || !name.starts_with(b"."))
     }
 
-    /// The row for a name in an open directory, at `path`; `None` for what could not be fetched. It
-    /// waits for the disk.
+    /// Returns the row for a name in an open directory at `path`; `None` for a name that cannot be
+    /// requested. Blocks on the disk.
     pub(crate) fn row(&self, directory: &File, path: &[u8], name: Vec<u8>) -> Option<Row> {
         let mut status = file::status_at(directory.as_fd(), &name).ok()?;
         if status.kind == Kind::Symlink && self.symlinks {
@@ -155,8 +156,8 @@ impl Tree {
         }
     }
 
-    /// The first index file that exists. One that exists and cannot be served hides the directory,
-    /// rather than let the next name or a listing show in its place.
+    /// Finds the first index file that exists. One that exists but cannot be served hides the
+    /// directory: neither the next name nor a listing is used in its place.
     fn locate_index(&self, directory: &[u8], waits: bool) -> Result<Place, Unlocated> {
         for name in &self.index {
             let path = joined(directory, name.as_bytes());
@@ -172,7 +173,8 @@ impl Tree {
         Ok(Place::NoIndex)
     }
 
-    /// Names that would have to be waited for are gathered, so that they can be all at once.
+    /// Adds the variants of a file. Cold names are collected, so that all of them can be fetched at
+    /// once.
     fn with_variants(&self, path: Vec<u8>, plain: Source, waits: bool) -> Result<Place, Unlocated> {
         let (mut variants, mut cold) = (Vec::new(), Vec::new());
         for &coding in &self.codings {
@@ -195,9 +197,9 @@ impl Tree {
         Ok(Place::File(Located { path, plain, variants }))
     }
 
-    /// Whether a name is the doing of a file's owner, or of root. Of a file it is its owner's; a
-    /// link, which is followed only where that was asked for, has an owner of its own. The kernel
-    /// remembers it: it was followed just now.
+    /// Returns whether a name was created by the file's owner or by root. Without symbolic links
+    /// this always holds: a link, followed only if the operator allows it, has an owner of its own.
+    /// The kernel has the name cached, since it was resolved just before.
     fn is_named_by(&self, name: &[u8], plain: &Source) -> bool {
         !self.symlinks
             || file::status_at(self.root.as_fd(), name)
@@ -222,7 +224,7 @@ impl Tree {
     }
 }
 
-/// What a path below the root is to be opened by.
+/// Returns the name to pass to the kernel for a path below the root.
 fn name_of(path: &[u8]) -> &[u8] {
     if path.is_empty() { b"." } else { path }
 }

@@ -1,7 +1,7 @@
-//! Validators of a representation, and conditional requests judged against them
-//! (RFC 9110 sections 8.8 and 13).
+//! Validators of a representation, and the evaluation of conditional requests (RFC 9110 sections
+//! 8.8 and 13).
 //!
-//! Pure: a status and the text of header fields in, an outcome out. Nothing here opens a file.
+//! Pure: the input is a file status and the text of header fields.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,21 +9,21 @@ use weir_sys::file::Status;
 
 use crate::Now;
 
-/// What tells one version of a representation from another.
+/// Identification of one version of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'a> {
-    /// The strong entity tag, with its quotes.
+    /// The strong entity tag, including its quotes.
     pub etag: &'a [u8],
-    /// `Last-Modified`, seconds since the epoch; `None` where HTTP has no date for it.
+    /// `Last-Modified`, seconds since the epoch; `None` if HTTP cannot represent it.
     pub modified_s: Option<u64>,
 }
 
-/// The conditional fields of a request: one slice for each field line, as received.
+/// The conditional fields of a request: one slice per field line, as received.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions<'a> {
-    /// `If-Match`, all lines of it.
+    /// All lines of `If-Match`.
     pub if_match: &'a [&'a [u8]],
-    /// `If-None-Match`, all lines of it.
+    /// All lines of `If-None-Match`.
     pub if_none_match: &'a [&'a [u8]],
     /// `If-Modified-Since`.
     pub if_modified_since: Option<&'a [u8]>,
@@ -31,10 +31,10 @@ pub struct Conditions<'a> {
     pub if_unmodified_since: Option<&'a [u8]>,
 }
 
-/// What to do with a conditional GET or HEAD.
+/// Outcome of a conditional GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answer as if there were no condition; `Range` comes next.
+    /// Answer as if there were no condition; evaluate `Range` next.
     Proceed,
     /// 304 Not Modified.
     NotModified,
@@ -42,8 +42,8 @@ pub enum Outcome {
     Failed,
 }
 
-/// Judges the conditions of a GET or HEAD in the order of RFC 9110 section 13.2.2. A date that is
-/// none is ignored; a tag that is none matches nothing.
+/// Evaluates the conditions of a GET or HEAD in the order of RFC 9110 section 13.2.2. An invalid
+/// date is ignored; an invalid tag matches nothing.
 pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> Outcome {
     if !conditions.if_match.is_empty() {
         if !matches_any(conditions.if_match, validators.etag, Comparison::Strong) {
@@ -62,11 +62,10 @@ pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> Out
     Outcome::Proceed
 }
 
-/// Whether an `If-Range` of this value lets the `Range` stand (RFC 9110 section 13.1.5).
+/// Returns whether an `If-Range` of this value lets the `Range` stand (RFC 9110 section 13.1.5).
 ///
-/// A tag must match strongly. A date must be `Last-Modified` exactly, and that date must be a
-/// strong validator, which it is not while the second it names may still see another change
-/// (section 8.8.2.2).
+/// A tag must match strongly. A date must equal `Last-Modified` exactly, and that date must be a
+/// strong validator, which it is not until the second it names has passed (section 8.8.2.2).
 pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) -> bool {
     let value = if_range.trim_ascii();
     if value.starts_with(b"\"") || value.starts_with(b"W/") {
@@ -76,16 +75,16 @@ pub fn if_range_holds(if_range: &[u8], validators: &Validators<'_>, now: Now) ->
     parse_date_s(value) == Some(modified_s) && now.unix_ns / NS_PER_S > modified_s
 }
 
-/// The strong entity tag of the version of a file that has this status, as its coding (`suffix`,
-/// empty for none) has it.
+/// Appends the strong entity tag of the version of a file with this status, in the coding whose
+/// suffix is `suffix` (empty for none).
 ///
-/// The change time and the inode are in it because the modification time alone is forged daily: by
-/// `cp -p`, by archives, by builds that set every date to 1970. So a tag lasts as long as the file
-/// stays untouched on this machine and no longer. All but the length is hashed: inode numbers are
-/// nobody's business (CVE-2003-1418).
+/// The tag includes the change time and the inode because the modification time alone is often
+/// forged: by `cp -p`, by archives, by builds that set every date to 1970. A tag therefore remains
+/// valid only while the file stays untouched on this machine. All but the length is hashed, so that
+/// inode numbers are not disclosed (CVE-2003-1418).
 ///
 /// A file changed within the last tick of the kernel's clock may change again and keep its times;
-/// until the tick is over each reply has a tag of its own, which will match nothing later.
+/// until the tick is over, each reply gets a unique tag, which will match nothing later.
 pub(crate) fn append_etag(status: &Status, suffix: &str, now: Now, out: &mut Vec<u8>) {
     let now_ns = i128::from(now.unix_ns);
     let unsettled_ns = if status.ctime_ns + TICK_NS_MAX >= now_ns { now_ns } else { 0 };
@@ -97,21 +96,21 @@ pub(crate) fn append_etag(status: &Status, suffix: &str, now: Now, out: &mut Vec
     out.extend_from_slice(format!("\"{:x}-{version:016x}{suffix}\"", status.len).as_bytes());
 }
 
-/// `Last-Modified` of a file, seconds since the epoch. One in the future is replaced by the present
-/// (RFC 9110 section 8.8.2.1); one before 1970 or after 9999 is not sent.
+/// Returns `Last-Modified` of a file, seconds since the epoch. A time in the future is replaced by
+/// the present (RFC 9110 section 8.8.2.1); one before 1970 or after 9999 is omitted.
 pub(crate) fn modified_s(status: &Status, now: Now) -> Option<u64> {
     let modified_ns = status.mtime_ns.min(i128::from(now.unix_ns));
     let modified_s = u64::try_from(modified_ns.div_euclid(i128::from(NS_PER_S))).ok()?;
     (modified_s < YEAR_10000_S).then_some(modified_s)
 }
 
-/// A date as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT`; what is later than the year
-/// 9999 is shown as its end.
+/// Formats a date for HTTP, such as `Sun, 06 Nov 1994 08:49:37 GMT`. Dates after the year 9999 are
+/// clamped to its end.
 pub(crate) fn format_date(unix_s: u64) -> String {
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(unix_s.min(YEAR_10000_S - 1)))
 }
 
-/// Whether the representation changed after `date`; `None` if either side has no date.
+/// Returns whether the representation changed after `date`; `None` if either side has no date.
 fn modified_after(validators: &Validators<'_>, date: Option<&[u8]>) -> Option<bool> {
     Some(validators.modified_s? > parse_date_s(date?)?)
 }
@@ -121,8 +120,8 @@ fn parse_date_s(value: &[u8]) -> Option<u64> {
     Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// How entity tags are compared (RFC 9110 section 8.8.3.2). Ours is always strong, so the two
-/// differ only in what they make of a weak tag of the client's.
+/// Comparison of entity tags (RFC 9110 section 8.8.3.2). Our tag is always strong, so the two
+/// differ only in the treatment of a client's weak tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -133,8 +132,8 @@ fn matches_any(lines: &[&[u8]], etag: &[u8], comparison: Comparison) -> bool {
     lines.iter().any(|line| line.trim_ascii() == b"*" || list_contains(line, etag, comparison))
 }
 
-/// Looks for `etag` in a list of entity tags, which may themselves hold commas. What follows a
-/// syntax error is not looked at.
+/// Searches for `etag` in a list of entity tags, which may themselves contain commas. Ignores
+/// everything after a syntax error.
 fn list_contains(mut list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     while let Some((weak, tag, rest)) = next_tag(list) {
         if tag == etag && !(weak && comparison == Comparison::Strong) {
@@ -145,7 +144,7 @@ fn list_contains(mut list: &[u8], etag: &[u8], comparison: Comparison) -> bool {
     false
 }
 
-/// Takes the next tag off a list: whether it is weak, the tag with its quotes, and what follows.
+/// Takes the next tag off a list: whether it is weak, the tag with its quotes, and the rest.
 fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     let start = list.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b','))?;
     let element = list.get(start..)?;
@@ -157,12 +156,13 @@ fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
     Some((weak, quoted.get(..end)?, quoted.get(end..)?))
 }
 
-/// The kernel stamps files by its tick, 10 ms at the slowest setting in use; twice that to be safe.
+/// Upper bound on the kernel's tick, by which files are stamped: twice the 10 ms of the slowest
+/// setting in use.
 const TICK_NS_MAX: i128 = 20_000_000;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The first second that an HTTP date cannot name.
+/// The first second beyond the range of an HTTP date.
 const YEAR_10000_S: u64 = 253_402_300_800;
 
 // FNV-1a: <http://www.isthe.com/chongo/tech/comp/fnv/>.

@@ -1,11 +1,11 @@
-//! Precompressed variants: which files stand for another, and which of them a client gets by its
+//! Precompressed variants: the rules for which files may replace another, and their selection by
 //! `Accept-Encoding` (RFC 9110 section 12.5.3).
 //!
-//! Pure: what is known of files, field lines and the codings at hand in, a decision out.
+//! Pure: decides from file statuses, field lines and the available codings.
 
 use weir_sys::file::{Kind, Status};
 
-/// A content coding that a file may be stored in next to its plain self.
+/// A content coding in which a file may be stored beside the plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// Brotli, RFC 7932: `.br`.
@@ -17,10 +17,11 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// Every coding, the one sent first when a client likes them equally.
+    /// Every coding, in order of the server's preference, which applies where a client's weights
+    /// are equal.
     pub const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
-    /// What a variant's file name ends in, after the name of the plain file.
+    /// Returns the suffix that a variant's file name adds to that of the plain file.
     pub fn suffix(self) -> &'static str {
         match self {
             Coding::Brotli => ".br",
@@ -29,7 +30,7 @@ impl Coding {
         }
     }
 
-    /// The coding's name in `Accept-Encoding` and `Content-Encoding`.
+    /// Returns the coding's name in `Accept-Encoding` and `Content-Encoding`.
     pub fn token(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
@@ -44,12 +45,12 @@ impl Coding {
     }
 }
 
-/// Whether a variant may be sent in place of the plain file: whoever can write it can write the
-/// plain file too, it was not written before that, and it is a gain.
+/// Returns whether a variant may be sent in place of the plain file: everyone who can write it can
+/// write the plain file too, it is not older, and it is smaller.
 ///
-/// Both are named in one directory, so a file that appears beside another must not take its place
-/// by its name alone. Times are compared in nanoseconds: within the same second the plain file may
-/// have changed after the variant was made.
+/// Both are named in one directory, so a file that appears beside another must not replace it by
+/// its name alone. Times are compared in nanoseconds: within the same second the plain file may
+/// have changed after the variant was created.
 pub(crate) fn stands_for(variant: &Status, plain: &Status) -> bool {
     variant.kind == Kind::File
         && (1..plain.len).contains(&variant.len)
@@ -58,12 +59,13 @@ pub(crate) fn stands_for(variant: &Status, plain: &Status) -> bool {
         && is_written_by_same(variant, plain)
 }
 
-/// Whether a file or link beside a plain file is its owner's, or root's.
+/// Returns whether a file or link beside a plain file belongs to the plain file's owner or to root.
 pub(crate) fn is_owned_by_same(beside: &Status, plain: &Status) -> bool {
     beside.uid == plain.uid || beside.uid == ROOT
 }
 
-/// Whether nobody but the owner may write the variant who may not write the plain file.
+/// Returns whether the variant is writable only by its owner and by users who may also write the
+/// plain file.
 fn is_written_by_same(variant: &Status, plain: &Status) -> bool {
     let opened = variant.mode & !plain.mode;
     let other_group = variant.mode & GROUP_WRITES != 0 && variant.gid != plain.gid;
@@ -74,11 +76,12 @@ const ROOT: u32 = 0;
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Picks the coding a client likes best among those available, one slice for each field line.
+/// Selects the coding that a client prefers among those available. `lines` has one slice per field
+/// line.
 ///
-/// `None` is the plain file: when there is no field, when it is malformed, when the client likes
-/// nothing else better, and when it likes nothing at all, for a server may then disregard the
-/// field.
+/// Returns `None` for the plain file: if there is no field, if it is malformed, if the client
+/// prefers no coding to the plain file, and if the client accepts nothing at all, in which case a
+/// server may disregard the field.
 pub fn negotiate(lines: &[&[u8]], available: impl Fn(Coding) -> bool) -> Option<Coding> {
     let weights = Weights::parse(lines)?;
     let plain = weights.identity.or(weights.others).unwrap_or(0);
@@ -94,7 +97,7 @@ pub fn negotiate(lines: &[&[u8]], available: impl Fn(Coding) -> bool) -> Option<
     best
 }
 
-/// The weights a client gave, in thousandths; `None` for what it did not name.
+/// The weights a client gave, in thousandths; `None` for a coding that it did not name.
 #[derive(Default)]
 struct Weights {
     codings: [Option<u16>; Coding::ALL.len()],
@@ -103,7 +106,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// `None` if any line is malformed.
+    /// Parses all lines; returns `None` if any is malformed.
     fn parse(lines: &[&[u8]]) -> Option<Weights> {
         let mut weights = Weights::default();
         for line in lines {
@@ -137,13 +140,13 @@ impl Weights {
     }
 }
 
-/// Whether the bytes are a token (RFC 9110 section 5.6.2).
+/// Returns whether the bytes are a token (RFC 9110 section 5.6.2).
 fn is_token(name: &[u8]) -> bool {
     let is_tchar = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !name.is_empty() && name.iter().all(is_tchar)
 }
 
-/// Reads `q=0.5` as thousandths (RFC 9110 section 12.4.2): at most three decimals, at most 1.
+/// Parses `q=0.5` as thousandths (RFC 9110 section 12.4.2): at most three decimals, at most 1.
 fn parse_weight(parameter: &[u8]) -> Option<u16> {
     let value = match parameter {
         [b'q' | b'Q', b'=', value @ ..] => value,

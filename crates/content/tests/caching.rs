@@ -1,4 +1,4 @@
-//! What a store keeps, for how long, and what it does when files change under it.
+//! Caching: what is kept, for how long, and the effect of files that change while cached.
 
 mod site;
 
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use site::{Site, at, body, encoded, entry, find};
 use weir_content::{Content, Found, Now, Options};
 
-/// Options under which anything over 16 bytes is sent from its descriptor.
+/// Options under which files larger than 16 bytes are sent from their descriptor.
 fn small_memory() -> Options {
     Options { memory_file_bytes_max: 16, ..Options::default() }
 }

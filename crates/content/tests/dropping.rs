@@ -1,5 +1,5 @@
-//! What a store that does not wait says of names that the kernel has dropped. One test, for what it
-//! drops is the machine's.
+//! A store that must not block, after the kernel has dropped names from its cache. A single test,
+//! because dropping them affects the whole machine.
 
 mod site;
 

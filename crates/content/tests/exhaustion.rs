@@ -1,5 +1,5 @@
-//! What a store does when the process has no descriptor left. One test, for the limit is the
-//! process's.
+//! Behaviour when the process has no descriptor left. A single test, because the limit applies to
+//! the whole process.
 
 #![allow(clippy::unwrap_used)] // lints take a helper of a test for no test
 
@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use site::{Site, at, body, entry, find};
 use weir_content::{Found, Options};
 
-/// Takes every descriptor there is.
+/// Uses up every descriptor of the process.
 fn exhaust() -> Vec<File> {
     let limit = Rlimit { current: Some(100), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).unwrap();

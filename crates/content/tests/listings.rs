@@ -1,4 +1,4 @@
-//! Listings of directories: made in parts, shared by all who wait, kept while they hold, bounded.
+//! Directory listings: built in parts, shared by all waiters, cached while they are valid, bounded.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use site::{Site, at, body, find};
 use weir_content::{Entry, Found, ListingCounts, Lookup, Now, Options, Store, Waiter};
 
-/// Entries examined and rows written in one part, at most.
+/// Maximum number of entries examined and rows written in one part.
 const PART_ROWS_MAX: u64 = 400;
 
 fn listing() -> Options {
@@ -29,7 +29,7 @@ fn fill(site: &Site, directory: &str, files: usize) {
     }
 }
 
-/// The listing of a directory, however many parts it takes.
+/// Requests the listing of a directory until it is finished.
 fn list(store: &mut Store, path: &str, now: Now) -> Arc<Entry> {
     let mut waiter = None;
     loop {
@@ -121,7 +121,7 @@ fn it_is_kept_while_the_directory_is_the_same() {
     assert_eq!(store.listing_counts().made, 2);
 }
 
-/// A file that grows leaves its directory as it was.
+/// A file that grows leaves its directory's times unchanged.
 #[test]
 fn it_is_made_anew_after_a_time_that_grows_with_its_rows() {
     let site = site_with("age", 500);

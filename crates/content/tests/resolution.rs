@@ -1,4 +1,4 @@
-//! What a store finds in a real tree, and above all what it does not: nothing outside the root.
+//! Path resolution in a real tree, above all that nothing outside the root is found.
 
 mod site;
 
@@ -319,7 +319,7 @@ fn options_that_make_no_sense_are_refused() {
     assert!(weir_content::Store::open(&site.path("../secret.txt"), Options::default()).is_err());
 }
 
-/// A name that is a good file one moment and a link out the next, while it is asked for.
+/// A name that alternates between a regular file and a link out of the root while it is requested.
 #[test]
 fn a_race_of_renames_never_yields_a_file_outside() {
     let site = Site::new("race");

@@ -1,8 +1,9 @@
-//! What a store does that was told not to wait for a disk. Where the temporary directory is in
-//! memory there is nothing cold to show, and the tests say that they skip.
+//! A store that must not block on a disk. If the temporary directory is in memory, nothing in it
+//! can be cold, and the tests report that they are skipped.
 //!
-//! The kernel may drop what was fetched, and bring what is only looked at: a quick disk does so
-//! within the look. So a test makes several attempts, each from the start ([`attempt`]).
+//! The kernel may drop fetched data, and it may load data that is only looked at: a fast disk does
+//! so during the look. Each test therefore makes several attempts, each from the start
+//! ([`attempt`]).
 
 // Lints take a helper of a test for no test.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -21,7 +22,7 @@ use weir_content::{
 use weir_sys::file::Look;
 use weir_sys::profile;
 
-/// A site whose files the kernel forgets when asked to; none where it does not.
+/// Creates a site whose files the kernel evicts on request; returns `None` where it does not.
 fn site_on_disk(name: &str) -> Option<Site> {
     let site = Site::new(name);
     site.write("../probe", "x");
@@ -36,12 +37,12 @@ fn not_waiting() -> Options {
     Options { waits: false, ..Options::default() }
 }
 
-/// Nothing is looked for beside a file, so that what is cold is the file.
+/// Options without variants, so that only the file itself can be cold.
 fn plain() -> Options {
     Options { codings: Vec::new(), ..not_waiting() }
 }
 
-/// Has the kernel forget what is in a file; the name it remembers.
+/// Evicts a file's contents from the page cache; its name stays cached.
 fn forget(site: &Site, name: &str) {
     assert!(is_evicted(site, name), "{name} stays in the page cache");
 }
@@ -51,14 +52,14 @@ fn is_evicted(site: &Site, name: &str) -> bool {
     weir_sys::file::evict(file.as_fd(), 0, 0).unwrap()
 }
 
-/// What comes of the first attempt in which the kernel does as it mostly does. In the others
-/// something was there before it was fetched, or no longer was when it had been.
+/// Returns the result of the first attempt in which the kernel behaves as it usually does. In the
+/// others, something was cached before it was fetched, or no longer cached afterwards.
 fn attempt<T>(mut once: impl FnMut() -> Option<T>) -> T {
     (0..100).find_map(|_| once()).unwrap_or_else(|| panic!("a hundred attempts were in vain"))
 }
 
-/// What a store says that forgets the path first, and how often it is cold until it says it. The
-/// kernel may drop what was fetched at any moment, but not for ever.
+/// Forgets the path, then runs fetches until it is no longer cold. Returns the result and the
+/// number of fetches. The kernel may drop fetched data at any moment, but not for ever.
 fn after_fetches(store: &mut Store, path: &str) -> (Found, usize) {
     store.forget(path.as_bytes());
     for fetches in 0..100 {
@@ -70,7 +71,7 @@ fn after_fetches(store: &mut Store, path: &str) -> (Found, usize) {
     panic!("{path} is cold for ever");
 }
 
-/// As a ring would do it: the calls that the fetch names, and no more.
+/// Makes the calls that the fetch names and no others, as a ring would.
 fn run_kinds(fetch: &Fetch) {
     for kind in fetch.kinds() {
         match kind {
@@ -85,12 +86,12 @@ fn run_kinds(fetch: &Fetch) {
     }
 }
 
-/// How many system calls this thread has made.
+/// Number of system calls this thread has made.
 fn calls_made() -> u64 {
     profile::table().unwrap().iter().map(|row| row.count).sum()
 }
 
-/// The fetch, unless it was there.
+/// Returns the fetch; `None` if the entry was there already.
 fn cold(found: Found) -> Option<Fetch> {
     match found {
         Found::Cold(fetch) => Some(fetch),
@@ -99,7 +100,7 @@ fn cold(found: Found) -> Option<Fetch> {
     }
 }
 
-/// The entry, unless it is cold.
+/// Returns the entry; `None` if it is cold.
 fn there(found: Found) -> Option<Arc<Entry>> {
     match found {
         Found::Entry(entry) => Some(entry),

@@ -1,9 +1,8 @@
-//! What a slot costs: the tree of bitmaps of `weir_dispatch::slots` beside a scan for the lowest
-//! free one and a list of free ones, last given first taken. A JSON line for each measurement goes
-//! to standard output; `cargo xtask bench slots` makes a table of them.
+//! Benchmark of slot allocation: the tree of bitmaps of `weir_dispatch::slots` beside a scan for
+//! the lowest free slot and a LIFO list of free slots. Writes a JSON line per measurement to
+//! standard output; `cargo xtask bench slots` makes a table of them.
 //!
-//! `slots ROUNDS MILLISECONDS`: how often each is measured, and for how long. Nothing here decides
-//! which is the better one.
+//! `slots ROUNDS MILLISECONDS`: the number of measurements of each case, and the duration of one.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -17,10 +16,10 @@ const CAPACITIES: [u32; 4] = [64, 1_000, 15_000, 200_000];
 /// Shares of the slots that are taken, percent.
 const TAKEN: [u32; 3] = [0, 50, 99];
 
-/// A slot taken and one given between two looks at the clock.
+/// Number of take-and-give pairs between two reads of the clock.
 const BATCH: u32 = 64;
 
-/// A way to find a free slot.
+/// An allocator of slots.
 trait Store {
     const NAME: &'static str;
     fn new(capacity: u32) -> Self;
@@ -28,7 +27,7 @@ trait Store {
     fn give(&mut self, slot: u32);
 }
 
-/// No store at all: what the measurement itself costs.
+/// No allocator: the cost of the measurement itself.
 struct Nothing;
 
 impl Store for Nothing {
@@ -63,7 +62,7 @@ impl Store for Slots {
     }
 }
 
-/// Bits, looked through from the first word.
+/// A bitmap, scanned from the first word.
 struct Scan(Vec<u64>, u32);
 
 impl Store for Scan {
@@ -87,7 +86,7 @@ impl Store for Scan {
     }
 }
 
-/// The numbers that are free; the one given last is taken first.
+/// A stack of free slots: the last one freed is taken first.
 struct List(Vec<u32>);
 
 impl Store for List {
@@ -112,7 +111,7 @@ fn main() -> ExitCode {
         eprintln!("slots ROUNDS MILLISECONDS");
         return ExitCode::from(2);
     };
-    // The first round warms up and is not told.
+    // The first round warms up and is not reported.
     for round in 0..=rounds {
         for (capacity, taken) in CAPACITIES.iter().flat_map(|&of| TAKEN.map(|taken| (of, taken))) {
             let place = Place { round, capacity, taken, time: Duration::from_millis(ms) };
@@ -133,8 +132,8 @@ struct Place {
 }
 
 impl Place {
-    /// All slots are taken, as in a peak, and given back by chance until so many are left. From
-    /// then on one by chance is given and one taken.
+    /// Takes all slots, as in a peak, and frees random ones down to the given share. From then on
+    /// frees a random slot and takes one, repeatedly.
     fn measure<S: Store>(&self) {
         let mut store = S::new(self.capacity);
         let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ self.round);

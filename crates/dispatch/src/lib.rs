@@ -1,7 +1,7 @@
-//! Event mechanisms, timers and slots: what an architecture is built from.
+//! Event mechanisms, timers and slots: the building blocks of an architecture.
 //!
-//! A mechanism keeps an interest set and says which of its members are ready. Nothing here knows
-//! what a connection does with that, and nothing here speaks HTTP.
+//! A mechanism keeps an interest set and reports which of its members are ready. Nothing here knows
+//! how a connection uses that, and nothing here speaks HTTP.
 
 pub mod probe;
 pub mod readiness;

@@ -1,11 +1,11 @@
-//! What an event mechanism costs by itself: the time of a wait, of an event and of a membership
-//! against the number of idle members.
+//! Intrinsic cost of event mechanisms: the time per wait, per event and per membership against the
+//! number of idle members.
 //!
-//! A cell is a mechanism, so many idle members and so many active ones. A round writes a byte to
-//! each active connection, waits until all are reported and reads them. The processor time of the
-//! same writes and reads without a mechanism, measured in turn with them on like connections, is
-//! taken off; what is left is the mechanism's, the kernel's part of it included. Nothing here
-//! prints, and nothing here knows how a mechanism works.
+//! A cell is a mechanism with given numbers of idle and active members. A round writes a byte to
+//! each active connection, waits until all are reported, and reads them. The processor time of the
+//! same writes and reads without a mechanism, measured alternately on similar connections, is
+//! subtracted; the rest is the mechanism's, including its kernel part. Printing is left to the
+//! caller.
 
 mod measure;
 mod sockets;
@@ -17,7 +17,7 @@ use crate::readiness::Name;
 use crate::readiness::settings::Settings;
 pub use sockets::{Kind, Meeting, Shelf, hold};
 
-/// What to measure: every mechanism with every number of idle and of active members.
+/// Measurement plan: every mechanism with every combination of idle and active members.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The mechanisms.
@@ -26,18 +26,18 @@ pub struct Plan {
     pub idle: Vec<usize>,
     /// Numbers of active members, each 1 or more.
     pub active: Vec<usize>,
-    /// How often each cell is measured; the repetitions of all cells take turns.
+    /// Number of measurements of each cell; the repetitions of all cells are interleaved.
     pub repetitions: u32,
-    /// How much of a cell is measured in one repetition.
+    /// Amount of each cell measured in one repetition.
     pub amount: Amount,
 }
 
-/// When a repetition of a cell has been measured for long enough.
+/// Stop condition of a repetition of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// After so many rounds, or the few more that make a batch whole.
+    /// Number of rounds, rounded up to a whole batch.
     Rounds(u64),
-    /// After so much time, the rounds without a mechanism included.
+    /// Total time, including the rounds without a mechanism.
     Time(Duration),
 }
 
@@ -46,80 +46,81 @@ pub enum Amount {
 pub struct Cell {
     /// The mechanism.
     pub mechanism: Name,
-    /// What is set about it.
+    /// Settings of the mechanism.
     pub settings: Settings,
     /// Members that never have an event.
     pub idle: usize,
-    /// Members that have one each round.
+    /// Members that have one event per round.
     pub active: usize,
 }
 
-/// One repetition of a cell.
+/// A repetition of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Rounds measured.
     pub rounds: u64,
-    /// Calls of the mechanism in them: one need not report all that are ready.
+    /// Calls of the mechanism in these rounds: one call need not report all ready members.
     pub waits: u64,
-    /// Bytes taken in: the active members in each round.
+    /// Bytes read: one per active member and round.
     pub events: u64,
-    /// Processor time of the rounds, less that of as many without a mechanism, nanoseconds.
+    /// Processor time of the rounds, less that of as many rounds without a mechanism, nanoseconds.
     pub spent_ns: f64,
-    /// Processor time of a member's coming and going, nanoseconds.
+    /// Processor time to add and remove a member, nanoseconds.
     pub member_ns: f64,
 }
 
-/// The smallest, the middle and the largest of several.
+/// Minimum, median and maximum of several values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The middle one; of an even number the mean of the two.
+    /// Median; for an even number of values, the mean of the middle two.
     pub median: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// A cell's figures, nanoseconds of processor time.
+/// Results of a cell, nanoseconds of processor time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// For each wait.
+    /// Time per wait.
     pub wait_ns: Spread,
-    /// For each event.
+    /// Time per event.
     pub event_ns: Spread,
-    /// For a socket that becomes a member, ceases to be one and is closed, beyond the close of one
-    /// that was none. What a mechanism puts off until its next wait is in it.
+    /// Time per socket that is added, removed and closed, beyond the close of a socket that was no
+    /// member. Includes work that the mechanism defers to its next wait.
     pub member_ns: Spread,
-    /// How often it was measured.
+    /// Number of repetitions measured.
     pub repetitions: usize,
-    /// Rounds of all of them.
+    /// Rounds in all repetitions.
     pub rounds: u64,
-    /// Waits of all of them.
+    /// Waits in all repetitions.
     pub waits: u64,
-    /// Events of all of them.
+    /// Events in all repetitions.
     pub events: u64,
 }
 
-/// Why a cell has no figures.
+/// Reason why a cell has no figures.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The kernel has no such mechanism, or forbids it.
+    /// The kernel does not have the mechanism, or forbids it.
     Impossible(io::Error),
-    /// It went wrong.
+    /// The measurement failed.
     Failed(io::Error),
 }
 
-/// A cell, and what was found.
+/// A cell and its result.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Which.
+    /// The cell measured.
     pub cell: Cell,
-    /// What.
+    /// Figures, or the reason why there are none.
     pub found: Result<Figures, Trouble>,
 }
 
-/// Measures a plan with the connections of a shelf: [`Plan::connections`] of them. Runs in the
-/// calling thread, round-robin, so that what drifts on a machine meets all cells alike.
+/// Measures a plan with the connections of a shelf, of which [`Plan::connections`] are needed. Runs
+/// in the calling thread, round-robin over the cells, so that drift of the machine affects all of
+/// them alike.
 pub fn run(plan: &Plan, shelf: &mut Shelf) -> Vec<Outcome> {
     let mut cells: Vec<_> = plan.cells().into_iter().map(|cell| (cell, Vec::new(), None)).collect();
     for _ in 0..plan.repetitions {
@@ -146,7 +147,7 @@ fn outcome(cell: Cell, samples: &[Sample], trouble: Option<Trouble>) -> Outcome 
 }
 
 impl Plan {
-    /// The cells, those of one number of idle members together.
+    /// The cells of the plan, grouped by number of idle members.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &idle in &self.idle {
@@ -162,35 +163,35 @@ impl Plan {
         cells
     }
 
-    /// How many connections its shelf needs, the other ends of which are elsewhere.
+    /// Number of connections that the plan's shelf needs; their far ends are in another process.
     pub fn connections(&self) -> usize {
         let most = |of: &[usize]| of.iter().copied().max().unwrap_or(0);
         sockets::connections(most(&self.idle), most(&self.active))
     }
 }
 
-/// The most idle members that a plan with so many active ones can have, when a process may have
+/// Maximum number of idle members in a plan with `active` active ones, for a process limited to
 /// `open_files` descriptors.
 pub fn idle_max(open_files: u64, active: usize) -> usize {
     let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
     open_files.saturating_sub(sockets::others(active))
 }
 
-/// Raises the limit of open descriptors as far as it goes, and returns it.
+/// Raises the limit of open descriptors as far as possible, and returns it.
 pub fn open_limit() -> u64 {
     weir_sys::process::raise_open_files()
 }
 
-/// Has the calling thread run on one processor only.
+/// Restricts the calling thread to one processor.
 ///
 /// # Errors
-/// EINVAL when there is none of this number, or it may not be used.
+/// EINVAL when the processor does not exist or may not be used.
 pub fn pin(cpu: usize) -> io::Result<()> {
     weir_sys::process::pin_thread(cpu)
 }
 
 impl Figures {
-    /// Of a cell's repetitions; none of none.
+    /// Computes the figures of a cell from its repetitions; `None` if there are none.
     pub fn of(samples: &[Sample]) -> Option<Self> {
         let sum = |of: fn(&Sample) -> u64| samples.iter().map(of).sum();
         Some(Self {
@@ -206,7 +207,7 @@ impl Figures {
 }
 
 impl Spread {
-    /// Of some values; none of none.
+    /// Computes the spread of some values; `None` if there are none.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_unstable_by(f64::total_cmp);

@@ -1,13 +1,12 @@
 //! The lowest-numbered free slot, by a tree of bitmaps: ufalloc (banga-scalable §4.2).
 //!
-//! Level 0 has a bit for each slot, set while it is taken. A bit of a level above is set while the
-//! word below it is full. Finding the lowest free slot is a walk down from the top, one
-//! count-trailing-ones a level: two levels of 64-bit words serve 4096 slots, three 262,144.
-//! Knows nothing of what lives in a slot.
+//! Level 0 has a bit per slot, set while it is taken. A bit of a higher level is set while the word
+//! below it is full. Finding the lowest free slot is a walk down from the top, with one
+//! count-trailing-ones per level: two levels of 64-bit words serve 4096 slots, three 262,144.
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Which of a fixed number of slots are taken.
+/// Allocation state of a fixed number of slots.
 #[derive(Debug)]
 pub struct Slots {
     /// Level 0 first; the last level is one word.
@@ -17,7 +16,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// `capacity` free slots, numbered from 0.
+    /// Creates `capacity` free slots, numbered from 0.
     pub fn new(capacity: usize) -> Self {
         let mut levels = Vec::new();
         let mut bits = capacity.max(1);
@@ -46,7 +45,7 @@ impl Slots {
         u32::try_from(word).ok()
     }
 
-    /// Takes this slot, which somebody else has chosen; false when it is taken or there is none.
+    /// Takes a particular slot, chosen elsewhere; returns false if it is taken or does not exist.
     pub fn claim(&mut self, slot: u32) -> bool {
         let is_free = (slot as usize) < self.capacity && !self.is_taken(slot);
         if is_free {
@@ -56,7 +55,7 @@ impl Slots {
         is_free
     }
 
-    /// Gives a taken slot back; a slot that is free stays so.
+    /// Frees a taken slot; a free slot stays free.
     pub fn give(&mut self, slot: u32) {
         let mut index = slot as usize;
         if !self.is_taken(slot) {
@@ -74,12 +73,12 @@ impl Slots {
         }
     }
 
-    /// How many slots are taken.
+    /// Number of slots taken.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Whether a slot is taken; false for a number past the last.
+    /// Returns whether a slot is taken; false for a number past the last.
     pub fn is_taken(&self, slot: u32) -> bool {
         let index = slot as usize;
         self.levels[0]

@@ -1,33 +1,35 @@
-//! Deadlines of slots: a wheel with one lazy entry a slot. No clock: `now` is an argument.
+//! Deadlines of slots: a timer wheel with one lazy entry per slot. It has no clock: `now` is an
+//! argument.
 //!
 //! A connection's deadline moves at every request; moving an entry each time would cost more than
-//! it is worth. So an entry only promises to look at its slot *no later than* its tick: when the
-//! tick comes, the slot is asked for its deadline then, and the entry moves there, or goes.
+//! it is worth. So an entry only guarantees that its slot is checked *no later than* its tick: when
+//! the tick comes, the slot's current deadline is queried, and the entry moves there, or is
+//! dropped.
 
 const TICK_NS: u64 = 10_000_000;
 const TICKS: u64 = 4096;
 const WORDS: usize = (TICKS / 64) as usize;
 const NEVER: u64 = u64::MAX;
 
-/// A wheel of 4096 ticks of 10 ms. Deadlines further away are looked at on the way.
+/// A wheel of 4096 ticks of 10 ms. An entry for a more distant deadline is checked on the way.
 #[derive(Debug)]
 pub struct Timers {
     wheel: Vec<Vec<u32>>,
-    /// A bit for each bucket of the wheel that is not empty.
+    /// A bit per bucket of the wheel, set while the bucket is not empty.
     occupied: [u64; WORDS],
-    /// The tick of each slot's entry, so that it has no more than one that counts.
+    /// Tick of each slot's entry, so that at most one entry per slot counts.
     armed: Vec<u64>,
-    /// The first tick that has not been looked at.
+    /// The first tick not yet processed.
     next: u64,
-    /// Slots found alive while ticks are looked at, with their deadlines.
+    /// Slots found alive while ticks are processed, with their deadlines.
     alive: Vec<(u32, u64)>,
-    /// Buckets that were emptied. The next to be filled are made of them, so that memory goes by
-    /// how many are full at once, and not by how many ever were.
+    /// Emptied buckets, reused for the next to be filled, so that memory use follows the number of
+    /// buckets filled at once, and not the number ever filled.
     spare: Vec<Vec<u32>>,
 }
 
 impl Timers {
-    /// A wheel that starts at `now_ns`, with no entry.
+    /// Creates an empty wheel that starts at `now_ns`.
     pub fn new(now_ns: u64) -> Self {
         Self {
             wheel: vec![Vec::new(); TICKS as usize],
@@ -39,7 +41,7 @@ impl Timers {
         }
     }
 
-    /// Makes sure that `slot` is looked at no later than one tick after `deadline_ns`.
+    /// Ensures that `slot` is checked no later than one tick after `deadline_ns`.
     pub fn arm(&mut self, slot: u32, deadline_ns: u64) {
         let tick = deadline_ns.div_ceil(TICK_NS).clamp(self.next, self.next + TICKS - 1);
         let index = slot as usize;
@@ -57,7 +59,7 @@ impl Timers {
         }
     }
 
-    /// When to look again, nanoseconds on the same clock; `None` while no entry is armed.
+    /// Time of the next check, nanoseconds on the same clock; `None` while no entry is armed.
     pub fn next_ns(&self) -> Option<u64> {
         let start = (self.next % TICKS) as usize;
         // The word of `start` comes twice: first its high bits, a lap later its low ones.
@@ -75,8 +77,8 @@ impl Timers {
         })
     }
 
-    /// Appends to `expired` the slots whose deadline has passed. `deadline_of` tells a slot's
-    /// deadline as it stands, or `None` when it has none any more.
+    /// Appends to `expired` the slots whose deadline has passed. `deadline_of` returns a slot's
+    /// current deadline, or `None` when it no longer has one.
     pub fn expire(
         &mut self,
         now_ns: u64,
@@ -84,7 +86,7 @@ impl Timers {
         expired: &mut Vec<u32>,
     ) {
         let now_tick = now_ns / TICK_NS;
-        // After a long sleep every bucket is looked at once, not once a lap.
+        // After a long sleep every bucket is processed once, not once per lap.
         let last = now_tick.min(self.next + TICKS - 1);
         for tick in self.next..=last {
             let index = (tick % TICKS) as usize;

@@ -1,9 +1,9 @@
-//! What is particular to the mechanisms made of real-time signals: a queue that overflows, signals
-//! of those who have gone, an end that hides behind the bytes. The contract itself is tested with
-//! all others.
+//! Tests specific to the mechanisms based on real-time signals: a queue that overflows, signals of
+//! removed members, an end of file hidden behind bytes. The contract itself is tested with all
+//! other mechanisms.
 //!
-//! The limit on queued signals and the descriptors' numbers are the process's, so that one test
-//! runs at a time.
+//! The limit on queued signals and the descriptor numbers belong to the process, so one test runs
+//! at a time.
 
 #![allow(clippy::unwrap_used)] // lints take a helper of a test for no test
 
@@ -78,7 +78,7 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Members that wait to read, and of which the mechanism is sure.
+/// Adds members that wait to read, and of which the mechanism is sure.
 fn members<M: Mechanism>(mechanism: &mut M, count: u32) -> Vec<(UnixStream, UnixStream)> {
     let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
     for (slot, (near, _)) in (0..).zip(&pairs) {
@@ -92,7 +92,7 @@ fn send(mut far: &UnixStream) {
     far.write_all(b"x").unwrap();
 }
 
-/// Reads what there is, and says so: bytes read.
+/// Reads all available bytes, calls `blocked`, and returns their number.
 fn read_all<M: Mechanism>(mechanism: &mut M, mut near: &UnixStream, token: Token) -> usize {
     let mut sum = 0;
     while let Ok(bytes @ 1..) = near.read(&mut [0; 64]) {
@@ -102,7 +102,7 @@ fn read_all<M: Mechanism>(mechanism: &mut M, mut near: &UnixStream, token: Token
     sum
 }
 
-/// Waits and reads until `bytes` have come.
+/// Waits and reads until `bytes` have arrived.
 fn read_until<M: Mechanism>(
     mechanism: &mut M,
     pairs: &[(UnixStream, UnixStream)],
@@ -136,7 +136,8 @@ fn overflow<M: Mechanism>() {
     assert_eq!(ready(&mut m, LONG), [token(7)], "signals come as before");
 }
 
-/// Three events come for each member while one is served. The queue holds two for each.
+/// Checks that no event is lost when three arrive per member while one member is served, and the
+/// queue holds two per member.
 fn work<M: Mechanism>() {
     const MEMBERS: u32 = 100;
     let mut m: M = open(2 * u64::from(MEMBERS));
@@ -186,7 +187,7 @@ fn end<M: Mechanism>() {
     far.write_all(b"last").unwrap();
     assert_eq!(ready(&mut m, LONG), [token(3)]);
     far.shutdown(Shutdown::Write).unwrap();
-    // The end's notices are taken in before the bytes are read.
+    // The end's notices are taken before the bytes are read.
     while m.counts().notices < 2 {
         assert_eq!(ready(&mut m, LONG), [token(3)]);
     }
@@ -229,7 +230,8 @@ fn ask<M: Mechanism>() {
     assert_eq!(m.counts().checked, 5, "one notice before a read leaves no doubt");
 }
 
-/// An epoll instance cannot signal either: it stands for the loop's bell, an eventfd.
+/// Checks members that cannot signal. An epoll instance, which cannot either, replaces the loop's
+/// bell, an eventfd.
 fn mute<M: Mechanism>() {
     let mut m: M = open(PLENTY);
     let (bell, rope) = pair();
@@ -252,7 +254,7 @@ fn mute<M: Mechanism>() {
     assert_eq!(ready(&mut m, NOW), []);
 }
 
-/// Two loops, as threads, and one listening socket.
+/// Checks two loops, as threads, that share a listening socket.
 fn share<M: Mechanism>() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = listener.try_clone().unwrap();

@@ -1,13 +1,13 @@
 //! The grammar of `host[:port]` (RFC 9110 section 7.2, RFC 3986 section 3.2).
 //!
-//! Only the shape is checked. Which names the server answers for is somebody else's matter.
+//! Only the syntax is checked, not whether the server answers for a name.
 
 use core::net::Ipv6Addr;
 
-/// Whether `value` is a non-empty `uri-host [ ":" port ]`.
+/// Returns whether `value` is a non-empty `uri-host [ ":" port ]`.
 ///
-/// No user information, no zone identifier, no `IPvFuture`. The port may be empty, as the
-/// grammar has it, or a number up to 65535.
+/// User information, zone identifiers and `IPvFuture` are not accepted. The port may be empty, as
+/// the grammar allows, or a number up to 65535.
 pub(crate) fn is_host_and_port(value: &[u8]) -> bool {
     match split_host(value) {
         Some((host, b"")) => host,
@@ -16,7 +16,7 @@ pub(crate) fn is_host_and_port(value: &[u8]) -> bool {
     }
 }
 
-/// Whether the host is well formed, and what follows it.
+/// Splits off the host: returns whether it is well formed, and the rest.
 fn split_host(value: &[u8]) -> Option<(bool, &[u8])> {
     if let [b'[', rest @ ..] = value {
         let (address, after) = rest.split_at_checked(memchr::memchr(b']', rest)?)?;
@@ -31,7 +31,7 @@ fn is_ipv6(address: &[u8]) -> bool {
     str::from_utf8(address).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
-/// IPv4 addresses match this rule too.
+/// Matches a `reg-name`, which covers IPv4 addresses too.
 fn is_reg_name(mut name: &[u8]) -> bool {
     loop {
         name = match name {

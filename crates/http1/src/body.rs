@@ -1,48 +1,48 @@
-//! A request's content, counted away: how many bytes belong to it, and where it ends.
+//! Framing of a request's content: counts its bytes and finds its end.
 //!
-//! The server needs no request's content, so nothing is kept or copied. How much of it is too
-//! much, and how long it may take, is the caller's matter.
+//! The server needs no request's content, so nothing is kept or copied. Limits on its size and
+//! duration are up to the caller.
 
 use crate::extension::Extension;
 use crate::grammar::{is_tchar, is_value_byte};
 use crate::request::{Framing, Refusal};
 use crate::status::Status;
 
-/// Bytes of chunk extensions and trailers one body may carry, so that a flood of tiny chunks
-/// with huge extensions is cut.
+/// Maximum number of bytes of chunk extensions and trailers per body, which stops a flood of tiny
+/// chunks with huge extensions.
 pub const OVERHEAD_BYTES_MAX: u32 = 16 << 10;
 
-/// Sixteen hexadecimal digits fill a `u64`; a seventeenth would overflow it.
+/// Maximum number of hexadecimal digits of a chunk size: 16 fill a `u64`.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// What [`Body::advance`] made of some bytes.
+/// Result of [`Body::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advance {
-    /// Bytes that belong to the body. All of the input, unless the body ended.
+    /// Bytes that belong to the body: all of the input, unless the body ended.
     pub consumed: usize,
-    /// Bytes of content among them: neither chunk heads nor trailers.
+    /// Bytes of content among them, without chunk heads and trailers.
     pub payload: usize,
-    /// Whether the body has ended. The next request begins after the consumed bytes.
+    /// True once the body has ended. The next request starts after the consumed bytes.
     pub done: bool,
 }
 
-/// Finds the end of one body. The chunked decoder is strict (RFC 9112 section 7.1): lines end
-/// in CRLF, a size is hexadecimal digits only, and an extension has a name.
+/// Decoder that finds the end of a body. The chunked decoder is strict (RFC 9112 section 7.1):
+/// lines end in CRLF, a size is hexadecimal digits only, and an extension has a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Body {
     state: State,
-    /// Bytes left of the content or chunk; while a size is read, the size so far. Zero before.
+    /// Bytes left of the content or chunk. While a size is being read, its value so far; 0 before.
     left: u64,
     /// Bytes of extensions and trailers so far.
     overhead_bytes: u32,
 }
 
-/// What the next byte has to be.
+/// State of the decoder: the kind of byte expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Content of known length.
     Length,
-    /// A digit of a chunk size, of which there have been this many; or what may follow it.
+    /// A digit of a chunk size, after this many; or a byte that may follow the size.
     Size(u8),
     /// More of an extension, or the CR after it.
     Extension(Extension),
@@ -54,7 +54,7 @@ enum State {
     DataCr,
     /// The LF after a chunk's data.
     DataLf,
-    /// A trailer's first byte, or the CR of the last line.
+    /// The first byte of a trailer, or the CR of the last line.
     TrailerStart,
     /// More of a trailer's name, or its colon.
     TrailerName,
@@ -64,12 +64,13 @@ enum State {
     TrailerLf,
     /// The LF of the last line.
     EndLf,
-    /// Nothing: the body has ended.
+    /// No more bytes: the body has ended.
     Done,
 }
 
 impl Body {
-    /// The body of a request with this framing. Without content it is done from the start.
+    /// Creates the decoder for a request with this framing. Without content it is done from the
+    /// start.
     #[must_use]
     pub const fn new(framing: Framing) -> Self {
         let (state, left) = match framing {
@@ -80,10 +81,10 @@ impl Body {
         Self { state, left, overhead_bytes: 0 }
     }
 
-    /// Takes the next bytes. How they are cut does not matter.
+    /// Consumes the next bytes. The result does not depend on how the input is split.
     ///
     /// # Errors
-    /// 400 for chunks out of grammar, 413 or 431 for extensions or trailers beyond
+    /// 400 for malformed chunks, 413 or 431 for extensions or trailers beyond
     /// [`OVERHEAD_BYTES_MAX`].
     pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Refusal> {
         let mut rest = input;
@@ -106,7 +107,7 @@ impl Body {
         Ok(Advance { consumed, payload, done: self.state == State::Done })
     }
 
-    /// Takes as much data as is due and available. Returns the bytes taken.
+    /// Consumes as much data as is due and available. Returns the number of bytes.
     fn take_data(&mut self, available: usize) -> usize {
         let taken = usize::try_from(self.left).map_or(available, |left| left.min(available));
         self.left -= taken as u64;
@@ -116,7 +117,7 @@ impl Body {
         taken
     }
 
-    /// The state after one byte that is not data.
+    /// Returns the state after a byte that is not data.
     fn step(&mut self, byte: u8) -> Result<State, Refusal> {
         match (self.state, byte) {
             (State::Size(digits), _) => self.step_size(digits, byte),
@@ -154,13 +155,13 @@ impl Body {
         }
     }
 
-    /// Goes on with an extension whose next byte belongs to `part`. Its content is ignored.
+    /// Continues an extension with the part that the next byte belongs to. The content is ignored.
     fn step_extension(&mut self, part: Option<Extension>) -> Result<State, Refusal> {
         self.count_overhead(Status::CONTENT_TOO_LARGE)?;
         part.map(State::Extension).ok_or(Refusal::bad("malformed chunk extension"))
     }
 
-    /// A trailer is a field line: the rules of the head hold here too.
+    /// Advances within a trailer. A trailer is a field line, so the rules of the head apply.
     fn step_trailer(&mut self, byte: u8) -> Result<State, Refusal> {
         self.count_overhead(Status::HEADER_FIELDS_TOO_LARGE)?;
         match (self.state, byte) {
@@ -187,7 +188,7 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// Consumed, payload, done; or the status code.
+    /// Returns consumed, payload and done; or the status code.
     fn decode(framing: Framing, input: &[u8]) -> Result<(usize, usize, bool), u16> {
         Body::new(framing)
             .advance(input)

@@ -1,19 +1,19 @@
-//! The Date field, rendered once a second and not once a reply.
+//! The Date field, rendered once per second rather than once per reply.
 //!
-//! Time comes as an argument; nothing here reads a clock.
+//! The time is an argument; nothing here reads a clock.
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-/// 9999-12-31 23:59:59, the last second the format can say.
+/// 9999-12-31 23:59:59, the last second that the format can represent.
 const UNIX_S_MAX: u64 = 253_402_300_799;
 
 const DATE_LEN: usize = b"Sun, 06 Nov 1994 08:49:37 GMT".len();
 const LINE_LEN: usize = b"Date: \r\n".len() + DATE_LEN;
 
-/// The line `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n` and the second it stands for.
+/// The line `Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n` and the second it represents.
 #[derive(Clone, Debug)]
 pub struct DateField {
     unix_s: u64,
@@ -27,7 +27,7 @@ impl Default for DateField {
 }
 
 impl DateField {
-    /// The line for this second since the epoch. Renders only when the second has changed.
+    /// Returns the line for this second since the epoch. Renders it only if the second has changed.
     pub fn at(&mut self, unix_s: u64) -> &[u8] {
         if unix_s != self.unix_s {
             *self = Self { unix_s, line: render(unix_s) };
@@ -36,8 +36,8 @@ impl DateField {
     }
 }
 
-/// A second since the epoch as IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`
-/// (RFC 9110 section 5.6.7). Seconds beyond the year 9999 give its last one.
+/// Formats a second since the epoch as IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC
+/// 9110 section 5.6.7). Seconds beyond the year 9999 are clamped to its last one.
 #[must_use]
 pub fn imf_date(unix_s: u64) -> [u8; DATE_LEN] {
     let mut date = [b' '; DATE_LEN];
@@ -53,7 +53,7 @@ fn render(unix_s: u64) -> [u8; LINE_LEN] {
     line
 }
 
-/// Clamped, for `httpdate` panics beyond the year 9999.
+/// Converts a time, clamped because `httpdate` panics beyond the year 9999.
 fn http_date(unix_s: u64) -> HttpDate {
     HttpDate::from(UNIX_EPOCH + Duration::from_secs(unix_s.min(UNIX_S_MAX)))
 }

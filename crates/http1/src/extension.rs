@@ -1,7 +1,7 @@
 //! Chunk extensions: the bytes between a chunk's size and its CRLF (RFC 9112 section 7.1.1).
 //!
-//! `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`. They are checked
-//! and skipped: nothing here keeps a name or a value, or knows how long extensions may be.
+//! `chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`. Extensions are
+//! checked and skipped; their names and values are not kept. The caller limits their length.
 
 use crate::grammar::{is_tchar, is_value_byte};
 
@@ -29,12 +29,12 @@ pub(crate) enum Extension {
 }
 
 impl Extension {
-    /// The part that `byte`, right after a chunk's size, begins.
+    /// Returns the part that starts with `byte`, the first one after a chunk's size.
     pub(crate) fn begin(byte: u8) -> Option<Self> {
         Self::Space.step(byte)
     }
 
-    /// The part that the next byte belongs to; nothing for a byte out of grammar.
+    /// Returns the part that the next byte belongs to; `None` if the byte is invalid there.
     pub(crate) fn step(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
             (Self::Quoted, b'"') => Self::EndQuote,
@@ -53,7 +53,7 @@ impl Extension {
         })
     }
 
-    /// Whether the line may end here.
+    /// Returns whether the line may end here.
     pub(crate) fn may_end(self) -> bool {
         matches!(self, Self::Name | Self::Token | Self::EndQuote)
     }

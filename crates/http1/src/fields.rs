@@ -1,8 +1,8 @@
-//! What the field lines say together: framing, persistence, host, conditions.
+//! Evaluation of the field lines together: framing, persistence, host, conditions.
 //!
-//! Lines come in one by one, already split and checked; [`Fields::finish`] makes the request.
-//! Of several faults, those that put the framing in doubt (400) win over what is merely not
-//! done here (501, 417).
+//! Lines are added one at a time, already split and checked; [`Fields::finish`] builds the request.
+//! If there are several faults, those that put the framing in doubt (400) take precedence over
+//! features that are not implemented (501, 417).
 
 use crate::authority::is_host_and_port;
 use crate::grammar::{decimal, elements, is_token, trim_ows};
@@ -10,7 +10,7 @@ use crate::request::{Framing, Lines, Refusal, Request, Version};
 use crate::request_line::RequestLine;
 use crate::status::Status;
 
-/// The fields the server looks at, as far as the lines have told.
+/// The fields relevant to the server, as read so far.
 #[derive(Default)]
 pub(crate) struct Fields<'b> {
     connection: Connection,
@@ -30,9 +30,9 @@ pub(crate) struct Fields<'b> {
 }
 
 impl<'b> Fields<'b> {
-    /// Takes one field line. Names compare without case; unknown ones are ignored.
+    /// Adds a field line. Names are case-insensitive; unknown ones are ignored.
     ///
-    /// The length picks the candidates: most lines of a browser's request cost one comparison.
+    /// The length selects the candidates, so most lines of a browser's request take one comparison.
     pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) -> Result<(), Refusal> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
@@ -55,7 +55,7 @@ impl<'b> Fields<'b> {
         Ok(())
     }
 
-    /// Weighs the fields against each other and the version, and makes the request.
+    /// Checks the fields against each other and the version, and builds the request.
     pub(crate) fn finish(
         self,
         line: &RequestLine<'b>,
@@ -85,7 +85,8 @@ impl<'b> Fields<'b> {
         })
     }
 
-    /// RFC 9110 section 8.6: a list of equal values may count as the one value.
+    /// Adds a Content-Length. A list of equal values may count as the one value (RFC 9110 section
+    /// 8.6).
     fn add_content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
         for element in elements(value) {
             let length = decimal(element).ok_or(Refusal::bad("malformed Content-Length"))?;
@@ -96,7 +97,7 @@ impl<'b> Fields<'b> {
         Ok(())
     }
 
-    /// RFC 9112 sections 6.1 and 6.3, without the leniency they permit.
+    /// Determines the framing by RFC 9112 sections 6.1 and 6.3, without the leniency they permit.
     fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         match (self.codings, self.content_length) {
             (Codings::None, None) => Ok(Framing::None),
@@ -110,7 +111,8 @@ impl<'b> Fields<'b> {
         }
     }
 
-    /// RFC 9112 section 3.2: exactly one on HTTP/1.1, even beside an absolute-form target.
+    /// Returns the Host value. RFC 9112 section 3.2: exactly one on HTTP/1.1, even beside an
+    /// absolute-form target.
     fn host(&self, version: Version) -> Result<Option<&'b [u8]>, Refusal> {
         match self.host {
             Singleton::One(host) if is_host_and_port(host) => Ok(Some(host)),
@@ -122,7 +124,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// A field that makes sense once only.
+/// A field that may occur only once.
 #[derive(Clone, Copy, Default)]
 enum Singleton<'b> {
     #[default]
@@ -151,7 +153,7 @@ impl<'b> Singleton<'b> {
     }
 }
 
-/// The options of Connection that matter to a server (RFC 9110 section 7.6.1).
+/// The options of Connection that are relevant to a server (RFC 9110 section 7.6.1).
 #[derive(Clone, Copy, Default)]
 struct Connection {
     close: bool,
@@ -166,28 +168,28 @@ impl Connection {
         }
     }
 
-    /// RFC 9112 section 9.3.
+    /// Returns whether the connection persists (RFC 9112 section 9.3).
     fn keep_alive(self, version: Version) -> bool {
         !self.close && (self.keep_alive || version == Version::Http11)
     }
 }
 
-/// The transfer codings named so far, all Transfer-Encoding lines taken as one list.
+/// The transfer codings so far; all Transfer-Encoding lines count as one list.
 #[derive(Clone, Copy, Default)]
 enum Codings {
     #[default]
     None,
     /// `chunked` alone.
     Chunked,
-    /// Others only.
+    /// Other codings only.
     Unknown,
-    /// Others, then `chunked`.
+    /// Other codings, then `chunked`.
     UnknownChunked,
 }
 
 impl Codings {
-    /// `chunked` ends the list; an element after it is an attempt at smuggling, as is an empty
-    /// one or one that is no token.
+    /// Adds codings. `chunked` ends the list: an element after it is an attempt at smuggling, as is
+    /// an empty one or one that is not a token.
     fn add(&mut self, value: &[u8]) -> Result<(), Refusal> {
         for coding in elements(value) {
             *self = match (*self, coding.eq_ignore_ascii_case(b"chunked")) {
@@ -202,7 +204,8 @@ impl Codings {
         Ok(())
     }
 
-    /// `token *( OWS ";" OWS parameter )`; `chunked` takes no parameter.
+    /// Checks a coding other than `chunked`: `token *( OWS ";" OWS parameter )`. `chunked` takes no
+    /// parameter.
     fn unknown(coding: &[u8]) -> Result<Self, Refusal> {
         let name = coding.split(|&byte| byte == b';').next().unwrap_or_default();
         let name = trim_ows(name);
@@ -214,7 +217,7 @@ impl Codings {
     }
 }
 
-/// What the client expects (RFC 9110 section 10.1.1).
+/// The expectations of the client (RFC 9110 section 10.1.1).
 #[derive(Clone, Copy, Default)]
 struct Expect {
     continues: bool,
@@ -246,7 +249,8 @@ mod tests {
     use super::*;
     use crate::request::Limits;
 
-    /// The request made of these lines on the version given, or the status code.
+    /// Builds a request from these lines with the given version; returns the status code if
+    /// refused.
     fn finish<'b>(version: &str, lines: &[(&str, &'b str)]) -> Result<Request<'b>, u16> {
         let line: &'static [u8] = match version {
             "1.0" => b"GET / HTTP/1.0",

@@ -1,8 +1,6 @@
-//! The few rules of RFC 9110 section 5 that head, fields and trailers share.
-//!
-//! Nothing here knows what any field means.
+//! Rules of RFC 9110 section 5 that heads, fields and trailers share.
 
-/// Which bytes may stand in a token (RFC 9110 section 5.6.2).
+/// Bytes allowed in a token (RFC 9110 section 5.6.2).
 const TCHAR: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -18,24 +16,24 @@ const TCHAR: [bool; 256] = {
     table
 };
 
-/// Whether `byte` may stand in a token.
+/// Returns whether `byte` is allowed in a token.
 pub(crate) fn is_tchar(byte: u8) -> bool {
     TCHAR[usize::from(byte)]
 }
 
-/// Whether `bytes` is a token: at least one `tchar` and nothing else.
+/// Returns whether `bytes` is a token: at least one `tchar` and nothing else.
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().copied().all(is_tchar)
 }
 
-/// Whether `byte` may stand in a field value (RFC 9110 section 5.5).
+/// Returns whether `byte` is allowed in a field value (RFC 9110 section 5.5).
 ///
 /// HTAB is the only control. `obs-text` (0x80 and above) is allowed and opaque.
 pub(crate) fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// `bytes` without the optional white space (SP, HTAB) around it.
+/// Strips the optional white space (SP, HTAB) around `bytes`.
 pub(crate) fn trim_ows(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
@@ -46,12 +44,13 @@ pub(crate) fn trim_ows(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The elements of a comma-separated list, trimmed. Empty ones are kept: callers differ on them.
+/// Returns the elements of a comma-separated list, trimmed. Empty ones are kept, because callers
+/// treat them differently.
 pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim_ows)
 }
 
-/// `1*DIGIT` below 2^64, or nothing.
+/// Parses `1*DIGIT` below 2^64.
 pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -64,8 +63,8 @@ pub(crate) fn decimal(bytes: &[u8]) -> Option<u64> {
 
 /// Splits a field line (without its CRLF) into name and trimmed value (RFC 9112 section 5).
 ///
-/// Nothing for a line that begins with white space (`obs-fold`), has white space before the
-/// colon, has no colon, or holds a control.
+/// Returns `None` for a line that starts with white space (`obs-fold`), has white space before the
+/// colon, has no colon, or contains a control.
 pub(crate) fn field_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr::memchr(b':', line)?;
     let (name, rest) = line.split_at_checked(colon)?;

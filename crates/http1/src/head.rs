@@ -1,14 +1,13 @@
-//! A request's head: bytes in, a [`Parse`] out. Nothing here reads a body or writes a reply.
+//! Parser for a request's head: bytes in, a [`Parse`] out.
 //!
-//! There are two ways through. The scan is the definition: it takes the head line by line,
-//! refuses at the first byte that settles a refusal, and remembers how far it got. The fast way
-//! is `httparse` on a head that arrived in one piece; it can only say yes. Whatever it does not
-//! like, or is too lenient about, the scan judges, so both agree by construction on every
-//! status.
+//! There are two paths. The scan is the reference: it reads the head line by line, refuses at the
+//! first byte that settles a refusal, and remembers its position. The fast path runs `httparse` on
+//! a head that arrived in one piece, and can only accept. Everything that `httparse` rejects or is
+//! too lenient about goes to the scan, so both paths agree by construction on every status.
 //!
-//! Why cuts cannot matter: each verdict of the scan is settled by a fixed number of the head's
-//! first bytes, and verdicts are taken in the order of those bytes. Bytes that come later,
-//! those after the head included, cannot change one.
+//! Independence of how the input is split: each verdict of the scan depends on a fixed number of
+//! the head's first bytes, and verdicts are reached in the order of those bytes. Later bytes,
+//! including those after the head, cannot change one.
 
 use std::mem::MaybeUninit;
 
@@ -18,31 +17,31 @@ use crate::request::{Limits, Parse, Refusal, Request, Version};
 use crate::request_line::{RequestLine, refuse_overlong};
 use crate::status::Status;
 
-/// Empty lines tolerated before a request line (RFC 9112 section 2.2 asks for one).
+/// Maximum number of empty lines before a request line (RFC 9112 section 2.2 asks for one).
 const EMPTY_LINES_MAX: usize = 4;
 
-/// Fields the fast way has room for. Heads with more are rare, and the scan reads them.
+/// Maximum number of fields on the fast path. Heads with more are rare, and are left to the scan.
 const FAST_FIELDS_MAX: usize = 100;
 
-/// Reads one head at a time, however it was cut into pieces.
+/// Parser for one head at a time, independent of how the input is split.
 ///
 /// A head that trickles in costs time linear in its length, not quadratic.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeadParser {
-    /// Where the line begins whose end has not been found.
+    /// Start of the line whose end has not been found yet.
     line_start: usize,
-    /// The bytes before this hold no line end that was not counted.
+    /// Offset up to which all line ends have been found and counted.
     searched: usize,
-    /// Lines that have ended, the request line included.
+    /// Number of complete lines, including the request line.
     lines: usize,
 }
 
 impl HeadParser {
-    /// Looks at all that has arrived of a head.
+    /// Parses the bytes of a head that have arrived so far.
     ///
-    /// `buf` starts at the head's first byte, and only grows between calls; a change of
-    /// `limits` on the way is not supported. [`Parse::Complete`] makes the parser ready for
-    /// the next head; to drop a head before that takes a [`reset`](Self::reset).
+    /// `buf` starts at the head's first byte and only grows between calls; `limits` must not change
+    /// meanwhile. After [`Parse::Complete`] the parser is ready for the next head; to abandon a
+    /// head before that, call [`reset`](Self::reset).
     pub fn parse<'b>(&mut self, buf: &'b [u8], limits: &Limits) -> Parse<'b> {
         if self.searched == 0
             && let Some(request) = parse_fast(buf, limits)
@@ -59,13 +58,13 @@ impl HeadParser {
         }
     }
 
-    /// Forgets the head so far.
+    /// Discards the state of the current head.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// The definition of a valid head. Sees no byte beyond the limit, so that those cannot
-    /// matter either.
+    /// Scans a head: the reference for validity. Bytes beyond the limit are not examined, so they
+    /// cannot affect the result either.
     fn scan<'b>(&mut self, buf: &'b [u8], limits: &Limits) -> Result<Option<Request<'b>>, Refusal> {
         let window = buf.get(..limits.head_bytes_max).unwrap_or(buf);
         let start = first_line(window)?;
@@ -80,8 +79,8 @@ impl HeadParser {
         }
     }
 
-    /// Checks the lines that have ended since the last call. Returns the head's length once
-    /// the empty line is there.
+    /// Checks the lines that have ended since the last call. Returns the head's length once the
+    /// empty line has arrived.
     fn find_end(
         &mut self,
         window: &[u8],
@@ -106,7 +105,7 @@ impl HeadParser {
         Ok(None)
     }
 
-    /// Checks a line whose LF was found and cut off. True for the empty line.
+    /// Checks a line whose LF has been removed. Returns true for the empty line.
     fn check_line(&self, line: &[u8], limits: &Limits) -> Result<bool, Refusal> {
         if self.lines == 0 {
             refuse_overlong(line, limits)?;
@@ -132,9 +131,9 @@ impl HeadParser {
     }
 }
 
-/// Where the request line begins, once that is known.
+/// Returns the start of the request line, once it is known.
 ///
-/// A first byte that cannot begin a method, as of a TLS hello, is refused at once.
+/// A first byte that cannot start a method, such as that of a TLS ClientHello, is refused at once.
 fn first_line(window: &[u8]) -> Result<Option<usize>, Refusal> {
     let mut rest = window;
     for _ in 0..EMPTY_LINES_MAX {
@@ -155,7 +154,7 @@ fn find_lf(window: &[u8], from: usize) -> Option<usize> {
     memchr::memchr(b'\n', window.get(from..)?).map(|found| from + found)
 }
 
-/// Makes the request out of a whole head whose lines have all been checked.
+/// Builds the request from a complete head whose lines have all been checked.
 fn assemble<'b>(head: &'b [u8], start: usize, limits: &Limits) -> Result<Request<'b>, Refusal> {
     let text = head.get(start..).unwrap_or_default();
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
@@ -167,10 +166,10 @@ fn assemble<'b>(head: &'b [u8], start: usize, limits: &Limits) -> Result<Request
     fields.finish(&line, head.len())
 }
 
-/// Reads a head that is all there and beyond reproach; nothing otherwise.
+/// Parses a head that is complete and fully valid; returns `None` otherwise.
 ///
-/// `httparse` takes a bare LF for a line end, any number of empty lines in front, and `#` and
-/// UTF-8 in the target. The first is caught here, the second by [`first_line`], the third by
+/// `httparse` accepts a bare LF as a line end, any number of leading empty lines, and `#` and UTF-8
+/// in the target. The first is caught here, the second by [`first_line`], the third by
 /// [`RequestLine::from_parts`].
 fn parse_fast<'b>(buf: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
     let window = buf.get(..limits.head_bytes_max).unwrap_or(buf);
@@ -194,8 +193,8 @@ fn parse_fast<'b>(buf: &'b [u8], limits: &Limits) -> Option<Request<'b>> {
     fields.finish(&line, start + parsed_len).ok()
 }
 
-/// `httparse` lets a CR stand before an LF only. So a head has as many as it has lines, unless
-/// a line ended without one.
+/// Counts the CRs. `httparse` accepts a CR only before an LF, so a head has as many CRs as lines,
+/// unless a line ended without one.
 fn count_cr(head: &[u8]) -> usize {
     memchr::memchr_iter(b'\r', head).count()
 }
@@ -322,7 +321,8 @@ mod tests {
     }
 
     proptest! {
-        /// Field lines over a small alphabet of trouble: both ways must split them alike.
+        /// Field lines over a small alphabet of troublesome bytes: both paths must split them
+        /// alike.
         #[test]
         fn what_the_fast_way_accepts_the_scan_accepts_alike(
             lines in proptest::collection::vec("[AB:\\t \r\n\\x00\\x7fé,;]{0,8}", 0..4),

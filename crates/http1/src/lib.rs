@@ -1,15 +1,15 @@
 //! HTTP/1.x: bytes in, events out; replies appended to a caller's buffer.
 //!
-//! The caller owns every buffer. [`HeadParser`] turns the bytes at the front of one into a
-//! [`Request`], [`Body`] counts the request's content away, and [`reply`] writes heads.
-//! On the client's side [`response`] reads replies and counts their bodies.
-//! The sources are RFC 9110 (semantics) and RFC 9112 (the message format).
+//! The caller owns every buffer. [`HeadParser`] parses the bytes at the front of one into a
+//! [`Request`], [`Body`] finds the end of the request's content, and [`reply`] writes heads. On the
+//! client's side, [`response`] parses replies and counts their bodies. The sources are RFC 9110
+//! (semantics) and RFC 9112 (message format).
 //!
-//! Two rules hold everywhere:
-//! - **How the bytes were cut never matters.** A parser fed byte by byte ends where one fed all
-//!   at once does.
-//! - **A [`Refusal`] is final.** Once the framing is in doubt, so is where the next request
-//!   begins: send the status, then close.
+//! Two rules apply throughout:
+//! - **Results do not depend on how the input is split.** A parser fed byte by byte ends in the
+//!   same state as one fed all at once.
+//! - **A [`Refusal`] is final.** Once the framing is in doubt, so is the start of the next request:
+//!   send the status, then close.
 //!
 //! Nothing here knows of sockets, files or clocks; time is an argument of [`DateField::at`].
 

@@ -1,11 +1,11 @@
 //! Writes the head of a reply: status line, fields, end.
 //!
-//! Bytes are appended to a buffer the caller owns and reuses. Which fields a reply needs is the
-//! caller's matter. Nothing is formatted by `core::fmt`: this is on every request's way.
+//! Bytes are appended to a buffer that the caller owns and reuses. The choice of fields is up to
+//! the caller. Nothing is formatted by `core::fmt`, because this code runs on every request.
 
 use crate::status::Status;
 
-/// Digits of the largest `u64`.
+/// Number of digits of the largest `u64`.
 const DECIMAL_DIGITS_MAX: usize = 20;
 
 /// Appends the status line.
@@ -13,7 +13,7 @@ pub fn status(out: &mut Vec<u8>, status: Status) {
     out.extend_from_slice(status.line());
 }
 
-/// Appends one field line. Neither name nor value may hold CR or LF.
+/// Appends a field line. Neither name nor value may contain CR or LF.
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     debug_assert!(memchr::memchr2(b'\r', b'\n', name.as_bytes()).is_none(), "split: {name:?}");
     debug_assert!(memchr::memchr2(b'\r', b'\n', value).is_none(), "split: {value:?}");
@@ -24,13 +24,13 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one field line whose value is a number.
+/// Appends a field line whose value is a number.
 pub fn field_u64(out: &mut Vec<u8>, name: &str, value: u64) {
     let mut digits = [0; DECIMAL_DIGITS_MAX];
     field(out, name, decimal(value, &mut digits));
 }
 
-/// Appends the empty line after the fields.
+/// Appends the empty line that ends the head.
 pub fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

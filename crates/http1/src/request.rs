@@ -1,12 +1,12 @@
-//! What a request is once its head has been read: the types, and no parsing of lines.
+//! The parsed request: types only, no parsing of lines.
 //!
-//! A [`Request`] borrows from the buffer it was read from. Values stay raw bytes: what a range
-//! or an entity tag means is the content's matter.
+//! A [`Request`] borrows from the buffer it was parsed from. Values stay raw bytes: ranges and
+//! entity tags are interpreted where the content is served.
 
 use crate::status::Status;
 
-/// A known request method (RFC 9110 section 9, PATCH: RFC 5789). Which are allowed is the
-/// caller's choice.
+/// A known request method (RFC 9110 section 9, PATCH: RFC 5789). The caller decides which are
+/// allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each variant is its own name")]
 pub enum Method {
@@ -22,7 +22,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method as it stands on the wire.
+    /// Returns the method as written on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Method {
         }
     }
 
-    /// Methods are case-sensitive.
+    /// Parses a method. Methods are case-sensitive.
     pub(crate) fn from_bytes(token: &[u8]) -> Option<Self> {
         Some(match token {
             b"GET" => Self::Get,
@@ -64,23 +64,23 @@ pub enum Version {
     Http11,
 }
 
-/// What the request is about (RFC 9112 section 3.2).
+/// The request target (RFC 9112 section 3.2).
 ///
-/// It holds no space, `#`, control, or byte of 0x80 and above. Nothing is percent-decoded.
+/// It contains no space, `#`, control, or byte of 0x80 and above. Nothing is percent-decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'b> {
     /// Origin-form, or absolute-form reduced to it.
     Path {
-        /// Starts with `/`.
+        /// The path, which starts with `/`.
         path: &'b [u8],
-        /// What follows the first `?`, without it.
+        /// The part after the first `?`, without it.
         query: Option<&'b [u8]>,
     },
-    /// `*`, from OPTIONS only; or whatever came with CONNECT.
+    /// `*`, from OPTIONS only; or any target of CONNECT.
     Asterisk,
 }
 
-/// How the request's content is delimited (RFC 9112 section 6.3).
+/// Delimitation of the request's content (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// There is no content.
@@ -93,7 +93,7 @@ pub enum Framing {
 
 /// The values of a list field, one per field line, in order.
 ///
-/// Four lines are kept; no honest client sends more of one field. The loss of the others is
+/// Up to four lines are kept; no honest client sends more of one field. Dropping the others is
 /// harmless: a compressed variant or a 304 is missed, or If-Match fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines<'b> {
@@ -101,12 +101,12 @@ pub struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// The values, trimmed, each possibly a comma-separated list.
+    /// Returns the values, trimmed, each possibly a comma-separated list.
     pub fn iter(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         self.kept.into_iter().flatten()
     }
 
-    /// Whether the field was absent.
+    /// Returns whether the field was absent.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.kept[0].is_none()
@@ -119,9 +119,9 @@ impl<'b> Lines<'b> {
     }
 }
 
-/// A request's head. Slices point into the buffer it was read from.
+/// A request's head. Slices point into the buffer it was parsed from.
 ///
-/// Field values are trimmed and hold no control but HTAB. Bytes of 0x80 and above may occur.
+/// Field values are trimmed and contain no control but HTAB. Bytes of 0x80 and above may occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'b> {
     /// The method.
@@ -130,23 +130,23 @@ pub struct Request<'b> {
     pub target: Target<'b>,
     /// The version.
     pub version: Version,
-    /// Whether the client wants the connection to stay open (RFC 9112 section 9.3).
+    /// True if the client wants the connection to stay open (RFC 9112 section 9.3).
     pub keep_alive: bool,
-    /// How the content is delimited.
+    /// Delimitation of the content.
     pub framing: Framing,
-    /// Whether the client waits for `100 Continue` before it sends content.
-    /// Never set when there is no content to wait for, or on HTTP/1.0.
+    /// True if the client waits for `100 Continue` before it sends content. Never set if there is
+    /// no content to wait for, or on HTTP/1.0.
     pub expect_continue: bool,
-    /// `host[:port]`, well formed: from an absolute-form target, else from Host.
-    /// Always there on HTTP/1.1.
+    /// `host[:port]`, well formed: from an absolute-form target, otherwise from Host. Always
+    /// present on HTTP/1.1.
     pub host: Option<&'b [u8]>,
-    /// Range. Absent as well when If-Range came twice, for then its condition is unknown.
+    /// Range. Also absent if If-Range was repeated, because its condition is then unknown.
     pub range: Option<&'b [u8]>,
-    /// If-Range; absent when it came twice.
+    /// If-Range; absent if repeated.
     pub if_range: Option<&'b [u8]>,
-    /// If-Modified-Since; absent when it came twice.
+    /// If-Modified-Since; absent if repeated.
     pub if_modified_since: Option<&'b [u8]>,
-    /// If-Unmodified-Since; absent when it came twice.
+    /// If-Unmodified-Since; absent if repeated.
     pub if_unmodified_since: Option<&'b [u8]>,
     /// If-Match.
     pub if_match: Lines<'b>,
@@ -154,24 +154,26 @@ pub struct Request<'b> {
     pub if_none_match: Lines<'b>,
     /// Accept-Encoding.
     pub accept_encoding: Lines<'b>,
-    /// User-Agent, the first one; for logs, which must escape it.
+    /// The first User-Agent; for logs, which must escape it.
     pub user_agent: Option<&'b [u8]>,
-    /// Referer, the first one; for logs, which must escape it.
+    /// The first Referer; for logs, which must escape it.
     pub referer: Option<&'b [u8]>,
     /// The request line without its CRLF: printable ASCII.
     pub request_line: &'b [u8],
-    /// Bytes of the head, from the buffer's first: empty lines before and after included.
+    /// Length of the head from the start of the buffer, including empty lines before and after,
+    /// bytes.
     pub head_len: usize,
 }
 
-/// How large a head may be.
+/// Limits on the size of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the target alone; beyond: 414.
+    /// Maximum length of the target, bytes; beyond: 414.
     pub target_bytes_max: usize,
-    /// Bytes of the whole head; beyond: 431, or 414 if the request line alone fills it.
+    /// Maximum length of the whole head, bytes; beyond: 431, or 414 if the request line alone fills
+    /// it.
     pub head_bytes_max: usize,
-    /// Field lines; beyond: 431.
+    /// Maximum number of field lines; beyond: 431.
     pub fields_max: usize,
 }
 
@@ -181,13 +183,13 @@ impl Default for Limits {
     }
 }
 
-/// The peer broke a rule. Answer with `status`, then close: what follows cannot be trusted to
-/// be a request.
+/// A protocol violation by the peer. Send `status`, then close: the following bytes cannot be
+/// trusted to be a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What to answer.
+    /// Status to reply with.
     pub status: Status,
-    /// Which rule was broken, for logs and counters.
+    /// The rule that was broken, for logs and counters.
     pub why: &'static str,
 }
 
@@ -196,21 +198,21 @@ impl Refusal {
         Self { status, why }
     }
 
-    /// A 400.
+    /// Creates a refusal with status 400.
     pub(crate) const fn bad(why: &'static str) -> Self {
         Self::new(Status::BAD_REQUEST, why)
     }
 }
 
-/// What the bytes so far amount to.
+/// Result of parsing the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived; boxing would allocate per request")]
 pub enum Parse<'b> {
-    /// Nothing wrong yet, but the head has not ended. Read more.
+    /// No error yet, but the head is incomplete. Read more.
     Partial,
-    /// The head has ended. Content begins at [`Request::head_len`].
+    /// The head is complete. Content starts at [`Request::head_len`].
     Complete(Request<'b>),
-    /// No further byte can make this a request.
+    /// The bytes cannot become a valid request.
     Refused(Refusal),
 }
 

@@ -1,24 +1,22 @@
 //! The request line: method, target, version (RFC 9112 section 3).
-//!
-//! One line in, one verdict out. Nothing here knows of fields or of how the line arrived.
 
 use crate::authority::is_host_and_port;
 use crate::grammar::{is_tchar, is_token};
 use crate::request::{Limits, Method, Refusal, Target, Version};
 use crate::status::Status;
 
-/// No registered method is half as long.
+/// Maximum length of a method. No registered method is half as long.
 const METHOD_BYTES_MAX: usize = 32;
 
-/// What follows the target on a well-formed line.
+/// The longest tail of a well-formed line after the target.
 const TAIL: &[u8] = b" HTTP/1.1\r";
 
-/// A request line taken apart.
+/// A parsed request line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLine<'b> {
     pub(crate) method: Method,
     pub(crate) target: Target<'b>,
-    /// The authority of an absolute-form target, which overrules Host.
+    /// The authority of an absolute-form target, which takes precedence over Host.
     pub(crate) authority: Option<&'b [u8]>,
     pub(crate) version: Version,
     /// The whole line without its CRLF.
@@ -26,9 +24,9 @@ pub(crate) struct RequestLine<'b> {
 }
 
 impl<'b> RequestLine<'b> {
-    /// Reads a line without its CRLF.
+    /// Parses a line without its CRLF.
     ///
-    /// The version comes before method and target, so that the HTTP/2 preface gets its 505.
+    /// The version is checked before method and target, so that the HTTP/2 preface gets its 505.
     pub(crate) fn parse(bytes: &'b [u8], limits: &Limits) -> Result<Self, Refusal> {
         let mut parts = bytes.splitn(3, |&byte| byte == b' ');
         let (Some(method), Some(target), Some(version)) =
@@ -43,7 +41,7 @@ impl<'b> RequestLine<'b> {
         Self::from_parts(method, target, version, bytes, limits)
     }
 
-    /// Checks parts that were split before. `method` is a token.
+    /// Checks parts that have already been split. `method` must be a token.
     pub(crate) fn from_parts(
         method: &'b [u8],
         target: &'b [u8],
@@ -60,11 +58,11 @@ impl<'b> RequestLine<'b> {
     }
 }
 
-/// Refuses a line, possibly still growing, that can no longer become a valid one.
+/// Refuses a line, possibly incomplete, that can no longer become valid.
 ///
-/// `line` has no LF, but may have the CR before it. The verdict on a prefix is the verdict on
-/// every line that begins with it: it depends on a fixed number of bytes. Until that many are
-/// there, this costs a glance at the method.
+/// `line` has no LF, but may have the CR before it. The verdict on a prefix is the verdict on every
+/// line that starts with it, because it depends on a fixed number of bytes. Until these have
+/// arrived, only the method is examined.
 pub(crate) fn refuse_overlong(line: &[u8], limits: &Limits) -> Result<(), Refusal> {
     let start = line.get(..=METHOD_BYTES_MAX).unwrap_or(line);
     let Some(space) = memchr::memchr(b' ', start) else {
@@ -92,7 +90,8 @@ fn refuse_overlong_method(start: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// `HTTP-version` is case-sensitive and has one digit on each side (RFC 9112 section 2.3).
+/// Parses an `HTTP-version`, which is case-sensitive and has one digit on each side (RFC 9112
+/// section 2.3).
 fn parse_version(bytes: &[u8]) -> Result<Version, Refusal> {
     match bytes {
         b"HTTP/1.0" => Ok(Version::Http10),
@@ -122,15 +121,15 @@ fn parse_target(method: Method, target: &[u8]) -> Result<TargetAndAuthority<'_>,
     }
 }
 
-/// Whether every byte is visible ASCII other than `#`.
+/// Returns whether every byte is visible ASCII other than `#`.
 ///
-/// Stricter than `httparse`, which lets `#` and UTF-8 pass. Laxer than RFC 3986, for browsers
-/// do send `|` and its like. No early exit: this way the loop is vectorised.
+/// Stricter than `httparse`, which accepts `#` and UTF-8; more lenient than RFC 3986, because
+/// browsers do send `|` and the like. There is no early exit, so that the loop is vectorised.
 fn is_target(target: &[u8]) -> bool {
     target.iter().fold(true, |good, &byte| good & byte.is_ascii_graphic() & (byte != b'#'))
 }
 
-/// `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
+/// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
 fn parse_absolute(target: &[u8]) -> Option<TargetAndAuthority<'_>> {
     let (scheme, rest) = target.split_at_checked(b"http://".len())?;
     let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());

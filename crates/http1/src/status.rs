@@ -1,7 +1,6 @@
-//! The status codes the server answers with, and the bytes that depend on nothing else.
+//! The status codes the server replies with, and the bytes that depend on them alone.
 //!
-//! Status lines and error pages are built at compile time, so answering costs one copy.
-//! Nothing here decides which status fits a request.
+//! Status lines and error pages are built at compile time, so sending one costs a single copy.
 
 /// A status code of RFC 9110 section 15 (431: RFC 6585 section 5).
 ///
@@ -17,10 +16,10 @@ macro_rules! statuses {
                 pub const $name: Self = Self($code);
             )*
 
-            /// Every status there is, in ascending order.
+            /// All statuses, in ascending order.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The reason phrase, such as `Not Found`.
+            /// Returns the reason phrase, such as `Not Found`.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self.0 {
@@ -29,7 +28,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The whole status line with its CRLF, such as `HTTP/1.1 200 OK\r\n`.
+            /// Returns the whole status line with its CRLF, such as `HTTP/1.1 200 OK\r\n`.
             #[must_use]
             pub const fn line(self) -> &'static [u8] {
                 match self.0 {
@@ -38,7 +37,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// A small HTML page that says what the status line says.
+            /// Returns a small HTML page that repeats the status line.
             #[must_use]
             pub const fn page(self) -> &'static [u8] {
                 match self.0 {
@@ -96,7 +95,7 @@ statuses! {
 }
 
 impl Status {
-    /// The three digits as a number.
+    /// Returns the code as a number.
     #[must_use]
     pub const fn code(self) -> u16 {
         self.0

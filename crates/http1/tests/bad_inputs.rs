@@ -1,11 +1,11 @@
-//! The framing rows of the table of bad inputs, one test each, named for the row.
+//! The framing rows of the table of bad inputs: one test per row, named for it.
 //!
-//! Every row runs both whole and byte by byte. Rows about paths, files and ranges are not the
-//! parser's: it hands those on as raw bytes.
+//! Every row runs both whole and byte by byte. Rows about paths, files and ranges are not covered
+//! here: the parser passes those on as raw bytes.
 
 use weir_http1::{Body, Framing, HeadParser, Limits, Method, Parse, Refusal, Version};
 
-/// The refusal's status, 200 for a request, 0 for an unfinished head.
+/// Returns the refusal's status, 200 for a request, or 0 for an incomplete head.
 fn code(parse: Parse<'_>) -> u16 {
     match parse {
         Parse::Partial => 0,
@@ -14,7 +14,7 @@ fn code(parse: Parse<'_>) -> u16 {
     }
 }
 
-/// The verdict on a head, which must not depend on how it arrives.
+/// Parses a head, asserting that the verdict does not depend on how it is split.
 fn head(bytes: impl AsRef<[u8]>) -> u16 {
     let bytes = bytes.as_ref();
     let limits = Limits::default();
@@ -27,17 +27,17 @@ fn head(bytes: impl AsRef<[u8]>) -> u16 {
     whole
 }
 
-/// The verdict on a GET with a Host and these lines, each of which brings its own line end.
+/// Parses a GET with a Host and these lines, each of which includes its line end.
 fn with_lines(lines: impl AsRef<[u8]>) -> u16 {
     head([b"GET / HTTP/1.1\r\nHost: a\r\n", lines.as_ref(), b"\r\n"].concat())
 }
 
-/// The verdict on a request line, followed by a good Host.
+/// Parses a request line, followed by a valid Host.
 fn with_request_line(line: &str) -> u16 {
     head(format!("{line}\r\nHost: a\r\n\r\n"))
 }
 
-/// The verdict on a chunked body: a status, 200 when done, 0 when unfinished.
+/// Decodes a chunked body: returns a status, 200 when done, or 0 when incomplete.
 fn chunked(bytes: impl AsRef<[u8]>) -> u16 {
     let verdict = |result: Result<_, Refusal>| match result {
         Err(refusal) => refusal.status.code(),

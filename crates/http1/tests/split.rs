@@ -1,12 +1,12 @@
-//! How the bytes were cut never matters: the property both parsers promise, over requests that
-//! are valid, nearly valid, and garbage.
+//! Property tests: the results of both parsers do not depend on how the input is split, for
+//! requests that are valid, nearly valid, and garbage.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Refusal};
 
-/// Small enough that generated heads run into every one of them.
+/// Limits small enough that generated heads exceed each of them.
 const TIGHT: Limits = Limits { target_bytes_max: 12, head_bytes_max: 90, fields_max: 3 };
 
 const METHODS: &[&str] = &["GET", "OPTIONS", "POST", "BREW", "G@T", "", "PRI", LONG_METHOD];
@@ -35,7 +35,7 @@ const LINES: &[&str] = &[
 ];
 const ENDS: &[&str] = &["\n", "\r", "\r\r\n", "\n\r", " \r\n", ""];
 
-/// Valid by construction, within the default limits.
+/// Generates heads that are valid by construction, within the default limits.
 fn valid_head() -> impl Strategy<Value = Vec<u8>> {
     let fields = vec(select(vec!["A: b", "Connection: close", "Range: x", "If-Match: *"]), 0..8);
     let line = (select(vec!["GET", "DELETE"]), "/[a-z%|?]{0,9}", select(vec!["1.0", "1.1", "1.9"]));
@@ -46,7 +46,8 @@ fn valid_head() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Lines of a real request beside lines of an attack. Most are good, so that the bad one is met.
+/// Generates heads that mix lines of a real request with lines of an attack. Most lines are valid,
+/// so that the parser gets as far as the invalid one.
 fn odd_head() -> impl Strategy<Value = Vec<u8>> {
     let odd = (select(METHODS), select(TARGETS), select(VERSIONS))
         .prop_map(|(method, target, version)| format!("{method} {target} {version}"));
@@ -63,13 +64,13 @@ fn odd_head() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Bytes that mean something to a parser more often than chance would have it.
+/// Generates garbage in which bytes with a meaning to the parser are over-represented.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let telling = select(b"\r\n\r\n \t:;,/0123456789aAfFxG\0".to_vec());
     vec(prop_oneof![4 => telling, 1 => any::<u8>()], 0..120)
 }
 
-/// The bytes with a few of them replaced, added or dropped.
+/// Replaces, inserts or removes a few of the bytes.
 fn damaged(bytes: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let telling = select(b"\r\n \t:#*;,\0\x7f\xffa0".to_vec());
     let edits = vec((any::<Index>(), 0..3_u8, telling), 0..4);
@@ -111,7 +112,7 @@ fn parse_once<'b>(bytes: &'b [u8], limits: &Limits) -> Parse<'b> {
     HeadParser::default().parse(bytes, limits)
 }
 
-/// The first verdict when the buffer grows to each of these lengths in turn.
+/// Returns the first verdict when the buffer grows to each of these lengths in turn.
 fn parse_grown<'b>(
     bytes: &'b [u8],
     lengths: impl IntoIterator<Item = usize>,
@@ -131,7 +132,7 @@ fn check_head(bytes: &[u8], limits: &Limits) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Consumed and payload bytes in all, and whether the body is done; or the refusal.
+/// Returns the total consumed and payload bytes and whether the body is done; or the refusal.
 fn decode(framing: Framing, pieces: &[&[u8]]) -> Result<(usize, usize, bool), Refusal> {
     let mut body = Body::new(framing);
     let mut sum = (0, 0, false);
@@ -200,7 +201,8 @@ proptest! {
     }
 }
 
-/// The generators above would prove little if all they made were refused alike.
+/// Checks that the generators reach every kind of outcome: if all inputs were refused alike, they
+/// would prove little.
 #[test]
 fn odd_heads_come_to_every_kind_of_end() {
     use proptest::strategy::ValueTree;

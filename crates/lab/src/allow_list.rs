@@ -1,74 +1,75 @@
-//! The options that an experiment's file may pass to servers and load generators.
+//! The options that an experiment file may pass to servers and load generators.
 //!
-//! An experiment is data, perhaps a stranger's; an option of another program may run a command,
-//! or read or write a file. Each program's own file lists the options that can do neither, and the
-//! values they take. What is not listed needs the operator's leave. Nothing here starts a program.
+//! An experiment is data and may come from a third party; an option of another program may run a
+//! command, or read or write a file. Each program's own module lists the options that can do
+//! neither, and the values they take. Any other option needs the operator's permission. Nothing
+//! here starts a program.
 
 use crate::experiment::{Experiment, LoadSpec, ServerSpec};
 use crate::{generators, servers};
 
-/// The options of a program that are passed on without leave.
+/// The options of a program that are passed on without the operator's permission.
 #[derive(Clone, Copy, Debug)]
 pub struct AllowList {
     /// The program.
     pub program: &'static str,
-    /// How it spells an option.
+    /// Option syntax of the program.
     pub syntax: Syntax,
-    /// The options by name, and what each may be set to: with such a value it runs nothing and
-    /// names no file.
+    /// The options by name, with the values each may take. With such a value an option runs nothing
+    /// and names no file.
     pub options: &'static [(&'static str, Shape)],
 }
 
-/// How a program is told an option.
+/// Option syntax of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
-    /// Words of a command line: `--name value` or `--name=value`.
+    /// Words on a command line: `--name value` or `--name=value`.
     Words,
     /// A line `name value`.
     Line,
-    /// A line `name value`, which a semicolon may end.
+    /// A line `name value`, optionally ended by a semicolon.
     Statement,
     /// A line `name: value`.
     Colon,
-    /// A line `name = value`, a value that is no number in double quotes.
+    /// A line `name = value`; values other than numbers are in double quotes.
     Equals,
 }
 
-/// What an option may be set to. No shape has room for white space, quotes, braces, semicolons,
-/// slashes, dollar signs or backslashes, but for [`Shape::Word`], so that a value cannot end the
-/// line it is in, name a file or refer to a variable.
+/// Permitted values of an option. No shape accepts white space, quotes, braces, semicolons,
+/// slashes, dollar signs or backslashes, except that [`Shape::Word`] accepts dollar signs. A value
+/// therefore cannot end its line, name a file or refer to a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// Nothing: the name alone.
+    /// No value: the name alone.
     Nothing,
-    /// Nothing, `on` or `off`.
+    /// No value, `on` or `off`.
     Switch,
     /// A number, such as `12` or `0.5`.
     Number,
-    /// A number and its unit, such as `10ms` or `4k`.
+    /// A number with a unit, such as `10ms` or `4k`.
     Quantity,
-    /// Numbers with commas between them.
+    /// Numbers separated by commas.
     Numbers,
     /// A name and a number, such as `pool=64`.
     Setting,
-    /// One of these.
+    /// A value from this list.
     OneOf(&'static [&'static str]),
-    /// A number, or one of these.
+    /// A number, or a value from this list.
     NumberOr(&'static [&'static str]),
-    /// Names with commas between them.
+    /// Names separated by commas.
     Names,
-    /// Letters, digits and any of `. _ - + $`, the first a letter or a digit. For command lines
-    /// alone, which nothing reads a second time.
+    /// Letters, digits and any of `. _ - + $`, starting with a letter or a digit. For command lines
+    /// only, which are not parsed a second time.
     Word,
 }
 
-/// An option of an experiment that its allow-list does not have.
+/// An option of an experiment that is not on the allow-list.
 type Refused<'a> = &'a str;
 
-/// Refuses an experiment that sets other options than those allowed.
+/// Rejects an experiment that sets options outside the allow-lists.
 ///
 /// # Errors
-/// A sentence that names the first such option and what it is for.
+/// Returns a sentence that names the first such option and the server or sweep it is set for.
 pub fn check(experiment: &Experiment) -> Result<(), String> {
     for server in &experiment.server {
         of_server(server).map_err(|option| {
@@ -102,7 +103,7 @@ fn of_load(load: &LoadSpec) -> Result<(), Refused<'_>> {
 }
 
 impl AllowList {
-    /// The first of the options that is not allowed, as an error.
+    /// Fails with the first option that is not allowed.
     fn check<'a>(&self, options: &'a [String]) -> Result<(), Refused<'a>> {
         match self.syntax {
             Syntax::Words => self.words(options),
@@ -115,8 +116,8 @@ impl AllowList {
         Some(allowed.1)
     }
 
-    /// A command line. Whatever its program makes of a word, it was an option's name or its value
-    /// here too: no value begins with a dash.
+    /// Checks a command line. No permitted value begins with a dash, so a word checked as a value
+    /// here cannot be an option's name to the program.
     fn words<'a>(&self, words: &'a [String]) -> Result<(), Refused<'a>> {
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -137,7 +138,7 @@ impl AllowList {
         Ok(())
     }
 
-    /// A line of a configuration.
+    /// Checks a line of a configuration file.
     fn line<'a>(&self, option: &'a str) -> Result<(), Refused<'a>> {
         let line = match self.syntax {
             Syntax::Statement => option.strip_suffix(';').unwrap_or(option),
@@ -180,7 +181,7 @@ impl Shape {
         }
     }
 
-    /// The shape in a reader's words.
+    /// Returns a description of the shape for readers.
     pub fn words(self) -> String {
         match self {
             Self::Nothing => String::new(),
@@ -216,7 +217,7 @@ fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-+$".contains(&byte)
 }
 
-/// The allow-lists of all programs, for the documentation.
+/// Returns the allow-lists of all programs, for the documentation.
 pub fn all() -> impl Iterator<Item = AllowList> {
     servers::allow_lists().chain(generators::allow_lists())
 }
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Whatever a configuration reads as the end of a value.
+    /// Characters that a configuration file may treat as the end of a value.
     const ENDS: [&str; 12] = ["\n", "\r", ";", "{", "}", "\"", "'", "#", "\\", "$x", "`x`", "\0"];
 
     #[test]

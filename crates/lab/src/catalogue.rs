@@ -1,5 +1,5 @@
-//! The experiments that come with the program, and those of a file: found by name, read, checked.
-//! Nothing here runs one.
+//! The built-in experiments and papers, and experiments in files: finds them by name, reads and
+//! validates them. Nothing here runs an experiment.
 
 use std::path::Path;
 
@@ -10,24 +10,24 @@ use crate::paper::Paper;
 
 static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
-/// The folder of the papers' data within the experiments.
+/// The folder of the papers' files within the experiments.
 const PAPERS: &str = "papers";
 
 /// An experiment that can be run.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its name: its file's path without the ending, such as `pariag-accept/one-packet`.
+    /// Name: the path of its file without the extension, such as `pariag-accept/one-packet`.
     pub id: String,
     /// The text of its file.
     pub text: String,
-    /// What that says.
+    /// The experiment that the text describes.
     pub experiment: Experiment,
 }
 
-/// All experiments of the program, by name.
+/// Returns all built-in experiments, sorted by name.
 ///
 /// # Errors
-/// A sentence when one of them is not sound.
+/// Returns a sentence if an experiment is not valid.
 pub fn all() -> Result<Vec<Entry>, String> {
     let mut files = Vec::new();
     collect(&BUILT_IN, &mut files);
@@ -55,10 +55,10 @@ fn entry(id: String, text: impl Into<String>) -> Result<Entry, String> {
     Ok(Entry { id, text, experiment })
 }
 
-/// One experiment: of the program by its name, or of a file that ends in `.toml`.
+/// Returns an experiment: a built-in one by its name, or one from a file that ends in `.toml`.
 ///
 /// # Errors
-/// A sentence when there is none, or when it is not sound.
+/// Returns a sentence if there is no such experiment, or if it is not valid.
 pub fn one(name: &str) -> Result<Entry, String> {
     let path = Path::new(name);
     if path.extension().is_some_and(|ending| ending == "toml") {
@@ -73,10 +73,10 @@ pub fn one(name: &str) -> Result<Entry, String> {
     }
 }
 
-/// The experiments of a paper, by name.
+/// Returns the experiments of a paper, sorted by name.
 ///
 /// # Errors
-/// A sentence when there is no such paper, or an experiment is not sound.
+/// Returns a sentence if the paper has no experiments, or if an experiment is not valid.
 pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
     let entries: Vec<Entry> =
         all()?.into_iter().filter(|entry| entry.experiment.paper.as_deref() == Some(key)).collect();
@@ -87,7 +87,7 @@ pub fn of_paper(key: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// The keys of the papers.
+/// Returns the keys of the papers, sorted.
 pub fn papers() -> Vec<String> {
     let files = BUILT_IN.get_dir(PAPERS).map(Dir::files).into_iter().flatten();
     let mut keys: Vec<String> = files
@@ -98,15 +98,15 @@ pub fn papers() -> Vec<String> {
     keys
 }
 
-/// The text of a paper's file.
+/// Returns the text of a paper's file; `None` if there is no such paper.
 pub fn paper_text(key: &str) -> Option<&'static str> {
     BUILT_IN.get_file(format!("{PAPERS}/{key}.toml"))?.contents_utf8()
 }
 
-/// A paper's numbers and claims.
+/// Parses a paper's numbers and claims.
 ///
 /// # Errors
-/// A sentence when its file is not sound.
+/// Returns a sentence if the text is not valid.
 pub fn paper(key: &str, text: &str) -> Result<Paper, String> {
     Paper::parse(text).map_err(|why| format!("paper {key}: {why}"))
 }

@@ -1,6 +1,7 @@
-//! What the machine has of what experiments can use, and what is lost without the rest.
+//! Availability check: finds which of the resources that experiments use this machine has, and
+//! reports what is lost without the rest.
 //!
-//! Looks and says; installs and changes nothing, and decides nothing for a run.
+//! Reports only: installs nothing, changes nothing and decides nothing for a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,26 +9,26 @@ use crate::confine;
 use crate::machine;
 use crate::programs;
 
-/// What there is of something.
+/// Availability of a resource.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// All that is of use.
+    /// Available in full.
     Have,
-    /// Nothing.
+    /// Not available.
     Missing,
-    /// Less than is of use.
+    /// Available, but less than experiments can use.
     Reduced,
 }
 
-/// Something an experiment can use.
+/// The availability of a resource that experiments use.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Name of the resource: `open files`, `httperf`.
     pub what: String,
-    /// Whether it is there.
+    /// Availability of the resource.
     pub state: State,
-    /// What it is; or what is lost without it, and how to get it.
+    /// Details of the resource or, if it is missing or reduced, the consequences and a remedy.
     pub says: String,
 }
 
@@ -46,7 +47,7 @@ const PROGRAMS: [Wanted; 9] = [
     wanted("lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"),
     wanted("haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"),
     wanted("apache2", "-v", "apache2", "comparisons with Apache are left out"),
-    // With --version alone it goes on and loads this machine.
+    // With --version alone httperf continues and loads this machine.
     wanted(
         "httperf",
         "--version --help",
@@ -66,18 +67,18 @@ const fn wanted(
     Wanted { name, version, package, lost }
 }
 
-/// Descriptors for the papers' 12,000 connections, twice: a generator's and a server's are counted
-/// alike.
+/// File descriptors for the papers' 12,000 connections, twice: a generator's and a server's both
+/// count.
 const OPEN_FILES_WANTED: u64 = 32_768;
-/// A load average at which a processor is half taken.
+/// Load average from which the machine no longer counts as idle: half a processor is taken.
 const BUSY: f64 = 0.5;
-/// Share of time taken by the host above which figures move.
+/// Share of time taken by the host above which figures are affected.
 const STEAL_MAX: f64 = 0.01;
 
-/// CAP_NET_ADMIN and CAP_SYS_ADMIN of capabilities(7).
+/// The capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN as a mask (capabilities(7)).
 const NEEDED: u64 = 1 << 12 | 1 << 21;
 
-/// Looks at this machine.
+/// Checks this machine.
 pub fn check() -> Vec<Finding> {
     let allowed = weir_sys::process::allowed_cpus().map_or(0, |cpus| cpus.len());
     let status = machine::text("/proc/self/status").unwrap_or_default();
@@ -182,7 +183,7 @@ fn open_files(max: Option<u64>) -> Finding {
 fn clock(source: Option<&str>) -> Finding {
     let what = "clock source";
     match source {
-        // Those that are read without a call into the kernel, on x86 and on arm64.
+        // Clock sources that are read without a system call, on x86 and on arm64.
         Some(fast @ ("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter")) => {
             finding(what, State::Have, fast)
         }
@@ -197,13 +198,13 @@ fn clock(source: Option<&str>) -> Finding {
     }
 }
 
-/// The share of time since the start that the host took from this guest (proc_stat(5)).
+/// Checks the share of time since boot that the host took from this guest (proc_stat(5)).
 fn steal(stat: &str) -> Finding {
     let what = "time of its own";
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let ticks: Vec<f64> =
         all.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; what follows is in user and nice already.
+    // user nice system idle iowait irq softirq steal; user and nice include the later columns.
     let whole: f64 = ticks.iter().take(8).sum();
     let Some(&stolen) = ticks.get(7).filter(|_| whole > 0.0) else {
         return finding(what, State::Missing, "the kernel does not tell what a host takes");

@@ -1,5 +1,5 @@
-//! A program as a child: started in a process group of its own, looked at, told to stop, and gone
-//! with all its processes whatever happens. Knows no program's options.
+//! Child processes: each is started in a process group of its own, watched, signalled, and in any
+//! case killed together with its group. Options of programs are up to the callers.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -16,30 +16,30 @@ use rustix::process::{
 use crate::ground::Ground;
 use crate::proc_stat;
 
-/// How long killed processes may take to be gone.
+/// Maximum time for killed processes to disappear.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often a child is looked at while it is waited for.
+/// Polling interval while waiting for a child.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How much of the end of what a program said is shown.
+/// Number of lines shown from the end of a program's output.
 const LAST_LINES: usize = 5;
 
-/// A running program. Dropping it kills its whole process group and waits until that is gone.
+/// A running program. Dropping it kills its whole process group and waits until the group is gone.
 pub(crate) struct Group {
     child: Child,
     group: Pid,
     out: PathBuf,
     err: PathBuf,
-    /// Whether the leader has been waited for: its id may be somebody else's by now.
+    /// True once the leader has been reaped: its process id may have been reused since.
     reaped: bool,
 }
 
 impl Group {
-    /// Starts `command`; what it prints goes to `NAME.out` and `NAME.err` in `dir`.
+    /// Starts `command`, with its output redirected to `NAME.out` and `NAME.err` in `dir`.
     ///
     /// # Errors
-    /// A sentence: the files cannot be written, or the program does not start.
+    /// Returns a sentence if the files cannot be written or the program does not start.
     pub(crate) fn start(
         ground: &dyn Ground,
         mut command: Command,
@@ -61,18 +61,18 @@ impl Group {
         Ok(Self { child, group, out, err, reaped: false })
     }
 
-    /// The id of the program's first process, and of its group.
+    /// Returns the process id of the leader, which is also the id of the group.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether its first process has ended. It is not waited for, so its id stays its own.
+    /// Returns whether the leader has ended. Does not reap it, so its process id is not reused.
     pub(crate) fn ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.reaped || !matches!(waitid(WaitId::Pid(self.group), options), Ok(None))
     }
 
-    /// Waits until its first process has ended, or for so long; whether it has.
+    /// Waits until the leader has ended, but at most for `time`; returns whether it has ended.
     pub(crate) fn ended_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         while !self.ended() {
@@ -84,23 +84,24 @@ impl Group {
         true
     }
 
-    /// Sends its first process a signal; one that has ended takes none.
+    /// Sends a signal to the leader; has no effect once the leader has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.reaped {
             let _ = kill_process(self.group, signal);
         }
     }
 
-    /// Ends what is left of the group, and returns how the first process ended.
+    /// Kills what is left of the group, and returns the exit status of the leader.
     ///
     /// # Errors
-    /// A sentence: some of its processes would not go.
+    /// Returns a sentence if the leader cannot be waited for, or if some processes of the group do
+    /// not end.
     pub(crate) fn end(mut self) -> Result<ExitStatus, String> {
         self.kill_all()
     }
 
     fn kill_all(&mut self) -> Result<ExitStatus, String> {
-        // The leader is not reaped yet, so the group's id is nobody else's.
+        // The leader is not reaped yet, so the group's id cannot have been reused.
         let _ = kill_process_group(self.group, Signal::KILL);
         let status = self.child.wait().map_err(|error| format!("it cannot be waited for: {error}"));
         self.reaped = true;
@@ -114,17 +115,18 @@ impl Group {
         status
     }
 
-    /// Whether a process of the group is more than an entry that nobody has asked about yet.
+    /// Returns whether the group has a process that is not a zombie.
     fn lives(&self) -> bool {
         members(self.group.as_raw_nonzero().get()).iter().any(|state| *state != 'Z')
     }
 
-    /// What it printed to standard output.
+    /// Returns the program's standard output so far.
     pub(crate) fn said(&self) -> String {
         text(&self.out)
     }
 
-    /// The end of what it printed, of standard error if there is any, in one line.
+    /// Returns the last lines of standard error, or of standard output if there are none, joined
+    /// into one line.
     pub(crate) fn last_words(&self) -> String {
         let words = [&self.err, &self.out].map(|path| last_lines(&text(path)));
         words.into_iter().find(|words| !words.is_empty()).unwrap_or_default()
@@ -143,14 +145,14 @@ fn text(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last lines of a text, in one line.
+/// Joins the last lines of a text into one line.
 pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let from = lines.len().saturating_sub(LAST_LINES);
     lines.get(from..).unwrap_or_default().join(" / ")
 }
 
-/// The states of the processes of a group (proc_pid_stat(5), fields 3 and 5).
+/// Returns the states of the processes of a group (proc_pid_stat(5), fields 3 and 5).
 pub(crate) fn members(group: i32) -> Vec<char> {
     let group = u64::try_from(group).ok();
     let stats = proc_stat::processes().filter_map(proc_stat::of);

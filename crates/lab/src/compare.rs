@@ -1,4 +1,4 @@
-//! Two runs side by side: which estimates agree, and what differed in the set-up. Findings in, a
+//! Comparison of two runs: which estimates agree, and what differs in the set-up. Findings in, a
 //! comparison out; nothing here sees a point or knows what an experiment is about.
 
 use std::collections::BTreeMap;
@@ -8,61 +8,62 @@ use serde::{Deserialize, Serialize};
 use crate::analyse::number;
 use crate::findings::{Chapter, Estimate, Findings, Stroke};
 
-/// Two runs.
+/// A comparison of two runs, A and B.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Comparison {
-    /// The name of the first.
+    /// Name of the first run.
     pub a: String,
-    /// The name of the second.
+    /// Name of the second run.
     pub b: String,
-    /// Peaks and what is left of them past it, of servers and sweeps that both runs have.
+    /// Peaks, and the shares of them left past the peak, for servers and sweeps that both runs
+    /// have.
     pub saturations: Vec<Pair>,
-    /// Marks of figures that both have.
+    /// Marks of figures that both runs have.
     pub marks: Vec<Pair>,
-    /// How many of the peaks agree.
+    /// Agreement of the peaks.
     pub peaks: Agreement,
-    /// How many of the shares left past the peak do.
+    /// Agreement of the shares left past the peak.
     pub kept: Agreement,
-    /// How many of the marks do.
+    /// Agreement of the marks.
     pub figures: Agreement,
-    /// How many estimates only one of the runs has.
+    /// Number of estimates that only one of the runs has.
     pub alone: u32,
-    /// What differs in the set-up: its name, and how it is in each.
+    /// Differences in the set-up: name, value in A, value in B.
     pub set_up: Vec<(String, Option<String>, Option<String>)>,
 }
 
-/// A number in both runs.
+/// A number that both runs have.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Pair {
     /// The chapter.
     pub chapter: String,
     /// The figure, or the sweep of a saturation.
     pub part: String,
-    /// Of what: `accept 10, peak`, `accept 10 at 2.5`.
+    /// Label of the number: `accept 10, peak`, `accept 10 at 2.5`.
     pub what: String,
-    /// In the first run.
+    /// Estimate of the first run.
     pub a: Estimate,
-    /// In the second.
+    /// Estimate of the second run.
     pub b: Estimate,
-    /// The second over the first; none when the first is 0.
+    /// Ratio of the second to the first; `None` if it is not finite.
     pub ratio: Option<f64>,
-    /// Whether their intervals overlap.
+    /// True if the intervals of the two estimates overlap.
     pub overlap: bool,
 }
 
-/// How many of how many have intervals that overlap.
+/// Number of pairs whose intervals overlap, out of all pairs.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Agreement {
-    /// Those that do.
+    /// Pairs whose intervals overlap.
     pub agree: u32,
-    /// All.
+    /// All pairs.
     pub of: u32,
 }
 
-/// Where a number stands: chapter, figure or sweep, and what it is of.
+/// Place of a number: chapter, figure or sweep, and label.
 type Place = (String, String, String);
 
-/// Numbers by their place, in the order of the first run.
+/// Numbers by place, in the order of their run.
 type Numbers = Vec<(Place, Estimate)>;
 
 /// Compares two runs. Estimates are matched by chapter, figure, server and value of the sweep.
@@ -111,7 +112,7 @@ fn kept(chapter: &Chapter) -> Numbers {
 fn marks(chapter: &Chapter) -> Numbers {
     let mut numbers = Vec::new();
     for picture in &chapter.pictures {
-        // A line along time has more numbers than anybody compares.
+        // A line over time has too many numbers to compare.
         for series in picture.series.iter().filter(|one| one.stroke == Stroke::Marks) {
             for mark in &series.marks {
                 let what = format!("{} at {}", series.label, mark.at);
@@ -123,7 +124,7 @@ fn marks(chapter: &Chapter) -> Numbers {
     numbers
 }
 
-/// Pairs, and how many have no partner.
+/// Pairs numbers by place; returns the pairs and the count of unpaired numbers.
 fn pairs(a: Numbers, b: Numbers) -> (Vec<Pair>, u32) {
     let mut theirs: BTreeMap<Place, Estimate> = b.into_iter().collect();
     let mut alone = 0;
@@ -148,7 +149,7 @@ fn agreement(pairs: &[Pair]) -> Agreement {
     Agreement { agree, of: pairs.len() as u32 }
 }
 
-/// What a run says of its set-up, and of the servers of each chapter.
+/// Collects the set-up of a run and the servers of each chapter, by name.
 fn facts(run: &Findings) -> BTreeMap<String, String> {
     let mut facts: BTreeMap<String, String> = run.set_up.iter().cloned().collect();
     for chapter in &run.chapters {
@@ -170,10 +171,10 @@ fn differences(
     differ.map(|name| (name.clone(), a.get(name).cloned(), b.get(name).cloned())).collect()
 }
 
-/// The widest line of [`text`], columns.
+/// Maximum line width of [`text`], in columns.
 const WIDTH: usize = 100;
 
-/// The comparison as plain text, no line wider than 100 columns: what the set-up differs in, all
+/// Formats the comparison as plain text, at most 100 columns wide: differences in the set-up, all
 /// saturations, and the marks of figures that do not agree.
 pub fn text(comparison: &Comparison) -> String {
     let Comparison { a, b, peaks, kept, figures, alone, .. } = comparison;
@@ -200,7 +201,7 @@ pub fn text(comparison: &Comparison) -> String {
     lines.iter().map(|line| cut(line.trim_end(), WIDTH) + "\n").collect()
 }
 
-/// Rows below a heading for each figure or sweep; nothing where there are none.
+/// Formats rows below a heading for each figure or sweep; returns nothing if there are no pairs.
 fn table(title: &str, pairs: &[&Pair]) -> Vec<String> {
     if pairs.is_empty() {
         return Vec::new();
@@ -225,7 +226,7 @@ fn row(what: &str, a: &str, b: &str, ratio: &str, overlap: &str) -> String {
     format!("{:<35} {a:>23} {b:>23} {ratio:>7} {overlap:>7}", cut(what, 35))
 }
 
-/// `19500 (19200-19800)`.
+/// Formats an estimate as `19500 (19200-19800)`.
 fn interval(estimate: Estimate) -> String {
     let Estimate { value, low, high, .. } = estimate;
     format!("{} ({}-{})", number(value), number(low), number(high))

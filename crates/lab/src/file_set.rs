@@ -1,6 +1,7 @@
-//! Sets of files of one size that no two bytes of a disk can be saved on: the workloads
-//! `files-COUNTxKIBk`, such as `files-2000x256k`. Written once for all runs, and put out of memory
-//! before each server, so that the disk is asked for them. Knows no server and no load.
+//! Sets of files of equal size: the workloads `files-COUNTxKIBk`, such as `files-2000x256k`. The
+//! contents are random, so that file systems can neither compress nor deduplicate them. A set is
+//! written once for all runs, and evicted from the page cache before each server starts, so that it
+//! is read from disk. Knows nothing of servers or loads.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -12,29 +13,29 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use weir_sys::file::evict;
 
-/// Where root keeps what programs made and can make again (hier(7)).
+/// Root's directory for data that programs can regenerate (hier(7)).
 const CACHE_OF_ROOT: &str = "/var/cache";
 
-/// Files of a set at most.
+/// Maximum number of files in a set.
 const COUNT_MAX: u32 = 100_000;
 
-/// The largest file, KiB.
+/// Maximum size of a file, in KiB.
 const KIB_MAX: u32 = 1 << 20;
 
-/// The largest set, KiB: an experiment from elsewhere does not fill a disk.
+/// Maximum size of a set, in KiB: an experiment from elsewhere must not fill a disk.
 const SET_KIB_MAX: u64 = 64 << 20;
 
-/// A set.
+/// A set of files of equal size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSet {
-    /// How many files.
+    /// Number of files.
     pub count: u32,
-    /// How large each is, KiB.
+    /// Size of each file, in KiB.
     pub kib: u32,
 }
 
 impl FileSet {
-    /// The set that a workload's name means; none if it means something else.
+    /// Parses the name of a workload; returns `None` if it does not name a valid set.
     pub fn named(workload: &str) -> Option<Self> {
         let (count, kib) = workload.strip_prefix("files-")?.strip_suffix('k')?.split_once('x')?;
         let set = Self { count: count.parse().ok()?, kib: kib.parse().ok()? };
@@ -42,25 +43,25 @@ impl FileSet {
         let sound = (1..=COUNT_MAX).contains(&set.count)
             && (1..=KIB_MAX).contains(&set.kib)
             && kib <= SET_KIB_MAX;
-        // One set has one name: no `+16`, no `016`.
+        // Each set has a single name: no `+16`, no `016`.
         (sound && set.name() == workload).then_some(set)
     }
 
-    /// The workload's name, and its folder's.
+    /// Returns the name of the workload, which is also the name of its folder.
     pub fn name(&self) -> String {
         format!("files-{}x{}k", self.count, self.kib)
     }
 
-    /// The path of a file below the document root.
+    /// Returns the path of a file, relative to the document root and with a leading slash.
     pub fn path(&self, index: u32) -> String {
         format!("/{}/{}", self.name(), file(index))
     }
 
-    /// Writes the files below a document root, unless they are there. Their bytes are of chance, so
-    /// that no file system can do without them. Everybody may read them.
+    /// Writes the files below a document root, unless they are there already. Their contents are
+    /// random, so that no file system can save space on them. They are readable by all users.
     ///
     /// # Errors
-    /// A sentence with what the disk says.
+    /// Returns a sentence with the I/O error.
     pub fn write(&self, root: &Path) -> Result<(), String> {
         let folder = root.join(self.name());
         let said = |error| format!("cannot write the files of {}: {error}", folder.display());
@@ -73,7 +74,7 @@ impl FileSet {
         if self.is_whole(folder) {
             return Ok(());
         }
-        // A folder with the name has all files: half of a set goes by another.
+        // Only a complete set gets the final name; until then its folder has a temporary one.
         let part = root.join(format!("{}.part-{}", self.name(), std::process::id()));
         for half in [folder, &part] {
             if half.exists() {
@@ -95,7 +96,7 @@ impl FileSet {
             Xoshiro256PlusPlus::seed_from_u64(u64::from(index)).fill_bytes(&mut bytes);
             let mut file = File::create(folder.join(file(index)))?;
             file.write_all(&bytes)?;
-            // What is not on the disk cannot be put out of memory.
+            // Dirty pages cannot be evicted from the page cache.
             file.sync_all()?;
         }
         Ok(())
@@ -110,11 +111,11 @@ impl FileSet {
         (0..self.count).all(|index| has(index) == Some(self.bytes()))
     }
 
-    /// Puts the files out of the page cache, as far as the file system lets go of them: one in
+    /// Evicts the files from the page cache, as far as the file system allows: a file system in
     /// memory keeps them ([`evict`]).
     ///
     /// # Errors
-    /// A sentence: a file cannot be opened.
+    /// Returns a sentence if a file cannot be opened or evicted.
     pub fn forget(&self, root: &Path) -> Result<(), String> {
         let folder = root.join(self.name());
         (0..self.count).try_for_each(|index| {
@@ -129,10 +130,10 @@ fn file(index: u32) -> String {
     format!("{index:05}.bin")
 }
 
-/// The document root of all sets, which stays from one run to the next.
+/// Returns the document root of all sets, which is kept between runs.
 ///
 /// # Errors
-/// A sentence: nobody says where this user's cache is.
+/// Returns a sentence if the user's cache directory cannot be determined.
 pub fn kept() -> Result<PathBuf, String> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let is_root = rustix::process::geteuid().is_root();
@@ -141,7 +142,8 @@ pub fn kept() -> Result<PathBuf, String> {
     Ok(cache.join("weir-lab/files"))
 }
 
-/// As the XDG base directory specification has it, but for root.
+/// Returns the cache directory of the XDG base directory specification, but with a default of its
+/// own for root.
 fn cache(is_root: bool, given: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let of_root = is_root.then(|| PathBuf::from(CACHE_OF_ROOT));
     given.or(of_root).or_else(|| Some(home?.join(".cache")))

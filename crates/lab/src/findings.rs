@@ -1,28 +1,28 @@
-//! What a run found, ready to be shown: chapters of figures, tables and verdicts. Plain data
+//! Findings of a run, ready to be shown: chapters of figures, tables and verdicts. Plain data
 //! between the analysis, which makes it, and the report, which draws it.
 
 use serde::{Deserialize, Serialize};
 
-/// All of a run.
+/// The findings of a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Findings {
-    /// The run's name: `quick`, `pariag-accept`.
+    /// Name of the run: `quick`, `pariag-accept`.
     pub name: String,
-    /// The heading: an experiment's title, or the paper's.
+    /// Heading: the title of an experiment or of the paper.
     pub title: String,
-    /// The paper, if it is one's: authors, title, year, set-up.
+    /// The paper, if the run reproduces one: authors, title, year, set-up.
     pub paper: Option<PaperHead>,
-    /// The machine and the testbed, as names and values, in the order to show.
+    /// The machine and the testbed, as names and values in display order.
     pub set_up: Vec<(String, String)>,
-    /// What a reader must be told before all else: loopback instead of namespaces, servers missing,
-    /// points missing.
+    /// Warnings shown before everything else: loopback instead of namespaces, missing servers,
+    /// missing points.
     pub warnings: Vec<String>,
-    /// An experiment each.
+    /// Chapters, one per experiment.
     pub chapters: Vec<Chapter>,
 }
 
 impl Chapter {
-    /// Every claim that is judged in it: about its figures, its tables, and no one of them.
+    /// Returns every judged claim of the chapter: about its figures, about its tables, and others.
     pub fn all_judged(&self) -> impl Iterator<Item = &Judged> {
         let pictures = self.pictures.iter().flat_map(|picture| &picture.judged);
         let sheets = self.sheets.iter().flat_map(|sheet| &sheet.judged);
@@ -30,138 +30,137 @@ impl Chapter {
     }
 }
 
-/// A paper, for a reader.
+/// Bibliographic data of a paper, for readers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PaperHead {
-    /// Its key.
+    /// The paper's key.
     pub key: String,
-    /// Its title.
+    /// The paper's title.
     pub title: String,
-    /// Its authors.
+    /// The paper's authors.
     pub authors: String,
-    /// Its year.
+    /// Year of publication.
     pub year: u32,
-    /// What it used.
+    /// The set-up used in the paper.
     pub set_up: String,
 }
 
-/// An experiment's part.
+/// The findings of an experiment.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Chapter {
-    /// The experiment: `pariag-accept/one-packet`.
+    /// Name of the experiment: `pariag-accept/one-packet`.
     pub id: String,
-    /// Its title.
+    /// The experiment's title.
     pub title: String,
-    /// Its question.
+    /// The experiment's question.
     pub question: String,
-    /// Paragraphs about it.
+    /// Paragraphs that describe the experiment.
     pub about: Vec<String>,
-    /// Its servers: label, and command or configuration.
+    /// The servers: label, and command or configuration.
     pub servers: Vec<(String, String)>,
-    /// Its sweeps, each in a sentence: workload, rates, durations, repetitions, what slows the
-    /// server.
+    /// The sweeps, a sentence each: workload, rates, durations, repetitions, what slows the server.
     pub sweeps: Vec<String>,
-    /// Its figures.
+    /// The figures.
     pub pictures: Vec<Picture>,
-    /// Its tables.
+    /// The tables.
     pub sheets: Vec<Sheet>,
-    /// Peak and what is left of it, for sweeps of rates.
+    /// Peak, and what is left of it past the peak, for sweeps of rates.
     pub saturations: Vec<Saturation>,
-    /// Verdicts about no figure of this chapter.
+    /// Judged claims that belong to no figure or table of this chapter.
     pub judged: Vec<Judged>,
-    /// How many points were measured, left out as INVALID, flagged, and could not be measured.
+    /// Number of points measured, left out as INVALID, flagged and failed.
     pub tally: Tally,
-    /// What was left out, flagged or failed: point, and why.
+    /// Points left out, flagged or failed: where, and the reason.
     pub remarks: Vec<(String, String)>,
 }
 
-/// How many points.
+/// Point counts.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Tally {
-    /// In the plan.
+    /// Points in the plan.
     pub planned: u32,
-    /// Measured.
+    /// Points measured.
     pub measured: u32,
-    /// Of these INVALID: shown, not used.
+    /// Measured points that are INVALID: shown, not used.
     pub invalid: u32,
-    /// Of these late, by so little that only their times are left out.
+    /// Measured points that are late, but by so little that only their times are left out.
     #[serde(default)]
     pub late: u32,
-    /// Of those measured, flagged: used and named.
+    /// Measured, valid points that are flagged: used and named.
     pub flagged: u32,
-    /// Not measurable.
+    /// Points that could not be measured.
     pub failed: u32,
 }
 
 /// A figure.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Picture {
-    /// Its id, unique in the run with its chapter: `fig-4.12`.
+    /// Figure id, unique in the run together with the chapter: `fig-4.12`.
     pub id: String,
-    /// What it shows.
+    /// Title of the figure.
     pub title: String,
-    /// What to know when looking at it.
+    /// Note for interpreting the figure.
     pub note: String,
-    /// The horizontal axis, with its unit: `requests offered, 1/s`.
+    /// Label of the horizontal axis, with its unit: `requests offered, 1/s`.
     pub x_label: String,
-    /// The vertical axis, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub y_label: String,
-    /// Whether it is logarithmic.
+    /// True if the vertical axis is logarithmic.
     pub y_log: bool,
-    /// Whether the horizontal axis is.
+    /// True if the horizontal axis is logarithmic.
     pub x_log: bool,
     /// The lines.
     pub series: Vec<Series>,
-    /// The paper's numbers for it.
+    /// The paper's numbers for the figure.
     pub values: Vec<PaperValue>,
-    /// The paper's claims about it, judged.
+    /// Judged claims about the figure.
     pub judged: Vec<Judged>,
 }
 
 /// A line of a figure.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub label: String,
-    /// Its points, ascending.
+    /// The points, in ascending order.
     pub marks: Vec<Mark>,
-    /// How it is drawn.
+    /// Drawing style of the line.
     #[serde(default)]
     pub stroke: Stroke,
 }
 
-/// How a line of a figure is drawn.
+/// Drawing style of a line of a figure.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stroke {
-    /// With a mark and an interval at each point, in a look of its own.
+    /// Marks with an interval at each point, in a distinct style.
     #[default]
     Marks,
-    /// A line alone: too many points for marks.
+    /// A plain line, for too many points to mark.
     Line {
-        /// The number of its colour: lines that belong together have the same.
+        /// Colour index; lines that belong together share one.
         colour: u32,
-        /// Whether it is dashed.
+        /// True if the line is dashed.
         dashed: bool,
     },
-    /// Steps, in grey: what was offered, and not what came of it.
+    /// Grey steps, for the offered load as opposed to the results.
     Offered,
 }
 
 /// A point of a line.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Mark {
-    /// Where, as drawn.
+    /// Horizontal position, as drawn.
     pub x: f64,
-    /// Where, as the value of the sweep: the same in every run of the experiment.
+    /// Value of the sweep: the same in every run of the experiment.
     pub at: f64,
-    /// What was measured, of valid points.
+    /// Estimate from the valid points.
     pub estimate: Option<Estimate>,
-    /// How many repetitions were INVALID.
+    /// Number of INVALID repetitions.
     pub invalid: u32,
-    /// The median of these: shown hollow, joined to nothing.
+    /// Median of the INVALID repetitions: drawn hollow and unconnected.
     pub invalid_value: Option<f64>,
-    /// How many of the valid ones are flagged.
+    /// Number of valid repetitions that are flagged.
     pub flagged: u32,
 }
 
@@ -170,105 +169,106 @@ pub struct Mark {
 pub struct Estimate {
     /// The median.
     pub value: f64,
-    /// The lower end of the interval; the value itself when there is only one.
+    /// The lower end of the interval; equal to the median if there is only one point.
     pub low: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
-    /// Of how many points.
+    /// Number of points the median is taken over.
     pub n: u32,
 }
 
 /// A table.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sheet {
-    /// Its id: `table-4.1`.
+    /// Table id: `table-4.1`.
     pub id: String,
-    /// What it shows.
+    /// Title of the table.
     pub title: String,
-    /// What to know when looking at it.
+    /// Note for interpreting the table.
     pub note: String,
-    /// The columns: name and unit (empty for a pure number).
+    /// The columns: name and unit (empty for a dimensionless number).
     pub columns: Vec<(String, String)>,
     /// The rows.
     pub rows: Vec<Row>,
     /// The paper's numbers that fit no cell.
     pub values: Vec<PaperValue>,
-    /// The paper's claims about it, judged.
+    /// Judged claims about the table.
     pub judged: Vec<Judged>,
 }
 
 /// A row of a table.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// The server, and where along the sweep when there are several places.
+    /// The server, and the place along the sweep if there are several.
     pub label: String,
-    /// A cell a column: what was measured here, and the paper's number.
+    /// Cells, one per column: the estimate measured here, and the paper's number.
     pub cells: Vec<(Option<Estimate>, Option<f64>)>,
 }
 
-/// A number of the paper's, to show beside a figure.
+/// A number from the paper, shown beside a figure.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PaperValue {
-    /// Of what.
+    /// Description of the number.
     pub what: String,
     /// The number.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the number.
     pub unit: String,
-    /// Where the text says it.
+    /// Place in the paper's text.
     pub place: String,
 }
 
-/// Peak and what is left of it past it.
+/// The peak of a server along a sweep, and what is left of it past the peak.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Saturation {
     /// The sweep.
     pub sweep: String,
     /// The server's label.
     pub server: String,
-    /// The highest median of replies a second.
+    /// Highest median goodput, in replies per second.
     pub peak: Estimate,
-    /// The rate offered there, sessions a second (or the sweep's value where loops are closed).
+    /// Offered rate at the peak, in sessions per second (the sweep's value for closed loops).
     pub at: f64,
-    /// The highest rate offered and validly measured, as a multiple of that.
+    /// Highest rate offered with a valid point, as a multiple of the rate at the peak.
     pub offered: f64,
-    /// What share of the peak is left there, paired within rounds.
+    /// Share of the peak left at the highest rate, paired within rounds.
     pub kept: Option<Estimate>,
 }
 
-/// A claim, judged.
+/// A judged claim.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Judged {
-    /// Its id.
+    /// The claim's id.
     pub id: String,
-    /// What the paper says.
+    /// The claim, in words.
     pub text: String,
-    /// Where.
+    /// Place in the paper's text.
     pub place: String,
-    /// The paper's number.
+    /// The number given in the paper.
     pub paper: Option<f64>,
-    /// What is measured, in words: `replies/s of accept 10 at its peak ÷ that of accept 1`.
+    /// The quantity measured, in words: `replies/s of accept 10 at its peak ÷ that of accept 1`.
     pub measure: String,
-    /// What would hold: `above 1.05`.
+    /// Condition for the claim to hold: `above 1.05`.
     pub holds_if: String,
-    /// What was measured here.
+    /// Estimate measured here.
     pub here: Option<Estimate>,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why, where that is not plain: what is missing, or that the interval holds both answers.
+    /// Reason, where it is not obvious: what is missing, or that the interval contains both
+    /// answers.
     pub why: String,
 }
 
-/// A verdict.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The whole interval says so.
+    /// The whole interval meets the condition.
     Holds,
-    /// The whole interval says it does not.
+    /// The whole interval fails the condition.
     DoesNotHold,
-    /// The interval has both.
+    /// The interval contains both answers, or there is none.
     Undecided,
-    /// It cannot be measured here.
+    /// The claim cannot be measured here.
     NotMeasurable,
 }

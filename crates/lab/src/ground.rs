@@ -1,5 +1,5 @@
-//! What an experiment stands on, as servers, loads and measures need to know it: two sides, their
-//! processors and addresses. How it is built is the testbed's.
+//! The interface between a testbed and the servers, loads and measurements that run on it: two
+//! sides with their processors and addresses. The testbed module builds it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,49 +7,51 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-/// A side of the link.
+/// A side of the testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where servers run.
+    /// The side on which servers run.
     Server,
-    /// Where loads run.
+    /// The side on which load generators run.
     Client,
 }
 
-/// Where processes are started and looked at.
+/// An environment in which processes are started and observed.
 pub trait Ground {
-    /// A command that runs `program` on a side: in its network namespace, on its processors, and
-    /// gone when the thread that starts it is, thus when the lab is. Its process id is that of the
-    /// program. It reads nothing unless told to.
+    /// Returns a command that runs `program` on a side: in its network namespace, on its
+    /// processors, and killed when the thread that starts it ends, hence with the lab. Its process
+    /// id is that of the program. Its standard input is empty unless set.
     fn command(&self, side: Side, program: &OsStr) -> Command {
         self.command_in(side, program, &[])
     }
 
-    /// The same in these control groups, folders of cgroups(7), and so is all it starts.
+    /// Like [`Ground::command`], but runs the program and its descendants in the given control
+    /// groups, directories of cgroups(7).
     fn command_in(&self, side: Side, program: &OsStr, groups: &[PathBuf]) -> Command;
 
-    /// Starts a command of [`Ground::command`] so that what the program starts is gone with the lab
-    /// too, whatever ends it. Servers and loads are started so. A tool that finds a process by its
-    /// id, as `strace -p` does, is started plainly: ids may mean something else in there.
+    /// Starts a command of [`Ground::command`] such that all descendants of the program end with
+    /// the lab too, however it ends. Servers and loads are started this way. A tool that finds a
+    /// process by its id, such as `strace -p`, must be spawned directly: ids may differ inside the
+    /// testbed.
     ///
     /// # Errors
-    /// What [`Command::spawn`] says.
+    /// Returns the error of [`Command::spawn`].
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         command.spawn()
     }
 
-    /// The address servers listen on.
+    /// Returns the address that servers listen on.
     fn server_address(&self) -> IpAddr;
 
-    /// The addresses loads come from; none means that the kernel chooses.
+    /// Returns the source addresses of loads; empty means that the kernel chooses.
     fn client_sources(&self) -> Vec<IpAddr>;
 
-    /// The directory with a side's `netstat`, `snmp`, `tcp`: `/proc/PID/net`.
+    /// Returns the directory with a side's `netstat`, `snmp` and `tcp`: `/proc/PID/net`.
     fn proc_net(&self, side: Side) -> PathBuf;
 
-    /// The processors of a side.
+    /// Returns the processors of a side.
     fn cpus(&self, side: Side) -> &[usize];
 
-    /// Whether the two sides share one network namespace: loopback.
+    /// Returns whether the two sides share one network namespace, as on loopback.
     fn shared(&self) -> bool;
 }

@@ -1,5 +1,6 @@
-//! The folder of a run: what was asked for, the set-up, and a line for each finished step, on disk
-//! before the next one begins. Nothing here measures; what is read back is what a rerun leaves out.
+//! The folder of a run: the request, the set-up, and a line for each finished step, which is on
+//! disk before the next step begins. Nothing here measures; a resumed run skips the steps that are
+//! read back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -12,44 +13,44 @@ use crate::record::{Key, Line};
 use crate::testbed::Description;
 use crate::whole::replace;
 
-/// The file with a line a step.
+/// The file with a line per step.
 pub const POINTS: &str = "points.jsonl";
 
-/// The file that says what was asked for and on what it ran.
+/// The file with the request and the set-up of the run.
 pub const SET_UP: &str = "setup.json";
 
-/// The folder of what a run needs while it goes on: taken away at its end.
+/// The folder for files needed only while a run is in progress; removed at its end.
 pub const WORK: &str = "work";
 
-/// What was asked for: equal requests can go on from each other's points.
+/// A request for a run. A run resumes from the points of an equal request.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub struct Request {
-    /// The run's name: an experiment's, or a paper's.
+    /// Name of the run: of an experiment or of a paper.
     pub name: String,
-    /// The paper, when it is one that is reproduced.
+    /// Key of the paper, if one is reproduced.
     pub paper: Option<String>,
-    /// The paper's file, as it was.
+    /// Text of the paper's file when the run was requested.
     pub paper_text: Option<String>,
     /// Names and texts of the experiments.
     pub experiments: Vec<(String, String)>,
-    /// How many times the repetitions of the files.
+    /// Factor applied to the repetitions given in the files.
     pub scale: f64,
-    /// What chance was drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Ids of the servers it was narrowed to; none means all.
+    /// Ids of the servers that the run is restricted to; empty means all.
     pub only: Vec<String>,
 }
 
-/// A stretch of a run: from its start, or its resumption, to its end or interruption.
+/// A part of a run without interruption: from its start or resumption to its end or interruption.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Stretch {
-    /// When it began, UTC, RFC 3339.
+    /// Start time, UTC, RFC 3339.
     pub began: String,
-    /// When it ended, if it came to that.
+    /// End time, UTC, RFC 3339; `None` while in progress, or if the process was killed.
     pub ended: Option<String>,
-    /// The command.
+    /// Command line.
     pub command: String,
-    /// This program's version.
+    /// Version of this program.
     pub version: String,
     /// The machine.
     pub machine: Machine,
@@ -57,39 +58,40 @@ pub struct Stretch {
     pub testbed: Description,
     /// Programs and their versions.
     pub programs: Vec<(String, String)>,
-    /// What was missing: servers not installed.
+    /// Missing programs, a sentence each; their servers are left out.
     pub missing: Vec<String>,
 }
 
-/// What [`SET_UP`] holds.
+/// Content of [`SET_UP`].
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct SetUp {
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// When it was worked on.
+    /// The stretches of the run so far.
     pub stretches: Vec<Stretch>,
-    /// Whether every step is done.
+    /// True once every step is done.
     pub complete: bool,
 }
 
-/// The folder of a run that is being worked on: nobody else can until this is dropped.
+/// The folder of a run in progress. It is locked: no other lab can work in it until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
-    // Locked: the lock ends with it, however the process does.
+    // Locked: the lock is released with the file, however the process ends.
     points: File,
-    /// What has been recorded so far.
+    /// Lines recorded so far.
     pub lines: Vec<Line>,
-    /// What is in [`SET_UP`].
+    /// Content of [`SET_UP`].
     pub set_up: SetUp,
 }
 
 impl Journal {
-    /// Opens a folder to work in: makes it, or goes on where an equal request was left.
+    /// Opens a folder to work in: creates it, or resumes where a run with an equal request stopped.
     ///
     /// # Errors
-    /// A sentence when another lab is working there, when what is there answers another request, or
-    /// when the disk says no.
+    /// Returns a sentence if another lab is working in the folder, if the folder holds a run with
+    /// another request, or on an I/O error.
     pub fn open(dir: &Path, request: &Request) -> Result<Self, String> {
         let said = |error: io::Error| format!("{}: {error}", dir.display());
         fs::create_dir_all(dir).map_err(said)?;
@@ -108,38 +110,39 @@ impl Journal {
             None => SetUp { request: request.clone(), stretches: Vec::new(), complete: false },
         };
         let lines = read_points(&points, &dir.join(POINTS))?;
-        // What a killed run left.
+        // Leftovers of a killed run.
         remove_work(dir).map_err(said)?;
         Ok(Self { dir: dir.to_owned(), points, lines, set_up })
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// An empty folder for what is needed only while the run goes on.
+    /// Returns a folder for files needed only while the run is in progress; creates it if
+    /// necessary.
     ///
     /// # Errors
-    /// A sentence with what the disk says.
+    /// Returns a sentence with the I/O error.
     pub fn work(&self) -> Result<PathBuf, String> {
         let path = self.dir.join(WORK);
         fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }
 
-    /// Takes that folder away.
+    /// Removes the folder that [`Self::work`] returns.
     ///
     /// # Errors
-    /// A sentence with what the disk says.
+    /// Returns a sentence with the I/O error.
     pub fn tidy(&self) -> Result<(), String> {
         remove_work(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))
     }
 
-    /// Keeps a line: it is on the disk when this returns.
+    /// Appends a line, which is on disk when this returns.
     ///
     /// # Errors
-    /// A sentence with what the disk says.
+    /// Returns a sentence with the I/O error.
     pub fn keep(&mut self, line: Line) -> Result<(), String> {
         let mut text = serde_json::to_string(&line).map_err(|error| error.to_string())?;
         text.push('\n');
@@ -149,16 +152,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes [`SET_UP`] anew.
+    /// Rewrites [`SET_UP`].
     ///
     /// # Errors
-    /// A sentence with what the disk says.
+    /// Returns a sentence with the I/O error.
     pub fn keep_set_up(&self) -> Result<(), String> {
         let text = serde_json::to_string_pretty(&self.set_up).map_err(|error| error.to_string())?;
         replace(&self.dir.join(SET_UP), text.as_bytes())
     }
 
-    /// Whether a step that measures a point is done: its counts valid, or as often as it is tried.
+    /// Returns whether a point is done: its counts are valid, or it was measured `attempts_max`
+    /// times.
     pub fn has_point(&self, key: &Key, attempts_max: usize) -> bool {
         let mut attempts = 0;
         self.lines.iter().any(|line| match line {
@@ -170,21 +174,21 @@ impl Journal {
         })
     }
 
-    /// Whether a capacity was measured.
+    /// Returns whether a capacity has been measured.
     pub fn has_capacity(&self, key: &Key) -> bool {
         self.lines.iter().any(|line| matches!(line, Line::Capacity(found) if found.key == *key))
     }
 
-    /// Whether calls were counted.
+    /// Returns whether system calls have been counted.
     pub fn has_calls(&self, key: &Key) -> bool {
         self.lines.iter().any(|line| matches!(line, Line::Calls(found) if found.key == *key))
     }
 }
 
-/// The set-up of a run and its lines, to look at and not to work on.
+/// Reads the set-up and the lines of a run without locking or changing it.
 ///
 /// # Errors
-/// A sentence when there is no run there, or what is there cannot be read.
+/// Returns a sentence if the folder holds no run, or if the run cannot be read.
 pub fn read(dir: &Path) -> Result<(SetUp, Vec<Line>), String> {
     let set_up = read_set_up(dir)?
         .ok_or_else(|| format!("{}: there is no run in it (no {SET_UP})", dir.display()))?;
@@ -221,13 +225,14 @@ fn open_points(dir: &Path) -> Result<File, String> {
 
 fn read_points(mut file: &File, path: &Path) -> Result<Vec<Line>, String> {
     let (lines, whole_bytes) = read_lines(file, path)?;
-    // A line that a crash cut short goes: its step is done again.
+    // Drop a line cut short by a crash; its step is repeated.
     let cut = file.set_len(whole_bytes).and_then(|()| file.seek(SeekFrom::End(0)));
     cut.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(lines)
 }
 
-/// The whole lines of a file, and how many bytes they take: what follows them was cut short.
+/// Reads the complete lines of a file; returns them and their total length in bytes. Anything after
+/// that is a line cut short.
 fn read_lines(file: &File, path: &Path) -> Result<(Vec<Line>, u64), String> {
     let mut reader = BufReader::new(file);
     let (mut lines, mut whole_bytes) = (Vec::new(), 0);

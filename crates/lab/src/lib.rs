@@ -1,9 +1,9 @@
 //! The lab: experiments that run servers and loads side by side on one machine, measure them and
-//! draw the answer beside the papers' numbers.
+//! draw the results beside the papers' numbers.
 //!
-//! A plan is read, a testbed is built, each point is run and kept on disk at once, and the report
-//! is made from what is on disk. Servers and loads are processes: nothing here links them, serves
-//! or sends a byte. Nothing here prints: what happens is told to the caller.
+//! A run follows a plan: it builds a testbed, runs each point and writes it to disk at once, and
+//! makes the report from what is on disk. Servers and loads are processes: nothing here links them,
+//! serves or sends a byte. Nothing here prints: events are reported to the caller.
 
 pub mod allow_list;
 pub mod analyse;

@@ -1,4 +1,4 @@
-//! A ground for tests: the loopback, commands run plainly. Not a testbed: nothing is isolated.
+//! A ground for tests: loopback, with commands run directly. Not a testbed: nothing is isolated.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::ground::{Ground, Side};
 
-/// Both sides on 127.0.0.1.
+/// A ground with both sides on 127.0.0.1.
 pub(crate) struct Loopback;
 
 impl Ground for Loopback {
@@ -37,8 +37,8 @@ impl Ground for Loopback {
     }
 }
 
-/// A port nobody listens on, below those that connections are given by themselves. Each is handed
-/// out once in a process.
+/// Returns a port with no listener, below the ephemeral port range. Each port is returned at most
+/// once per process.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 22_000 + (std::process::id() % 8_000) as u16;
@@ -50,7 +50,8 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// The binary of weir that was built beside this test, if it was.
+/// Returns the `weir` binary built next to this test; `None`, with a message on stderr, if it is
+/// not built.
 pub(crate) fn weir() -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     let weir = test.parent()?.parent()?.join("weir");

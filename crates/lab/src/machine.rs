@@ -1,5 +1,6 @@
-//! What the machine is, as far as it bears on figures: read from /proc and /sys, kept with the
-//! results. What the machine does not tell is absent. Nothing here judges or changes anything.
+//! Properties of the machine that affect measurements: read from /proc and /sys, and kept with the
+//! results. Properties that the machine does not report are absent. Nothing here judges or changes
+//! anything.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::programs;
 
-/// Settings of the host that bear on figures and belong to no namespace, or that namespaces begin
-/// with.
+/// Settings of the host that affect measurements and either belong to no namespace or are the
+/// initial values in a new one.
 const SYSCTLS: [&str; 16] = [
     "fs.file-max",
     "fs.nr_open",
@@ -30,7 +31,7 @@ const SYSCTLS: [&str; 16] = [
     "vm.swappiness",
 ];
 
-/// Beginnings of the kernel's options that bear on figures (kernel-parameters(7)).
+/// Prefixes of kernel parameters that affect measurements (kernel-parameters(7)).
 const KERNEL_OPTIONS: [&str; 12] = [
     "mitigations=",
     "isolcpus=",
@@ -46,58 +47,59 @@ const KERNEL_OPTIONS: [&str; 12] = [
     "clocksource=",
 ];
 
-/// A machine at a moment.
+/// A snapshot of the machine.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct Machine {
-    /// The kernel's release: `6.1.0-18-amd64`.
+    /// Kernel release: `6.1.0-18-amd64`.
     pub kernel_release: Option<String>,
-    /// The kernel's version: build and options.
+    /// Kernel version: build and options.
     pub kernel_version: Option<String>,
-    /// What the kernel was started with, of what bears on figures: a command line may hold secrets.
+    /// Parameters on the kernel command line that affect measurements. The others are left out, as
+    /// a command line may hold secrets.
     pub kernel_command_line: Option<String>,
-    /// The kernel's timer interrupts a second (CONFIG_HZ).
+    /// Timer interrupts per second (CONFIG_HZ).
     pub kernel_hz: Option<u32>,
-    /// Whether interrupts' time is told apart from programs' (CONFIG_IRQ_TIME_ACCOUNTING).
+    /// True if interrupt time is accounted separately from programs' (CONFIG_IRQ_TIME_ACCOUNTING).
     pub irq_time_accounting: Option<bool>,
-    /// Ticks a second in which /proc counts processor time.
+    /// Ticks per second, the unit of CPU time in /proc.
     pub clock_ticks_per_s: Option<u64>,
-    /// The distribution.
+    /// Name of the distribution.
     pub distribution: Option<String>,
-    /// The processor's name.
+    /// Name of the processor.
     pub cpu_model: Option<String>,
-    /// How many processors run.
+    /// Number of processors online.
     pub cpus_online: Option<usize>,
-    /// How many of them may be used here.
+    /// Number of processors that this process may use.
     pub cpus_allowed: Option<usize>,
-    /// Whether cores run two threads each.
+    /// True if simultaneous multithreading is active.
     pub smt_active: Option<bool>,
-    /// Processors the scheduler leaves alone (isolcpus).
+    /// Processors excluded from general scheduling (isolcpus).
     pub cpus_isolated: Option<String>,
-    /// Memory, bytes.
+    /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Swap space, bytes.
+    /// Swap space, in bytes.
     pub swap_bytes: Option<u64>,
-    /// Whether the processor says that it is a guest's.
+    /// True if the processor reports that it belongs to a virtual machine.
     pub is_guest: Option<bool>,
-    /// What the firmware calls the machine: `KVM`, `VirtualBox`, a maker's product.
+    /// Product name given by the firmware: `KVM`, `VirtualBox`, a manufacturer's product.
     pub product: Option<String>,
-    /// The kernel's clock.
+    /// Clock source of the kernel.
     pub clock_source: Option<String>,
-    /// How the first processor's frequency is chosen.
+    /// Frequency governor of the first processor.
     pub cpufreq_governor: Option<String>,
-    /// Large pages given unasked for, the choice in brackets.
+    /// Modes of transparent huge pages, with the active one in brackets.
     pub transparent_hugepages: Option<String>,
-    /// What is done about the processor's vulnerabilities, by their names.
+    /// Mitigations of CPU vulnerabilities, by the name of the vulnerability.
     pub mitigations: BTreeMap<String, String>,
-    /// Processes running or waiting to, over 1, 5 and 15 minutes.
+    /// Load average over 1, 5 and 15 minutes: processes running or waiting to run.
     pub load_average: Option<[f64; 3]>,
-    /// The hard limit of open descriptors; absent when there is none.
+    /// Hard limit on open file descriptors; absent if there is none.
     pub open_files_max: Option<u64>,
-    /// Settings of the host.
+    /// Host settings, by name.
     pub sysctl: BTreeMap<String, String>,
 }
 
-/// Looks at this machine.
+/// Takes a snapshot of this machine.
 pub fn machine() -> Machine {
     let cpuinfo = text("/proc/cpuinfo").unwrap_or_default();
     let meminfo = text("/proc/meminfo").unwrap_or_default();
@@ -132,36 +134,37 @@ pub fn machine() -> Machine {
     }
 }
 
-/// The words of a kernel's command line that bear on figures.
+/// Filters a kernel command line for the parameters that affect measurements.
 fn of_interest(words: &str) -> String {
     let wanted = |word: &&str| KERNEL_OPTIONS.iter().any(|option| word.starts_with(option));
     words.split_whitespace().filter(wanted).collect::<Vec<_>>().join(" ")
 }
 
-/// Processes running or waiting to, over 1, 5 and 15 minutes (proc_loadavg(5)).
+/// Returns the load average over 1, 5 and 15 minutes: processes running or waiting to run
+/// (proc_loadavg(5)).
 pub(crate) fn load_average() -> Option<[f64; 3]> {
     let text = line("/proc/loadavg")?;
     let mut numbers = text.split(' ').map_while(|word| word.parse().ok());
     Some([numbers.next()?, numbers.next()?, numbers.next()?])
 }
 
-/// The hard limit of open descriptors of this process; none when there is none.
+/// Returns the hard limit on open file descriptors of this process; `None` if there is none.
 pub(crate) fn open_files_max() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum
 }
 
-/// The kernel's clock.
+/// Returns the clock source of the kernel.
 pub(crate) fn clock_source() -> Option<String> {
     line("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// A file's text, if it has any.
+/// Reads a file; returns `None` if it is unreadable or blank.
 pub(crate) fn text(file: impl AsRef<Path>) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     (!text.trim().is_empty()).then_some(text)
 }
 
-/// A file's words, parted by single spaces, if it has any.
+/// Reads a file's words, joined by single spaces; returns `None` if there are none.
 fn line(file: impl AsRef<Path>) -> Option<String> {
     Some(text(file)?.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -170,7 +173,7 @@ fn sysctl(name: &str) -> Option<String> {
     line(Path::new("/proc/sys").join(name.replace('.', "/")))
 }
 
-/// The files of a directory with their words, by their names.
+/// Reads the words of each file in a directory, by file name.
 fn files(directory: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let read = |entry: std::fs::DirEntry| {
@@ -179,7 +182,7 @@ fn files(directory: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The value after `name :` in the manner of /proc/cpuinfo and /proc/meminfo; the first of them.
+/// Returns the value after the first `name :`, in the format of /proc/cpuinfo and /proc/meminfo.
 fn field(text: &str, name: &str) -> Option<String> {
     let named = |line: &str| {
         let (key, value) = line.split_once(':')?;
@@ -193,7 +196,7 @@ fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
     value.checked_mul(1024)
 }
 
-/// Only x86's flags tell.
+/// Returns whether the processor reports a hypervisor; `None` except on x86, which has the flag.
 fn is_guest(cpuinfo: &str) -> Option<bool> {
     Some(field(cpuinfo, "flags")?.split(' ').any(|flag| flag == "hypervisor"))
 }
@@ -203,7 +206,8 @@ fn pretty_name(os_release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// The kernel's build options: where distributions put them, or as the kernel itself has them.
+/// Reads the kernel's build options: from `/boot`, where distributions put them, or from the kernel
+/// itself.
 fn kernel_config(release: Option<&str>) -> Option<String> {
     let on_disk = release.and_then(|release| text(format!("/boot/config-{release}")));
     on_disk.or_else(|| {

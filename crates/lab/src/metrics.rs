@@ -1,9 +1,10 @@
-//! Metrics: what a figure or a table can show of a point, by name. One table says each one's name,
-//! label, unit, meaning and how it is read from a record. Nothing here measures or summarises.
+//! Metrics: the quantities of a point that figures and tables can show, by name. One table holds
+//! the name, label, unit and meaning of each, and the function that reads it from a record. Nothing
+//! is measured or summarised here.
 //!
-//! A metric that was not measured has no value; 0 is a measurement. weir's counters keep their
-//! zeros, so an absent one was not measured. The kernel's leave theirs out, so with a stretch in
-//! which they were counted an absent one did not move.
+//! A metric that was not measured has no value; 0 is a measurement. weir's counters are recorded
+//! even if zero, so an absent one was not measured. The kernel's zeros are omitted: in a point with
+//! a measured window, an absent one did not move.
 
 mod arch;
 mod beside;
@@ -29,34 +30,34 @@ pub struct Metric {
     pub label: &'static str,
     /// Its unit; empty for a pure number.
     pub unit: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub help: &'static str,
     of: fn(&Point) -> Option<f64>,
 }
 
-/// What a reader is told of a metric.
+/// Label, unit and meaning of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricInfo {
     /// Its name on an axis.
     pub label: Cow<'static, str>,
     /// Its unit; empty for a pure number.
     pub unit: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub help: Cow<'static, str>,
 }
 
-/// A metric, for a table of them all.
+/// A row of the table of all metrics.
 #[derive(Clone, Debug)]
 pub struct MetricRow {
     /// Its name, or the pattern of a family's names.
     pub name: String,
     /// Its unit; empty for a pure number.
     pub unit: String,
-    /// What it is.
+    /// Its meaning.
     pub help: String,
 }
 
-/// Every metric and family, in the order to show.
+/// Returns every metric and family, in display order.
 pub fn rows() -> impl Iterator<Item = MetricRow> {
     let row = |name: &str, unit: &str, help: &str| MetricRow {
         name: name.to_owned(),
@@ -70,7 +71,7 @@ pub fn rows() -> impl Iterator<Item = MetricRow> {
         .chain(FAMILIES.iter().map(move |(name, unit, help)| row(name, unit, help)))
 }
 
-/// The families, with the pattern of their names.
+/// The families, each with the pattern of its names.
 const FAMILIES: [(&str, &str, &str); 10] = [
     ("calls.NAME.share", "%", "time within a system call, of the time measured; `total` is all"),
     ("calls.NAME.rate", "1/s", "system calls of that name a second"),
@@ -92,8 +93,8 @@ const FAMILIES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// The value of a metric, or of a member of a family, in its unit; none where it was not measured
-/// or there is no such metric.
+/// Returns the value of a metric or of a member of a family, in its unit; `None` if it was not
+/// measured or does not exist.
 pub fn value(point: &Point, name: &str) -> Option<f64> {
     if point.probe.is_some() && !name.starts_with(probe::PREFIX) {
         return None;
@@ -105,18 +106,19 @@ pub fn value(point: &Point, name: &str) -> Option<f64> {
     found.filter(|value| value.is_finite())
 }
 
-/// Whether a metric is a time that the client measured: a client that was late spoils those first.
+/// Returns whether a metric is a time measured by the client: a late client distorts times first.
 pub fn is_of_times(name: &str) -> bool {
     let name = if name.starts_with("class.") { families::of_class(name) } else { name };
     let families = ["response_", "service_", "connect_"];
     families.iter().any(|family| name.starts_with(family)) || timeline::is_of_times(name)
 }
 
-/// What is to be said of a metric, or of a member of a family; none if there is no such metric.
+/// Returns label, unit and meaning of a metric or of a member of a family; `None` if it does not
+/// exist.
 ///
 /// Families: `calls.NAME.share`, `.rate`, `.per_reply` and `.mean_us` with the name of a system
-/// call or `total`, `counter.NAME.rate` with the name of one of the server's counters,
-/// `kernel.NAME.rate` with a name as in [`crate::record::Kernel::moved`], and `class.N.reply_rate`,
+/// call or `total`; `counter.NAME.rate` with the name of one of the server's counters;
+/// `kernel.NAME.rate` with a name as in [`crate::record::Kernel::moved`]; `class.N.reply_rate`,
 /// `.reply_share`, `.response_p50` and `.response_p99` with the number of a class of a mix.
 pub fn find(name: &str) -> Option<MetricInfo> {
     match all().find(|metric| metric.name == name) {
@@ -129,8 +131,9 @@ pub fn find(name: &str) -> Option<MetricInfo> {
     }
 }
 
-/// The value of `calls.NAME.per_reply` where the calls were counted from outside. Their times were
-/// not measured and their rates are those of a traced server, so the rest of the family has none.
+/// Returns the value of `calls.NAME.per_reply` if the calls were counted from outside. The rest of
+/// the family has no value then: times were not measured, and the rates are those of a traced
+/// server.
 pub fn calls_value(run: &CallsRun, name: &str) -> Option<f64> {
     families::calls_value(run, name)
 }
@@ -145,13 +148,13 @@ const fn metric(
     Metric { name, label, unit, help, of }
 }
 
-/// Every metric that is in no family.
+/// Returns every metric that belongs to no family.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let beside = beside::TABLE.iter().chain(probe::TABLE);
     TABLE.iter().chain(mechanism::TABLE).chain(arch::TABLE).chain(timeline::TABLE).chain(beside)
 }
 
-/// Those of a load, its server and the kernel, over the whole of what was measured.
+/// Metrics of a load, its server and the kernel, over the whole measured window.
 const TABLE: &[Metric] = &[
     metric(
         "reply_rate",
@@ -518,16 +521,17 @@ const TABLE: &[Metric] = &[
     ),
 ];
 
-/// `above / below`; nothing where there is nothing to divide by.
+/// Returns `above / below`; `None` unless `below` is positive.
 fn ratio(above: f64, below: f64) -> Option<f64> {
     (below > 0.0).then(|| above / below)
 }
 
-/// How the generators call it when a server says no, or ends a connection without a whole reply.
+/// The generators' names for errors in which a server refuses a connection, or ends one without a
+/// whole reply.
 const REFUSALS: &[&str] =
     &["connect-refused", "connect-reset", "reset", "closed-early", "connrefused", "connreset"];
 
-/// How they call it when they waited too long.
+/// The generators' names for timeouts.
 const TIMEOUTS: &[&str] = &[
     "connect-timeout",
     "send-timeout",
@@ -544,7 +548,8 @@ fn of_kinds(point: &Point, kinds: &[&str]) -> f64 {
     counted.map(|(_, count)| *count).sum::<u64>() as f64
 }
 
-/// Where the generator does not tell, refusals are taken to come in time as the other replies do.
+/// Returns the goodput. If the generator does not report it, refusals are assumed to be in time as
+/// often as other replies.
 fn goodput(point: &Point) -> Option<f64> {
     let load = &point.load;
     let share = ratio(load.replies_refused as f64, load.replies as f64).unwrap_or(0.0);
@@ -586,7 +591,7 @@ fn service(point: &Point, of: fn(&Times) -> Option<f64>) -> Option<f64> {
     ms(point.load.service.as_ref(), of)
 }
 
-/// A part of the time of the server's processors, %.
+/// Returns a part of the time of the server's processors, %.
 fn core(point: &Point, of: fn(&CoreTime) -> f64) -> Option<f64> {
     let time = &point.cores.server;
     ratio(100.0 * of(time), time.total_s())
@@ -597,7 +602,8 @@ fn client_core_busy(point: &Point) -> Option<f64> {
     ratio(100.0 * time.busy_s(), time.total_s())
 }
 
-/// As rates, because the load's stretch and that of the cores are not quite the same.
+/// Returns the processor time per reply, computed from rates because the load and the processors
+/// are measured over slightly different windows.
 fn core_us_per_reply(point: &Point) -> Option<f64> {
     let cores = &point.cores.server;
     let busy = ratio(cores.busy_s(), point.kernel.window_s).filter(|_| cores.total_s() > 0.0)?;
@@ -619,15 +625,15 @@ fn server_rss(point: &Point) -> Option<f64> {
     (bytes > 0).then(|| bytes as f64 / f64::from(1 << 20))
 }
 
-/// What one of the server's counters moved by. A server that answers between its phases only, and
-/// does not come out of one, answers too late: what it then counted is of another time.
+/// Returns the growth of one of the server's counters. A server answers only between its phases: if
+/// it is stuck in one it answers too late, and what it then reports covers another window.
 fn counted(point: &Point, name: &str) -> Option<f64> {
     let counted = &point.server.counted;
     let (of_server, window_s) = (counted.get("elapsed_s")?, point.kernel.window_s);
     counted.get(name).copied().filter(|_| identity::same_time(*of_server, window_s))
 }
 
-/// The same a second, by the server's clock.
+/// Returns the growth of a counter per second, by the server's clock.
 fn counted_rate(point: &Point, name: &str) -> Option<f64> {
     ratio(counted(point, name)?, counted(point, "elapsed_s")?)
 }
@@ -636,7 +642,7 @@ fn counted_ratio(point: &Point, above: &str, below: &str) -> Option<f64> {
     ratio(counted(point, above)?, counted(point, below)?)
 }
 
-/// A high-water mark, of the server's whole life.
+/// Returns a high-water mark over the server's whole lifetime.
 fn mark(point: &Point, name: &str) -> Option<f64> {
     point.server.counted_whole.get(name).copied()
 }

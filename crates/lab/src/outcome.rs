@@ -1,5 +1,5 @@
-//! A run's folder, concluded: its findings, and its report drawn from them. Reads what was measured
-//! and measures nothing.
+//! The outcome of a run: the findings from its folder, and the report drawn from them. Reads what
+//! was measured and measures nothing.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::report;
 use crate::run;
 use crate::set_up;
 
-/// What the run in a folder found.
+/// Analyses the run in a folder and returns its findings.
 ///
 /// # Errors
-/// A sentence when there is no run in it, or it cannot be read.
+/// Returns a sentence if the folder holds no run, or if the run cannot be read.
 pub fn findings(dir: &Path) -> Result<Findings, String> {
     let (set_up, lines) = journal::read(dir)?;
     let request = &set_up.request;
@@ -45,10 +45,11 @@ pub fn findings(dir: &Path) -> Result<Findings, String> {
     }))
 }
 
-/// Draws the report of the run in a folder, into the folder, and returns what it shows.
+/// Draws the report of the run in a folder, writes it to the folder, and returns the findings
+/// shown.
 ///
 /// # Errors
-/// A sentence when there is no run in it, or the report cannot be written.
+/// Returns a sentence if the folder holds no run, or if the report cannot be written.
 pub fn draw(dir: &Path) -> Result<Findings, String> {
     let findings = findings(dir)?;
     report::write(&findings, dir)?;
@@ -67,7 +68,7 @@ fn title(
     }
 }
 
-/// What a reader must know first.
+/// Collects the warnings that a reader must see first.
 fn warnings(set_up: &SetUp, lines: &[Line], planned: &[Key]) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     for stretch in &set_up.stretches {
@@ -93,7 +94,7 @@ fn warnings(set_up: &SetUp, lines: &[Line], planned: &[Key]) -> Vec<String> {
     warnings
 }
 
-/// The set-up, as names and values.
+/// Returns the set-up, as names and values.
 fn rows(run: &SetUp) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| {

@@ -1,5 +1,5 @@
-//! What a paper's file says: the numbers its text gives and what it claims, as data. Only what the
-//! text says is in there; what is measured here is somewhere else.
+//! A paper's file: the numbers given in the paper's text and its claims, as data. It contains only
+//! what the text says; results measured here are kept elsewhere.
 
 use serde::Deserialize;
 
@@ -10,28 +10,28 @@ use crate::metrics;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Paper {
-    /// Its title.
+    /// The paper's title.
     pub title: String,
-    /// Its authors.
+    /// The paper's authors.
     pub authors: String,
-    /// The year it came out.
+    /// Year of publication.
     pub year: u32,
-    /// The machines, kernel, network and clients it used.
+    /// The machines, kernel, network and clients used in the paper.
     pub set_up: String,
-    /// Numbers that its text gives.
+    /// Numbers given in the text.
     #[serde(default)]
     pub value: Vec<Value>,
-    /// What it claims.
+    /// Claims made in the paper.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
 impl Paper {
-    /// Reads a paper's file and judges it.
+    /// Parses and validates a paper's file.
     ///
     /// # Errors
-    /// One sentence that names the place: what TOML or the fields do not allow, a claim that says
-    /// neither how it is judged nor why it cannot be, a metric that does not exist.
+    /// Returns a sentence that names the place of the first problem: a TOML or field error, a claim
+    /// that says neither how it is judged nor why it cannot be, or a metric that does not exist.
     pub fn parse(text: &str) -> Result<Self, String> {
         let paper: Self = experiment::read(text)?;
         for (index, claim) in paper.claim.iter().enumerate() {
@@ -52,10 +52,11 @@ impl Paper {
         Ok(paper)
     }
 
-    /// Whether what the claims name is there: the sweeps, servers and values of experiment `id`.
+    /// Checks that experiment `id` has the sweeps, servers and values that the paper's claims about
+    /// it name.
     ///
     /// # Errors
-    /// The first claim for which it is not, and what is missing.
+    /// Returns a sentence with the first claim that does not fit, and what is missing.
     pub fn fits(&self, id: &str, experiment: &Experiment) -> Result<(), String> {
         self.claim.iter().filter(|claim| claim.experiment == id).try_for_each(|claim| {
             claim.sides(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
@@ -64,15 +65,17 @@ impl Paper {
 }
 
 impl Claim {
-    /// A claim of an experiment's own file, which does not name itself.
+    /// Returns this claim with its experiment set to `id`. A claim in an experiment's own file does
+    /// not name its experiment.
     pub fn of_experiment(&self, id: &str) -> Self {
         Self { experiment: id.to_owned(), ..self.clone() }
     }
 
-    /// Whether an experiment's own claim is sound, and about what is there.
+    /// Checks that a claim in an experiment's own file is valid, and that the experiment has what
+    /// it names.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a sentence with the first problem.
     pub(crate) fn check_own(&self, experiment: &Experiment) -> Result<(), String> {
         if !self.experiment.is_empty() {
             return Err("it is of its own experiment, so none is named".to_owned());
@@ -111,7 +114,7 @@ impl Claim {
         self.top.iter().chain(&self.bottom).try_for_each(|one| known(&one.metric))
     }
 
-    /// Whether the experiment has what this claim names.
+    /// Checks that the experiment has the sweep, servers and values that this claim names.
     fn sides(&self, experiment: &Experiment) -> Result<(), String> {
         let sweep = experiment.sweep.iter().find(|sweep| sweep.id == self.sweep);
         let sweep = sweep.ok_or_else(|| format!("there is no sweep {}", self.sweep))?;
@@ -135,70 +138,71 @@ fn known(metric: &str) -> Result<(), String> {
     metrics::find(metric).map(|_| ()).ok_or_else(|| format!("there is no metric {metric}"))
 }
 
-/// A number of the paper's.
+/// A number given in the paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Value {
     /// The figure or table it belongs to: `fig-4.12`.
     pub figure: String,
-    /// What it is a number of, for a reader.
+    /// Description of the number, for readers.
     pub what: String,
     /// The number.
     pub value: f64,
     /// Its unit, such as `replies/s`.
     pub unit: String,
-    /// Where the text says it: `§4.2.1`, `table 4.1`.
+    /// Place in the paper's text: `§4.2.1`, `table 4.1`.
     #[serde(rename = "where")]
     pub place: String,
-    /// The server of an experiment it stands beside, if one matches.
+    /// Id of the server in an experiment that the number is shown beside, if one matches.
     #[serde(default)]
     pub server: Option<String>,
-    /// The metric it stands beside.
+    /// Metric that the number is shown beside.
     #[serde(default)]
     pub metric: Option<String>,
 }
 
-/// A claim of the paper's, and how to judge it from points.
+/// A claim made in the paper, and the criteria to judge it from points.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Claim {
-    /// Its name, unique in the paper.
+    /// Id of the claim, unique in the paper.
     pub id: String,
     /// The figure or table it belongs to.
     pub figure: String,
-    /// What the paper says, for a reader.
+    /// The claim as the paper puts it, for readers.
     pub text: String,
-    /// Where the text says it.
+    /// Place in the paper's text.
     #[serde(rename = "where")]
     pub place: String,
-    /// The paper's number for `top / bottom` (or `top`), where its text gives one.
+    /// The paper's number for `top / bottom` (or for `top`), where its text gives one.
     #[serde(default)]
     pub paper: Option<f64>,
-    /// The experiment whose points judge it: `pariag-accept/one-packet`; not named where the claim
-    /// is of an experiment's own file.
+    /// The experiment whose points judge the claim: `pariag-accept/one-packet`. Empty for a claim
+    /// in an experiment's own file.
     #[serde(default)]
     pub experiment: String,
     /// The sweep of that experiment.
     #[serde(default)]
     pub sweep: String,
-    /// What is measured.
+    /// The quantity measured.
     #[serde(default)]
     pub top: Option<Quantity>,
-    /// What it is divided by, within rounds; without it `top` is judged as it is.
+    /// The divisor of `top`, within rounds; without it `top` itself is judged.
     #[serde(default)]
     pub bottom: Option<Quantity>,
-    /// It holds above this.
+    /// Lower bound: the claim holds above it.
     #[serde(default)]
     pub above: Option<f64>,
-    /// It holds below this.
+    /// Upper bound: the claim holds below it.
     #[serde(default)]
     pub below: Option<f64>,
-    /// Why it cannot be judged here; then none of the above is there.
+    /// Reason why the claim cannot be judged here. Excludes `experiment`, `sweep`, `top`, `bottom`,
+    /// `above` and `below`.
     #[serde(default)]
     pub not_measurable: Option<String>,
 }
 
-/// A metric of a server at a place of the sweep.
+/// A metric of a server at a place along a sweep.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Quantity {
@@ -206,7 +210,7 @@ pub struct Quantity {
     pub metric: String,
     /// The server's id.
     pub server: String,
-    /// Where along the sweep. `peak` is where the median of replies a second is highest.
+    /// Place along the sweep. `peak` is the value with the highest median of replies per second.
     pub at: At,
 }
 

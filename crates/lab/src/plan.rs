@@ -1,5 +1,5 @@
-//! From experiments to the steps of a run: which points, in which order, how long each takes.
-//! Pure: chance comes from a seed. Nothing here runs a step.
+//! The plan of a run: turns experiments into steps, with their order and their durations. Pure:
+//! randomness comes from a seed. Nothing here runs a step.
 
 use rand::RngExt;
 use rand::SeedableRng;
@@ -11,35 +11,36 @@ use crate::experiment::{
 };
 use crate::record::Key;
 
-/// How often a capacity is measured; its median counts.
+/// Number of times a capacity is measured; the median counts.
 pub const CAPACITY_ROUNDS: u32 = 3;
 
-/// How long a capacity is measured, seconds, after a warm-up of [`CAPACITY_WARMUP_S`].
+/// Duration of a capacity measurement, in seconds, after a warm-up of [`CAPACITY_WARMUP_S`].
 pub const CAPACITY_S: f64 = 1.2;
 
-/// The warm-up of a capacity, seconds.
+/// Warm-up of a capacity measurement, in seconds.
 pub const CAPACITY_WARMUP_S: f64 = 0.4;
 
-/// What starting and stopping a server and a load takes beside the load itself, seconds: only the
-/// estimate of the time left needs it, and corrects it as the run goes on.
+/// Time to start and stop a server and a load, in seconds, in addition to the load itself. Used
+/// only in the estimate of the time left, which is corrected as the run proceeds.
 const AROUND_S: f64 = 0.7;
 
-/// The shortest that a point is measured, seconds.
+/// Minimum duration of a point, in seconds.
 const DURATION_S_MIN: f64 = 0.5;
 
-/// The shortest that a probe measures, seconds.
+/// Minimum duration of a probe, in seconds.
 const PROBE_S_MIN: f64 = 0.02;
 
-/// What a probe takes beside what it measures, seconds, without idle members.
+/// Overhead of a probe without idle members, in seconds, in addition to what it measures.
 const PROBE_AROUND_S: f64 = 0.15;
 
-/// What it takes for each of them to be connected, and to become a member of each repetition.
+/// Overhead of a probe per idle member, in seconds: connecting it, and adding it in each
+/// repetition.
 const PROBE_IDLE_S: f64 = 0.000_06;
 
-/// What a step measures.
+/// The quantity that a step measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// What the server can do, in a closed loop.
+    /// The capacity of a server, in a closed loop.
     Capacity,
     /// A point.
     Point,
@@ -50,27 +51,28 @@ pub enum Task {
 /// A step of a run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What it measures.
+    /// The quantity it measures.
     pub task: Task,
-    /// Which point.
+    /// The point it belongs to.
     pub key: Key,
-    /// The index of its experiment among those of the run.
+    /// Index of its experiment among those of the run.
     pub experiment: usize,
-    /// The index of its sweep.
+    /// Index of its sweep.
     pub sweep: usize,
-    /// The index of its server.
+    /// Index of its server.
     pub server: usize,
-    /// How long is measured, seconds.
+    /// Duration of the measurement, in seconds.
     pub duration_s: f64,
-    /// How long it should take in all, seconds.
+    /// Estimated total duration, in seconds.
     pub estimate_s: f64,
 }
 
 /// An experiment with its name.
 pub type Named = (String, Experiment);
 
-/// The steps of a run, in order: for each experiment the capacities, then the points round by
-/// round, each round in an order of its own, so that what drifts meets all alike.
+/// Returns the steps of a run in order. For each experiment: the capacities, then the points round
+/// by round, then the counts of system calls. Each round is shuffled separately, so that drift
+/// affects all servers alike.
 pub fn steps(experiments: &[Named], scale: f64, seed: u64) -> Vec<Step> {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..experiments.len())
@@ -104,8 +106,9 @@ fn shuffled(mut steps: Vec<Step>, chance: &mut Xoshiro256PlusPlus) -> Vec<Step> 
     steps
 }
 
-/// Repetitions and seconds a point, at a scale: first fewer or more repetitions, then, where less
-/// than one repetition would be left over, shorter ones.
+/// Returns the repetitions of a point and its duration in seconds, at a scale. The scale changes
+/// the repetitions first; below 1 it also shortens points where the repetitions had to be rounded
+/// up.
 pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
     let wanted = f64::from(sweep.repetitions) * scale;
     let repetitions = wanted.round().clamp(1.0, 1000.0);
@@ -114,11 +117,11 @@ pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
     (repetitions as u32, (sweep.duration_s() * longer).max(shortest))
 }
 
-/// A seed for a step's load: the same for all servers at a place, so that they meet the same
-/// arrivals, and another in each round.
+/// Returns the seed of a step's load: the same for all servers at a place, so that they see the
+/// same arrivals, and a different one in each round.
 pub fn load_seed(seed: u64, key: &Key) -> u64 {
     let mixed = seed ^ key.x.to_bits() ^ u64::from(key.round).rotate_left(32);
-    // A number that JSON and every option parser can hold.
+    // Keep 48 bits, which JSON and every option parser can hold.
     Xoshiro256PlusPlus::seed_from_u64(mixed).random::<u64>() >> 16
 }
 
@@ -210,23 +213,25 @@ impl Maker<'_> {
     }
 }
 
-/// How long the last requests of a point keep the client, seconds: their timeout, when the server
-/// is asked for more than it can do; and those beside the load hold on to theirs.
+/// Returns how long the last requests of a point keep the client busy, in seconds: the request
+/// timeout if the server is offered more than it can do, or the hold time of the clients beside the
+/// load if that is longer.
 fn drain_s(sweep: &Sweep, x: f64) -> f64 {
     let over = sweep.x != Axis::Rate || sweep.rate_unit == RateUnit::PerSecond || x > 1.0;
     let load_s = if over { sweep.load.timeout_s } else { 0.0 };
     beside(sweep, x, Some(1.0)).map_or(load_s, |beside| load_s.max(beside.hold_s))
 }
 
-/// The rate of a step, sessions a second, once the capacity that its sweep's rates are multiples of
-/// is known; none for a closed loop.
+/// Returns the rate of a step, in sessions per second, given the capacity that the sweep's rates
+/// are multiples of; `None` for a closed loop.
 pub fn rate(sweep: &Sweep, x: f64, capacity: f64) -> Option<f64> {
     let base = if sweep.rate_unit == RateUnit::PerSecond { 1.0 } else { capacity };
     let of = if sweep.x == Axis::Rate { Some(x) } else { sweep.rate };
     of.map(|multiple| multiple * base)
 }
 
-/// The load of a step: how many idle and persistent connections, with what varies put in.
+/// Returns the numbers of idle and of persistent connections of a step; `x` replaces the one that
+/// the sweep varies.
 pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     let LoadSpec { idle, conns, .. } = sweep.load;
     match sweep.x {
@@ -236,24 +241,24 @@ pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     }
 }
 
-/// A spike as a load is told of it: sessions a second, and seconds.
+/// A spike, as passed to a load: rates in sessions per second, durations in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
-    /// The rate before and after.
+    /// Rate before and after the spike.
     pub base: f64,
-    /// The rate between.
+    /// Rate during the spike.
     pub height: f64,
-    /// How long it is measured before.
+    /// Time measured before the spike.
     pub before_s: f64,
-    /// How long the spike lasts.
+    /// Duration of the spike.
     pub for_s: f64,
-    /// How long it is measured after.
+    /// Time measured after the spike.
     pub after_s: f64,
 }
 
 impl Spike {
-    /// The law of arrivals of `weir load`, evenly spaced within each step: the warm-up is of the
-    /// first.
+    /// Returns the arrival law for `weir load`, with arrivals evenly spaced within each step. The
+    /// warm-up is part of the first step.
     pub fn law(&self, warmup_s: f64) -> String {
         let Self { base, height, before_s, for_s, after_s } = self;
         let [base, height, before_s, for_s, after_s] =
@@ -262,13 +267,13 @@ impl Spike {
     }
 }
 
-/// Without the digits that only binary fractions have.
+/// Rounds to a millionth, to drop digits that come only from the binary representation.
 fn to_a_millionth(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The spike of a step that measures `duration_s`, once the capacity that rates are multiples of
-/// is known. Where points are made shorter, all its parts are.
+/// Returns the spike of a step that measures `duration_s` seconds, given the capacity that rates
+/// are multiples of; `None` if the sweep has no spike. All parts of a spike shorten with its point.
 pub fn spike(sweep: &Sweep, x: f64, capacity: f64, duration_s: f64) -> Option<Spike> {
     let spec = sweep.spike?;
     let base = if sweep.rate_unit == RateUnit::PerSecond { 1.0 } else { capacity };
@@ -282,21 +287,21 @@ pub fn spike(sweep: &Sweep, x: f64, capacity: f64, duration_s: f64) -> Option<Sp
     })
 }
 
-/// Clients beside a load, as their own load is told of them.
+/// Clients beside a load, as passed to their own load generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beside {
-    /// What they do.
+    /// Behaviour of the clients.
     pub kind: BesideKind,
-    /// How many begin a second, in an open loop.
+    /// Clients started per second, in an open loop.
     pub rate: Option<f64>,
-    /// How many there are, in a closed loop.
+    /// Number of clients, in a closed loop.
     pub closed: Option<u32>,
-    /// How long each holds on to its connection, seconds.
+    /// Time each client holds its connection, in seconds.
     pub hold_s: f64,
 }
 
-/// The clients beside a load of `rate` sessions a second, at a value of the sweep; none if none is
-/// to begin.
+/// Returns the clients beside a load of `rate` sessions per second, at a value of the sweep; `None`
+/// if none are to start.
 pub fn beside(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Beside> {
     let (spec, rate) = sweep.beside.as_ref().zip(rate)?;
     let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
@@ -305,7 +310,7 @@ pub fn beside(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Beside> {
         return None;
     }
     let (rate, closed) = match spec.kind {
-        // Who gets no answer begins again once a hold, so that is how many it takes.
+        // A client without an answer restarts after each hold time: rate × hold time of them.
         BesideKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
         BesideKind::Mute | BesideKind::Slow | BesideKind::KeepAlive | BesideKind::Cold => {
             (Some(rate), None)
@@ -314,7 +319,8 @@ pub fn beside(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Beside> {
     Some(Beside { kind: spec.kind, rate, closed, hold_s })
 }
 
-/// The processor time a request burns in a server, or in what it is a proxy of, microseconds.
+/// Returns the CPU time burnt per request, in microseconds, in a server or in the server behind it
+/// if it is a proxy.
 pub fn burn_us(server: &ServerSpec, sweep: &Sweep) -> u32 {
     match server.kind {
         Kind::Weir => server.burn_us.unwrap_or(sweep.burn_us),
@@ -402,7 +408,7 @@ mod tests {
         assert_eq!(scaled(sweep, 0.001), (1, 0.5));
     }
 
-    /// The first sweep of the experiment, with more in its text.
+    /// Returns the first sweep of the experiment, with `more` appended to its text.
     fn sweep(more: &str) -> Sweep {
         toml::from_str::<Experiment>(&format!("{TEXT}{more}")).unwrap().sweep.remove(0)
     }
@@ -423,7 +429,7 @@ mod tests {
         assert!(point.estimate_s > 16.0 && point.duration_s == 16.0);
     }
 
-    /// The experiment with this sweep alone.
+    /// Returns the experiment with this sweep only.
     fn experiment(sweep: Sweep) -> Experiment {
         Experiment { sweep: vec![sweep], ..toml::from_str(TEXT).unwrap() }
     }

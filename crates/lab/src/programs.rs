@@ -1,12 +1,13 @@
-//! Where other programs are, and which version. Knows none of them by name.
+//! Installed programs: their paths and versions. Knows none of them by name.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where servers are installed and the search path of an ordinary user does not lead.
+/// Directories of servers that are not on an ordinary user's search path.
 const ALSO: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// The file of a program: the first of that name along PATH, or else where the administrator's are.
+/// Returns the executable file of a program: the first of that name on `PATH`, or else in the
+/// administrator's directories.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from));
@@ -18,8 +19,8 @@ fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// What a program says of its version, from the output of `program flags`: its first word that
-/// begins with a digit.
+/// Returns the version of a program, from the output of `program flags`: the first word that begins
+/// with a digit, on the first line that has one.
 pub fn version_of(program: &Path, flags: &[&str]) -> Option<String> {
     let output = Command::new(program).args(flags).stdin(Stdio::null()).output().ok()?;
     let text = [output.stdout, output.stderr].concat();

@@ -1,5 +1,5 @@
-//! What is kept of a run: one JSON line for each point and each capacity, as they were measured.
-//! Plain data; nothing here measures or judges.
+//! The record of a run: a JSON line for each point and each capacity, as measured. Plain data;
+//! nothing here measures or judges.
 
 use std::collections::BTreeMap;
 
@@ -9,363 +9,367 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
 pub enum Line {
-    /// How much a server can do.
+    /// The capacity of a server.
     Capacity(Capacity),
     /// A measured point.
     Point(Box<Point>),
-    /// System calls counted from outside, in a run of their own.
+    /// System calls counted from outside, in a separate run.
     Calls(CallsRun),
-    /// A point that could not be measured, and why.
+    /// A point that could not be measured, and the reason.
     Failed(Failed),
 }
 
-/// Which point of a plan: what a rerun looks for on disk.
+/// Identity of a point in a plan. A resumed run looks for it on disk.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, PartialOrd)]
 pub struct Key {
     /// The experiment: `pariag-accept/one-packet`.
     pub experiment: String,
-    /// Its sweep.
+    /// The sweep's id.
     pub sweep: String,
     /// The server's id.
     pub server: String,
-    /// The value of the sweep, in the sweep's unit.
+    /// Value of the sweep, in the sweep's unit.
     pub x: f64,
-    /// The round, from 0.
+    /// The round, counted from 0.
     pub round: u32,
 }
 
-/// The capacity of a server: sessions a second of a closed loop.
+/// The capacity of a server: sessions per second of a closed loop.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Capacity {
-    /// Which (`x` is 0).
+    /// The step that measured it (`x` is 0).
     pub key: Key,
-    /// Sessions a second.
+    /// Sessions per second.
     pub sessions_per_s: f64,
 }
 
 /// A point that could not be measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Failed {
-    /// Which.
+    /// The step that failed.
     pub key: Key,
-    /// Why, in a sentence.
+    /// Reason, as a sentence.
     pub why: String,
 }
 
-/// System calls of a server, counted from outside while it was loaded as in a point.
+/// System calls of a server, counted from outside under the same load as in a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CallsRun {
-    /// Which point.
+    /// The point whose load was repeated.
     pub key: Key,
-    /// What counted.
+    /// Name of the tracer that counted: `strace`.
     pub by: String,
-    /// The calls.
+    /// Counts of the calls.
     pub calls: Vec<CallCount>,
-    /// Replies counted by the client meanwhile.
+    /// Replies that the client received in the same run.
     pub replies: u64,
 }
 
 /// A measured point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Point {
-    /// Which.
+    /// Identity of the point.
     pub key: Key,
-    /// When it began, UTC, RFC 3339.
+    /// Start time, UTC, RFC 3339.
     pub began: String,
-    /// How long all of it took, seconds.
+    /// Total time taken, in seconds.
     pub took_s: f64,
-    /// Sessions planned a second; none for a closed loop.
+    /// Planned sessions per second; `None` for a closed loop.
     pub rate: Option<f64>,
-    /// What the client saw.
+    /// Results of the client.
     pub load: LoadResult,
-    /// What the server and the kernel say of it.
+    /// Results of the server and its processes.
     pub server: ServerResult,
-    /// What the server's network namespace counted while the load was measured.
+    /// Counters of the server's network namespace while the load was measured.
     pub kernel: Kernel,
-    /// Core time while the load was measured.
+    /// CPU time of the processors while the load was measured.
     pub cores: Cores,
-    /// What came of the clients beside the load, where there were any.
+    /// Results of the clients beside the load, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// What the mechanism costs by itself, where that was measured, and no load.
+    /// Cost of the event mechanism by itself, for a probe; there is no load then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeResult>,
-    /// What does not fit; empty when all does.
+    /// Anomalies; empty if there are none.
     pub flags: Vec<Flag>,
 }
 
-/// What a load generator reports, whichever it was.
+/// The report of a load generator, in a common form for all of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LoadResult {
-    /// Its name and version.
+    /// Name and version of the generator.
     pub generator: String,
-    /// The command.
+    /// Command line.
     pub command: String,
-    /// Whether its figures are the server's.
+    /// True if the generator considers its figures to be the server's, not its own.
     pub valid: bool,
-    /// Whether it is not valid only because starts were late, and by so little (1 % of them by
-    /// 10 ms at most) that rates and counts are the server's all the same. Times are not.
+    /// True if the result is invalid only because starts were late, and by so little (1 % of them
+    /// by 10 ms at most) that rates and counts are still the server's. Times are not.
     #[serde(default)]
     pub late_only: bool,
-    /// Why not.
+    /// Reasons why it is not valid.
     pub reasons: Vec<String>,
-    /// Whether the loop was open.
+    /// True for an open loop.
     pub open_loop: bool,
-    /// Length of what was measured, seconds.
+    /// Length of the measured window, in seconds.
     pub window_s: f64,
-    /// Requests planned and started a second; none for a closed loop.
+    /// Requests planned per second; `None` for a closed loop.
     pub planned_per_s: Option<f64>,
-    /// Requests started a second.
+    /// Requests started per second.
     pub started_per_s: Option<f64>,
-    /// Whole replies a second.
+    /// Complete replies per second.
     pub replies_per_s: f64,
-    /// Those of them a second that are no refusals (2xx, 3xx); none where the generator does not
-    /// tell.
+    /// Complete replies per second that are not refusals (2xx, 3xx); `None` if the generator does
+    /// not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_per_s: Option<f64>,
-    /// Sessions that ended well, a second.
+    /// Sessions completed successfully per second.
     pub sessions_per_s: Option<f64>,
-    /// Whole replies.
+    /// Number of complete replies.
     pub replies: u64,
-    /// Replies that were whole but not 2xx or 3xx.
+    /// Number of complete replies with a status other than 2xx or 3xx.
     pub replies_refused: u64,
-    /// Requests in error, by kind.
+    /// Number of failed requests, by kind of error.
     pub errors: BTreeMap<String, u64>,
-    /// The same counts for the whole of the run, warm-up included, where the generator tells.
+    /// The same counts for the whole run, warm-up included, if the generator reports them.
     pub whole: Option<WholeRun>,
-    /// From the planned start to the last byte, whole replies.
+    /// Response time: from the planned start to the last byte of complete replies.
     pub response: Option<Times>,
-    /// From the actual start to the connection.
+    /// Connect time: from the actual start to the established connection.
     pub connect: Option<Times>,
-    /// From the actual start to the last byte.
+    /// Service time: from the actual start to the last byte.
     pub service: Option<Times>,
-    /// From the planned to the actual start.
+    /// Start lag: from the planned to the actual start.
     pub lag: Option<Times>,
-    /// Connections open at once, most.
+    /// Maximum number of connections open at once.
     pub open_max: Option<u64>,
-    /// Share of its core the busiest thread used, 0 to 1.
+    /// Share of its core that the busiest thread used, 0 to 1.
     pub cpu_share: Option<f64>,
-    /// Of a mix, each class, in the order of the mix.
+    /// Results of each class of a mix, in the order of the mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassResult>,
-    /// Connects tried.
+    /// Connects attempted.
     #[serde(default)]
     pub connects: Option<u64>,
-    /// Connections made.
+    /// Connections established.
     #[serde(default)]
     pub connected: Option<u64>,
-    /// What came of it along time, where a sweep asks for that.
+    /// Results over time, if the sweep asks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
 }
 
-/// What became of a class of requests of a mix. Those count whose planned start was so long before
-/// the schedule's end that they had their answer, or had been given up, while the load went on.
+/// Results of a class of requests in a mix. Only requests planned well before the end of the
+/// schedule count, so that they were answered or given up while the load was still on.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct ClassResult {
-    /// What a request burns in the server, microseconds.
+    /// CPU time that a request burns in the server, in microseconds.
     pub burn_us: u32,
-    /// The share of the requests that are of this class, 0 to 1.
+    /// Share of requests that belong to this class, 0 to 1.
     pub share: f64,
-    /// How long the stretch of planned starts is, seconds.
+    /// Length of the window of planned starts that count, in seconds.
     pub window_s: f64,
-    /// Requests planned in it.
+    /// Requests planned in the window.
     pub planned: u64,
-    /// Those that became whole replies, and no refusals.
+    /// Requests of these that got a complete reply other than a refusal (2xx, 3xx).
     pub replies: u64,
-    /// From the planned start to the last byte of these; none without one.
+    /// Response time of these replies, from the planned start to the last byte; `None` without
+    /// replies.
     pub response: Option<Times>,
 }
 
-/// What came of a load, in bins from the beginning of what was measured: the same number of them in
-/// each list. Those of the schedule come first; in those behind it the last replies came.
+/// Results of a load over time, in bins from the start of the measured window. All lists have the
+/// same length. The bins of the schedule come first, followed by those in which the last replies
+/// came.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct Timeline {
-    /// The length of a bin, milliseconds.
+    /// Length of a bin, in milliseconds.
     pub bin_ms: u32,
-    /// The length of the schedule, seconds.
+    /// Length of the schedule, in seconds.
     pub duration_s: f64,
-    /// When the load first stepped up, seconds.
+    /// Time of the load's first step up, in seconds.
     pub up_s: Option<f64>,
-    /// When it last stepped down, seconds.
+    /// Time of the load's last step down, in seconds.
     pub down_s: Option<f64>,
-    /// Requests, where they were planned.
+    /// Requests, by planned start.
     pub planned: Vec<u64>,
-    /// Whole replies of 2xx or 3xx, where their last byte came.
+    /// Complete 2xx or 3xx replies, by arrival of the last byte.
     pub replies: Vec<u64>,
-    /// Requests in error, or refused with another status, where they were planned.
+    /// Requests that failed or were refused with another status, by planned start.
     pub errors: Vec<u64>,
-    /// Half of the replies to what was planned there took no longer, from their planned start,
-    /// microseconds; none without a reply.
+    /// Median response time in microseconds, by planned start and measured from it; `None` without
+    /// a reply.
     pub p50_us: Vec<Option<u64>>,
-    /// 99 % of them took no longer.
+    /// 99th percentile of the response time, likewise.
     pub p99_us: Vec<Option<u64>>,
 }
 
-/// What came of the clients beside a load.
+/// Results of the clients beside a load.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Beside {
-    /// What they did: `mute`, `slow`, `reconnect`, `keep-alive`.
+    /// Behaviour of the clients: `mute`, `slow`, `reconnect`, `keep-alive`, `cold`.
     pub kind: String,
-    /// What they saw, measured for as long as the load.
+    /// Results of the clients, measured in the same window as the load.
     pub load: LoadResult,
 }
 
-/// What `weir probe` says of a cell: nanoseconds of processor time.
+/// Result of `weir probe` for a cell. Times are nanoseconds of CPU time.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub struct ProbeResult {
-    /// The mechanism.
+    /// Name of the mechanism.
     pub mechanism: String,
-    /// What the connections were: `tcp`, `unix`.
+    /// Type of the connections: `tcp`, `unix`.
     pub kind: String,
     /// Members that never had an event.
     pub idle: u64,
-    /// Members that had one each round.
+    /// Members that had an event in each round.
     pub active: u64,
-    /// How often it was measured.
+    /// Number of repetitions.
     pub repetitions: u64,
     /// Rounds measured.
     pub rounds: u64,
-    /// Waits in them.
+    /// Waits in these rounds.
     pub waits: u64,
-    /// Events in them.
+    /// Events in these rounds.
     pub events: u64,
-    /// For each wait.
+    /// CPU time per wait.
     pub wait_ns: Spread,
-    /// For each event.
+    /// CPU time per event.
     pub event_ns: Spread,
-    /// For a member's coming and going.
+    /// CPU time to add and remove a member.
     pub member_ns: Spread,
 }
 
-/// The smallest, the middle and the largest of the repetitions of a probe.
+/// Minimum, median and maximum over the repetitions of a probe.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct Spread {
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The middle one.
+    /// Median.
     pub median: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// Counts of a whole run of the load, warm-up included.
+/// Counts of the whole run of a load, warm-up included.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct WholeRun {
-    /// Whole replies.
+    /// Complete replies.
     pub replies: u64,
-    /// Requests in error.
+    /// Failed requests.
     pub errors: u64,
-    /// Connections that were there.
+    /// Connections established.
     pub connected: u64,
 }
 
-/// A distribution of times, microseconds.
+/// A distribution of times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Times {
-    /// How many.
+    /// Number of times.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean_us: f64,
-    /// Half of them are no longer; absent where the generator does not tell.
+    /// Median; absent if the generator does not report it.
     pub p50_us: Option<f64>,
-    /// 90 % of them are no longer.
+    /// 90th percentile.
     pub p90_us: Option<f64>,
-    /// 99 % of them are no longer.
+    /// 99th percentile.
     pub p99_us: Option<f64>,
-    /// 99.9 % of them are no longer.
+    /// 99.9th percentile.
     pub p999_us: Option<f64>,
-    /// The longest.
+    /// Maximum.
     pub max_us: Option<f64>,
 }
 
 /// The server's side of a point.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ServerResult {
-    /// Its name and version.
+    /// Name and version of the server.
     pub version: String,
-    /// The command, without paths of the run.
+    /// Command line, without paths of the run.
     pub command: String,
-    /// Its configuration, without paths of the run; none where the command has it all.
+    /// Configuration, without paths of the run; `None` if the command line contains all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// User time of its processes while the load was measured, seconds.
+    /// User time of the server's processes while the load was measured, in seconds.
     pub cpu_user_s: f64,
-    /// Their system time.
+    /// System time of the same, in seconds.
     pub cpu_system_s: f64,
-    /// The most memory its processes had resident, bytes, summed.
+    /// Peak resident memory, in bytes, summed over the server's processes.
     pub rss_max_bytes: u64,
-    /// How many processes it had.
+    /// Number of the server's processes.
     pub processes: u32,
-    /// Bytes the kernel fetched from disks for them while the load was measured; those of a process
-    /// that ended meanwhile are missing.
+    /// Bytes read from disks by the server's processes while the load was measured. Excludes
+    /// processes that ended meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_read_bytes: Option<u64>,
-    /// weir: by how much the counters of its statistics moved while the load was measured (`total`,
-    /// summed over loops), by their name in the statistics, and `elapsed_s`. Zeros are kept: a name
-    /// that is absent was not measured. The `_max` counters have no difference and are left out.
+    /// weir only: increase of the server's counters while the load was measured (`total`, summed
+    /// over loops), by their names in the statistics, and `elapsed_s`. Zeros are kept: a name that
+    /// is absent was not measured. The `_max` counters have no difference and are left out.
     pub counted: BTreeMap<String, f64>,
-    /// weir: the same from its start to its end; the `_max` counters are only here.
+    /// weir only: the same from the server's start to its end, including the `_max` counters.
     pub counted_whole: BTreeMap<String, f64>,
-    /// weir, with calls: system calls made while the load was measured.
+    /// weir only, in sweeps that count calls: system calls made while the load was measured.
     pub calls: Vec<CallCount>,
-    /// How it ended, if not well.
+    /// Description of an abnormal end of the server.
     pub trouble: Option<String>,
 }
 
 /// Count and time of a system call.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct CallCount {
-    /// Its name.
+    /// Name of the system call.
     pub name: String,
-    /// How often.
+    /// Number of calls.
     pub count: u64,
-    /// Wall time in it, seconds; absent where it was only counted.
+    /// Wall time spent in it, in seconds; absent if calls were only counted.
     pub time_s: Option<f64>,
 }
 
-/// Kernel counters of the server's namespace, differences.
+/// Kernel counters of the server's network namespace, as differences over a window.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Kernel {
-    /// How long they were counted, seconds.
+    /// Length of the window, in seconds.
     pub window_s: f64,
-    /// What moved: `TcpExt.ListenDrops`, `Tcp.PassiveOpens`, `Ip.InReceives` and so on.
+    /// Counters that increased: `TcpExt.ListenDrops`, `Tcp.PassiveOpens`, `Ip.InReceives` and so
+    /// on.
     pub moved: BTreeMap<String, u64>,
-    /// On loopback without a namespace the client's and everybody else's are in them too.
+    /// True on loopback, where there is no separate namespace and the counters include the client's
+    /// traffic and all other traffic of the host.
     pub shared: bool,
 }
 
-/// Core time of the two sides.
+/// CPU time of the processors of both sides.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Cores {
     /// The server's processors, summed.
     pub server: CoreTime,
-    /// The client's.
+    /// The client's processors, summed.
     pub client: CoreTime,
 }
 
-/// Where the time of processors went, seconds (/proc/stat, proc_stat(5)).
+/// CPU time by category, in seconds (/proc/stat, proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct CoreTime {
-    /// Programs.
+    /// User programs.
     pub user_s: f64,
-    /// The kernel on their behalf.
+    /// The kernel on behalf of programs.
     pub system_s: f64,
-    /// Packets, mostly.
+    /// Soft interrupts: mostly packet processing.
     pub softirq_s: f64,
-    /// Interrupts.
+    /// Hardware interrupts.
     pub irq_s: f64,
     /// Taken by the host.
     pub steal_s: f64,
-    /// Nothing to do.
+    /// Idle.
     pub idle_s: f64,
 }
 
-/// Something about a point that does not fit.
+/// An anomaly of a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flag {
     /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `beside`.
     pub kind: String,
-    /// What, in a sentence.
+    /// Description, as a sentence.
     pub says: String,
 }

@@ -1,5 +1,5 @@
-//! The machine and the testbed as names and values for a reader: what bears on figures, and no
-//! more. The rest is in the run's own file.
+//! The machine and the testbed as names and values for a reader, limited to what affects
+//! measurements. The run's own file has the rest.
 
 use crate::machine::Machine;
 use crate::testbed::{Description, Mode, SideDescription};
@@ -7,7 +7,7 @@ use crate::testbed::{Description, Mode, SideDescription};
 /// A name and its value.
 pub type Row = (String, String);
 
-/// The rows of a machine.
+/// Returns the rows of a machine.
 pub fn machine(machine: &Machine) -> Vec<Row> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let number = |value: Option<usize>| value.map_or(String::new(), |n| n.to_string());
@@ -42,7 +42,7 @@ pub fn machine(machine: &Machine) -> Vec<Row> {
     named(rows)
 }
 
-/// The rows of a testbed.
+/// Returns the rows of a testbed.
 pub fn testbed(testbed: &Description) -> Vec<Row> {
     let kind = match testbed.mode {
         Mode::Namespaces => "two network namespaces and a pair of virtual links",

@@ -1,13 +1,13 @@
-//! Files that are there whole or not at all. Knows nothing of what is in them.
+//! Atomic replacement of files: a file is there in full or not at all.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a file so that a reader finds the old one or the new one, and no half.
+/// Replaces a file atomically: a reader sees the old content or the new, never a part.
 ///
 /// # Errors
-/// A sentence with what the disk says.
+/// Returns a sentence with the I/O error.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), String> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");

@@ -1,4 +1,4 @@
-//! Testbeds as they are built and taken down on this machine. What needs root says that it skips.
+//! Building and tearing down testbeds on this machine. Tests that need root say that they skip.
 
 #![allow(clippy::unwrap_used)] // lints take a helper of a test for no test
 
@@ -14,12 +14,13 @@ use weir_lab::ground::{Ground, Side};
 use weir_lab::testbed::{Mode, Testbed, WishedMode, Wishes};
 
 const HAND: &str = env!("CARGO_BIN_EXE_weir-lab-hand");
-/// Longer than anything waited for takes.
+/// Timeout of every wait: longer than any of them should take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many processes each shell of `weir-lab-hand lab` has sleeping.
+/// Number of sleeping processes in each shell of `weir-lab-hand lab`.
 const SLEEPERS: usize = 5;
 
-/// A testbed with namespaces; none, and a word on stderr, where the machine does not let us.
+/// Builds a testbed with namespaces; returns `None`, with a message on stderr, if the machine does
+/// not permit it.
 fn namespaces(sysctl: &[(&str, i64)]) -> Option<Testbed> {
     let all = ["--net", "--mount", "--pid", "--fork", "true"];
     if !succeeds(Command::new("unshare").args(all)) || weir_lab::programs::find("ip").is_none() {
@@ -62,7 +63,7 @@ fn processes() -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.join("ns/net").exists()).collect()
 }
 
-/// The processes that have `word` among their arguments.
+/// Returns the processes with `word` among their arguments.
 fn with_argument(word: &str) -> Vec<PathBuf> {
     let has = |path: &PathBuf| {
         let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
@@ -174,7 +175,7 @@ fn a_lost_keeper_is_noticed() {
     until("the keeper is gone", || testbed.still_there().err());
 }
 
-/// Drops a testbed while its processes run and nobody has waited for them.
+/// Drops a testbed while processes are still running on it and have not been waited for.
 fn drops_clean(testbed: Testbed) {
     let mark = format!("10000.{}{}", std::process::id(), u8::from(testbed.shared()));
     let mut command = testbed.command(Side::Server, OsStr::new("sh"));
@@ -201,7 +202,7 @@ fn dropping_a_testbed_ends_what_still_runs_on_it() {
     }
 }
 
-/// Starts a lab, kills it, and waits until nothing of it is left.
+/// Starts a lab, kills it, and waits until none of its processes are left.
 fn killed_lab_leaves_nothing(mode: &str, tools: &str, kill: impl FnOnce(&mut Child)) {
     let mark = format!("20000.{}{}{}", std::process::id(), mode.len(), tools.len());
     let mut lab = Command::new(HAND).args(["lab", mode, &mark, tools]).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! The experiments and papers in `experiments/` as they stand: each file is read into its type, and
-//! every name in one of them is looked up. Nothing is run, and nothing here knows what a metric is.
+//! The experiments and papers in `experiments/`: each file is read into its type, and every name in
+//! it is looked up. Nothing is run, and nothing here knows what a metric is.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot read its files fails")]
 
@@ -15,7 +15,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
 }
 
-/// The files of a directory and those below it, by their path from `from` without `.toml`.
+/// Returns the files of a directory and its subdirectories, by their path from `from` without
+/// `.toml`.
 fn files(directory: &Path, from: &Path) -> BTreeMap<String, PathBuf> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -132,7 +133,7 @@ fn every_figure_and_table_is_drawn_from_what_its_sweep_measures() {
     }
 }
 
-/// Sweeps, and the metrics that a figure, a table or a matrix takes from them.
+/// Returns the sweeps, and the metrics that a figure, a table or a matrix takes from each.
 fn drawn_metrics(experiment: &Experiment) -> Vec<(&str, &[String])> {
     let figures = experiment.figure.iter().map(|one| (one.sweep.as_str(), one.y.as_slice()));
     let tables = experiment.table.iter().map(|one| (one.sweep.as_str(), one.columns.as_slice()));

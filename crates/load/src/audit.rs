@@ -1,89 +1,92 @@
-//! Is a run valid: was it the server that was measured, or this client? Counts in, a verdict out.
+//! Run validity: was the server measured, or this client? Takes counts, returns a verdict.
 //!
-//! A run that its client limited says nothing about the server, so it is INVALID, and says why and
-//! what to change. Nothing here knows how a run was driven, how a verdict is shown, or whether the
-//! server did well: a slow server makes a valid run.
+//! A run limited by its client says nothing about the server. It is INVALID, with the reasons and
+//! what to change. A slow server still makes a valid run: the audit does not judge the server, and
+//! does not know how a run was driven or how a verdict is shown.
 
 use crate::measure::{Counts, ErrorKind, Interval, Outcome, Times};
 
-/// So many starts may be late however few there are.
+/// Number of late starts that is tolerated however few starts there are.
 const LATE_MIN: u64 = 1;
 
-/// Of the planned requests, at least this share must have been started.
+/// The smallest valid share of planned requests that were started.
 pub const ACHIEVED_MIN: f64 = 0.99;
-/// The latest that 99 % of the starts may be, nanoseconds.
+/// The largest valid lag of 99 % of the starts, nanoseconds.
 pub const LAG_MAX_NS: u64 = 10_000_000;
-/// Starts may be late by this share of the median response, if that is less.
+/// The largest valid lag as a share of the median response, where that is less than [`LAG_MAX_NS`].
 pub const LAG_SHARE_MAX: f64 = 0.1;
-/// A lag below this is never held against a run, nanoseconds.
+/// Lag that is always tolerated, nanoseconds.
 pub const LAG_SMALL_NS: u64 = 1_000_000;
-/// The largest share of its core that a thread may use over the whole run.
+/// The largest valid CPU share of a driving thread over the whole run, of one core.
 pub const CPU_MAX: f64 = 0.95;
-/// The largest share of its core in its busiest second, if starts were late at all.
+/// The largest valid CPU share of a thread in its busiest second, of one core. Applies only if 1 %
+/// of the starts were later than [`LAG_SMALL_NS`].
 pub const CPU_BUSIEST_MAX: f64 = 0.98;
 
-/// What a run was given, as far as it decides what its numbers mean.
+/// The conditions of a run that decide what its numbers mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Closed loop: nothing is planned, so nothing can be late.
+    /// True for a closed loop: nothing is planned, so nothing can be late.
     pub closed: bool,
     /// Driving threads.
     pub threads: usize,
-    /// Source ports in all, over all source addresses; 0 when they were not counted.
+    /// Source ports in total, over all source addresses; 0 if they were not counted.
     pub ports: u64,
-    /// How long a port stays taken after its connection is closed (TIME_WAIT), nanoseconds; 0 when
-    /// it is free at once.
+    /// Time for which a port stays occupied after its connection is closed (TIME_WAIT),
+    /// nanoseconds; 0 if it is free at once.
     pub port_hold_ns: u64,
-    /// Descriptors that connections may take.
+    /// File descriptors available to connections.
     pub descriptors: u64,
-    /// Whether only rates and errors are judged, as in a scan without a limit on times. Lateness of
-    /// a few milliseconds then changes nothing.
+    /// True if only rates and errors are judged, as in a scan without a latency limit. Lag of a few
+    /// milliseconds then does not matter.
     pub rates_only: bool,
-    /// Whether a time is judged: a deadline was set, or a condition on a time.
+    /// True if a time is judged: a deadline or a condition on a time is set.
     pub latency_limits: bool,
 }
 
-/// What the audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Whether the figures are the server's.
+    /// True if the figures describe the server, not this client.
     pub valid: bool,
-    /// Whether its rates and errors are: it is valid, or its starts were late by no more than
-    /// changes a rate ([`Facts::rates_only`]).
+    /// True if the rates and errors describe the server: the run is valid, or its lag was too small
+    /// to change a rate ([`Facts::rates_only`]).
     pub rates_valid: bool,
-    /// Why not: whole sentences with figures, and what to do. Empty for a valid run.
+    /// Reasons for an invalid run: full sentences with figures and what to change. Empty for a
+    /// valid run.
     pub reasons: Vec<String>,
-    /// What else to know before the figures are believed.
+    /// Caveats to read before the figures are trusted.
     pub notes: Vec<String>,
-    /// What it was judged by.
+    /// The figures behind the verdict.
     pub figures: Figures,
 }
 
-/// What a run is judged by.
+/// The figures by which a run is judged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Half of the starts were no later than this, nanoseconds.
+    /// Median lag of the starts, nanoseconds.
     pub lag_p50_ns: u64,
-    /// 99 % of them, nanoseconds.
+    /// 99th percentile of the lag, nanoseconds.
     pub lag_p99_ns: u64,
-    /// 99.9 % of them, nanoseconds.
+    /// 99.9th percentile of the lag, nanoseconds.
     pub lag_p999_ns: u64,
-    /// The latest start, nanoseconds.
+    /// Largest lag, nanoseconds.
     pub lag_max_ns: u64,
-    /// Started of planned, 0 to 1; none in a closed loop, or when nothing was planned.
+    /// Share of the planned requests that were started, 0 to 1; `None` in a closed loop, or if
+    /// nothing was planned.
     pub achieved: Option<f64>,
-    /// The share of its core that each thread used, 0 to 1.
+    /// CPU share of each thread, of one core, 0 to 1.
     pub cpu: Vec<f64>,
-    /// The largest share of a second that a thread was busy in, 0 to 1.
+    /// The largest CPU share of any thread in any one second, 0 to 1.
     pub busiest: f64,
-    /// Descriptors that were never taken.
+    /// File descriptors never used.
     pub descriptors_left: u64,
-    /// Ports that were never taken, by an open connection or by TIME_WAIT; none when they were not
+    /// Ports never used, neither by an open connection nor in TIME_WAIT; `None` if they were not
     /// counted.
     pub ports_left: Option<u64>,
 }
 
-/// Judges a whole run.
+/// Audits a completed run.
 pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
     let figures = figures(facts, outcome);
     let rates_only = Facts { rates_only: true, ..*facts };
@@ -107,24 +110,24 @@ pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
     Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, figures }
 }
 
-/// The verdict on a run that goes on: what can be said after each second.
+/// The running verdict, updated after each second of a run.
 #[derive(Clone, Debug)]
 pub struct SoFar {
     facts: Facts,
-    /// Everything counted up to now.
+    /// All counts so far.
     pub counts: Counts,
-    /// Planned start to last byte, up to now.
+    /// Times from planned start to last byte, so far.
     pub response: Times,
-    /// Planned to actual start, up to now.
+    /// Times from planned to actual start, so far.
     pub lag: Times,
-    /// How long it has gone on, nanoseconds.
+    /// Elapsed time of the run, nanoseconds.
     pub elapsed_ns: u64,
-    /// Processor time of all driving threads up to now, nanoseconds.
+    /// CPU time of all driving threads so far, nanoseconds.
     pub cpu_ns: u64,
 }
 
 impl SoFar {
-    /// A run that begins.
+    /// Creates the verdict of a run that is just starting.
     pub fn new(facts: &Facts) -> Self {
         Self {
             facts: *facts,
@@ -136,7 +139,7 @@ impl SoFar {
         }
     }
 
-    /// One more second of it.
+    /// Adds a second of the run.
     pub fn add(&mut self, interval: &Interval) {
         self.counts.add(&interval.counts);
         self.response.add(&interval.response);
@@ -145,12 +148,13 @@ impl SoFar {
         self.cpu_ns += interval.cpu_ns;
     }
 
-    /// What the run was given.
+    /// Returns the conditions of the run.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Why the run would be INVALID if it ended now; empty when it would not.
+    /// Returns the reasons why the run would be INVALID if it ended now; empty if it would be
+    /// valid.
     pub fn reasons(&self) -> Vec<String> {
         let cores_ns = self.elapsed_ns * self.facts.threads.max(1) as u64;
         let evidence = Evidence {
@@ -167,7 +171,7 @@ impl SoFar {
     }
 }
 
-/// What both verdicts rest on.
+/// Input common to the final and the running verdict.
 struct Evidence<'a> {
     facts: &'a Facts,
     counts: &'a Counts,
@@ -242,7 +246,8 @@ impl Evidence<'_> {
         })
     }
 
-    /// How late 1 % of the starts may be, nanoseconds, and why no later.
+    /// Returns the largest lag allowed for 99 % of the starts, nanoseconds, and an explanation of
+    /// the limit.
     fn lag_limit(&self) -> (u64, String) {
         let median_ns = self.response.at(0.5);
         let share_ns = ((median_ns as f64 * LAG_SHARE_MAX) as u64).max(LAG_SMALL_NS);
@@ -354,8 +359,8 @@ fn achieved(facts: &Facts, counts: &Counts) -> Option<f64> {
     (!facts.closed && counts.planned > 0).then(|| counts.started as f64 / counts.planned as f64)
 }
 
-/// The most ports that closed connections held at once: all of the busiest time as long as one
-/// port is held.
+/// Returns the largest number of ports held by closed connections at once: the connects of the
+/// busiest window of [`Facts::port_hold_ns`].
 fn ports_held(facts: &Facts, outcome: &Outcome) -> u64 {
     let window_s = facts.port_hold_ns.div_ceil(1_000_000_000) as usize;
     if window_s == 0 {
@@ -389,7 +394,7 @@ mod tests {
         Facts { closed: true, ..facts() }
     }
 
-    /// A run of ten seconds with nothing to say against it: 1,000 requests answered in 5 ms.
+    /// A valid run of ten seconds: 1,000 requests answered in 5 ms.
     fn outcome() -> Outcome {
         let mut outcome = Outcome {
             planned_ns: 10_000 * MS,

@@ -1,13 +1,13 @@
-//! Conditions on a run, such as `p99>50ms`: parsed, then held against what was measured.
+//! Failure conditions of a run, such as `p99>50ms`: parsed, then compared with the measurements.
 //!
-//! A condition names what must not be, as `--fail-if` takes it. Nothing here knows options, exit
-//! codes, or whether the run was valid.
+//! A condition states what must not be the case, as `--fail-if` takes it. This module does not
+//! judge whether the run was valid.
 
 use std::fmt;
 
 use crate::measure::{ErrorKind, Outcome, Times};
 
-/// What must not be.
+/// A failure condition: a metric, an operator and a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: String,
@@ -18,21 +18,21 @@ pub struct Condition {
     unit: Unit,
 }
 
-/// What a condition came to.
+/// The result of evaluating a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
-    /// Whether it holds, that is, whether the run fails by it.
+    /// True if the condition holds, so that the run fails.
     pub holds: bool,
-    /// What was measured, in the condition's own unit.
+    /// The measured value, in the condition's own unit.
     pub measured: f64,
 }
 
-/// A condition and what it came to, ready to be shown.
+/// A condition with its result, ready for display.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// What must not be.
+    /// The failure condition.
     pub condition: Condition,
-    /// What it came to; none when there was nothing to measure.
+    /// Its result; `None` if there was nothing to measure.
     pub finding: Option<Finding>,
 }
 
@@ -71,14 +71,14 @@ enum Unit {
     Count,
 }
 
-/// The distributions a condition may name, in the order of `Distributions::rows`.
+/// Distributions a condition may name, in the order of `Distributions::rows`.
 const CLOCKS: [&str; 7] = ["lag", "connect", "send", "wait", "transfer", "service", "response"];
 
 impl Condition {
-    /// Reads `METRIC OPERATOR VALUE`, with or without spaces.
+    /// Parses `METRIC OPERATOR VALUE`, with or without spaces.
     ///
     /// # Errors
-    /// One sentence that says what is wrong and lists what exists.
+    /// A sentence that names the mistake and lists the accepted forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let at = text.find(['<', '>']).ok_or_else(|| wrong(text, "has no operator"))?;
         let (subject, rest) = text.split_at(at);
@@ -94,37 +94,37 @@ impl Condition {
         Ok(Self { text, subject, metric, operator, limit, unit })
     }
 
-    /// Whether it holds for what was measured; none when there was nothing to measure, such as the
-    /// p99 of no reply.
+    /// Evaluates the condition; `None` if there was nothing to measure, such as the p99 of no
+    /// replies.
     pub fn holds(&self, outcome: &Outcome) -> Option<Finding> {
         let measured = self.metric.measure(outcome, self.unit)?;
         Some(Finding { holds: self.operator.compare(measured, self.limit), measured })
     }
 
-    /// The same, kept with the condition.
+    /// Evaluates the condition, as [`Condition::holds`] does, and returns it with its result.
     pub fn judge(&self, outcome: &Outcome) -> Judged {
         Judged { condition: self.clone(), finding: self.holds(outcome) }
     }
 
-    /// The unit of [`Finding::measured`]: `us`, `ms`, `s`, `%`, `/s`, or empty for a count.
+    /// Returns the unit of [`Finding::measured`]: `us`, `ms`, `s`, `%`, `/s`, or empty for a count.
     pub fn unit(&self) -> &'static str {
         self.unit.name()
     }
 
-    /// Whether it is about a time.
+    /// Returns whether the metric is a time.
     pub fn is_about_time(&self) -> bool {
         matches!(self.metric, Metric::Time { .. })
     }
 }
 
-/// The condition as it was given.
+/// Displays the condition as it was given.
 impl fmt::Display for Condition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.text)
     }
 }
 
-/// As in `it holds: p99 = 61.2 ms > 50 ms`.
+/// Displays the result, as in `it holds: p99 = 61.2 ms > 50 ms`.
 impl fmt::Display for Judged {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Condition { subject, operator, limit, unit, .. } = &self.condition;
@@ -166,7 +166,7 @@ impl Metric {
         Some(Metric::Time { clock, statistic })
     }
 
-    /// The unit that `name` is for this metric, if it has any.
+    /// Returns the unit that `name` denotes for this metric, if it is a unit of it.
     fn unit(self, name: &str) -> Option<Unit> {
         Some(match (self, name) {
             (Metric::Time { .. }, "us") => Unit::Microseconds,
@@ -200,7 +200,7 @@ impl Metric {
 }
 
 impl Statistic {
-    /// Nanoseconds; none of nothing.
+    /// Returns the statistic in nanoseconds; `None` if there are no values.
     fn of(self, times: &Times) -> Option<f64> {
         (times.count() > 0).then(|| match self {
             Statistic::Quantile(quantile) => times.at(quantile) as f64,
@@ -212,7 +212,7 @@ impl Statistic {
 }
 
 impl Operator {
-    /// The operator that `rest` begins with, and what follows it.
+    /// Splits `rest` into the operator it begins with and the remaining text.
     fn split(rest: &str) -> (Self, &str) {
         let signs =
             [(">=", Operator::MoreOrEqual), ("<=", Operator::LessOrEqual), (">", Operator::More)];
@@ -270,7 +270,7 @@ impl Unit {
     }
 }
 
-/// A percentile's digits as a share: `99.9` is 0.999, rounded once.
+/// Parses the digits of a percentile as a share: `99.9` is 0.999, rounded once.
 fn quantile(digits: &str) -> Option<f64> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let share = format!("{digits}e-2").parse().ok()?;
@@ -288,7 +288,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// As many digits as a time is kept to.
+/// Rounds to the number of digits to which times are kept.
 fn shorten(number: f64) -> String {
     let digits = match number {
         _ if number >= 100.0 => 1,
@@ -317,7 +317,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Ten seconds, 1,000 planned, 990 started, 980 answered in 1 to 980 ms, 20 errors.
+    /// A run of ten seconds: 1,000 planned, 990 started, 980 answered in 1 to 980 ms, 20 errors.
     fn outcome() -> Outcome {
         let mut outcome = Outcome { elapsed_ns: 10_000 * MS, ..Outcome::default() };
         outcome.counts.planned = 1_000;

@@ -1,10 +1,10 @@
-//! The open-loop load generator: a schedule that never waits for the server, a driver that keeps
-//! it, and measures that say how well.
+//! Open-loop load generator: a schedule that never waits for the server, a driver that keeps it,
+//! and measurements that show how well it was kept.
 //!
-//! What is planned ([`schedule`], [`session`], [`workload`]) is pure and seeded. What happens is in
-//! the driver alone, which is the only part that knows sockets and the clock. What is made of it
-//! ([`audit`], [`condition`], [`report`], [`scan`]) is computed from [`measure::Outcome`].
-//! Nothing here prints, reads arguments, or knows a server from the inside.
+//! Plans ([`schedule`], [`session`], [`workload`]) are pure and seeded. Only the driver uses
+//! sockets and the clock. Results ([`audit`], [`condition`], [`report`], [`scan`]) are computed
+//! from [`measure::Outcome`]. The crate prints nothing, reads no arguments, and does not know a
+//! server's internals.
 
 pub mod audit;
 pub mod condition;

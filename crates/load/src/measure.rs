@@ -1,44 +1,45 @@
-//! What a run measures: six clocks a request, errors by kind, counts. Each thread has its own, and
-//! they are added up. Nothing here knows sockets or judges the numbers.
+//! Measurements of a run: six clocks per request, errors by kind, and counts. Each thread has its
+//! own; they are added up. Nothing here judges the numbers.
 
 use hdrhistogram::Histogram;
 
-/// Times are kept to three significant digits, up to this many nanoseconds (an hour).
+/// The largest time that is recorded, nanoseconds (an hour). Times have three significant digits.
 pub const TIME_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Why a request has no reply, or a connection no request.
+/// The reason why a request failed: no connection, or no complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum ErrorKind {
-    /// No connection within the timeout.
+    /// Connection not established within the timeout.
     ConnectTimeout,
-    /// ECONNREFUSED: nobody listens, or the server says no.
+    /// ECONNREFUSED: no listener, or the server refused.
     ConnectRefused,
-    /// A reset before the connection was known to be there.
+    /// Reset before the connection was known to be established.
     ConnectReset,
-    /// The request could not be sent within the timeout: the socket stayed full, or no connection
-    /// of a fixed number was free for it.
+    /// Request not sent within the timeout: the socket buffer stayed full, or none of a fixed
+    /// number of connections became free.
     SendTimeout,
-    /// No byte of a reply came for the length of the timeout.
+    /// No byte of the reply arrived for the length of the timeout.
     ReplyTimeout,
-    /// A reset (ECONNRESET, EPIPE) after the connection was there.
+    /// Reset (ECONNRESET, EPIPE) after the connection was established.
     Reset,
-    /// The server closed before the reply was whole.
+    /// The server closed the connection before the reply was complete.
     ClosedEarly,
-    /// What came is not HTTP, or not what was asked for.
+    /// The data received is not HTTP, or was not requested.
     BadReply,
-    /// No descriptor left here: EMFILE, ENFILE, or the run's own limit. The client's fault.
+    /// No file descriptor available on this side: EMFILE, ENFILE, or the run's own limit. The
+    /// client's fault.
     FdUnavail,
-    /// No port left here: EADDRNOTAVAIL. The client's fault.
+    /// No local port available: EADDRNOTAVAIL. The client's fault.
     PortUnavail,
-    /// Not whole by the deadline, counted from the planned start.
+    /// Reply not complete by the deadline, which counts from the planned start.
     Deadline,
-    /// Anything else the kernel said.
+    /// Any other error of the kernel.
     Other,
 }
 
 impl ErrorKind {
-    /// All of them, in the order they are counted and shown.
+    /// All kinds, in the order in which they are counted and shown.
     pub const ALL: [ErrorKind; 12] = [
         ErrorKind::ConnectTimeout,
         ErrorKind::ConnectRefused,
@@ -54,7 +55,7 @@ impl ErrorKind {
         ErrorKind::Other,
     ];
 
-    /// The name in every output.
+    /// Returns the name used in every output.
     pub fn name(self) -> &'static str {
         match self {
             ErrorKind::ConnectTimeout => "connect-timeout",
@@ -73,32 +74,32 @@ impl ErrorKind {
     }
 }
 
-/// How many errors of each kind.
+/// Number of errors of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors([u64; ErrorKind::ALL.len()]);
 
 impl Errors {
-    /// Counts one.
+    /// Counts an error.
     pub fn count(&mut self, kind: ErrorKind) {
         self.0[kind as usize] += 1;
     }
 
-    /// How many of a kind.
+    /// Returns the number of errors of a kind.
     pub fn of(&self, kind: ErrorKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// How many in all.
+    /// Returns the total number of errors.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Name and count of each kind.
+    /// Returns the name and count of each kind.
     pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         ErrorKind::ALL.iter().map(|kind| (kind.name(), self.of(*kind)))
     }
 
-    /// Adds another's.
+    /// Adds the errors of another.
     pub fn add(&mut self, other: &Errors) {
         self.combine(other, |mine, theirs| mine + theirs);
     }
@@ -108,20 +109,21 @@ impl Errors {
     }
 }
 
-/// The six clocks of one request, nanoseconds since the run began; 0 for what did not happen.
+/// The six clocks of a request, nanoseconds since the run began; 0 for an event that did not
+/// happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// When it should have started.
+    /// Planned start.
     pub planned_ns: u64,
-    /// When it did: just before the connect, or the send on an open connection.
+    /// Actual start: just before the connect, or before the send on an open connection.
     pub started_ns: u64,
-    /// When its connection was known to be there; the start, on an open connection.
+    /// Time at which its connection was known to be established; on an open connection, the start.
     pub connected_ns: u64,
-    /// When the first byte of it was with the kernel.
+    /// Time at which the kernel had accepted its first byte.
     pub sent_ns: u64,
-    /// When the first byte of the reply was read.
+    /// Time at which the first byte of the reply was read.
     pub first_byte_ns: u64,
-    /// When the last byte of the reply was read.
+    /// Time at which the last byte of the reply was read.
     pub last_byte_ns: u64,
 }
 
@@ -142,62 +144,62 @@ fn growing() -> Histogram<u64> {
 }
 
 impl Times {
-    /// Counts a time; one past [`TIME_NS_MAX`] counts as that.
+    /// Records a time; a longer one counts as [`TIME_NS_MAX`].
     pub fn record(&mut self, time_ns: u64) {
         self.0.saturating_record(time_ns);
     }
 
-    /// How many there are.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time that a share `quantile` (0 to 1) does not exceed, nanoseconds; 0 when empty.
+    /// Returns the time at `quantile` (0 to 1), nanoseconds; 0 if empty.
     pub fn at(&self, quantile: f64) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.value_at_quantile(quantile) }
     }
 
-    /// The mean, nanoseconds; 0 when empty.
+    /// Returns the mean, nanoseconds; 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() }
     }
 
-    /// The standard deviation, nanoseconds; 0 when empty.
+    /// Returns the standard deviation, nanoseconds; 0 if empty.
     pub fn stdev(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.stdev() }
     }
 
-    /// The shortest, nanoseconds; 0 when empty.
+    /// Returns the shortest time, nanoseconds; 0 if empty.
     pub fn min(&self) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.min() }
     }
 
-    /// The longest, nanoseconds; 0 when empty.
+    /// Returns the longest time, nanoseconds; 0 if empty.
     pub fn max(&self) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.max() }
     }
 
-    /// Adds another's.
+    /// Adds the times of another.
     pub fn add(&mut self, other: &Times) {
         // Both have the same bounds, so nothing can fail to fit.
         let _ = self.0.add(&other.0);
     }
 
-    /// Forgets all.
+    /// Removes all times.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// The distributions of what passed between the clocks.
+/// The distributions of the times between the clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Distributions {
-    /// Planned to actual start, of every start: how late this client was. Where a shared connection
-    /// had to become free first, from then.
+    /// Planned to actual start, of every start: the lag of this client. If a shared connection had
+    /// to become free first, the lag counts from then.
     pub lag: Times,
-    /// Actual start to connected, of every connection made.
+    /// Actual start to connected, of every connection established.
     pub connect: Times,
-    /// Connected to first byte sent, of whole replies (as are the next four).
+    /// Connected to first byte sent, of complete replies (as are the next four).
     pub send: Times,
     /// First byte sent to first byte received.
     pub wait: Times,
@@ -210,7 +212,7 @@ pub struct Distributions {
 }
 
 impl Distributions {
-    /// Counts a reply that is whole.
+    /// Records a complete reply.
     pub fn record(&mut self, clocks: &Clocks) {
         let Clocks { planned_ns, started_ns, connected_ns, sent_ns, first_byte_ns, last_byte_ns } =
             *clocks;
@@ -221,7 +223,7 @@ impl Distributions {
         self.response.record(last_byte_ns.saturating_sub(planned_ns));
     }
 
-    /// Each with its name, in the order of the clocks.
+    /// Returns each distribution with its name, in the order of the clocks.
     pub fn rows(&self) -> [(&'static str, &Times); 7] {
         [
             ("lag", &self.lag),
@@ -234,7 +236,7 @@ impl Distributions {
         ]
     }
 
-    /// Adds another's.
+    /// Adds the distributions of another.
     pub fn add(&mut self, other: &Distributions) {
         self.lag.add(&other.lag);
         self.connect.add(&other.connect);
@@ -246,36 +248,38 @@ impl Distributions {
     }
 }
 
-/// What is counted, over a run or a second of it.
+/// Counts over a run, or over a second of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests whose planned start has come: of arrivals, and of later steps of their sessions.
+    /// Requests whose planned start has come: those of arrivals, and those of later steps of their
+    /// sessions.
     pub planned: u64,
     /// Arrivals (connections or sessions begun by the schedule) whose planned start has come.
     pub arrivals: u64,
-    /// Requests begun: a connect or a send was tried, or was out of the question for want of a
-    /// descriptor or a free connection.
+    /// Requests begun: a connect or send was tried, or was impossible for lack of a descriptor or a
+    /// free connection.
     pub started: u64,
-    /// Requests of which a byte was sent.
+    /// Requests of which at least one byte was sent.
     pub sent: u64,
-    /// Connects tried.
+    /// Connects attempted.
     pub connects: u64,
-    /// Connections made.
+    /// Connections established.
     pub connected: u64,
-    /// Whole replies.
+    /// Complete replies.
     pub replies: u64,
-    /// Whole replies by the hundreds of their status, 1xx to 5xx.
+    /// Complete replies by status class, 1xx to 5xx.
     pub statuses: [u64; 5],
-    /// Requests in error, by kind. Every request started ends as a reply or here, once, unless the
-    /// operator stopped the run. One that was planned and never started is the client's fault.
+    /// Failed requests, by kind. Every request that was started ends exactly once, as a reply or
+    /// here, unless the operator stopped the run. A request that was planned and never started is
+    /// the client's fault.
     pub errors: Errors,
-    /// Later requests of a session that were never due, because an earlier one failed.
+    /// Later requests of a session that never became due, because an earlier one failed.
     pub abandoned: u64,
-    /// Sessions whose every reply came whole.
+    /// Sessions in which every reply was complete.
     pub sessions: u64,
     /// Sessions that ended with an error.
     pub sessions_failed: u64,
-    /// Sessions that went on over a new connection, because the server had closed the first
+    /// Sessions that continued on a new connection, because the server had closed the old one
     /// between two requests, as it may.
     pub reconnects: u64,
     /// Bytes sent.
@@ -284,21 +288,21 @@ pub struct Counts {
     pub bytes_in: u64,
     /// Bytes of reply heads, within `bytes_in`.
     pub head_bytes_in: u64,
-    /// Idle, slow-sender and slow-reader connections opened, first time or again.
+    /// Idle, slow-sender and slow-reader connections opened or reopened.
     pub background_opened: u64,
-    /// Of those, how many the server closed or refused.
+    /// Background connections closed or refused by the server.
     pub background_lost: u64,
-    /// Whole replies read by slow senders and readers.
+    /// Complete replies read by slow senders and slow readers.
     pub background_replies: u64,
 }
 
 impl Counts {
-    /// Adds another's.
+    /// Adds the counts of another.
     pub fn add(&mut self, other: &Counts) {
         self.combine(other, |mine, theirs| mine + theirs);
     }
 
-    /// What was counted since `earlier`, a copy of these counts.
+    /// Returns the counts since `earlier`, a copy of these counts.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let mut later = *self;
         later.combine(earlier, u64::saturating_sub);
@@ -333,22 +337,22 @@ impl Counts {
     }
 }
 
-/// One second of a run, of one thread or of all.
+/// A second of a run, of one thread or of all.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    /// Which second after the warm-up, from 0.
+    /// Number of the second after the warm-up, from 0.
     pub second: u64,
-    /// How long it was, nanoseconds; the last may be shorter.
+    /// Length, nanoseconds; the last second may be shorter.
     pub length_ns: u64,
-    /// What was counted in it.
+    /// Counts of this second.
     pub counts: Counts,
-    /// Planned start to last byte, of the replies of this second.
+    /// Times from planned start to last byte, of the replies of this second.
     pub response: Times,
-    /// Planned to actual start, of the starts of this second.
+    /// Times from planned to actual start, of the starts of this second.
     pub lag: Times,
-    /// Connections open at its end, background ones too.
+    /// Connections open at the end of the second, background connections included.
     pub open: u64,
-    /// Processor time the driving threads used in it, nanoseconds, all threads together.
+    /// CPU time of all driving threads together, nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -364,26 +368,26 @@ impl Interval {
     }
 }
 
-/// What is kept of an [`Interval`], which is too large to keep each of.
+/// Summary of an [`Interval`], which is too large to be kept for every second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Second {
-    /// Which second, from 0.
+    /// Number of the second, from 0.
     pub second: u64,
-    /// How long it was, nanoseconds.
+    /// Length, nanoseconds.
     pub length_ns: u64,
-    /// What was counted in it.
+    /// Counts of this second.
     pub counts: Counts,
-    /// Half of its responses took no longer, nanoseconds.
+    /// Median response time, nanoseconds.
     pub response_p50_ns: u64,
-    /// 99 % of them took no longer, nanoseconds.
+    /// 99th percentile of the response time, nanoseconds.
     pub response_p99_ns: u64,
-    /// The longest of them, nanoseconds.
+    /// Longest response time, nanoseconds.
     pub response_max_ns: u64,
-    /// 99 % of its starts were no later than this, nanoseconds.
+    /// 99th percentile of the lag, nanoseconds.
     pub lag_p99_ns: u64,
-    /// Connections open at its end.
+    /// Connections open at the end of the second.
     pub open: u64,
-    /// Processor time of the driving threads, nanoseconds.
+    /// CPU time of the driving threads, nanoseconds.
     pub cpu_ns: u64,
 }
 
@@ -403,47 +407,48 @@ impl From<&Interval> for Second {
     }
 }
 
-/// What one thread used.
+/// CPU time of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadUse {
-    /// In its own code, nanoseconds.
+    /// User CPU time, nanoseconds.
     pub user_ns: u64,
-    /// In the kernel for it, nanoseconds.
+    /// System CPU time, nanoseconds.
     pub system_ns: u64,
-    /// The largest share of a second it was busy in, 0 to 1.
+    /// The largest CPU share in any one second, 0 to 1.
     pub busiest: f64,
 }
 
-/// A whole run, after its warm-up.
+/// The outcome of a run, after its warm-up.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Everything counted.
+    /// All counts.
     pub counts: Counts,
-    /// The same counts of the whole run, warm-up included: what the server has seen of it.
+    /// The counts of the whole run, warm-up included, as the server sees it.
     pub whole_run: Counts,
     /// Replies whose last byte came within [`Outcome::planned_ns`], whenever they were planned.
     pub replies_in_schedule: u64,
-    /// Those of them with a status of 2xx or 3xx.
+    /// Replies among them with a status of 2xx or 3xx.
     pub good_in_schedule: u64,
-    /// Where the time went.
+    /// The distributions of times.
     pub times: Distributions,
-    /// Each second, in order, but for those of the warm-up.
+    /// The seconds after the warm-up, in order.
     pub seconds: Vec<Second>,
-    /// From the first planned start (or the end of the warm-up) to the end of the schedule.
+    /// Time from the first planned start (or the end of the warm-up) to the end of the schedule.
     pub planned_ns: u64,
-    /// The same start to the last reply or error, and not before the end of the schedule.
+    /// Time from the same start to the last reply or error, at least to the end of the schedule.
     pub elapsed_ns: u64,
-    /// The most connections open at once, background ones too: each thread's most, added up.
+    /// The largest number of connections open at once, background ones included: the sum of the
+    /// threads' maxima.
     pub open_max: u64,
-    /// The most that the run's limits allow to be open at once: descriptors.
+    /// Limit on the connections open at once: by descriptors, or the run's own if that is lower.
     pub open_limit: u64,
-    /// How long whole sessions took, planned start to last byte. One that the end of the run cut
-    /// short between two requests is neither whole nor failed.
+    /// Durations of complete sessions, planned start to last byte. A session cut short between two
+    /// requests by the end of the run is neither complete nor failed.
     pub sessions: Times,
-    /// How long connections lived over which a whole reply came, connect to close.
+    /// Lifetimes, from connect to close, of connections that carried at least one complete reply.
     pub lifetimes: Times,
-    /// One entry a driving thread.
+    /// CPU time of each driving thread.
     pub threads: Vec<ThreadUse>,
-    /// Whether it was cut short by the operator (SIGINT).
+    /// True if the operator stopped the run early (SIGINT).
     pub interrupted: bool,
 }

@@ -1,62 +1,64 @@
-//! What one arrival does: requests on a connection, in bursts, with think times between them.
+//! Sessions, one per arrival: requests on a connection, in bursts, with think times between them.
 //!
-//! A [`Source`] makes sessions, one for each planned start, and an [`Requests`] table holds the
-//! bytes. Nothing here knows sockets, time of day, or where sessions come from.
+//! A [`Source`] makes a session for each planned start; a [`Requests`] table holds the bytes of the
+//! requests.
 
-/// Which request of the table of [`Requests`].
+/// Index of a request in the table of [`Requests`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
 
-/// One request of a session.
+/// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What to send.
+    /// The request to send.
     pub request: RequestId,
-    /// How long to wait after the replies to all earlier steps, nanoseconds. Nothing waits before
-    /// the first step: its planned start is the session's.
+    /// Think time after the replies to all earlier steps, nanoseconds. Ignored for the first step,
+    /// whose planned start is the session's.
     pub think_ns: u64,
-    /// Sent right behind the step before it, without waiting for its reply: pipelined.
+    /// True if the request is pipelined: sent directly after the previous step, without waiting for
+    /// its reply.
     pub piped: bool,
 }
 
-/// The requests of one connection, in order. Its memory is used again for the next session.
+/// The requests of a connection, in order. Its memory is reused for the next session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// In the order they are sent; empty for a session that is over before it begins.
+    /// Requests in the order in which they are sent; empty for a session that is over before it
+    /// begins.
     pub steps: Vec<Step>,
-    /// Whether the last request says `Connection: close` (or is HTTP/1.0), so that the server ends
-    /// the connection. Otherwise this side closes once the last reply is there.
+    /// True if the last request has `Connection: close` (or is HTTP/1.0), so that the server closes
+    /// the connection. Otherwise this side closes it after the last reply.
     pub last_closes: bool,
 }
 
 /// Makes a session for each planned start.
 pub trait Source: Send {
-    /// Fills in what arrival number `arrival` (0-based, over all threads) does; `session` comes
-    /// empty. Each thread asks for its own arrivals, in ascending order. False: there is no more,
-    /// the run ends here.
+    /// Fills `session`, which is empty, with the steps of arrival number `arrival` (0-based, over
+    /// all threads). Each thread asks for its own arrivals, in ascending order. Returns false if
+    /// there are no more sessions, which ends the run.
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool;
 }
 
-/// A request as it is sent.
+/// A serialized request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// The whole request, for a connection that stays open.
     pub keep: Box<[u8]>,
     /// The whole request, for the last one of a connection that the server is asked to close.
     pub close: Box<[u8]>,
-    /// Whether the reply has no body whatever its fields say (HEAD).
+    /// True if the reply has no body, whatever its fields say (HEAD).
     pub head_only: bool,
 }
 
 impl Prepared {
-    /// What it asks for: its request target (RFC 9112 section 3.2).
+    /// Returns the request target (RFC 9112 section 3.2).
     pub fn target(&self) -> &str {
         let word = self.keep.split(|byte| *byte == b' ').nth(1);
         word.and_then(|word| str::from_utf8(word).ok()).unwrap_or_default()
     }
 }
 
-/// Every request of a workload, each once.
+/// The table of a workload's requests, each stored once.
 #[derive(Clone, Debug, Default)]
 pub struct Requests(Vec<Prepared>);
 
@@ -67,47 +69,48 @@ impl Requests {
         RequestId((self.0.len() - 1) as u32)
     }
 
-    /// One of them.
+    /// Returns a request.
     pub fn get(&self, id: RequestId) -> Option<&Prepared> {
         self.0.get(id.0 as usize)
     }
 
-    /// How many there are.
+    /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The HTTP version requests are sent as.
+/// HTTP version of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0; a connection that stays open is asked for with `Connection: keep-alive`.
+    /// HTTP/1.0; `Connection: keep-alive` asks for the connection to stay open.
     Http10,
-    /// HTTP/1.1; a close is asked for with `Connection: close`.
+    /// HTTP/1.1; `Connection: close` asks for a close.
     #[default]
     Http11,
 }
 
-/// What all requests of a run have in common.
+/// Properties common to all requests of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// The version.
+    /// HTTP version.
     pub version: Version,
-    /// The `Host` field's value.
+    /// Value of the `Host` field.
     pub authority: String,
-    /// More field lines: name and value, as they are sent. One named `Host` replaces the above,
-    /// one named `User-Agent` the default.
+    /// Further field lines: name and value, as they are sent. A field named `Host` replaces
+    /// `authority`; one named `User-Agent` replaces the default.
     pub fields: Vec<(String, String)>,
 }
 
 impl Template {
-    /// The request `method target` with `body`, which is sent with its length unless it is empty
-    /// and the method has none by custom (GET, HEAD, OPTIONS, DELETE).
+    /// Serializes the request `method target` with `body`. `Content-Length` is added, unless the
+    /// template has that field, or the body is empty and the method usually has none (GET, HEAD,
+    /// OPTIONS, DELETE, TRACE).
     pub fn request(&self, method: &str, target: &str, body: &[u8]) -> Prepared {
         let render = |close: bool| self.render(method, target, body, close).into_boxed_slice();
         Prepared { keep: render(false), close: render(true), head_only: method == "HEAD" }

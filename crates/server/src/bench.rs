@@ -1,34 +1,34 @@
-//! Endpoints for measurements: requests that cost the loop processor time of a chosen length, so
+//! Endpoints for measurements: requests that cost the loop a chosen amount of processor time, so
 //! that a server with work to do is loaded without one being written.
 //!
-//! What a path asks for is told from its bytes; the time is burnt, and that is all. Nothing here
-//! knows of replies, files or connections, and nothing here runs unless `--bench-endpoints` is on.
+//! The cost is parsed from the bytes of the path, and the time is burnt; that is all. Nothing here
+//! runs unless `--bench-endpoints` is on.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 
 use weir_sys::process::thread_cpu_clock_ns;
 
-/// The most that one request may burn, microseconds.
+/// Maximum time that one request may burn, microseconds.
 const BURN_US_MAX: u32 = 1_000_000;
 
 const BURN: &[u8] = b"/.weir/burn";
 
-/// What a request asks of the endpoints.
+/// A request to the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'b> {
-    /// Nothing: it is for the content.
+    /// Not for the endpoints, but for the content.
     Nothing,
-    /// `/.weir/burn?us=N`: burn, and say so.
+    /// `/.weir/burn?us=N`: burn, and report it.
     Burn { burn_us: u32 },
     /// `/.weir/burn/N/PATH`: burn, then serve the path, which begins with its slash.
     Before { burn_us: u32, prefix: &'b [u8], path: &'b [u8] },
-    /// An endpoint's path, and not a time as it has to be: 400.
+    /// The path of an endpoint with an invalid time: 400.
     Malformed,
 }
 
-/// What the path and the query of a target ask for. Both are raw: the endpoints are known by their
-/// bytes, and what follows a prefix is decoded once, by whoever serves it.
+/// Parses the path and the query of a target. Both are raw: the endpoints are recognised by their
+/// bytes, and what follows a prefix is decoded once, when it is served.
 pub(crate) fn asked<'b>(path: &'b [u8], query: Option<&[u8]>) -> Asked<'b> {
     let Some(rest) = path.strip_prefix(BURN) else { return Asked::Nothing };
     match rest.split_first() {
@@ -42,7 +42,7 @@ pub(crate) fn asked<'b>(path: &'b [u8], query: Option<&[u8]>) -> Asked<'b> {
     }
 }
 
-/// The prefix form: `rest` is what follows `/.weir/burn/` in `path`.
+/// Parses the prefix form: `rest` is what follows `/.weir/burn/` in `path`.
 fn before<'b>(path: &'b [u8], rest: &[u8]) -> Option<Asked<'b>> {
     let digits = rest.iter().position(|&byte| byte == b'/')?;
     let burn_us = microseconds(rest.get(..digits)?)?;
@@ -50,7 +50,7 @@ fn before<'b>(path: &'b [u8], rest: &[u8]) -> Option<Asked<'b>> {
     Some(Asked::Before { burn_us, prefix, path })
 }
 
-/// A number of microseconds up to [`BURN_US_MAX`], in digits and nothing else.
+/// Parses a number of microseconds up to [`BURN_US_MAX`], of digits and nothing else.
 fn microseconds(digits: &[u8]) -> Option<u32> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -59,24 +59,24 @@ fn microseconds(digits: &[u8]) -> Option<u32> {
     (number <= BURN_US_MAX).then_some(number)
 }
 
-/// Burns what so many microseconds of an undisturbed processor can do.
+/// Burns the work that an undisturbed processor does in `burn_us` microseconds.
 ///
-/// It is a fixed piece of work, as a request's is, and not a stretch of the thread's clock: most
-/// kernels charge that clock with the interrupts that come in between, so that packets that arrive
-/// meanwhile would be worked on in time that the request had paid for, and a flood cost nothing.
+/// The work is fixed, as a request's is, and not a stretch of the thread's clock: most kernels
+/// charge interrupts to that clock, so that packets arriving meanwhile would be handled in time
+/// that the request had paid for, and a flood would cost nothing.
 pub(crate) fn burn(burn_us: u32) {
     work((f64::from(burn_us) * *STEPS_PER_US.get_or_init(steps_per_us)) as u64);
 }
 
-/// Learns how much work a microsecond is, so that no request has to wait for it.
+/// Measures how much work a microsecond is, so that no request has to wait for it.
 pub(crate) fn calibrate() {
     STEPS_PER_US.get_or_init(steps_per_us);
 }
 
-/// Steps of [`work`] in a microsecond.
+/// Steps of [`work`] per microsecond.
 static STEPS_PER_US: OnceLock<f64> = OnceLock::new();
 
-/// The best of some short stretches, by the thread's own clock (CLOCK_THREAD_CPUTIME_ID,
+/// Returns the best of several short runs by the thread's own clock (CLOCK_THREAD_CPUTIME_ID,
 /// clock_gettime(2)): the one that was disturbed least.
 fn steps_per_us() -> f64 {
     const STEPS: u64 = 200_000;
@@ -90,7 +90,7 @@ fn steps_per_us() -> f64 {
     (0..STRETCHES).map(stretch).fold(1.0, f64::max)
 }
 
-/// Does so many steps, each of which needs the one before it (xorshift64; Marsaglia 2003).
+/// Does `steps` steps, each of which needs the one before it (xorshift64; Marsaglia 2003).
 fn work(steps: u64) {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..steps {

@@ -1,5 +1,5 @@
-//! Connections driven by hand: the machine with the calls it makes, for a check that plays the
-//! client, the kernel, the loop and the clock. Adds no behaviour, and no server uses it.
+//! Connections driven by hand: the connection machine with the calls it makes, for a test that
+//! plays the client, the kernel, the loop and the clock. Adds no behaviour, and no server uses it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::{Config, Error};
 pub use crate::link::Next;
 pub use crate::socket::Socket;
 
-/// What connections share, and its clock.
+/// State shared by connections, with its clock.
 pub struct Shared(Service);
 
 impl Shared {
-    /// Opens what is served. The clock begins at `unix_ns`, nanoseconds since 1970, and goes on by
-    /// `step_ns` with each look at it.
+    /// Opens the content to serve. The clock begins at `unix_ns`, nanoseconds since 1970, and
+    /// advances by `step_ns` at each reading.
     ///
     /// # Errors
     /// The root cannot be opened.
@@ -31,45 +31,45 @@ impl Shared {
         Ok(Self(Service::with_clock(Arc::new(config), store, None, clock)))
     }
 
-    /// Begins a round of a loop, which takes the time, so much later.
+    /// Begins a round of a loop, which reads the clock, `later_ns` nanoseconds later.
     pub fn begin_round(&mut self, later_ns: u64) {
         self.0.pass(later_ns);
         self.0.tick();
         self.0.turn.begin_round();
     }
 
-    /// Nanoseconds on the clock when the round began.
+    /// Returns the time at which the round began, nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
 
-    /// Whether this round has no time left for those who have yielded.
+    /// Returns whether this round has no time left for yielded connections.
     pub fn turn_is_over(&self) -> bool {
         self.0.turn.is_over()
     }
 
-    /// Has connections close after the reply that goes out, because those open are too many.
+    /// Sets whether connections close after the current reply because too many are open.
     pub fn set_pressure(&mut self, on: bool) {
         self.0.pressure = on;
     }
 
-    /// Has connections close after the reply that goes out, because the server stops.
+    /// Makes connections close after the current reply because the server stops.
     pub fn drain(&mut self) {
         self.0.draining = true;
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> Counters {
         self.0.counters()
     }
 }
 
-/// Memory that a connection holds, bytes.
+/// Memory held by a connection, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Room for what was received.
+    /// Room for received bytes.
     pub input_bytes: usize,
-    /// Room for what is to be sent, bodies of files aside.
+    /// Room for bytes to be sent, except for bodies of files.
     pub output_bytes: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct Held {
 pub struct Connection<S>(Link<S>);
 
 impl<S: Socket> Connection<S> {
-    /// One that was just accepted.
+    /// Creates a connection that was just accepted.
     pub fn new(socket: S, peer: SocketAddr, shared: &Shared) -> Self {
         Self(Link::on(socket, peer, &shared.0))
     }
@@ -87,62 +87,63 @@ impl<S: Socket> Connection<S> {
         self.0.proceed(&mut shared.0)
     }
 
-    /// What it waits for, after [`Next::Fetch`].
+    /// Returns the fetch it waits for, after [`Next::Fetch`].
     pub fn fetch(&mut self) -> Option<Fetch> {
         self.0.fetch()
     }
 
-    /// Refuses it with a 503. For one that is idle.
+    /// Refuses an idle connection with a 503.
     pub fn turn_away(&mut self, shared: &mut Shared) -> Next {
         self.0.turn_away(&mut shared.0)
     }
 
-    /// When [`Connection::expire`] is due, nanoseconds; `u64::MAX` is never.
+    /// Returns when [`Connection::expire`] is due, nanoseconds; `u64::MAX` is never.
     pub fn deadline_ns(&self) -> u64 {
         self.0.deadline_ns()
     }
 
-    /// Ends or prolongs what it does, whose deadline has come.
+    /// Handles its deadline: ends or prolongs what it does.
     pub fn expire(&mut self, shared: &mut Shared) -> Next {
         self.0.expire(&mut shared.0)
     }
 
-    /// Moves its deadline forward.
+    /// Moves its deadline forward to `deadline_ns`, if that is earlier.
     pub fn hurry(&mut self, deadline_ns: u64) {
         self.0.hurry(deadline_ns);
     }
 
-    /// Lets go of it.
+    /// Closes it, and returns its socket.
     pub fn close(self, shared: &mut Shared) -> S {
         self.0.part(&mut shared.0)
     }
 
-    /// Whether it is between two requests.
+    /// Returns whether it is between two requests.
     pub fn is_idle(&self) -> bool {
         self.0.is_idle()
     }
 
-    /// Whether its client has ever sent anything.
+    /// Returns whether its client has ever sent anything.
     pub fn was_heard(&self) -> bool {
         self.0.was_heard()
     }
 
-    /// Whether it may be closed to make room.
+    /// Returns whether it may be closed to make room.
     pub fn can_be_spared(&self, shared: &Shared) -> bool {
         self.0.spare(shared.now_ns()).is_some()
     }
 
-    /// Bytes received that are not used yet.
+    /// Returns the number of bytes received but not used yet.
     pub fn unread(&self) -> usize {
         self.0.unread()
     }
 
-    /// Whether the last read and the last write of this turn left the socket empty and full.
+    /// Returns whether the last read of this turn left the socket empty, and whether the last write
+    /// left it full; clears both.
     pub fn blocked(&mut self) -> (bool, bool) {
         self.0.blocked()
     }
 
-    /// The memory that it holds.
+    /// Returns the memory that it holds.
     pub fn held(&mut self) -> Held {
         Held {
             input_bytes: self.0.input_bytes(),

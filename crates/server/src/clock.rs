@@ -1,29 +1,29 @@
-//! The clock that a loop reads: the machine's, or one that is set by hand, so that a check can have
-//! any time at all and the same in every run. Knows nothing of what is timed.
+//! The clock that a loop reads: the machine's, or one set by hand, so that a test can choose any
+//! time and repeat it in every run.
 
 use std::cell::Cell;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use weir_sys::process::thread_cpu_clock_ns;
 
-/// A clock. Times are nanoseconds since the loop began, unless it says otherwise.
+/// A clock. Times are nanoseconds since the loop began, unless stated otherwise.
 #[derive(Debug)]
 pub(crate) enum Clock {
-    /// The machine's, from this moment on.
+    /// The machine's clock, counted from this moment.
     Machine(Instant),
-    /// One that stands still between two looks at it.
+    /// A clock set by hand, which stands still between two readings.
     Hand {
-        /// What it shows next.
+        /// Time at the next reading.
         now_ns: Cell<u64>,
-        /// How far it goes on with each look.
+        /// Advance at each reading.
         step_ns: u64,
-        /// Its beginning, nanoseconds since 1970.
+        /// Start of the clock, nanoseconds since 1970.
         unix_ns: u64,
     },
 }
 
 impl Clock {
-    /// The time now.
+    /// Returns the time now.
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Machine(start) => start.elapsed().as_nanos() as u64,
@@ -33,8 +33,8 @@ impl Clock {
         }
     }
 
-    /// Core time that this thread has used, nanoseconds since any time. Set by hand, time passes
-    /// for nothing else.
+    /// Returns the CPU time that this thread has used, nanoseconds since an arbitrary start. A
+    /// clock set by hand counts all its time as CPU time.
     pub(crate) fn cpu_ns(&self) -> u64 {
         match self {
             Self::Machine(_) => thread_cpu_clock_ns(),
@@ -42,14 +42,15 @@ impl Clock {
         }
     }
 
-    /// So much time passes, if it is set by hand.
+    /// Advances a clock set by hand; has no effect on the machine's.
     pub(crate) fn pass(&self, ns: u64) {
         if let Self::Hand { now_ns, .. } = self {
             now_ns.set(now_ns.get().saturating_add(ns));
         }
     }
 
-    /// Nanoseconds since 1970 when this clock showed 0, as far as is known `now_ns` later.
+    /// Returns the nanoseconds since 1970 at which this clock showed 0, as far as known at
+    /// `now_ns`.
     pub(crate) fn unix_offset_ns(&self, now_ns: u64) -> u64 {
         match self {
             Self::Machine(_) => {

@@ -1,12 +1,12 @@
 //! Reasons for which connections end. Each connection has one, the first that was found, and each
-//! reason a counter: they add up to the connections closed. Knows no connection.
+//! reason has a counter: together they add up to the connections closed.
 
 use weir_stats::Counters;
 
-/// The reason for the end of a connection.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// Its last reply was sent: the client or the reply's status wanted a close after it.
+    /// Its last reply was sent: the client or the status of the reply required a close.
     Finished,
     /// A request was refused, and answered.
     Refused,
@@ -14,33 +14,33 @@ pub(crate) enum CloseReason {
     TurnedAway,
     /// The client closed its side.
     ClientClosed,
-    /// The client reset it, or had gone when something was sent.
+    /// The client reset it, or was gone when something was sent.
     ClientReset,
     /// A file changed, or could not be read, in the middle of a reply.
     FileChanged,
-    /// The deadline of a head.
+    /// The deadline of a request head passed.
     HeaderTimeout,
-    /// The deadline of a body.
+    /// The deadline of a request body passed.
     BodyTimeout,
-    /// The deadline between two requests.
+    /// The deadline between two requests passed.
     IdleTimeout,
-    /// The deadline of a whole request.
+    /// The deadline of a whole request passed.
     RequestTimeout,
-    /// The client took its reply below the minimum rate.
+    /// The client took its reply at less than the minimum rate.
     RateTimeout,
     /// The client took nothing of its reply for too long.
     StallTimeout,
     /// The server stops.
     Drained,
-    /// Room was needed for another.
+    /// Room was needed for another connection.
     Evicted,
-    /// The overload control refused it: its request had waited too long.
+    /// The overload control refused it because its request had waited too long.
     Stale,
-    /// The overload control refused it: its source had had its share, and others waited.
+    /// The overload control refused it because its source had used up its share and others waited.
     Unfair,
-    /// The overload control dropped it: its client had gone.
+    /// The overload control dropped it because its client had gone.
     Departed,
-    /// The kernel refused something that it takes to serve it.
+    /// The kernel refused something needed to serve it.
     Failed,
 }
 

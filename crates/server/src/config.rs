@@ -1,4 +1,4 @@
-//! Everything an operator can say about a server, and the papers' named servers. Parses nothing.
+//! Everything that can be configured about a server, and the papers' named servers. Parses nothing.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,35 +11,35 @@ use weir_dispatch::readiness;
 use crate::arch;
 use crate::pace::PaceLimits;
 
-/// The options that make one server of brecht-select §4.1 different from another.
+/// Options in which the servers of brecht-select §4.1 differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
-    /// What decides how many connections are accepted, and what becomes of the others.
+    /// Policy that decides how many connections are accepted, and what becomes of the others.
     pub accept_policy: Name,
-    /// Connections accepted an accept-phase, at most, for the policy that goes by it.
+    /// Maximum number of connections accepted per accept-phase, for policies with such a limit.
     pub accept_limit: Limit,
-    /// Read as soon as a connection is accepted.
+    /// True to read as soon as a connection is accepted.
     pub eager_read: bool,
-    /// Write as soon as a reply is there, from within the read path.
+    /// True to write as soon as a reply is ready, from within the read path.
     pub eager_write: bool,
-    /// Enter the accept code after closing a connection.
+    /// True to enter the accept code after closing a connection.
     pub accept_on_close: bool,
-    /// Repeat read until it fails.
+    /// True to repeat read until it fails.
     pub full_read: bool,
-    /// Keep content in memory and files open.
+    /// True to keep content in memory and files open.
     pub caching: bool,
 }
 
 /// A row of the table of named servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// As the option spells it.
+    /// Spelling in options.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Where it was measured first.
+    /// Source in which it was first measured.
     pub source: &'static str,
-    /// What it stands for.
+    /// Strategy that it stands for.
     pub strategy: Strategy,
 }
 
@@ -64,7 +64,7 @@ const fn preset(
     Preset { name, summary, source, strategy }
 }
 
-/// Every named server; the first is what runs when nothing is said.
+/// All named servers; the first is the default.
 pub const PRESETS: &[Preset] = &[
     preset(
         "default",
@@ -132,7 +132,7 @@ pub const PRESETS: &[Preset] = &[
     ),
 ];
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// IPv4 or IPv6; port 0 is replaced by a free one.
@@ -150,7 +150,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How long a connection may take, nanoseconds. Each is absolute: no single byte moves it.
+/// Time limits of a connection, nanoseconds. Each is absolute: no single byte extends it.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// From the first byte of a request, or the accept, to the end of its head.
@@ -161,103 +161,105 @@ pub struct Timeouts {
     pub idle_ns: u64,
     /// From the first byte of a request to the last of its reply; 0 is no limit.
     pub request_ns: u64,
-    /// For the client to go after the last reply of a connection with bytes still coming.
+    /// From the last reply of a connection with bytes still coming until the client closes.
     pub linger_ns: u64,
-    /// For the connections that are open when the server is asked to stop.
+    /// For connections that are open when the server is asked to stop.
     pub drain_ns: u64,
-    /// Time that a client may be behind the minimum rate.
+    /// Time that a client may be below the minimum rate.
     pub rate_grace_ns: u64,
     /// Time that a client may take nothing of a reply; 0 is no limit.
     pub stall_ns: u64,
 }
 
-/// How an access log's lines look.
+/// Format of an access log's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// The Combined Log Format of Apache and nginx.
     Combined,
-    /// One JSON object a line.
+    /// A JSON object per line.
     Json,
 }
 
-/// Where an access log goes.
+/// Destination of an access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
-    /// A file, appended to; opened again at a hang-up signal.
+    /// A file, appended to; reopened at a hang-up signal.
     File(PathBuf),
 }
 
-/// A body to send instead of the built-in one.
+/// Body to send instead of the built-in one.
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
-    /// For which status.
+    /// Status it is for.
     pub code: u16,
     /// Its Content-Type.
     pub content_type: String,
-    /// Its bytes.
+    /// The body itself.
     pub body: Vec<u8>,
 }
 
-/// A server, fully described.
+/// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The directory served.
+    /// Directory served.
     pub root: PathBuf,
-    /// Where to listen; ignored when sockets were inherited.
+    /// Addresses to listen on; ignored when sockets were inherited.
     pub listen: Vec<Address>,
-    /// How many listening sockets a service manager passed (LISTEN_FDS).
+    /// Number of listening sockets passed by a service manager (LISTEN_FDS).
     pub inherited: usize,
-    /// Whether the loops share one socket for each TCP address; else each has its own.
+    /// True if the loops share one socket per TCP address; otherwise each has its own.
     pub share_listener: bool,
-    /// Which architecture.
+    /// Architecture.
     pub arch: arch::Name,
-    /// What was set about it.
+    /// Settings of the architecture.
     pub arch_settings: readiness::settings::Settings,
-    /// Which event mechanism, where the architecture takes one.
+    /// Event mechanism, where the architecture takes one.
     pub mechanism: readiness::Name,
-    /// What was set about it.
+    /// Settings of the mechanism.
     pub mechanism_settings: readiness::settings::Settings,
-    /// Which accept strategy.
+    /// Accept strategy.
     pub strategy: Strategy,
-    /// The accept policy, with the strategy's name and limit. Its SYN filter, and whether it is
-    /// eager, are found at the start.
+    /// Accept policy, with the strategy's name and limit. Its SYN filter and its eagerness are
+    /// determined at the start.
     pub setting: Setting,
-    /// Which SYN filter to use; `None` is the best that can be had.
+    /// SYN filter to use; `None` selects the best available.
     pub syn_filter: Option<SynFilter>,
-    /// Connections open at once, all loops together (max-conns).
+    /// Maximum number of open connections, all loops together (max-conns).
     pub conns_max: usize,
-    /// The listen backlog (listenq).
+    /// Listen backlog (listenq).
     pub listenq: i32,
-    /// What is served and how it is cached; the budgets are shared out among the loops.
+    /// Content to serve and its caching; the budgets are divided among the loops.
     pub content: content::Options,
     /// Field lines added to every reply, each ended by CRLF.
     pub fields: Vec<u8>,
     /// Bodies for error statuses.
     pub error_pages: Vec<ErrorPage>,
-    /// How many loops.
+    /// Number of loops.
     pub workers: usize,
-    /// The processor of each loop, repeated when there are fewer; empty pins nothing.
+    /// Processor of each loop, repeated if there are fewer; no loop is pinned if empty.
     pub cpus: Vec<usize>,
-    /// Deadlines.
+    /// Time limits of connections.
     pub timeouts: Timeouts,
-    /// The slowest a client may read a reply, bytes a second; 0 is no limit.
+    /// Minimum rate at which a client must read a reply, bytes per second; 0 is no limit.
     pub rate_min: u64,
-    /// How much of a request's body is read and thrown away before the connection is given up.
+    /// Maximum size of a request's body that is read and discarded, bytes; with a larger one the
+    /// connection is given up.
     pub body_bytes_max: u64,
-    /// Where and how requests are logged.
+    /// Destination and format of the access log; `None` without one.
     pub access_log: Option<(LogTarget, LogFormat)>,
-    /// Count and time every system call.
+    /// True to count and time every system call.
     pub profile_calls: bool,
-    /// Answer `/.weir/burn`, which costs processor time of the client's choice: for measurements.
+    /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for
+    /// measurements.
     pub bench_endpoints: bool,
-    /// Says a sentence to the operator.
+    /// Callback that shows a message to the operator.
     pub tell: fn(&str),
 }
 
 impl Config {
-    /// Limits of the pace at which a client takes a reply.
+    /// Returns the limits on the pace at which a client takes a reply.
     pub(crate) fn pace_limits(&self) -> PaceLimits {
         PaceLimits {
             rate_min: self.rate_min,
@@ -267,7 +269,7 @@ impl Config {
     }
 }
 
-/// The operator's error: a sentence that says what is wrong.
+/// An operator's error: a message that says what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(pub String);
 

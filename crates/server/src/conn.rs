@@ -1,6 +1,6 @@
-//! The one connection machine: is given what was read, has requests parsed and answered, says what
-//! it wants done with its socket, and is told how that went. It makes no call itself: it does not
-//! know what a socket is, who watches it, who accepted it, or how content is found.
+//! The connection machine. It is given what was read, has requests parsed and answered, says what
+//! it wants done with its socket, and is told the outcome. It makes no system call itself: it knows
+//! nothing of sockets, event mechanisms, accepting, or how content is found.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,76 +15,76 @@ use crate::respond::{self, Pending, Refused};
 use crate::service::Service;
 use crate::turn::Slice;
 
-/// What a connection wants done with its socket.
+/// Operation that a connection wants on its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Bytes from the client: [`Conn::received`].
+    /// Read from the client: [`Conn::received`].
     Read,
-    /// Something brought from a disk ([`Conn::fetch`]): [`Conn::fetched`].
+    /// Fetch from a disk ([`Conn::fetch`]): [`Conn::fetched`].
     Fetch,
-    /// Others served first: [`Conn::resume`].
+    /// Serve others first: [`Conn::resume`].
     Yield,
-    /// Its output sent: [`Conn::sent`].
+    /// Send its output: [`Conn::sent`].
     Write,
-    /// Our side shut down: [`Conn::shut`].
+    /// Shut down the sending side: [`Conn::shut`].
     Shutdown,
-    /// Bytes from the client, to be thrown away: [`Conn::discarded`].
+    /// Read from the client and discard: [`Conn::discarded`].
     Discard,
-    /// Nothing: it is over.
+    /// Close: the connection is over.
     Close,
 }
 
-/// Loss when a connection is closed to make room for another, the least first.
+/// Loss when a connection is closed to make room for another, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Spare {
-    /// It has had its last reply.
+    /// It has been sent its last reply.
     Done,
-    /// It is kept open for a next request.
+    /// It is kept open for another request.
     Kept,
-    /// It is in the middle of a request, or before its first, and the next word is its client's.
+    /// It is in the middle of a request, or before its first, and waits for its client.
     Silent,
     /// Its client has taken nothing of a reply for [`STALLED_NS`].
     Stalled,
 }
 
-/// Time after which a client that takes nothing of its reply may be spared: longer than a lost
-/// segment takes to be sent again, nanoseconds.
+/// Time after which a client that takes nothing of its reply may be closed to make room,
+/// nanoseconds: longer than a lost segment takes to be sent again.
 const STALLED_NS: u64 = 1_000_000_000;
 
-/// Bytes read and thrown away after the last reply, at most.
+/// Maximum number of bytes read and discarded after the last reply.
 const LINGER_BYTES_MAX: u64 = 4 << 20;
 
-/// Of a request that is still coming, a connection keeps a buffer no larger than needed up to here.
+/// Maximum size of a partial request kept in a buffer of its own size, bytes.
 const KEPT_INPUT_BYTES: usize = 2048;
 
 /// A deadline that never comes.
 const NEVER: u64 = u64::MAX;
 
-/// A connection. While it is idle it holds no buffer.
+/// A connection. It holds no buffer while it is idle.
 #[derive(Debug)]
 pub(crate) struct Conn {
     peer: SocketAddr,
     stage: Stage,
-    /// Bytes read; those before `taken` are done with.
+    /// Bytes read; those before `taken` have been used.
     input: Vec<u8>,
     taken: usize,
     parser: HeadParser,
     output: Option<Box<Output>>,
     /// Bytes of replies finished since the accept.
     sent_before: u64,
-    /// When the request now in hand began.
+    /// Start of the current request, nanoseconds on the loop's clock.
     began_ns: u64,
     deadline_ns: u64,
-    /// Time spent in this round on requests that have come together.
+    /// Time spent in this round on requests that arrived together.
     slice: Slice,
     heard: bool,
-    /// The request in hand was asked before, and had to wait.
+    /// True if the current request was tried before, and had to wait.
     is_retry: bool,
-    /// Fetches made for the request in hand.
+    /// Number of fetches made for the current request.
     fetches: u8,
-    /// A body that nobody wants is still on its way.
+    /// True while an unwanted request body is still to come.
     owed_body: bool,
-    /// Reason for its end, once that is known.
+    /// Reason for the close, once known.
     close_reason: Option<CloseReason>,
 }
 
@@ -92,20 +92,20 @@ pub(crate) struct Conn {
 enum Stage {
     /// Between requests.
     Idle,
-    /// Some of a head is there.
+    /// Part of a head has been received.
     Head,
-    /// The request is there; what it asks for has to come from a disk.
+    /// A request is complete, but what it asks for has to come from a disk.
     Fetch(Fetch),
-    /// A request is there, and others are served first: one that has not been begun, or one that
-    /// asks for a listing in the making.
+    /// A request is complete, and others are served first: it has not been begun, or asks for a
+    /// listing that is being made.
     Yield(Option<Waiter>),
-    /// The reply is going out.
+    /// The reply is being sent.
     Reply,
-    /// The reply is out, our side is shut, the client's last bytes are thrown away.
+    /// The reply is sent, the sending side is shut down, and the client's last bytes are discarded.
     Linger { thrown: u64 },
 }
 
-/// Whether a stage leads on at once.
+/// Next step after a stage: another stage at once, or a wait.
 enum Step {
     Again,
     Rest(Want),
@@ -133,28 +133,28 @@ impl Conn {
         }
     }
 
-    /// Who is at the other end; [`weir_sys::socket::UNKNOWN_PEER`] when that has no address.
+    /// Returns the client's address; [`weir_sys::socket::UNKNOWN_PEER`] if it has none.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// When [`Conn::expire`] is due, nanoseconds on the loop's clock.
+    /// Returns when [`Conn::expire`] is due, nanoseconds on the loop's clock.
     pub(crate) fn deadline_ns(&self) -> u64 {
         self.deadline_ns
     }
 
-    /// Between requests, with nothing owed to the client.
+    /// Returns whether it is between requests, with nothing owed to the client.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage, Stage::Idle)
     }
 
-    /// Whether the client has ever sent anything.
+    /// Returns whether the client has ever sent anything.
     pub(crate) fn was_heard(&self) -> bool {
         self.heard
     }
 
-    /// Loss if it is closed now, and a time that is earlier the longer it has waited for
-    /// its client; `None` when it is not to be closed.
+    /// Returns the loss if it is closed now, and a time that is earlier the longer it has waited
+    /// for its client; `None` if it is not to be closed.
     pub(crate) fn spare(&self, now_ns: u64) -> Option<(Spare, u64)> {
         match self.stage {
             Stage::Linger { .. } => Some((Spare::Done, self.deadline_ns)),
@@ -169,7 +169,7 @@ impl Conn {
         }
     }
 
-    /// What it wants now.
+    /// Returns what it wants now.
     pub(crate) fn want(&self) -> Want {
         match self.stage {
             Stage::Idle | Stage::Head => Want::Read,
@@ -180,12 +180,12 @@ impl Conn {
         }
     }
 
-    /// What has to come from a disk, while it wants that.
+    /// Returns what has to come from a disk, while it wants that.
     pub(crate) fn fetch(&self) -> Option<&Fetch> {
         if let Stage::Fetch(fetch) = &self.stage { Some(fetch) } else { None }
     }
 
-    /// It has come, or cannot be had.
+    /// Continues after a fetch, whether it succeeded or not.
     pub(crate) fn fetched(&mut self, service: &mut Service) -> Want {
         if matches!(self.stage, Stage::Fetch(_)) {
             self.stage = Stage::Head;
@@ -193,7 +193,7 @@ impl Conn {
         self.run(service)
     }
 
-    /// Others have been served; it goes on, whether more has been received or not.
+    /// Continues after others have been served, whether more has been received or not.
     pub(crate) fn resume(&mut self, service: &mut Service) -> Want {
         if !matches!(self.stage, Stage::Yield(_)) {
             return self.run(service);
@@ -212,7 +212,8 @@ impl Conn {
         self.run(service)
     }
 
-    /// The input, with room for more: what is appended is then announced by [`Conn::received`].
+    /// Returns the input with room for more: bytes appended to it are then announced by
+    /// [`Conn::received`].
     pub(crate) fn room(&mut self, service: &mut Service) -> &mut Vec<u8> {
         if self.input.capacity() <= KEPT_INPUT_BYTES {
             let mut input = service.take_input();
@@ -228,7 +229,8 @@ impl Conn {
         &mut self.input
     }
 
-    /// Bytes have come into the room, none because the client has shut its side, or an error has.
+    /// Handles the result of a read into the room: a number of bytes, 0 if the client has shut down
+    /// its side, or an error.
     pub(crate) fn received(&mut self, result: &io::Result<usize>, service: &mut Service) -> Want {
         match result {
             Ok(0) => {
@@ -249,7 +251,7 @@ impl Conn {
         }
     }
 
-    /// Notes why it ends. The first reason found counts.
+    /// Notes the reason for its end. The first reason found counts.
     pub(crate) fn note_close(&mut self, reason: CloseReason) {
         self.close_reason.get_or_insert(reason);
     }
@@ -259,44 +261,45 @@ impl Conn {
         Want::Close
     }
 
-    /// Bytes have come into the room that are not wanted yet: a reply goes out first.
+    /// Counts bytes that were read into the room but are not wanted yet: a reply is sent first.
     pub(crate) fn keep(&mut self, bytes: usize, service: &mut Service) {
         self.heard = true;
         service.counters.bytes_in.add(bytes as u64);
     }
 
-    /// Bytes read that wait to be wanted.
+    /// Number of bytes read but not used yet.
     pub(crate) fn unread(&self) -> usize {
         self.input.len() - self.taken
     }
 
-    /// Memory that the input takes, bytes.
+    /// Memory used by the input, bytes.
     pub(crate) fn input_bytes(&self) -> usize {
         self.input.capacity()
     }
 
-    /// Whether nothing but a close follows the output, as far as can be told now.
+    /// Returns whether nothing but a close follows the output, as far as is known now.
     pub(crate) fn closes_after_output(&self) -> bool {
         self.last_output().is_some_and(|output| output.close && !output.linger)
     }
 
-    /// Whether nothing but the next request, or a close, follows the output, as far as can be told
-    /// now.
+    /// Returns whether nothing but the next request, or a close, follows the output, as far as is
+    /// known now.
     pub(crate) fn rests_after_output(&self) -> bool {
         self.last_output().is_some_and(|output| !(output.close && output.linger))
     }
 
-    /// What goes out, when nothing has been received that comes after it.
+    /// Returns the output, if nothing received after it is left to be handled.
     fn last_output(&self) -> Option<&Output> {
         self.output.as_deref().filter(|_| self.unread() == 0)
     }
 
-    /// What goes out, while it wants to write.
+    /// Returns the output, while it wants to write.
     pub(crate) fn output(&mut self) -> Option<&mut Output> {
         self.output.as_deref_mut()
     }
 
-    /// The output was sent, or cannot be. Not for one that still goes on.
+    /// Handles the result of sending the output, complete or failed. Not for a send that still goes
+    /// on.
     pub(crate) fn sent(&mut self, sent: Sent, service: &mut Service) -> Want {
         match sent {
             Sent::All => match self.finish_reply(service) {
@@ -315,7 +318,7 @@ impl Conn {
         }
     }
 
-    /// Our side was shut down, or cannot be.
+    /// Handles the result of shutting down the sending side.
     pub(crate) fn shut(&mut self, shut: bool, service: &Service) -> Want {
         if !shut {
             return Want::Close;
@@ -331,10 +334,10 @@ impl Conn {
         Want::Discard
     }
 
-    /// So many more bytes were thrown away; none because the client has shut its side.
+    /// Records `bytes` discarded; 0 means that the client has shut down its side.
     ///
-    /// Reading on after the last reply: closing with bytes unread would reset the connection, and
-    /// the client could lose the reply (RFC 9112 §9.6).
+    /// Reading continues after the last reply because a close with bytes unread would reset the
+    /// connection, and the client could lose the reply (RFC 9112 §9.6).
     pub(crate) fn discarded(&mut self, bytes: usize) -> Want {
         let Stage::Linger { thrown } = &mut self.stage else { return Want::Close };
         *thrown += bytes as u64;
@@ -348,7 +351,7 @@ impl Conn {
         self.give_up(Status::SERVICE_UNAVAILABLE, service)
     }
 
-    /// Gives back what is not needed while it waits.
+    /// Releases the buffers that are not needed while it waits.
     pub(crate) fn rest(&mut self, service: &mut Service) {
         if self.taken == self.input.len() {
             self.release_input(service);
@@ -357,14 +360,13 @@ impl Conn {
         }
     }
 
-    /// Moves the deadline of whatever the connection does now forward.
+    /// Moves the current deadline forward to `deadline_ns`, if that is earlier.
     pub(crate) fn hurry(&mut self, deadline_ns: u64) {
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
     }
 
     /// Ends or prolongs the stage whose deadline has come; `None` is to go on as before.
-    /// `unacknowledged`: bytes written to the client that have not reached its side, where that is
-    /// known.
+    /// `unacknowledged`: bytes written to the client that have not reached its side, where known.
     pub(crate) fn expire(
         &mut self,
         unacknowledged: Option<u64>,
@@ -391,8 +393,8 @@ impl Conn {
         }
     }
 
-    /// Lets go of everything. Whether a reply was cut short: the close must then be a reset, so
-    /// that nobody takes it for whole.
+    /// Releases everything. Returns whether a reply was cut short: the close must then be a reset,
+    /// so that the client does not take the reply for complete.
     pub(crate) fn end(&mut self, service: &mut Service) -> bool {
         // Nothing of its own ended it.
         let others = match self.stage {
@@ -421,7 +423,7 @@ impl Conn {
         }
     }
 
-    /// Goes from stage to stage until one must wait.
+    /// Advances from stage to stage until one must wait.
     fn run(&mut self, service: &mut Service) -> Want {
         loop {
             let step = match self.stage {
@@ -464,7 +466,8 @@ impl Conn {
         step
     }
 
-    /// No whole request is there. Replies to earlier ones, held to share a write, go out first.
+    /// Waits for the rest of a request. Replies to earlier requests, held back to share a write,
+    /// are sent first.
     fn wait_for_request(&mut self, service: &Service) -> Step {
         if self.output.is_some() {
             self.begin_reply(service);
@@ -476,8 +479,8 @@ impl Conn {
         Step::Rest(Want::Read)
     }
 
-    /// Answers the request that `input` begins with. Nobody wants its body: one that is there is
-    /// skipped, one that is still to come ends the connection.
+    /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
+    /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], service: &mut Service) -> Step {
         let body_bytes_max = service.config.body_bytes_max;
         let body = Body::new(request.framing).advance(&input[request.head_len..]);
@@ -513,8 +516,8 @@ impl Conn {
         respond::Caller { peer, began_ns, is_retry, fetches, owed_body }
     }
 
-    /// Something has to come first; the request is then read again. Replies to earlier ones go out
-    /// before.
+    /// Waits for what the request needs first; the request is then parsed again. Replies to earlier
+    /// requests are sent before.
     fn wait_for(&mut self, pending: Pending, output: Box<Output>, service: &mut Service) -> Step {
         if output.replies() > 0 {
             self.output = Some(output);
@@ -534,7 +537,7 @@ impl Conn {
         }
     }
 
-    /// Lets others go first, as soon as nothing is left to be sent.
+    /// Yields to others, as soon as nothing is left to be sent.
     fn yield_to_others(&mut self, waiter: Option<Waiter>, service: &mut Service) -> Step {
         if self.output.is_some() {
             self.begin_reply(service);
@@ -547,7 +550,7 @@ impl Conn {
         Step::Rest(Want::Yield)
     }
 
-    /// Answers what cannot be read as a request. Nothing after it can be trusted to be one.
+    /// Answers a request that is refused. Nothing after it can be trusted to be a request.
     fn refuse(&mut self, status: Status, refused: Refused<'_, '_>, service: &mut Service) -> Step {
         self.note_close(CloseReason::Refused);
         let mut output = self.output.take().unwrap_or_else(|| service.take_output());
@@ -586,7 +589,7 @@ impl Conn {
         Step::Rest(if linger { Want::Shutdown } else { Want::Close })
     }
 
-    /// Says why, if the client still listens, and closes.
+    /// Reports the reason, if the client still listens, and closes.
     fn give_up(&mut self, status: Status, service: &mut Service) -> Want {
         if let Some(output) = self.output.take() {
             service.give_output(output);
@@ -602,7 +605,7 @@ impl Conn {
         }
     }
 
-    /// When the whole of a request and its reply is late.
+    /// Returns the deadline of the whole of a request and its reply.
     fn request_deadline_ns(&self, service: &Service) -> u64 {
         match service.config.timeouts.request_ns {
             0 => NEVER,
@@ -629,20 +632,21 @@ impl Conn {
         }
     }
 
-    /// Bytes written to the client since the accept that have reached its side.
+    /// Returns the number of bytes written to the client since the accept that have reached its
+    /// side.
     fn acknowledged(&self, unacknowledged: u64) -> u64 {
         let written = self.sent_before + self.output.as_ref().map_or(0, |output| output.sent_bytes);
         written.saturating_sub(unacknowledged)
     }
 
-    /// Whether [`Conn::note_acknowledged`] is still to come for the reply going out.
+    /// Returns whether [`Conn::note_acknowledged`] is still to come for the current reply.
     pub(crate) fn wants_acknowledged(&self) -> bool {
         matches!(self.stage, Stage::Reply)
             && self.output.as_ref().is_some_and(|output| output.pace.wants_mark())
     }
 
-    /// When a reply first has to wait, and its first bytes are hardly on their way: how much of
-    /// what came before it had arrived by then.
+    /// Records, when a reply first has to wait and its first bytes have hardly left, how much of
+    /// the output before it had arrived by then.
     pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
         let acknowledged = self.acknowledged(unacknowledged);
         if let Some(output) = &mut self.output {
@@ -661,7 +665,8 @@ impl Conn {
         }
     }
 
-    /// Keeps the beginning of a request in a buffer of its own size: many clients may be slow.
+    /// Keeps the beginning of a request in a buffer of its own size, since slow clients may be
+    /// many.
     fn shrink_input(&mut self, service: &mut Service) {
         let rest = &self.input[self.taken..];
         if rest.len() <= KEPT_INPUT_BYTES && self.input.capacity() > KEPT_INPUT_BYTES {

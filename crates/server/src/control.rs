@@ -1,4 +1,4 @@
-//! What the main thread and a loop say to each other: stop, and tell me your counters.
+//! Messages between the main thread and a loop: orders to stop, requests for counters, and reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use weir_stats::LoopReport;
 use weir_sys::event::Bell;
 
-/// How far a loop has been told to stop.
+/// Phase of a loop's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -15,12 +15,12 @@ pub(crate) enum Phase {
     Run = 0,
     /// Accept no more; finish what is open.
     Drain = 1,
-    /// Let go of everything.
+    /// Release everything.
     Stop = 2,
 }
 
 impl Phase {
-    /// The phase of this number; a number that is none is the last.
+    /// Returns the phase of this number; an unknown number is the last phase.
     pub(crate) fn of(number: u8) -> Self {
         match number {
             0 => Self::Run,
@@ -30,14 +30,14 @@ impl Phase {
     }
 }
 
-/// One loop's letter box. The loop watches the bell like any other descriptor.
+/// The main thread's channel to a loop. The loop watches the bell like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub bell: Arc<Bell>,
     phase: AtomicU8,
-    /// The number of the last question; a loop that has answered it has nothing to tell.
+    /// Number of the last report request; a loop that has answered it has nothing to report.
     question: AtomicU64,
-    /// How often the access log was to be opened again, where the main process does not write it.
+    /// Number of requests to reopen the access log, where the main process does not write it.
     reopens: AtomicU64,
     reports: Sender<Answer>,
     index: usize,
@@ -46,15 +46,15 @@ pub(crate) struct Control {
 /// A loop's counters.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Which loop's.
+    /// Index of the loop.
     pub index: usize,
-    /// Which question they answer; the largest number there is once the loop has ended.
+    /// Number of the request they answer; the largest number once the loop has ended.
     pub question: u64,
-    /// What it counted.
+    /// The loop's counters.
     pub report: LoopReport,
 }
 
-/// The number with which a loop that ends answers all questions to come.
+/// Number with which a loop that ends answers all requests to come.
 pub(crate) const LAST_WORD: u64 = u64::MAX;
 
 impl Control {
@@ -69,7 +69,7 @@ impl Control {
         })
     }
 
-    /// Tells the loop to stop so far; a phase is never taken back.
+    /// Tells the loop to enter a phase; it never returns to an earlier one.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
         self.bell.ring();
@@ -79,29 +79,29 @@ impl Control {
         Phase::of(self.phase.load(Ordering::Relaxed))
     }
 
-    /// Asks for the loop's counters, under a number larger than any before.
+    /// Requests the loop's counters, under a number larger than any before.
     pub(crate) fn ask_report(&self, question: u64) {
         self.question.store(question, Ordering::Relaxed);
         self.bell.ring();
     }
 
-    /// The number of the last question; zero before the first.
+    /// Returns the number of the last report request; zero before the first.
     pub(crate) fn question(&self) -> u64 {
         self.question.load(Ordering::Relaxed)
     }
 
-    /// Asks for the access log to be opened again.
+    /// Requests that the access log be reopened.
     pub(crate) fn ask_reopen(&self) {
         self.reopens.fetch_add(1, Ordering::Relaxed);
         self.bell.ring();
     }
 
-    /// How often that was asked for.
+    /// Returns the number of requests to reopen the access log.
     pub(crate) fn reopens(&self) -> u64 {
         self.reopens.load(Ordering::Relaxed)
     }
 
-    /// Answers a question.
+    /// Answers a report request.
     pub(crate) fn answer(&self, question: u64, report: LoopReport) {
         let _ = self.reports.send(Answer { index: self.index, question, report });
     }

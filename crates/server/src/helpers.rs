@@ -1,8 +1,9 @@
 //! The helpers of one loop: threads that wait for disks in its place (AMPED, as in Flash).
 //!
-//! A loop asks, goes on, and is told by a bell when there are answers. An answer is no more than
-//! that the caches are warm: the loop then does again what it was about to do. Nothing here knows
-//! of connections: who asks has a number, and a number that has gone meanwhile is answered too.
+//! A loop submits a task, goes on, and is told by a bell when there are answers. An answer only
+//! says that the caches are warm: the loop then repeats what it was about to do. Nothing here knows
+//! of connections: a task is submitted under an id, and answered even if the owner of the id has
+//! gone meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -14,17 +15,18 @@ use std::time::Instant;
 
 use weir_content::Fetch;
 
-/// What was asked of all helpers of this process, and is not done: they read into one page cache.
+/// Number of tasks submitted to the helpers of this process and not done: they read into one page
+/// cache.
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any helper of this process may be reading a file.
+/// Returns whether any helper of this process may be reading a file.
 pub(crate) fn are_at_work() -> bool {
     UNDER_WAY.load(Ordering::Relaxed) > 0
 }
 
-/// What a helper does. Two equal ones are done once.
+/// A task for a helper. Equal tasks are run once.
 pub(crate) trait Task: Clone + Eq + Hash + Send + 'static {
-    /// Does it, and waits for it.
+    /// Runs the task, and blocks until it is done.
     fn run(&self);
 }
 
@@ -34,42 +36,42 @@ impl Task for Fetch {
     }
 }
 
-/// A pool of threads, and what they were asked. It belongs to one loop.
+/// A pool of threads with the tasks submitted to it. It belongs to one loop.
 ///
-/// Who asks waits for one thing at a time, so that the questions are bounded by those who ask.
+/// Each id waits for one task at a time, so that the number of tasks is bounded by that of the ids.
 #[derive(Debug)]
 pub(crate) struct Helpers<T: Task = Fetch> {
     shared: Arc<Shared<T>>,
     threads: Vec<JoinHandle<()>>,
-    /// Who waits for what, until the answer was taken.
+    /// Ids that wait for each task, until its answer is taken.
     askers: HashMap<T, Vec<u64>>,
-    /// Emptied, and kept for its room.
+    /// Buffer for answers, kept for its capacity.
     ended: Vec<T>,
     waiting: usize,
     counts: HelperCounts,
 }
 
-/// What the helpers of a loop have done.
+/// Counters of the helpers of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HelperCounts {
-    /// Questions.
+    /// Number of tasks submitted.
     pub asked: u64,
-    /// Those of them that were another's too, and are answered by the same fetch.
+    /// Number of tasks that equalled one under way, and are answered by the same run.
     pub shared: u64,
-    /// Answers taken.
+    /// Number of answers taken.
     pub done: u64,
-    /// The most questions without an answer at one time.
+    /// Maximum number of unanswered tasks at one time.
     pub waiting_max: u64,
-    /// How long the helpers were at it, all together, nanoseconds.
+    /// Total time that the helpers were at work, nanoseconds.
     pub busy_ns: u64,
 }
 
 impl<T: Task> Helpers<T> {
-    /// Starts `count` threads called `name` and their number. `bell` is rung, in one of them, when
-    /// there are answers to take.
+    /// Starts `count` threads called `name` and their number. `bell` is called, in one of them,
+    /// when there are answers to take.
     ///
     /// # Errors
-    /// Those of starting a thread; `InvalidInput` for no helpers.
+    /// Errors of starting a thread; `InvalidInput` if `count` is zero.
     pub(crate) fn start(
         count: usize,
         name: &str,
@@ -95,7 +97,7 @@ impl<T: Task> Helpers<T> {
         Ok(helpers)
     }
 
-    /// Has a helper run `task`, for `id` to be told of its end.
+    /// Has a helper run `task`; [`Helpers::done`] then reports `id`.
     pub(crate) fn ask(&mut self, id: u64, task: T) {
         self.waiting += 1;
         self.counts.asked += 1;
@@ -108,10 +110,10 @@ impl<T: Task> Helpers<T> {
         self.shared.ask(task);
     }
 
-    /// Appends the ids whose task has ended since the last time.
+    /// Appends the ids whose task has ended since the last call.
     ///
-    /// The bell is to be silenced before, not after: it is rung for the first answer that nobody
-    /// has taken, and for no other until then.
+    /// The bell is to be silenced before this call, not after it: it is rung for the first answer
+    /// that has not been taken, and for no other until it has.
     pub(crate) fn done(&mut self, into: &mut Vec<u64>) {
         let before = into.len();
         self.shared.take_answers(&mut self.ended);
@@ -123,13 +125,13 @@ impl<T: Task> Helpers<T> {
         self.counts.done += answered as u64;
     }
 
-    /// How many questions have no answer yet, or none that was taken.
+    /// Returns the number of tasks whose answer has not come, or has not been taken.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// What they have done so far.
+    /// Returns the counters so far.
     pub(crate) fn counts(&self) -> HelperCounts {
         let busy_ns = self.shared.busy_ns.load(Ordering::Relaxed);
         HelperCounts { busy_ns, ..self.counts }
@@ -137,7 +139,7 @@ impl<T: Task> Helpers<T> {
 }
 
 impl<T: Task> Drop for Helpers<T> {
-    /// Ends the helpers: at once, but for those that wait for a disk, which nothing can interrupt.
+    /// Ends the helpers: at once, except for any that wait for a disk, which nothing can interrupt.
     fn drop(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
@@ -147,7 +149,7 @@ impl<T: Task> Drop for Helpers<T> {
     }
 }
 
-/// What a loop and its helpers share. Each lock is held for a few instructions only.
+/// State shared by a loop and its helpers. Each lock is held for a few instructions only.
 struct Shared<T> {
     questions: Mutex<Questions<T>>,
     is_asked: Condvar,
@@ -158,7 +160,7 @@ struct Shared<T> {
 
 struct Questions<T> {
     queue: VecDeque<T>,
-    /// The loop has gone, and wants no answers.
+    /// True once the loop has gone and wants no answers.
     closed: bool,
 }
 
@@ -187,7 +189,7 @@ impl<T: Task> Shared<T> {
         self.is_asked.notify_all();
     }
 
-    /// What a helper does all its life.
+    /// Runs tasks until the end; the body of a helper's thread.
     fn help(&self) {
         while let Some(task) = self.next() {
             let start = Instant::now();
@@ -199,7 +201,7 @@ impl<T: Task> Shared<T> {
         }
     }
 
-    /// The question that has waited longest; none at the end.
+    /// Waits for a task, and returns the one that has waited longest; `None` at the end.
     fn next(&self) -> Option<T> {
         let is_idle =
             |questions: &mut Questions<T>| questions.queue.is_empty() && !questions.closed;
@@ -230,7 +232,8 @@ impl<T> std::fmt::Debug for Shared<T> {
     }
 }
 
-/// What a lock protects here is whole between any two statements, so that a panic breaks nothing.
+/// Takes a lock, even a poisoned one: the data is consistent between any two statements here, so
+/// that a panic breaks nothing.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -243,7 +246,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use weir_content::{Found, Lookup, Now, Options, Store};
 
-    /// A task that says when it begins, and ends when its gate is open.
+    /// A task that reports when it begins, and ends when its gate is open.
     #[derive(Clone, Debug)]
     struct Gated {
         name: u32,
@@ -302,7 +305,7 @@ mod tests {
         (Helpers::start(count, "helper", bell).unwrap(), rings)
     }
 
-    /// Takes answers at each ring until there are as many, sorted.
+    /// Takes answers at each ring until there are `count`; returns them sorted.
     fn answers<T: Task>(helpers: &mut Helpers<T>, rings: &Receiver<()>, count: usize) -> Vec<u64> {
         let mut ids = Vec::new();
         while ids.len() < count {

@@ -1,7 +1,7 @@
 //! The server: one connection machine under every architecture, mechanism and policy.
 //!
-//! [`Config`] says everything; [`Server::start`] checks it and starts the loops. Nothing here
-//! parses options or prints: what an operator should read goes through [`Config::tell`].
+//! [`Config`] describes a server; [`Server::start`] checks it and starts the loops. Nothing here
+//! parses options or prints: messages for the operator go through [`Config::tell`].
 
 pub mod arch;
 mod bench;

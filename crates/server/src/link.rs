@@ -1,5 +1,6 @@
-//! A connection on a socket that tells when it is ready: makes the calls that the connection
-//! machine wants, as long as they do not block. Knows neither requests nor who watches the socket.
+//! A connection on a socket watched for readiness: makes the calls that the connection machine
+//! wants, as long as they do not block. Knows neither requests nor the mechanism that watches the
+//! socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,25 +19,25 @@ use crate::output::Sent;
 use crate::service::Service;
 use crate::socket::Socket;
 
-/// What a connection waits for.
+/// Event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Bytes from the client.
     Read,
     /// Room to write.
     Write,
-    /// Others to be served first: it could go on at once.
+    /// Others to be served first: it could continue at once.
     Yield,
-    /// Something to be brought from a disk.
+    /// Something to be fetched from a disk.
     Fetch,
-    /// Nothing: it is over.
+    /// Nothing: the connection is over.
     Close,
 }
 
-/// Reads of thrown-away bytes in a row before others have their turn.
+/// Maximum number of reads of discarded bytes in a row before others have their turn.
 const LINGER_READS: usize = 16;
 
-/// Reads in a row, under full-read, before others have their turn.
+/// Maximum number of reads in a row, under full-read, before others have their turn.
 const READS_MAX: usize = 64;
 
 /// A connection with its socket.
@@ -44,9 +45,9 @@ const READS_MAX: usize = 64;
 pub(crate) struct Link<S = OwnedFd> {
     conn: Conn,
     socket: S,
-    /// What the mechanism was last told the connection waits for; `None`: it is no member.
+    /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
     pub registered: Option<Interest>,
-    /// It lets others go first, and is served after them and not because it is ready.
+    /// True if it has yielded: it is then served after others, and not because it is ready.
     pub has_yielded: bool,
     read_blocked: bool,
     write_blocked: bool,
@@ -91,7 +92,7 @@ impl Link {
 }
 
 impl<S: Socket> Link<S> {
-    /// One on a socket that was just accepted.
+    /// Creates a connection on a socket that was just accepted.
     pub(crate) fn on(socket: S, peer: SocketAddr, service: &Service) -> Self {
         Self {
             conn: Conn::new(peer, service),
@@ -103,7 +104,7 @@ impl<S: Socket> Link<S> {
         }
     }
 
-    /// Lets go of everything but the socket, whose close ends the connection.
+    /// Releases everything but the socket, whose close ends the connection.
     pub(crate) fn part(mut self, service: &mut Service) -> S {
         if self.conn.end(service) {
             self.socket.reset_on_close();
@@ -111,13 +112,14 @@ impl<S: Socket> Link<S> {
         self.socket
     }
 
-    /// Whether the last read and the last write of this turn left the socket empty and full.
+    /// Returns whether the last read of this turn left the socket empty, and whether the last write
+    /// left it full; clears both.
     pub(crate) fn blocked(&mut self) -> (bool, bool) {
         (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))
     }
 
-    /// Makes what progress it can after the mechanism said it can make some, or right after the
-    /// accept when reads are eager.
+    /// Makes what progress it can, after the mechanism reported it ready, or right after the accept
+    /// if reads are eager.
     pub(crate) fn proceed(&mut self, service: &mut Service) -> Next {
         let next = match self.conn.want() {
             Want::Read => self.read(service),
@@ -136,7 +138,7 @@ impl<S: Socket> Link<S> {
         next
     }
 
-    /// What it waits for, after [`Next::Fetch`]; once that has come it may proceed.
+    /// Returns the fetch it waits for, after [`Next::Fetch`]; once that is done, it may proceed.
     pub(crate) fn fetch(&mut self) -> Option<Fetch> {
         self.conn.fetch().cloned().or_else(|| self.conn.output()?.take_fetch())
     }
@@ -160,7 +162,7 @@ impl<S: Socket> Link<S> {
         Next::Close
     }
 
-    /// Ends or prolongs what the connection does, whose deadline has come.
+    /// Handles its deadline: ends or prolongs what the connection does.
     pub(crate) fn expire(&mut self, service: &mut Service) -> Next {
         let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { None };
         match self.conn.expire(unacknowledged, service) {
@@ -206,7 +208,7 @@ impl<S: Socket> Link<S> {
     }
 
     /// Does what the connection wants until it must wait. `writes`: a reply may be written now;
-    /// those that follow it may when writes are eager.
+    /// further replies may be if writes are eager.
     fn follow(&mut self, mut want: Want, service: &mut Service, mut writes: bool) -> Next {
         loop {
             want = match want {
@@ -259,8 +261,8 @@ impl<S: Socket> Link<S> {
         Next::Read
     }
 
-    /// Bytes written that have not reached the client's side. Not known of a Unix socket, whose
-    /// queue the kernel measures in memory and not in bytes.
+    /// Returns the number of bytes written that have not reached the client's side. Unknown for a
+    /// Unix socket, whose queue the kernel measures in memory and not in bytes.
     fn unacknowledged(&self) -> Option<u64> {
         let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
         is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()

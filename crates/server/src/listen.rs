@@ -1,4 +1,4 @@
-//! The listening sockets: bound before any loop starts, so that what is wrong is said at once.
+//! The listening sockets, bound before any loop starts, so that errors are reported at once.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,16 +11,16 @@ use weir_sys::{process, socket};
 use crate::arch::listener::Socket;
 use crate::config::{Address, Config, Error};
 
-/// Every loop's listeners, and where they listen.
+/// The listeners of every loop, and their addresses.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub per_loop: Vec<Vec<Socket>>,
     pub addresses: Vec<Address>,
-    /// Socket files to remove in the end.
+    /// Socket files to remove at the end.
     pub files: Vec<SocketFile>,
 }
 
-/// A socket file of ours, told from one that another server puts in its place.
+/// A socket file of this server, distinguished from one that another server puts in its place.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl SocketFile {
         Self { path: path.into(), dev_ino: dev_ino(path) }
     }
 
-    /// Removes the file, if it is still the one that was made.
+    /// Removes the file, if it is still the one that was created.
     pub(crate) fn remove(&self) {
         if self.dev_ino.is_some() && dev_ino(&self.path) == self.dev_ino {
             let _ = std::fs::remove_file(&self.path);
@@ -44,8 +44,8 @@ fn dev_ino(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
 }
 
-/// Binds and listens, for each loop: a socket of its own for TCP (SO_REUSEPORT), unless they are to
-/// share it; a shared one for what has only one name.
+/// Binds and listens. For TCP each loop has a socket of its own (SO_REUSEPORT), unless the loops
+/// are to share it; a Unix socket, whose path can be bound only once, is always shared.
 pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
     let mut listeners = Listeners {
         per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
@@ -98,7 +98,8 @@ impl Listeners {
         self.share(&shared)
     }
 
-    /// What a service manager opened for us (sd_listen_fds(3)): it listens already.
+    /// Takes over the sockets that a service manager opened (sd_listen_fds(3)); they already
+    /// listen.
     fn inherit(&mut self, config: &Config) -> Result<(), Error> {
         let error =
             |error: std::io::Error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));

@@ -1,5 +1,5 @@
-//! What a connection has to send: bytes written out here, then at most one body at a time from the
-//! content store. Knows the socket's writes, and nothing of requests.
+//! Output of a connection: bytes written out here, then at most one body at a time from the content
+//! store. Knows the socket's writes, and nothing of requests.
 
 use std::io;
 use std::ops::Range;
@@ -16,47 +16,48 @@ use crate::service::Service;
 use crate::socket::Socket;
 use crate::turn::TURN_BYTES_MIN;
 
-/// Bodies up to this size are copied behind their head and go out in one write, which costs less
-/// than a second element for writev and lets pipelined replies share a call.
+/// Maximum size of a body that is copied behind its head, bytes. Both then go out in one write,
+/// which costs less than a second element for writev and lets pipelined replies share a call.
 const COPIED_BYTES_MAX: u64 = 4096;
 
-/// How much of a file is fetched from a disk at a time.
+/// Maximum number of bytes of a file fetched from a disk at a time.
 const FETCH_BYTES_MAX: u64 = 2 << 20;
 
-/// How often a reply has something fetched that was fetched for it before.
+/// Maximum number of times that a reply has bytes fetched that were fetched for it before.
 const FETCHED_AGAIN_MAX: u8 = 8;
 
-/// The end of a file goes out by copy, after a last look at the file: see [`Output::write_file`].
+/// Bytes at the end of a file that are sent by copy, after a last look at the file: see
+/// [`write_file`].
 const TAIL_BYTES: u64 = 4096;
 
-/// Replies in the order they go out.
+/// Replies in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// Bytes ready-made; what precedes `body`.
+    /// Bytes written out, which precede `body`.
     pub bytes: Vec<u8>,
     written: usize,
     body: Option<Part>,
-    /// Parts of a multipart body still to come, last first, each with what precedes it.
+    /// Parts of a multipart body still to come, last first, each with the bytes that precede it.
     later: Vec<(Vec<u8>, Part)>,
-    /// Close the connection once all is sent.
+    /// True to close the connection once everything is sent.
     pub close: bool,
-    /// The client may still be sending: read on for a while before the close.
+    /// True to read on for a while before the close, because the client may still be sending.
     pub linger: bool,
-    /// Replies in here by the hundreds of their status: 2xx, 3xx, 4xx, 5xx.
+    /// Number of replies in here per class of status: 2xx, 3xx, 4xx, 5xx.
     pub statuses: [u64; 4],
-    /// Lines for the access log, one a reply, when there is one.
+    /// Records for the access log, one per reply, if there is a log.
     pub records: Vec<Record>,
     /// Bytes written so far.
     pub sent_bytes: u64,
-    /// Time since when the socket has had no room for more, nanoseconds, while it has none.
+    /// Time since which the socket has been full, nanoseconds; `None` while it is not.
     pub full_since_ns: Option<u64>,
-    /// Pace at which the client takes them.
+    /// Pace at which the client takes the replies.
     pub pace: Pace,
-    /// What of a file has to come from a disk before it can be sent.
+    /// Part of a file that has to come from a disk before it can be sent.
     cold: Option<Fetch>,
-    /// Up to where the file has been fetched.
+    /// Offset up to which the file has been fetched.
     fetched_to: u64,
-    /// How often some of it was gone before it could be sent.
+    /// Number of times that fetched bytes were gone before they could be sent.
     fetched_again: u8,
 }
 
@@ -73,10 +74,11 @@ impl Part {
     }
 }
 
-/// What is to be sent next, taken out of an output by who does not write to a socket itself.
+/// A piece to be sent next, taken out of an output by a caller that does not write to a socket
+/// itself.
 #[derive(Debug)]
 pub(crate) enum Chunk {
-    /// Nothing: all has been taken.
+    /// None: all has been taken.
     Nothing,
     /// These bytes.
     Bytes(Vec<u8>),
@@ -86,16 +88,16 @@ pub(crate) enum Chunk {
     File(Vec<u8>, Arc<OpenFile>, Range<u64>),
 }
 
-/// How a write went.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Everything is with the kernel.
+    /// Everything was handed to the kernel.
     All,
     /// The socket is full.
     Blocked,
-    /// There is more, and room for it, but others wait too.
+    /// There is more, and room for it, but it is the turn of others.
     Turn,
-    /// What comes next is not in memory: [`Output::take_fetch`].
+    /// The next bytes are not in memory: [`Output::take_fetch`].
     Cold,
     /// The client has gone.
     Gone,
@@ -104,7 +106,7 @@ pub(crate) enum Sent {
 }
 
 impl Output {
-    /// Adds a body, or the one range of it that is sent.
+    /// Adds a body, or the only range of it that is sent.
     pub(crate) fn push_body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
         if let (Content::Memory(bytes), true) =
             (entry.content(), range.end - range.start <= COPIED_BYTES_MAX)
@@ -115,7 +117,8 @@ impl Output {
         }
     }
 
-    /// Adds the parts of a multipart body: each one's head and range, then what ends them all.
+    /// Adds the parts of a multipart body: the head and the range of each, then the bytes that end
+    /// them all.
     pub(crate) fn push_parts(
         &mut self,
         entry: &Arc<Entry>,
@@ -128,23 +131,23 @@ impl Output {
         self.later.reverse();
     }
 
-    /// Counts a reply.
+    /// Counts a reply by its status.
     pub(crate) fn count(&mut self, status: u16) {
         let class = usize::from(status / 100).saturating_sub(2);
         self.statuses[class.min(3)] += 1;
     }
 
-    /// How many replies are in here.
+    /// Number of replies in the output.
     pub(crate) fn replies(&self) -> u64 {
         self.statuses.iter().sum()
     }
 
-    /// Whether another reply may be written behind this one.
+    /// Returns whether another reply may be written behind this one.
     pub(crate) fn takes_more(&self) -> bool {
         self.body.is_none() && self.later.is_empty() && !self.close && self.bytes.len() < 32 << 10
     }
 
-    /// Memory that it holds, but for bodies, bytes.
+    /// Memory that it holds, except for bodies, bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.bytes.capacity() + self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>()
     }
@@ -156,8 +159,8 @@ impl Output {
         *self = Self { bytes, ..Self::default() };
     }
 
-    /// Writes as much as the socket takes, and no more than a turn's worth: nothing of a large body
-    /// in a round that has had its turn.
+    /// Writes as much as the socket takes, up to one turn's worth; nothing of a large body in a
+    /// round whose turn is over.
     pub(crate) fn send(&mut self, socket: &impl Socket, service: &mut Service) -> Sent {
         if self.body.as_ref().is_none_or(|part| part.len() < TURN_BYTES_MIN) {
             return self.send_turn(socket, service);
@@ -198,7 +201,7 @@ impl Output {
         }
     }
 
-    /// Takes out what is to be sent next, of a file `file_bytes_max` at most.
+    /// Takes out the piece to be sent next, with at most `file_bytes_max` of a file.
     pub(crate) fn take_chunk(&mut self, file_bytes_max: u64) -> Chunk {
         if self.bytes.is_empty() && self.body.is_none() && !self.next_part() {
             return Chunk::Nothing;
@@ -222,12 +225,12 @@ impl Output {
         }
     }
 
-    /// Whether all has been taken.
+    /// Returns whether everything has been taken.
     pub(crate) fn is_taken(&self) -> bool {
         self.bytes.is_empty() && self.body.is_none() && self.later.is_empty()
     }
 
-    /// Keeps the memory of a chunk that was sent.
+    /// Keeps the memory of a chunk that was sent, for reuse.
     pub(crate) fn keep_buffer(&mut self, mut bytes: Vec<u8>) {
         if self.bytes.capacity() == 0 {
             bytes.clear();
@@ -235,20 +238,21 @@ impl Output {
         }
     }
 
-    /// Some of what was taken was sent.
+    /// Records that `bytes` of what was taken were sent.
     pub(crate) fn note_sent(&mut self, bytes: u64, service: &mut Service) {
         self.sent_bytes += bytes;
         service.counters.bytes_out.add(bytes);
     }
 
-    /// What has to come from a disk, after [`Sent::Cold`].
+    /// Takes the fetch to be done after [`Sent::Cold`].
     pub(crate) fn take_fetch(&mut self) -> Option<Fetch> {
         self.cold.take()
     }
 
-    /// Whether the file's next bytes must be fetched before they are sent, because nobody here may
-    /// wait for a disk. They may be gone again before their turn comes, and are fetched again then:
-    /// not for ever, because some file systems keep nothing in memory.
+    /// Returns whether the file's next bytes must be fetched before they are sent, because no
+    /// thread here may wait for a disk. They may be gone again before their turn comes, and are
+    /// then fetched again, up to [`FETCHED_AGAIN_MAX`] times: some file systems keep nothing in
+    /// memory.
     fn is_cold(&mut self, service: &Service) -> bool {
         let Some(part) = &self.body else { return false };
         let Content::File(file) = part.entry.content() else { return false };
@@ -281,7 +285,7 @@ impl Output {
         true
     }
 
-    /// One system call's worth. `full` says that it took less than it was given.
+    /// Makes one system call. `full`: it took less than it was given.
     fn write_some(&mut self, socket: &impl Socket, service: &mut Service) -> io::Result<Progress> {
         let head = &self.bytes[self.written..];
         let Some(part) = &mut self.body else {
@@ -322,12 +326,13 @@ struct Progress {
     full: bool,
 }
 
-/// Sends some of a file so that no reply that is whole mixes two versions of it.
+/// Sends some of a file so that no complete reply mixes two versions of it.
 ///
-/// A file at rest goes by sendfile, whose bytes are references to the page cache: after each call,
-/// and before the copied tail, the file must still be the one the reply began with, or the reply is
-/// left unfinished and the client sees that it is. A file that was written to moments ago goes by
-/// copy, looked at after each copy, so that even bytes already in the socket cannot change.
+/// A file at rest is sent by sendfile, whose bytes are references to the page cache: after each
+/// call, and before the copied tail, the file must still be the one the reply began with. Otherwise
+/// the reply is left unfinished, which the client sees. A file that was written to moments ago is
+/// sent by copy, and looked at after each copy, so that even bytes already in the socket cannot
+/// change.
 fn write_file(
     socket: &impl Socket,
     file: &OpenFile,
@@ -365,7 +370,7 @@ fn why(error: &io::Error) -> Sent {
     }
 }
 
-/// The bytes of a range, none where it reaches past them.
+/// Returns the bytes of a range, none if it reaches past them.
 fn slice<'a>(bytes: &'a [u8], range: &Range<u64>) -> &'a [u8] {
     bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
 }

@@ -1,69 +1,70 @@
-//! The pace at which a client takes a reply: a credit of time that its bytes buy, and how long it
-//! may take none. Numbers in, a verdict out: knows no socket and reads no clock.
+//! The pace at which a client takes a reply: a credit of time that its bytes buy, and a limit on
+//! the time in which it takes none. Numbers in, a verdict out: knows no socket and reads no clock.
 //!
 //! The bytes that count are those the client's kernel has acknowledged, the only ones a server
-//! knows of. They come in bursts: a kernel whose buffer is full says nothing until a good part of
-//! it is free again, so that a client that reads evenly seems to stop and to start. Linux waits for
-//! a sixteenth of the buffer or a segment, and a segment of the loopback has 64 KiB: up to 380 KB
-//! at a time were seen with buffers of 6 MB. Hence the credit may grow to what such a burst buys.
+//! knows of. They come in bursts: a kernel whose buffer is full acknowledges nothing until a good
+//! part of it is free again, so that a client that reads evenly seems to stop and to start. Linux
+//! waits for a sixteenth of the buffer or a segment, and a segment of the loopback has 64 KiB: up
+//! to 380 KB at a time were seen with buffers of 6 MB. Hence the credit may grow to what such a
+//! burst buys.
 
-/// The largest burst of acknowledgements that an even reader must survive, bytes.
+/// Largest burst of acknowledgements that an even reader must survive, bytes.
 const BURST_BYTES: u64 = 512 << 10;
 
-/// Checks of a reply while the stall timeout passes once: it is cut that much late at most.
+/// Number of checks of a reply per stall timeout, which bounds how late a stalled client is cut.
 const CHECKS_PER_STALL: u64 = 4;
 
-/// Limits of a client's pace.
+/// Limits on a client's pace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PaceLimits {
-    /// Bytes a second, at least; 0 is no limit.
+    /// Minimum rate, bytes per second; 0 is no limit.
     pub rate_min: u64,
-    /// The credit that a reply begins with, nanoseconds.
+    /// Credit with which a reply begins, nanoseconds.
     pub grace_ns: u64,
-    /// Time in which no byte may be acknowledged, nanoseconds; 0 is no limit.
+    /// Maximum time in which no byte is acknowledged, nanoseconds; 0 is no limit.
     pub stall_ns: u64,
 }
 
 impl PaceLimits {
-    /// The time that bytes buy, nanoseconds.
+    /// Returns the time that `bytes` buy, nanoseconds.
     fn bought_ns(&self, bytes: u64) -> u64 {
         let bought_ns = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate_min.max(1));
         u64::try_from(bought_ns).unwrap_or(u64::MAX)
     }
 
-    /// The most credit there may be, nanoseconds: the window within which the rate has to be kept.
+    /// Returns the maximum credit, nanoseconds: the window within which the rate has to be kept.
     fn credit_max_ns(&self) -> u64 {
         self.grace_ns.saturating_add(self.bought_ns(BURST_BYTES))
     }
 }
 
-/// Pace at which a client takes the reply that goes out.
+/// Pace at which a client takes the current reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     /// Time of the last check, and the bytes that had been taken by then.
     checked_ns: u64,
     taken_bytes: u64,
-    /// The credit left then, nanoseconds.
+    /// Credit left at that time, nanoseconds.
     credit_ns: u64,
     /// Time of the last check that saw bytes taken.
     progress_ns: u64,
-    /// `taken_bytes` is known from the kernel, and not assumed.
+    /// True if `taken_bytes` is known from the kernel, and not assumed.
     is_marked: bool,
 }
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is fast enough.
+    /// The client is fast enough.
     Keeps,
-    /// It has been below the minimum rate for longer than its credit lasted.
+    /// The client has been below the minimum rate for longer than its credit lasted.
     Slow,
-    /// It has taken nothing for as long as the stall timeout.
+    /// The client has taken nothing for as long as the stall timeout.
     Stalled,
 }
 
 impl Pace {
-    /// Begins a reply, on a connection of which `taken_bytes` at most were taken before.
+    /// Begins a reply, on a connection of which at most `taken_bytes` were taken before.
     pub(crate) fn begin(now_ns: u64, taken_bytes: u64, limits: &PaceLimits) -> Self {
         Self {
             checked_ns: now_ns,
@@ -74,12 +75,12 @@ impl Pace {
         }
     }
 
-    /// Whether [`Pace::mark`] is still to come.
+    /// Returns whether [`Pace::mark`] is still to come.
     pub(crate) fn wants_mark(&self) -> bool {
         !self.is_marked
     }
 
-    /// Notes, when the reply first has to wait, how much of what came before it had been taken.
+    /// Records, when the reply first has to wait, how much of the output before it had been taken.
     pub(crate) fn mark(&mut self, taken_bytes: u64) {
         if self.wants_mark() {
             self.taken_bytes = self.taken_bytes.min(taken_bytes);
@@ -87,8 +88,8 @@ impl Pace {
         }
     }
 
-    /// Judges the client by the bytes it has taken since the accept. `owes_nothing`: there is none
-    /// that it could have taken besides, so that nobody waits for it.
+    /// Judges the client by the bytes it has taken since the accept. `owes_nothing`: it has taken
+    /// everything that was written, so that the server does not wait for it.
     pub(crate) fn check(
         &mut self,
         now_ns: u64,
@@ -112,7 +113,7 @@ impl Pace {
         }
     }
 
-    /// Time of the next check, nanoseconds.
+    /// Returns the time of the next check, nanoseconds.
     pub(crate) fn due_ns(&self, limits: &PaceLimits) -> u64 {
         let credit_ns = if limits.rate_min == 0 { u64::MAX } else { self.credit_ns };
         let check_ns = match limits.stall_ns {
@@ -122,7 +123,8 @@ impl Pace {
         self.checked_ns.saturating_add(credit_ns.min(check_ns))
     }
 
-    /// Adds what the bytes buy and takes what has passed. Whether the credit was enough.
+    /// Adds the credit that the bytes buy, and subtracts the time that has passed. Returns whether
+    /// the credit was enough.
     fn pay(
         &mut self,
         now_ns: u64,
@@ -151,8 +153,8 @@ mod tests {
         PaceLimits { rate_min, grace_ns: grace_s * SECOND_NS, stall_ns: stall_s * SECOND_NS }
     }
 
-    /// The verdict that ends a reply of which `taken_bytes` have been taken after so many seconds,
-    /// and the second of it; `None` when there is none for a day.
+    /// Returns the verdict that ends a reply of which `taken_bytes(s)` have been taken after `s`
+    /// seconds, with its second; `None` if there is none for a day.
     fn end(limits: PaceLimits, taken_bytes: impl Fn(u64) -> u64) -> Option<(Verdict, u64)> {
         let mut pace = Pace::begin(0, 0, &limits);
         loop {

@@ -1,5 +1,5 @@
-//! From a request to a reply: which status, which fields, which body. Writes into a connection's
-//! output and touches no socket.
+//! From a request to a reply: its status, its fields, its body. Writes into a connection's output
+//! and touches no socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,39 +22,39 @@ const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 const HTML: &[u8] = b"text/html; charset=utf-8";
 const PLAIN: &[u8] = b"text/plain";
 
-/// What a reply must know of the connection.
+/// Facts about the connection that a reply depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub peer: SocketAddr,
-    /// When the request began, nanoseconds on the loop's clock.
+    /// Start of the request, nanoseconds on the loop's clock.
     pub began_ns: u64,
-    /// It was asked before, and had to wait.
+    /// True if the request was tried before, and had to wait.
     pub is_retry: bool,
-    /// How often it has waited for a disk already.
+    /// Number of times that the request has waited for a disk.
     pub fetches: u8,
-    /// The request's body is not all there. Nobody waits for it.
+    /// True if the request's body is incomplete. It is not waited for.
     pub owed_body: bool,
 }
 
-/// The thing that has to come first, before a request can be answered: then it is asked again.
+/// Prerequisite of an answer; the request is tried again once it is there.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// Something from a disk.
+    /// A fetch from a disk.
     Fetch(Fetch),
     /// More of a listing, which is made while others have their turns too. It is given up when this
     /// is dropped.
     Listing(Waiter),
 }
 
-/// Fetches for one request after which the loop itself waits for the disk: what was fetched was
-/// gone again, or cannot be kept in memory.
+/// Number of fetches for one request after which the loop itself waits for the disk: fetched data
+/// was gone again, or cannot be kept in memory.
 const FETCHES_MAX: u8 = 3;
 
 /// A reply being written.
 struct Reply<'a, 'b> {
-    /// Absent when what came could not be read as one.
+    /// The request; `None` if the input could not be parsed as one.
     request: Option<&'a Request<'b>>,
-    /// Entry of the log for one that could not be read.
+    /// Log entry of input that could not be parsed.
     logged: Option<LoggedRequest>,
     caller: Caller,
     service: &'a mut Service,
@@ -62,7 +62,7 @@ struct Reply<'a, 'b> {
     close: bool,
 }
 
-/// Answers a request, unless something has to come first: then nothing is written.
+/// Answers a request. If something has to come first, returns that and writes nothing.
 pub(crate) fn answer(
     request: &Request<'_>,
     caller: Caller,
@@ -108,16 +108,17 @@ pub(crate) fn answer(
     None
 }
 
-/// The thing that is refused.
+/// Input that is refused.
 #[derive(Clone, Copy)]
 pub(crate) enum Refused<'a, 'b> {
-    /// A request, for its body.
+    /// A request, because of its body.
     Request(&'a Request<'b>),
-    /// Bytes that are no request, or not the whole of one.
+    /// Bytes that are no request, or an incomplete one.
     Unread(&'a [u8]),
 }
 
-/// Answers what could not be read as a request, or not to its end; the connection closes after it.
+/// Answers input that could not be read as a request, or not to its end; the connection closes
+/// after the reply.
 pub(crate) fn refuse(
     status: Status,
     refused: Refused<'_, '_>,
@@ -139,8 +140,8 @@ pub(crate) fn refuse(
 }
 
 impl Reply<'_, '_> {
-    /// Burns what the target asks for. The prefix and the path that are left to be served, unless
-    /// the reply is written already.
+    /// Burns the time that the target asks for. Returns the prefix and the path left to be served,
+    /// unless the reply is written already.
     #[cold]
     fn bench<'t>(&mut self, path: &'t [u8], query: Option<&[u8]>) -> Option<(&'t [u8], &'t [u8])> {
         match bench::asked(path, query) {
@@ -161,8 +162,8 @@ impl Reply<'_, '_> {
         None
     }
 
-    /// Serves what `path` leads to, unless something has to come first. `prefix` came before it in
-    /// the target, and goes before the path of a redirect.
+    /// Serves the content that `path` leads to, unless something has to come first. `prefix` came
+    /// before it in the target, and goes before the path of a redirect.
     fn content(
         &mut self,
         request: &Request<'_>,
@@ -203,7 +204,7 @@ impl Reply<'_, '_> {
         None
     }
 
-    /// Asks the store, again where the first answer does not hold or descriptors are wanting.
+    /// Asks the store, and again if the first answer no longer holds or descriptors have run out.
     fn find(&mut self, lookup: &Lookup<'_>) -> Found {
         let now = self.service.clock();
         let store = &mut self.service.store;
@@ -259,7 +260,8 @@ impl Reply<'_, '_> {
         }
     }
 
-    /// Range counts for GET only (RFC 9110 §14.2), and under If-Range only for the same version.
+    /// Returns the ranges to send. Range counts for GET only (RFC 9110 §14.2), and under If-Range
+    /// only for the same version.
     fn ranges(&self, request: &Request<'_>, entry: &Entry) -> Ranges {
         let Some(value) = request.range.filter(|_| request.method == Method::Get) else {
             return Ranges::Whole;
@@ -303,7 +305,7 @@ impl Reply<'_, '_> {
         self.out.push_parts(entry, parts, multipart.closing().to_vec());
     }
 
-    /// A reply whose body only says what its status says, or the operator's page for it.
+    /// Writes a reply whose body only states its status, or is the operator's page for it.
     fn plain(&mut self, status: Status, fields: &[u8]) {
         let config = self.service.config();
         match config.error_pages.iter().find(|page| page.code == status.code()) {
@@ -335,7 +337,7 @@ impl Reply<'_, '_> {
         self.out.bytes.extend_from_slice(fields);
     }
 
-    /// Ends the head of a reply whose body, were it sent, has `body_bytes`.
+    /// Ends the head of a reply whose body, if it is sent, has `body_bytes`.
     fn end(&mut self, status: Status, body_bytes: u64) {
         let version = self.request.map_or(Version::Http11, |request| request.version);
         match (version, self.close) {
@@ -375,7 +377,8 @@ fn has_body(request: &Request<'_>) -> bool {
     request.framing != Framing::None
 }
 
-/// Whether a file about to be sent from its descriptor is no longer what its head would promise.
+/// Returns whether a file about to be sent from its descriptor no longer is what its head would
+/// promise.
 fn has_changed(entry: &Entry) -> bool {
     matches!(entry.content(), Content::File(file) if !file.is_unchanged().unwrap_or(false))
 }

@@ -1,4 +1,4 @@
-//! Starting the loops, hearing signals, stopping. The main thread serves nobody.
+//! Starting the loops, handling signals, stopping. The main thread serves no connection.
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -31,37 +31,37 @@ use crate::listen::{self, SocketFile};
 use crate::log::{LogBuffer, LogWriter};
 use crate::service::Service;
 
-/// Descriptors for which there is room from the beginning; beyond that the table doubles hardly
-/// ever. Half a megabyte of the kernel's.
+/// Size of the descriptor table from the beginning, which takes half a megabyte in the kernel;
+/// beyond it the table hardly ever doubles.
 const ROOM_AT_ONCE: u64 = 65_536;
 
-/// Descriptors a loop needs besides its connections, their files and its listeners.
+/// Descriptors that a loop needs besides its connections, their files and its listeners.
 const SPARE_FDS: u64 = 32;
 
-/// How long a loop may take to tell its counters.
+/// Maximum wait for the counters of the loops.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
-/// What the operator asked for while the server runs.
+/// Event in a running server, most often a request of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGUSR1: show the counters.
     ShowReport,
-    /// SIGHUP: open the access log again.
+    /// SIGHUP: reopen the access log.
     ReopenLog,
-    /// SIGTERM or SIGINT: finish what is open; the second time, let go.
+    /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
-    /// Not a signal: every loop has ended.
+    /// No signal: every loop has ended.
     Over,
 }
 
-/// How many loops have ended, and a bell for each one that does.
+/// Number of loops that have ended, with a bell rung by each of them.
 #[derive(Debug)]
 struct Ended {
     bell: Bell,
     count: AtomicUsize,
 }
 
-/// Says that a loop has ended when it is dropped.
+/// Guard that reports the end of a loop when it is dropped.
 struct End(Arc<Ended>);
 
 impl Drop for End {
@@ -79,7 +79,7 @@ pub struct Server {
     controls: Vec<Arc<Control>>,
     loops: Vec<JoinHandle<()>>,
     answers: Receiver<Answer>,
-    /// What each loop told last, and in answer to which question.
+    /// Last report of each loop, with the number of the request it answered.
     told: Vec<(u64, LoopReport)>,
     question: u64,
     ended: Arc<Ended>,
@@ -93,7 +93,7 @@ impl Server {
     /// Checks the configuration, binds, and starts the loops.
     ///
     /// # Errors
-    /// A sentence for the operator: the root or an address cannot be had, or a limit forbids it.
+    /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
     pub fn start(mut config: Config) -> Result<Self, Error> {
         if config.bench_endpoints {
             bench::calibrate();
@@ -158,7 +158,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where the server listens, with real port numbers.
+    /// Returns the addresses on which the server listens, with real port numbers.
     pub fn addresses(&self) -> String {
         let mut text = String::new();
         for (index, address) in self.addresses.iter().enumerate() {
@@ -168,7 +168,7 @@ impl Server {
         text
     }
 
-    /// Waits for the next signal, or for the end.
+    /// Waits for the next signal, or for the end of every loop.
     pub fn wait(&self) -> Signal {
         loop {
             if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
@@ -194,22 +194,22 @@ impl Server {
         }
     }
 
-    /// Asks every loop to finish what is open and end; the second time, to end now.
+    /// Tells every loop to finish what is open and end; the second time, to end now.
     pub fn stop(&mut self) {
         self.stops += 1;
         let phase = if self.stops == 1 { Phase::Drain } else { Phase::Stop };
         self.controls.iter().for_each(|control| control.set_phase(phase));
     }
 
-    /// Opens the access log again, because it was moved. False when its writer is stuck.
+    /// Reopens the access log, because it was moved. Returns false if its writer is stuck.
     pub fn reopen_log(&self) -> bool {
         // Where other processes write it.
         self.controls.iter().for_each(|control| control.ask_reopen());
         self.log.as_ref().is_none_or(LogWriter::reopen)
     }
 
-    /// Every loop's counters so far. A loop too busy to answer within two seconds is shown as it
-    /// was when it last did.
+    /// Returns the counters of every loop so far. A loop too busy to answer within two seconds is
+    /// shown as of its last answer.
     pub fn report(&mut self) -> Report {
         self.question += 1;
         self.controls.iter().for_each(|control| control.ask_report(self.question));
@@ -223,7 +223,7 @@ impl Server {
         Report { elapsed_s: self.start.elapsed().as_secs_f64(), loops }
     }
 
-    /// Waits for the loops, cleans up, and returns everything counted.
+    /// Waits for the loops, cleans up, and returns all counters.
     pub fn finish(mut self) -> Report {
         for each in std::mem::take(&mut self.loops) {
             // A loop that panicked has said so; its last counters are still told.
@@ -270,7 +270,7 @@ impl Server {
         outcome.recv().map_or(Ok(()), Err)
     }
 
-    /// Starts the thread that stands for a worker's processes.
+    /// Starts the thread that represents a worker's processes.
     fn start_relay(
         &mut self,
         index: usize,
@@ -295,7 +295,7 @@ impl Server {
     }
 }
 
-/// What a loop's thread is born with.
+/// Arguments of a loop's thread.
 struct Seed {
     index: usize,
     sockets: Vec<Socket>,
@@ -304,7 +304,7 @@ struct Seed {
     log: Option<LogBuffer>,
 }
 
-/// A seed, and where to say that it grew.
+/// A seed, with the channel for an error at the start.
 struct Growth {
     seed: Seed,
     started: Sender<Error>,
@@ -326,7 +326,7 @@ impl Visitor for Growth {
 }
 
 impl Seed {
-    /// Makes the loop in its own thread, says that it stands or why not, and runs it.
+    /// Makes the loop in its own thread, reports success or the error, and runs it.
     fn grow<A: Start>(self, started: Sender<Error>) {
         match self.make::<A>() {
             Ok(made) => {
@@ -349,21 +349,22 @@ impl Seed {
     }
 }
 
-/// Goes where the loop of this number is to run.
+/// Pins the calling thread to the processor of the loop with this index, if processors are
+/// configured.
 pub(crate) fn pin(index: usize, config: &Config) -> Result<(), Error> {
     let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) else { return Ok(()) };
     process::pin_thread(cpu)
         .map_err(|error| Error(format!("cannot run on processor {cpu}: {error}")))
 }
 
-/// Opens what is served.
+/// Opens the content to serve.
 pub(crate) fn open_store(config: &Config) -> Result<content::Store, Error> {
     content::Store::open(&config.root, config.content.clone())
         .map_err(|error| Error(format!("cannot serve {}: {error}", config.root.display())))
 }
 
-/// The SYN filter to use: what was asked for, or the best that can be had. A policy that counted on
-/// one it cannot have would leave the work to it.
+/// Returns the SYN filter to use: the configured one, or the best available. It is an error if the
+/// configured one is unavailable: a policy that counted on it would leave the work to it.
 fn syn_filter<'s>(
     config: &Config,
     mut sockets: impl Iterator<Item = &'s Socket>,
@@ -387,8 +388,8 @@ fn syn_filter<'s>(
     }
 }
 
-/// Shares the cache out among the loops, and keeps max-conns below what RLIMIT_NOFILE allows, which
-/// is the limit of each process.
+/// Divides the cache among the loops, and keeps max-conns below what RLIMIT_NOFILE allows; that
+/// limit is per process.
 fn fit_to_limits(config: &mut Config, listeners: usize) {
     let workers = config.workers.max(1) as u64;
     let (loops, processes) = match config.arch {

@@ -1,5 +1,5 @@
-//! What all connections of one loop share: configuration, content, counters, buffers, the time.
-//! No lock is in here: where threads share it, they have one around all of it.
+//! State shared by all connections of one loop: configuration, content, counters, buffers, the
+//! time. It contains no lock: threads that share it have one around all of it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -18,43 +18,43 @@ use crate::log::LogBuffer;
 use crate::output::Output;
 use crate::turn::Turn;
 
-/// The first size of a connection's input buffer: a browser's request fits.
+/// Initial size of a connection's input buffer, bytes: a browser's request fits.
 const INPUT_BYTES: usize = 16 << 10;
 
-/// Buffers grown past this are not kept.
+/// Maximum size of a buffer that is kept, bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Buffers kept for reuse, at most.
+/// Maximum number of buffers kept for reuse.
 const KEPT_MAX: usize = 1024;
 
-/// How much of a file is copied at once.
+/// Maximum number of bytes of a file copied at once.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Requests that a source may be served at once beyond its share.
+/// Number of requests that a source may be served at once beyond its share.
 const OPEN_BURST: u64 = 16;
 
-/// How old the wall clock's offset may become, nanoseconds.
+/// Maximum age of the wall clock's offset, nanoseconds.
 const OFFSET_AGE_NS: u64 = 100_000_000;
 
-/// Everything a connection needs besides itself.
+/// Everything that a connection needs besides its own state.
 pub(crate) struct Service {
     pub config: Arc<Config>,
     pub store: Store,
     pub counters: Counters,
     pub date: DateField,
     pub log: Option<LogBuffer>,
-    /// Bytes on their way through: a file being copied, input nobody wants.
+    /// Buffer for bytes in transit: a file being copied, or input to be discarded.
     pub scratch: Box<[u8]>,
     /// Work done for one connection before others have their turn.
     pub turn: Turn,
-    /// No new request is begun on a connection whose reply goes out now.
+    /// True while the server drains: no new request begins on a connection after its current reply.
     pub draining: bool,
-    /// The same, because those that are open are too many.
+    /// True while too many connections are open, with the same effect.
     pub pressure: bool,
-    /// While sources have to share: what there is, and who has had how much of it.
+    /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
-    /// What other threads than the one that reports have used, where there are others.
+    /// Usage of threads other than the reporting one, where there are others.
     pub others: Usage,
     clock: Clock,
     now_ns: u64,
@@ -118,38 +118,40 @@ impl Service {
         self.offset_at_ns = self.now_ns;
     }
 
-    /// Nanoseconds since the loop began, read now and not at the last [`Service::tick`].
+    /// Returns the nanoseconds since the loop began, read now and not at the last
+    /// [`Service::tick`].
     pub(crate) fn read_clock_ns(&self) -> u64 {
         self.clock.now_ns()
     }
 
-    /// Core time that this thread has used, nanoseconds since any time.
+    /// Returns the CPU time that this thread has used, nanoseconds since an arbitrary start.
     pub(crate) fn cpu_clock_ns(&self) -> u64 {
         self.clock.cpu_ns()
     }
 
-    /// So much time passes, where the clock is set by hand.
+    /// Advances a clock set by hand by `ns`.
     pub(crate) fn pass(&self, ns: u64) {
         self.clock.pass(ns);
     }
 
-    /// Nanoseconds since the loop began.
+    /// Returns the nanoseconds since the loop began, as of the last [`Service::tick`].
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Whether a connection closes after the reply that goes out now.
+    /// Returns whether connections close after the current reply.
     pub(crate) fn is_closing(&self) -> bool {
         self.draining || self.pressure
     }
 
-    /// Whether a source has had less than its share, while sources have to share.
+    /// Returns whether a source has had less than its share; true while sources need not share.
     pub(crate) fn has_a_share(&mut self, source: SocketAddr) -> bool {
         self.claim(source).is_none_or(|claim| claim.is_fair)
     }
 
-    /// A request of a source is about to be answered. Whether the source has had its share, so that
-    /// its connection closes after the reply: it may come again when others have had theirs.
+    /// Charges a request that is about to be answered to its source. Returns whether the source has
+    /// used up its share, so that its connection closes after the reply: it may come again when
+    /// others have had theirs.
     pub(crate) fn has_had_its_share(&mut self, source: SocketAddr) -> bool {
         let Some(claim) = self.claim(source) else { return false };
         if let Some(shares) = &mut self.shares {
@@ -164,12 +166,12 @@ impl Service {
         Some(shares.claim(self.now_ns, source.ip().into(), each_ns, weight))
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns the nanoseconds since 1970.
     pub(crate) fn unix_ns(&self) -> u64 {
         self.unix_offset_ns + self.now_ns
     }
 
-    /// The time as the content store wants it.
+    /// Returns the time as the content store wants it.
     pub(crate) fn clock(&self) -> Now {
         Now { monotonic_ns: self.now_ns, unix_ns: self.unix_ns() }
     }
@@ -199,19 +201,20 @@ impl Service {
         }
     }
 
-    /// A boundary that no content holds but by chance: 128 random bits (RFC 2046 §5.1.1).
+    /// Returns a boundary that content contains only by chance: 128 random bits (RFC 2046 §5.1.1).
     pub(crate) fn boundary(&mut self) -> Vec<u8> {
         self.boundaries += 1;
         let half = |salt: u8| self.random.hash_one((self.boundaries, self.now_ns, salt));
         format!("{:016x}{:016x}", half(0), half(1)).into_bytes()
     }
 
-    /// A copy of the handle, for when `self` must be free to change.
+    /// Returns another handle to the configuration, for when `self` must be free to change.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config)
     }
 
-    /// The counters with what the store counts, and the kernel for this thread and the others.
+    /// Returns the counters, with those of the store, and those of the kernel for this thread and
+    /// the others.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();

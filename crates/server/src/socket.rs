@@ -1,56 +1,56 @@
-//! The calls that a connection makes on its socket: the kernel's in a server, anybody's in a check
-//! that plays the kernel. Knows neither what is sent nor who waits for it.
+//! The calls that a connection makes on its socket: the kernel's in a server, and simulated ones in
+//! a test that plays the kernel. Knows neither what is sent nor how the socket is waited for.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_sys::{file, socket};
 
-/// A socket that does not block: what would have to wait is a `WouldBlock`.
+/// A non-blocking socket: a call that would have to wait fails with `WouldBlock`.
 pub trait Socket {
-    /// Receives into the spare capacity of a buffer. 0 is the end.
+    /// Receives into the spare capacity of a buffer; 0 is the end.
     ///
     /// # Errors
-    /// Those of recv(2).
+    /// Errors of recv(2).
     fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Receives into a slice whose content nobody needs. 0 is the end.
+    /// Receives into a slice, whose content may be overwritten; 0 is the end.
     ///
     /// # Errors
-    /// Those of recv(2).
+    /// Errors of recv(2).
     fn read_slice(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends some of these bytes; `more` says that others follow at once.
+    /// Sends some of `bytes`; `more`: others follow at once.
     ///
     /// # Errors
-    /// Those of send(2).
+    /// Errors of send(2).
     fn write(&self, bytes: &[u8], more: bool) -> io::Result<usize>;
 
     /// Sends some of two pieces as one.
     ///
     /// # Errors
-    /// Those of writev(2).
+    /// Errors of writev(2).
     fn write_two(&self, first: &[u8], second: &[u8]) -> io::Result<usize>;
 
-    /// Sends up to `count` bytes of a file from `offset` on. 0 is the end of the file.
+    /// Sends up to `count` bytes of a file, from `offset` on; 0 is the end of the file.
     ///
     /// # Errors
-    /// Those of sendfile(2).
+    /// Errors of sendfile(2).
     fn send_file(&self, file: BorrowedFd<'_>, offset: u64, count: usize) -> io::Result<usize>;
 
-    /// Says that no more will be written.
+    /// Shuts down the sending side.
     ///
     /// # Errors
-    /// Those of shutdown(2).
+    /// Errors of shutdown(2).
     fn shutdown_write(&self) -> io::Result<()>;
 
-    /// Makes the close that follows a reset.
+    /// Makes the following close a reset.
     fn reset_on_close(&self);
 
-    /// Bytes written that have not reached the other side.
+    /// Returns the number of bytes written that have not reached the other side.
     ///
     /// # Errors
-    /// Those of SIOCOUTQ, tcp(7).
+    /// Errors of SIOCOUTQ, tcp(7).
     fn unacknowledged(&self) -> io::Result<u64>;
 }
 

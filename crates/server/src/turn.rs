@@ -1,60 +1,62 @@
-//! The work that is done for one connection before others have their turn: of a large reply as
-//! much as takes a fraction of a millisecond, learnt from how long the last ones took. Knows no
+//! The work done for one connection before others have their turn: of a large reply, as much as
+//! takes a fraction of a millisecond, learned from the time taken by earlier ones. Knows no
 //! connection, and reads no clock.
 
-/// Replies up to this size go out at once: cut, they would cost more than others gain.
+/// Minimum size of a turn, bytes. Smaller replies go out at once: cut, they would cost more than
+/// others gain.
 pub(crate) const TURN_BYTES_MIN: u64 = 64 << 10;
 
-/// Above this nothing is saved any more.
+/// Maximum size of a turn, bytes; a larger one would save nothing more.
 const TURN_BYTES_MAX: u64 = 2 << 20;
 
-/// How long a turn may take, nanoseconds of core time. Where every packet is handled on its own, as
-/// on a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
+/// Maximum time of a turn, nanoseconds of CPU time. Where every packet is handled on its own, as on
+/// a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
 const TURN_NS: u64 = 200_000;
 
-/// Requests after which the clock is read again when the last ones took less than [`CHEAP_NS`]: a
-/// look at it takes a tenth of the time of a small one.
+/// Number of requests after which the clock is read again when the last ones took less than
+/// [`CHEAP_NS`]: reading it takes a tenth of the time of a small request.
 const CHEAP_REQUESTS: u8 = 8;
 const CHEAP_NS: u32 = 8_000;
 
-/// How long a turn is, and how much of a round's is left.
+/// Size of a turn, and what is left of this round's.
 #[derive(Debug)]
 pub(crate) struct Turn {
     bytes: u64,
-    /// Bytes; `None` in a server that has no rounds, whose turns are never over.
+    /// Bytes left; `None` in a server without rounds, whose turns are never over.
     left: Option<u64>,
 }
 
 impl Default for Turn {
-    /// Makes one for a server that has no rounds.
+    /// Creates a turn for a server without rounds.
     fn default() -> Self {
         Self { bytes: TURN_BYTES_MIN, left: None }
     }
 }
 
 impl Turn {
-    /// How much goes out in one, bytes: a power of two.
+    /// Returns the size of a turn, bytes: a power of two.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// A round begins: all large replies in it share one turn, and so does all other work that is
+    /// Begins a round: all large replies in it share one turn, and so does all other work that is
     /// cut to pieces.
     pub(crate) fn begin_round(&mut self) {
         self.left = Some(self.bytes);
     }
 
-    /// Whether this round's has been used up.
+    /// Returns whether this round's turn is used up.
     pub(crate) fn is_over(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Uses up this round's for a piece of work that takes about as long as a turn may.
+    /// Uses up this round's turn, for a piece of work that takes about as long as a turn may.
     pub(crate) fn use_up(&mut self) {
         self.left = self.left.map(|_| 0);
     }
 
-    /// So many bytes went out, and it took so many nanoseconds of core time.
+    /// Records that `bytes` were sent in `took_ns` nanoseconds of CPU time, and adapts the size of
+    /// a turn.
     pub(crate) fn note(&mut self, bytes: u64, took_ns: u64) {
         self.left = self.left.map(|left| left.saturating_sub(bytes));
         if took_ns > TURN_NS {
@@ -65,20 +67,20 @@ impl Turn {
     }
 }
 
-/// Time that one connection spends, in one round, on requests that have come together.
+/// Time that one connection spends, in one round, on requests that arrived together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slice {
-    /// Time of its begin, if in this round.
+    /// Start time, if in this round.
     began_ns: u64,
-    /// Time of the last look at the clock, nanoseconds since.
+    /// Time of the last reading of the clock, nanoseconds after the start.
     checked_ns: u32,
-    /// Requests that may be begun before the next.
+    /// Number of requests that may begin before the next reading.
     unchecked: u8,
 }
 
 impl Slice {
-    /// Whether it is used up, before another request is begun in a round that began at `round_ns`.
-    /// The first of a round costs no look at the clock.
+    /// Returns whether the slice is used up, before another request begins in a round that began at
+    /// `round_ns`. The first request of a round costs no reading of the clock.
     pub(crate) fn is_used_up(&mut self, round_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
         if self.began_ns < round_ns {
             *self = Self { began_ns: round_ns, ..Self::default() };
@@ -104,7 +106,7 @@ impl Slice {
 mod tests {
     use super::*;
 
-    /// How long a turn is after many of them, where a byte takes so long.
+    /// Returns the size of a turn after many turns in which each KiB took `ns_per_kib`.
     fn settled(ns_per_kib: u64) -> u64 {
         let mut turn = Turn::default();
         for _ in 0..100 {
@@ -135,7 +137,8 @@ mod tests {
         assert_eq!(turn.bytes(), 512 << 10);
     }
 
-    /// Requests of this length begun in a round, and looks at the clock.
+    /// Returns the number of requests of this length begun in a round, and of readings of the
+    /// clock.
     fn begun(request_ns: u64) -> (u64, u64) {
         let (mut slice, mut requests, mut looks) = (Slice::default(), 0, 0);
         let mut is_used_up = |requests: u64| {

@@ -1,4 +1,5 @@
-//! Plays one corner of the grid and prints what came of it. Knows no bounds: those are the tests'.
+//! Simulates one corner of the grid and prints the outcome. Asserts nothing: the bounds are in the
+//! tests.
 
 use clap::Parser;
 use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter};
@@ -234,7 +235,7 @@ fn groups(options: &Options) -> Vec<Group> {
     ]
 }
 
-/// A row of a profile: the call's name, its count and its time.
+/// Parses a row of a profile: the call's name, its count and its time.
 fn call(row: &str) -> Result<(&str, u64, u64), Box<dyn std::error::Error>> {
     let fields: Vec<&str> = row.split(':').collect();
     let [name, count, time_ns] = fields[..] else { return Err("name:count:time_ns".into()) };

@@ -1,4 +1,4 @@
-//! Plays one storm by its seed, and prints what it is and what came of it.
+//! Runs storms by seed, and prints each scenario with its outcome.
 
 use weir_sim::{MILLI_NS, run, storm};
 

@@ -1,5 +1,5 @@
-//! Plays storms by the thousand on every core, and prints the seeds of those in which somebody was
-//! harmed, with what was broken. Fails when there was one.
+//! Runs storms by the thousand on every core, and prints the seeds of those that broke an
+//! invariant, with what was broken. Fails if there was one.
 
 use std::num::NonZero;
 use std::process::ExitCode;

@@ -1,10 +1,10 @@
-//! Chance: what is drawn for a request depends on the seed and the request alone, so that two
-//! policies meet the same clients, whatever either has done before. Knows no law but uniform.
+//! Random numbers. A number drawn for a request depends on the seed and the request alone, so that
+//! two policies meet the same clients, whatever either has done before. All numbers are uniform.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-/// What one number is drawn for; the same session draws another for each.
+/// The purpose of a random number; a session draws a separate number for each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Draw {
     Core,
@@ -16,7 +16,7 @@ pub(crate) enum Draw {
     Source,
 }
 
-/// Numbers drawn by name.
+/// Random numbers addressed by purpose, session and request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Named(u64);
 
@@ -25,14 +25,14 @@ impl Named {
         Self(SplitMix64::seed_from_u64(seed).random())
     }
 
-    /// Uniform in [0, 1): the number of one draw of one request of one session.
+    /// Returns the number for one purpose, session and request, uniform in [0, 1).
     pub(crate) fn draw(self, draw: Draw, session: u64, request: u32) -> f64 {
         let name = session ^ (u64::from(request) << 40) ^ ((draw as u64) << 60);
         SplitMix64::seed_from_u64(self.0 ^ name.wrapping_mul(0x9e37_79b9_7f4a_7c15)).random()
     }
 }
 
-/// A sequence of numbers of its own, told from others by its number.
+/// Returns an independent sequence of random numbers, identified by `number`.
 pub(crate) fn stream(seed: u64, number: u64) -> Xoshiro256PlusPlus {
     let mixed: u64 = SplitMix64::seed_from_u64(seed).random();
     Xoshiro256PlusPlus::seed_from_u64(mixed ^ number)

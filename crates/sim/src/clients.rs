@@ -1,5 +1,5 @@
-//! Clients: when they connect, ask, wait, think, give up and come again, and their kernel's
-//! retransmissions. They see packets only, and nothing of the server.
+//! Clients: connecting, sending requests, waiting, thinking, giving up and retrying, and their
+//! kernel's retransmissions. They see packets only, and nothing of the server.
 
 use crate::chance::Draw;
 use crate::conns::{Client, Conn, Doing, NEVER, Seat, Socket, Token};
@@ -12,7 +12,8 @@ use crate::{MILLI_NS, SECOND_NS};
 /// The shortest retransmission timeout of data: TCP_RTO_MIN.
 pub(crate) const RTO_MIN_NS: u64 = 200 * MILLI_NS;
 
-/// How often data is sent again by the kernel of a client that has gone (`tcp_orphan_retries`).
+/// Maximum number of times data is sent by the kernel of a client that has gone
+/// (`tcp_orphan_retries`).
 const SENDS_MAX: u8 = 8;
 
 impl World<'_> {
@@ -46,13 +47,13 @@ impl World<'_> {
         });
     }
 
-    /// Begins a request with a connection of its own.
+    /// Begins a request on a connection of its own.
     fn connect(&mut self, client: Client) {
         let token = self.dial(Client { began_ns: self.now_ns, ..client });
         self.tell(token, Fate::Offered);
     }
 
-    /// Opens a connection. Its port decides who gets it, by chance.
+    /// Opens a connection, to a core chosen at random as by a hash of its port.
     fn dial(&mut self, client: Client) -> Token {
         let uniform = self.named.draw(Draw::Core, client.session, client.dials);
         let core = (uniform * f64::from(self.scenario.cores)) as u32;
@@ -75,7 +76,7 @@ impl World<'_> {
         token
     }
 
-    /// The client waits from now on for whatever is next.
+    /// Sets the client's deadline for what it waits for next.
     fn be_patient(&mut self, token: Token) {
         let (now_ns, scenario) = (self.now_ns, self.scenario);
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
@@ -141,7 +142,7 @@ impl World<'_> {
         }
     }
 
-    /// Sends the timer of data that may have to be sent again.
+    /// Sets the retransmission timer of data just sent.
     fn watch_data(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
         let rtt_ns = 2 * client.way_ns;
@@ -152,7 +153,8 @@ impl World<'_> {
         }
     }
 
-    /// The acknowledgement of data that has arrived is not lost, so the client need not see it.
+    /// Retransmits data that has not arrived. Acknowledgements are never lost, so the client need
+    /// not see them.
     pub(crate) fn data_again(&mut self, token: Token) {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
         if socket.data_ns == NEVER && socket.seat != Seat::Closed {
@@ -194,7 +196,7 @@ impl World<'_> {
         self.tell(token, Fate::Good { response_ns });
     }
 
-    /// The server ends the connection without a reply, or with none that helps.
+    /// Handles a connection that the server ends without a useful reply.
     fn refused(&mut self, token: Token, acknowledged: bool) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
         let was = client.doing;
@@ -212,7 +214,8 @@ impl World<'_> {
         }
     }
 
-    /// A client whose connection had been good before tries another at once, as browsers do.
+    /// Retries at once if the connection had served a reply before, as browsers do; otherwise only
+    /// a reconnecting client that still has patience retries.
     fn come_again_or_not(&mut self, token: Token, client: Client) {
         if client.kind.asks() && client.replies > 0 {
             self.dial(client);
@@ -226,7 +229,7 @@ impl World<'_> {
         }
     }
 
-    /// The next request, or the next byte of a slow one.
+    /// Sends the next request, or a slow client's next byte.
     pub(crate) fn go_on(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
         match client.doing {
@@ -272,7 +275,7 @@ impl World<'_> {
     }
 }
 
-/// The class that a uniform number in [0, 1) stands for.
+/// Returns the class that a uniform number in [0, 1) selects.
 fn class_of(classes: &[Class], uniform: f64) -> u32 {
     let mut left = uniform * classes.iter().map(|class| class.weight).sum::<f64>();
     let fits = |class: &Class| {

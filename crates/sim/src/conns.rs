@@ -1,14 +1,15 @@
-//! Connections: what the client knows of one and what the server's kernel and loop know, in one
-//! slot, which lives as long as either or a packet between them. Decides nothing.
+//! Connections: the state of the client and of the server's kernel and loop, in one slot, which
+//! lives as long as either side or a packet in flight needs it. Holds state only, and makes no
+//! decisions.
 
 use weir_accept::Source;
 
 use crate::scenario::{Kind, Sessions};
 
-/// No time.
+/// The time of an event that never happens.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Names a connection; a slot that is used again has another generation.
+/// The id of a connection; a reused slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Token {
     slot: u32,
@@ -16,26 +17,26 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The first connection of a slot.
+    /// Returns the token of the first connection in a slot.
     #[cfg(test)]
     pub(crate) fn first(slot: u32) -> Self {
         Self { slot, generation: 0 }
     }
 }
 
-/// What a client is doing.
+/// State of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Connecting,
     Waiting,
-    /// Thinking; the connection may have been closed meanwhile.
+    /// Thinking; the server may have closed the connection meanwhile.
     Thinking {
         closed: bool,
     },
     Gone,
 }
 
-/// The client's side.
+/// Client side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub(crate) kind: Kind,
@@ -43,19 +44,19 @@ pub(crate) struct Client {
     pub(crate) sessions: Sessions,
     pub(crate) session: u64,
     pub(crate) class: u32,
-    /// Requests of the session, and the number of the present one.
+    /// Number of requests in the session, and the index of the current one.
     pub(crate) requests: u32,
     pub(crate) request: u32,
-    /// Replies had on this connection.
+    /// Replies received on this connection.
     pub(crate) replies: u32,
     pub(crate) doing: Doing,
     /// Half of the round trip time.
     pub(crate) way_ns: u64,
-    /// When the present request was begun.
+    /// Start of the current request.
     pub(crate) began_ns: u64,
-    /// When the client gives up.
+    /// Time at which the client gives up.
     pub(crate) deadline_ns: u64,
-    /// An event will ask it whether it gives up.
+    /// True while an event is scheduled to check the client's deadline.
     pub(crate) watched: bool,
     /// Connections opened for the session.
     pub(crate) dials: u32,
@@ -63,51 +64,51 @@ pub(crate) struct Client {
     pub(crate) sends: u8,
 }
 
-/// Where the server has a connection.
+/// State of a connection at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seat {
-    /// The kernel has heard nothing, or forgotten it.
+    /// Unknown to the kernel, or forgotten.
     Unknown,
-    /// The kernel has sent a cookie.
+    /// Answered with a SYN cookie.
     Cookie,
     SynQueue,
     AcceptQueue,
-    /// Accepted, and not yet served.
+    /// Accepted, and not served yet.
     Deferred,
     Open,
     Closed,
 }
 
-/// The server's side.
+/// Server side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Socket {
     pub(crate) core: u32,
     pub(crate) seat: Seat,
-    /// SYN-ACKs sent again.
+    /// SYN-ACKs retransmitted.
     pub(crate) synacks: u8,
-    /// When the first was sent, and the round trip that the end of the handshake told.
+    /// Time of the first SYN-ACK, and the round trip time measured at the end of the handshake.
     pub(crate) synack_ns: u64,
     pub(crate) rtt_ns: u64,
-    /// A request can be read; it came at this time.
+    /// True while a request is ready to be read, with the time of its arrival.
     pub(crate) has_request: bool,
     pub(crate) data_ns: u64,
-    /// Bytes that are no whole request can be read.
+    /// True while bytes of an incomplete request are ready to be read.
     pub(crate) has_bytes: bool,
-    /// The client's FIN has come, or has come before data that is missing.
+    /// True once the client's FIN has arrived, in order or ahead of missing data.
     pub(crate) has_fin: bool,
     pub(crate) fin_behind: bool,
-    /// It is a member of the interest set, and reported as ready at the next wait.
+    /// Member of the interest set, and reported as ready by the next wait.
     pub(crate) registered: bool,
     pub(crate) ready: bool,
-    /// Its reply waits for a later work-phase.
+    /// True while the reply waits for a later work-phase.
     pub(crate) replying: bool,
     /// Requests answered.
     pub(crate) answered: u32,
     pub(crate) accepted_ns: u64,
-    /// When it began to wait for its client.
+    /// Time from which the connection has waited for its client.
     pub(crate) waits_ns: u64,
     pub(crate) deadline_ns: u64,
-    /// An event will ask whether the deadline has come.
+    /// True while an event is scheduled to check the deadline.
     pub(crate) timed: bool,
 }
 
@@ -135,23 +136,23 @@ impl Socket {
         }
     }
 
-    /// Whether a read would give something, if only the end.
+    /// Returns whether a read would yield data or end of file.
     pub(crate) fn is_readable(&self) -> bool {
         self.has_request || self.has_bytes || self.has_fin
     }
 
-    /// Whether the loop has it and waits for its client.
+    /// Returns whether the connection is open and waiting for its client.
     pub(crate) fn is_waiting(&self) -> bool {
         self.seat == Seat::Open && self.waits_ns != NEVER && !self.is_readable()
     }
 }
 
-/// Both sides.
+/// Both sides of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conn {
     pub(crate) client: Client,
     pub(crate) socket: Socket,
-    /// Packets on their way.
+    /// Packets in flight.
     pub(crate) packets: u32,
 }
 
@@ -162,7 +163,7 @@ impl Conn {
     }
 }
 
-/// Every connection there is.
+/// Table of all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Conns {
     slots: Vec<(u32, Option<Conn>)>,
@@ -180,13 +181,13 @@ impl Conns {
         Token { slot, generation: *generation }
     }
 
-    /// A connection, unless it is over.
+    /// Returns a connection, unless it is over.
     pub(crate) fn get(&mut self, token: Token) -> Option<&mut Conn> {
         let (generation, conn) = self.slots.get_mut(token.slot as usize)?;
         if *generation == token.generation { conn.as_mut() } else { None }
     }
 
-    /// Frees the slot of a connection that nobody knows any more.
+    /// Frees the slot of a connection that is over on both sides.
     pub(crate) fn tidy(&mut self, token: Token) {
         if self.get(token).is_some_and(|conn| conn.is_over()) {
             let entry = &mut self.slots[token.slot as usize];

@@ -1,56 +1,57 @@
-//! What each step costs a core: the calls of the loop, and the kernel's work for each packet, which
-//! is done on the same core. Numbers; knows neither when nor how often they are paid.
+//! Cost of each step on a core: the calls of the loop, and the kernel's work per packet, which is
+//! done on the same core. Holds numbers only, not when or how often they are paid.
 
-/// Costs, nanoseconds each. The defaults are a virtual machine's with Linux 6.18.
+/// Costs in nanoseconds per operation. The defaults were measured on a virtual machine with Linux
+/// 6.18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// epoll_wait that need not sleep.
+    /// epoll_wait that returns without sleeping.
     pub wait: u64,
-    /// From a packet to the return of an epoll_wait that slept.
+    /// Time from a packet to the return of an epoll_wait that slept.
     pub wake: u64,
     /// accept4 of a connection.
     pub accept: u64,
-    /// accept4 that finds nobody.
+    /// accept4 that fails with EWOULDBLOCK.
     pub would_block: u64,
     /// recv.
     pub read: u64,
-    /// send, with all that the kernel does to put it on the wire.
+    /// send, including the kernel's work to transmit the data.
     pub write: u64,
-    /// close of a connection, its FIN included.
+    /// close of a connection, including its FIN.
     pub close: u64,
     /// epoll_ctl.
     pub epoll_ctl: u64,
-    /// getsockopt(TCP_INFO), of the listening socket or of one that was accepted.
+    /// getsockopt(TCP_INFO), of the listening socket or of an accepted one.
     pub tcp_info: u64,
     /// getsockopt(SO_MEMINFO).
     pub meminfo: u64,
-    /// listen again.
+    /// A repeated listen(2), which changes the backlog.
     pub listen: u64,
-    /// Another filter on the listening socket.
+    /// A change of the filter on the listening socket.
     pub filter: u64,
-    /// The end of a connection by a reset, after its accept.
+    /// Reset of a connection after its accept.
     pub refuse_rst: u64,
-    /// The end of a connection unread, after its accept.
+    /// Close of an unread connection after its accept.
     pub refuse_fin: u64,
-    /// A 503 and the end of the connection, after its accept.
+    /// A 503 reply and the close of the connection after its accept.
     pub refuse_503: u64,
     /// A SYN that is answered.
     pub syn: u64,
-    /// A SYN that a queue has no room for.
+    /// A SYN dropped because a queue is full.
     pub syn_dropped: u64,
-    /// A SYN that the filter drops.
+    /// A SYN dropped by the filter.
     pub syn_filtered: u64,
-    /// The ACK that ends a handshake, or acknowledges data.
+    /// An ACK that ends a handshake or acknowledges data.
     pub ack: u64,
     /// A segment with data.
     pub data: u64,
-    /// A FIN, or the ACK of ours, or an RST.
+    /// A FIN, the ACK of the server's FIN, or an RST.
     pub fin: u64,
-    /// What the kernel may have waiting of packets not yet worked on; more are lost.
+    /// Maximum backlog of packet work in the kernel; packets beyond it are lost.
     pub packets_max: u64,
-    /// How long packets may keep the loop from running at a stretch.
+    /// Longest uninterrupted stretch of packet work before the loop runs.
     pub packets_burst: u64,
-    /// The most of a core that packets take from a loop that wants all of it, percent.
+    /// Maximum share of a core that packets take from a loop that wants all of it, percent.
     pub packets_percent: u64,
 }
 
@@ -86,8 +87,8 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Nothing costs anything but the requests themselves, for a queue as theory has it; and a wait
-    /// takes the shortest time, so that a loop that has nothing to do does it in time.
+    /// Costs of a pure queue as in queueing theory: only the requests themselves take time. A wait
+    /// takes the shortest possible time, so that time advances even when the loop is idle.
     pub const FREE: Self = Self {
         wait: 1,
         wake: 0,
@@ -115,9 +116,9 @@ impl Costs {
         packets_percent: 90,
     };
 
-    /// The defaults, with the calls that a profile has rows for at their measured means: `(name,
-    /// count, time_ns)`, as in the `calls` of weir's statistics. Waits are left out, for their time
-    /// is mostly sleep.
+    /// Returns the defaults, with the calls found in a profile set to their measured means: rows
+    /// are `(name, count, time_ns)`, as in the `calls` of weir's statistics. Waits are left out,
+    /// because their time is mostly sleep.
     pub fn calibrated<'a>(rows: impl IntoIterator<Item = (&'a str, u64, u64)>) -> Self {
         let mut costs = Self::default();
         for (name, count, time_ns) in rows {
@@ -144,8 +145,8 @@ impl Costs {
         }
     }
 
-    /// What one request costs a core that is busy: `requests` of them a connection, each with
-    /// `service_ns` of its own work. The packets are counted, refusals are not.
+    /// Returns the cost of a request on a busy core, with `requests` per connection and
+    /// `service_ns` of work for each. Packets are included, refusals are not.
     pub fn served_ns(&self, service_ns: f64, requests: f64, eager: bool) -> f64 {
         let packets = self.syn + self.ack + self.fin;
         let calls = self.accept + self.close + if eager { 0 } else { self.epoll_ctl };

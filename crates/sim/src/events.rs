@@ -1,83 +1,82 @@
-//! What is going to happen, in order of time and, at one time, in order of arrival. Knows what can
-//! happen, and not what it means.
+//! The event queue: ordered by time, and by insertion at equal times. Does not interpret events.
 //!
-//! Time is cut into days of about a millisecond. Only today's events are kept sorted; those of a
-//! later day lie in a heap until it comes. So a million clients who may lose patience in ten
-//! seconds cost nothing now.
+//! Time is divided into days of about a millisecond. Only the current day's events are kept sorted;
+//! those of later days are stored unsorted until their day comes. So a million client timeouts ten
+//! seconds ahead cost nothing now.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::conns::Token;
 
-/// How long a day is: 2^20 ns.
+/// Length of a day: 2^20 ns.
 const DAY_BITS: u32 = 20;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// The next arrivals of a group of clients.
+    /// The next arrivals from a group of clients.
     Arrivals(u32),
-    /// A packet reaches the server.
+    /// A packet arrives at the server.
     ToServer(Token, Packet),
-    /// A packet reaches the client.
+    /// A packet arrives at the client.
     ToClient(Token, Answer),
-    /// The client's kernel sends its connection request again.
+    /// The client's kernel retransmits its SYN.
     SynTimer(Token),
-    /// The client's kernel sends its request again.
+    /// The client's kernel retransmits its request.
     DataTimer(Token),
-    /// The client may have waited long enough.
+    /// The client's deadline may have passed.
     Patience(Token),
-    /// The client has thought, or has another byte to say.
+    /// The client's think time is over, or a slow client's next byte is due.
     Think(Token),
-    /// The server's kernel sends its SYN-ACK again.
+    /// The server's kernel retransmits its SYN-ACK.
     SynAckTimer(Token),
-    /// The server's deadline for a connection.
+    /// The server's deadline for a connection may have passed.
     Deadline(Token),
-    /// A core has done a step.
+    /// A core finishes a step.
     StepEnd(u32),
-    /// A core that sleeps is woken, if it still sleeps in that nap.
+    /// A sleeping core wakes up, if it is still in the nap with this number.
     Wake(u32, u32),
 }
 
-/// What a client sends.
+/// A packet from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Packet {
     Syn,
-    /// The third ACK, with nothing behind it.
+    /// The third ACK, without data.
     Ack,
-    /// The third ACK and what the client says first, which is a segment of its own.
+    /// The third ACK and the client's first data, which is a segment of its own.
     AckAndData,
-    /// A request, or again a request.
+    /// A request, or its retransmission.
     Data,
     Fin,
     Rst,
-    /// The last ACK of a connection the server has closed.
+    /// The last ACK of a connection that the server has closed.
     LastAck,
 }
 
-/// What a server sends.
+/// A packet from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Answer {
     SynAck,
-    /// A whole reply, after which the connection stays open, or does not.
+    /// A complete reply, after which the connection stays open or closes.
     Reply {
         closes: bool,
     },
-    /// 503 and the end of the connection.
+    /// A 503 reply, after which the connection closes.
     Unavailable,
     Fin,
     Rst,
 }
 
-/// The calendar.
+/// The event queue, as a calendar of days.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     sequence: u64,
     today: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    /// The number of today.
+    /// Number of the current day.
     day: u64,
-    /// The days after today.
+    /// Events of later days.
     days: VecDeque<Vec<(u64, u64, Event)>>,
 }
 
@@ -97,7 +96,7 @@ impl Events {
         }
     }
 
-    /// The next event and its time.
+    /// Removes the next event and returns it with its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
         while self.today.is_empty() {
             let entries = self.days.pop_front()?;

@@ -1,15 +1,15 @@
-//! The SYN filter before a listening socket, by the rules of the program that the server puts there
-//! and with the accounts that it keeps about it.
+//! The SYN filter of a listening socket: a model of the server's filter program, with the server's
+//! own accounting.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use weir_accept::{BURST, Handshakes, Shares, Source, SynDecision, Syns};
 
-/// A filter, in place or not.
+/// A SYN filter, attached or not.
 #[derive(Debug)]
 pub(crate) struct Filter {
     decision: SynDecision,
-    /// The longest the accept queue may be.
+    /// Maximum length of the accept queue.
     backlog_max: u32,
     in_place: bool,
     syns: Syns,
@@ -29,8 +29,9 @@ impl Filter {
         }
     }
 
-    /// Does what was decided, with so many in the accept queue. Whether that cost a system call.
-    /// `stays`: one that takes tokens stays in place, though it is open.
+    /// Applies a decision, at the current length of the accept queue; returns whether that takes a
+    /// system call. With `stays`, a token filter stays attached even if the decision is to let
+    /// everything through.
     pub(crate) fn set(
         &mut self,
         now_ns: u64,
@@ -51,33 +52,33 @@ impl Filter {
         changed || was != decision && (random(was) || random(decision))
     }
 
-    /// A connection was accepted.
+    /// Records an accepted connection.
     pub(crate) fn accepted(&mut self) {
         self.handshakes.accepted(1);
     }
 
-    /// The round trip of a handshake.
+    /// Records the round trip time of a handshake.
     pub(crate) fn rtt(&mut self, rtt_ns: u64) {
         self.handshakes.rtt(rtt_ns);
     }
 
-    /// Looks at the accept queue.
+    /// Records the length of the accept queue, if it is known.
     pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) {
         self.handshakes.see(now_ns, self.syns.passed, queue);
     }
 
-    /// What was counted, while it counts.
+    /// Returns the SYN counts, while the filter is attached.
     pub(crate) fn syns(&self) -> Option<Syns> {
         let counted = Syns { weight: self.shares.weight(), ..self.syns };
         self.in_place.then(|| self.handshakes.syns(counted))
     }
 
-    /// What is decided now.
+    /// Returns the decision in force.
     pub(crate) fn decision(&self) -> SynDecision {
         self.decision
     }
 
-    /// A SYN comes. Whether it is dropped.
+    /// Counts a SYN and returns whether it is dropped.
     pub(crate) fn drops(
         &mut self,
         now_ns: u64,

@@ -1,28 +1,28 @@
-//! The judge of work conservation: whether somebody was refused on account of load while the loop
-//! had time. It goes by what the loop did, and knows nothing of what the policy believes.
+//! The judge of work conservation: detects refusals on account of load while the loop had spare
+//! time. Judges by when the loop slept, not by what the policy believes.
 
 use std::collections::VecDeque;
 
-/// The stretch of time over which the busy share is taken, and the part of it that a saturated loop
-/// may sleep.
+/// Window over which the busy share is measured, and the time that a saturated loop may sleep in
+/// it.
 const SPAN_NS: u64 = 200_000_000;
 const SLEPT_MAX_NS: u64 = SPAN_NS / 10;
 
-/// When a loop slept lately.
+/// Recent sleeps of a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeps {
-    /// From when until when.
+    /// Start and end of each sleep.
     over: VecDeque<(u64, u64)>,
     since_ns: Option<u64>,
 }
 
 impl Sleeps {
-    /// The loop sleeps from now on.
+    /// Records that the loop goes to sleep.
     pub(crate) fn sleep(&mut self, now_ns: u64) {
         self.since_ns = Some(now_ns);
     }
 
-    /// The loop is awake again.
+    /// Records that the loop wakes up.
     pub(crate) fn wake(&mut self, now_ns: u64) {
         if let Some(since_ns) = self.since_ns.take() {
             self.over.push_back((since_ns, now_ns));
@@ -32,7 +32,7 @@ impl Sleeps {
         }
     }
 
-    /// Whether nobody may be refused now.
+    /// Returns whether the loop has spare time, so that no refusal is allowed now.
     pub(crate) fn has_time(&self, now_ns: u64, target_ns: u64) -> bool {
         let from_ns = now_ns.saturating_sub(SPAN_NS);
         let part =

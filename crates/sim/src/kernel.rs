@@ -1,5 +1,5 @@
-//! The two queues of a listening socket, by the rules of Linux 6.12 to 6.18: what becomes of a
-//! connection request and of the ACK that ends the handshake. Knows neither time nor clients.
+//! The two queues of a listening socket, by the rules of Linux 6.12 to 6.18: the fate of a SYN and
+//! of the ACK that ends the handshake. Has no clock.
 //!
 //! From `tcp_conn_request`, `tcp_check_req` and `tcp_v4_syn_recv_sock`. Both queues are tested with
 //! `>`, so that each holds one more than the backlog.
@@ -8,21 +8,21 @@ use std::collections::VecDeque;
 
 use crate::conns::Token;
 
-/// What an operator sets for all listening sockets (tcp(7), ip-sysctl.rst).
+/// System-wide settings of listening sockets (tcp(7), ip-sysctl.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// `tcp_syncookies`: a full SYN queue answers with cookies, and drops nothing.
+    /// `tcp_syncookies`: a full SYN queue answers with cookies instead of dropping.
     pub syncookies: bool,
-    /// `tcp_max_syn_backlog`: without cookies its last quarter is for proven peers.
+    /// `tcp_max_syn_backlog`: without cookies its last quarter is reserved for proven peers.
     pub max_syn_backlog: u32,
-    /// Whether the peers are proven: the kernel knows a round trip time to them.
+    /// True if the peers are proven: the kernel has a cached round trip time for them.
     pub peers_proven: bool,
     /// `tcp_synack_retries`.
     pub synack_retries: u8,
     /// The clients' `tcp_syn_retries`.
     pub syn_retries: u8,
-    /// The clients' `tcp_syn_linear_timeouts`: so many requests are sent again after a second
-    /// each, before the gaps double. Zero until Linux 6.4.
+    /// The clients' `tcp_syn_linear_timeouts`: number of SYN retransmissions at intervals of one
+    /// second, before the intervals double. Zero until Linux 6.4.
     pub syn_linear_timeouts: u8,
 }
 
@@ -39,50 +39,50 @@ impl Default for Rules {
     }
 }
 
-/// Why a packet was dropped, in the papers' words.
+/// The reason for dropping a packet, in the papers' terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// By the SYN filter, before anything was looked at.
+    /// Dropped by the SYN filter, before anything else is examined.
     Filter,
-    /// The SYN queue is full and there are no cookies: TCPReqQFullDrop.
+    /// The SYN queue is full and cookies are off: TCPReqQFullDrop.
     SynQFull,
-    /// The accept queue is full when the SYN comes: ListenOverflows.
+    /// The accept queue is full at the SYN: ListenOverflows.
     AcceptQFull,
-    /// The last quarter of the SYN queue: ListenDrops only.
+    /// The last quarter of the SYN queue is reserved: ListenDrops only.
     DropRequest,
-    /// The accept queue is full when the third ACK comes: ListenOverflows.
+    /// The accept queue is full at the third ACK: ListenOverflows.
     ListenOverflow,
 }
 
-/// What becomes of a SYN.
+/// Outcome of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syn {
-    /// It is in the SYN queue and answered.
+    /// Queued in the SYN queue and answered.
     Queued,
-    /// It is answered with a cookie, and forgotten.
+    /// Answered with a cookie; no state is kept.
     Cookie,
-    /// It is dropped.
+    /// Dropped.
     Dropped(Reason),
 }
 
-/// A listening socket, and what the kernel counts about it.
+/// A listening socket with the kernel's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listener {
-    /// The length given to listen(2).
+    /// The backlog passed to listen(2).
     pub backlog: u32,
-    /// Requests in the SYN queue.
+    /// Number of requests in the SYN queue.
     pub syn_queue: u32,
-    /// Of these, those whose SYN-ACK was sent once only.
+    /// Requests in the SYN queue whose SYN-ACK has not been retransmitted.
     pub young: u32,
     /// The accept queue.
     pub(crate) accept_queue: VecDeque<Token>,
-    /// `sk_drops`: everything dropped, modulo 2³².
+    /// `sk_drops`: all drops, modulo 2³².
     pub drops: u32,
-    /// Drops by the filter: no counter of the kernel has them alone.
+    /// Drops by the filter; the kernel has no separate counter for them.
     pub filtered: u64,
     /// ListenOverflows.
     pub overflows: u64,
-    /// Of these, third ACKs.
+    /// ListenOverflows at third ACKs.
     pub overflows_ack: u64,
     /// ListenDrops.
     pub listen_drops: u64,
@@ -93,22 +93,23 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A socket that listens with a backlog.
+    /// Creates a listening socket with a backlog.
     pub fn new(backlog: u32) -> Self {
         Self { backlog, ..Self::default() }
     }
 
-    /// Connections in the accept queue.
+    /// Returns the number of connections in the accept queue.
     pub fn queued(&self) -> u32 {
         self.accept_queue.len() as u32
     }
 
-    /// Listens again: the queues have another length at once, and keep what they hold.
+    /// Changes the backlog, as a repeated listen(2). It takes effect at once; queued connections
+    /// stay.
     pub fn listen(&mut self, backlog: u32) {
         self.backlog = backlog;
     }
 
-    /// A connection request comes; `filtered` is what the filter on the socket says of it.
+    /// Handles a SYN; `filtered` is true if the socket's filter drops it.
     pub fn syn(&mut self, rules: &Rules, filtered: bool) -> Syn {
         if filtered {
             return self.drop(Reason::Filter);
@@ -134,8 +135,9 @@ impl Listener {
         Syn::Queued
     }
 
-    /// The third ACK comes. Whether the connection is in the accept queue now; its request stays
-    /// where it is, for the caller to take away with [`Listener::forget`] when it was established.
+    /// Handles the third ACK; returns whether the connection is now in the accept queue. Its
+    /// request stays in the SYN queue: after success the caller removes it with
+    /// [`Listener::forget`].
     pub(crate) fn establish(&mut self, token: Token) -> bool {
         if self.is_full() {
             self.drop(Reason::ListenOverflow);
@@ -145,14 +147,14 @@ impl Listener {
         true
     }
 
-    /// Takes a request out of the SYN queue.
+    /// Removes a request from the SYN queue.
     pub fn forget(&mut self, young: bool) {
         self.syn_queue -= 1;
         self.young -= u32::from(young);
     }
 
-    /// How many times a SYN-ACK is sent again before its request is thrown away: fewer while the
-    /// queue is more than half full of old ones (`reqsk_timer_handler`).
+    /// Returns how often a SYN-ACK is retransmitted before its request is discarded: fewer times
+    /// while the queue is more than half full of old requests (`reqsk_timer_handler`).
     pub fn synack_retries(&self, rules: &Rules) -> u8 {
         let mut retries = rules.synack_retries;
         if self.syn_queue * 2 > self.backlog.max(8) {

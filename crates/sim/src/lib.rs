@@ -1,10 +1,9 @@
-//! A model of clients, the kernel's SYN and accept queues, and the server's loop, as discrete
-//! events: it runs the accept policies themselves, in time that costs nothing, and the same seed
-//! gives the same run.
+//! A discrete-event model of clients, the kernel's SYN and accept queues, and the server's loop. It
+//! runs the accept policies themselves, in simulated time, and the same seed gives the same run.
 //!
-//! What the kernel and the loop do is written down here once more, by their rules and with what
-//! each step costs; what a policy decides is not: that is `weir-accept`'s own code. Nothing here
-//! makes a system call, reads a clock or prints.
+//! The kernel and the loop are modelled by their rules and by the cost of each step. The policies
+//! are not modelled: they are `weir-accept`'s own code. Nothing here makes a system call, reads a
+//! clock or prints.
 
 mod chance;
 mod clients;
@@ -38,12 +37,12 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond.
 pub const MILLI_NS: u64 = 1_000_000;
 
-/// Runs a scenario to its end. Every chance is drawn from the seed.
+/// Runs a scenario to its end. All random numbers derive from the seed.
 pub fn run(scenario: &Scenario, seed: u64) -> Statistics {
     run_with(scenario, seed, || scenario.setting().policy())
 }
 
-/// Runs a scenario with policies made by the caller, one for each core, in place of its setting's.
+/// Runs a scenario with policies made by the caller, one per core, instead of those of its setting.
 pub fn run_with(
     scenario: &Scenario,
     seed: u64,

@@ -1,20 +1,20 @@
-//! Somebody else on the core, who takes it from the loop in bursts and shares it by the scheduler's
-//! slices meanwhile. The kernel's work for packets is not touched.
+//! A competing process on the core. It runs in bursts, during which it and the loop alternate in
+//! scheduler slices. The kernel's work for packets is not affected.
 
-/// A neighbour.
+/// A competing process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
-    /// The part of the core it takes, 0 to 1, in the mean.
+    /// Mean share of the core it takes, 0 to 1.
     pub share: f64,
-    /// How much processor time it takes at a time, nanoseconds.
+    /// Processor time it takes per burst, nanoseconds.
     pub burst_ns: u64,
-    /// How long it has the core, and then the loop, until the burst is over, nanoseconds. A slice
-    /// as long as the burst has the loop wait for all of it.
+    /// Length of a scheduler slice, nanoseconds: the process and the loop alternate in such slices
+    /// until the burst is over. With a slice as long as the burst, the loop waits for all of it.
     pub slice_ns: u64,
 }
 
 impl Neighbour {
-    /// How long the loop needs for some work that begins now.
+    /// Returns the elapsed time the loop needs for work that starts now.
     pub(crate) fn stretch(&self, now_ns: u64, work_ns: u64) -> u64 {
         let (mut at_ns, mut left_ns) = (now_ns, work_ns);
         while left_ns > 0 {
@@ -30,7 +30,7 @@ impl Neighbour {
         at_ns - now_ns
     }
 
-    /// Whether the core is the neighbour's, and until when that is so.
+    /// Returns whether the core belongs to the neighbour, and until when that holds.
     fn whose(&self, at_ns: u64) -> (bool, u64) {
         let period_ns = ((self.burst_ns as f64 / self.share) as u64).max(2 * self.burst_ns);
         let slice_ns = self.slice_ns.min(self.burst_ns).max(1);

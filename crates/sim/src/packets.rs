@@ -1,5 +1,5 @@
-//! What the server's kernel does with each packet, and what that costs the core it comes to. Knows
-//! the sockets, and of the loop only how to wake it.
+//! The server kernel's handling of packets, and its cost on the core that receives them. Changes
+//! socket state; the only effect on the loop is to wake it.
 
 use weir_accept::SynDecision;
 
@@ -83,8 +83,8 @@ impl World<'_> {
         self.answer(token, Answer::SynAck);
     }
 
-    /// A drop on account of load: by a filter that does more than to keep the queue from
-    /// overflowing, or by a queue that was made shorter.
+    /// Records a drop on account of load: by a filter that does more than to keep the queue from
+    /// overflowing, or by a queue that was shortened.
     fn judge_syn(&mut self, core: u32, token: Token, became: Syn) {
         let Core { listener, filter, .. } = &self.cores[core as usize];
         let guards = matches!(filter.decision(), SynDecision::Guard { .. });
@@ -96,7 +96,7 @@ impl World<'_> {
         }
     }
 
-    /// A segment with an ACK comes: it may end the handshake.
+    /// Handles a segment with an ACK, which may end the handshake.
     fn third_ack(&mut self, token: Token) {
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
         let listener = &mut self.cores[socket.core as usize].listener;
@@ -149,7 +149,7 @@ impl World<'_> {
         }
     }
 
-    /// A FIN is behind the data that may still be missing, and is a chance to end the handshake.
+    /// Handles a FIN. It arrives behind data that may still be missing, and may end the handshake.
     fn fin(&mut self, token: Token) {
         self.third_ack(token);
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
@@ -161,7 +161,7 @@ impl World<'_> {
         }
     }
 
-    /// Once data has been acknowledged, the client's model leaves what is lost to this.
+    /// Retransmits lost data that was acknowledged: the client's model no longer does.
     fn data_lost(&mut self, token: Token) {
         let Some(conn) = self.conns.get(token) else { return };
         if conn.socket.data_ns != NEVER {
@@ -180,7 +180,7 @@ impl World<'_> {
         }
     }
 
-    /// The timer of a request in the SYN queue.
+    /// Handles the SYN-ACK timer of a request in the SYN queue.
     pub(crate) fn synack_again(&mut self, token: Token) {
         let rules = &self.scenario.rules;
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
@@ -203,7 +203,7 @@ impl World<'_> {
         self.events.push(self.now_ns + gap_ns, Event::SynAckTimer(token));
     }
 
-    /// Something can be read: the interest set reports it, if it is a member.
+    /// Marks a connection as ready if it is a member of the interest set, and wakes the loop.
     fn readable(&mut self, token: Token) {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
         if socket.seat == Seat::Open && socket.registered && !socket.ready && !socket.replying {

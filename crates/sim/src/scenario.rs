@@ -1,5 +1,5 @@
-//! What is simulated: the clients, the machine, the server and its policy, and for how long. Plain
-//! data; knows nothing of how it is played.
+//! Scenarios: the clients, the machine, the server, its policy and the duration of a run. Plain
+//! data.
 
 use weir_accept::{Controls, Limit, Name, Refusal, Setting, Source, SynFilter, TARGET_NS};
 
@@ -8,19 +8,19 @@ use crate::kernel::Rules;
 use crate::neighbour::Neighbour;
 use crate::{MILLI_NS, SECOND_NS};
 
-/// The law of a time, nanoseconds.
+/// Probability distribution of a time, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Law {
-    /// Always the same.
+    /// Constant.
     Fixed(u64),
-    /// Exponential, by its mean.
+    /// Exponential, with this mean.
     Exponential(u64),
-    /// Uniform between two.
+    /// Uniform between two times.
     Uniform(u64, u64),
 }
 
 impl Law {
-    /// The mean, nanoseconds.
+    /// Returns the mean, nanoseconds.
     pub fn mean_ns(self) -> f64 {
         match self {
             Self::Fixed(ns) | Self::Exponential(ns) => ns as f64,
@@ -28,7 +28,7 @@ impl Law {
         }
     }
 
-    /// The time that a uniform number in [0, 1) stands for.
+    /// Returns the time that a uniform number in [0, 1) maps to.
     pub(crate) fn at(self, uniform: f64) -> u64 {
         match self {
             Self::Fixed(ns) => ns,
@@ -38,36 +38,36 @@ impl Law {
     }
 }
 
-/// One class of requests.
+/// A class of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Class {
-    /// Its part of all sessions, relative to the other classes.
+    /// Share of all sessions, relative to the other classes.
     pub weight: f64,
-    /// What a request takes of the server, without the calls.
+    /// Work of the server per request, without the calls.
     pub service: Law,
 }
 
-/// What a client is like.
+/// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Connects, asks, waits for as long as its patience, and goes.
+    /// Connects, sends requests, waits until its timeout, and leaves.
     Honest,
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     Mute,
-    /// Says a byte a second, and never a whole request.
+    /// Sends a byte per second, and never a complete request.
     Slow,
-    /// Honest, but connects again at once when it is refused.
+    /// Like honest, but reconnects at once after a refusal.
     Reconnecting,
-    /// Sends a connection request from an address where nobody is.
+    /// Sends a SYN from an address without a host.
     Spoofed,
 }
 
 impl Kind {
-    /// Every kind, in the order of the variants.
+    /// All kinds, in the order of the variants.
     pub const ALL: [Self; 5] =
         [Self::Honest, Self::Mute, Self::Slow, Self::Reconnecting, Self::Spoofed];
 
-    /// Whether it wants a reply.
+    /// Returns whether the client wants a reply.
     pub fn asks(self) -> bool {
         matches!(self, Self::Honest | Self::Reconnecting)
     }
@@ -76,110 +76,111 @@ impl Kind {
 /// A group of clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// What they are like.
+    /// Behaviour of the group's clients.
     pub kind: Kind,
-    /// Their sessions begun for each one of the scenario's rate.
+    /// Sessions of this group per session of the scenario's rate.
     pub ratio: f64,
-    /// The first of their addresses (IPv4, as a number), and how many there are.
+    /// First address of the group (IPv4, as a number), and the number of addresses.
     pub addresses: (u32, u32),
-    /// What their sessions consist of; `None` is the scenario's.
+    /// Shape of the group's sessions; `None` uses the scenario's.
     pub sessions: Option<Sessions>,
 }
 
 impl Group {
-    /// Clients of one address.
+    /// Creates a group of clients with one address.
     pub fn new(kind: Kind, ratio: f64) -> Self {
         Self { kind, ratio, addresses: (0x0a00_0001, 1), sessions: None }
     }
 
-    /// The address that a uniform number in [0, 1) stands for.
+    /// Returns the address that a uniform number in [0, 1) maps to.
     pub(crate) fn source(&self, uniform: f64) -> Source {
         let (first, count) = self.addresses;
         Source::v4(first.wrapping_add((uniform * f64::from(count)) as u32))
     }
 }
 
-/// When sessions begin, at a given rate.
+/// Arrival pattern of sessions at a given rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Independently of each other.
+    /// Independent arrivals.
     Poisson,
-    /// At equal distances.
+    /// Arrivals at equal intervals.
     Constant,
-    /// So many at once, at equal distances.
+    /// Bursts of this many sessions, at equal intervals.
     Bursts(u32),
 }
 
-/// A rate and when it begins.
+/// A rate and its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// From this time on.
+    /// Start of the step.
     pub from_ns: u64,
-    /// Sessions a second.
+    /// Sessions per second.
     pub rate: f64,
 }
 
-/// What a session consists of.
+/// Shape of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sessions {
-    /// The fewest requests and the most; each number between is as likely.
+    /// Minimum and maximum number of requests, uniformly distributed.
     pub requests: (u32, u32),
-    /// Between a reply and the next request.
+    /// Think time between a reply and the next request.
     pub think: Law,
-    /// One in so many closes its connection in the end; 0: none does, and the server may.
+    /// Number of sessions of which one closes its connection at the end; with 0 none does, and the
+    /// server may.
     pub closes_one_in: u32,
 }
 
 impl Sessions {
-    /// Requests a session, mean.
+    /// Returns the mean number of requests per session.
     pub fn requests_mean(&self) -> f64 {
         f64::from(self.requests.0 + self.requests.1) / 2.0
     }
 }
 
-/// A scenario. The default is an honest client each millisecond, a request each of a tenth of that,
-/// for ten seconds.
+/// A scenario. The default is an honest client per millisecond, with one request each that takes a
+/// tenth of that, for ten seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// The policy and what it may use; each core has one of its own.
+    /// The policy and its controls; each core has a policy of its own.
     pub setting: Setting,
     /// Cores, each with a loop and a listening socket (SO_REUSEPORT).
     pub cores: u32,
-    /// A connection is read, and answered, when it is accepted.
+    /// True if a connection is read, and answered, when it is accepted.
     pub eager: bool,
-    /// Somebody else on each core.
+    /// A competing process on each core.
     pub neighbour: Option<Neighbour>,
-    /// The most connections a core may have open.
+    /// Maximum number of open connections per core.
     pub open_max: usize,
-    /// From the accept to the first whole request, nanoseconds.
+    /// Timeout from the accept to the first complete request, nanoseconds.
     pub header_timeout_ns: u64,
-    /// Between two requests, nanoseconds.
+    /// Timeout between two requests, nanoseconds.
     pub idle_timeout_ns: u64,
-    /// The requests; at least one class.
+    /// Classes of requests; at least one.
     pub classes: Vec<Class>,
-    /// The sessions.
+    /// Shape of the sessions.
     pub sessions: Sessions,
-    /// The clients.
+    /// Groups of clients.
     pub groups: Vec<Group>,
-    /// When sessions begin.
+    /// Arrival pattern of sessions.
     pub pattern: Pattern,
-    /// How many, over time; none before the first step.
+    /// Rate of sessions over time; zero before the first step.
     pub load: Vec<Step>,
-    /// How long a client waits without progress: for the connection, then for each reply.
+    /// Client timeout without progress: for the connection, then for each reply.
     pub timeout_ns: u64,
-    /// How long a mute or slow client stays.
+    /// Lifetime of a mute or slow client.
     pub stay_ns: u64,
-    /// The round trip time, of each connection.
+    /// Distribution of the round trip time; drawn per connection.
     pub rtt: Law,
-    /// The kernel's settings.
+    /// Kernel settings.
     pub rules: Rules,
-    /// What everything costs.
+    /// Costs of each step.
     pub costs: Costs,
-    /// How long is simulated.
+    /// Simulated time.
     pub duration_ns: u64,
-    /// What comes before is not part of the totals.
+    /// Start of the measurement; earlier events do not count towards the totals.
     pub measured_from_ns: u64,
-    /// The length of a window of the statistics.
+    /// Length of a statistics window.
     pub window_ns: u64,
 }
 
@@ -220,12 +221,12 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// The setting of each core's policy.
+    /// Returns the setting of each core's policy.
     pub fn setting(&self) -> Setting {
         Setting { eager: self.eager, ..self.setting }
     }
 
-    /// The mean work of a request, nanoseconds.
+    /// Returns the mean work per request, nanoseconds.
     pub fn service_mean_ns(&self) -> f64 {
         let weights: f64 = self.classes.iter().map(|class| class.weight).sum();
         let sum: f64 =
@@ -233,12 +234,13 @@ impl Scenario {
         sum / weights
     }
 
-    /// Requests a second that all cores together can serve, when nobody else knocks.
+    /// Returns the requests per second that all cores together can serve, when no other traffic
+    /// arrives.
     pub fn capacity(&self) -> f64 {
         f64::from(self.cores) * 1e9 / self.served_ns()
     }
 
-    /// A steady load, so many times [`Scenario::capacity`].
+    /// Sets a steady load of `times` [`Scenario::capacity`].
     #[must_use]
     pub fn loaded(mut self, times: f64) -> Self {
         let rate = times * self.capacity() / self.sessions.requests_mean();
@@ -246,9 +248,9 @@ impl Scenario {
         self
     }
 
-    /// Replies a second that are possible at a rate of requests, when each that is not served costs
-    /// a core no more than a full queue's dropping of its connection requests, for as long as its
-    /// client asks. A gate may drop them for less.
+    /// Returns the replies per second that are attainable at a rate of requests, if each request
+    /// that is not served costs a core no more than the drops of its SYNs by a full queue, for as
+    /// long as its client retries. A SYN filter may drop them for less.
     pub fn attainable(&self, requests_rate: f64) -> f64 {
         let sessions = self.sessions.requests_mean();
         let refused_ns = self.costs.syn_dropped as f64 * self.syns() / sessions;
@@ -263,7 +265,7 @@ impl Scenario {
         self.costs.served_ns(self.service_mean_ns(), requests, self.eager)
     }
 
-    /// How many connection requests a client makes within its patience.
+    /// Returns the number of SYNs a client sends within its timeout.
     fn syns(&self) -> f64 {
         let gaps = (1..=self.rules.syn_retries).map(|n| self.syn_gap_ns(n));
         let sent = gaps.scan(0, |at_ns: &mut u64, gap_ns| {
@@ -273,7 +275,7 @@ impl Scenario {
         1.0 + sent.take_while(|at_ns| *at_ns < self.timeout_ns).count() as f64
     }
 
-    /// How long a client's kernel waits after its connection request number `n`, from one.
+    /// Returns the wait of a client's kernel after its SYN number `n`, counted from one.
     pub(crate) fn syn_gap_ns(&self, n: u8) -> u64 {
         SECOND_NS << n.saturating_sub(1 + self.rules.syn_linear_timeouts).min(20)
     }

@@ -1,25 +1,25 @@
-//! The kernel's work for packets, done on the core of the loop: it has precedence, up to a share of
-//! the core, and what is too much is lost. Knows costs and times, no packets.
+//! The kernel's work for packets, done on the loop's core: it takes precedence, up to a share of
+//! the core, and packets beyond that are lost. Accounts for costs only.
 //!
-//! A packet has its effect when it comes; the loop pays for it by being late.
+//! A packet takes effect on arrival; the loop pays for it by being late.
 
 use crate::costs::Costs;
 
-/// One core's packets.
+/// Packet work of a core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Softirq {
-    /// Work the loop has not been delayed for yet.
+    /// Work that has not delayed the loop yet.
     late_ns: u64,
     idle_since_ns: Option<u64>,
-    /// How much more work may be done now: negative while packets wait.
+    /// Credit for more work; negative while packets wait.
     credit_ns: i64,
     credit_at_ns: u64,
     wait_max_ns: i64,
     burst_ns: i64,
     percent: u64,
-    /// Everything that was worked on.
+    /// Total work done.
     pub(crate) spent_ns: u64,
-    /// Packets lost.
+    /// Number of packets lost.
     pub(crate) lost: u64,
 }
 
@@ -38,7 +38,7 @@ impl Softirq {
         }
     }
 
-    /// Whether a packet finds room to wait in.
+    /// Returns whether there is room for a packet; counts it as lost otherwise.
     pub(crate) fn admits(&mut self, now_ns: u64) -> bool {
         let earned_ns = (now_ns - self.credit_at_ns) * self.percent / 100;
         self.credit_at_ns = now_ns;
@@ -48,7 +48,7 @@ impl Softirq {
         admitted
     }
 
-    /// A packet costs something.
+    /// Charges the cost of a packet.
     pub(crate) fn charge(&mut self, now_ns: u64, cost_ns: u64) {
         self.rest(now_ns);
         self.credit_ns -= cost_ns as i64;
@@ -56,24 +56,24 @@ impl Softirq {
         self.spent_ns += cost_ns;
     }
 
-    /// The loop sleeps from now on, and leaves the core to the packets.
+    /// Records that the loop goes to sleep, and leaves the core to packets.
     pub(crate) fn sleep(&mut self, now_ns: u64) {
         self.idle_since_ns = Some(now_ns);
     }
 
-    /// The loop wants the core: how long it waits for it.
+    /// Records that the loop wants to run; returns how long it waits for the core.
     pub(crate) fn wake(&mut self, now_ns: u64) -> u64 {
         self.rest(now_ns);
         self.idle_since_ns = None;
         self.pay()
     }
 
-    /// How much later the loop is because of packets that came since it was last asked.
+    /// Returns the delay of the loop by packets since the last call.
     pub(crate) fn pay(&mut self) -> u64 {
         std::mem::take(&mut self.late_ns)
     }
 
-    /// What was done while the loop slept makes nothing late.
+    /// Deducts work done while the loop slept, which delays nothing.
     fn rest(&mut self, now_ns: u64) {
         if let Some(since_ns) = self.idle_since_ns {
             self.late_ns = self.late_ns.saturating_sub(now_ns - since_ns);

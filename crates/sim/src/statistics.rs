@@ -1,97 +1,96 @@
-//! What a run came to: counts, times and windows. Two runs that did the same are equal. Sums up
-//! what others tell it, and draws no conclusion.
+//! Statistics of a run: counts, times and windows. Identical runs compare equal.
 
 use hdrhistogram::Histogram;
 
 use crate::kernel::Listener;
 use crate::scenario::{Kind, Scenario};
 
-/// What became of the requests of some clients, between the beginning of the measurement and the
-/// end of the run. A request is offered when it is begun; one that is never begun, because the one
-/// before it failed, is not counted.
+/// Outcomes of some clients' requests, between the start of the measurement and the end of the run.
+/// A request is offered when it begins; a request that never begins, because the one before it
+/// failed, is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Begun; for mute and slow clients, connections.
+    /// Requests begun; for mute and slow clients, connections.
     pub offered: u64,
-    /// Answered whole while the client waited.
+    /// Requests answered completely while the client waited.
     pub good: u64,
-    /// Ended by the server without a reply, or answered with 503.
+    /// Requests refused: ended by the server without a reply, or answered with 503.
     pub refused: u64,
-    /// Given up by the client.
+    /// Requests given up by the client.
     pub timed_out: u64,
 }
 
 impl Share {
-    /// The part of what was offered that was good; 1 when nothing was.
+    /// Returns the good share of the offered requests; 1 if none were offered.
     pub fn good_share(&self) -> f64 {
         if self.offered == 0 { 1.0 } else { self.good as f64 / self.offered as f64 }
     }
 }
 
-/// A stretch of time.
+/// A statistics window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Honest and reconnecting clients' requests.
+    /// Requests of honest and reconnecting clients.
     pub share: Share,
-    /// The longest response time of the good, nanoseconds.
+    /// Longest response time of good requests, nanoseconds.
     pub response_max_ns: u64,
-    /// The sum of the response times of the good, nanoseconds.
+    /// Sum of the response times of good requests, nanoseconds.
     pub response_sum_ns: u64,
 }
 
-/// What the loops counted, over the whole run.
+/// Counters of the loops, over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loops {
-    /// Waits.
+    /// Waits (getevents-phases).
     pub getevents: u64,
-    /// Decisions, for an accept-phase or because the policy's time had come.
+    /// Policy decisions, for an accept-phase or because the policy's timer was due.
     pub decisions: u64,
     /// Accept-phases (N_phases).
     pub accept_phases: u64,
-    /// Connections accepted, whatever became of them.
+    /// Connections accepted, including those refused later.
     pub accepted: u64,
-    /// Accepts that found nobody.
+    /// Accepts that failed with EWOULDBLOCK.
     pub would_block: u64,
-    /// Connections refused before they were read: by the decision's count.
+    /// Connections refused unread, by the decision's count.
     pub refused: u64,
-    /// Those refused because they had waited too long.
+    /// Connections refused because they had waited too long.
     pub stale: u64,
-    /// Requests on open connections refused because their source had had its share.
+    /// Requests on open connections refused because their source had exceeded its share.
     pub unfair: u64,
-    /// Those dropped because their client had gone.
+    /// Connections dropped because their client had gone.
     pub departed: u64,
     /// Connections closed to make room.
     pub evicted: u64,
-    /// Connections closed because nothing came from the client in time.
+    /// Connections closed because their client timed out.
     pub expired: u64,
-    /// Replies written, whether anybody waited for them or not.
+    /// Replies written, whether or not a client still waited.
     pub replies: u64,
-    /// Work-phases that served somebody.
+    /// Work-phases that served at least one connection.
     pub work_phases: u64,
-    /// Times the listening socket got another backlog.
+    /// Changes of the listening socket's backlog.
     pub listens: u64,
-    /// Times its SYN filter was changed by a system call.
+    /// Changes of the SYN filter by a system call.
     pub filters: u64,
-    /// The most connections open on one core.
+    /// Maximum number of open connections on a core.
     pub open_max: u64,
-    /// Decisions taken while the policy held the server to be overloaded.
+    /// Decisions made while the policy considered the server overloaded.
     pub overloaded: u64,
-    /// Times an overload began.
+    /// Overloads.
     pub overloads: u64,
-    /// Connections closed after a reply because of load.
+    /// Connections closed after a reply on account of load.
     pub closed_by_load: u64,
-    /// Refusals on account of load while a loop had time.
+    /// Refusals on account of load while the loop had spare time.
     pub refused_idle: u64,
 }
 
-/// What the kernel counted, over the whole run and all listening sockets.
+/// Counters of the kernel, over the whole run and all listening sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     /// SYNs dropped by the filter.
     pub filtered: u64,
     /// ListenOverflows.
     pub overflows: u64,
-    /// Of these, third ACKs.
+    /// ListenOverflows at third ACKs.
     pub overflows_ack: u64,
     /// ListenDrops.
     pub listen_drops: u64,
@@ -99,58 +98,58 @@ pub struct Drops {
     pub request_queue_full_drops: u64,
     /// TCPReqQFullDoCookies.
     pub cookies: u64,
-    /// Packets the core had no time for.
+    /// Packets lost for want of processor time.
     pub lost: u64,
-    /// Work for packets, nanoseconds.
+    /// Time spent on packets, nanoseconds.
     pub packets_ns: u64,
 }
 
-/// A stretch of time in which one loop was overloaded, or might refuse somebody.
+/// A period in which a loop was overloaded or might refuse requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overload {
     /// The loop's core.
     pub core: u32,
-    /// When it began, nanoseconds.
+    /// Start of the overload, nanoseconds.
     pub began_ns: u64,
-    /// When the request was begun that was last to be refused on account of load, before the loop's
-    /// next overload; nanoseconds, 0 for none.
+    /// Start of the last request refused on account of load, before the loop's next overload;
+    /// nanoseconds, 0 for none.
     pub refused_last_ns: u64,
 }
 
 /// A run's statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statistics {
-    /// How long was measured, nanoseconds.
+    /// Duration of the measurement, nanoseconds.
     pub measured_ns: u64,
-    /// Honest and reconnecting clients' requests.
+    /// Outcomes for honest and reconnecting clients.
     pub total: Share,
-    /// By kind of client, in the order of [`Kind::ALL`].
+    /// Outcomes by kind of client, in the order of [`Kind::ALL`].
     pub kinds: [Share; 5],
-    /// By class of request; honest and reconnecting clients'.
+    /// Outcomes by class of request; honest and reconnecting clients.
     pub classes: Vec<Share>,
-    /// By core; honest and reconnecting clients'.
+    /// Outcomes by core; honest and reconnecting clients.
     pub cores: Vec<Share>,
-    /// The whole run in windows of [`Scenario::window_ns`].
+    /// Windows of [`Scenario::window_ns`] over the whole run.
     pub windows: Vec<Window>,
-    /// Response times of the good, from the beginning of the request at its client, nanoseconds.
+    /// Response times of good requests, from the start of the request at the client, nanoseconds.
     pub response: Histogram<u64>,
-    /// From the arrival of a request at the server's kernel to the end of its write, of every
-    /// reply, nanoseconds.
+    /// Sojourn times of all replies, from the arrival of the request at the server's kernel to the
+    /// end of the write, nanoseconds.
     pub sojourn: Histogram<u64>,
-    /// The loops.
+    /// Counters of the loops.
     pub loops: Loops,
-    /// The kernel.
+    /// Counters of the kernel.
     pub drops: Drops,
-    /// The overloads of all loops, in the order in which they began.
+    /// Overloads of all loops, in the order of their start.
     pub overloads: Vec<Overload>,
-    /// By core: it was overloaded and had time when the last step of the load began, so that it
-    /// had to let everybody in.
+    /// By core: true if it was overloaded and had spare time at the start of the last load step, so
+    /// that it had to admit everything.
     pub open_at_last_step: Vec<bool>,
     measured_from_ns: u64,
     window_ns: u64,
 }
 
-/// Something that becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Offered,
@@ -159,7 +158,7 @@ pub(crate) enum Fate {
     TimedOut,
 }
 
-/// Whose request it is.
+/// Attribution of a request: the kind of its client, its class and its core.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose {
     pub(crate) kind: Kind,
@@ -199,12 +198,12 @@ impl Statistics {
         }
     }
 
-    /// A loop is overloaded from now on.
+    /// Records the start of an overload.
     pub(crate) fn note_overload(&mut self, core: u32, began_ns: u64) {
         self.overloads.push(Overload { core, began_ns, refused_last_ns: 0 });
     }
 
-    /// A request that was begun then is refused now on account of load.
+    /// Records a refusal on account of load of a request that began at `request_began_ns`.
     pub(crate) fn note_refusal(&mut self, core: u32, now_ns: u64, request_began_ns: u64) {
         if !self.overloads.iter().any(|overload| overload.core == core) {
             self.note_overload(core, now_ns);
@@ -249,31 +248,31 @@ impl Statistics {
         self.drops.cookies += listener.cookies;
     }
 
-    /// Good replies a second.
+    /// Returns the good replies per second.
     pub fn goodput(&self) -> f64 {
         self.total.good as f64 * 1e9 / self.measured_ns.max(1) as f64
     }
 
-    /// Good replies a second in the windows between two times.
+    /// Returns the good replies per second in the windows between two times.
     pub fn goodput_between(&self, from_ns: u64, until_ns: u64) -> f64 {
         let windows = self.between(from_ns, until_ns);
         let good: u64 = windows.iter().map(|window| window.share.good).sum();
         good as f64 * 1e9 / (windows.len().max(1) as f64 * self.window_ns as f64)
     }
 
-    /// The windows that lie between two times, both ends included.
+    /// Returns the windows between two times, both ends included.
     pub fn between(&self, from_ns: u64, until_ns: u64) -> &[Window] {
         let from = from_ns.div_ceil(self.window_ns) as usize;
         let until = ((until_ns / self.window_ns) as usize).min(self.windows.len());
         self.windows.get(from..until).unwrap_or(&[])
     }
 
-    /// Connections accepted an accept-phase (C_avg).
+    /// Returns the connections accepted per accept-phase (C_avg).
     pub fn c_avg(&self) -> f64 {
         self.loops.accepted as f64 / self.loops.accept_phases.max(1) as f64
     }
 
-    /// How much the goodput of the windows between two times scatters: standard deviation over
+    /// Returns the variation of goodput over the windows between two times: standard deviation over
     /// mean, less what counting alone explains (Poisson).
     pub fn oscillation(&self, from_ns: u64, until_ns: u64) -> f64 {
         let windows = self.between(from_ns, until_ns);
@@ -284,7 +283,8 @@ impl Statistics {
         (variance - mean).max(0.0).sqrt() / mean.max(1.0)
     }
 
-    /// Jain's index of the shares of good: 1 when all are treated alike, 1/n when one has all.
+    /// Returns Jain's fairness index of the good shares: 1 when all are equal, 1/n when one has
+    /// everything.
     pub fn fairness(shares: &[Share]) -> f64 {
         let asked = || shares.iter().filter(|share| share.offered > 0).map(Share::good_share);
         let (sum, squares) =
@@ -303,7 +303,7 @@ impl Window {
     }
 }
 
-/// Times to a thousandth, from a microsecond to an hour.
+/// Creates a histogram of times from a microsecond to an hour, precise to a thousandth.
 #[expect(clippy::expect_used, reason = "the bounds are constants")]
 fn histogram() -> Histogram<u64> {
     let mut histogram =

@@ -1,9 +1,9 @@
-//! Random scenarios, each named by its seed, and what must hold after every one of them: nobody was
-//! refused while a loop had time, nobody starves, and an overload is over when it ends.
+//! Random scenarios, identified by seed, and the invariants of every run: no refusal while a loop
+//! has spare time, no starvation, and overloads that end with the load that caused them.
 //!
 //! A scenario is a sequence of loads from a twentieth of the capacity to twenty times, with long
-//! and short connections from near and far, bursts, floods, clients that mean harm and neighbours,
-//! and a calm second at its end.
+//! and short connections from near and far, bursts, floods, malicious clients and neighbours, and a
+//! calm second at its end.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,23 +15,23 @@ use crate::scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step
 use crate::statistics::Statistics;
 use crate::{MILLI_NS, SECOND_NS};
 
-/// About how many connections a scenario has at most: what a test can afford.
+/// Approximate maximum number of connections in a scenario: what a test can afford.
 const CONNECTIONS_MAX: f64 = 40_000.0;
 
-/// How long the calm at the end lasts, and its load.
+/// Duration of the calm at the end, and its load.
 const CALM_NS: u64 = 1_200 * MILLI_NS;
 const CALM_LOAD: f64 = 0.25;
 
-/// The stretch in which somebody has to be served, nanoseconds.
+/// Period in which at least one client has to be served, nanoseconds.
 const STARVED_NS: u64 = 1_500 * MILLI_NS;
 
-/// How many targets after its end an overload may still refuse somebody.
+/// Time an overload may still refuse requests after the load has ended, in targets.
 const RECOVERY_TARGETS: u64 = 3;
 
-/// How long a loop has to be busy before it may refuse anybody.
+/// Time a loop has to be busy before it may refuse requests.
 const BUSY_NS: u64 = 200 * MILLI_NS;
 
-/// The scenario of a seed.
+/// Returns the scenario of a seed.
 pub fn scenario(seed: u64) -> Scenario {
     let mut dice = chance::stream(seed, 0x5701);
     let mut scenario = Scenario { measured_from_ns: 0, ..Scenario::default() };
@@ -112,7 +112,7 @@ fn draw_load(dice: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
     scenario.duration_ns = at_ns + CALM_NS;
 }
 
-/// What does not hold of a run, in sentences; nothing when all does.
+/// Returns the invariants that a run violates, in sentences; empty if it violates none.
 pub fn faults(scenario: &Scenario, statistics: &Statistics) -> Vec<String> {
     let mut faults = Vec::new();
     let refused_idle = statistics.loops.refused_idle;
@@ -128,7 +128,8 @@ pub fn faults(scenario: &Scenario, statistics: &Statistics) -> Vec<String> {
     faults
 }
 
-/// From when on nobody honest is served for too long, though many ask.
+/// Returns the start of the first period in which no honest client is served, though many send
+/// requests.
 fn starved_from(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let windows = (STARVED_NS / scenario.window_ns) as usize;
     let stretches = statistics.windows.windows(windows);
@@ -140,7 +141,7 @@ fn starved_from(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     is_starved.filter(|_| is_feasible(scenario)).map(|index| index as u64 * scenario.window_ns)
 }
 
-/// Whether a client that comes when the queue is as long as it may be is served in time.
+/// Returns whether a client that arrives when the queue is longest can be served in time.
 fn is_feasible(scenario: &Scenario) -> bool {
     let Law::Fixed(rtt_ns) = scenario.rtt else { return false };
     // A flood fills the kernel's queue of requests, where it has no cookies, before any policy.
@@ -159,9 +160,9 @@ fn is_feasible(scenario: &Scenario) -> bool {
     scenario.timeout_ns > 3 * rtt_ns + burst_ns + 8 * scenario.setting.target_ns
 }
 
-/// How long after the beginning of the calm a request was begun that was refused by an overload
-/// from before it, if that is too late. Who was refused, or ended a handshake in vain, comes again,
-/// which is another load.
+/// Returns how long after the start of the calm the last request began that an earlier overload
+/// refused, if that is too late. Clients that were refused, or that completed a handshake in vain,
+/// retry, which is a new load; such runs are not judged.
 fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let calm_ns = scenario.load.last()?.from_ns;
     let rtt_ns = match scenario.rtt {
@@ -187,8 +188,8 @@ fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     (is_judged && late_ns > bound_ns).then_some(late_ns)
 }
 
-/// What the shortest queue that is kept may take, nanoseconds: twenty requests, and four standard
-/// deviations more.
+/// Returns the longest time that the shortest queue kept may take, nanoseconds: twenty requests,
+/// plus four standard deviations.
 fn queue_ns(scenario: &Scenario) -> u64 {
     let weights: f64 = scenario.classes.iter().map(|class| class.weight).sum();
     let squares: f64 =
@@ -198,7 +199,7 @@ fn queue_ns(scenario: &Scenario) -> u64 {
     (20.0 * mean_ns + 4.0 * (20.0 * variance).sqrt()) as u64
 }
 
-/// The mean square of a law.
+/// Returns the mean square of a distribution.
 fn square(law: Law) -> f64 {
     match law {
         Law::Fixed(ns) => (ns as f64).powi(2),
@@ -210,7 +211,7 @@ fn square(law: Law) -> f64 {
     }
 }
 
-/// What those who come together ask for.
+/// Returns the work of a burst, nanoseconds.
 fn burst_ns(scenario: &Scenario) -> u64 {
     match scenario.pattern {
         Pattern::Bursts(size) => u64::from(size) * scenario.service_mean_ns() as u64,

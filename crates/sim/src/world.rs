@@ -1,4 +1,4 @@
-//! The world: the clock, everybody in it, and who is told of which event. Knows the rules of none.
+//! The world: the clock, all participants, and the dispatch of events to them.
 
 use rand::RngExt;
 use rand_distr::Exp1;
@@ -21,14 +21,14 @@ pub(crate) struct World<'a> {
     pub(crate) cores: Vec<Core>,
     pub(crate) statistics: Statistics,
     pub(crate) named: Named,
-    /// What the random filters throw.
+    /// Random number generator of the random filters.
     pub(crate) dice: Xoshiro256PlusPlus,
-    /// Sessions begun.
+    /// Number of sessions begun.
     pub(crate) sessions: u64,
     arrivals: Vec<Arrivals>,
 }
 
-/// The sessions of a group still to come.
+/// Future sessions of a group.
 struct Arrivals {
     chance: Xoshiro256PlusPlus,
     ratio: f64,
@@ -115,7 +115,7 @@ impl<'a> World<'a> {
         self.plan_arrivals(group);
     }
 
-    /// The next arrivals: when the rate, added up over time, has reached the next one.
+    /// Schedules the next arrivals: at the time when the integral of the rate reaches them.
     fn plan_arrivals(&mut self, group: u32) {
         let arrivals = &mut self.arrivals[group as usize];
         let mut missing = match self.scenario.pattern {
@@ -141,13 +141,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// When some work of a core's loop that begins now will be done, but for packets.
+    /// Returns when work of the loop that starts now will be done, packets aside.
     pub(crate) fn done_ns(&self, work_ns: u64) -> u64 {
         let stretch = |neighbour: &Neighbour| neighbour.stretch(self.now_ns, work_ns);
         self.now_ns + self.scenario.neighbour.as_ref().map_or(work_ns, stretch)
     }
 
-    /// Somebody is refused on account of load: whether the loop had time is noted.
+    /// Records a refusal on account of load, and whether the loop had spare time.
     pub(crate) fn note_refusal(&mut self, core: u32, token: Token) {
         let client = self.conns.get(token).map(|conn| conn.client);
         if let Some(client) = client.filter(|client| client.kind.asks()) {
@@ -159,7 +159,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet on its way to the server.
+    /// Sends a packet to the server.
     pub(crate) fn send(&mut self, token: Token, packet: Packet) {
         if let Some(conn) = self.conns.get(token) {
             conn.packets += 1;
@@ -168,7 +168,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet on its way to the client.
+    /// Sends a packet to the client.
     pub(crate) fn answer(&mut self, token: Token, answer: Answer) {
         if let Some(conn) = self.conns.get(token) {
             conn.packets += 1;

@@ -1,5 +1,6 @@
-//! One setting holds whatever comes: a spike and what is left of it, bursts, dear requests among
-//! cheap ones, sessions, clients that say nothing or come again at once, and controls turned off.
+//! A single setting under changing load: a spike and its aftermath, bursts, expensive requests
+//! among cheap ones, sessions, clients that send nothing or reconnect at once, and controls turned
+//! off.
 
 mod trial;
 
@@ -8,7 +9,7 @@ use weir_accept::{Control, Controls, Limit, Name, Refusal, Setting};
 use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
 use weir_sim::{Sessions, Statistics, Step, run};
 
-/// Requests of three fifths of a millisecond, patience of half a second, one near core.
+/// Returns a scenario with requests of 600 µs, a client timeout of 500 ms, and one near core.
 fn plain() -> Scenario {
     Scenario {
         setting: setting(),
@@ -19,7 +20,7 @@ fn plain() -> Scenario {
     }
 }
 
-/// Goodput at a load must be at least a part of what is attainable.
+/// Asserts that goodput is at least a share `bound` of the attainable, at each load.
 fn assert_goodput(bound: f64, what: &str, scenario: &Scenario, loads: &[f64]) {
     let mut faults = Faults::default();
     for load in loads {
@@ -32,7 +33,7 @@ fn assert_goodput(bound: f64, what: &str, scenario: &Scenario, loads: &[f64]) {
 const SPIKE_NS: u64 = SECOND_NS;
 const SPIKE_END_NS: u64 = 2 * SECOND_NS;
 
-/// Seven tenths of the capacity, and ten times the capacity for a second.
+/// Returns a load of 70 % of the capacity, with a second at ten times the capacity.
 fn spike(service_ns: u64, timeout_ns: u64, rtt_ns: u64) -> Scenario {
     let mut scenario = Scenario {
         classes: vec![Class { weight: 1.0, service: Law::Fixed(service_ns) }],
@@ -47,7 +48,7 @@ fn spike(service_ns: u64, timeout_ns: u64, rtt_ns: u64) -> Scenario {
     scenario
 }
 
-/// How long after the spike a window is the first that is as good as those before it.
+/// Returns the time from the end of the spike to the first window as good as those before it, ms.
 fn recovery_ms(scenario: &Scenario, statistics: &Statistics) -> f64 {
     let usual = 0.7 * scenario.capacity() * WINDOW_NS as f64 / 1e9;
     let enough = usual - 3.0 * usual.sqrt();

@@ -1,11 +1,11 @@
-//! What a fixed accept-limit does past saturation, as measured: with a long accept queue it serves
-//! those who have gone.
+//! Collapse of a fixed accept-limit past saturation, as measured: with a long accept queue it
+//! serves clients that have gone.
 
 use weir_accept::{Limit, Name, Setting};
 use weir_sim::{Class, Law, SECOND_NS, Scenario, run};
 
-/// Goodput as a share of the capacity: a millisecond's three fifths of work, half a second of
-/// patience, a connection per request.
+/// Returns goodput as a share of the capacity, with `work_ns` per request, a client timeout of 500
+/// ms and a connection per request.
 fn goodput(limit: Limit, backlog: u32, eager: bool, work_ns: u64, load: f64) -> f64 {
     let scenario = Scenario {
         setting: Setting { name: Name::Limit, limit, backlog, ..Scenario::default().setting },

@@ -1,4 +1,4 @@
-//! Each part of a decision does to the clients what it says; the policies here are scripts.
+//! Effect of each part of a decision on the clients; the policies here are scripts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use weir_sim::{Statistics, Step, run, run_with};
 
 type Log = Rc<RefCell<Vec<(View, Signals, Outcome)>>>;
 
-/// Decides by a function of the time and the view, and keeps what it is told.
+/// A policy that decides by a function of the time and the view, and records what it is told.
 struct Script<F> {
     decide: F,
     due_every_ns: Option<u64>,
@@ -56,7 +56,8 @@ fn play(
     (statistics, log.take())
 }
 
-/// A millisecond a request, half a second of patience, load twice the capacity, three seconds.
+/// Returns a scenario with requests of 1 ms, a client timeout of 500 ms, twice the capacity, for
+/// three seconds.
 fn overloaded() -> Scenario {
     Scenario {
         setting: Setting { name: Name::Limit, limit: Limit::Auto, ..Scenario::default().setting },
@@ -68,7 +69,7 @@ fn overloaded() -> Scenario {
     .loaded(2.0)
 }
 
-/// The same for a tenth of a second, and then nobody.
+/// Returns the same scenario with a single burst of 100 connections.
 fn burst_of_100() -> Scenario {
     let mut scenario = overloaded();
     scenario.pattern = Pattern::Bursts(100);
@@ -263,7 +264,7 @@ fn a_policy_is_asked_when_it_is_due_though_nobody_is_at_the_listener() {
     assert!(told.len() > 80, "{}", told.len());
 }
 
-/// Sessions of ten requests with a tenth of a second between them.
+/// Returns a scenario with sessions of ten requests, a tenth of a second apart.
 fn sessions() -> Scenario {
     let mut scenario = overloaded();
     scenario.sessions =

@@ -1,9 +1,9 @@
-//! One setting holds wherever it is put: loads up to twenty times the capacity, requests of ten
-//! microseconds and of fifty milliseconds, patience of a tenth of a second and of ten, clients near
-//! and far, one core and hundreds.
+//! A single setting over a grid of scenarios: loads up to twenty times the capacity, requests from
+//! ten microseconds to fifty milliseconds, client timeouts from a tenth of a second to ten seconds,
+//! clients near and far, one core and hundreds.
 //!
-//! Each corner is a server that is never told what it serves. The load is steady; what changes is
-//! on trial in `changes.rs`.
+//! Each corner is a server that is never told what it serves. The load is steady; changing load is
+//! tested in `changes.rs`.
 
 mod trial;
 
@@ -11,7 +11,7 @@ use trial::{Faults, WINDOW_NS, goodput_of_attainable, requests_rate, setting};
 use weir_accept::{Setting, TARGET_NS};
 use weir_sim::{Class, Law, MILLI_NS, SECOND_NS, Scenario, Statistics, run};
 
-/// Where the server stands.
+/// A point of the grid.
 #[derive(Clone, Copy, Debug)]
 struct Corner {
     load: f64,
@@ -21,19 +21,19 @@ struct Corner {
     cores: u32,
 }
 
-/// A run is as long as so many clients, but not shorter than a policy needs to find its way.
+/// Length of a run in clients, but no shorter than a policy needs to settle.
 const CLIENTS: f64 = 100_000.0;
 const SHORTEST_NS: u64 = 1_500 * MILLI_NS;
 
-/// The same, for clients who hear of what is decided a while later.
+/// The same minimum for clients that notice decisions with a delay.
 const SHORTEST_AWAY_NS: u64 = 2 * SECOND_NS;
 
-/// Those far away send what was dropped again for seconds: what they are left with is measured
-/// after that, where it takes no more clients than these.
+/// Distant clients retransmit dropped packets for seconds. The measurement starts after that, in
+/// runs with at most this many clients.
 const CLIENTS_FAR: f64 = 500_000.0;
 const FAR_NS: u64 = 100 * MILLI_NS;
 
-/// From here on they hear late of what is decided.
+/// Round trip time from which clients notice decisions with a delay.
 const AWAY_NS: u64 = 10 * MILLI_NS;
 
 impl Corner {
@@ -65,39 +65,41 @@ impl Corner {
         self.rtt_ns >= FAR_NS
     }
 
-    /// Whether there is something to hold: a flood leaves next to nothing of a core. And whether
-    /// it can be seen in time.
+    /// Returns whether the corner is tested: a flood must leave enough of a core to measure, and
+    /// the outcome must show in a run of affordable length.
     fn is_on_trial(self, scenario: &Scenario) -> bool {
         let clients = scenario.load[0].rate * scenario.duration_ns as f64 / 1e9;
         let part = scenario.attainable(requests_rate(scenario)) / scenario.capacity();
         part >= 0.4 && !(self.is_far() && clients > CLIENTS_FAR) && !self.is_beyond()
     }
 
-    /// Twenty times the capacity from far away, by clients who are gone after five round trips: it
-    /// does not hold there, because nobody is refused in the first 200 ms.
+    /// Returns whether the corner is out of reach: twenty times the capacity from far away, with
+    /// clients that leave after five round trips. It does not hold there, because nothing is
+    /// refused in the first 200 ms.
     fn is_beyond(self) -> bool {
         self.load > 10.0 && self.is_away() && self.timeout_ns <= 5 * self.rtt_ns
     }
 
-    /// Whether who finds a queue of the target's length, or of a few requests, is served in time.
+    /// Returns whether a client that finds a queue of the target's length, or of a few requests,
+    /// can be served in time.
     fn is_feasible(self) -> bool {
         2 * self.timeout_ns >= 3 * self.rtt_ns + 14 * self.service_ns + 5 * TARGET_NS
     }
 
-    /// Whether a few requests are a queue of the target's length.
+    /// Returns whether a few requests already make a queue of the target's length.
     fn is_coarse(self) -> bool {
         8 * self.service_ns >= TARGET_NS
     }
 
-    /// Whether clients hear of what is decided a good while later.
+    /// Returns whether clients notice decisions with a considerable delay.
     fn is_away(self) -> bool {
         self.rtt_ns >= AWAY_NS
     }
 
-    /// What must be served of what can be. Near the capacity a short queue runs dry by chance, and
-    /// one that holds a few requests does so whenever the filter is what keeps it short; over a
-    /// long way what is decided now works later; and in a flood `attainable` leaves out what is on
-    /// its way in when it is refused.
+    /// Returns the minimum goodput, as a share of the attainable. Near the capacity a short queue
+    /// runs dry by chance, and a queue of few requests does so whenever the filter is what keeps it
+    /// short; over a long path a decision takes effect late; and in a flood `attainable` ignores
+    /// packets in flight at the time of refusal.
     fn goodput_min(self, part_attainable: f64) -> f64 {
         match self.load {
             _ if self.service_ns >= TARGET_NS => 0.75,
@@ -115,8 +117,8 @@ impl Corner {
         }
     }
 
-    /// A few targets, or a few requests; over a long way, what comes of it until it is answered,
-    /// which in a flood is a lot.
+    /// Returns the maximum sojourn: a few targets, or a few requests; over a long path also what
+    /// arrives before the decision takes effect, which in a flood is a lot.
     fn sojourn_max_ms(self) -> f64 {
         let targets = match self.load {
             load if load >= 10.0 && (self.is_away() || load > 10.0) => 16,
@@ -128,7 +130,7 @@ impl Corner {
         (targets * TARGET_NS + 2 * self.rtt_ns + services * self.service_ns) as f64 / 1e6
     }
 
-    /// How much goodput may differ from one tenth of a second to another, of itself.
+    /// Returns the maximum relative variation of goodput from one tenth of a second to another.
     fn oscillation_max(self, part_attainable: f64) -> f64 {
         match part_attainable {
             _ if self.is_far() => 0.85,
@@ -140,7 +142,7 @@ impl Corner {
     }
 }
 
-/// Asserts what must hold in each of some corners, with a setting.
+/// Asserts that a setting meets the bounds in each of the corners.
 fn assert_holds(setting: Setting, corners: impl IntoIterator<Item = Corner>) {
     let mut faults = Faults::default();
     for corner in corners {
@@ -182,7 +184,7 @@ fn judge(corner: Corner, scenario: &Scenario, statistics: &Statistics, faults: &
     }
 }
 
-/// Whoever was refused or dropped.
+/// Returns the number of connections refused or dropped.
 fn turned_away(statistics: &Statistics) -> f64 {
     let (loops, drops) = (&statistics.loops, &statistics.drops);
     (loops.refused + loops.stale + loops.unfair + drops.filtered + drops.listen_drops) as f64
@@ -191,7 +193,8 @@ fn turned_away(statistics: &Statistics) -> f64 {
 const LOADS: [f64; 8] = [0.5, 0.8, 1.0, 1.5, 2.0, 4.0, 10.0, 20.0];
 const SERVICES_NS: [u64; 5] = [10_000, 100_000, 600_000, 5 * MILLI_NS, 50 * MILLI_NS];
 
-/// Every load and every service, with one patience, at a distance, on so many cores.
+/// Returns corners for all loads and service times, with one timeout, round trip time and number of
+/// cores.
 fn plane(timeout_ms: u64, rtt_ms: u64, cores: u32) -> impl Iterator<Item = Corner> {
     let (timeout_ns, rtt_ns) = (timeout_ms * MILLI_NS, rtt_ms * MILLI_NS);
     LOADS.into_iter().flat_map(move |load| {

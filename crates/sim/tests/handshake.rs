@@ -1,4 +1,5 @@
-//! Handshakes from end to end: who is let in, who believes to be, and when the others ask again.
+//! Handshakes end to end: which clients get in, which only believe they did, and when the others
+//! retry.
 
 use weir_accept::{Decision, Limit, Name, Outcome, Policy, Setting, Signals, SynDecision, View};
 use weir_sim::{Class, Costs, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Statistics, Step};
@@ -15,7 +16,7 @@ fn scenario(backlog: u32) -> Scenario {
     }
 }
 
-/// A hundred clients at once, and nobody else.
+/// Returns a scenario with a single burst of a hundred clients.
 fn hundred_at_once(backlog: u32) -> Scenario {
     let at = |from_ns, rate| Step { from_ns, rate };
     Scenario {
@@ -26,7 +27,8 @@ fn hundred_at_once(backlog: u32) -> Scenario {
     }
 }
 
-/// Lets nobody in before a time, and keeps the loop awake: one that sleeps lets everybody in.
+/// A policy that admits no connections before a given time, and keeps the loop awake: a loop that
+/// sleeps admits all.
 struct Closed {
     until_ns: u64,
     due_ns: u64,

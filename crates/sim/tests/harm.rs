@@ -1,5 +1,5 @@
-//! Work conservation: nobody is refused on account of load while there is time to serve. The runs
-//! in which that was found broken, each with its numbers; and random ones, each with a seed.
+//! Work conservation: no refusal on account of load while there is time to serve. Runs in which
+//! this was once violated, each with its numbers, and random runs, each with a seed.
 
 #[expect(dead_code, reason = "goodput as a part of what is attainable is for the other trials")]
 mod trial;
@@ -8,8 +8,8 @@ use trial::{Faults, setting};
 use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Sessions};
 use weir_sim::{Statistics, Step, run, storm};
 
-/// Sessions of twenty small requests on connections that stay open but for one in so many, and a
-/// burst of 24 at six seconds.
+/// Returns a scenario with sessions of twenty small requests on persistent connections, of which
+/// one in `closes_one_in` closes, and a burst of 24 at six seconds.
 fn long_lived(rate: f64, rtt_ms: u64, closes_one_in: u32, cores: u32) -> Scenario {
     let think = Law::Exponential(100 * MILLI_NS);
     let at = |from_ns, rate| Step { from_ns, rate };
@@ -28,7 +28,7 @@ fn long_lived(rate: f64, rtt_ms: u64, closes_one_in: u32, cores: u32) -> Scenari
     }
 }
 
-/// Whoever was refused, dropped or told to close on account of load.
+/// Returns the number of connections refused, dropped or told to close on account of load.
 fn refused(statistics: &Statistics) -> u64 {
     let (loops, drops) = (&statistics.loops, &statistics.drops);
     let by_hand = loops.refused + loops.stale + loops.unfair + loops.departed;
@@ -150,7 +150,7 @@ fn connections_kept_from_before_the_overload_do_not_come_first_when_they_ask_aga
     }
 }
 
-/// The seeds of the storms in which something was found broken once.
+/// Seeds of storms that once violated an invariant.
 const FOUND: [u64; 23] = [
     106, 338, 656, 1238, 7872, 11518, 14033, 23927, 29735, 30187, 32878, 35205, 35959, 48746,
     53278, 65102, 82118, 93971, 200205, 208313, 239636, 289511, 294307,

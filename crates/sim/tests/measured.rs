@@ -1,10 +1,11 @@
-//! The model against the real server: each point of a measured ladder is simulated at the rate that
-//! was offered, and its goodput must come out within a few percent. `--nocapture` shows the table.
+//! The model against the real server: each point of a measured ladder is simulated at the offered
+//! rate, and its goodput must agree within a few percent. `--nocapture` shows the table.
 //!
-//! Two numbers are taken from the run itself, because they are the machine's: what a request costs,
-//! from the goodput of a server with a short backlog at twice its capacity, and with it the core.
-//! The rest are the costs the model has by default. Points during which the host took the
-//! processor away for more than a twentieth of the time are left out: the model has no such host.
+//! Two numbers are taken from the run itself, because they belong to the machine: the cost of a
+//! request, from the goodput of a server with a short backlog at twice its capacity, and with it
+//! the capacity of the core. All other costs are the model's defaults. Points during which the host
+//! took the processor away for more than a twentieth of the time are left out: the model has no
+//! such host.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
 
@@ -15,16 +16,16 @@ use serde_json::Value;
 use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
 use weir_sim::{Class, Law, SECOND_NS, Scenario, Step, run};
 
-/// The runs, below `results`.
+/// Paths of the measured runs, below `results`.
 const RUNS: [&str; 1] = ["2026-11-23-2core-epyc/overload/ladder-600us/points.jsonl"];
 
-/// The server whose goodput tells what a request costs, and where.
+/// The server, and its load, whose goodput calibrates the cost of a request.
 const CALIBRATED_BY: (&str, &str) = ("weir-backlog-64", "2");
 
-/// Of the capacity, how far a simulated goodput may be from the measured one.
+/// Maximum difference between simulated and measured goodput, as a share of the capacity.
 const ERROR_MAX: f64 = 0.05;
 
-/// Offered and good, a second, of each valid repetition.
+/// Offered and good requests per second, for each valid repetition.
 type Points = BTreeMap<(String, String), Vec<(f64, f64)>>;
 
 fn measured() -> Points {
@@ -62,7 +63,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// The servers of the ladder that the model can run.
+/// Returns the setting of a server of the ladder, if the model can run it.
 fn setting(server: &str) -> Option<Setting> {
     let (name, backlog) = match server {
         "weir" => (Name::Adaptive, 4096),

@@ -1,4 +1,4 @@
-//! The model against what is known without it: queueing theory, and itself.
+//! The model against known results: queueing theory, and invariances of its own.
 
 use weir_accept::{Limit, Name, Setting};
 use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
@@ -8,7 +8,8 @@ fn fixed(limit: Limit) -> Setting {
     Setting { name: Name::Limit, limit, ..Scenario::default().setting }
 }
 
-/// One server, a millisecond of work a request, and nothing that costs anything else.
+/// Returns a single-server queue with a mean service time of a millisecond; nothing else has a
+/// cost.
 fn queue(service: Law, load: f64) -> Scenario {
     Scenario {
         setting: fixed(Limit::Count(1)),
@@ -21,7 +22,7 @@ fn queue(service: Law, load: f64) -> Scenario {
     }
 }
 
-/// The mean response time, in milliseconds.
+/// Returns the mean response time, milliseconds.
 fn response_ms(scenario: &Scenario) -> f64 {
     run(scenario, 1).response.mean() / 1e6
 }
@@ -62,7 +63,7 @@ fn a_request_takes_two_round_trips() {
     assert!((response_ms(&scenario) - 141.0).abs() < 0.2);
 }
 
-/// Something of everything.
+/// Returns a scenario that mixes all features.
 fn mixed() -> Scenario {
     let group = Group::new;
     Scenario {

@@ -1,21 +1,21 @@
-//! The counters of one loop and their table. Knows nothing of who counts.
+//! The counters of one loop and the table that describes them.
 
 use std::ops::AddAssign;
 
-/// A number that only grows, or a high-water mark.
+/// A monotonic counter, or a high-water mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter(u64);
 
 // Built with `--cfg weir_counters_off`, the methods that count do nothing: the one way to measure
 // what counting costs. No release is built so.
 impl Counter {
-    /// Counts one.
+    /// Adds one.
     #[inline(always)]
     pub fn one(&mut self) {
         self.add(1);
     }
 
-    /// Counts `more`.
+    /// Adds `more`.
     #[inline(always)]
     pub fn add(&mut self, more: u64) {
         if cfg!(not(weir_counters_off)) {
@@ -23,7 +23,7 @@ impl Counter {
         }
     }
 
-    /// Keeps the larger of the mark and `value`.
+    /// Raises the mark to `value` if that is larger.
     #[inline(always)]
     pub fn raise(&mut self, value: u64) {
         if cfg!(not(weir_counters_off)) && value > self.0 {
@@ -31,13 +31,13 @@ impl Counter {
         }
     }
 
-    /// The number.
+    /// Returns the value.
     pub fn get(self) -> u64 {
         self.0
     }
 }
 
-/// How a counter of several loops becomes one.
+/// Rule for merging a counter over several loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Merge {
     Sum,
@@ -47,28 +47,28 @@ enum Merge {
 /// A row of the table of counters.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The counter's name in the JSON.
+    /// Name of the counter in the JSON.
     pub name: &'static str,
-    /// What it counts.
+    /// Description of the value.
     pub help: &'static str,
     merge: Merge,
 }
 
 macro_rules! counters {
     ($($name:ident $merge:ident $help:literal),+ $(,)?) => {
-        /// Everything one loop counts.
+        /// The counters of one loop.
         #[derive(Clone, Debug, Default)]
         pub struct Counters {
             $(#[doc = $help] pub $name: Counter),+
         }
 
-        /// The table of counters: name, meaning.
+        /// The table of counters: name and meaning.
         pub const TABLE: &[Row] = &[
             $(Row { name: stringify!($name), help: $help, merge: Merge::$merge }),+
         ];
 
         impl Counters {
-            /// The values in the order of [`TABLE`].
+            /// Returns the values in the order of [`TABLE`].
             pub fn values(&self) -> [u64; TABLE.len()] {
                 [$(self.$name.get()),+]
             }
@@ -197,7 +197,7 @@ counters! {
 }
 
 impl Counters {
-    /// Counts replies by the hundreds of their status: 2xx, 3xx, 4xx, 5xx.
+    /// Counts replies by status class: 2xx, 3xx, 4xx, 5xx.
     #[inline]
     pub fn statuses(&mut self, [success, redirect, client, server]: [u64; 4]) {
         self.status_2xx.add(success);
@@ -206,19 +206,19 @@ impl Counters {
         self.status_5xx.add(server);
     }
 
-    /// Replaces the times a loop has used, nanoseconds, which the kernel counts and not the loop.
+    /// Replaces the processor times of a loop, nanoseconds, which are measured by the kernel.
     pub fn set_cpu(&mut self, user_ns: u64, system_ns: u64) {
         self.cpu_user_ns = Counter(user_ns);
         self.cpu_system_ns = Counter(system_ns);
     }
 
-    /// Replaces the context switches of a loop, which the kernel counts and not the loop.
+    /// Replaces the context switches of a loop, which are counted by the kernel.
     pub fn set_switches(&mut self, voluntary: u64, involuntary: u64) {
         self.context_switches_voluntary = Counter(voluntary);
         self.context_switches_involuntary = Counter(involuntary);
     }
 
-    /// The counters whose [`Counters::values`] these are; what is missing is zero.
+    /// Creates counters from their [`Counters::values`]; missing ones are zero.
     pub fn from_values(values: &[u64]) -> Self {
         let mut counters = Self::default();
         for (mine, value) in counters.values_mut().into_iter().zip(values) {
@@ -227,14 +227,14 @@ impl Counters {
         counters
     }
 
-    /// Replaces what SYN filters have dropped: all, and of these those of sources that had had
-    /// their share.
+    /// Replaces the drops by SYN filters: the total, and those from sources that had used up their
+    /// share.
     pub fn set_syn_dropped(&mut self, [dropped, unfair]: [u64; 2]) {
         self.syn_dropped = Counter(dropped);
         self.syn_dropped_unfair = Counter(unfair);
     }
 
-    /// Replaces what the event mechanism counts: notices, overflows, swept, stale, coalesced,
+    /// Replaces the counts of the event mechanism: notices, overflows, swept, stale, coalesced,
     /// checked, rearmed, batched.
     pub fn set_mechanism(&mut self, counts: &[u64; 8]) {
         let mine = [
@@ -252,20 +252,21 @@ impl Counters {
         }
     }
 
-    /// Replaces what the store counts of disks: names, then files.
+    /// Replaces the store's counts of cold lookups and reads: names, then files.
     pub fn set_cold(&mut self, [lookups, reads]: [u64; 2]) {
         self.cold_lookups = Counter(lookups);
         self.cold_reads = Counter(reads);
     }
 
-    /// Replaces what the store counts of listings: made, parts, most rows in a part.
+    /// Replaces the store's counts of listings: made, parts, most rows in a part.
     pub fn set_listings(&mut self, [made, parts, part_rows_max]: [u64; 3]) {
         self.listings_made = Counter(made);
         self.listing_parts = Counter(parts);
         self.listing_part_rows_max = Counter(part_rows_max);
     }
 
-    /// Replaces what helpers count: asked, brought, most waiting at once, busy nanoseconds.
+    /// Replaces the counts of helpers: fetches requested, fetches completed, most waiting at once,
+    /// busy nanoseconds.
     pub fn set_helpers(&mut self, [asked, brought, waiting_max, busy_ns]: &[u64; 4]) {
         self.helper_fetches = Counter(*asked);
         self.helper_fetched = Counter(*brought);
@@ -273,7 +274,7 @@ impl Counters {
         self.helper_busy_ns = Counter(*busy_ns);
     }
 
-    /// Replaces what a ring counts: calls, operations, completions, overflows, copies.
+    /// Replaces the counts of a ring: calls, operations, completions, overflows, copies.
     pub fn set_ring(&mut self, [enters, entries, completions, overflows, copied]: &[u64; 5]) {
         self.ring_enters = Counter(*enters);
         self.ring_entries = Counter(*entries);
@@ -282,14 +283,14 @@ impl Counters {
         self.ring_copied = Counter(*copied);
     }
 
-    /// Sets what a ring that has ended still had: operations, buffers, slots.
+    /// Sets the resources still in use when a ring was closed: operations, buffers, slots.
     pub fn set_ring_left(&mut self, [pending, buffers, slots]: &[u64; 3]) {
         self.ring_pending_at_exit = Counter(*pending);
         self.ring_buffers_out_at_exit = Counter(*buffers);
         self.ring_slots_taken_at_exit = Counter(*slots);
     }
 
-    /// Replaces what the content store counts: hits, misses, revalidations, reloads, evictions.
+    /// Replaces the counts of the content store: hits, misses, revalidations, reloads, evictions.
     pub fn set_cache(&mut self, [hits, misses, revalidated, reloaded, evicted]: [u64; 5]) {
         self.cache_evicted = Counter(evicted);
         self.cache_hits = Counter(hits);

@@ -1,34 +1,34 @@
-//! Estimates from small samples: median, mean, quantiles, and bootstrap intervals around them.
-//! Pure and seeded: the same sample and seed give the same interval. Nothing here knows what the
-//! values are or how they came about.
+//! Estimates from small samples: median, mean, quantiles, and bootstrap intervals around them. Pure
+//! and seeded: the same sample and seed give the same interval.
 //!
-//! A sample that is empty or holds a NaN or an infinity has no estimate: every function here then
-//! says `None`.
+//! A sample that is empty or contains a NaN or an infinity has no estimate: every function here
+//! then returns `None`.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// A range that should hold the true value.
+/// A confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Its lower end.
+    /// The lower end.
     pub low: f64,
-    /// Its upper end, not below the lower.
+    /// The upper end, not below the lower.
     pub high: f64,
 }
 
-/// The arithmetic mean.
+/// Returns the arithmetic mean.
 pub fn mean(sample: &[f64]) -> Option<f64> {
     usable(sample).then(|| mean_of(sample))
 }
 
-/// The middle value, or the mean of the two middle ones.
+/// Returns the middle value, or the mean of the two middle ones.
 pub fn median(sample: &[f64]) -> Option<f64> {
     quantile(sample, 0.5)
 }
 
-/// The value that a share `q` (0 to 1) of the sample does not exceed: definition 7 of Hyndman and
-/// Fan (1996), linear between the two values around position `q * (n - 1)` of the sorted sample.
+/// Returns the value that a share `q` (0 to 1) of the sample does not exceed: definition 7 of
+/// Hyndman and Fan (1996), linear between the two values around position `q * (n - 1)` of the
+/// sorted sample.
 pub fn quantile(sample: &[f64], q: f64) -> Option<f64> {
     if !usable(sample) || !(0.0..=1.0).contains(&q) {
         return None;
@@ -38,47 +38,48 @@ pub fn quantile(sample: &[f64], q: f64) -> Option<f64> {
     Some(quantile_of(&sorted, q))
 }
 
-/// The first of each pair over the second. `None` too where one is not finite: a division by 0.
+/// Divides the first of each pair by the second. Also returns `None` if a ratio is not finite
+/// (division by 0).
 pub fn ratios(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
     let ratios: Vec<f64> = pairs.iter().map(|(above, below)| above / below).collect();
     usable(&ratios).then_some(ratios)
 }
 
-/// The most that any interval within the values of a sample of `n` can be trusted, 0 to 1: the
-/// chance that the true median of a continuous distribution is between the least and the greatest
-/// of them. 0.5 for 2 values, 0.75 for 3, 0.94 for 5. A bootstrap interval is such an interval, so
-/// from fewer than 6 values none is worth 95 %, whatever it was asked for.
+/// Returns the maximum confidence, 0 to 1, of any interval within the values of a sample of `n`:
+/// the probability that the true median of a continuous distribution lies between the smallest and
+/// the largest of them. 0.5 for 2 values, 0.75 for 3, 0.94 for 5. A bootstrap interval is such an
+/// interval, so with fewer than 6 values none reaches 95 %, whatever confidence was requested.
 pub fn coverage_max(n: usize) -> f64 {
     if n < 2 { 0.0 } else { 1.0 - 2.0 * 0.5_f64.powf(n as f64) }
 }
 
-/// Percentile bootstrap (Efron 1979): the statistic of many samples drawn from the sample with
-/// replacement, and of these the middle share. One value says nothing of how values differ, so it
-/// has no interval; for what few values are worth see [`coverage_max`].
+/// Percentile bootstrap (Efron 1979): draws many samples from the sample with replacement and takes
+/// the middle share of their statistics. A single value says nothing about variation, so it has no
+/// interval; for the limits of small samples see [`coverage_max`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// How many samples are drawn.
+    /// Number of samples drawn.
     pub resamples: usize,
     /// The middle share, between 0 and 1.
     pub confidence: f64,
-    /// What chance is drawn from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Default for Bootstrap {
-    /// 95 % of 2000 resamples.
+    /// Creates a bootstrap of 2000 resamples with a confidence of 95 %.
     fn default() -> Self {
         Self { resamples: 2000, confidence: 0.95, seed: 1 }
     }
 }
 
 impl Bootstrap {
-    /// An interval for the mean.
+    /// Returns an interval for the mean.
     pub fn mean(&self, sample: &[f64]) -> Option<Interval> {
         self.interval(sample, |drawn| mean_of(drawn))
     }
 
-    /// An interval for the median.
+    /// Returns an interval for the median.
     pub fn median(&self, sample: &[f64]) -> Option<Interval> {
         self.interval(sample, |drawn| {
             drawn.sort_unstable_by(f64::total_cmp);
@@ -86,8 +87,8 @@ impl Bootstrap {
         })
     }
 
-    /// An interval for the median of the ratios of pairs, each the two values of one round: what
-    /// a round does to both does nothing to their ratio.
+    /// Returns an interval for the median of the ratios of pairs. Each pair has the two values of
+    /// one round, so an effect of the round on both cancels out in their ratio.
     pub fn ratio(&self, pairs: &[(f64, f64)]) -> Option<Interval> {
         self.median(&ratios(pairs)?)
     }
@@ -125,7 +126,7 @@ fn quantile_of(sorted: &[f64], q: f64) -> f64 {
     below + (above - below) * position.fract()
 }
 
-/// One of the values, each as likely: the high word of a product, off by less than `n / 2^64`.
+/// Picks a value uniformly: the high word of a product, with a bias below `n / 2^64`.
 fn pick(sample: &[f64], chance: &mut Xoshiro256PlusPlus) -> f64 {
     let index = (u128::from(chance.next_u64()) * sample.len() as u128) >> 64;
     sample[index as usize]
@@ -139,7 +140,7 @@ mod tests {
         (chance.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// How often, of 300 samples of 24, the interval holds the truth.
+    /// Returns the share of 300 samples of 24 whose interval contains the true value.
     fn coverage(
         draw: impl Fn(&mut Xoshiro256PlusPlus) -> f64,
         interval: impl Fn(&Bootstrap, &[f64]) -> Option<Interval>,

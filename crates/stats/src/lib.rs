@@ -1,7 +1,8 @@
-//! What each loop counts, and how it is summed and shown: a text table and JSON. No I/O, no clock.
+//! Counters of each loop, their aggregation, and reports as a text table and JSON. No I/O, no
+//! clock.
 //!
 //! Counters are plain numbers owned by one loop; nothing is shared or atomic. The statistics are
-//! those the papers' servers print (pariag-accept ch. 4, brecht-select §5), one table naming each.
+//! those the papers' servers print (pariag-accept ch. 4, brecht-select §5); one table names each.
 //! Estimates from repeated measurements, with their intervals, are here too.
 
 mod counters;

@@ -1,5 +1,5 @@
-//! A report: the counters of every loop over a stretch of time, what follows from them, and how
-//! both are written down. Returns text; where it goes is somebody else's.
+//! Reports: the counters of every loop over a period, the figures derived from them, and their text
+//! and JSON form. Returns text only; writing it out is up to the caller.
 
 use std::fmt::Write;
 
@@ -7,49 +7,49 @@ use serde_json::{Map, Value, json};
 
 use crate::{Counters, TABLE};
 
-/// Count and time of one system call.
+/// Count and time of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRow {
-    /// The call's name.
+    /// Name of the call.
     pub name: &'static str,
-    /// How often it was made.
+    /// Number of calls.
     pub count: u64,
-    /// Wall time spent in it, nanoseconds.
+    /// Wall time spent in the calls, nanoseconds.
     pub time_ns: u64,
 }
 
-/// One loop's part of a report.
+/// The part of a report about one loop.
 #[derive(Clone, Debug, Default)]
 pub struct LoopReport {
-    /// What it counted.
+    /// Counters of the loop.
     pub counters: Counters,
-    /// Its profile of system calls; empty when none was kept.
+    /// Profile of system calls; empty if they were not profiled.
     pub calls: Vec<CallRow>,
 }
 
-/// What the counters say together: pariag-accept eq. 4.1 and the papers' rates.
+/// Figures derived from the counters: pariag-accept eq. 4.1 and the papers' rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Derived {
-    /// Connections accepted an accept-phase (C_avg).
+    /// Connections accepted per accept-phase (C_avg).
     pub c_avg: f64,
-    /// Connections accepted a second: `accept_phases * c_avg / elapsed_s`.
+    /// Connections accepted per second: `accept_phases * c_avg / elapsed_s`.
     pub accept_rate: f64,
-    /// Waits a second (select rate).
+    /// Waits per second (select rate).
     pub getevents_rate: f64,
-    /// Descriptors a wait returns, mean.
+    /// Mean number of descriptors returned per wait.
     pub fds_per_call: f64,
-    /// Their product: descriptors a second.
+    /// Product of the two above: descriptors per second.
     pub fd_rate: f64,
-    /// Connections open, mean over the accepts.
+    /// Mean number of open connections, over the accepts.
     pub open_mean: f64,
-    /// Connections served a work-phase, mean.
+    /// Mean number of connections served per work-phase.
     pub work_items_mean: f64,
-    /// Replies a second.
+    /// Replies per second.
     pub reply_rate: f64,
 }
 
 impl Derived {
-    /// Works the figures out for `elapsed_s` seconds; what nothing was counted for is zero.
+    /// Computes the figures for `elapsed_s` seconds; those with nothing counted are zero.
     pub fn of(counters: &Counters, elapsed_s: f64) -> Self {
         let ratio = |above: u64, below: f64| if below > 0.0 { above as f64 / below } else { 0.0 };
         let accepted = counters.accepted.get();
@@ -70,7 +70,7 @@ impl Derived {
         }
     }
 
-    /// The figures with their names and meanings, in the order they are shown.
+    /// Returns the figures with their names and meanings, in the order of display.
     pub fn rows(&self) -> [(&'static str, f64, &'static str); 8] {
         [
             ("c_avg", self.c_avg, "connections accepted an accept-phase (C_avg)"),
@@ -89,17 +89,17 @@ impl Derived {
     }
 }
 
-/// Everything counted over a stretch of time.
+/// All counters over a period.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How long, seconds.
+    /// Length of the period, seconds.
     pub elapsed_s: f64,
-    /// Each loop's part.
+    /// The parts, one per loop.
     pub loops: Vec<LoopReport>,
 }
 
 impl Report {
-    /// All loops' counters as one.
+    /// Returns the merged counters of all loops.
     pub fn total(&self) -> Counters {
         let mut total = Counters::default();
         for part in &self.loops {
@@ -108,7 +108,8 @@ impl Report {
         total
     }
 
-    /// All loops' calls as one table, the most expensive first; empty when no profile was kept.
+    /// Returns the calls of all loops as one table, the most expensive first; empty if they were
+    /// not profiled.
     pub fn calls(&self) -> Vec<CallRow> {
         let mut sum: Vec<CallRow> = Vec::new();
         for row in self.loops.iter().flat_map(|part| &part.calls) {
@@ -125,7 +126,8 @@ impl Report {
         sum
     }
 
-    /// The report as JSON: `elapsed_s`, `total`, `loops`, and `calls` when they were profiled.
+    /// Returns the report as JSON: `elapsed_s`, `total`, `loops`, and `calls` if they were
+    /// profiled.
     pub fn to_json(&self) -> Value {
         let part = |counters: &Counters, calls: &[CallRow]| {
             let mut map = Map::new();
@@ -155,7 +157,7 @@ impl Report {
         })
     }
 
-    /// The report as a table for a terminal: what was not counted is left out.
+    /// Returns the report as a table for a terminal. Counters that are zero are left out.
     pub fn to_table(&self) -> String {
         let total = self.total();
         let mut out = String::new();
@@ -171,7 +173,7 @@ impl Report {
         out
     }
 
-    /// The papers' profile: a call's share is of the loops' whole time, waiting included.
+    /// Writes the papers' profile: a call's share is of the loops' whole time, including waits.
     fn write_calls(&self, out: &mut String) {
         let calls = self.calls();
         if calls.is_empty() {

@@ -1,9 +1,9 @@
-//! The floor: a loop that only accepts, reads, writes a fixed reply and closes, on epoll, through
-//! the same system calls as the server. No parser, no files, no timers, no limits. What a server
-//! costs beyond this is what it does; nothing here is fit for use.
+//! The performance floor: a loop that only accepts, reads, writes a fixed reply and closes, on
+//! epoll, through the same system calls as the server. It has no parser, files, timers or limits.
+//! Any further cost of the server is due to its work; this loop is not fit for use.
 //!
-//! `bare_loop --listen ADDR --reply BYTES [--eager]`: BYTES of body; `--eager` reads right after
-//! the accept and asks epoll only about connections that had nothing to say.
+//! `bare_loop --listen ADDR --reply BYTES [--eager]`: BYTES is the length of the body; `--eager`
+//! reads right after the accept and registers a connection with epoll only if it had no bytes.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,7 +17,7 @@ const LISTENER: u64 = u64::MAX;
 struct Bare {
     epoll: OwnedFd,
     listener: OwnedFd,
-    /// For a connection that goes on, and for one that closes.
+    /// Replies for a connection that is kept open, and for one that is closed.
     replies: [Vec<u8>; 2],
     eager: bool,
     /// Open connections, by descriptor.
@@ -27,9 +27,9 @@ struct Bare {
 
 struct Conn {
     fd: OwnedFd,
-    /// How much of the reply is still to be written.
+    /// Bytes of the reply still to be written.
     left: usize,
-    /// The request said that it is the last.
+    /// True if the request was the last of its connection.
     last: bool,
 }
 
@@ -104,7 +104,7 @@ impl Bare {
         epoll::add(self.epoll.as_fd(), conn.fd.as_fd(), number as u64, flags)
     }
 
-    /// Reads a request and writes the reply; whether the connection is still open.
+    /// Reads a request and writes the reply; returns whether the connection is still open.
     fn answer(&mut self, number: usize) -> bool {
         let Some(Some(conn)) = self.conns.get_mut(number) else { return false };
         let open = converse(conn, &mut self.buffer, &self.replies);

@@ -1,4 +1,4 @@
-//! The client's side of TCP: sockets that connect without waiting. Says nothing of what is sent.
+//! Client sockets: non-blocking TCP connects and their socket options.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,16 +11,16 @@ use crate::profile::{Call, timed};
 
 const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// How a connect that does not wait began.
+/// Outcome of starting a non-blocking connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connecting {
-    /// The connection is there.
+    /// The connection is established.
     Done,
-    /// It is on its way (EINPROGRESS); a write tells when it is there, or why it never will be.
+    /// The connect is in progress (EINPROGRESS). The next write succeeds or reports why it failed.
     Begun,
 }
 
-/// A TCP socket of the family of `address`, non-blocking and closed on exec.
+/// Creates a TCP socket of the family of `address`, non-blocking and close-on-exec.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOBUFS, ENOMEM: socket(2).
@@ -30,11 +30,11 @@ pub fn stream(address: &SocketAddr) -> io::Result<OwnedFd> {
     Ok(timed(Call::Socket, open)?)
 }
 
-/// Chooses the source address and leaves the port to connect, which may then use a port again that
-/// is taken towards another destination (IP_BIND_ADDRESS_NO_PORT, ip(7)).
+/// Binds to a source address and leaves the choice of port to connect(2), which can then reuse a
+/// port already taken towards another destination (IP_BIND_ADDRESS_NO_PORT, ip(7)).
 ///
 /// # Errors
-/// EADDRNOTAVAIL when the address is not of this machine: bind(2).
+/// EADDRNOTAVAIL when the address is not local to this machine: bind(2).
 pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
     timed(Call::Setsockopt, || {
         let on: libc::c_int = 1;
@@ -53,7 +53,7 @@ pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
     Ok(timed(Call::Bind, || rustix::net::bind(fd, &SocketAddr::new(source, 0)))?)
 }
 
-/// Begins to connect.
+/// Starts to connect.
 ///
 /// # Errors
 /// EADDRNOTAVAIL when no port is left; ECONNREFUSED, ENETUNREACH, EHOSTUNREACH: connect(2).
@@ -65,7 +65,8 @@ pub fn connect(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<Connectin
     }
 }
 
-/// What went wrong with a connect that was begun; `None` when nothing has (SO_ERROR, socket(7)).
+/// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,
+/// socket(7)).
 ///
 /// # Errors
 /// EBADF, ENOTSOCK: getsockopt(2).
@@ -74,7 +75,7 @@ pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     Ok(state.err().map(io::Error::from))
 }
 
-/// Small pieces are sent at once (TCP_NODELAY, tcp(7)).
+/// Disables Nagle's algorithm, so that small segments are sent at once (TCP_NODELAY, tcp(7)).
 ///
 /// # Errors
 /// ENOTSOCK: setsockopt(2).
@@ -82,8 +83,8 @@ pub fn send_at_once(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true))?)
 }
 
-/// Asks for a receive buffer of about `bytes`, so that the peer soon notices a slow reader. Must
-/// come before the connect (SO_RCVBUF, socket(7); the kernel doubles it, and has a least).
+/// Requests a receive buffer of about `bytes`, so that the peer soon notices a slow reader. Must
+/// precede the connect (SO_RCVBUF, socket(7); the kernel doubles the value and enforces a minimum).
 ///
 /// # Errors
 /// ENOTSOCK: setsockopt(2).

@@ -1,16 +1,16 @@
-//! Descriptors with several owners. Knows nothing of what they lead to.
+//! Descriptors with several owners.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-/// A descriptor that stays open as long as this is there: a share in what owns it. Nobody can
-/// change the owner meanwhile, for a borrow of it could last as long as the share does.
+/// A share in the owner of a descriptor, which keeps the descriptor open. The owner cannot be
+/// changed meanwhile, because a borrow of it may last as long as the share.
 #[derive(Clone)]
 pub struct SharedFd(Arc<dyn AsFd>);
 
 impl SharedFd {
-    /// A share in an owner.
+    /// Creates a share in `owner`.
     pub fn of<T: AsFd + 'static>(owner: &Arc<T>) -> Self {
         Self(Arc::clone(owner) as _)
     }

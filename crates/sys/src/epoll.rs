@@ -1,4 +1,4 @@
-//! epoll(7): an interest set kept by the kernel. Says nothing of how a server uses it.
+//! epoll(7): an interest set kept by the kernel.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::fs::Timespec;
 
 use crate::profile::{Call, timed};
 
-/// Makes an epoll instance, closed on exec.
+/// Creates an epoll instance, close-on-exec.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM: epoll_create1(2).
@@ -33,7 +33,7 @@ pub fn add(
     Ok(())
 }
 
-/// EPOLL_CTL_MOD: replaces what is asked of `fd`, and checks its state anew.
+/// EPOLL_CTL_MOD: replaces the events and data of `fd`, and rechecks its readiness.
 ///
 /// # Errors
 /// ENOENT when `fd` was never added: epoll_ctl(2).
@@ -47,7 +47,7 @@ pub fn modify(
     Ok(())
 }
 
-/// EPOLL_CTL_DEL. A close of the last descriptor of a file does the same without a call.
+/// EPOLL_CTL_DEL. Closing the last descriptor of a file does the same without a call.
 ///
 /// # Errors
 /// ENOENT when `fd` was never added: epoll_ctl(2).
@@ -56,10 +56,11 @@ pub fn delete(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// [`add`] by number, for who is given numbers, as select(2) is: whoever has the number now.
+/// [`add`] by descriptor number, for callers that only have numbers, as those of select(2) do. Acts
+/// on the current owner of the number.
 ///
 /// # Errors
-/// EBADF when nobody has it; EEXIST, ENOMEM, ENOSPC, EPERM: epoll_ctl(2).
+/// EBADF when the number is not open; EEXIST, ENOMEM, ENOSPC, EPERM: epoll_ctl(2).
 pub fn add_raw(epoll: BorrowedFd<'_>, fd: RawFd, data: u64, flags: EventFlags) -> io::Result<()> {
     control_raw(epoll, libc::EPOLL_CTL_ADD, fd, data, flags)
 }
@@ -67,7 +68,7 @@ pub fn add_raw(epoll: BorrowedFd<'_>, fd: RawFd, data: u64, flags: EventFlags) -
 /// [`modify`] by number.
 ///
 /// # Errors
-/// EBADF when nobody has it; ENOENT when it was never added: epoll_ctl(2).
+/// EBADF when the number is not open; ENOENT when it was never added: epoll_ctl(2).
 pub fn modify_raw(
     epoll: BorrowedFd<'_>,
     fd: RawFd,
@@ -80,7 +81,7 @@ pub fn modify_raw(
 /// [`delete`] by number.
 ///
 /// # Errors
-/// EBADF when nobody has it; ENOENT when it was never added: epoll_ctl(2).
+/// EBADF when the number is not open; ENOENT when it was never added: epoll_ctl(2).
 pub fn delete_raw(epoll: BorrowedFd<'_>, fd: RawFd) -> io::Result<()> {
     control_raw(epoll, libc::EPOLL_CTL_DEL, fd, 0, EventFlags::empty())
 }
@@ -100,19 +101,19 @@ fn control_raw(
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How an epoll instance polls the network devices of its sockets before it sleeps, instead of
-/// waiting for their interrupts (Linux 6.9; Documentation/networking/napi.rst).
+/// Busy polling of an epoll instance: it polls the network devices of its sockets before it sleeps,
+/// instead of waiting for their interrupts (Linux 6.9; Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// For how long, microseconds; 0 is not at all.
+    /// Duration of a busy poll, microseconds; 0 disables it.
     pub busy_us: u32,
-    /// Packets taken at a time; 0 is the kernel's default (8). More than 64 needs CAP_NET_ADMIN.
+    /// Packets per poll; 0 selects the kernel's default (8). More than 64 needs CAP_NET_ADMIN.
     pub budget: u16,
-    /// Let the device's interrupts wait while the polls keep coming.
+    /// Defers the device's interrupts while polls keep coming.
     pub prefer: bool,
 }
 
-/// Sets how an instance polls devices: EPIOCSPARAMS, ioctl_eventpoll(2).
+/// Sets the busy polling of an instance: EPIOCSPARAMS, ioctl_eventpoll(2).
 ///
 /// # Errors
 /// ENOTTY before Linux 6.9; EOPNOTSUPP without CONFIG_NET_RX_BUSY_POLL; EPERM for a budget over 64
@@ -130,7 +131,7 @@ pub fn set_busy(epoll: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What was set with [`set_busy`]: EPIOCGPARAMS, ioctl_eventpoll(2).
+/// Returns the parameters set by [`set_busy`]: EPIOCGPARAMS, ioctl_eventpoll(2).
 ///
 /// # Errors
 /// As [`set_busy`].
@@ -151,17 +152,17 @@ pub fn busy(epoll: BorrowedFd<'_>) -> io::Result<BusyPoll> {
     })
 }
 
-/// Whether an error of [`set_busy`] says that this kernel has no such thing.
+/// Returns whether an error of [`set_busy`] means that this kernel lacks busy polling.
 pub fn lacks_busy(error: &io::Error) -> bool {
     let lacking = [libc::ENOTTY, libc::EOPNOTSUPP];
     error.kind() == io::ErrorKind::Unsupported
         || error.raw_os_error().is_some_and(|errno| lacking.contains(&errno))
 }
 
-/// Waits up to `timeout` (forever when `None`) and replaces `events` by at most its capacity of
-/// them.
+/// Waits up to `timeout` (forever when `None`) and replaces the contents of `events` with the ready
+/// events, at most its capacity.
 ///
-/// A signal counts as nothing ready.
+/// A signal counts as an empty result.
 ///
 /// # Errors
 /// EBADF, EINVAL: epoll_pwait2(2).
@@ -178,7 +179,7 @@ pub fn wait(
     }
 }
 
-/// A timeout as the kernel takes it; past what it can hold, the longest it can.
+/// Converts a timeout to the kernel's type, saturating at the longest it can hold.
 pub(crate) fn timespec(timeout: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! eventfd(2): how one thread wakes another that waits for descriptors.
+//! eventfd(2): wakes a thread that waits for descriptors from another thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::event::EventfdFlags;
 pub struct Bell(OwnedFd);
 
 impl Bell {
-    /// Makes a silent bell.
+    /// Creates a silent bell.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: eventfd(2).
@@ -18,9 +18,9 @@ impl Bell {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Makes the bell readable. Ringing twice is ringing once.
+    /// Makes the bell readable. Ringing it twice has the effect of ringing it once.
     pub fn ring(&self) {
-        // The only failure is EAGAIN, a counter at its limit, and then it is readable already.
+        // The only failure is EAGAIN, at the counter's limit, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

@@ -1,5 +1,4 @@
-//! Processes made of this one: fork(2), what became of them, and messages to and fro. Knows nothing
-//! of what they do.
+//! Child processes: fork(2), waitpid(2), and a message channel between parent and child.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,14 +10,14 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 use crate::process::threads;
 use crate::ring;
 
-/// Makes a process that is a copy of this one, and says its id; 0 in the copy.
+/// Forks this process and returns the child's ID; returns 0 in the child.
 ///
-/// Only while this process has one thread. The copy of a process with more has only the one that
-/// called, and whatever the others held, the allocator's locks among it, is held for ever. And only
-/// while it has no ring: the copy would have a ring whose memory is not there.
+/// Allowed only while this process has one thread: a child has only the calling thread, and locks
+/// held by other threads, the allocator's among them, would stay locked for ever. Also allowed only
+/// while there is no ring: its memory would be missing in the child.
 ///
 /// # Errors
-/// EAGAIN past a limit of processes, ENOMEM: fork(2). EDEADLK when there are other threads, EBUSY
+/// EAGAIN past a limit on processes, ENOMEM: fork(2). EDEADLK when there are other threads, EBUSY
 /// when there is a [`ring`].
 pub fn fork() -> io::Result<u32> {
     if ring::exists() {
@@ -36,12 +35,12 @@ pub fn fork() -> io::Result<u32> {
     }
 }
 
-/// How a process ended.
+/// Exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this status.
+    /// Exited with this status.
     Status(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
 }
 
@@ -54,19 +53,18 @@ impl std::fmt::Display for End {
     }
 }
 
-/// A child of this process that has ended, if there is one that was not asked for yet: its id, and
-/// how it ended (waitpid(2)).
+/// Reaps a child that has ended, if there is one, and returns its ID and how it ended (waitpid(2)).
 pub fn ended_child() -> Option<(u32, End)> {
     let (pid, status) = rustix::process::waitpid(None, WaitOptions::NOHANG).ok()??;
     Some((pid.as_raw_nonzero().get().unsigned_abs(), end(status)))
 }
 
-/// Waits for the end of a child.
+/// Waits for a child to end.
 ///
 /// # Errors
 /// ECHILD when there is no such child: waitpid(2).
 pub fn await_child(id: u32) -> io::Result<End> {
-    // Without a number, any child would do.
+    // Pid 0 would match any child.
     let pid = pid(id).ok_or_else(|| io::Error::from_raw_os_error(libc::ECHILD))?;
     let wait = || rustix::process::waitpid(Some(pid), WaitOptions::empty());
     match rustix::io::retry_on_intr(wait)? {
@@ -86,8 +84,8 @@ fn end(status: WaitStatus) -> End {
     }
 }
 
-/// Two ends of a line that carries messages whole, in order and both ways (SOCK_SEQPACKET,
-/// unix(7)). When all copies of one end are closed the other hears an empty message.
+/// Creates a bidirectional channel that preserves message boundaries and order (SOCK_SEQPACKET,
+/// unix(7)). When all copies of one end are closed, the other receives an empty message.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM: socketpair(2).
@@ -96,17 +94,19 @@ pub fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends a message; waits for room only if `waits`.
+/// Sends a message; waits for space only if `waits` is set.
 ///
 /// # Errors
-/// EAGAIN when there is no room and it does not wait, EPIPE when the other end is closed: send(2).
+/// EAGAIN when there is no space and `waits` is not set, EPIPE when the other end is closed:
+/// send(2).
 pub fn send(line: BorrowedFd<'_>, message: &[u8], waits: bool) -> io::Result<()> {
     let wait = if waits { SendFlags::empty() } else { SendFlags::DONTWAIT };
     rustix::io::retry_on_intr(|| rustix::net::send(line, message, wait | SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
-/// The next message, if one is there, cut to the buffer; `Some(0)` when the other end is closed.
+/// Receives the next message if one is queued, truncated to the buffer; `Some(0)` when the other
+/// end is closed.
 ///
 /// # Errors
 /// ECONNRESET: recv(2).
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_process_with_several_threads_is_not_copied() {
-        // The test's own thread is the second, and another test may have a ring meanwhile.
+        // The test's own thread is the second, and another test may have a ring at the same time.
         let refusals = [Some(libc::EDEADLK), Some(libc::EBUSY)];
         assert!(refusals.contains(&fork().unwrap_err().raw_os_error()));
     }

@@ -1,14 +1,14 @@
 //! Every system call weir makes, one file per family: descriptors in, `io::Result` out.
 //!
-//! This is the only crate in which `unsafe` may be written, each block with its reason. Nothing
-//! here knows about HTTP, connections or policies; nothing here keeps state but the call profile,
-//! how many rings there are, the queues of a ring and the memory it was lent, whether inherited
-//! sockets were taken, and what numbers the signal queues.
+//! This is the only crate in which `unsafe` may be written, each block with its reason. It depends
+//! on nothing about HTTP, connections or policies. Its only state is the call profile, the number
+//! of rings, the queues of a ring and the memory lent to it, a flag for inherited sockets already
+//! taken, and the numbers of the signals used by signal queues.
 //!
-//! A descriptor comes borrowed, or, where the kernel uses it after the call, shared
-//! ([`descriptor::SharedFd`]). Only what watches descriptors (poll(2), select(2), interest sets,
-//! polls of a ring) takes numbers too: one that has another owner by then tells of that owner's
-//! readiness, and nothing else is done to it.
+//! Descriptors are passed borrowed or, where the kernel uses them after the call, shared
+//! ([`descriptor::SharedFd`]). Only functions that watch descriptors (poll(2), select(2), interest
+//! sets, polls of a ring) also take numbers. A number that has been reused by then reports the
+//! readiness of its new owner; no other operation is applied to it.
 
 pub mod bpf;
 pub mod client;
@@ -30,8 +30,8 @@ pub mod socket;
 pub mod syn_filter;
 pub mod tun;
 
-/// Whether a call failed for want of descriptors or memory, which others may give back: EMFILE,
-/// ENFILE, ENOBUFS, ENOMEM.
+/// Returns whether a call failed for lack of descriptors or memory, a condition that may pass:
+/// EMFILE, ENFILE, ENOBUFS, ENOMEM.
 pub fn is_exhaustion(error: &std::io::Error) -> bool {
     let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|errno| wanting.contains(&errno))

@@ -1,5 +1,5 @@
-//! What the kernel knows of a TCP listener and of those who call: the accept queue, the drops, the
-//! age of a request. Decides nothing: what a long queue means is for others to say.
+//! Kernel state of a TCP listener and of accepted connections: the accept queue, drops, and the age
+//! of a request. Reports only; policies decide what a long queue means.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,21 +7,22 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::profile::{Call, timed};
 
-/// The accept queue of a listener: connections whose handshake is done and that nobody accepted.
+/// Accept queue of a listener: connections that have completed the handshake and wait to be
+/// accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// How many wait now.
+    /// Connections queued now.
     pub len: u32,
-    /// The backlog: what listen(2) was told, or net.core.somaxconn where that is less. The kernel
-    /// refuses once `len` is above it, so that `max + 1` connections fit.
+    /// Backlog: the value passed to listen(2), or net.core.somaxconn where that is less. The kernel
+    /// refuses once `len` exceeds it, so that `max + 1` connections fit.
     pub max: u32,
 }
 
-/// Looks at the accept queue of a TCP listener (TCP_INFO, tcp(7), whose fields `tcpi_unacked` and
-/// `tcpi_sacked` mean this while a socket listens). Takes no lock.
+/// Reads the accept queue of a TCP listener (TCP_INFO, tcp(7): on a listening socket `tcpi_unacked`
+/// and `tcpi_sacked` are its length and its backlog). Takes no lock.
 ///
 /// # Errors
-/// EINVAL when a TCP socket does not listen; EOPNOTSUPP on a Unix socket; EBADF, ENOTSOCK:
+/// EINVAL when a TCP socket is not listening; EOPNOTSUPP on a Unix socket; EBADF, ENOTSOCK:
 /// getsockopt(2).
 pub fn queue(listener: BorrowedFd<'_>) -> io::Result<Queue> {
     let info = tcp_info(listener)?;
@@ -31,10 +32,10 @@ pub fn queue(listener: BorrowedFd<'_>) -> io::Result<Queue> {
     Ok(Queue { len: info.tcpi_unacked, max: info.tcpi_sacked })
 }
 
-/// How many packets a socket has dropped since it was made, modulo 2³² (SO_MEMINFO). For a listener
-/// these are SYNs and last ACKs of handshakes: for want of room in a queue, which counts as
-/// ListenDrops in /proc/net/netstat too, or because of a SYN filter ([`crate::syn_filter`]), which
-/// does not. A client sends again, so that one connection may be dropped several times.
+/// Number of packets that a socket has dropped since its creation, modulo 2³² (SO_MEMINFO). For a
+/// listener these are SYNs and final ACKs of handshakes, dropped because a queue is full, which
+/// also counts as ListenDrops in /proc/net/netstat, or by a SYN filter ([`crate::syn_filter`]),
+/// which does not. Clients retransmit, so one connection may account for several drops.
 ///
 /// # Errors
 /// ENOPROTOOPT before Linux 4.12; EBADF, ENOTSOCK: getsockopt(2).
@@ -43,24 +44,25 @@ pub fn drops(listener: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(counts[libc::SK_MEMINFO_DROPS as usize])
 }
 
-/// What has come from the peer of an accepted TCP connection.
+/// Data received from the peer of an accepted TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Time since the newest data came, nanoseconds, in steps of the kernel's tick (1 to 10 ms),
-    /// and up to one too long or too short. Reading changes nothing in it, nor does a FIN. 0
-    /// unless `spoken`: until there is data the kernel counts from the end of the handshake.
+    /// Time since the newest data arrived, nanoseconds, in steps of the kernel's tick (1 to 10 ms),
+    /// accurate to one step either way. Neither reading nor a FIN changes it. 0 unless `spoken`:
+    /// until data arrives the kernel counts from the end of the handshake.
     pub age_ns: u64,
-    /// Whether no more will come: the peer's FIN or reset is here, or the connection was given up.
-    /// A FIN is also what a peer sends that only stops writing and still wants its reply.
+    /// True if no more data will come: the peer's FIN or reset has arrived, or the connection was
+    /// given up. A peer that only shuts down its write side and still expects its reply also sends
+    /// a FIN.
     pub departed: bool,
-    /// Whether data came, be it read since or not.
+    /// True if any data has arrived, whether read or not.
     pub spoken: bool,
-    /// The round trip to the peer, smoothed, nanoseconds (`tcpi_rtt`): for one just accepted, that
-    /// of its handshake.
+    /// Smoothed round-trip time to the peer, nanoseconds (`tcpi_rtt`); for a connection just
+    /// accepted, that of its handshake.
     pub rtt_ns: u64,
 }
 
-/// Looks at what has come on a TCP connection (TCP_INFO, tcp(7)), without reading it.
+/// Reads the arrival state of a TCP connection (TCP_INFO, tcp(7)) without reading its data.
 ///
 /// # Errors
 /// EOPNOTSUPP on a Unix socket; EBADF, ENOTSOCK: getsockopt(2).
@@ -68,8 +70,9 @@ pub fn arrival(conn: BorrowedFd<'_>) -> io::Result<Arrival> {
     use state::{CLOSE, CLOSE_WAIT, CLOSING, LAST_ACK, TIME_WAIT};
     let info = tcp_info(conn)?;
     let finished = matches!(info.tcpi_state, TIME_WAIT | CLOSE_WAIT | LAST_ACK | CLOSING);
-    // A FIN takes a sequence number and is counted among the bytes. It is not among the segments
-    // with data, but those count what came again or too early, such as a keep-alive's byte.
+    // A FIN takes a sequence number and is counted among the bytes. It is not counted among the
+    // segments with data, but those include retransmitted or early ones, such as a keep-alive's
+    // byte.
     let bytes = info.tcpi_bytes_received.saturating_sub(u64::from(finished));
     let spoken = bytes > 0 && info.tcpi_data_segs_in > 0;
     let age_ns = if spoken { u64::from(info.tcpi_last_data_recv) * 1_000_000 } else { 0 };
@@ -77,7 +80,7 @@ pub fn arrival(conn: BorrowedFd<'_>) -> io::Result<Arrival> {
     Ok(Arrival { age_ns, departed, spoken, rtt_ns: u64::from(info.tcpi_rtt) * 1_000 })
 }
 
-/// The states of a TCP socket (include/net/tcp_states.h of Linux) told apart here.
+/// TCP socket states (include/net/tcp_states.h of Linux) that are distinguished here.
 mod state {
     pub(super) const TIME_WAIT: u8 = 6;
     pub(super) const CLOSE: u8 = 7;
@@ -87,14 +90,14 @@ mod state {
     pub(super) const CLOSING: u8 = 11;
 }
 
-/// SK_MEMINFO_DROPS is the last of those read; newer kernels may have more.
+/// Socket memory counters up to SK_MEMINFO_DROPS; newer kernels may have more.
 type MemInfo = [u32; libc::SK_MEMINFO_DROPS as usize + 1];
 
 fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     option(fd, libc::IPPROTO_TCP, libc::TCP_INFO)
 }
 
-/// Reads an option; what the kernel does not fill in is 0.
+/// Reads a socket option; bytes that the kernel does not fill in are 0.
 fn option<T: Plain>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut size = size_of::<T>() as libc::socklen_t;
@@ -107,7 +110,7 @@ fn option<T: Plain>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -
     Ok(unsafe { value.assume_init() })
 }
 
-/// Types of which any bytes are a value.
+/// Types for which any bytes are a valid value.
 ///
 /// # Safety
 /// Nothing but integers, at any depth.

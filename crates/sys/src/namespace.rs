@@ -1,7 +1,6 @@
-//! Namespaces, and what goes with them: who dies with whom, and where a process may run.
+//! Namespaces, and related process attributes: parent-death signals and processor affinity.
 //!
-//! Nothing here knows what a namespace is for, or keeps one: a namespace lives as long as a process
-//! is in it (namespaces(7)).
+//! A namespace lives as long as a process is in it (namespaces(7)); nothing here keeps one alive.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +11,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, LinkNameSpaceType, UnshareFlags};
 
-/// Gives the calling process a network of its own, with nothing in it but a loopback that is down,
-/// and a view of the mounts of its own in which /sys shows that network. Nothing mounted here is
-/// seen elsewhere.
+/// Moves the calling process to a new network namespace, which has only a loopback interface, down,
+/// and to a new mount namespace in which /sys shows that network. Mounts made here are not visible
+/// elsewhere.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN: unshare(2), mount(2).
@@ -28,7 +27,7 @@ pub fn leave_network() -> io::Result<()> {
     Ok(rustix::mount::mount("weir", "/sys", "sysfs", flags, None)?)
 }
 
-/// Moves the calling thread into the network of `net`, a link of `/proc/PID/ns`.
+/// Moves the calling thread into the network namespace `net`, a link in `/proc/PID/ns`.
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN, ENOENT when the process is gone: setns(2).
@@ -36,8 +35,8 @@ pub fn enter_network(net: &Path) -> io::Result<()> {
     enter(net, LinkNameSpaceType::Network)
 }
 
-/// Moves the calling process, which must have one thread, to the mounts of `mnt`, a link of
-/// `/proc/PID/ns`. The working directory becomes the root.
+/// Moves the calling process, which must have one thread, into the mount namespace `mnt`, a link in
+/// `/proc/PID/ns`. Its working directory becomes the root.
 ///
 /// # Errors
 /// EINVAL with several threads; EPERM without CAP_SYS_ADMIN and CAP_SYS_CHROOT: setns(2).
@@ -50,18 +49,18 @@ fn enter(link: &Path, kind: LinkNameSpaceType) -> io::Result<()> {
     Ok(rustix::thread::move_into_link_name_space(link.as_fd(), Some(kind))?)
 }
 
-/// A PID namespace: when its first process ends, the kernel kills every other (pid_namespaces(7)).
+/// A PID namespace. When its first process ends, the kernel kills all others (pid_namespaces(7)).
 #[derive(Debug)]
 pub struct Pids {
     link: File,
 }
 
 impl Pids {
-    /// Starts the first process of a new one. `start` must start one process and tell its id as
-    /// seen from here.
+    /// Creates a PID namespace and runs `start` to start its first process. `start` must start
+    /// exactly one process and return its ID as seen from here.
     ///
     /// # Errors
-    /// EPERM without CAP_SYS_ADMIN: unshare(2); and what `start` says.
+    /// EPERM without CAP_SYS_ADMIN: unshare(2); and the errors of `start`.
     pub fn with_first<T>(start: impl FnOnce() -> io::Result<(T, u32)>) -> io::Result<(T, Self)> {
         let back = Back::remember()?;
         // SAFETY: the table of descriptors stays shared: CLONE_FILES is not among the flags.
@@ -72,8 +71,8 @@ impl Pids {
         Ok((first, Self { link: File::open(format!("/proc/{pid}/ns/pid"))? }))
     }
 
-    /// Runs `start`; the processes it starts from this thread are in the namespace. It must start
-    /// no thread: the kernel refuses one meanwhile.
+    /// Runs `start` so that processes it starts from this thread are in the namespace. `start` must
+    /// start no thread: the kernel refuses to create one meanwhile.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN: setns(2). ENOMEM from `start` once the first process has ended.
@@ -87,7 +86,7 @@ impl Pids {
     }
 }
 
-/// Where this thread's children belong again when it is dropped.
+/// Restores the PID namespace of this thread's future children when dropped.
 struct Back(File);
 
 impl Back {
@@ -98,30 +97,30 @@ impl Back {
 
 impl Drop for Back {
     fn drop(&mut self) {
-        // A thread may always come back to the namespace it is in itself: pidns_install() of the
-        // kernel asks for no more than what going away asked for.
+        // A thread may always return to the namespace it is in itself: pidns_install() of the
+        // kernel asks for no more than leaving it did.
         let kind = Some(LinkNameSpaceType::ProcessID);
         let _ = rustix::thread::move_into_link_name_space(self.0.as_fd(), kind);
     }
 }
 
-/// Has the kernel kill this process (SIGKILL) when the thread that started it ends, and says if
-/// `parent`, or a process outside of this PID namespace, is the parent still. Holds across execve
-/// unless that changes the user (PR_SET_PDEATHSIG, prctl(2)).
+/// Makes the kernel kill this process (SIGKILL) when the thread that started it ends. Returns
+/// whether the parent is still `parent`, or a process outside this PID namespace. The setting
+/// survives execve unless that changes the user (PR_SET_PDEATHSIG, prctl(2)).
 ///
 /// # Errors
 /// None that prctl(2) documents for this.
 pub fn die_with(parent: u32) -> io::Result<bool> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent outside has no number here: getppid(2) says 0.
+    // A parent outside has no ID here: getppid(2) returns 0.
     let now = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     Ok(now == 0 || u32::try_from(now) == Ok(parent))
 }
 
-/// Lets the calling thread, and what it starts, run on these processors only.
+/// Restricts the calling thread, and threads and processes it starts, to these processors.
 ///
 /// # Errors
-/// EINVAL when none of them is there or allowed, or one is past what the kernel counts.
+/// EINVAL when none of them exists or is allowed, or when one exceeds the kernel's maximum.
 pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -133,7 +132,7 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Kills a process: SIGKILL.
+/// Kills a process with SIGKILL.
 ///
 /// # Errors
 /// EPERM, ESRCH: kill(2).
@@ -143,8 +142,9 @@ pub fn kill(pid: u32) -> io::Result<()> {
     Ok(rustix::process::kill_process(pid, Signal::KILL)?)
 }
 
-/// Outlives a terminal: SIGHUP, SIGINT and SIGTERM do nothing from now on. Children that end, one's
-/// own or orphans of the PID namespace, leave nothing to wait for (SIGCHLD ignored, wait(2)).
+/// Ignores SIGHUP, SIGINT and SIGTERM from now on, so that the process outlives its terminal. Also
+/// ignores SIGCHLD, so that children that end, its own or orphans of the PID namespace, leave no
+/// zombies (wait(2)).
 pub fn keep_calm() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD] {
         // SAFETY: no handler is installed, so none can run; the previous one is not needed.

@@ -1,4 +1,4 @@
-//! poll(2): an array of descriptors at every call.
+//! poll(2): an array of descriptors passed on every call.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +10,10 @@ pub use libc::{
 
 use crate::profile::{Call, timed};
 
-/// Fills in `revents` of every entry and returns how many are not empty. `None` waits for ever.
+/// Waits until a descriptor is ready or `timeout` passes (for ever when `None`). Fills in `revents`
+/// of every entry and returns the number of nonzero ones.
 ///
-/// A signal counts as nothing ready, with every `revents` cleared.
+/// A signal counts as an empty result, with every `revents` cleared.
 ///
 /// # Errors
 /// EINVAL past RLIMIT_NOFILE entries, ENOMEM: ppoll(2).
@@ -35,7 +36,7 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> 
     Err(error)
 }
 
-/// A timeout as the C library takes it; past what it can hold, the longest it can.
+/// Converts a timeout to the C library's type, saturating at the longest it can hold.
 pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

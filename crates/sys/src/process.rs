@@ -1,4 +1,5 @@
-//! What the process and its threads are allowed: descriptors, processors, inherited sockets.
+//! Limits and resources of the process and its threads: descriptors, processors, processor time,
+//! inherited sockets.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +12,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The first descriptor a service manager passes: sd_listen_fds(3).
+/// First descriptor passed by a service manager: sd_listen_fds(3).
 pub const LISTEN_FDS_START: RawFd = 3;
 
 /// Raises the soft limit of open descriptors to the hard one and returns it.
@@ -25,10 +26,10 @@ pub fn raise_open_files() -> u64 {
     now.unwrap_or(u64::MAX)
 }
 
-/// Makes room for descriptors below `count`, or RLIMIT_NOFILE if that is less, while there is one
-/// thread: the kernel doubles their table as it fills, and where threads share it whoever opens or
-/// accepts the one too many waits until all processors have let go of the old one, 5 to 15 ms
-/// (expand_fdtable, fs/file.c). It takes 8 bytes of the kernel's for each.
+/// Grows the kernel's descriptor table for numbers below `count`, or RLIMIT_NOFILE if that is less.
+/// Call it while there is one thread: the kernel doubles the table as it fills, and where threads
+/// share it, the open or accept that outgrows it waits until all processors have released the old
+/// table, 5 to 15 ms (expand_fdtable, fs/file.c). Costs 8 bytes of kernel memory per descriptor.
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM: eventfd(2), fcntl(2) F_DUPFD_CLOEXEC.
@@ -37,21 +38,21 @@ pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     let Some(last) = count.min(limit).checked_sub(1) else { return Ok(()) };
     let some = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
     let last = RawFd::try_from(last).unwrap_or(RawFd::MAX);
-    // What is the last already leaves nothing to make room for.
+    // EMFILE: the last number is past the limit, so there is nothing to grow.
     match rustix::io::fcntl_dupfd_cloexec(&some, last) {
         Ok(_) | Err(rustix::io::Errno::MFILE) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// How many mappings of memory the process may have (vm.max_map_count, proc_sys_vm(5)); what Linux
-/// allows when nobody has changed it where that cannot be read.
+/// Maximum number of memory mappings of the process (vm.max_map_count, proc_sys_vm(5)); Linux's
+/// default where that cannot be read.
 pub fn mappings_max() -> usize {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65_530)
 }
 
-/// The processors this thread may run on, lowest first.
+/// Returns the processors that this thread may run on, lowest first.
 ///
 /// # Errors
 /// EPERM, ESRCH: sched_getaffinity(2).
@@ -60,7 +61,7 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Lets the calling thread run on one processor only.
+/// Restricts the calling thread to one processor.
 ///
 /// # Errors
 /// EINVAL when the machine has no such processor or this process may not use it.
@@ -73,11 +74,12 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Lets the calling thread's timed waits end as soon as they can: the kernel otherwise adds up to
-/// 50 us, to serve several at once (PR_SET_TIMERSLACK, prctl(2)).
+/// Minimizes the timer slack of the calling thread, so that timed waits end as soon as possible. By
+/// default the kernel adds up to 50 us, to serve several timers at once (PR_SET_TIMERSLACK,
+/// prctl(2)).
 ///
 /// # Errors
-/// EINVAL where the kernel has no such thing.
+/// EINVAL where the kernel does not support it.
 pub fn wake_precisely() -> io::Result<()> {
     // One nanosecond: zero would mean the default.
     // SAFETY: the call takes a number and touches no memory of ours.
@@ -85,11 +87,12 @@ pub fn wake_precisely() -> io::Result<()> {
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes over the `count` sockets a service manager passed, once: they have one owner.
+/// Takes ownership of the `count` sockets passed by a service manager. Succeeds once, so that they
+/// have one owner.
 ///
 /// # Errors
 /// EBADF when the manager passed fewer to this process (LISTEN_PID, LISTEN_FDS), or when one of the
-/// numbers is not open or has been opened since. EALREADY at the second call.
+/// numbers is not open or was opened by this process. EALREADY on a second call.
 pub fn inherited_sockets(count: usize) -> io::Result<Vec<OwnedFd>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let bad = || io::Error::from_raw_os_error(libc::EBADF);
@@ -103,7 +106,8 @@ pub fn inherited_sockets(count: usize) -> io::Result<Vec<OwnedFd>> {
     unsafe { adopt(LISTEN_FDS_START..last) }
 }
 
-/// How many sockets a service manager says that it passed to this process: sd_listen_fds(3).
+/// Number of sockets that a service manager claims to have passed to this process:
+/// sd_listen_fds(3).
 fn passed() -> usize {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     match (number("LISTEN_PID"), number("LISTEN_FDS")) {
@@ -112,11 +116,13 @@ fn passed() -> usize {
     }
 }
 
-/// Owns descriptors that came through execve(2), closed on the next. All of them, or none.
+/// Takes ownership of descriptors inherited through execve(2) and makes them close-on-exec. Takes
+/// all of them, or none.
 ///
 /// # Safety
-/// They are nobody's in this process. What it has opened itself is refused for being closed on
-/// exec, as all is that the standard library and this crate open: such a number was not passed.
+/// The descriptors have no owner in this process. One that the process opened itself is refused
+/// because it is close-on-exec, as is everything that the standard library and this crate open:
+/// such a number was not passed.
 unsafe fn adopt(numbers: Range<RawFd>) -> io::Result<Vec<OwnedFd>> {
     for number in numbers.clone() {
         // SAFETY: F_GETFD takes any number; one that is not open answers EBADF.
@@ -136,25 +142,26 @@ unsafe fn adopt(numbers: Range<RawFd>) -> io::Result<Vec<OwnedFd>> {
     Ok(owned)
 }
 
-/// What the kernel counts for a thread or a process.
+/// Resource usage of a thread or a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User time, nanoseconds, in steps of one microsecond.
     pub user_ns: u64,
     /// System time, nanoseconds, in steps of one microsecond.
     pub system_ns: u64,
-    /// Times it gave the processor up, to wait for something.
+    /// Voluntary context switches: it blocked.
     pub switches_voluntary: u64,
-    /// Times the processor was taken from it.
+    /// Involuntary context switches: it was preempted.
     pub switches_involuntary: u64,
 }
 
-/// The usage of the calling thread so far: getrusage(2) RUSAGE_THREAD.
+/// Returns the usage of the calling thread so far: getrusage(2) RUSAGE_THREAD.
 pub fn thread_usage() -> Usage {
     usage(libc::RUSAGE_THREAD)
 }
 
-/// The usage of the whole process so far, of threads that have ended too: getrusage(2) RUSAGE_SELF.
+/// Returns the usage of the whole process so far, including ended threads: getrusage(2)
+/// RUSAGE_SELF.
 pub fn process_usage() -> Usage {
     usage(libc::RUSAGE_SELF)
 }
@@ -175,13 +182,13 @@ fn usage(whose: libc::c_int) -> Usage {
     }
 }
 
-/// The user and system time of the calling thread so far, nanoseconds.
+/// Returns the user and system time of the calling thread so far, nanoseconds.
 pub fn thread_cpu_ns() -> (u64, u64) {
     let usage = thread_usage();
     (usage.user_ns, usage.system_ns)
 }
 
-/// The calling thread, to be asked about by another.
+/// Returns the calling thread's ID, by which another thread can query it.
 pub fn this_thread() -> ThreadId {
     let number = rustix::thread::gettid().as_raw_nonzero().get();
     let link = std::fs::read_link("/proc/thread-self").ok();
@@ -192,13 +199,13 @@ pub fn this_thread() -> ThreadId {
 /// The numbers by which the kernel knows a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId {
-    /// Its own: gettid(2).
+    /// Kernel thread ID: gettid(2).
     number: i32,
-    /// In /proc, which may be that of another PID namespace (proc(5), /proc/thread-self).
+    /// ID in /proc, which may be mounted for another PID namespace (proc(5), /proc/thread-self).
     in_proc: i32,
 }
 
-/// How many threads the calling process has.
+/// Returns the number of threads of the calling process.
 ///
 /// # Errors
 /// Those of opening /proc/self/task (proc(5)).
@@ -206,12 +213,12 @@ pub fn threads() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// The processor time of another thread of this process so far, user and system together,
-/// nanoseconds, exact to the moment: its own clock (clock_getcpuclockid(3), pthread_getcpuclockid
-/// (3)), by its kernel number.
+/// Returns the processor time of another thread of this process so far, user and system together,
+/// nanoseconds. Precise: it reads the thread's own clock (clock_getcpuclockid(3),
+/// pthread_getcpuclockid(3)), by its kernel ID.
 ///
 /// # Errors
-/// EINVAL when it has ended: clock_gettime(2).
+/// EINVAL when the thread has ended: clock_gettime(2).
 pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
     // MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED), include/linux/posix-timers_types.h.
     let clock = (!thread.number << 3) | 6;
@@ -225,11 +232,11 @@ pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// How often another thread of this process has given the processor up and had it taken, voluntary
-/// first, as /proc/self/task/TID/status tells it (proc_pid_status(5)).
+/// Returns the voluntary and involuntary context switches of another thread of this process, in
+/// this order, from /proc/self/task/TID/status (proc_pid_status(5)).
 ///
 /// # Errors
-/// ENOENT, ESRCH when it has ended.
+/// ENOENT, ESRCH when the thread has ended.
 pub fn switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.in_proc))?;
     let number = |name: &str| {
@@ -239,8 +246,8 @@ pub fn switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
     Ok((number("voluntary_ctxt_switches:"), number("nonvoluntary_ctxt_switches:")))
 }
 
-/// The processor time of the calling thread so far, user and system together, nanoseconds, exact to
-/// the moment: CLOCK_THREAD_CPUTIME_ID, clock_gettime(2). A system call, unlike the wall clock.
+/// Returns the processor time of the calling thread so far, user and system together, nanoseconds,
+/// precise: CLOCK_THREAD_CPUTIME_ID, clock_gettime(2). Takes a system call, unlike the wall clock.
 pub fn thread_cpu_clock_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -262,8 +269,8 @@ mod tests {
         assert!(size.trim().parse::<u64>().unwrap() >= 300, "{size}");
     }
 
-    /// A descriptor that stays open on exec, as one that was passed does, at a number that no
-    /// other test has.
+    /// Makes a descriptor that stays open on exec, as a passed one does, at a number not used by
+    /// any other test.
     fn passed_at_least(number: RawFd) -> RawFd {
         let (socket, _) = crate::fork::line().unwrap();
         // SAFETY: the descriptor is open; the copy is owned by whoever takes the number.

@@ -1,9 +1,8 @@
 //! Counts and times every system call the process makes through this crate: the papers' gprof table
-//! (gammo-epoll table 1, brecht-select figs 4 to 8), kept per thread so that a loop writes only its
-//! own.
+//! (gammo-epoll table 1, brecht-select figs 4 to 8). The table is kept per thread, so that a loop
+//! writes only its own.
 //!
-//! Off, a call pays one relaxed load. On, it pays two reads of the clock. Nothing here knows what a
-//! connection is, or prints.
+//! While disabled, a call costs one relaxed load. While enabled, it costs two reads of the clock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +10,12 @@ use std::time::Instant;
 
 macro_rules! calls {
     ($($variant:ident $name:literal),+ $(,)?) => {
-        /// A system call this crate makes, as the profile names it.
+        /// A system call made by this crate, as named in the profile.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum Call { $($variant),+ }
 
-        /// The names of the calls, in the order of [`Call`].
+        /// Names of the calls, in the order of [`Call`].
         pub const NAMES: &[&str] = &[$($name),+];
     };
 }
@@ -31,15 +30,15 @@ calls! {
     Preadv2 "preadv2", Cachestat "cachestat", Fadvise "fadvise64",
 }
 
-/// How many kinds of call there are.
+/// Number of kinds of calls.
 pub const CALLS: usize = NAMES.len();
 
-/// One row of the profile.
+/// A row of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// How often the call was made.
+    /// Number of calls made.
     pub count: u64,
-    /// Wall time spent in it, nanoseconds.
+    /// Wall time spent in the calls, nanoseconds.
     pub time_ns: u64,
 }
 
@@ -50,20 +49,21 @@ thread_local! {
         const { [const { Cell::new(Row { count: 0, time_ns: 0 }) }; CALLS] };
 }
 
-/// Turns the profile on for every thread of the process. It cannot be turned off again.
+/// Enables the profile for every thread of the process. It cannot be disabled again.
 pub fn enable() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// The calling thread's table so far, in the order of [`NAMES`]; `None` while the profile is off.
+/// Returns the calling thread's table so far, in the order of [`NAMES`]; `None` while the profile
+/// is disabled.
 pub fn table() -> Option<Vec<Row>> {
     ENABLED
         .load(Ordering::Relaxed)
         .then(|| TABLE.with(|table| table.iter().map(Cell::get).collect()))
 }
 
-/// Adds the calling thread's table to `sum`, row by row, and empties it: for threads whose calls
-/// are told together. Nothing happens while the profile is off.
+/// Adds the calling thread's table to `sum`, row by row, and resets it: for threads whose calls are
+/// reported together. Does nothing while the profile is disabled.
 pub fn hand_over(sum: &mut Vec<Row>) {
     if !ENABLED.load(Ordering::Relaxed) {
         return;
@@ -78,7 +78,7 @@ pub fn hand_over(sum: &mut Vec<Row>) {
     });
 }
 
-/// Makes one system call, counted and timed when the profile is on.
+/// Makes a system call, counting and timing it while the profile is enabled.
 #[inline(always)]
 pub fn timed<T>(call: Call, make: impl FnOnce() -> T) -> T {
     if ENABLED.load(Ordering::Relaxed) { record(call, make) } else { make() }

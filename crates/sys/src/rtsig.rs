@@ -1,9 +1,9 @@
 //! Real-time signals for descriptors: fcntl(2) F_SETSIG, sigtimedwait(2), signalfd(2). One signal
-//! is queued for each event; it carries the descriptor's number and the poll(2) bits of the event.
+//! is queued per event; it carries the descriptor's number and the poll(2) bits of the event.
 //!
 //! No handler ever runs: the signals are blocked, and stay blocked when the queue is dropped, since
-//! the kernel's answer to one that nobody takes is to end the process. Nothing here knows what a
-//! descriptor is watched for, or what to do when events are lost.
+//! the default action of an unblocked one is to terminate the process. The caller decides how to
+//! recover from lost events.
 
 use std::io;
 use std::marker::PhantomData;
@@ -18,12 +18,12 @@ use rustix::process::{Resource, Rlimit};
 use crate::poll::{POLLIN, PollFd, poll, timespec};
 use crate::profile::{Call, timed};
 
-/// How many signals one read takes at most. A read of fewer has left the queue empty.
+/// Maximum number of signals per read. A shorter read has left the queue empty.
 pub const READ_MAX: usize = 256;
 
 const INFO_SIZE: usize = size_of::<libc::signalfd_siginfo>();
 
-/// Not in `libc` for glibc: `asm-generic/fcntl.h`.
+/// Missing from `libc` for glibc: `asm-generic/fcntl.h`.
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 const F_GETOWN_EX: i32 = 16;
@@ -36,52 +36,52 @@ struct Owner {
     pid: i32,
 }
 
-/// The start of a siginfo of SIGPOLL, as sigaction(2) has it.
+/// The leading fields of a siginfo of SIGPOLL, as in sigaction(2).
 #[repr(C)]
 struct PollInfo {
     signal: i32,
     errno: i32,
     code: i32,
-    /// Padded to a long, as in the kernel's.
+    /// Aligned as a long, as in the kernel's.
     band: libc::c_long,
     fd: i32,
 }
 
-/// What a signal told.
+/// Contents of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An event of a descriptor, by its number when it was armed: POLLIN, POLLOUT, POLLHUP,
-    /// POLLERR (`si_band`). Of -1 when somebody else sent the signal.
+    /// An event of a descriptor: POLLIN, POLLOUT, POLLHUP, POLLERR (`si_band`). The descriptor is
+    /// given by its number at the time it was armed; -1 if the signal came from another sender.
     Event {
         /// The descriptor's number.
         fd: RawFd,
-        /// The poll(2) bits of it.
+        /// The event's poll(2) bits.
         band: i16,
     },
-    /// The queue was full, and events were lost (SIGIO).
+    /// The queue overflowed and events were lost (SIGIO).
     Overflow,
 }
 
-/// The signals queued for one thread, which is the only one that can take them.
+/// Signals queued for one thread, which is the only one that can take them.
 ///
-/// A thread may have several; an overflow is then told to whichever asks first.
+/// A thread may have several queues; an overflow is then reported to the first that asks.
 #[derive(Debug)]
 pub struct SignalQueue {
     signal: i32,
     tid: i32,
     descriptor: OwnedFd,
     infos: Box<[u8]>,
-    /// Bound to its thread.
+    /// Binds the queue to its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// Held while a file that several may hold finds its owner.
+/// Serializes taking ownership of a file that several threads may arm.
 static OWNING: Mutex<()> = Mutex::new(());
 
 impl SignalQueue {
-    /// For the calling thread, in which a real-time signal and SIGIO are blocked from now on.
-    /// `pending_max` becomes the soft RLIMIT_SIGPENDING: how many signals may be queued for all
-    /// processes of the user.
+    /// Opens a queue for the calling thread, in which a real-time signal and SIGIO are blocked from
+    /// now on. `pending_max` becomes the soft RLIMIT_SIGPENDING: the number of signals that may be
+    /// queued for all processes of the user.
     ///
     /// # Errors
     /// EPERM where `pending_max` is above the hard limit and the process may not raise that;
@@ -110,8 +110,8 @@ impl SignalQueue {
         Ok(queue)
     }
 
-    /// Has events of `fd` queued from now on; those before are not told. False when this
-    /// descriptor has no such events: an eventfd, a file on a disk. Three calls.
+    /// Queues future events of `fd`; earlier ones are not reported. Returns false when the
+    /// descriptor does not support this: an eventfd, a file on a disk. Takes three calls.
     ///
     /// # Errors
     /// EBADF: fcntl(2).
@@ -128,8 +128,9 @@ impl SignalQueue {
         set_async(fd, true)
     }
 
-    /// As [`arm`](Self::arm), for a file that other descriptors may refer to, perhaps in other
-    /// threads or processes: signals go to one owner only. False also when that is another thread.
+    /// Like [`arm`](Self::arm), for a file to which other descriptors may refer, perhaps in other
+    /// threads or processes: signals go to one owner only. Also returns false when that is another
+    /// thread.
     ///
     /// # Errors
     /// EBADF: fcntl(2).
@@ -148,7 +149,7 @@ impl SignalQueue {
         self.arm(fd)
     }
 
-    /// Has events of `fd` queued no longer. A close of the file's last descriptor does the same.
+    /// Stops queuing events of `fd`. Closing the file's last descriptor does the same.
     ///
     /// # Errors
     /// EBADF: ioctl(2).
@@ -156,13 +157,13 @@ impl SignalQueue {
         set_async(fd, false).map(drop)
     }
 
-    /// A descriptor that poll(2) reports readable, to this thread, while something is queued.
+    /// Descriptor that poll(2) reports readable, to this thread, while a signal is queued.
     pub fn poll_fd(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 
-    /// Waits for one notice: sigtimedwait(2), for ever when `timeout` is `None`. None when there
-    /// was none; with a timeout of zero, none is queued.
+    /// Waits for one notice with sigtimedwait(2), for ever when `timeout` is `None`. Returns `None`
+    /// if there was none; with a timeout of zero that means that none is queued.
     ///
     /// # Errors
     /// EINVAL: sigtimedwait(2).
@@ -185,8 +186,8 @@ impl SignalQueue {
         Ok(Some(notice(info.signal, info.code, info.fd, info.band as i16)))
     }
 
-    /// Waits for notices, for ever when `timeout` is `None`, and appends as many as come with one
-    /// read of a signalfd: [`READ_MAX`] at most, none only when none are queued.
+    /// Waits for notices, for ever when `timeout` is `None`, and appends those taken by one read of
+    /// a signalfd: at most [`READ_MAX`]; none only if none are queued.
     ///
     /// # Errors
     /// ENOMEM: poll(2), read(2).
@@ -202,7 +203,7 @@ impl SignalQueue {
         Ok(())
     }
 
-    /// One read, and how many signals it took.
+    /// Reads once and returns the number of signals taken.
     fn read(&mut self, notices: &mut Vec<Notice>) -> io::Result<usize> {
         let bytes =
             match timed(Call::Signalfd, || rustix::io::read(&self.descriptor, &mut self.infos[..]))
@@ -233,7 +234,7 @@ impl Drop for SignalQueue {
     }
 }
 
-/// Sets the soft limit, and the hard one where it is lower.
+/// Sets the soft limit, and raises the hard one where it is lower.
 fn limit(pending_max: u64) -> io::Result<()> {
     let now = rustix::process::getrlimit(Resource::Sigpending);
     let maximum = now.maximum.map(|hard| hard.max(pending_max));
@@ -241,7 +242,8 @@ fn limit(pending_max: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Sigpending, limit)?)
 }
 
-/// Another signal for each queue, so that two in one thread do not take each other's.
+/// Returns a different signal for each queue, so that two queues in one thread do not take each
+/// other's signals.
 fn next_signal() -> i32 {
     static NEXT: AtomicI32 = AtomicI32::new(0);
     // The first and the last are left to others; there are 32, less those the C library keeps.
@@ -263,7 +265,8 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// FIOASYNC sets O_ASYNC as F_SETFL does, and unlike it says when a file has no such thing.
+/// Sets O_ASYNC with FIOASYNC, which, unlike F_SETFL, reports files that do not support it. Returns
+/// whether it is supported.
 fn set_async(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
     let on = i32::from(on);
     // SAFETY: the descriptor is borrowed, and the kernel only reads the number.
@@ -286,12 +289,12 @@ fn notice(signal: i32, code: i32, fd: RawFd, band: i16) -> Notice {
     match signal {
         libc::SIGIO => Notice::Overflow,
         _ if is_event => Notice::Event { fd, band },
-        // Somebody else sent it: an event of nobody.
+        // Another sender: an event of no descriptor.
         _ => Notice::Event { fd: -1, band: 0 },
     }
 }
 
-/// Takes an error for what it is when a call found nothing.
+/// Accepts the errors by which a call reports an empty queue, and passes on all others.
 fn nothing_queued(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
@@ -299,7 +302,7 @@ fn nothing_queued(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// The first eight numbers of a signalfd_siginfo.
+/// Returns the first eight words of a signalfd_siginfo.
 fn words(info: &[u8; INFO_SIZE]) -> [i32; 8] {
     let (words, _) = info.as_chunks::<4>();
     std::array::from_fn(|index| i32::from_ne_bytes(words[index]))
@@ -324,7 +327,7 @@ mod tests {
         (queue, near, far)
     }
 
-    /// The descriptor of an event of `band`.
+    /// Returns the descriptor of an event that includes `band`.
     fn fd_of(notice: Option<Notice>, band: i16) -> Option<RawFd> {
         match notice? {
             Notice::Event { fd, band: told } if told & band != 0 => Some(fd),

@@ -1,5 +1,5 @@
-//! select(2) with bitmaps of any size: the C library's FD_SETSIZE of 1024 is not the kernel's
-//! limit.
+//! select(2) with bitmaps of any size: the C library's FD_SETSIZE of 1024 is not a limit of the
+//! kernel.
 
 use std::io;
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub fn not_open() -> io::Error {
     io::Error::from_raw_os_error(libc::EBADF)
 }
 
-/// Asks which of the first `nfds` descriptors set in `read` and `write` are ready; both are
-/// overwritten by the answer. Returns how many bits are set in the two together.
+/// Queries which of the first `nfds` descriptors set in `read` and `write` are ready, and
+/// overwrites both maps with the result. Returns the total number of bits set in the two.
 ///
-/// A signal counts as nothing ready, and leaves both maps empty.
+/// A signal counts as an empty result, and leaves both maps empty.
 ///
 /// # Errors
 /// EBADF, ENOMEM: select(2); EINVAL when a map is shorter than `nfds`.
@@ -35,8 +35,8 @@ pub fn select(
     ask(nfds, [Some(read), Some(write), None], timeout)
 }
 
-/// [`select`] with the third map: `except`, of what has urgent data or another of the exceptional
-/// conditions of poll(2)'s POLLPRI.
+/// [`select`] with the third map, `except`: descriptors with urgent data or another exceptional
+/// condition of poll(2)'s POLLPRI.
 ///
 /// # Errors
 /// As [`select`].
@@ -62,7 +62,7 @@ fn ask(
     let [read, write, except] = maps
         .each_mut()
         .map(|map| map.as_mut().map_or(std::ptr::null_mut(), |map| map.as_mut_ptr()));
-    // The kernel writes what is left of the time to it, which the C library's select(2) hides.
+    // The kernel writes the remaining time to it, which the C library's select(2) hides.
     let mut limit = timeout.map(crate::epoll::timespec);
     let limit_ptr = limit.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let no_mask = std::ptr::null::<u64>();

@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-/// Signals blocked in this thread, and in those it starts later, and read one at a time.
+/// A set of signals blocked in this thread and in threads it starts later, and read one at a time.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Blocks `signals` and opens a descriptor that delivers them. Call it before the first thread.
+    /// Blocks `signals` and opens a descriptor that delivers them. Call it before starting threads.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: signalfd(2).
@@ -34,7 +34,7 @@ impl Signals {
     /// Waits for the next signal and returns its number.
     ///
     /// # Errors
-    /// What read(2) says of a signalfd.
+    /// Those of read(2) on a signalfd.
     pub fn next(&self) -> io::Result<i32> {
         let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
         loop {

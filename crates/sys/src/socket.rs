@@ -1,5 +1,4 @@
-//! Stream sockets: listening, accepting, moving bytes, letting go. Knows nothing of what the bytes
-//! say.
+//! Stream sockets: listening, accepting, transferring bytes, closing.
 
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,9 +20,9 @@ const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// Binds a TCP socket without listening on it.
 ///
-/// `shared` sets SO_REUSEPORT, so that several loops may each bind their own; a socket bound
-/// without it fails where another listens, which is how a second server on the same port is
-/// noticed. TCP_NODELAY is set here because accepted sockets inherit it.
+/// `shared` sets SO_REUSEPORT, so that several loops may each bind their own socket. Without it,
+/// the bind fails if another socket listens on the address, which is how a second server on the
+/// same port is detected. TCP_NODELAY is set here because accepted sockets inherit it.
 ///
 /// # Errors
 /// EADDRINUSE, EADDRNOTAVAIL, EACCES: bind(2).
@@ -42,8 +41,8 @@ pub fn bind_tcp(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Binds a Unix socket. A socket file left behind by a server that died is replaced; a live one, or
-/// any other file, is not.
+/// Binds a Unix socket. Replaces a socket file left behind by a server that died, but not one in
+/// use, nor any other file.
 ///
 /// # Errors
 /// EADDRINUSE, EACCES, ENOENT: bind(2).
@@ -51,7 +50,7 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, NEW, None);
     let fd = new()?;
-    // A connect is refused by a dead socket, but by an ordinary file too.
+    // A dead socket refuses a connect, but so does an ordinary file.
     let is_dead = || -> io::Result<bool> {
         let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
         let refused = rustix::net::connect(&new()?, &address) == Err(Errno::CONNREFUSED);
@@ -67,7 +66,7 @@ pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Starts to listen, or changes the backlog of a socket that listens already.
+/// Starts to listen, or changes the backlog of a socket that is already listening.
 ///
 /// # Errors
 /// EADDRINUSE, EOPNOTSUPP: listen(2).
@@ -75,7 +74,7 @@ pub fn listen(fd: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(fd, backlog)?)
 }
 
-/// Whether a descriptor is a listening stream socket.
+/// Returns whether a descriptor is a listening stream socket.
 ///
 /// # Errors
 /// EBADF, ENOTSOCK: getsockopt(2).
@@ -83,7 +82,7 @@ pub fn is_listener(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(sockopt::socket_acceptconn(fd)? && sockopt::socket_type(fd)? == SocketType::STREAM)
 }
 
-/// Makes a descriptor non-blocking, for one this crate did not open.
+/// Makes non-blocking a descriptor that this crate did not open.
 ///
 /// # Errors
 /// EBADF: fcntl(2).
@@ -91,7 +90,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(fd, true)?)
 }
 
-/// The TCP address a socket is bound to; `None` for a Unix socket.
+/// Returns the TCP address that a socket is bound to; `None` for a Unix socket.
 ///
 /// # Errors
 /// EBADF, ENOTSOCK: getsockname(2).
@@ -99,22 +98,22 @@ pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<Option<SocketAddr>> {
     Ok(SocketAddr::try_from(rustix::net::getsockname(fd)?).ok())
 }
 
-/// Sets TCP_NODELAY on an inherited listener; nothing happens on a Unix socket.
+/// Sets TCP_NODELAY on an inherited listener; does nothing on a Unix socket.
 pub fn set_nodelay(fd: BorrowedFd<'_>) {
     let _ = timed(Call::Setsockopt, || sockopt::set_tcp_nodelay(fd, true));
 }
 
-/// Accepts one connection, non-blocking and closed on exec, and says who called.
+/// Accepts a connection, non-blocking and close-on-exec, and returns it with its peer's address.
 ///
 /// # Errors
-/// EAGAIN when none waits; ECONNABORTED; EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
+/// EAGAIN when none is queued; ECONNABORTED; EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
     let (fd, peer) = timed(Call::Accept, || rustix::net::acceptfrom_with(listener, NEW))?;
     Ok((fd, peer.map_or(UNKNOWN_PEER, peer_address)))
 }
 
-/// Whether a failed accept(2) lost one connection and says nothing of the next: it was gone
-/// already, or the network had news for it (accept(2), "Error handling").
+/// Returns whether a failed accept(2) concerns only one connection and not the listener: the
+/// connection was already gone, or had a pending network error (accept(2), "Error handling").
 pub fn is_lost_connection(error: &io::Error) -> bool {
     let lost = [
         libc::ECONNABORTED,
@@ -132,7 +131,7 @@ pub fn is_lost_connection(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| lost.contains(&errno))
 }
 
-/// Who a peer without an IP address is said to be.
+/// Placeholder address for a peer without an IP address.
 pub const UNKNOWN_PEER: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -140,8 +139,8 @@ fn peer_address(peer: SocketAddrAny) -> SocketAddr {
     SocketAddr::try_from(peer).unwrap_or(UNKNOWN_PEER)
 }
 
-/// Appends to `buffer` what is there to read, at most its spare capacity. (A recv(2), which spares
-/// the file-position lock of read(2).)
+/// Appends available bytes to `buffer`, at most its spare capacity. Uses recv(2), which avoids the
+/// file-position lock of read(2).
 ///
 /// # Errors
 /// EAGAIN, ECONNRESET: recv(2).
@@ -150,7 +149,7 @@ pub fn read(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<usize> {
     Ok(timed(Call::Read, receive)?.0)
 }
 
-/// Reads into a slice whose content nobody needs.
+/// Reads into a slice whose content is discarded.
 ///
 /// # Errors
 /// EAGAIN, ECONNRESET: recv(2).
@@ -158,8 +157,8 @@ pub fn read_slice(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(timed(Call::Read, || rustix::net::recv(fd, buffer, RecvFlags::empty()))?.0)
 }
 
-/// Writes bytes; `more` says that others follow at once, so that the kernel holds back a segment it
-/// could still fill (MSG_MORE: what TCP_CORK does, without the two calls around).
+/// Writes bytes. `more` announces that others follow at once, so that the kernel holds back a
+/// partial segment (MSG_MORE: the effect of TCP_CORK without its two extra calls).
 ///
 /// # Errors
 /// EAGAIN, EPIPE, ECONNRESET: send(2).
@@ -168,7 +167,7 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> 
     Ok(timed(Call::Write, || rustix::net::send(fd, bytes, flags))?)
 }
 
-/// Writes two pieces as one.
+/// Writes two pieces in one call.
 ///
 /// # Errors
 /// EAGAIN, EPIPE, ECONNRESET: writev(2).
@@ -177,7 +176,7 @@ pub fn write_two(fd: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> io::Result<
     Ok(timed(Call::Writev, || rustix::io::writev(fd, &pieces))?)
 }
 
-/// Says that no more will be written; the peer's bytes can still be read.
+/// Shuts down the write side; the peer's bytes can still be read.
 ///
 /// # Errors
 /// ENOTCONN: shutdown(2).
@@ -185,13 +184,13 @@ pub fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(timed(Call::Shutdown, || rustix::net::shutdown(fd, Shutdown::Write))?)
 }
 
-/// Shuts both directions down: whoever waits for the socket in poll(2) wakes, and the descriptor
-/// stays its number until it is closed. Nothing happens to a socket whose peer has gone.
+/// Shuts down both directions. A poll(2) on the socket wakes up, and the descriptor keeps its
+/// number until it is closed. Does nothing to a socket whose peer has gone.
 pub fn shutdown_both(fd: BorrowedFd<'_>) {
     let _ = timed(Call::Shutdown, || rustix::net::shutdown(fd, Shutdown::Both));
 }
 
-/// Whether there are bytes to read now (FIONREAD, tcp(7), unix(7)).
+/// Returns whether there are bytes to read now (FIONREAD, tcp(7), unix(7)).
 pub fn has_unread(fd: BorrowedFd<'_>) -> bool {
     timed(Call::Ioctl, || rustix::io::ioctl_fionread(fd)).is_ok_and(|bytes| bytes > 0)
 }
@@ -201,12 +200,13 @@ pub fn close(fd: OwnedFd) {
     timed(Call::Close, || drop(fd));
 }
 
-/// Makes the close that follows a reset, which frees what the kernel still holds for the peer.
+/// Makes the subsequent close a reset, which frees the data that the kernel still holds for the
+/// peer.
 pub fn reset_on_close(fd: BorrowedFd<'_>) {
     let _ = timed(Call::Setsockopt, || sockopt::set_socket_linger(fd, Some(Duration::ZERO)));
 }
 
-/// Bytes written that the peer has not acknowledged: SIOCOUTQ, tcp(7).
+/// Returns the number of bytes written that the peer has not acknowledged: SIOCOUTQ, tcp(7).
 ///
 /// # Errors
 /// EINVAL on a listening socket.

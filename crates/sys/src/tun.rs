@@ -1,24 +1,23 @@
-//! A link whose other end is this process: packets that the kernel sends on it are read, and what
-//! is written is received by the kernel (the kernel's Documentation/networking/tuntap.rst).
-//!
-//! Nothing here knows what a packet is.
+//! A TUN link whose other end is this process: it reads the packets that the kernel sends, and the
+//! kernel receives those that it writes (the kernel's Documentation/networking/tuntap.rst).
 
 use std::ffi::CStr;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A device, which is there until its descriptor is closed.
+/// A device, which exists until its descriptor is closed.
 #[derive(Debug)]
 pub struct Tun {
-    /// A read takes the next packet, a write is a packet; neither has a header of its own.
+    /// Descriptor of the device. A read returns the next packet, a write sends one; neither has an
+    /// extra header.
     pub fd: OwnedFd,
     /// The interface's name.
     pub name: String,
 }
 
-/// Makes a device in the network of the calling thread, without an address and down. The kernel
-/// chooses its name.
+/// Creates a device in the calling thread's network namespace, without an address and down. The
+/// kernel chooses its name.
 ///
 /// # Errors
 /// ENOENT without /dev/net/tun, EPERM without CAP_NET_ADMIN.

@@ -1,9 +1,9 @@
-//! What the kernel's caches hold, on the file system of the temporary directory. Where that is in
-//! memory there is nothing cold to show, and the tests say that they skip.
+//! Queries of the kernel's caches, on the file system of the temporary directory. If that is in
+//! memory nothing can be cold, and the tests say that they skip.
 //!
-//! The kernel drops what it likes to when it likes to, and a look at what is not there may begin to
-//! read it: a quick disk then brings it within the look. So what is told is asked for again and
-//! again, each time from the start, until it is told once ([`is_settled`]).
+//! The kernel may drop cached data at any time, and checking an uncached page may start to read it:
+//! a fast disk then delivers it during the check. So each check is repeated from the start until it
+//! succeeds once ([`is_settled`]).
 
 // Lints take a helper of a test for no test.
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use rustix::fs::{Advice, fadvise};
 use weir_sys::file::{self, File, Look};
 
-/// A directory of our own, removed at the end.
+/// A scratch directory, removed on drop.
 struct Scratch {
     path: PathBuf,
     root: File,
@@ -32,7 +32,7 @@ impl Scratch {
         Scratch { path, root }
     }
 
-    /// A file whose bytes are on the disk, and known by their place.
+    /// Creates a file whose bytes are on the disk and depend on their position.
     fn written(&self, name: &str, len: usize) -> File {
         let bytes: Vec<u8> = (0..len).map(byte_at).collect();
         fs::write(self.path.join(name), bytes).unwrap();
@@ -48,7 +48,7 @@ impl Scratch {
         file::open_beneath_cached(self.root.as_fd(), name.as_bytes(), false)
     }
 
-    /// Says so when nothing here can be cold.
+    /// Returns whether nothing here can be cold, and says so.
     fn is_in_memory(&self) -> bool {
         let is_so = file::is_in_memory(self.root.as_fd());
         if is_so {
@@ -68,12 +68,12 @@ fn byte_at(place: usize) -> u8 {
     (place % 251) as u8
 }
 
-/// Has the kernel forget a file from `offset` on. Whether it has.
+/// Makes the kernel drop a file's pages from `offset` on; returns whether it has.
 fn forgotten(file: &File, offset: u64) -> bool {
     file::evict(file.as_fd(), offset, 0).unwrap()
 }
 
-/// Whether files can be cold here. Says so when not.
+/// Returns whether files can be cold here; says so if not.
 fn can_be_cold(scratch: &Scratch, file: &File) -> bool {
     if scratch.is_in_memory() {
         return false;
@@ -93,7 +93,7 @@ fn warm(file: &File, offset: u64, len: u64) -> u64 {
     file::warm(file.as_fd(), offset, len, &mut [0; 10_000]).unwrap()
 }
 
-/// Whether something is so that the kernel may undo at any moment.
+/// Returns whether a condition that the kernel may undo at any moment holds in one of many tries.
 fn is_settled(mut is_so: impl FnMut() -> bool) -> bool {
     (0..100).any(|_| is_so())
 }
@@ -105,7 +105,7 @@ fn would_block<T>(result: &io::Result<T>) -> bool {
 const LEN: usize = 1_000_001;
 const LEN_U64: u64 = LEN as u64;
 
-/// At the edge of any page, and of what is kept together of a small file.
+/// At a page boundary for any page size, and past what is cached together for a small file.
 const MIDDLE: u64 = 512 << 10;
 
 #[test]
@@ -130,8 +130,8 @@ fn a_cached_lookup_keeps_to_the_rules_of_the_root() {
     std::os::unix::fs::symlink("a", scratch.path.join("link")).unwrap();
     let cached = |path: &[u8], links| file::open_beneath_cached(scratch.root.as_fd(), path, links);
     assert!(cached(b"link", false).is_err());
-    // A lookup that does not wait follows no link whose access time is to be noted first (relatime,
-    // mount(8)): one that may wait notes it.
+    // A non-blocking lookup follows no link whose access time must be updated first (relatime,
+    // mount(8)); a blocking lookup updates it.
     let waits = || file::open_beneath(scratch.root.as_fd(), b"link", true);
     assert!(is_settled(|| waits().is_ok() && cached(b"link", true).is_ok()));
     assert!(cached(b".", false).is_ok());
@@ -149,7 +149,7 @@ fn a_name_that_the_kernel_dropped_is_cold() {
     if scratch.is_in_memory() {
         return;
     }
-    // What was used since the last time is spared once.
+    // Names used since the last time are spared once.
     let drop_names = |_| fs::write("/proc/sys/vm/drop_caches", "2").is_ok();
     let is_cold = |_| would_block(&scratch.open_cached("directory/a"));
     if !(0..10).map(drop_names).take_while(|&dropped| dropped).any(is_cold) {
@@ -205,7 +205,7 @@ fn a_full_read_of_a_file_with_a_gap_is_none() {
     }));
 }
 
-/// What `resident` tells of a file that is forgotten, warmed, and forgotten in part.
+/// Checks `resident` on a file that is dropped from the cache, warmed, and dropped in part.
 fn check_residence(file: &File, resident: impl Fn(u64, u64) -> u64) {
     assert!(is_settled(|| forgotten(file, 0) && resident(0, LEN_U64) == 0));
     let all = [(0, LEN_U64), (12_345, 54_321), (LEN_U64 - 1, 1)];
@@ -292,7 +292,7 @@ fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
     for _ in 0..20 {
         forgotten(&file, 0);
         fadvise(&file, 0, None, Advice::WillNeed).unwrap();
-        // The kernel takes as much as it likes to at a time, and may stop anywhere.
+        // The kernel reads as much at a time as it likes, and may stop anywhere.
         for _ in 0..20 {
             let there = file::resident(file.as_fd(), 0, 8 * LEN_U64, Look::Close).unwrap() as usize;
             let read = file::pread_nowait(file.as_fd(), &mut buffer[..there], 0).unwrap_or(0);
@@ -347,7 +347,7 @@ fn where_cachestat_is_refused_the_ends_of_each_piece_are_looked_at() {
     });
 }
 
-/// Does something with the rights of nobody, which the calling thread has then, and no other.
+/// Runs `act` with the rights of user nobody, in the calling thread only.
 fn as_nobody<T>(act: impl FnOnce() -> T) -> Option<T> {
     const NOBODY: libc::uid_t = 65_534;
     let before = rustix::process::geteuid().as_raw();

@@ -1,5 +1,5 @@
-//! What a copy of a process has of its rings: there is none while there are any. A process of its
-//! own with one thread, which is what fork(2) takes.
+//! A child process shares no ring with its parent: fork is refused while a ring exists. Runs as a
+//! process of its own with one thread, as fork(2) here requires.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 
@@ -34,8 +34,8 @@ fn is_made() {
     }
 }
 
-/// `dc` of proc_pid_smaps(5): not copied on fork. Queues are mapped from their ring's descriptor;
-/// the buffers to receive into are memory without a name.
+/// Checks `dc` in proc_pid_smaps(5): not copied on fork. Queues are mapped from their ring's
+/// descriptor; receive buffers are anonymous memory.
 fn nothing_of_a_ring_is_in_memory_that_a_child_has() {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut is_ring = false;

@@ -1,5 +1,5 @@
-//! What a listener tells and how the random SYN filter works, on real sockets of both IP versions.
-//! Nothing here shows that something is fast: the limit of a wait only turns a hang into a failure.
+//! Listener queries and the random SYN filter, on real sockets of both IP versions. No test here
+//! asserts a speed: time limits of waits only turn a hang into a failure.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // lints take a helper of a test for no test
 
@@ -27,7 +27,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// A listener on loopback, with its address.
+/// A listener on loopback, and its address.
 struct Door {
     fd: OwnedFd,
     address: SocketAddr,
@@ -59,7 +59,7 @@ impl Door {
         drops(self.fd()).unwrap()
     }
 
-    /// A client that is through, and counted in the queue.
+    /// Connects a client and waits until it is counted in the queue.
     fn knock(&self) -> TcpStream {
         let before = self.queue().len;
         let client = TcpStream::connect_timeout(&self.address, PATIENCE).unwrap();
@@ -68,14 +68,14 @@ impl Door {
         client
     }
 
-    /// A client that does not wait to get through.
+    /// Starts to connect a client, without waiting for it.
     fn try_knock(&self) -> TcpStream {
         let fd = client::stream(&self.address).unwrap();
         client::connect(fd.as_fd(), &self.address).unwrap();
         TcpStream::from(fd)
     }
 
-    /// A client whose SYN was dropped, and who still hopes.
+    /// Starts to connect a client whose SYN is dropped; it will retry.
     fn knock_in_vain(&self) -> TcpStream {
         let before = self.drops();
         let client = self.try_knock();
@@ -84,7 +84,7 @@ impl Door {
         client
     }
 
-    /// Waits for a connection; reads of it wait too.
+    /// Waits for a connection and accepts it, in blocking mode.
     fn accept(&self) -> TcpStream {
         until("somebody is in the queue", || self.queue().len > 0);
         let conn = TcpStream::from(socket::accept(self.fd()).unwrap().0);
@@ -109,7 +109,7 @@ fn for_each_ip(backlog: i32, test: impl Fn(&Door)) {
     }
 }
 
-/// The same for a test that shuts the gate, if that is allowed here.
+/// Like [`for_each_ip`], for a test that drops SYNs, if that is permitted here.
 fn for_each_ip_with_filter(backlog: i32, test: impl Fn(&Door)) {
     let door = Door::open("127.0.0.1:0", 1).unwrap();
     match drop_share(door.fd(), 1.0) {
@@ -123,7 +123,7 @@ fn for_each_ip_with_filter(backlog: i32, test: impl Fn(&Door)) {
     }
 }
 
-/// Does something on a thread without any capability, which is what root has above others.
+/// Runs `act` on a thread without any capability; capabilities are what gives root its power.
 fn unprivileged(act: impl FnOnce() + Send) {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
@@ -138,7 +138,7 @@ fn see(conn: &TcpStream) -> Arrival {
     arrival(conn.as_fd()).unwrap()
 }
 
-/// Bytes go both ways.
+/// Checks that bytes pass in both directions.
 fn talk(client: &TcpStream, conn: &TcpStream) {
     for (mut from, mut to) in [(client, conn), (conn, client)] {
         let (sent, mut got) = ([7; 3000], [0; 3000]);
@@ -212,7 +212,7 @@ fn a_filter_that_drops_half_of_them_drops_some_and_passes_some() {
     for_each_ip_with_filter(CALLS as i32, |door| {
         drop_share(door.fd(), 0.5).unwrap();
         let _clients = [(); CALLS as usize].map(|()| door.try_knock());
-        // All alike would be a chance of 2 in 2⁶⁴.
+        // A uniform outcome has a probability of 2 in 2⁶⁴.
         until("each was dropped or passed", || door.queue().len + door.drops() >= CALLS);
         assert!(door.queue().len > 0 && door.drops() > 0);
     });
@@ -224,7 +224,7 @@ fn the_least_share_passes_nearly_all() {
         for share in [f64::MIN_POSITIVE, 1e-9] {
             drop_share(door.fd(), share).unwrap();
             let _clients = [(); 20].map(|()| door.knock());
-            // A drop would be a chance of about 1 in 10⁷.
+            // A drop has a probability of about 1 in 10⁷.
             assert_eq!(door.drops(), 0);
         }
     });
@@ -240,7 +240,7 @@ fn what_was_accepted_before_or_behind_a_filter_goes_on_when_all_are_dropped() {
         let _late = door.knock_in_vain();
         for (client, conn) in &mut pairs {
             talk(client, conn);
-            // As if it had been accepted behind the shut gate.
+            // As if it had been accepted behind the closed filter.
             drop_share(conn.as_fd(), 1.0).unwrap();
             talk(client, conn);
             client.shutdown(Shutdown::Write).unwrap();
@@ -302,7 +302,7 @@ fn the_age_counts_from_the_newest_data_read_or_not() {
         assert!(silent.rtt_ns > 0, "a handshake takes time");
         client.write_all(b"a").unwrap();
         until("the data is seen", || see(&conn).spoken);
-        // It is old data from here on, by how much only the kernel knows.
+        // From here on the data is old, by a time that only the kernel knows.
         sleep(Duration::from_millis(50));
         let aged = see(&conn);
         assert!(aged.age_ns >= 30_000_000, "{aged:?}");

@@ -1,4 +1,4 @@
-//! What a ring promises, asked of the running kernel through the public interface.
+//! Guarantees of a poll ring, tested on the running kernel through the public interface.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 
@@ -19,7 +19,7 @@ const IN: u32 = EventFlags::IN.bits();
 const OUT: u32 = EventFlags::OUT.bits();
 const RDHUP: u32 = EventFlags::RDHUP.bits();
 
-/// A ring, or nothing (and a word about it) where the kernel has none or forbids it.
+/// Opens a ring; `None`, with a message, where the kernel has none or forbids it.
 fn ring(entries: u32) -> Option<PollRing> {
     PollRing::open(entries).inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}")).ok()
 }
@@ -30,7 +30,8 @@ fn wait(ring: &mut PollRing, timeout: Option<Duration>) -> Vec<Completion> {
     completions
 }
 
-/// Waits until the completions of `data` have shown all of `wanted`; whether the poll goes on.
+/// Waits until the completions of `data` have shown all of `wanted`; returns whether the poll stays
+/// armed.
 fn wait_for(ring: &mut PollRing, data: u64, wanted: u32) -> bool {
     let mut seen = 0;
     let mut more = true;
@@ -205,7 +206,8 @@ fn a_closed_descriptor_completes_with_an_error() {
     assert_eq!(wait(&mut ring, LONG), [expected]);
 }
 
-/// Arms more polls than there are entries, makes them all ready, and counts who was told.
+/// Arms more polls than there are entries, makes them all ready, and returns the user data of those
+/// reported.
 fn told_of_many(ring: &mut PollRing, many: bool) -> Vec<u64> {
     let bells: Vec<_> = (0..200).map(|_| Bell::new().unwrap()).collect();
     for (data, bell) in (0..).zip(&bells) {

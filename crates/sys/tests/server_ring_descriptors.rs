@@ -1,5 +1,5 @@
-//! Descriptors: a ring that is dropped leaves none behind. A process of its own, whose descriptors
-//! can be counted.
+//! A dropped ring leaves no descriptor behind. Runs as a process of its own, whose descriptors can
+//! be counted.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 
@@ -25,7 +25,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Leaves a ring with descriptors taken, told, not told, and on their way.
+/// Drops a ring with descriptors taken, reported, not yet reported, and in progress.
 fn use_and_drop(setting: &Setting) -> Option<()> {
     let mut ring = ServerRing::open(setting)
         .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))

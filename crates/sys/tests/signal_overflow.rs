@@ -1,5 +1,5 @@
-//! A queue of signals that is too short. The limit on what is queued is the process's, and so this
-//! test has one of its own.
+//! Overflow of a signal queue. The limit on queued signals applies to the process, so this test has
+//! one of its own.
 
 #![allow(clippy::unwrap_used)] // lints take a helper of a test for no test
 
@@ -34,7 +34,7 @@ fn an_overflow_is_told_before_what_is_queued_and_later_signals_still_come() {
         }
         let notices = all(&mut queue);
         assert_eq!(notices.first(), Some(&Notice::Overflow));
-        // Other processes of the user may have some of the places.
+        // Other processes of the user may occupy some of the places.
         assert!(notices.len() <= PENDING + 1, "{notices:?}");
         assert!(notices.iter().skip(1).all(is_event), "{notices:?}");
     }

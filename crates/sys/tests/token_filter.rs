@@ -1,5 +1,5 @@
-//! The SYN filter that takes tokens, on real sockets of both IP versions. Every test says that it
-//! skips where no program may be loaded.
+//! The token SYN filter, on real sockets of both IP versions. Every test says that it skips where
+//! programs may not be loaded.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // lints take a helper of a test for no test
 
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An epoch that outlasts any test.
 const RULES: Rules = Rules { burst: 4, addresses_counted_max: 8, epoch_bits: 50 };
 
-/// So long that no bucket fills while a test runs.
+/// Interval between admitted SYNs, nanoseconds, so long that no bucket fills during a test.
 const LONG_NS: u64 = 1_000_000_000_000;
 
 /// A listener behind a filter.
@@ -28,7 +28,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// `None` where that cannot be had.
+    /// Opens a listener with a filter; `None`, with a message, where that is not possible.
     fn open(address: &str) -> Option<Self> {
         let opened = socket::bind_tcp(address.parse().unwrap(), false);
         let made = opened.and_then(|fd| Ok((fd, TokenFilter::new(RULES)?)));
@@ -53,8 +53,8 @@ impl Guarded {
         self.filter.set(Tokens { limit, reserve, share_ns });
     }
 
-    /// Sends a SYN from an address, and says whether it passed: on loopback it has been judged when
-    /// connect(2) returns.
+    /// Sends a SYN from an address and returns whether it passed. On loopback the verdict is known
+    /// when connect(2) returns.
     fn passes(&self, source: Option<IpAddr>, kept: &mut Vec<OwnedFd>) -> bool {
         let before = self.filter.counts();
         let conn = client::stream(&self.address).unwrap();
@@ -135,7 +135,7 @@ fn what_is_reserved_is_for_sources_that_have_not_had_their_share() {
     let Some(listener) = Guarded::open("127.0.0.1:0") else { return };
     let mut kept = Vec::new();
     listener.set(24, 16, LONG_NS);
-    // Of eight that are for all and sixteen that are kept, one source has its burst of four and the
+    // Eight tokens are for all and sixteen are reserved: one source gets its burst of four and the
     // other four that are for all.
     let greedy = (0..40).filter(|_| listener.passes(v4([1, 1]), &mut kept)).count();
     assert_eq!(greedy, 8);

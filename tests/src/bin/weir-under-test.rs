@@ -1,5 +1,5 @@
-//! The shipped program under a name that the integration tests of this package can start.
-//! It must stay empty: whatever is tested is in package `weir`.
+//! The shipped program under a name that the integration tests of this package can start. Contains
+//! no code of its own: everything under test is in package `weir`.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,10 @@
-//! The connection machine with the calls it makes, under any bytes, in any order of readiness and
-//! by any clock. The input is a script; the client, the kernel and the loop are played here.
+//! The connection machine and the calls it makes, under any bytes, in any order of readiness and at
+//! any time. The input is a script; client, kernel and loop are simulated here.
 //!
-//! What a loop promises is kept: who has yielded goes on in a later round or not at all, a deadline
-//! is not asked about before it has come, and only who is idle is turned away. Everything else is
-//! the script's. Nothing here opens a socket, and nothing knows what the server's stages are.
+//! The promises of a loop are kept: a connection that yielded continues in a later round or not at
+//! all, a deadline is not reported before it has passed, and only idle connections are turned away.
+//! Everything else is up to the script. Nothing here opens a socket or depends on the server's
+//! stages.
 
 mod expected;
 mod guest;
@@ -21,24 +22,24 @@ use script::{Event, Script};
 use site::{Choices, Site};
 use wire::{End, Wire};
 
-/// Connections open at once.
+/// Maximum number of open connections.
 const OPEN_MAX: usize = 4;
 
-/// Rounds in which connections that nothing keeps from it must have come to rest.
+/// Rounds within which unobstructed connections must come to rest.
 const ROUNDS_MAX: usize = 20_000;
 
-/// Deadlines after which a silent client's connection must be over: of what it waits for, of the
-/// reply that says so, of the client's last bytes.
+/// Number of deadlines after which a silent client's connection must be over: that of what it waits
+/// for, of the reply that says so, of the client's last bytes.
 const DEADLINES_MAX: usize = 8;
 
-/// How long a client that has not spoken yet may keep a server that was told to stop.
+/// Time for which a client that has not sent anything yet may delay the shutdown of the server.
 const SILENCE_NS: u64 = 500_000_000;
 
 thread_local! {
     static SITE: Site = Site::new();
 }
 
-/// A script: the server's choices, its clock and how it ends, then events.
+/// Runs a script: the server's choices, its clock and how it ends, then events.
 pub fn connection(data: &[u8]) {
     SITE.with(|site| {
         let mut script = Script(data);
@@ -58,7 +59,7 @@ pub fn connection(data: &[u8]) {
     });
 }
 
-/// A server, its clients, and what surrounds them.
+/// A server, its clients, and their environment.
 struct Play<'a> {
     site: &'a Site,
     choices: Choices,
@@ -66,9 +67,9 @@ struct Play<'a> {
     guests: [Option<Guest>; OPEN_MAX],
     pressure: bool,
     stops: bool,
-    /// Connections so far.
+    /// Number of connections so far.
     opened: u64,
-    /// Whole replies to those that have gone.
+    /// Number of complete replies on closed connections.
     replies: u64,
 }
 
@@ -116,7 +117,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// The connection in a place; a new one if there is none, unless the server stops.
+    /// Returns the connection in a slot; opens one if there is none, unless the server is stopping.
     fn guest(&mut self, index: usize) -> Option<&mut Guest> {
         if self.guests[index].is_none() && !self.stops {
             self.opened += 1;
@@ -126,7 +127,7 @@ impl<'a> Play<'a> {
         self.guests[index].as_mut()
     }
 
-    /// Has a connection do something, and looks at what has become of it.
+    /// Makes a connection act, and checks the result.
     fn act(
         &mut self,
         index: usize,
@@ -175,7 +176,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Something has come from the disk, or could not be had.
+    /// Completes a disk read of a connection, successfully or, unless `really`, with a failure.
     fn bring(&mut self, index: usize, really: bool) {
         let fetch = self.guests[index].as_mut().and_then(|guest| guest.fetch.take());
         if let Some(fetch) = fetch {
@@ -258,7 +259,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Closes an idle connection, unless its next request has come.
+    /// Closes an idle connection, unless its next request has arrived.
     fn dismiss(&mut self, index: usize) {
         self.serve(index);
         if let Some(guest) = self.guests[index].as_mut().filter(|guest| guest.connection.is_idle())
@@ -296,7 +297,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Lets every client send and receive all it wants, until nobody can go on.
+    /// Lets every client send and receive without limits, until no connection can make progress.
     fn come_to_rest(&mut self) {
         self.guests.iter_mut().flatten().for_each(Guest::unbind);
         for _ in 0..ROUNDS_MAX {
@@ -345,7 +346,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Connections whose end has a reason.
+/// Returns the number of connections closed for a counted reason.
 fn reasons(counters: &Counters) -> u64 {
     let names_a_reason = |name: &str| name.starts_with("end_") || name.starts_with("timeout_");
     TABLE

@@ -1,9 +1,9 @@
-//! Replies as a client reads them, however cut. Knows no sockets.
+//! Replies as a client parses them, however they are split.
 
 use weir_http1::response::{BadReply, Early, HEAD_BYTES_MAX, ReplyParser, State};
 
-/// A reply, or the front of one: the first byte says whether HEAD was asked for (`h`), the rest is
-/// what the server sends. How it is cut never matters.
+/// Checks a reply, or the front of one: the first byte says whether HEAD was asked for (`h`), the
+/// rest is what the server sends. How it is split never matters.
 pub fn reply(data: &[u8]) {
     let Some((&first, input)) = data.split_first() else { return };
     let head_only = first == b'h';
@@ -17,7 +17,7 @@ pub fn reply(data: &[u8]) {
     }
 }
 
-/// What a parser made of all it was fed.
+/// Result of a parser for all of its input.
 #[derive(Debug, PartialEq)]
 struct Seen {
     taken: usize,

@@ -1,5 +1,5 @@
-//! One connection of a server that misbehaves: reads requests, answers them when they are due.
-//! It must not know the loop it is driven by: time is an argument, and it says when to be woken.
+//! A connection of a server that misbehaves: reads requests, and answers them when they are due.
+//! Independent of the loop that drives it: time is an argument, and it returns when to be woken.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -12,44 +12,44 @@ use weir_http1::{Body, Framing, HeadParser, Limits, Method, Parse};
 
 use super::script::{End, Script};
 
-/// A connection without blocking, driven by [`Connection::step`].
+/// A non-blocking connection, driven by [`Connection::step`].
 pub(super) struct Connection {
     stream: TcpStream,
     script: Script,
     stage: Stage,
     inbox: Vec<u8>,
     head: HeadParser,
-    /// What is left of the content of `asked`.
+    /// The rest of the content of `asked`.
     content: Body,
     asked: Option<Asked>,
-    /// Requests not yet answered, in order, and when to.
+    /// Requests not yet answered, in order, with the time of the answer.
     due: VecDeque<(Instant, Asked)>,
     out: Vec<u8>,
     sent: usize,
-    /// When `out` was begun, if it is sent at a pace.
+    /// Time at which `out` was begun, if it is sent at a pace.
     paced_since: Option<Instant>,
-    /// What [`Next::Wake`] said last.
+    /// The last value of [`Next::Wake`].
     woken_at: Option<Instant>,
 }
 
-/// What comes after a step.
+/// Next action after a step.
 pub(super) enum Next {
-    /// An event, or this time if there is one.
+    /// Wait for an event, or for this time if there is one.
     Wake(Option<Instant>),
-    /// Nothing: drop the connection.
+    /// Drop the connection.
     Gone,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Serving,
-    /// Once all is sent.
+    /// Ending, once all is sent.
     Ending(End),
     /// The FIN is sent; the client's is awaited.
     Closing,
 }
 
-/// A request, as far as it matters.
+/// The relevant properties of a request.
 #[derive(Clone, Copy)]
 struct Asked {
     head_only: bool,
@@ -57,7 +57,7 @@ struct Asked {
 }
 
 impl Connection {
-    /// One just accepted, which does not block.
+    /// Creates a connection from an accepted, non-blocking socket.
     pub(super) fn new(stream: TcpStream, script: Script) -> Connection {
         Connection {
             stream,
@@ -75,13 +75,14 @@ impl Connection {
         }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Does all that can be done at `now`, on a server there since `start`. Counts the requests
-    /// that became whole, before it answers them. Any error of the client's ends the connection.
+    /// Does everything that can be done at `now`, on a server running since `start`. Counts the
+    /// requests that became complete before it answers them. Any error of the client's ends the
+    /// connection.
     pub(super) fn step(&mut self, start: Instant, now: Instant, requests: &AtomicU64) -> Next {
         let open = !self.script.reads || self.read();
         requests.fetch_add(self.take_requests(start, now), Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl Connection {
         Next::Wake(news)
     }
 
-    /// Reads all there is. False once the client has gone.
+    /// Reads all available bytes. Returns false once the client has gone.
     fn read(&mut self) -> bool {
         let mut piece = [0; 16 << 10];
         loop {
@@ -107,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Makes requests of what was read. Returns how many became whole.
+    /// Parses requests from the bytes read. Returns how many became complete.
     fn take_requests(&mut self, start: Instant, now: Instant) -> u64 {
         let mut whole = 0;
         while self.stage == Stage::Serving && self.take_head() && self.take_content() {
@@ -118,7 +119,8 @@ impl Connection {
         whole
     }
 
-    /// Whether a request's head is there. What is no request ends the connection.
+    /// Parses a request's head; returns whether it is complete. An invalid request ends the
+    /// connection.
     fn take_head(&mut self) -> bool {
         if self.asked.is_some() {
             return true;
@@ -140,7 +142,7 @@ impl Connection {
         true
     }
 
-    /// Whether all of the content has come.
+    /// Reads content; returns whether all of it has arrived.
     fn take_content(&mut self) -> bool {
         match self.content.advance(&self.inbox) {
             Ok(advance) => {
@@ -154,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Writes down the answers that are due.
+    /// Appends the answers that are due to the output.
     fn answer(&mut self, now: Instant) {
         while self.stage == Stage::Serving
             && let Some((_, asked)) = self.due.pop_front_if(|(at, _)| *at <= now)
@@ -167,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Sends what may be sent. False once the client has gone.
+    /// Sends what may be sent. Returns false once the client has gone.
     fn send(&mut self, now: Instant) -> bool {
         let limit = self.limit(now);
         while self.sent < limit {
@@ -184,7 +186,7 @@ impl Connection {
         true
     }
 
-    /// How much of `out` may have been sent by `now`.
+    /// Returns how much of `out` may have been sent by `now`.
     fn limit(&self, now: Instant) -> usize {
         let (Some((piece, pause)), Some(since)) = (self.pace(), self.paced_since) else {
             return self.out.len();
@@ -193,14 +195,14 @@ impl Connection {
         self.out.len().min(pieces as usize * piece)
     }
 
-    /// Bytes at a time, and the pause before each.
+    /// Returns the bytes per piece, and the pause before each.
     fn pace(&self) -> Option<(usize, Duration)> {
         let bytes_per_s = self.script.bytes_per_s?;
         let piece = (bytes_per_s / 1000).max(1);
         Some((piece as usize, Duration::from_nanos(piece * 1_000_000_000 / bytes_per_s)))
     }
 
-    /// Ends the connection if it is time to. False once there is nothing left to wait for.
+    /// Ends the connection if it is time to. Returns false once there is nothing left to wait for.
     fn end(&mut self) -> bool {
         match self.stage {
             Stage::Ending(End::Reset) if self.out.is_empty() => {
@@ -220,7 +222,7 @@ impl Connection {
         }
     }
 
-    /// When there is something to do that no event tells of.
+    /// Returns when there is something to do that no event reports.
     fn wake_at(&self, now: Instant) -> Option<Instant> {
         let paced = self.pace().zip(self.paced_since).map(|((piece, pause), since)| {
             let pieces = (self.limit(now) / piece) as u32;

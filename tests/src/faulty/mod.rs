@@ -1,8 +1,8 @@
 //! Servers that misbehave on purpose, each in one known way, for the tests of a client.
 //!
-//! They listen on a free port of 127.0.0.1 and are gone when dropped. One thread serves each,
-//! with any number of connections and a queue of timers. It must not know who its client is;
-//! requests are read with weir-http1, which is tested by itself.
+//! They listen on a free port of 127.0.0.1 and stop when dropped. Each is served by one thread,
+//! with any number of connections and a queue of timers. Requests are parsed with weir-http1, which
+//! is tested separately.
 
 mod connection;
 mod script;
@@ -20,13 +20,13 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use self::script::Script;
 
-/// Connections that may wait to be accepted: more than a test opens at a time.
+/// Listen backlog: more connections than a test opens at a time.
 const BACKLOG: i32 = 4096;
 
-/// How long a connect must hang for the queue to count as full.
+/// Time for which a connect must hang for the queue to count as full.
 const HANG: Duration = Duration::from_millis(100);
 
-/// What a server does. Unless it says otherwise, it serves HTTP/1.1 with a body of
+/// Behaviour of a server. Unless stated otherwise, it serves HTTP/1.1 with a body of
 /// [`Behaviour::BODY_BYTES`] of known length, keeps the connection open for as long as the client
 /// asks, and answers HEAD and pipelined requests as it should.
 ///
@@ -34,9 +34,9 @@ const HANG: Duration = Duration::from_millis(100);
 /// becomes a reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Nobody listens on its port. Not to be mixed.
+    /// Refuses connections: its port has no listener. Cannot be mixed.
     Refuse,
-    /// The queue of connections is full, so that a connect hangs. Not to be mixed.
+    /// Has a full accept queue, so that a connect hangs. Cannot be mixed.
     NeverAccepts,
     /// Accepts, then resets.
     ResetOnAccept,
@@ -54,7 +54,7 @@ pub enum Behaviour {
     CloseMidBody,
     /// Answers with bytes that are not HTTP.
     Garbage,
-    /// Answers with two lengths that differ.
+    /// Answers with two different lengths.
     WrongLength,
     /// Reads requests and never answers.
     Silent,
@@ -62,7 +62,7 @@ pub enum Behaviour {
     NeverReads,
     /// Sends replies at this pace, in pieces of a millisecond's worth or of one byte.
     Trickle {
-        /// Bytes a second; head and body alike.
+        /// Bytes per second; head and body alike.
         bytes_per_s: u64,
     },
     /// Answers each request this long after its last byte, however many wait.
@@ -70,35 +70,35 @@ pub enum Behaviour {
         /// Milliseconds.
         ms: u64,
     },
-    /// Answers at once, except at the end of each period: what comes then waits for its end. The
-    /// first period begins with the server.
+    /// Answers at once, except at the end of each period: requests that arrive then wait for the
+    /// end of the period. The first period begins with the server.
     Stall {
         /// The period, milliseconds.
         every_ms: u64,
-        /// How much of it is the stall, milliseconds.
+        /// Duration of the stall at the end of the period, milliseconds.
         length_ms: u64,
     },
-    /// Does nothing wrong.
+    /// Behaves correctly.
     Good {
         /// Bytes of the body.
         body_bytes: usize,
     },
-    /// Closes after each reply, and says so.
+    /// Closes after each reply, and announces it.
     GoodOneRequest,
     /// Answers with HTTP/1.0, and closes.
     Http10,
     /// Sends the body in chunks.
     Chunked,
-    /// Sends a body of no stated length and closes.
+    /// Sends a body without a length and closes.
     CloseFramed,
     /// Sends `100 Continue` before each reply.
     Interim100,
-    /// Each connection in turn gets the next of these, over and over.
+    /// Gives each connection in turn the next of these behaviours, in a cycle.
     Mixed(Vec<Behaviour>),
 }
 
 impl Behaviour {
-    /// The body's length wherever it is not given.
+    /// Default length of the body.
     pub const BODY_BYTES: usize = 1000;
 
     /// Stops replying during the last second of every ten.
@@ -110,9 +110,9 @@ impl Behaviour {
 pub struct Faulty {
     address: SocketAddr,
     counters: Arc<Counters>,
-    /// The thread, and the pipe whose end tells it to stop.
+    /// The thread, and the pipe whose close tells it to stop.
     thread: Option<(PipeWriter, JoinHandle<()>)>,
-    /// Sockets that are only there to be there.
+    /// Sockets that are only kept open.
     _held: Vec<OwnedFd>,
 }
 
@@ -123,10 +123,10 @@ struct Counters {
 }
 
 impl Faulty {
-    /// Starts a server. It listens when this returns, unless it is one that does not.
+    /// Starts a server. It listens when this returns, unless its behaviour is not to.
     ///
     /// # Panics
-    /// When a socket cannot be had, or what cannot be mixed is.
+    /// When a socket is not available, or for a mix of what cannot be mixed.
     #[must_use]
     pub fn start(behaviour: Behaviour) -> Faulty {
         match behaviour {
@@ -137,28 +137,28 @@ impl Faulty {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections accepted so far.
+    /// Returns the number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.counters.accepted.load(Ordering::Relaxed)
     }
 
-    /// Whole requests read so far.
+    /// Returns the number of complete requests read so far.
     pub fn requests(&self) -> u64 {
         self.counters.requests.load(Ordering::Relaxed)
     }
 
-    /// A port that is taken, so that nobody else listens on it either.
+    /// Reserves a port without listening, so that no other process listens on it either.
     fn deaf() -> Faulty {
         let (socket, address) = bound(false);
         Faulty { address, counters: Arc::default(), thread: None, _held: vec![socket] }
     }
 
-    /// A listener whose queue is filled until a connect hangs: Linux then drops the SYN.
+    /// Returns a listener whose queue is filled until a connect hangs: Linux then drops the SYN.
     fn full() -> Faulty {
         let (socket, address) = bound(false);
         rustix::net::listen(&socket, 0).unwrap();
@@ -200,8 +200,8 @@ impl Drop for Faulty {
     }
 }
 
-/// A TCP socket at a free port. A narrow one has the smallest receive buffer there is, which the
-/// connections accepted from it inherit (tcp(7)).
+/// Binds a TCP socket to a free port. If `narrow`, it has the smallest possible receive buffer,
+/// which the connections accepted from it inherit (tcp(7)).
 fn bound(narrow: bool) -> (OwnedFd, SocketAddr) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = AddressFamily::INET;
@@ -238,7 +238,7 @@ mod tests {
         client.try_reply()
     }
 
-    /// All that comes until the server closes.
+    /// Sends a request and returns all bytes until the server closes.
     fn ask_raw(behaviour: Behaviour) -> String {
         let (_server, mut client) = start(behaviour);
         client.send(request("GET", "/", &["Connection: close"]));

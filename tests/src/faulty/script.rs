@@ -1,53 +1,53 @@
-//! Behaviours as a table: each is a good server with a few settings changed. Here, too, are the
-//! bytes of replies. Nothing here knows sockets.
+//! Table of behaviours: each is a good server with a few settings changed. Also builds the bytes of
+//! replies. Does no I/O.
 
 use std::time::{Duration, Instant};
 
 use super::Behaviour;
 
-/// What a server does with each connection.
+/// Treatment of each connection by a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
-    /// How the connection ends at once, if it does.
+    /// Immediate end of the connection, if any.
     pub at_accept: Option<End>,
-    /// Whether it reads at all.
+    /// True if it reads at all.
     pub reads: bool,
-    /// When it answers.
+    /// Time of the answer.
     pub wait: Wait,
-    /// What it answers.
+    /// Form of the answer.
     pub form: Form,
     /// Bytes of the body.
     pub body_bytes: usize,
-    /// How much of that it sends.
+    /// Part of the answer that is sent.
     pub share: Share,
-    /// How fast it sends, bytes a second.
+    /// Sending rate, bytes per second.
     pub bytes_per_s: Option<u64>,
-    /// How the connection ends after the first answer. It stays open as long as the client likes
-    /// if this is nothing.
+    /// End of the connection after the first answer; `None` keeps it open as long as the client
+    /// likes.
     pub after: Option<End>,
 }
 
-/// How a connection ends.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Close,
     Reset,
 }
 
-/// When a request is answered.
+/// Time at which a request is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     No,
     Forever,
     For(Duration),
-    /// Until the end of the period, during its last `length`.
+    /// During the last `length` of each period, until its end.
     Stall {
         every: Duration,
         length: Duration,
     },
 }
 
-/// What a reply looks like.
+/// Form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Length,
@@ -59,7 +59,7 @@ pub(super) enum Form {
     Garbage,
 }
 
-/// How much of a reply is sent.
+/// Part of a reply that is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Share {
     Nothing,
@@ -83,7 +83,7 @@ const CLOSES: Script = Script { after: Some(End::Close), ..GOOD };
 const RESETS: Script = Script { after: Some(End::Reset), ..GOOD };
 
 impl Script {
-    /// The table.
+    /// Returns the script of a behaviour.
     ///
     /// # Panics
     /// For what a connection cannot do: not be accepted, or be mixed in itself.
@@ -120,7 +120,7 @@ impl Script {
         }
     }
 
-    /// When to answer a request that came at `now`, on a server there since `start`.
+    /// Returns when to answer a request that arrived at `now`, on a server running since `start`.
     pub(super) fn answer_at(&self, start: Instant, now: Instant) -> Option<Instant> {
         match self.wait {
             Wait::No => Some(now),
@@ -134,12 +134,12 @@ impl Script {
         }
     }
 
-    /// How the connection ends after an answer to a client that wants to `keep` it.
+    /// Returns how the connection ends after an answer to a client that wants to `keep` it.
     pub(super) fn end(&self, keep: bool) -> Option<End> {
         self.after.or((!keep).then_some(End::Close))
     }
 
-    /// The answer, as far as it is sent.
+    /// Returns the answer, as far as it is sent.
     pub(super) fn answer(&self, head_only: bool, keep: bool) -> Vec<u8> {
         let (head, mut body) = self.reply(self.end(keep).is_some());
         if head_only {
@@ -154,7 +154,7 @@ impl Script {
         [head.as_bytes(), body.as_bytes()].concat()
     }
 
-    /// Head and body.
+    /// Returns the head and the body.
     fn reply(&self, closes: bool) -> (String, String) {
         let len = self.body_bytes;
         let body = "x".repeat(len);
@@ -179,7 +179,7 @@ impl Script {
     }
 }
 
-/// The body in chunks of 400 bytes (RFC 9112 section 7.1).
+/// Encodes the body in chunks of 400 bytes (RFC 9112 section 7.1).
 fn chunked(body: &str) -> String {
     let chunks = body.as_bytes().chunks(400).map(<[u8]>::len);
     let chunks: String = chunks.map(|len| format!("{len:x}\r\n{}\r\n", "x".repeat(len))).collect();

@@ -1,8 +1,7 @@
 //! The loop that drives the connections of one server: events from epoll(7), timers from a heap.
-//! It must not know what a connection does.
 //!
-//! Connections are edge-triggered and registered once. A step does all that can be done, so no
-//! edge is missed.
+//! Connections are edge-triggered and registered once. A step does all that can be done, so no edge
+//! is missed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -23,23 +22,23 @@ use super::script::Script;
 const STOP: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
-/// One server's connections and what they wait for.
+/// Event loop of a server.
 pub(super) struct Loop {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Its other end is closed when the server is dropped.
+    /// Read end of a pipe whose other end is closed when the server is dropped.
     _stop: PipeReader,
     scripts: Vec<Script>,
     counters: Arc<Counters>,
     start: Instant,
-    /// By number, from 0 in the order they were accepted.
+    /// Connections by number, from 0 in the order they were accepted.
     connections: HashMap<u64, Connection>,
-    /// Whom to wake when. A connection that has gone may still be in it.
+    /// Times and connections to wake. A connection that has gone may still be in it.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 impl Loop {
-    /// A loop over connections of a listener that does not block.
+    /// Creates a loop for the connections of a non-blocking listener.
     pub(super) fn new(
         listener: TcpListener,
         stop: PipeReader,
@@ -85,7 +84,7 @@ impl Loop {
         }
     }
 
-    /// Waits for an event or the next timer: by ppoll(2), which counts nanoseconds where
+    /// Waits for an event or the next timer, by ppoll(2), which counts nanoseconds where
     /// epoll_wait(2) counts milliseconds.
     fn wait(&self) -> io::Result<()> {
         let timeout = self.timers.peek().map(|Reverse((at, _))| {
@@ -98,7 +97,7 @@ impl Loop {
         }
     }
 
-    /// Accepts all that wait.
+    /// Accepts all waiting connections.
     fn accept(&mut self) -> io::Result<()> {
         loop {
             let stream = match self.listener.accept() {

@@ -1,11 +1,11 @@
-//! The rule for Markdown pages: a relative link leads to a file of the tree. Web addresses are not
+//! Rule for Markdown pages: a relative link leads to a file of the tree. Web addresses are not
 //! visited, and anchors inside a page are not looked up.
 
 use std::collections::BTreeSet;
 
 use super::Violation;
 
-/// The dead relative links of the page `file`; `known` holds every file of the tree.
+/// Returns the dead relative links of the page `file`; `known` holds every file of the tree.
 pub(super) fn check(file: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut fenced = false;
@@ -24,12 +24,12 @@ pub(super) fn check(file: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Viola
     violations
 }
 
-/// The line without what stands between back-quotes.
+/// Returns the line without the text between back-quotes.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// Where the links of a line point to: `[text](target "title")` and `[name]: target`.
+/// Returns the targets of the links in a line: `[text](target "title")` and `[name]: target`.
 fn targets(line: &str) -> Vec<String> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let definition = line
@@ -53,7 +53,7 @@ fn leads_somewhere(file: &str, target: &str, known: &BTreeSet<&str>) -> bool {
     path.is_empty() || known.iter().any(|known| *known == path || known.starts_with(&folder))
 }
 
-/// The path in the tree that `link` means on the page `page`; `None` when it leaves the tree.
+/// Returns the path in the tree that `link` means on the page `page`; `None` if it leaves the tree.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();

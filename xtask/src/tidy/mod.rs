@@ -1,7 +1,8 @@
 //! Style as a test: rules that rustfmt, clippy and rustdoc do not have. Each rule is a function of
-//! one file's text; this file walks the tree and prints what they find as `path:line: what`.
+//! one file's text; this file walks the tree and prints violations as `path:line: what`.
 
 mod markdown;
+mod openings;
 mod paths;
 mod rust;
 mod scan;
@@ -14,8 +15,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use crate::tree;
+use openings::Openings;
 
-/// Something the style does not allow, and where.
+/// A violation of the style, and its place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
@@ -35,7 +37,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks the tree, prints each violation and fails when there is one.
+/// Checks the tree, prints each violation and fails if there is one.
 pub(crate) fn run() -> Result<()> {
     let root = tree::root();
     let files = tree::files(&root)?;
@@ -51,15 +53,24 @@ pub(crate) fn run() -> Result<()> {
 fn check(root: &Path, files: &[String]) -> Result<Vec<Violation>> {
     let known: BTreeSet<&str> = files.iter().map(String::as_str).collect();
     let mut violations = paths::check(&known);
+    let mut openings = Openings::default();
     for file in files {
         let bytes = fs::read(root.join(file)).with_context(|| file.clone())?;
         match String::from_utf8(bytes) {
-            Ok(text) => check_text(file, &text, &known, &mut violations),
+            Ok(text) => {
+                check_text(file, &text, &known, &mut violations);
+                if file.ends_with(".rs") {
+                    openings.add(&text);
+                }
+            }
             Err(_) if file.ends_with(".rs") => {
                 violations.push(Violation::new(file, 1, "not UTF-8"));
             }
             Err(_) => {}
         }
+    }
+    if openings.are_too_many() {
+        violations.push(Violation::new("the tree", 1, openings.to_string()));
     }
     violations.sort();
     Ok(violations)

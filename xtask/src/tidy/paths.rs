@@ -1,4 +1,4 @@
-//! Rules about names: of files and folders, and of places outside the tree. Reads no file.
+//! Rules about names: of files and folders, and of places outside the tree.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::Violation;
 /// Folders that exist on one machine only. Written in pieces, so that this file passes.
 const PLACES: &[&str] = &["work", "home", "root"];
 
-/// The names of the tree: nothing called utils, and a `lib.rs` in every crate.
+/// Checks the names of the tree: nothing called utils, and a `lib.rs` in every crate.
 pub(super) fn check(files: &BTreeSet<&str>) -> Vec<Violation> {
     let named = files.iter().filter(|file| file.split('/').any(is_grab_bag));
     let mut violations: Vec<Violation> =
@@ -32,14 +32,15 @@ fn crate_folder(file: &str) -> Option<&str> {
     (!name.contains('/')).then_some(folder)
 }
 
-/// Mentions, in any text, of a place that exists on one machine only.
+/// Finds mentions, in any text, of a place that exists on one machine only.
 pub(super) fn check_mentions(file: &str, text: &str) -> Vec<Violation> {
     let lines = text.lines().enumerate();
     let guilty = lines.filter(|(_, line)| PLACES.iter().any(|place| mentions(line, place)));
     guilty.map(|(at, _)| Violation::new(file, at + 1, "the path of a work place")).collect()
 }
 
-/// Whether `line` holds the absolute path `/place/`, not the end of a longer path or of a URL.
+/// Returns whether `line` contains the absolute path `/place/`, not the end of a longer path or of
+/// a URL.
 fn mentions(line: &str, place: &str) -> bool {
     let path = format!("/{place}/");
     line.match_indices(&path).any(|(at, _)| {

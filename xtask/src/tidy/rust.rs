@@ -1,5 +1,5 @@
-//! The rules for Rust source. Each looks at one file's text, taken apart by [`super::scan`]; none
-//! parses the language: rustfmt's layout says where a function ends.
+//! Rules for Rust source. Each looks at one file's text, split by [`super::scan`]; none parses the
+//! language: rustfmt's layout determines where a function ends.
 
 use super::Violation;
 use super::scan::{self, Line};
@@ -9,16 +9,16 @@ const FILE_LINES_MAX: usize = 900;
 const FUNCTION_LINES_MAX: usize = 70;
 const CRATE_DOC_LINES_MIN: usize = 3;
 
-/// Code that says that something is left to do, as the compiler spells it.
+/// Macros and attributes that mark unfinished code.
 const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!", "#[ignore"];
 
-/// Comments that say so.
+/// Markers of unfinished work in comments.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// The one place where `unsafe` may stand.
+/// The only place where `unsafe` is allowed.
 const UNSAFE_HOME: &str = "crates/sys/";
 
-/// Every violation of a rule in the file `path` with the content `text`.
+/// Returns every violation of a rule in the file `path` with the content `text`.
 pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     let lines = scan::lines(text);
     let mut found = whole_file(path, text);
@@ -87,7 +87,7 @@ fn holds_word(text: &str, word: &str) -> bool {
     text.split(|c| !of_a_word(c)).any(|part| part == word)
 }
 
-/// The functions with too many lines, from the line with `fn` to its closing brace.
+/// Returns the functions with too many lines, from the line with `fn` to its closing brace.
 fn long_functions(lines: &[Line]) -> Vec<(usize, String)> {
     let starts = lines.iter().enumerate().filter_map(|(at, line)| Some((at, function(line)?)));
     let lengths = starts.map(|(at, name)| (at, name, length(lines.get(at..).unwrap_or_default())));
@@ -99,7 +99,7 @@ fn long_functions(lines: &[Line]) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The name of the function that starts on this line.
+/// Returns the name of the function that starts on this line.
 fn function(line: &Line) -> Option<&str> {
     let (before, after) = line.code.trim_start().split_once("fn ")?;
     let qualifier = |word: &str| {
@@ -111,8 +111,9 @@ fn function(line: &Line) -> Option<&str> {
     (before.split_whitespace().all(qualifier) && !name.is_empty()).then_some(name)
 }
 
-/// How many lines the function at the start of `lines` takes. A closing line is the first with the
-/// indentation of the first that ends the body, or the declaration when there is no body.
+/// Returns the number of lines of the function at the start of `lines`. Its last line is the first
+/// with the indentation of the first line that ends the body, or the declaration if there is no
+/// body.
 fn length(lines: &[Line]) -> usize {
     let indentation = |line: &Line| line.code.len() - line.code.trim_start().len();
     let own = lines.first().map_or(0, indentation);

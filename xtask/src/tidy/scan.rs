@@ -1,16 +1,16 @@
-//! Tells code from comments and strings in Rust source, line by line, so that a rule about code is
-//! not fooled by a text that talks about it. Knows the lexical grammar, not the language.
+//! Separates code from comments and strings in Rust source, line by line, so that a rule about code
+//! is not triggered by text about code. Implements the lexical grammar only.
 
-/// One line of source, taken apart.
+/// A line of source, split into code and comment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The code; of a string or character literal only the quotes remain.
+    /// The code; only the quotes remain of a string or character literal.
     pub(super) code: String,
-    /// The text of its comments, with what opens them.
+    /// The text of its comments, including the comment markers.
     pub(super) comment: String,
 }
 
-/// Takes source apart into its lines.
+/// Splits source into its lines.
 pub(super) fn lines(source: &str) -> Vec<Line> {
     let mut scan = Scan { rest: source, lines: Vec::new(), line: Line::default() };
     while let Some(c) = scan.rest.chars().next() {
@@ -68,7 +68,7 @@ impl<'a> Scan<'a> {
         self.line.code.push('"');
     }
 
-    /// The length of the literal that starts here, if one does.
+    /// Returns the length of the literal that starts here, if there is one.
     fn literal_len(&self, c: char) -> Option<usize> {
         let after_word = self.line.code.ends_with(|c: char| c.is_alphanumeric() || c == '_');
         match c {
@@ -125,7 +125,7 @@ fn string_len(text: &str) -> usize {
     text.len()
 }
 
-/// A character literal's length; `None` when the quote starts a lifetime or a label.
+/// Returns the length of a character literal; `None` if the quote starts a lifetime or a label.
 fn char_len(text: &str) -> Option<usize> {
     let mut chars = text.char_indices().skip(1);
     let (_, first) = chars.next()?;

@@ -1,26 +1,26 @@
-//! Costs of a connection and of a turn to the loop. Both are counted while connections stay open,
-//! so that neither depends on whether anybody ever closes one.
+//! Costs of a connection and of a turn to the loop. Both are measured while connections stay open,
+//! so that neither depends on connections ever closing.
 
 use crate::View;
 
-/// A stretch is over when the loop was busy for so long in it, nanoseconds,
+/// Busy time of the loop after which a stretch ends, nanoseconds.
 const STRETCH_NS: u64 = 10_000_000;
 
-/// or when so many were begun and served in it.
+/// Number of connections begun and turns served after which a stretch ends, if that is sooner.
 const STRETCH_COUNT: u64 = 32;
 
-/// The busy time over which older stretches fade, nanoseconds.
+/// Busy time over which older stretches decay, nanoseconds.
 const MEMORY_NS: f64 = 100_000_000.0;
 
-/// The number after which they have faded as much, if that is sooner.
+/// Number of samples over which they decay as much, if that is sooner.
 const MEMORY_COUNT: f64 = 256.0;
 
-/// Mean times, nanoseconds, learnt while the loop's sleep is told exactly.
+/// Mean times, nanoseconds, measured while the loop's sleep is reported exactly.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
-    /// Connections are served in a later work-phase, and not when they are accepted.
+    /// True if connections are served in a later work-phase, not when they are accepted.
     serves_later: bool,
-    /// Where the stretch began.
+    /// Start of the stretch: its time and the view at that time.
     before: Option<(u64, View)>,
     begin: Mean,
     turn: Mean,
@@ -28,7 +28,7 @@ pub(super) struct Cost {
     unit: Mean,
 }
 
-/// A mean in which what was long ago fades.
+/// An exponentially decaying mean.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean(Option<f64>);
 
@@ -50,9 +50,9 @@ impl Cost {
         Self { serves_later, ..Self::default() }
     }
 
-    /// Looks again, in a stretch in which the loop's sleep was told exactly. One in which many were
-    /// accepted and not served says nothing of those that were, unless that is what there always
-    /// is to do.
+    /// Takes a sample, in a stretch in which the loop's sleep was reported exactly. A stretch in
+    /// which many connections were accepted and not served says nothing about those that were
+    /// served, and is skipped unless the policy always refuses.
     pub(super) fn see(&mut self, now_ns: u64, view: &View, refuses_always: bool) {
         let Some((before_ns, before)) = self.before else {
             self.before = Some((now_ns, *view));
@@ -78,29 +78,29 @@ impl Cost {
         self.unit.learn(busy_ns, begun + turns);
     }
 
-    /// The stretch is over before its end: from now on sleep is not told exactly.
+    /// Ends the stretch early: from now on sleep is not reported exactly.
     pub(super) fn pause(&mut self) {
         self.before = None;
     }
 
-    /// Cost of a connection that waits to be accepted, until its first reply.
+    /// Returns the cost of a connection from its accept to its first reply, nanoseconds.
     pub(super) fn connection_ns(&self) -> Option<f64> {
         let begin_ns = self.begin.0.filter(|ns| *ns > 0.0)?;
         Some(begin_ns + if self.serves_later { self.turn_ns() } else { 0.0 })
     }
 
-    /// Cost of a turn of an open connection.
+    /// Returns the cost of a turn of an open connection, nanoseconds.
     pub(super) fn turn_ns(&self) -> f64 {
         self.turn.0.unwrap_or(0.0)
     }
 
-    /// Time between two turns served while the loop is busy, be it a new connection's or another's,
-    /// and half as often again: a source's share of that is not meant to be exact.
+    /// Returns the time per turn while the loop is busy, of a new or an open connection, divided by
+    /// 1.5: a source's share of that need not be exact.
     pub(super) fn turn_share_ns(&self) -> Option<u64> {
         self.unit.0.map(|ns| (ns / 1.5) as u64)
     }
 
-    /// Time between two connections begun while the loop is busy.
+    /// Returns the time between two connections begun while the loop is busy.
     pub(super) fn between_ns(&self) -> Option<f64> {
         self.between.0.filter(|ns| *ns > 0.0)
     }
@@ -112,7 +112,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Some milliseconds in each of which some are begun and some served, and the loop sleeps.
+    /// Simulates some milliseconds, in each of which connections are begun and served, and the loop
+    /// sleeps.
     fn run(
         cost: &mut Cost,
         view: &mut View,

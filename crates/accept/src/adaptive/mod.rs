@@ -1,13 +1,14 @@
-//! The overload control: lets in what can be served within the delay target and leaves the rest
+//! The overload control: admits what can be served within the delay target and leaves the rest
 //! where refusing is cheapest.
 //!
-//! Calm, it is [`Ramp`] and asks the kernel one question a millisecond at most, and only while
-//! connections wait. [`Onset`] tells an overload from a burst. Overloaded, it bounds what is
-//! outstanding by what can be served within the target (Little's law), the work in hand on open
-//! connections included: as a window for the SYN filter, which lets in one for each that is
-//! accepted, and for which the accept queue is always long enough; where there is no such filter,
-//! as the accept queue's bound. An old queue, longer than can be served in time, is cleared once:
-//! all of it accepted, the newest served first, the stale refused.
+//! While calm, it is [`Ramp`] and asks the kernel at most one question per millisecond, and only
+//! while connections wait. [`Onset`] distinguishes an overload from a burst. During an overload it
+//! bounds the outstanding work by what can be served within the target (Little's law), including
+//! the work in hand on open connections. With a SYN filter the bound is a window: the filter admits
+//! one connection for each that is accepted, and the accept queue is always long enough. Without
+//! one, the bound is the length of the accept queue. An old queue, longer than can be served in
+//! time, is cleared once: all of it is accepted, the newest are served first and the stale are
+//! refused.
 
 mod cost;
 mod onset;
@@ -24,35 +25,36 @@ use crate::{
     Signals, SynDecision, SynFilter, View, Wanted,
 };
 
-/// The shortest accept queue: with less, a server whose requests are expensive runs dry between
-/// two.
+/// Minimum length of the accept queue: with less, a server whose requests are expensive runs dry
+/// between two of them.
 const QUEUE_MIN: f64 = 6.0;
 
-/// The same while little is refused: at the capacity itself, chance makes a queue this long now and
-/// then, and a shorter one would refuse some who can be served.
+/// The same minimum while little is refused: at the capacity itself, chance makes a queue this long
+/// now and then, and a shorter bound would refuse connections that can be served.
 const QUEUE_MIN_NEAR: f64 = 24.0;
 
-/// Time that a queue may take for that, in targets.
+/// Maximum time that a queue of the minimum length may take, in targets.
 const QUEUE_MIN_TARGETS: u64 = 8;
 
-/// How many times as long the accept queue may be while the refused are accepted to be told so: who
-/// comes faster than that can be done is left to the kernel.
+/// Factor by which the accept queue may be longer while refused connections are accepted in order
+/// to be answered. Connections that arrive faster than that can be done are left to the kernel.
 const BY_HAND: u32 = 8;
 
-/// The part of the queue that is kept for sources that have not had their share.
+/// Part of the queue reserved for sources that have not used up their share.
 const RESERVED: f64 = 2.0 / 3.0;
 
-/// How many times the rest must wait for requests of the others on open connections to be refused:
-/// more than they fill by new ones alone.
+/// Ratio of waiting connections to the unreserved part of the queue above which requests on open
+/// connections may be refused too: more than new connections alone fill.
 const CONTENDED: f64 = 1.5;
 
-/// How much longer than the target somebody may have waited and still be served, in fifths.
+/// Wait up to which a connection is always still served, in fifths of the target.
 const STALE_FIFTHS: u64 = 12;
 
-/// The part of the accept queue from which on the SYN filter keeps it from overflowing.
+/// Divisor of the backlog: above this part of it, the SYN filter keeps the accept queue from
+/// overflowing.
 const GUARDED_PART: u32 = 8;
 
-/// The part of the last handshakes in the mean round trip that one more has.
+/// Number of handshakes over which the mean round trip time is smoothed.
 const RTT_PART: f64 = 16.0;
 
 /// The default policy.
@@ -67,27 +69,27 @@ pub struct Adaptive {
     cost: Cost,
     onset: Onset,
     overload: Option<Overload>,
-    /// Exact accounts of sleep are wanted: somebody waits, or there is much to do.
+    /// True if sleep has to be reported exactly: connections wait, or there is much to do.
     alert: bool,
-    /// The accept queue was long since then, and is not to overflow.
+    /// True if the accept queue is long and must be kept from overflowing.
     guards: bool,
-    /// When the kernel was last asked.
+    /// Time of the last question to the kernel.
     asked_ns: u64,
-    /// What it said of the queue, less what was accepted since.
+    /// Length of the queue as last reported, less the connections accepted since.
     queue: Option<u32>,
-    /// The kernel said that nobody waits but the one that is next.
+    /// True if the kernel reported at most one waiting connection.
     alone: bool,
-    /// The wait of the first that was looked at in the last phase.
+    /// Wait of the first connection looked at in the last phase.
     age_ns: Option<u64>,
-    /// The mean round trip of a handshake.
+    /// Mean round trip time of a handshake.
     rtt_ns: f64,
-    /// The same for the work in hand on open connections, and what it has come to.
+    /// Onset of an overload by the work in hand on open connections, and its result.
     work_onset: Onset,
     pressure: bool,
 }
 
 impl Adaptive {
-    /// The policy at its start.
+    /// Creates the policy.
     pub fn new(setting: &Setting) -> Self {
         let target_ns = setting.target_ns.max(1_000_000);
         let has_filter = setting.controls.has(Control::SynFilter);
@@ -113,12 +115,13 @@ impl Adaptive {
         }
     }
 
-    /// Whether it is time to ask the kernel again.
+    /// Returns whether it is time to ask the kernel again.
     fn asks(&self, now_ns: u64) -> bool {
         now_ns >= self.asked_ns + self.target_ns / 20
     }
 
-    /// What somebody who joins the queue now will wait, and a level that falls as the queue does.
+    /// Returns the expected wait of the next connection to join the queue, and a level that falls
+    /// as the queue does.
     fn wait(&self, view: &View) -> Option<(u64, u64)> {
         let Some(queue) = self.queue else { return self.age_ns.map(|age_ns| (age_ns, age_ns)) };
         let connection_ns = self.cost.connection_ns()?;
@@ -127,47 +130,48 @@ impl Adaptive {
         Some((wait_ns as u64, u64::from(queue) + view.ready))
     }
 
-    /// Length that the accept queue may have beside the work in hand: what can be served within the
-    /// target, times a margin.
+    /// Returns the length that the accept queue may have beside the work in hand: what can be
+    /// served within the target, times a margin.
     fn queue_fit(&self, view: &View, margin: f64, queue_min: f64) -> u32 {
         let left = 1.0 - self.in_hand_ns(view) / (self.target_ns as f64 * margin);
         let fit = self.queue_alone(margin, queue_min).map(|fit| left.max(0.0) * fit);
         fit.map_or(self.backlog_max, |fit| (fit as u32).clamp(1, self.backlog_max))
     }
 
-    /// The same where there is no work in hand.
+    /// Returns the same length without work in hand.
     fn queue_alone(&self, margin: f64, queue_min: f64) -> Option<f64> {
         let target_ns = self.target_ns as f64 * margin;
         Some((target_ns / self.cost.connection_ns()?).max(queue_min))
     }
 
-    /// Tells whether those who have had their share are in the way of others: more wait than the
-    /// part of the queue that such sources may fill ([`RESERVED`]).
+    /// Returns whether sources that have exceeded their share delay others: more connections wait
+    /// than the part of the queue that such sources may fill ([`RESERVED`]).
     fn is_contended(&self, view: &View, overload: &Overload) -> bool {
         let waiting = (u64::from(self.queue.unwrap_or(0)) + view.ready) as f64;
         let fit = self.queue_alone(overload.margin(), QUEUE_MIN).unwrap_or(f64::INFINITY);
         overload.weight() > 1 && waiting > fit * (1.0 - RESERVED) * CONTENDED
     }
 
-    /// The shortest queue, unless that takes far longer than the target.
+    /// Returns the minimum queue length, unless that takes far longer than the target.
     fn queue_min(&self, queue_min: f64) -> f64 {
         let targets_ns = (QUEUE_MIN_TARGETS * self.target_ns) as f64;
         let fit = targets_ns / self.cost.connection_ns().unwrap_or(targets_ns);
         fit.clamp(QUEUE_MIN, queue_min)
     }
 
-    /// Callers on their way through the handshake while one follows the other.
+    /// Returns the number of connections whose handshake is in progress at the current rate.
     fn on_the_way(&self) -> u32 {
         self.cost.between_ns().map_or(0, |between_ns| (self.rtt_ns / between_ns) as u32)
     }
 
-    /// The age at which somebody is refused: as long as the bounded queue takes, and half as much.
+    /// Returns the age at which a connection is refused: at least one and a half times the time
+    /// that the bounded queue takes.
     fn stale_ns(&self, fit: u32) -> u64 {
         let queue_ns = self.cost.connection_ns().unwrap_or(0.0) * f64::from(fit) * 1.5;
         (self.target_ns * STALE_FIFTHS / 5).max(queue_ns as u64)
     }
 
-    /// Judges whether what waits is an overload, or will be one if it lasts.
+    /// Judges whether the queue is an overload, or will be one if it lasts.
     fn watch(&mut self, now_ns: u64, view: &View) -> bool {
         let Some((wait_ns, level)) = self.wait(view) else { return false };
         let connection_ns = self.cost.connection_ns().unwrap_or(0.0);
@@ -179,7 +183,7 @@ impl Adaptive {
         is_overload
     }
 
-    /// Once a target: whether it is over.
+    /// Updates the overload once per target, and ends it when it is over.
     fn tick(&mut self, now_ns: u64, view: &View, signals: &Signals) {
         let fit = self.queue_fit(view, 1.0, QUEUE_MIN);
         let Some(overload) = &mut self.overload else { return };
@@ -196,12 +200,13 @@ impl Adaptive {
         }
     }
 
-    /// Work in hand for connections that are ready, nanoseconds.
+    /// Returns the work in hand for ready connections, nanoseconds.
     fn in_hand_ns(&self, view: &View) -> f64 {
         view.ready as f64 * self.cost.turn_ns()
     }
 
-    /// Judges whether the work in hand is an overload by itself, and until it is done.
+    /// Judges whether the work in hand is an overload by itself, which lasts until the work is
+    /// done.
     fn weigh(&mut self, now_ns: u64, view: &View) {
         let in_hand_ns = self.in_hand_ns(view) as u64;
         let begins = self.work_onset.is_overload(now_ns, in_hand_ns, view.ready, 0);
@@ -231,7 +236,8 @@ impl Adaptive {
         decision
     }
 
-    /// Has those refused that have waited too long, and those dropped that have gone.
+    /// Sets the decision to refuse connections that have waited too long, and to drop those whose
+    /// client has gone.
     fn drop_the_late(&self, fit: u32, decision: &mut Decision) {
         decision.look_open = self.pressure;
         decision.drop_departed = self.controls.has(Control::Departed);
@@ -240,13 +246,13 @@ impl Adaptive {
         }
     }
 
-    /// Share of each source while sources of this weight ask.
+    /// Returns the share of each source while sources of this weight compete.
     fn share(&self, weight: u32) -> Option<Share> {
         self.cost.turn_share_ns().map(|each_ns| Share { each_ns, weight })
     }
 
-    /// Has the newest served first while the queue is longer than can be served in time; and while
-    /// what was deferred of it is, as long as nobody may be refused.
+    /// Sets the decision to serve the newest first while the queue is longer than can be served in
+    /// time, and while connections deferred from it remain, as long as none may be refused.
     fn prefer_newest(&self, fit: u32, view: &View, decision: &mut Decision) {
         let queue = self.queue.unwrap_or(0);
         let is_long = queue / 2 > fit + QUEUE_MIN as u32 / 2;

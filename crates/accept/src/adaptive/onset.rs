@@ -1,18 +1,19 @@
-//! When a queue is an overload and when it is a burst. Knows how long those wait and whether their
-//! number falls; not what is done about it.
+//! Onset of an overload, as opposed to a burst. Judges by how long connections wait and whether
+//! their number falls.
 //!
 //! A queue that empties is what queues are for. An overload is a wait above the target that lasts
-//! (CoDel's standing queue, RFC 8289 §4.1) and does not fall, or one so long that whoever is last
-//! may be gone before it is over.
+//! (CoDel's standing queue, RFC 8289 §4.1) and does not fall, or a wait so long that the last
+//! client may be gone before it is over.
 
-/// Time for which a wait above the target is borne while it does not fall, in targets. Not longer,
-/// because nobody is refused before the loop has been busy for ten ([`crate::Busy`]).
+/// Time for which a wait above the target is tolerated while it does not fall, in targets. No
+/// longer, because nothing is refused before the loop has been busy for ten targets
+/// ([`crate::Busy`]).
 const PATIENCE_TARGETS: u64 = 3;
 
-/// A wait that is not borne at all, in targets.
+/// Maximum wait that is tolerated at all, in targets.
 const WAIT_MAX_TARGETS: u64 = 16;
 
-/// Watches a queue while the server is not overloaded.
+/// A detector that watches a queue while the server is not overloaded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Onset {
     target_ns: u64,
@@ -22,9 +23,9 @@ pub(super) struct Onset {
 /// A stretch in which the wait has been above the target.
 #[derive(Clone, Copy, Debug)]
 struct Above {
-    /// When it began, or was last seen to fall.
+    /// Start of the stretch, or the last time the level was seen to fall.
     since_ns: u64,
-    /// The highest level so far, and the lowest since it first fell.
+    /// Highest level so far, and the lowest since it first fell.
     high: u64,
     low: u64,
     has_fallen: bool,
@@ -35,13 +36,14 @@ impl Onset {
         Self { target_ns, above: None }
     }
 
-    /// Nobody waits.
+    /// Records that no connections wait.
     pub(super) fn idle(&mut self) {
         self.above = None;
     }
 
-    /// Whether this is an overload: `wait_ns` is what the next to come will wait, `level` anything
-    /// that falls as the queue does. A wait of `short_ns` is none, even if it lasts.
+    /// Returns whether this is an overload. `wait_ns` is the expected wait of the next connection,
+    /// `level` any quantity that falls as the queue does. A wait up to `short_ns` is none, even if
+    /// it lasts.
     pub(super) fn is_overload(
         &mut self,
         now_ns: u64,
@@ -78,7 +80,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// When a queue that is `level(ms)` long, each of whom takes 0.1 ms, is called an overload.
+    /// Returns when a queue of `level(ms)` connections, each of which takes 0.1 ms, is judged an
+    /// overload.
     fn called_after(onset: &mut Onset, level: impl Fn(u64) -> u64) -> Option<u64> {
         (0..2_000).find(|&ms| {
             let queue = level(ms);

@@ -1,42 +1,41 @@
-//! Knowledge gained while an overload lasts: whether it is over, how much more than a target's work
-//! has to be let in so that the loop never runs dry, what the random filter drops, and whether the
-//! SYNs that come are a flood that nobody stands behind.
+//! State of an overload while it lasts: whether it is over, how much more than a target's work has
+//! to be admitted so that the loop never runs dry, what the random filter drops, and whether the
+//! SYNs are a flood from spoofed addresses.
 
 use crate::Syns;
 
-/// Ticks in which the loop slept and nobody was refused, after which an overload is over. One in
-/// which it did not sleep and at whose end nobody waits is not counted, any other starts the count
-/// again.
+/// Calm ticks after which an overload is over: the loop slept and no connection was refused. A tick
+/// without sleep that ends with no connection waiting is not counted; any other restarts the count.
 const CALM_TICKS: u32 = 3;
 
-/// Growth of the margin each time the loop ran dry while somebody was refused.
+/// Growth factor of the margin each time the loop ran dry while connections were refused.
 const MARGIN_GROWTH: f64 = 1.25;
 
-/// The largest margin, in targets.
+/// Maximum margin, in targets.
 const MARGIN_MAX: f64 = 4.0;
 
-/// Part of the margin's excess that is left after a tick.
+/// Part of the margin's excess that remains after a tick.
 const MARGIN_KEPT: f64 = 0.995;
 
-/// The largest share that is dropped: some must come through, or the end is never noticed.
+/// Maximum share of SYNs dropped: some must pass, or the end of the overload is never noticed.
 const DROPPED_MAX: f64 = 0.98;
 
-/// The gains of the random filter's control, for what the queue is off and for how it changes (the
+/// Gains of the random filter's controller, for the deviation of the queue and for its change (the
 /// two terms of PIE, RFC 8033 section 4.2).
 const OFF_GAIN: f64 = 0.25;
 const CHANGE_GAIN: f64 = 0.5;
 
-/// A change of what is let through smaller than this, of itself, is not worth its system call.
+/// Minimum relative change of the share let through that is worth its system call.
 const PASSED_STEP: f64 = 0.1;
 
-/// The share of SYNs dropped from which on far more is asked for than can be served.
+/// Share of SYNs dropped from which demand is far beyond capacity.
 const EXCESS_DROPPED: f64 = 0.1;
 
-/// The part of what is known of that share that a tick has.
+/// Weight of a tick in the smoothed share of SYNs dropped.
 const EXCESS_PART: f64 = 0.05;
 
-/// The part of the handshakes that end, below which SYNs are a flood that nobody stands behind; and
-/// above which they are none any more.
+/// Share of handshakes completed below which SYNs are a flood from spoofed addresses, and above
+/// which they no longer are.
 const ENDED_MIN: f64 = 0.5;
 const ENDED_MIN_AFTER: f64 = 0.75;
 
@@ -46,35 +45,35 @@ pub(super) struct Overload {
     tick_ns: u64,
     calm_ticks: u32,
     margin: f64,
-    /// The share of SYNs to be let through by chance, and that in force.
+    /// Share of SYNs to let through by chance, and the share in force.
     passed: f64,
     passed_now: f64,
     queue_before: u32,
     before: Syns,
-    /// The share of SYNs that was dropped lately.
+    /// Smoothed share of SYNs dropped.
     dropped: f64,
     flooded: bool,
     weight: u32,
 }
 
-/// Facts of the last target.
+/// Observations over the last target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// When the loop last woke, nanoseconds.
+    /// Last wake-up of the loop, nanoseconds.
     pub(super) woke_ns: u64,
-    /// Somebody waits, or may.
+    /// True if connections wait, or may.
     pub(super) waits: bool,
-    /// What the SYN filter counted.
+    /// Counts of the SYN filter.
     pub(super) syns: Option<Syns>,
-    /// The accept queue, and how long it should be.
+    /// Length of the accept queue, and the length it should have.
     pub(super) queue: u32,
     pub(super) fit: u32,
-    /// The mean round trip, in ticks.
+    /// Mean round trip time, in ticks.
     pub(super) ticks_of_way: f64,
 }
 
 impl Overload {
-    /// Makes one that begins.
+    /// Creates an overload that begins now.
     pub(super) fn new(now_ns: u64) -> Self {
         Self {
             tick_ns: now_ns,
@@ -90,13 +89,13 @@ impl Overload {
         }
     }
 
-    /// When it was last looked at, nanoseconds.
+    /// Returns the time of the last tick, nanoseconds.
     pub(super) fn tick_ns(&self) -> u64 {
         self.tick_ns
     }
 
-    /// Looks at the last target: when the loop last woke and whether somebody waits, what the SYN
-    /// filter counted, the accept queue, and how long that should be.
+    /// Evaluates the last target: when the loop last woke and whether connections wait, the SYN
+    /// filter's counts, the accept queue, and the length it should have.
     pub(super) fn tick(&mut self, now_ns: u64, seen: &Seen) {
         let &Seen { woke_ns, waits, syns, queue, fit, ticks_of_way } = seen;
         let slept = woke_ns > self.tick_ns;
@@ -122,7 +121,7 @@ impl Overload {
         }
     }
 
-    /// Learns which share of SYNs is dropped; where nobody counts them it is a large one.
+    /// Updates the share of SYNs dropped; without counts it is taken to be large.
     fn note_dropped(&mut self, syns: Option<Syns>) {
         let now = syns.unwrap_or_default();
         let dropped = now.dropped.saturating_sub(self.before.dropped) as f64;
@@ -136,7 +135,7 @@ impl Overload {
         self.dropped += EXCESS_PART * (share - self.dropped);
     }
 
-    /// Steers what is let through by chance, so that the accept queue stays at half its length.
+    /// Controls the share let through by chance, so that the accept queue stays at half its length.
     fn control(&mut self, queue: u32, fit: u32, slept: bool, ticks_of_way: f64) {
         let fit = f64::from(fit.max(1)) * self.margin;
         let off = f64::from(queue) / fit - 0.5;
@@ -153,8 +152,9 @@ impl Overload {
         }
     }
 
-    /// Most SYNs of a flood are from nowhere, and their handshakes never end: few wait to be
-    /// accepted. Where many do, handshakes end in vain because too much comes at once.
+    /// Judges whether SYNs are a flood. Most SYNs of a flood come from spoofed addresses, and their
+    /// handshakes never end, so few connections wait to be accepted. Where many wait, handshakes
+    /// end in vain because too many arrive at once.
     fn judge(&mut self, syns: Syns, few_wait: bool) {
         self.weight = syns.weight;
         self.flooded = if self.flooded {
@@ -164,32 +164,32 @@ impl Overload {
         };
     }
 
-    /// Tells whether it is over, for callers as far away as so many ticks.
+    /// Returns whether the overload is over, for clients `ticks_of_way` ticks away.
     pub(super) fn is_over(&self, ticks_of_way: u32) -> bool {
         self.calm_ticks >= CALM_TICKS + ticks_of_way
     }
 
-    /// Work let in, as a multiple of a target's.
+    /// Returns the work to admit, as a multiple of a target's.
     pub(super) fn margin(&self) -> f64 {
         self.margin
     }
 
-    /// Degree to which more is asked for than can be served, from 0 to 1.
+    /// Returns the degree to which demand exceeds capacity, from 0 to 1.
     pub(super) fn excess(&self) -> f64 {
         (self.dropped / EXCESS_DROPPED).min(1.0)
     }
 
-    /// The share of SYNs to be dropped by chance.
+    /// Returns the share of SYNs to drop by chance.
     pub(super) fn dropped_share(&self) -> f64 {
         1.0 - self.passed_now
     }
 
-    /// Tells whether what comes is mostly SYNs that nobody stands behind.
+    /// Returns whether most SYNs come from spoofed addresses.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded
     }
 
-    /// The weight of the sources that ask to be let in; 0 where nobody counts them.
+    /// Returns the weight of the competing sources; 0 without counts.
     pub(super) fn weight(&self) -> u32 {
         self.weight
     }

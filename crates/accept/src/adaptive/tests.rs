@@ -1,5 +1,5 @@
-//! The overload control against a server in small: what it takes for an overload, and what it does
-//! about one. Whether that is worth anything is the simulator's question.
+//! The overload control against a small model of a server: what it judges to be an overload, and
+//! how it reacts. Whether that pays off is tested with the simulator.
 
 use super::*;
 use crate::fake::{Fake, Load, Phase, setting};
@@ -8,7 +8,8 @@ use crate::{Limit, Name};
 const MS: u64 = 1_000_000;
 const SERVICE_NS: u64 = 500_000;
 
-/// An eager server that takes half a millisecond a connection, `percent` of its capacity asked for.
+/// Returns the load of an eager server that takes half a millisecond per connection, at `percent`
+/// of its capacity.
 fn load(percent: u64) -> Load {
     let gap_ns = SERVICE_NS * 100 / percent;
     Load { gap_ns, step_ns: SERVICE_NS, eager: true, ..Load::default() }
@@ -163,8 +164,8 @@ fn when_it_is_over_everything_is_as_before() {
     assert!(!last.refuses());
 }
 
-/// Decisions of a loop that serves ten turns of a millisecond in each work-phase, with so many
-/// ready.
+/// Returns the decisions for a loop that serves ten turns of a millisecond in each work-phase, with
+/// these numbers of ready connections.
 fn with_work_in_hand(ready: &[u64], saturated: bool) -> Vec<Decision> {
     let mut policy = Adaptive::new(&setting(Name::Adaptive));
     let mut view =

@@ -1,4 +1,4 @@
-//! What there is to run, and what this machine has for it. Runs nothing.
+//! Lists the available experiments and checks what this machine provides for them. Runs nothing.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use weir_lab::plan;
 
 use crate::print_text;
 
-/// Names the experiments and the papers.
+/// Lists the experiments and the papers.
 pub(super) fn list() -> Result<ExitCode, String> {
     let entries = catalogue::all()?;
     let mut text = String::from("Experiments: weir lab run NAME\n\n");
@@ -33,7 +33,7 @@ pub(super) fn list() -> Result<ExitCode, String> {
     print_text(&text)
 }
 
-/// How long experiments should take, in words.
+/// Formats the estimated duration of experiments.
 fn minutes(entries: &[Entry]) -> String {
     let named: Vec<plan::Named> =
         entries.iter().map(|entry| (entry.id.clone(), entry.experiment.clone())).collect();
@@ -42,7 +42,7 @@ fn minutes(entries: &[Entry]) -> String {
     format!("~{:.0} min", (s / 60.0).ceil())
 }
 
-/// Says what this machine has for an experiment.
+/// Prints the results of the checks on this machine, and on an experiment or paper if one is named.
 pub(super) fn check(name: Option<&str>) -> Result<ExitCode, String> {
     let mut text = String::new();
     if let Some(name) = name {

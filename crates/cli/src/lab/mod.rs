@@ -1,6 +1,6 @@
-//! `weir lab`: from options to a run of experiments, and from its folder to what is printed.
+//! `weir lab`: turns options into a run of experiments, and a run's folder into printed output.
 //!
-//! How a run is planned, measured, judged and drawn is all in `weir-lab`.
+//! Planning, measurement, verdicts and plots are all in `weir-lab`.
 
 mod list;
 mod options;
@@ -13,10 +13,10 @@ use std::process::ExitCode;
 pub(crate) use options::LabOptions;
 use options::LabTask;
 
-/// Does what `weir lab` was asked for.
+/// Runs the requested `weir lab` task.
 ///
 /// # Errors
-/// A sentence: what is asked for cannot be had.
+/// A sentence: the request cannot be met.
 pub(crate) fn lab(options: LabOptions) -> Result<ExitCode, String> {
     match options.task {
         LabTask::List => list::list(),

@@ -1,4 +1,4 @@
-//! The options of `weir lab`. Reading them only.
+//! The options of `weir lab`. Parsing only.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use weir_lab::testbed::ADDRESSES_MAX;
 
 use crate::options::{CpuList, cpu_list};
 
-/// What `weir lab` can be asked for.
+/// Options of `weir lab`.
 #[derive(Debug, Args)]
 pub(crate) struct LabOptions {
     #[command(subcommand)]
@@ -53,7 +53,7 @@ pub(crate) enum LabTask {
     },
 }
 
-/// How an experiment is run.
+/// Options of a run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOptions {
     /// The folder for the results; by default one below results/, with the date and the name. A run

@@ -1,5 +1,5 @@
-//! What is told of a run while it goes on, on standard error: a line a point, and below them, on a
-//! terminal, what is being measured and how long the rest takes.
+//! Progress of a run on standard error: a line per point and, on a terminal, a live view below them
+//! of the current measurement and the remaining time.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use weir_lab::run::Event;
 
 use crate::screen::Screen;
 
-/// Looks on.
+/// Reports the events of a run.
 pub(super) struct Progress {
     screen: Option<Screen>,
-    /// The number of the step and how many there are.
+    /// Number of the step and total number of steps.
     at: String,
     dir: PathBuf,
 }
 
 impl Progress {
-    /// Begins to, at a run whose results go to `dir`.
+    /// Starts reporting on a run whose results go to `dir`.
     pub(super) fn new(quiet: bool, dir: &Path) -> Self {
         Self { screen: (!quiet).then(Screen::new), at: String::new(), dir: dir.to_owned() }
     }
 
-    /// Takes notice.
+    /// Reports an event.
     pub(super) fn tell(&mut self, event: &Event<'_>) {
         let Some(screen) = &mut self.screen else { return };
         match event {
@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-/// Seconds, for a reader.
+/// Formats seconds for a reader.
 fn span(s: f64) -> String {
     let s = s.max(0.0).round() as u64;
     match (s / 3600, s / 60 % 60, s % 60) {
@@ -106,7 +106,7 @@ fn done(line: &Line) -> String {
     }
 }
 
-/// What a reason says, without its figures and what to do; those are in the report.
+/// Returns the first clause of a reason, without figures and advice; those are in the report.
 fn first_clause(reason: &str) -> &str {
     reason.split([':', ',']).next().unwrap_or(reason).trim_end_matches('.')
 }

@@ -1,4 +1,4 @@
-//! The folders of runs: their reports drawn again, two of them side by side.
+//! Folders of past runs: redraws a report, compares two runs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ pub(super) fn report(dir: &Path) -> Result<ExitCode, String> {
     print_text(&format!("{}\n", dir.join("report.html").display()))
 }
 
-/// Sets two runs side by side.
+/// Prints a comparison of two runs.
 pub(super) fn compare(a: &Path, b: &Path) -> Result<ExitCode, String> {
     let (a, b) = (outcome::findings(a)?, outcome::findings(b)?);
     print_text(&compare::text(&compare::compare(&a, &b)))

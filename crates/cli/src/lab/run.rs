@@ -1,4 +1,4 @@
-//! A run of experiments: where its results go, how it ends, what is said of it.
+//! A run of experiments: its results folder, its end, and its summary.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,10 +15,10 @@ use super::progress::Progress;
 use crate::print_text;
 use crate::signals::Stop;
 
-/// The folder of runs, unless another is asked for.
+/// Parent folder of runs, unless another is given.
 const RESULTS: &str = "results";
 
-/// The exit code of a run that was stopped.
+/// Exit code of a run that was stopped.
 const STOPPED: u8 = 1;
 
 /// Runs an experiment.
@@ -96,13 +96,13 @@ fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
     }
 }
 
-/// The command as it could be given again, wherever this program is.
+/// Returns the command in a form that can be run again, wherever this program is installed.
 fn command() -> String {
     std::iter::once("weir".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ")
 }
 
-/// Where a request's results go: to where the same request was not finished, else to a new folder
-/// with today's date.
+/// Returns the folder for a request's results: that of an unfinished run of the same request,
+/// otherwise a new one with today's date.
 fn folder(results: &Path, request: &Request) -> PathBuf {
     let name = request.name.replace('/', "-");
     let mut unfinished: Vec<PathBuf> = std::fs::read_dir(results)
@@ -123,7 +123,7 @@ fn folder(results: &Path, request: &Request) -> PathBuf {
     std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
 }
 
-/// What a run found, in some lines.
+/// Summarises the findings of a run in a few lines.
 fn summary(findings: &Findings, dir: &Path) -> String {
     use std::fmt::Write;
     let mut text = String::new();

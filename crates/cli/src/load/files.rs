@@ -1,4 +1,4 @@
-//! `weir load files`: writes what a named workload asks for, and says how much that was.
+//! `weir load files`: writes the files that a named workload requests, and reports their size.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,16 +9,16 @@ use weir_load::workload::files::{self, Options, Summary};
 use super::options::FilesOptions;
 use crate::print;
 
-/// Writes the files.
+/// Writes the files and prints a summary.
 ///
 /// # Errors
-/// A sentence: what the system does not let be written.
+/// A sentence: a file cannot be written.
 pub(crate) fn files(options: &FilesOptions) -> Result<ExitCode, String> {
     let said = write(options)?;
     print(|out| out.write_all(said.as_bytes()))
 }
 
-/// Writes them, and says in a line what was written.
+/// Writes the files; returns a summary in one line.
 fn write(options: &FilesOptions) -> Result<String, String> {
     let named: Named = options.workload.parse().map_err(|error| format!("{error}"))?;
     let sizes = Options { mb: options.mb, head_bytes: options.head_bytes };

@@ -1,17 +1,17 @@
-//! What is read for a run: regular files, whole, of a bounded size. Anything else (a FIFO, a
-//! device) could keep the run waiting or have no end. Knows nothing of what is in them.
+//! Input files of a run: regular files, read whole, of a bounded size. Anything else (a FIFO, a
+//! device) could block the run or have no end.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// What may be read, bytes: it is all kept in memory.
+/// Maximum size of a file, bytes: the whole file is kept in memory.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// The bytes of a regular file.
+/// Reads a regular file.
 ///
 /// # Errors
-/// What the system says; or that it is another kind of file, or too large.
+/// Those of the system; the file is not a regular one, or too large.
 pub(crate) fn file(path: &Path) -> io::Result<Vec<u8>> {
     // Before it is opened, which for a FIFO would wait.
     if !fs::metadata(path)?.is_file() {
@@ -20,19 +20,19 @@ pub(crate) fn file(path: &Path) -> io::Result<Vec<u8>> {
     all(File::open(path)?)
 }
 
-/// As [`file`], of text.
+/// Reads a regular file as text.
 ///
 /// # Errors
-/// Also that it is not UTF-8.
+/// As for [`file`], and also if the file is not UTF-8.
 pub(crate) fn text(path: &Path) -> io::Result<String> {
     let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
     String::from_utf8(file(path)?).map_err(not_text)
 }
 
-/// All that comes from `from`.
+/// Reads all of `from`.
 ///
 /// # Errors
-/// What the system says; or that it is too much.
+/// Those of the system; the input is too large.
 pub(crate) fn all(from: impl Read) -> io::Result<Vec<u8>> {
     bounded(from, BYTES_MAX)
 }

@@ -1,5 +1,5 @@
-//! What this machine has for a run: ports, descriptors, processors. Reads `/proc`, and takes the
-//! kernel's defaults for what is not there; judges nothing but a list of processors.
+//! Resources of this machine for a run: ports, descriptors, processors. Read from `/proc`, with the
+//! kernel's defaults for missing values. Nothing is judged here except a list of processors.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -9,14 +9,14 @@ use weir_load::supply::Facts;
 
 use crate::values;
 
-/// The kernel's own range of ports, ip(7).
+/// The kernel's default range of ports, ip(7).
 const PORTS_DEFAULT: RangeInclusive<u16> = 32_768..=60_999;
 
 /// TCP_TIMEWAIT_LEN of Linux, seconds.
 const TIME_WAIT_S: f64 = 60.0;
 
-/// What there is for a run from `sources` (empty: the kernel chooses) to `addresses` on `cpus`
-/// (empty: all that are allowed).
+/// Collects the resources for a run from `sources` (empty: the kernel chooses) to `addresses` on
+/// `cpus` (empty: all that are allowed).
 pub(crate) fn facts(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[usize]) -> Facts {
     let connections = weir_load::open_limit();
     let open_files = limits_open_files(&read("/proc/self/limits")).unwrap_or(connections);
@@ -62,7 +62,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// How many ports the kernel chooses from.
+/// Number of ports the kernel chooses from.
 fn ports(range: &str, reserved: &str) -> u32 {
     let mut ends = range.split_whitespace().map(str::parse::<u16>);
     let range = match (ends.next(), ends.next()) {
@@ -80,8 +80,8 @@ fn ports(range: &str, reserved: &str) -> u32 {
     (range.clone().count() as u32).saturating_sub(reserved.sum())
 }
 
-/// How soon the kernel gives a port in TIME_WAIT away: `tcp_tw_reuse` is 0 never, 1 always, 2 on
-/// the loopback (Documentation/networking/ip-sysctl.rst).
+/// Delay after which the kernel reuses a port in TIME_WAIT, seconds; `None` if it does not.
+/// `tcp_tw_reuse` is 0 never, 1 always, 2 on the loopback (Documentation/networking/ip-sysctl.rst).
 fn tw_reuse_s(reuse: &str, delay_ms: &str, loopback: bool) -> Option<f64> {
     let applies = match reuse.trim() {
         "1" => true,
@@ -92,7 +92,7 @@ fn tw_reuse_s(reuse: &str, delay_ms: &str, loopback: bool) -> Option<f64> {
     applies.then_some(delay_ms / 1000.0)
 }
 
-/// The soft limit on open files, of proc_pid_limits(5).
+/// Parses the soft limit on open files of proc_pid_limits(5).
 fn limits_open_files(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()

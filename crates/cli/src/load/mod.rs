@@ -1,8 +1,8 @@
-//! `weir load`: from options to a run, and from what it measured to what is printed.
+//! `weir load`: turns options into a run, and its measurements into printed output.
 //!
-//! `plan` makes a configuration of the options (with `target`, `shape`, `workload`, `input` and
-//! `limits`), `outcome` runs it and shows it (with `progress`, `screen` and `output`). How a load
-//! is driven, what it measures and what that means is all in `weir-load`.
+//! `plan` builds a configuration from the options (with `target`, `shape`, `workload`, `input` and
+//! `limits`); `outcome` runs it and prints the results (with `progress`, `screen` and `output`).
+//! Driving a load, measuring it and interpreting the results are all in `weir-load`.
 
 mod files;
 mod input;
@@ -24,10 +24,10 @@ use std::process::ExitCode;
 pub(crate) use options::LoadOptions;
 use options::LoadTask;
 
-/// Does what `weir load` was asked for.
+/// Runs the requested `weir load` task.
 ///
 /// # Errors
-/// A sentence: what the options ask for cannot be had.
+/// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn load(options: LoadOptions) -> Result<ExitCode, String> {
     match options.task {
         None => outcome::run(&options.run),
@@ -53,12 +53,12 @@ mod tests {
         }
     }
 
-    /// The options of a run with the arguments `line`, for a URL.
+    /// Parses the options of a run from the arguments `line`, with a URL added.
     pub(super) fn run_options(line: &str) -> RunOptions {
         parsed(&format!("{line} http://127.0.0.1:8080/")).run
     }
 
-    /// The options of a scan.
+    /// Parses the options of a scan.
     pub(super) fn scan_options(line: &str) -> ScanOptions {
         match parsed(&format!("scan {line} http://127.0.0.1:8080/")).task {
             Some(LoadTask::Scan(options)) => *options,

@@ -1,5 +1,6 @@
-//! The options of `weir load` and its tasks, each defined once: name, help, parser, default. What
-//! goes with what is said here where the parser can say it, and in the plan where it cannot.
+//! The options of `weir load` and its tasks, each defined once: name, help, parser, default.
+//! Conflicts between options are declared here where the parser can express them, and otherwise
+//! checked in the plan.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +15,11 @@ use weir_load::workload::small::WEIR_HEAD_BYTES;
 use crate::options::CpuList;
 use crate::values;
 
-/// Requests of a connection at most, but for those without end: a session's are kept in memory.
+/// Maximum number of requests per connection, unless unlimited: a session's requests are kept in
+/// memory.
 const REQUESTS_MAX: u32 = 1_000_000;
 
-/// The shortest trace of sessions: in fewer no share can be told from chance.
+/// Minimum number of sessions in a trace: with fewer, shares cannot be told from chance.
 const TRACE_SESSIONS_MIN: u64 = 1000;
 
 /// Load an HTTP/1.1 server on a schedule that never waits for it.
@@ -31,7 +33,7 @@ pub(crate) struct LoadOptions {
     pub run: RunOptions,
 }
 
-/// What else `weir load` does.
+/// Subcommands of `weir load`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LoadTask {
     /// Find the highest rate the server holds, and what is left of it past that
@@ -42,7 +44,7 @@ pub(crate) enum LoadTask {
     Trace(TraceOptions),
 }
 
-/// One run.
+/// Options of a single run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
     /// Whom to load: http://HOST:PORT/PATH
@@ -59,7 +61,7 @@ pub(crate) struct RunOptions {
     pub output: OutputOptions,
 }
 
-/// Many runs.
+/// Options of a scan, which is a series of runs.
 #[derive(Debug, Args)]
 pub(crate) struct ScanOptions {
     /// Whom to load: http://HOST:PORT/PATH
@@ -76,7 +78,7 @@ pub(crate) struct ScanOptions {
     pub output: ScanOutputOptions,
 }
 
-/// When arrivals happen.
+/// Arrival times.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Arrivals")]
 pub(crate) struct ArrivalOptions {
@@ -111,7 +113,7 @@ pub(crate) struct ArrivalOptions {
     pub seed: u64,
 }
 
-/// How a scan goes about it.
+/// Search parameters of a scan.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Scan")]
 pub(crate) struct SearchOptions {
@@ -169,7 +171,7 @@ pub(crate) struct SearchOptions {
     pub seed: u64,
 }
 
-/// How connections are made, used and ended.
+/// Connections: how they are opened, used and closed.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnOptions {
@@ -247,7 +249,7 @@ pub(crate) struct ConnOptions {
     pub cpus: Option<CpuList>,
 }
 
-/// What each arrival does.
+/// Work of each arrival.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadOptions {
@@ -304,7 +306,7 @@ pub(crate) struct WorkloadOptions {
     pub header: Vec<(String, String)>,
 }
 
-/// What is shown of a run.
+/// Output of a run.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
@@ -324,7 +326,7 @@ pub(crate) struct OutputOptions {
     pub fail_if: Vec<Condition>,
 }
 
-/// What is shown of a scan.
+/// Output of a scan.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct ScanOutputOptions {
@@ -332,7 +334,7 @@ pub(crate) struct ScanOutputOptions {
     pub common: CommonOutputOptions,
 }
 
-/// What is shown of both.
+/// Output common to runs and scans.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct CommonOutputOptions {
@@ -349,7 +351,7 @@ pub(crate) struct CommonOutputOptions {
     pub ndjson: Option<PathBuf>,
 }
 
-/// `weir load files`.
+/// Options of `weir load files`.
 #[derive(Debug, Args)]
 pub(crate) struct FilesOptions {
     /// Where to write them: the directory that the server serves
@@ -370,7 +372,7 @@ pub(crate) struct FilesOptions {
     pub head_bytes: u64,
 }
 
-/// `weir load trace`.
+/// Options of `weir load trace`.
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
     /// Where to write it, or - for standard output
@@ -400,12 +402,12 @@ pub(crate) struct TraceOptions {
     pub base: String,
 }
 
-/// How many requests a connection carries.
+/// Number of requests per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerConn {
-    /// So many.
+    /// A fixed number.
     Requests(u32),
-    /// As many as come.
+    /// No limit.
     Unlimited,
 }
 
@@ -418,7 +420,7 @@ pub(crate) enum Http {
     Http11,
 }
 
-/// Who ends a connection.
+/// Side that closes a connection, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Close {
     Server,

@@ -1,5 +1,5 @@
-//! A run from its first packet to its exit code: what is printed when it is over, and what the
-//! process says to whoever started it.
+//! A run from its first packet to its exit code: the output at the end, and the status reported to
+//! the caller.
 
 use std::process::ExitCode;
 
@@ -14,16 +14,16 @@ use super::progress::Progress;
 use crate::signals::Stop;
 use crate::{USAGE, say};
 
-/// A `--fail-if` holds.
+/// Exit code if a `--fail-if` condition holds.
 const FAILED: u8 = 1;
 
-/// The client was the limit.
+/// Exit code if the client was the limit.
 pub(crate) const INVALID: u8 = 3;
 
-/// Runs a load, and shows what came of it.
+/// Runs a load and prints the results.
 ///
 /// # Errors
-/// A sentence: what the options ask for cannot be had.
+/// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     let output = &options.output;
     let common = &output.common;
@@ -53,8 +53,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     Ok(exit_code(&failures, &verdict, &conditions))
 }
 
-/// Output that is lost comes first, because nobody can know the rest; then figures that say
-/// nothing. A condition that cannot be told has not been met.
+/// Selects the exit code. Lost output takes precedence, because the results are then unknown; then
+/// invalid figures. A condition that cannot be evaluated counts as failed.
 fn exit_code(failures: &[String], verdict: &Verdict, conditions: &[Judged]) -> ExitCode {
     let failed = |judged: &Judged| judged.finding.is_none_or(|finding| finding.holds);
     match () {

@@ -1,5 +1,5 @@
-//! Where results go: files that are opened before the run, or standard output. Writing that fails
-//! is remembered and told once; the rest of the output goes on.
+//! Destinations of results: files opened before the run, or standard output. A write error is
+//! recorded and reported once; the other outputs continue.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// A device and an inode of it: two outputs that have them in common overwrite each other.
+/// A device and an inode on it. Two outputs with the same identity would overwrite each other.
 type Identity = (u64, u64);
 
 /// A file of results, or standard output.
@@ -19,10 +19,10 @@ pub(crate) struct Output {
     failed: Option<io::Error>,
 }
 
-/// Opens the JSON of a report, and what has a line of each of many things.
+/// Opens the JSON file of a report, and the outputs that are written line by line.
 ///
 /// # Errors
-/// A sentence: a file that cannot be written, or two outputs that are one file.
+/// A sentence: a file cannot be written, or two outputs are the same file.
 pub(crate) fn open<const N: usize>(
     json: Option<&Path>,
     lines: [Option<&Path>; N],
@@ -40,16 +40,16 @@ pub(crate) fn open<const N: usize>(
     Ok((Report { json, lines_to_stdout }, opened))
 }
 
-/// What is shown at the end: as text, and as JSON if it is wanted.
+/// Output at the end of a run: text, and JSON if requested.
 pub(crate) struct Report {
     json: Option<Output>,
     lines_to_stdout: bool,
 }
 
 impl Report {
-    /// Prints `text` where it is in nobody's way: JSON on standard output has it all, and lines
-    /// there leave it standard error. Then `write` writes the JSON. A sentence for each that
-    /// failed.
+    /// Prints `text` where it does not interfere with other output: not at all if the JSON goes to
+    /// standard output, which has everything, and to standard error if lines go to standard output.
+    /// Then calls `write` for the JSON. Returns a sentence for each output that failed.
     pub(crate) fn show(
         self,
         text: &str,
@@ -73,7 +73,7 @@ impl Report {
 }
 
 impl Output {
-    /// Opens a file, emptying it; `-` is standard output.
+    /// Opens and truncates a file; `-` is standard output.
     ///
     /// # Errors
     /// A sentence with the file's name.
@@ -97,7 +97,7 @@ impl Output {
         Self { name: name.into(), out: BufWriter::new(out), identity, is_stdout, failed: None }
     }
 
-    /// Whether what is written appears on standard output, under whatever name.
+    /// Returns whether the output goes to standard output, under whatever name.
     pub(crate) fn is_stdout(&self) -> bool {
         self.is_stdout
     }
@@ -117,14 +117,14 @@ impl Output {
         }
     }
 
-    /// Remembers what went wrong, if it is the first.
+    /// Records an error, if it is the first.
     pub(crate) fn note(&mut self, result: io::Result<()>) {
         if self.failed.is_none() {
             self.failed = result.err();
         }
     }
 
-    /// Hands on the rest.
+    /// Flushes and closes the output.
     ///
     /// # Errors
     /// A sentence with the file's name, if not everything could be written.
@@ -138,7 +138,7 @@ impl Output {
     }
 }
 
-/// Never fails: what went wrong is remembered, and nothing is written after that.
+/// Never fails: the first error is recorded, and nothing is written after it.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.failed.is_none() {
@@ -157,7 +157,8 @@ impl Write for Output {
     }
 }
 
-/// What tells a file from others; nothing of a device such as `/dev/null`, which has room for all.
+/// Returns the identity of a file; `None` for a device such as `/dev/null`, which several outputs
+/// may share.
 fn identity_of(file: &(impl AsFd + IsTerminal)) -> Option<Identity> {
     let metadata = File::from(file.as_fd().try_clone_to_owned().ok()?).metadata().ok()?;
     let has_room = metadata.file_type().is_char_device() && !file.is_terminal();

@@ -1,5 +1,6 @@
-//! From options to a run: what the driver is told, what the audit goes by, and how it is all
-//! called. Everything that can be refused is refused here, before the first packet.
+//! Builds a run from the options: the driver's configuration, the audit's input, and the
+//! description in the report. Everything that can be refused is refused here, before the first
+//! packet.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -21,39 +22,39 @@ use super::target::{Target, shortened};
 use super::time;
 use super::workload::{self, Work};
 
-/// How long a run goes on that ends with its sessions: longer than anybody waits, and short enough
-/// to be added to.
+/// Duration of a run that ends with its sessions, nanoseconds: effectively infinite, but small
+/// enough not to overflow in additions.
 const WITHOUT_END_NS: u64 = u64::MAX / 4;
 
-/// How long arrivals go on when nothing says so.
+/// Default duration of arrivals, if nothing else ends the run.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
-/// A run that can be begun.
+/// A run that is ready to start.
 pub(crate) struct Plan {
-    /// For the driver.
+    /// Configuration of the driver.
     pub config: Config,
-    /// In words.
+    /// Description in words.
     pub what: Description,
-    /// For the audit.
+    /// Input of the audit.
     pub facts: audit::Facts,
-    /// What may run short though it need not.
+    /// Resource that may run out, though not necessarily.
     pub warning: Option<String>,
 }
 
-/// A scan's runs, but for the rate and the duration of each.
+/// The runs of a scan, without the rate and the duration of each.
 pub(crate) struct Points {
-    /// Requests of an arrival, on average.
+    /// Mean number of requests per arrival.
     pub requests_per_arrival: f64,
-    /// Whether a rate is held only with times below a limit.
+    /// True if the criteria for holding a rate include a limit on response times.
     times_judged: bool,
     draft: Draft,
     law: Arrivals,
 }
 
-/// The run that `options` ask for.
+/// Builds the run that `options` ask for.
 ///
 /// # Errors
-/// A sentence: what cannot be had, and what to change.
+/// A sentence: the resource that is missing or the option that is wrong, and what to change.
 pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
     let arrivals = &options.arrivals;
     let conns = shape::conns(&options.conns, arrivals.closed.is_some())?;
@@ -85,10 +86,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// The runs of a scan.
+/// Builds the runs of a scan.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
     let search = &options.search;
     let conns = shape::conns(&options.conns, false)?;
@@ -115,11 +116,11 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
 }
 
 impl Points {
-    /// The run at `rate` arrivals a second, measured for `duration_ns`. Each has a chance of its
-    /// own, drawn from its `number`.
+    /// Builds the run at `rate` arrivals per second, measured for `duration_ns`. Each run has its
+    /// own random seed, derived from its `number`.
     ///
     /// # Errors
-    /// A sentence: this machine has not what it takes.
+    /// A sentence: this machine lacks the resources.
     pub(crate) fn at(&self, rate: f64, duration_ns: u64, number: u64) -> Result<Plan, String> {
         let law = self.law.scaled(rate / self.law.mean_rate(WITHOUT_END_NS));
         let mut draft = self.draft.clone();
@@ -139,7 +140,7 @@ fn law(name: &str, rate: Option<f64>) -> Result<Arrivals, String> {
     Arrivals::parse(name, rate, &mut |file| input::text(Path::new(file)))
 }
 
-/// What ends a run.
+/// Conditions that end a run.
 struct Ends {
     duration_ns: Option<u64>,
     arrivals_max: Option<u64>,
@@ -147,7 +148,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// How long arrivals go on at most.
+    /// Returns the maximum duration of arrivals.
     fn duration_ns(&self, pace: &Pace) -> Result<u64, String> {
         let counted = self.arrivals_max.is_some() || self.sessions.is_some();
         match (self.duration_ns, pace) {
@@ -163,7 +164,8 @@ impl Ends {
         }
     }
 
-    /// How long that will be, as far as it can be told; 0 for a closed loop of so many sessions.
+    /// Returns the expected duration, as far as it can be predicted; 0 for a closed loop that ends
+    /// with its sessions or arrivals.
     fn expected_ns(&self, config: &Config) -> u64 {
         if config.duration_ns < WITHOUT_END_NS {
             return config.duration_ns;
@@ -175,7 +177,7 @@ impl Ends {
     }
 }
 
-/// When a run's arrivals happen.
+/// Schedule of a run's arrivals.
 struct Course {
     pace: Pace,
     duration_ns: u64,
@@ -183,14 +185,14 @@ struct Course {
     seed: u64,
 }
 
-/// A run that is not checked yet.
+/// A run that has not been checked yet.
 #[derive(Clone)]
 struct Draft {
     config: Config,
     what: Description,
     facts: Facts,
     client_closes: bool,
-    /// For how long ports are needed, with other runs before and after this one, seconds.
+    /// Time for which ports are needed, including other runs before and after this one, seconds.
     ports_for_s: f64,
 }
 
@@ -242,7 +244,7 @@ impl Draft {
         Ok(Self { config, what, facts, client_closes: conns.client_closes, ports_for_s })
     }
 
-    /// The run, if this machine has what it takes.
+    /// Checks the run against the resources of this machine.
     fn checked(&self) -> Result<Plan, String> {
         let supply = supply::check(&self.facts, &self.demand())?;
         let warning = (supply.open_worst > supply.open_max).then(|| {
@@ -304,7 +306,7 @@ fn one_family(sources: &[IpAddr]) -> Result<(), String> {
     })
 }
 
-/// Whether an address is one of this machine's: only then can a socket be bound to it.
+/// Checks that an address belongs to this machine, as a socket cannot be bound to it otherwise.
 fn is_here(source: &IpAddr) -> Result<(), String> {
     let bound = UdpSocket::bind((*source, 0)).map(drop);
     bound.map_err(|error| {
@@ -334,7 +336,7 @@ fn description(config: &Config, conns: Conns, target: &Target, workload: String)
     }
 }
 
-/// What is not as usual about the connections, in words.
+/// Describes in words how the connections differ from the defaults.
 fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
     let counted = [
         (config.shared_conns, "shared connections"),

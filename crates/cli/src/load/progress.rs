@@ -1,6 +1,6 @@
-//! What is told of a run while it goes on: the view or the lines on standard error, a JSON line a
-//! second, the HdrHistogram log, a JSON line a request. It judges nothing and stops nothing but
-//! what the operator stops.
+//! Progress of a run: the view or the lines on standard error, a JSON line per second, the
+//! HdrHistogram log, a JSON line per request. It does not affect the run, except that it stops it
+//! when the operator asks.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::plan::Plan;
 use crate::screen::Screen;
 use crate::signals::Stop;
 
-/// Looks on.
+/// Reports the progress of a run.
 pub(crate) struct Progress {
     live: Live,
     screen: Option<Screen>,
@@ -31,10 +31,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Writes to `lines`, which are those of a second, the histograms and those of a request.
+    /// Creates a reporter that writes to `lines`: those per second, the histograms and those per
+    /// request.
     ///
     /// # Errors
-    /// A sentence: the histograms' log cannot be begun.
+    /// A sentence: the histograms' log cannot be started.
     pub(crate) fn open(
         lines: [Option<Output>; 3],
         quiet: bool,
@@ -54,24 +55,24 @@ impl Progress {
         Ok(Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) })
     }
 
-    /// Only looks on, on a screen or not at all.
+    /// Creates a reporter without output files, on a screen or silent.
     pub(crate) fn new(plan: &Plan, screen: Option<Screen>, stop: Stop) -> Self {
         let live = Live::new(&plan.what, &plan.facts);
         let requests = Arc::clone(&plan.config.requests);
         Self { live, screen, ndjson: None, hdr: None, each: None, requests, stop }
     }
 
-    /// Shows that the run begins.
+    /// Shows that the run has started.
     pub(crate) fn begin(&mut self) {
         self.draw();
     }
 
-    /// Gives back the screen.
+    /// Returns the screen.
     pub(crate) fn into_screen(self) -> Option<Screen> {
         self.screen
     }
 
-    /// Writes what is left; a sentence for each output that failed.
+    /// Writes remaining output; returns a sentence for each output that failed.
     pub(crate) fn finish(self, verdict: &Verdict) -> Vec<String> {
         let ended = self.hdr.map(|log| {
             let ended = log.finish(verdict).map_err(|error| error.to_string());

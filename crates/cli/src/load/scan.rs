@@ -1,5 +1,5 @@
-//! `weir load scan`: runs the points a scan wants, one after the other, and shows what they say
-//! together. Which points those are, it does not know.
+//! `weir load scan`: runs the points of a scan, one after the other, and prints a summary. The
+//! choice of points is left to `weir-load`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,16 +18,16 @@ use crate::screen::Screen;
 use crate::signals::Stop;
 use crate::{USAGE, say};
 
-/// How often a pause looks for a signal.
+/// Interval at which a pause checks for a signal.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Columns of the summary, whose table takes about as many.
+/// Columns of the summary, about as wide as its table.
 const WIDTH: usize = 100;
 
 /// Scans a server.
 ///
 /// # Errors
-/// A sentence: what the options ask for cannot be had.
+/// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
     let common = &options.output.common;
     let points = plan::scan(options)?;
@@ -69,12 +69,12 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
     }
 }
 
-/// The multiples of the knee that are repeated when nothing says which.
+/// Returns the default multiples of the knee to be repeated, up to `to`.
 fn as_far_as(to: f64) -> Vec<f64> {
     Plan::default().multiples.into_iter().filter(|multiple| *multiple <= to).collect()
 }
 
-/// A scan under way, and where it is shown.
+/// A scan in progress, and its outputs.
 struct Scanner {
     scan: Scan,
     points: Points,
@@ -85,7 +85,7 @@ struct Scanner {
 }
 
 impl Scanner {
-    /// Runs points until the scan, or the operator, wants no more.
+    /// Runs points until the scan is finished or the operator stops it.
     fn run(&mut self) -> Result<(), String> {
         while let Some(point) = self.scan.next() {
             if !self.scan.measured().is_empty() {
@@ -98,7 +98,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// What comes of a point; nothing of one that was cut short, of which nothing can be said.
+    /// Measures a point; returns `None` if it was cut short, because its figures would be
+    /// meaningless.
     fn measure(&mut self, point: Point) -> Result<Option<PointResult>, String> {
         let number = self.scan.measured().len() as u64;
         let plan = match self.points.at(point.rate, point.duration_ns, number) {
@@ -134,7 +135,7 @@ impl Scanner {
         }
     }
 
-    /// Waits for what the last point left behind.
+    /// Pauses, so that the effects of the last point on the server can subside.
     fn rest(&self) {
         let began = Instant::now();
         while began.elapsed() < self.pause && !self.stop.is_wanted() {
@@ -143,7 +144,7 @@ impl Scanner {
     }
 }
 
-/// What is wrong, without what to do about it: there is one of these a line of a table.
+/// Strips the advice from a reason, which has to fit in a row of a table.
 fn without_advice(reason: &str) -> String {
     reason.split(": ").next().unwrap_or_default().into()
 }

@@ -1,29 +1,29 @@
-//! How requests are laid on connections, and who ends those: one sense made of several options.
-//! Pure; knows neither workloads nor sockets.
+//! Assignment of requests to connections, and which side closes them: combines several options.
+//! Pure.
 
 use weir_load::workload::simple::Shape;
 
 use super::options::{Close, ConnOptions, PerConn};
 
-/// What the options say of connections.
+/// Connection behaviour that follows from the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conns {
-    /// For the workload.
+    /// Shape of the workload's sessions.
     pub shape: Shape,
-    /// Connections that all requests share; 0: none.
+    /// Number of connections shared by all requests; 0: none.
     pub shared: usize,
-    /// Connections outlive sessions.
+    /// True if connections outlive sessions.
     pub keep_open: bool,
-    /// This side ends connections by a reset.
+    /// True if this side closes connections by a reset.
     pub reset: bool,
-    /// This side ends connections, and keeps their TIME_WAIT.
+    /// True if this side closes connections, and keeps their TIME_WAIT.
     pub client_closes: bool,
 }
 
-/// What `options` say, in a closed loop or an open one.
+/// Derives the connection behaviour from `options`, in a closed loop or an open one.
 ///
 /// # Errors
-/// A sentence about two options that do not go together.
+/// A sentence about two options that conflict.
 pub(crate) fn conns(options: &ConnOptions, closed: bool) -> Result<Conns, String> {
     let shared = options.conns.unwrap_or(0) as usize;
     let requests = match options.requests_per_conn {

@@ -1,33 +1,33 @@
-//! Whom to load: a URL taken apart, and its host's addresses. Only [`Target::resolve`] asks the
-//! system; nothing here opens a connection.
+//! The target: a parsed URL and its host's addresses. Only [`Target::resolve`] queries the system;
+//! nothing here opens a connection.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use url::{Host, Url};
 
-/// How much of a URL is shown, characters.
+/// Maximum length of a URL in output, characters.
 const SHOWN_MAX: usize = 200;
 
-/// A URL, as a client needs it.
+/// A parsed URL, in the form that a client needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// As it is shown.
+    /// The URL, as displayed.
     pub url: String,
     /// The value of the `Host` field.
     pub authority: String,
-    /// The path, which begins with a slash.
+    /// The path, which starts with a slash.
     pub path: String,
-    /// What follows the question mark.
+    /// The part after the question mark.
     pub query: Option<String>,
     host: Host,
     port: u16,
 }
 
 impl Target {
-    /// Takes `text` apart. Without a scheme it is taken for HTTP.
+    /// Parses `text`. Without a scheme it is taken for HTTP.
     ///
     /// # Errors
-    /// A sentence: it is not a URL, has no host, or is of another scheme than HTTP.
+    /// A sentence: it is not a URL, has no host, or has a scheme other than HTTP.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let blame = |why: &str| format!("{text}: {why}");
         let full = if text.contains("://") { text.into() } else { format!("http://{text}") };
@@ -69,20 +69,21 @@ impl Target {
         })
     }
 
-    /// The path and the query: what a request asks for.
+    /// Returns the request target: path and query.
     pub(crate) fn request_target(&self) -> String {
         format!("{}{}", self.path, question(self.query.as_deref()))
     }
 
-    /// Whether the host is a name.
+    /// Returns whether the host is a name.
     pub(crate) fn is_named(&self) -> bool {
         matches!(self.host, Host::Domain(_))
     }
 
-    /// The host's addresses of one family: that of `source`, or else IPv4 if it has any.
+    /// Resolves the host to its addresses of one family: that of `source`, or else IPv4 if it has
+    /// any.
     ///
     /// # Errors
-    /// A sentence: there is no such host, or none of that family.
+    /// A sentence: there is no such host, or it has no address of that family.
     pub(crate) fn resolve(&self, source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
         let found = match &self.host {
             Host::Ipv4(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
@@ -96,7 +97,7 @@ impl Target {
     }
 }
 
-/// The beginning of what is too long to be shown.
+/// Truncates a text that is too long to be displayed.
 pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -108,7 +109,7 @@ fn question(query: Option<&str>) -> String {
     query.map(|query| format!("?{query}")).unwrap_or_default()
 }
 
-/// Those of `found` that are of the family of `source`, each once.
+/// Returns the distinct addresses of `found` that are of the family of `source`.
 fn one_family(found: &[SocketAddr], source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
     let has_ipv4 = found.iter().any(SocketAddr::is_ipv4);
     let ipv4 = source.map_or(has_ipv4, |source| source.is_ipv4());

@@ -1,14 +1,14 @@
-//! When, how long, and by which command: what a report says of its making. Pure.
+//! Start time, durations and command line, as shown in a report. Pure.
 
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds; what no `u64` holds is its largest.
+/// Converts a duration to nanoseconds, saturating.
 pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// `2026-01-02T03:04:05Z` (RFC 3339), to the second.
+/// Formats a time to the second, as `2026-01-02T03:04:05Z` (RFC 3339).
 pub(crate) fn rfc3339(at: SystemTime) -> String {
     let unix_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
@@ -17,8 +17,8 @@ pub(crate) fn rfc3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day, `days` after 1970-01-01. Years are taken to begin in March, so that a leap
-/// day comes last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Converts `days` after 1970-01-01 to year, month and day. Years are taken to start in March, so
+/// that a leap day comes last (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -31,7 +31,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (400 * era + year_of_era + january, month + 3 - 12 * january, day)
 }
 
-/// The command as a shell would take it.
+/// Quotes a command for a shell.
 pub(crate) fn command_line(args: impl Iterator<Item = OsString>) -> String {
     let words = args.map(|arg| quoted(&arg.to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")

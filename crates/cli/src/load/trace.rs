@@ -1,4 +1,5 @@
-//! `weir load trace`: sessions as a file, and how near their shares come to what they should be.
+//! `weir load trace`: writes sessions to a file, and reports how close their shares are to the
+//! specified ones.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,10 +10,10 @@ use weir_load::workload::specweb99::{FileSet, SpecTrace};
 use super::options::TraceOptions;
 use super::output::Output;
 
-/// Writes a trace whose shares are as they should be, and prints them.
+/// Writes a trace whose shares are within tolerance, and prints them.
 ///
 /// # Errors
-/// A sentence: no seed makes such a trace, or the file cannot be written.
+/// A sentence: no seed yields such a trace, or the file cannot be written.
 pub(crate) fn trace(options: &TraceOptions) -> Result<ExitCode, String> {
     let said = write(options)?;
     let shown = if options.file == Path::new("-") {
@@ -24,7 +25,7 @@ pub(crate) fn trace(options: &TraceOptions) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes it, and says how near it is.
+/// Writes the trace; returns a report on its shares.
 fn write(options: &TraceOptions) -> Result<String, String> {
     if !options.base.starts_with('/') || options.base.contains(char::is_whitespace) {
         return Err(format!("--base {}: a path begins with a slash", options.base));

@@ -1,5 +1,6 @@
-//! What each arrival does: the options of a workload, and the files they name, made into one. The
-//! only part of the command line that reads those files; when arrivals happen is not its business.
+//! Builds the workload, that is the requests of each arrival, from its options and the files they
+//! name. This is the only part of the command line that reads those files; arrival times are
+//! handled elsewhere.
 
 use std::path::Path;
 
@@ -13,23 +14,23 @@ use super::input;
 use super::options::{ConnOptions, Http, WorkloadOptions};
 use super::target::{Target, shortened};
 
-/// Sessions looked at for how many requests they have on average.
+/// Number of sessions over which the mean number of requests is estimated.
 const SAMPLE: u64 = 2000;
 
-/// A workload, and what is known of it.
+/// A workload and its properties.
 pub(crate) struct Work {
-    /// The workload, and its requests.
+    /// The workload and its requests.
     pub built: Built,
-    /// In words.
+    /// Description in words.
     pub name: String,
-    /// How many sessions there are, if there is an end to them.
+    /// Number of sessions, if limited.
     pub sessions: Option<u64>,
-    /// When they start, if that is part of it.
+    /// Start times of the sessions, if the workload determines them.
     pub arrivals: Option<Arrivals>,
 }
 
 impl Work {
-    /// Requests a session, on average over the first of them.
+    /// Returns the mean number of requests per session, over the first of them.
     pub(crate) fn requests_per_session(&self, seed: u64) -> f64 {
         let mut source = self.built.0.source(seed);
         let mut session = Session::default();
@@ -47,11 +48,11 @@ impl Work {
     }
 }
 
-/// The workload that `options` ask for, on connections of this `shape`.
+/// Builds the workload that `options` ask for, on connections of this `shape`.
 ///
 /// # Errors
-/// A sentence: a file that cannot be read or is none of its format, a shape or a URL that does not
-/// go with it.
+/// A sentence: a file cannot be read or has the wrong format, or a shape or a URL does not fit the
+/// workload.
 pub(crate) fn work(
     options: &WorkloadOptions,
     conns: &ConnOptions,
@@ -81,7 +82,7 @@ pub(crate) fn work(
     }
 }
 
-/// All that a workload is made from.
+/// Inputs from which a workload is built.
 struct Wanted<'a> {
     options: &'a WorkloadOptions,
     conns: &'a ConnOptions,
@@ -175,7 +176,7 @@ impl Wanted<'_> {
         })
     }
 
-    /// How requests are laid on connections, in words; nothing where there is nothing to say.
+    /// Describes in words how requests are assigned to connections; empty for the default.
     fn per_conn(&self) -> String {
         let Shape { requests, pipeline, .. } = self.shape;
         let piped = if pipeline > 1 { format!(", {pipeline} at a time") } else { String::new() };
@@ -186,7 +187,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// A workload that lays its requests on connections itself.
+    /// Checks the shape for a workload that assigns its requests to connections itself.
     fn no_shape(&self, who: &str) -> Result<(), String> {
         let refuse = |option: &str| {
             Err(format!("{who} says how many requests a connection has: leave out {option}"))
@@ -201,7 +202,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Requests that follow one another on a connection, which no header may end.
+    /// Checks that no header closes a connection that carries several requests.
     fn stays_open(&self) -> Result<(), String> {
         if self.shape.requests == 1 || !self.header_closes() {
             return Ok(());
@@ -211,7 +212,7 @@ impl Wanted<'_> {
         Err(why.into())
     }
 
-    /// Whether a header asks the server to close (RFC 9110 section 7.6.1).
+    /// Returns whether a header asks the server to close (RFC 9110 section 7.6.1).
     fn header_closes(&self) -> bool {
         let closes = |value: &str| {
             value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"))
@@ -220,7 +221,7 @@ impl Wanted<'_> {
         headers.any(|(name, value)| name.eq_ignore_ascii_case("connection") && closes(value))
     }
 
-    /// A workload whose file has whole paths.
+    /// Checks the URL for a workload whose file contains whole paths.
     fn no_path(&self, who: &str) -> Result<(), String> {
         if self.target.request_target() == "/" {
             return Ok(());
@@ -228,7 +229,7 @@ impl Wanted<'_> {
         Err(format!("{who}: the file says what is asked for; leave the path out of the URL"))
     }
 
-    /// A workload whose files are below the URL's path.
+    /// Returns the base path for a workload whose files are below the URL's path.
     fn base(&self, who: &str) -> Result<&str, String> {
         match self.target.query {
             Some(_) => Err(format!("{who} asks for files below the URL: leave out its query")),

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::options::mechanisms;
 use crate::values;
 
-/// Active members at most: each takes several descriptors.
+/// Maximum number of active members: each takes several descriptors.
 const ACTIVE_MAX: u64 = 4096;
 
 /// Measure what each event mechanism costs on this kernel, by itself.
@@ -66,7 +66,7 @@ pub(crate) struct ProbeOptions {
     pub hold: Option<String>,
 }
 
-/// What a connection is.
+/// Type of connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// TCP over the loopback

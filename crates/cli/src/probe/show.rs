@@ -1,9 +1,9 @@
-//! What a probe found, as a table or as JSON lines. Pure: text out of outcomes.
+//! Formats the results of a probe as a table or as JSON lines. Pure.
 
 use serde_json::{Value, json};
 use weir_dispatch::probe::{Figures, Outcome, Spread, Trouble};
 
-/// The table: a row for each cell that has figures, and a line for each mechanism without.
+/// Formats the table: a row for each cell with figures, and a line for each mechanism without.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let mut lines = Vec::new();
     let mut beside = Vec::new();
@@ -50,7 +50,7 @@ fn in_words(spread: Spread) -> String {
     format!("{median:.0} ({min:.0} to {max:.0})")
 }
 
-/// A JSON line for each cell.
+/// Formats a JSON line for each cell.
 pub(super) fn json_lines(outcomes: &[Outcome], kind: &str) -> String {
     outcomes.iter().map(|outcome| format!("{}\n", json_line(outcome, kind))).collect()
 }

@@ -1,7 +1,7 @@
-//! A listing in the making: the names in a directory, then what each is, then the page. It is made
-//! part by part, each of which takes a fraction of a millisecond and the last, which copies a large
-//! page, about one, so that its maker can serve others in between. Nothing here knows who waits for
-//! it, or keeps it.
+//! Incremental construction of a listing: read the names in a directory, examine each, write the
+//! page. A listing is built in parts, each of which takes a fraction of a millisecond (the last,
+//! which copies a large page, about one), so that the event loop can serve other requests in
+//! between.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,14 +12,14 @@ use weir_sys::file::{self, Status};
 use super::page::{LeftOut, Page, Row};
 use crate::tree::{Source, Tree};
 
-/// The page of a directory, as far as it is made.
+/// The page of a directory under construction.
 #[derive(Debug)]
 pub(super) struct Build {
-    /// The directory's path below the root.
+    /// Path of the directory below the root.
     path: Vec<u8>,
     directory: Source,
     stage: Stage,
-    /// Names that have not been examined.
+    /// Names that have not been examined yet.
     names: Vec<Vec<u8>>,
     rows: BTreeSet<Row>,
     left_out: LeftOut,
@@ -32,17 +32,17 @@ enum Stage {
     Page(Page),
 }
 
-/// A part of a build.
+/// Result of one part of a build.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Entries examined and rows written.
+    /// Number of entries examined and rows written.
     pub(super) rows: usize,
-    /// The page, when this was the last part, and how many rows it has.
+    /// The finished page and its number of rows, if this was the last part.
     pub(super) made: Option<(String, usize)>,
 }
 
 impl Build {
-    /// Begins the page of the directory at `path`, which is open.
+    /// Starts the page of the open directory at `path`.
     pub(super) fn new(path: &[u8], directory: Source) -> Build {
         Build {
             path: path.to_vec(),
@@ -54,12 +54,12 @@ impl Build {
         }
     }
 
-    /// The directory's status before it was read.
+    /// Returns the directory's status from before it was read.
     pub(super) fn status(&self) -> Status {
         self.directory.status
     }
 
-    /// Makes the next part. It waits for the disk.
+    /// Builds the next part. Blocks on the disk.
     ///
     /// # Errors
     /// Those of reading a directory. An entry that cannot be examined is left out.
@@ -93,7 +93,7 @@ impl Build {
         Ok(Part { rows, made: None })
     }
 
-    /// Reads the next names, and says how many they were.
+    /// Reads the next names and returns their number.
     fn read_names(&mut self, tree: &Tree) -> io::Result<usize> {
         let Build { directory, names, left_out, .. } = self;
         let mut read = 0;
@@ -128,21 +128,23 @@ impl Build {
     }
 }
 
-/// The most rows a page has: of a directory with more, those the kernel names first.
+/// Maximum number of rows of a page. A larger directory shows the names that the kernel returns
+/// first.
 pub(crate) const ROWS_MAX: usize = 10_000;
 
-/// Names counted beyond those, at most.
+/// Maximum number of further names that are counted but not shown.
 const COUNTED_MAX: usize = 100_000;
 
-/// Length of a part, in units of the time it takes to read a name or to write a short row: half a
+/// Length of a part, in units of the time it takes to read a name or write a short row: half a
 /// microsecond.
 const PART_EFFORT: usize = 400;
 
-/// Units that it takes to examine an entry: a system call.
+/// Cost of examining an entry, which takes a system call, in the same units.
 const EXAMINE_EFFORT: usize = 3;
 
-/// A page up to this size is copied to where it stays as soon as it is written.
+/// Maximum size at which a page is copied to its final place in the same part in which it is
+/// finished.
 const PAGE_BYTES_AT_ONCE: usize = 64 << 10;
 
-/// Bytes of a name that take as long to write as a row without them.
+/// Length of a name that takes as long to write as the rest of its row.
 const NAME_BYTES_PER_EFFORT: usize = 64;

@@ -1,5 +1,5 @@
-//! Listings of directories: those that are kept, and those in the making, which all who ask for
-//! them share. Nothing here knows what a page looks like, or who asks.
+//! Directory listings: finished ones to be cached, and those under construction, which all requests
+//! for the same directory share. Nothing here knows the layout of a page.
 
 mod build;
 mod page;
@@ -18,18 +18,18 @@ use build::Build;
 
 pub(crate) use page::Row;
 
-/// The content type of a listing.
+/// Content type of a listing.
 pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 
-/// A directory's page, and the version of the directory it was made from.
+/// The page of a directory, and the version of the directory it was made from.
 #[derive(Debug)]
 pub(crate) struct Listing {
     entry: Arc<Entry>,
     status: Status,
     rows: usize,
-    /// A later change of the directory is bound to show in its times.
+    /// True if a later change of the directory is guaranteed to change its times.
     is_settled: bool,
-    /// Time of its begin, on the monotonic clock.
+    /// Time at which construction started, on the monotonic clock.
     made_ns: u64,
     checked_ns: AtomicU64,
 }
@@ -46,53 +46,53 @@ impl Listing {
         }
     }
 
-    /// The page, to be sent.
+    /// Returns the page, ready to send.
     pub(crate) fn entry(&self) -> Arc<Entry> {
         Arc::clone(&self.entry)
     }
 
-    /// Whether it was checked within the last `valid_ns`.
+    /// Returns whether the listing was checked within the last `valid_ns`.
     pub(crate) fn is_fresh(&self, now: Now, valid_ns: u64) -> bool {
         now.monotonic_ns.saturating_sub(self.checked_ns.load(Ordering::Relaxed)) < valid_ns
     }
 
-    /// Whether it may be kept, now that the directory's status is this.
+    /// Returns whether the listing is still usable, given the current `status` of the directory.
     ///
-    /// A directory's times tell of names that come and go, not of files that grow: so a page is
-    /// made anew after some time in any case, the later the more it costs.
+    /// A directory's times reflect names that are added and removed, not files that grow. A page is
+    /// therefore rebuilt after some time in any case; the more rows it has, the longer it is kept.
     pub(crate) fn holds(&self, status: &Status, now: Now, valid_ns: u64) -> bool {
         let age_max_ns = valid_ns.saturating_add(self.rows as u64 * ROW_AGE_NS);
         let age_ns = now.monotonic_ns.saturating_sub(self.made_ns);
         self.is_settled && self.status == *status && age_ns < age_max_ns
     }
 
-    /// Notes that it was found to hold.
+    /// Records that the listing was checked and found valid.
     pub(crate) fn mark_checked(&self, now: Now) {
         self.checked_ns.store(now.monotonic_ns, Ordering::Relaxed);
     }
 
-    /// Memory that it takes, bytes.
+    /// Memory use, bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Listing>() + self.entry.memory_bytes()
     }
 }
 
-/// Keeps a listing in the making for who waits for it. When all are dropped it is given up.
+/// Keeps a listing under construction alive. When all its waiters are dropped, it is abandoned.
 #[derive(Clone, Debug, Default)]
 pub struct Waiter(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
 /// Counts of listings since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingCounts {
-    /// Pages made.
+    /// Pages finished.
     pub made: u64,
-    /// Parts in which they were made.
+    /// Parts in which pages were built.
     pub parts: u64,
-    /// The most entries examined and rows written in one part.
+    /// Maximum number of entries examined and rows written in one part.
     pub part_rows_max: u64,
 }
 
-/// The listings in the making.
+/// The listings under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
     making: Vec<Making>,
@@ -102,7 +102,7 @@ pub(crate) struct Listings {
 #[derive(Debug)]
 struct Making {
     key: Box<[u8]>,
-    /// Dead when nobody waits any more.
+    /// Dead once all waiters have been dropped.
     waiters: Weak<()>,
     stage: Stage,
 }
@@ -110,21 +110,21 @@ struct Making {
 #[derive(Debug)]
 enum Stage {
     Building(Box<Build>, Now),
-    /// For those who waited for it: it may not have been kept.
+    /// Kept for requests that are still waiting: the listing may not have been cached.
     Made(Arc<Listing>),
 }
 
-/// State of a listing in the making.
+/// State of a listing under construction.
 pub(crate) enum Progress {
-    /// It is made.
+    /// The listing is finished.
     Made(Arc<Listing>),
-    /// It goes on, when asked again.
+    /// Construction continues on the next call.
     Unfinished(Waiter),
 }
 
 impl Listings {
-    /// Begins the listing of a directory that is not in the making, if there is room for another.
-    /// Whoever asks for it waits in any case.
+    /// Starts the listing of a directory that is not under construction, if there is room for
+    /// another. Returns a waiter in any case.
     pub(crate) fn begin(&mut self, key: &[u8], path: &[u8], directory: Source, now: Now) -> Waiter {
         let waiter = Arc::new(());
         if self.making.len() < MAKING_MAX {
@@ -138,10 +138,11 @@ impl Listings {
         Waiter(waiter)
     }
 
-    /// Makes the next part of a listing, if `advances`. `None`: it is not in the making.
+    /// Builds the next part of a listing, if `advances`. Returns `None` if it is not under
+    /// construction.
     ///
     /// # Errors
-    /// Those of reading a directory; the listing is then given up.
+    /// Those of reading a directory; the listing is then abandoned.
     pub(crate) fn go_on(
         &mut self,
         key: &[u8],
@@ -170,9 +171,10 @@ impl Listings {
     }
 }
 
-/// Age beyond `valid_ns` that a page may reach for each of its rows: to make one takes some
-/// microseconds a row, which is then less than a hundredth of the time.
+/// Age beyond `valid_ns` that a page may reach for each of its rows. Building a row takes some
+/// microseconds, which is then less than a hundredth of the time.
 const ROW_AGE_NS: u64 = 1_000_000;
 
-/// Listings in the making at a time: each takes memory and a descriptor. Others come after them.
+/// Maximum number of listings under construction: each takes memory and a descriptor. Further ones
+/// wait their turn.
 const MAKING_MAX: usize = 4;

@@ -1,22 +1,21 @@
-//! The HTML page of a directory. Pure: rows in, one by one, and a page out, which needs nothing
-//! else to be shown.
+//! The HTML page of a directory listing. Pure: takes rows one at a time and produces a
+//! self-contained page.
 //!
-//! Names come from whoever may create files, so each is escaped as text and percent-encoded as a
-//! link. Nothing here reads a directory.
+//! Names are untrusted, so each is escaped as text and percent-encoded as a link.
 
 use std::fmt::Write;
 
 use crate::path::encode;
 use crate::validators::format_date;
 
-/// An entry of a directory. Rows compare as they stand on a page: directories first, then by name.
+/// An entry of a directory. Rows order as on the page: directories first, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Row {
     pub(crate) is_file: bool,
     pub(crate) name: Vec<u8>,
-    /// Bytes.
+    /// Size, bytes.
     pub(crate) len: u64,
-    /// Seconds since the epoch.
+    /// Modification time, seconds since the epoch.
     pub(crate) modified_s: i64,
 }
 
@@ -24,7 +23,7 @@ pub(crate) struct Row {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) count: usize,
-    /// There are more, which nobody has counted.
+    /// True if there are more, uncounted entries.
     pub(crate) more: bool,
 }
 
@@ -36,7 +35,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The page of the directory `path` (empty for the root), which is likely to get `rows` rows.
+    /// Starts the page of the directory `path` (empty for the root). `rows` is the expected number
+    /// of rows.
     pub(crate) fn begin(path: &[u8], rows: usize) -> Page {
         let mut title = String::from("Index of /");
         if !path.is_empty() {
@@ -53,7 +53,7 @@ impl Page {
         Page { text, rows: 0 }
     }
 
-    /// Appends a row, and says whether there was room for it.
+    /// Appends a row; returns false if it does not fit.
     pub(crate) fn push(&mut self, row: &Row) -> bool {
         let before = self.text.len();
         append_row(&mut self.text, row);
@@ -66,17 +66,17 @@ impl Page {
         fits
     }
 
-    /// Bytes so far.
+    /// Returns the size so far, bytes.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The whole page, which says what it does not show.
+    /// Finishes the page, with a note on entries that were left out.
     pub(crate) fn end(mut self, left_out: LeftOut) -> String {
         self.text.push_str("</table>\n");
         if left_out != LeftOut::default() {
@@ -122,7 +122,7 @@ fn append_escaped(page: &mut String, text: &[u8]) {
     }
 }
 
-/// Writes a size to one decimal of the unit that leaves at least one digit before it.
+/// Writes a size with one decimal, in the largest unit of which it is at least one.
 fn append_size(page: &mut String, bytes: u64) {
     let unit = (1..UNITS.len()).rev().find(|&power| bytes >> (10 * power) > 0);
     // Writing to a string cannot fail.
@@ -135,13 +135,13 @@ fn append_size(page: &mut String, bytes: u64) {
     };
 }
 
-/// Day and time of day, such as `06 Nov 1994 08:49`, in UTC.
+/// Formats a date and time of day in UTC, such as `06 Nov 1994 08:49`.
 fn date(unix_s: i64) -> String {
     let date = format_date(u64::try_from(unix_s).unwrap_or(0));
     date.get(5..22).unwrap_or_default().to_owned()
 }
 
-/// Bytes of a page, at most but for its last line.
+/// Maximum size of a page without its last line, bytes.
 const PAGE_BYTES_MAX: usize = 2 << 20;
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

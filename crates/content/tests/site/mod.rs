@@ -12,11 +12,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_content::{Content, Entry, Found, Lookup, Now, Options, Store};
 
-/// A directory with `root` in it, which is served, and things outside that must not be.
+/// A directory with `root` in it, which is served, and files outside `root` that must not be.
 pub struct Site(PathBuf);
 
 impl Site {
-    /// A site of its own for the test of this name.
+    /// Creates a site of its own for the test of this name.
     pub fn new(name: &str) -> Site {
         let path = std::env::temp_dir().join(format!("weir-content-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -27,13 +27,13 @@ impl Site {
         site
     }
 
-    /// A path below the root; `..` leads out of it.
+    /// Returns a path below the root; `..` leads out of it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join("root").join(name)
     }
 
-    /// Writes a file in place, with the directories above it. One that is there already is written
-    /// at another tick of the clock that file times are kept with.
+    /// Writes a file in place and creates its parent directories. An existing file is rewritten
+    /// after a tick of the clock that file times use.
     pub fn write(&self, name: &str, body: &str) {
         fs::create_dir_all(self.path("")).unwrap();
         let path = self.path(name);
@@ -44,18 +44,18 @@ impl Site {
         fs::write(path, body).unwrap();
     }
 
-    /// Waits until what is written next is written at another tick of the clock.
+    /// Waits for the next tick of the clock that file times use.
     pub fn tick(&self) {
         thread::sleep(TICK);
     }
 
-    /// Makes `name` a link with this text.
+    /// Creates a symbolic link from `name` to `target`.
     pub fn link(&self, name: &str, target: impl AsRef<Path>) {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         symlink(target, self.path(name)).unwrap();
     }
 
-    /// Sets the time that `name` was modified to that of `other`, plus an offset.
+    /// Sets the modification time of `name` to that of `other`, plus an offset.
     pub fn set_modified(&self, name: &str, other: &str, offset_ns: i64) {
         let at = fs::metadata(self.path(other)).unwrap().modified().unwrap();
         let offset = Duration::from_nanos(offset_ns.unsigned_abs());
@@ -64,12 +64,12 @@ impl Site {
         file.set_modified(at).unwrap();
     }
 
-    /// A store of the root.
+    /// Opens a store of the root.
     pub fn store(&self, options: Options) -> Store {
         Store::open(&self.path(""), options).unwrap()
     }
 
-    /// How many descriptors of this process lead into the site's files.
+    /// Number of descriptors of this process that refer to the site's files.
     pub fn descriptors(&self) -> usize {
         let root = self.path("");
         let links = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|fd| fd.path());
@@ -88,23 +88,23 @@ impl Drop for Site {
     }
 }
 
-/// A time so many milliseconds into the test, at which every file was written long ago.
+/// A time `ms` milliseconds into the test, late enough that every file was written long ago.
 pub fn at(ms: u64) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     Now { monotonic_ns: (1000 + ms) * 1_000_000, unix_ns: unix.as_nanos() as u64 + 10_000_000_000 }
 }
 
-/// Finds a path, without query or codings.
+/// Looks up a path, without query or codings.
 pub fn find(store: &mut Store, path: &str, now: Now) -> Found {
     store.find(&Lookup::of(path.as_bytes()), now)
 }
 
-/// The entry at a path.
+/// Returns the entry at a path.
 pub fn entry(store: &mut Store, path: &str, now: Now) -> Arc<Entry> {
     encoded(store, path, "", now)
 }
 
-/// The entry at a path for a client with this `Accept-Encoding`.
+/// Returns the entry at a path for a client with this `Accept-Encoding`.
 pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Arc<Entry> {
     let accept_encoding = &[accepted.as_bytes()];
     match store.find(&Lookup { accept_encoding, ..Lookup::of(path.as_bytes()) }, now) {
@@ -113,7 +113,7 @@ pub fn encoded(store: &mut Store, path: &str, accepted: &str, now: Now) -> Arc<E
     }
 }
 
-/// The bytes of an entry, as text.
+/// Returns the bytes of an entry as text.
 pub fn body(entry: &Entry) -> String {
     let bytes = match entry.content() {
         Content::Memory(bytes) => bytes.to_vec(),
@@ -128,8 +128,8 @@ pub fn body(entry: &Entry) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Asserts that the bytes of an entry are these. A message has their lengths and where they first
-/// differ: a body would bury it.
+/// Asserts the bytes of an entry. The message shows their lengths and the first difference: a whole
+/// body would bury it.
 #[track_caller]
 pub fn assert_body(entry: &Entry, wanted: &str) {
     let got = body(entry);
@@ -148,10 +148,10 @@ pub fn assert_body(entry: &Entry, wanted: &str) {
     );
 }
 
-/// Whether a header block has this line.
+/// Returns whether a header block contains this line.
 pub fn has_line(fields: &[u8], line: &str) -> bool {
     std::str::from_utf8(fields).unwrap().split_terminator("\r\n").any(|found| found == line)
 }
 
-/// Longer than a tick on any kernel (`CONFIG_HZ=100`).
+/// A duration longer than a tick on any kernel (`CONFIG_HZ=100`).
 const TICK: Duration = Duration::from_millis(20);

@@ -1,6 +1,6 @@
-//! One repetition of a cell, for each mechanism as a type: rounds with it and without it by turns,
-//! and memberships. Times are of the calling thread's processor time; whole batches are timed, as
-//! looking at that clock is a system call. Nothing here knows where connections come from.
+//! Measures one repetition of a cell, monomorphized per mechanism: alternating rounds with and
+//! without it, and memberships. Times are processor time of the calling thread. Whole batches are
+//! timed, because reading that clock is a system call.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,25 +13,26 @@ use super::sockets::{self, PASSING, Pair, Set, Shelf};
 use super::{Amount, Cell, Sample, Trouble};
 use crate::readiness::{Interest, Mechanism, Token, Visitor};
 
-/// Rounds that are not measured, of each kind.
+/// Unmeasured rounds, with and without the mechanism each.
 const WARM_UP_ROUNDS: u64 = 8;
 
-/// How long a batch takes about, nanoseconds: long against a look at the clock.
+/// Approximate duration of a batch, nanoseconds: long compared to a clock read.
 const BATCH_NS: u64 = 1_000_000;
 
-/// Rounds of a batch at most.
+/// Maximum number of rounds in a batch.
 const BATCH_MAX: u64 = 256;
 
-/// Which share of a repetition memberships may take.
+/// Divisor of a repetition's time that gives the part available to memberships.
 const MEMBERSHIP_SHARE: u32 = 4;
 
-/// Far longer than an event takes that is there.
+/// Timeout far longer than a pending event takes to be reported.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Measures a cell once.
 ///
 /// # Errors
-/// The mechanism is not possible here, or something went wrong.
+/// `Impossible` when the mechanism cannot be opened here; `Failed` for lack of resources or any
+/// other error.
 pub(super) fn sample(cell: &Cell, shelf: &mut Shelf, amount: Amount) -> Result<Sample, Trouble> {
     let set = shelf.set(cell.idle, cell.active).map_err(Trouble::Failed)?;
     cell.mechanism.with(Visit { cell, set: &set, amount })
@@ -58,12 +59,12 @@ impl Visitor for Visit<'_> {
     }
 }
 
-/// A mechanism with its connections.
+/// A mechanism and its connections.
 struct Bench<'a, M> {
     mechanism: M,
-    /// Those that stay, by slot.
+    /// Permanent members, by slot.
     members: Vec<BorrowedFd<'a>>,
-    /// Those that come and go, in the slots behind.
+    /// Temporary members, in the slots after the permanent ones.
     passing: Vec<OwnedFd>,
     pairs: &'a [Pair],
     likes: &'a [Pair],
@@ -108,14 +109,14 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         Ok(sample)
     }
 
-    /// Returns how many rounds make a batch.
+    /// Runs unmeasured rounds, and returns the number of rounds per batch.
     fn warm_up(&mut self) -> io::Result<u64> {
         let [with, _] = self.by_turns(WARM_UP_ROUNDS)?;
         (self.waits, self.events) = (0, 0);
         Ok((BATCH_NS * WARM_UP_ROUNDS / with.max(1)).clamp(1, BATCH_MAX))
     }
 
-    /// A batch with the mechanism and one without it; nanoseconds of each.
+    /// Runs a batch with the mechanism and one without it; returns the nanoseconds of each.
     fn by_turns(&mut self, rounds: u64) -> io::Result<[u64; 2]> {
         let began_ns = thread_cpu_clock_ns();
         for _ in 0..rounds {
@@ -141,7 +142,7 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         Ok(())
     }
 
-    /// Waits, and takes in what is reported; returns how many bytes there were.
+    /// Waits, and reads from the members reported; returns the number of bytes read.
     fn wait(&mut self, timeout: Duration) -> io::Result<usize> {
         self.ready.clear();
         self.mechanism.wait(Some(timeout), &mut self.ready)?;
@@ -150,7 +151,7 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         for token in &self.ready {
             let slot = token.slot as usize;
             let passing = || self.passing.get(slot - self.members.len()).map(AsFd::as_fd);
-            // Of one that has gone there may be an event left.
+            // An event of a removed member may remain.
             let Some(fd) = self.members.get(slot).copied().or_else(passing) else { continue };
             taken += usize::from(is_taken(fd)?);
             self.mechanism.blocked(*token, Interest::Read);
@@ -159,7 +160,8 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         Ok(taken)
     }
 
-    /// The time of a membership: twice at least, and again while there is time.
+    /// Returns the time of a membership, averaged over at least two runs, and more while there is
+    /// time.
     fn memberships(&mut self, amount: Amount) -> io::Result<f64> {
         let began = Instant::now();
         let (mut spent_ns, mut times) = (0.0, 0.0);
@@ -170,9 +172,9 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         Ok(spent_ns / (times * PASSING as f64))
     }
 
-    /// Sockets become members, cease to be and are closed: a close is part of it where the kernel
-    /// keeps the set. Each half has a wait for what is put off till then. Taken off are a wait that
-    /// has nothing of the kind, and the closes of sockets that were no members.
+    /// Adds sockets as members, removes and closes them: closing is part of a membership where the
+    /// kernel keeps the set. Each half includes a wait, for work deferred to it. Subtracted are a
+    /// wait without such work, and the closes of sockets that were no members.
     fn membership(&mut self) -> io::Result<f64> {
         self.passing = sockets::passing()?;
         let began_ns = thread_cpu_clock_ns();
@@ -248,7 +250,7 @@ fn round_without(pairs: &[Pair]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a byte in, if one is there.
+/// Reads a byte; returns whether one was available.
 fn is_taken(fd: BorrowedFd<'_>) -> io::Result<bool> {
     match socket::read_slice(fd, &mut [0; 64]) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),

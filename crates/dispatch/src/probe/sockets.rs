@@ -1,6 +1,6 @@
-//! The connections of a probe. The far ends of those that stay idle are held by another process,
-//! so that each takes one descriptor of this one; the numbers of descriptors are arranged, because
-//! some mechanisms' cost goes with them. Nothing here measures.
+//! Connections of a probe. The far ends of the idle ones are held by another process, so that each
+//! takes one descriptor of this one. Descriptor numbers are arranged deliberately, because the cost
+//! of some mechanisms depends on them.
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -13,20 +13,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_sys::{client, socket};
 
-/// How many sockets become members and cease to be, one after the other, at a time.
+/// Number of sockets that are added and removed, one after the other, in one membership run.
 pub(super) const PASSING: usize = 512;
 
-/// What else a process has open, its mechanism included, at most.
+/// Maximum number of other descriptors open in a process, including its mechanism's.
 const OTHERS: usize = 32;
 
-/// Connections made before they are accepted: fewer than a listen backlog of the standard library.
+/// Connections made before they are accepted: fewer than the listen backlog of the standard
+/// library.
 const BATCH: usize = 100;
 
-/// Connections of one source address: fewer than half its ports, because where every other one is
-/// taken the kernel looks long for the next.
+/// Connections per source address: fewer than half its ports, because the kernel searches long for
+/// a free port when every other one is taken.
 const PER_SOURCE: usize = 10_000;
 
-/// What a held connection is.
+/// Socket type of a held connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TCP over the loopback.
@@ -35,7 +36,7 @@ pub enum Kind {
     Unix,
 }
 
-/// Where a listener is found by another process of this machine.
+/// Address at which another process of this machine finds a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Tcp(SocketAddr),
@@ -65,14 +66,14 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// The `nth` connection, to be reset when it is closed: no port is left waiting. It need not be
-    /// there yet, but will be: the listener has room for it.
+    /// Starts the `nth` connection, which will be reset on close, so that no port stays in
+    /// TIME_WAIT. It may not be established yet, but will be: the listener has space for it.
     fn connect(&self, nth: usize) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(address) => {
                 let conn = client::stream(address)?;
                 client::bind_source(conn.as_fd(), source(nth))?;
-                // Or a byte would wait for the one before it to be acknowledged.
+                // Otherwise a byte would wait until the preceding one is acknowledged.
                 socket::set_nodelay(conn.as_fd());
                 socket::reset_on_close(conn.as_fd());
                 client::connect(conn.as_fd(), address)?;
@@ -85,7 +86,7 @@ impl Place {
     }
 }
 
-/// The address that a connection comes from.
+/// Source address of a connection.
 fn source(nth: usize) -> IpAddr {
     let host = (2 + nth / PER_SOURCE) as u32;
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() | host & 0x00ff_ffff).into()
@@ -97,7 +98,7 @@ enum Listener {
     Unix(UnixListener),
 }
 
-/// A listener at which the ends of connections meet.
+/// A listener at which both ends of connections meet.
 #[derive(Debug)]
 pub struct Meeting {
     listener: Listener,
@@ -105,7 +106,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// At a free port of the loopback, or under a name that nobody else has.
+    /// Opens a listener at a free loopback port, or under a unique abstract name.
     ///
     /// # Errors
     /// As socket(2), bind(2) and listen(2).
@@ -126,7 +127,7 @@ impl Meeting {
         }
     }
 
-    /// What [`hold`] must be told to find it.
+    /// Address of the listener, as an argument for [`hold`].
     pub fn place(&self) -> String {
         self.place.to_string()
     }
@@ -140,7 +141,7 @@ impl Meeting {
         Ok(conn)
     }
 
-    /// Connections both ends of which are here.
+    /// Creates connections with both ends in this process.
     pub(super) fn pairs(&self, count: usize) -> io::Result<Vec<Pair>> {
         let pair = |_| {
             let far = self.place.connect(0)?;
@@ -150,20 +151,22 @@ impl Meeting {
     }
 }
 
-/// A connection both ends of which are here.
+/// A connection with both ends in this process.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// The end that may be a member; it never blocks.
+    /// The end that may become a member; it never blocks.
     pub near: OwnedFd,
-    /// The other.
+    /// The other end.
     pub far: OwnedFd,
 }
 
-/// Holds the far ends of connections to `place`: for each line of `orders`, a number, connects so
-/// many times and says so in `answers`. Returns when there are no more orders, and lets go of all.
+/// Holds the far ends of connections to `place`. For each line of `orders`, a number, makes that
+/// many more connections and writes the total to `answers`. Returns at the end of `orders`, and
+/// closes all connections.
 ///
 /// # Errors
-/// What [`Meeting::place`] did not say; as connect(2); what orders and answers say.
+/// A `place` that does not come from [`Meeting::place`], or an order that is not a number; as
+/// connect(2); those of reading `orders` and writing `answers`.
 pub fn hold(place: &str, orders: impl BufRead, mut answers: impl Write) -> io::Result<()> {
     let place: Place = place.parse()?;
     let mut held = Vec::new();
@@ -178,8 +181,8 @@ pub fn hold(place: &str, orders: impl BufRead, mut answers: impl Write) -> io::R
     Ok(())
 }
 
-/// Sockets to become members and to be closed: with nobody at the other end, because making and
-/// ending a connection takes far longer than what is to be measured.
+/// Creates sockets to be added as members and closed. They have no peer, because making and ending
+/// a connection takes far longer than the operation measured.
 ///
 /// # Errors
 /// As socket(2).
@@ -192,31 +195,32 @@ pub(super) fn passing() -> io::Result<Vec<OwnedFd>> {
     (0..PASSING).map(socket).collect()
 }
 
-/// The connections of a plan, their far ends held by another.
+/// The connections of a plan, whose far ends another process holds.
 #[derive(Debug)]
 pub struct Shelf {
     meeting: Meeting,
-    /// In the order of their numbers, but for those out of their places during a cell.
+    /// In the order of their descriptor numbers, except those displaced during a cell.
     held: Vec<OwnedFd>,
 }
 
-/// How many connections a shelf has for so many idle and active members.
+/// Number of connections on a shelf for the given numbers of idle and active members.
 pub(super) fn connections(idle: usize, active: usize) -> usize {
     idle + active
 }
 
-/// What a process has open beside its idle members: both ends of the active connections and of
-/// their likes, some of them once more while they are moved, and passing members.
+/// Number of descriptors that a process needs besides its idle members: both ends of the active
+/// connections and of the control connections, duplicates while some are moved, and temporary
+/// members.
 pub(super) fn others(active: usize) -> usize {
     connections(0, active) + 6 * active + PASSING + OTHERS
 }
 
 impl Shelf {
-    /// Has `count` connections made to `meeting` by a [`hold`] that reads `orders` and writes
+    /// Orders `count` connections to `meeting` from a [`hold`] that reads `orders` and writes
     /// `answers`.
     ///
     /// # Errors
-    /// UnexpectedEof when it has gone; as accept(2).
+    /// UnexpectedEof when the holder has gone; as accept(2).
     pub fn fill(
         meeting: Meeting,
         count: usize,
@@ -240,11 +244,11 @@ impl Shelf {
         Ok(Self { meeting, held })
     }
 
-    /// Lays out a cell. The numbers of the active members' descriptors lie in the middle of those
-    /// of the idle, and all together are as low as they can be.
+    /// Lays out a cell. The descriptor numbers of the active members lie in the middle of those of
+    /// the idle ones, and all together are as low as possible.
     ///
     /// # Errors
-    /// EMFILE; InvalidInput when the shelf has not so many connections; as for making new ones.
+    /// EMFILE; InvalidInput when the shelf has too few connections; as for making new ones.
     pub(super) fn set(&mut self, idle: usize, active: usize) -> io::Result<Set<'_>> {
         if self.held.len() < connections(idle, active) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -258,7 +262,7 @@ impl Shelf {
     }
 }
 
-/// Gives each of some descriptors the lowest number that is free before any of them has moved.
+/// Moves each descriptor to the lowest number that was free before any of them moved.
 fn move_all<'a>(fds: impl Iterator<Item = &'a mut OwnedFd>) -> io::Result<()> {
     let mut fds: Vec<&mut OwnedFd> = fds.collect();
     let moved: Vec<OwnedFd> = fds.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
@@ -268,19 +272,20 @@ fn move_all<'a>(fds: impl Iterator<Item = &'a mut OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// The connections of a cell. Dropped, they go back to where they were.
+/// The connections of a cell. On drop they return to their places.
 pub(super) struct Set<'a> {
     shelf: &'a mut Shelf,
-    /// Those of the active members.
+    /// Connections of the active members.
     pub pairs: Vec<Pair>,
-    /// As many more that never are members.
+    /// Control connections, as many, which are never members.
     pub likes: Vec<Pair>,
     middle: usize,
     idle: usize,
 }
 
 impl Set<'_> {
-    /// The members, in the order of their descriptors: half of the idle, the active, the others.
+    /// The members in the order of their descriptors: half of the idle ones, the active ones, the
+    /// rest.
     pub(super) fn members(&self) -> impl Iterator<Item = &OwnedFd> {
         let above = self.middle + self.pairs.len();
         let held = &self.shelf.held;
@@ -289,7 +294,7 @@ impl Set<'_> {
         below.chain(active).chain(held.iter().skip(above).take(self.idle - self.middle))
     }
 
-    /// Which of the members is the first active one.
+    /// Index of the first active member among the members.
     #[cfg(test)]
     pub(super) fn first_active(&self) -> usize {
         self.middle
@@ -300,7 +305,7 @@ impl Drop for Set<'_> {
     fn drop(&mut self) {
         let active = self.pairs.len();
         self.pairs.clear();
-        // There is room: as many descriptors were just closed.
+        // There is space: as many descriptors were just closed.
         let _ = move_all(self.shelf.held.iter_mut().skip(self.middle).take(active));
     }
 }

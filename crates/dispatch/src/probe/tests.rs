@@ -1,4 +1,4 @@
-//! A probe of a few rounds, for every mechanism that is possible here. No test asserts a time.
+//! A probe of a few rounds, for every mechanism available here. No test asserts a time.
 
 use std::io::{BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -8,7 +8,7 @@ use std::thread;
 use super::*;
 use crate::readiness::TABLE;
 
-/// A shelf whose far ends a thread holds, until the line to it is dropped.
+/// Creates a shelf whose far ends are held by a thread until the stream to it is dropped.
 fn shelf(kind: Kind, count: usize) -> (Shelf, UnixStream) {
     let meeting = Meeting::open(kind).unwrap();
     let place = meeting.place();

@@ -1,20 +1,20 @@
-//! The polls armed in the kernel for mechanisms over a ring: at most one in force a member, and
-//! every other one's completions are stale. Knows nothing of what a poll's result means.
+//! Polls armed in the kernel for ring-based mechanisms: at most one poll per member is in force,
+//! and completions of any other are stale. The meaning of a poll's result is left to the mechanism.
 //!
 //! The invariants:
 //!
 //! * a poll is armed when the next wait begins and not before, in the same call as the wait. Until
-//!   then it is a slot in a list, so that a descriptor which is closed before it was armed is never
-//!   looked up;
-//! * each arming of a slot has a number of its own, which goes with the slot to the kernel and
-//!   comes back. A poll that was disarmed completes later, perhaps with a real result: its number
-//!   is no longer the slot's;
+//!   then it is a slot in a list, so that a descriptor closed before it was armed is never looked
+//!   up;
+//! * each arming of a slot has a number of its own, which is passed to the kernel with the slot and
+//!   returned. A disarmed poll completes later, perhaps with a real result, but its number is no
+//!   longer the slot's;
 //! * a poll that has ended by itself is armed again at the next wait, if the member still waits for
-//!   something: a new poll begins with what is ready already.
+//!   something: the new poll starts with anything already ready.
 //!
-//! An armed poll holds its file open, so `remove` disarms what is armed, with the next wait or at
-//! once. Until then a close lets nothing go: the peer hears of it that much later, and a listening
-//! socket goes on taking connections.
+//! An armed poll holds its file open, so `remove` disarms it, with the next wait or at once. Until
+//! then a close releases nothing: the peer sees it that much later, and a listening socket
+//! continues to take connections.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -25,36 +25,36 @@ use weir_sys::ring::Completion;
 use super::kernel::PollRing;
 use super::{Counts, PerSlot, Token};
 
-/// How many polls are handed over in one call at most.
+/// Maximum number of polls submitted in one call.
 const ENTRIES: u32 = 1024;
 
-/// The members, and which poll of each is in force.
+/// The members, and the poll in force for each.
 pub(super) struct Armed<R> {
     pub(super) ring: R,
     members: PerSlot<Member>,
-    /// Slots whose poll is to be armed: once each.
+    /// Slots whose poll is to be armed, without duplicates.
     unarmed: Vec<u32>,
     completions: Vec<Completion>,
     pub(super) counts: Counts,
 }
 
-/// What a poll is of.
+/// Events that a poll is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Wish {
-    /// poll(2) bits; none is no poll.
+    /// Poll(2) bits; 0 means no poll.
     pub poll: u32,
-    /// Repeated until it ends, not once.
+    /// True for a multishot poll, which repeats until it ends.
     pub many: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Member {
     tenant: Tenant,
-    /// The number of the last poll armed for this slot: it outlives the tenant.
+    /// Number of the last poll armed for this slot; it outlives the tenant.
     arming: u32,
-    /// That poll is in force.
+    /// True if that poll is in force.
     is_armed: bool,
-    /// The slot stands in `unarmed`.
+    /// True if the slot is in `unarmed`.
     is_listed: bool,
 }
 
@@ -63,7 +63,7 @@ struct Tenant {
     token: Token,
     fd: RawFd,
     wish: Wish,
-    /// A poll of this tenant has ended by itself since one was armed.
+    /// True if a poll of this tenant has ended by itself since one was last armed.
     was_spent: bool,
 }
 
@@ -84,7 +84,7 @@ impl<R: PollRing> Armed<R> {
         })
     }
 
-    /// A new member, or another wish of one.
+    /// Adds a member, or changes the wish of one.
     pub(super) fn watch(&mut self, fd: BorrowedFd<'_>, token: Token, wish: Wish) -> io::Result<()> {
         let member = self.members.at(token.slot);
         if member.tenant.token != token {
@@ -106,12 +106,12 @@ impl<R: PollRing> Armed<R> {
         if at_once { self.ring.submit() } else { Ok(()) }
     }
 
-    /// Arms what is to be armed, waits, and tells of each event of a poll in force: who it is for,
-    /// poll(2) bits or a negative errno, and the wish. The answer is whether that was news, and the
-    /// wish from now on. How many were news.
+    /// Arms pending polls, waits, and calls `tell` for each event of a poll in force, with the
+    /// member's token, the poll(2) bits or a negative errno, and its wish. `tell` returns whether
+    /// the event was news, and the wish from now on. Returns the number of events that were news.
     ///
-    /// What is no news, as the end of a poll that was disarmed, wakes the kernel's wait, but does
-    /// not end this one.
+    /// An event that is no news, such as the end of a disarmed poll, wakes the kernel's wait, but
+    /// does not end this one.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -185,7 +185,7 @@ impl<R: PollRing> Armed<R> {
         outcome.map(|()| news)
     }
 
-    /// Another wish of a member: the poll in force ends, when it is for anything else.
+    /// Changes a member's wish; disarms the poll in force if the wish differs.
     fn rewish(&mut self, slot: u32, wish: Wish) -> io::Result<()> {
         let member = self.members.at(slot);
         if std::mem::replace(&mut member.tenant.wish, wish) == wish {

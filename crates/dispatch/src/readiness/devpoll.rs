@@ -1,18 +1,18 @@
-//! `devpoll`: an interest set kept by the kernel, results in memory shared with it. Linux has no
-//! /dev/poll; what stands in for it is a poll of io_uring armed for each member that waits for
-//! something. It completes once, at once when the member is ready already: a member that was
-//! reported is armed again in the same call as the next wait, and that is what makes it
-//! level-triggered. A change costs no call of its own.
+//! `devpoll`: an interest set kept by the kernel, with results in memory shared with it. Linux has
+//! no /dev/poll; in its place is an io_uring poll armed for each member that waits for something.
+//! It completes once, immediately if the member is already ready. A reported member is armed again
+//! in the same call as the next wait, which makes the mechanism level-triggered. A change of
+//! interest costs no call of its own.
 //!
-//! io_uring completes a poll at the end of the peer's bytes, though nobody asked (POLLRDHUP): a
-//! writer without room would be told of that for ever. So a member that was told nothing it waits
-//! for has a poll that repeats, which speaks of changes only, until one of them is what it waits
-//! for.
+//! io_uring completes a poll at the end of the peer's bytes even if that was not requested
+//! (POLLRDHUP): a blocked writer would be woken by that for ever. So after an event that the member
+//! does not wait for, its poll is multishot, which reports only changes, until one of them is what
+//! it waits for.
 //!
 //! An armed poll holds its file open ([`super::armed`]). A connection is mostly closed after it was
-//! reported, when nothing is armed; where it was not, as at a timeout, the peer hears of the close
-//! at the next wait. A listening socket's poll is ended at once, with a call, or it would go on
-//! taking connections.
+//! reported, when nothing is armed; otherwise, as at a timeout, the peer sees the close at the next
+//! wait. A listening socket's poll is ended at once, with a call, or it would continue to take
+//! connections.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -32,13 +32,13 @@ pub struct DevPoll<K: Kernel = Linux> {
     listens: PerSlot<bool>,
 }
 
-/// The bits of poll(2) are those of epoll(7).
+/// Converts an interest to a poll; the bits of poll(2) are those of epoll(7).
 fn wish(interest: Interest) -> Wish {
     Wish { poll: flags(interest).bits(), many: false }
 }
 
-/// Whether a result is one the member waits for. A poll that failed is too: the caller's next call
-/// will tell why.
+/// Returns whether a member waits for this result. A failed poll counts too: the caller's next call
+/// reports the error.
 fn concerns(result: i32, wish: Wish) -> bool {
     let trouble = (EventFlags::ERR | EventFlags::HUP).bits();
     u32::try_from(result).map_or(true, |seen| seen & (wish.poll | trouble) != 0)

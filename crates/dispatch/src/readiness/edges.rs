@@ -1,41 +1,41 @@
-//! What is known of each socket where the kernel speaks only of changes: the state that makes level
-//! semantics of edges. Makes no call, and knows no mechanism.
+//! Known readiness of each socket where the kernel reports only changes: the state that turns edges
+//! into level semantics. Makes no call, and depends on no mechanism.
 //!
-//! The invariant. For each member, `known` is a subset of what the kernel would grant, and whatever
-//! is missing from it the kernel will still announce:
+//! The invariant. For each member, `known` is a subset of what the kernel would grant, and the
+//! kernel will still announce whatever is missing from it:
 //!
-//! * an edge sets its bit; `blocked` clears the bit of its direction, because the call that said
-//!   EWOULDBLOCK, or moved less than asked, emptied (or filled) the socket, and anything later is a
-//!   new edge;
+//! * an edge sets its bit; `blocked` clears the bit of its direction, because the call that
+//!   returned EWOULDBLOCK, or moved fewer bytes than requested, emptied (or filled) the socket, and
+//!   anything later is a new edge;
 //! * the end of the peer's bytes is announced once, perhaps together with the last of them, and a
-//!   short read would hide it: after it, a hang-up or an error the bits are `stuck`, and `blocked`
-//!   no longer clears them;
-//! * a member that is known to be ready for its interest stands in `again`, exactly once, and is
-//!   reported at every wait until one of the two changes; while `again` has such members the wait
-//!   must not sleep.
+//!   short read would hide it: after it, or after a hang-up or an error, the bits are `stuck`, and
+//!   `blocked` no longer clears them;
+//! * a member known to be ready for its interest is in `again`, exactly once, and is reported at
+//!   every wait until its readiness or its interest changes; while `again` has such members the
+//!   wait must not sleep.
 //!
-//! A mechanism that cannot promise the announcement asks the kernel itself, and tells what it saw
-//! with [`Edges::learn`].
+//! A mechanism that cannot rely on the announcement polls the kernel itself, and passes the result
+//! to [`Edges::learn`].
 
 use super::contract::{Interest, PerSlot, Token};
 
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 
-/// What the kernel said of a descriptor.
+/// Events of a descriptor as reported by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// There are bytes, or connections.
+    /// Bytes or connections are available.
     pub read: bool,
-    /// There is room.
+    /// Space to write is available.
     pub write: bool,
     /// No more bytes will come (EPOLLRDHUP).
     pub end: bool,
-    /// A hang-up or an error: ready for anything, for good.
+    /// A hang-up or an error: permanently ready for any interest.
     pub trouble: bool,
 }
 
-/// The readiness of every member.
+/// Readiness of every member.
 #[derive(Debug, Default)]
 pub(super) struct Edges {
     states: PerSlot<State>,
@@ -49,7 +49,7 @@ struct State {
     known: u8,
     stuck: u8,
     queued: bool,
-    /// Level-triggered: the kernel keeps its state, and repeats itself.
+    /// Level-triggered: the kernel keeps the state, and repeats its reports.
     level: bool,
 }
 
@@ -68,14 +68,14 @@ fn bits(interest: Interest) -> u8 {
 }
 
 impl Edges {
-    /// A new member of which nothing is known. Of one that is `level` nothing ever will be: what is
-    /// learnt of it is reported, once.
+    /// Adds a member of which nothing is known. For a `level` member nothing is ever kept: each
+    /// event of it is reported, once.
     pub(super) fn add(&mut self, token: Token, interest: Interest, level: bool) {
         let (generation, wanted) = (token.generation, bits(interest));
         *self.states.at(token.slot) = State { generation, wanted, level, ..State::default() };
     }
 
-    /// Takes a member for writable, whether it is or not: its first try will tell.
+    /// Presumes a member writable, whether it is or not: its first write shows which.
     pub(super) fn presume_room(&mut self, token: Token) {
         self.states.at(token.slot).known |= WRITE;
         self.queue(token);
@@ -87,7 +87,7 @@ impl Edges {
     }
 
     pub(super) fn remove(&mut self, token: Token) {
-        // The generation of nobody yet: what still stands in `again`, or comes late, is stale.
+        // A generation not yet in use: anything left in `again`, or arriving late, is stale.
         let nobody = State { generation: token.generation.wrapping_add(1), ..State::default() };
         *self.states.at(token.slot) = nobody;
     }
@@ -97,19 +97,19 @@ impl Edges {
         state.known &= !bits(direction) | state.stuck;
     }
 
-    /// Whether a member is known to be ready for what it waits for.
+    /// Returns whether a member is known to be ready for its interest.
     pub(super) fn is_ready(&mut self, token: Token) -> bool {
         let state = self.states.at(token.slot);
         state.generation == token.generation && state.is_ready()
     }
 
-    /// Whether the kernel keeps the state of a slot's tenant.
+    /// Returns whether a slot's tenant is level-triggered, so that the kernel keeps its state.
     pub(super) fn is_level(&mut self, slot: u32) -> bool {
         self.states.at(slot).level
     }
 
-    /// Takes in what the kernel said, and reports the member unless it is known to be ready
-    /// already. False when the member it was for has gone.
+    /// Records the events reported by the kernel, and reports the member unless it is known to be
+    /// ready already. Returns false when the member has gone.
     pub(super) fn learn(&mut self, token: Token, seen: Seen, ready: &mut Vec<Token>) -> bool {
         let state = self.states.at(token.slot);
         if state.generation != token.generation {
@@ -138,7 +138,8 @@ impl Edges {
         true
     }
 
-    /// Reports the members still ready from before, and forgets the others. Whether there are any.
+    /// Reports the members still ready from before, and forgets the others. Returns whether there
+    /// are any.
     pub(super) fn report_known(&mut self, ready: &mut Vec<Token>) -> bool {
         let before = ready.len();
         let states = &mut self.states;
@@ -157,8 +158,8 @@ impl Edges {
         ready.len() > before
     }
 
-    /// Puts a member that is ready for its interest where the next wait will find it. False when it
-    /// stands there already, or is not ready.
+    /// Queues a member that is ready for its interest for the next wait. Returns false if it is
+    /// queued already, or not ready.
     fn queue(&mut self, token: Token) -> bool {
         let state = self.states.at(token.slot);
         let joins = state.is_ready() && !state.queued;

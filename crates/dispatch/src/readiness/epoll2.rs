@@ -1,6 +1,7 @@
-//! `epoll2`: level-triggered epoll, asked once for both reading and writing. Two epoll_ctl calls a
-//! connection, whatever it does; the price is that an idle connection, being writable, is reported
-//! at every wait (gammo-epoll §3 and fig. 5), so that a wait never sleeps while one is open.
+//! `epoll2`: level-triggered epoll, registered once for both reading and writing. Two epoll_ctl
+//! calls per connection, whatever it does; the price is that an idle connection, being writable, is
+//! reported at every wait (gammo-epoll §3 and fig. 5), so that a wait never sleeps while one is
+//! open.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +14,7 @@ use super::kernel::{EpollSet, Kernel, Linux};
 use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
-/// The interest set, kept by the kernel, and what each member really waits for.
+/// The interest set, kept by the kernel, and the actual interest of each member.
 pub struct Epoll2<K: Kernel = Linux> {
     epoll: K::Epoll,
     events: Vec<Event>,
@@ -21,7 +22,7 @@ pub struct Epoll2<K: Kernel = Linux> {
 }
 
 impl<K: Kernel> Epoll2<K> {
-    /// Whether an event is one the member waits for: the kernel does not know which are.
+    /// Returns whether a member waits for an event; the kernel does not know.
     fn concerns(&mut self, token: Token, flags: EventFlags) -> bool {
         let (generation, interest) = *self.wanted.at(token.slot);
         let trouble = EventFlags::ERR | EventFlags::HUP;
@@ -44,8 +45,8 @@ impl<K: Kernel> Mechanism for Epoll2<K> {
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        // What is never written to must not be asked for it: an eventfd is always writable, and a
-        // loop without connections would spin.
+        // A member that is never written to must not be registered for writing: an eventfd is
+        // always writable, and a loop without connections would spin.
         let out = if interest == Interest::Accept { EventFlags::empty() } else { EventFlags::OUT };
         self.epoll.add(fd, token.pack(), EventFlags::IN | out)?;
         self.change(fd, token, interest)

@@ -1,13 +1,13 @@
-//! `epoll-busy`: `epoll-et` that looks again before it sleeps, because a sleep and a wake-up cost
-//! more than the wait when the next event is microseconds away.
+//! `epoll-busy`: `epoll-et` that polls before it sleeps, because a sleep and a wake-up cost more
+//! than the wait when the next event is microseconds away.
 //!
-//! It looks in two places. The kernel polls the network device of the sockets instead of waiting
-//! for its interrupt (EPIOCSPARAMS, Linux 6.9; the device's driver must know NAPI). And the loop
-//! asks epoll again and again, for `spin-us`, which works for every descriptor, and costs a
+//! It polls in two places. The kernel polls the network device of the sockets instead of waiting
+//! for its interrupt (EPIOCSPARAMS, Linux 6.9; the device's driver must support NAPI). And the loop
+//! repeats a non-blocking epoll wait for `spin-us`, which works for every descriptor, and costs a
 //! processor.
 //!
-//! Where the kernel has no EPIOCSPARAMS the loop's part is all there is; it is an error only when
-//! the operator asked for something of the kernel.
+//! Without EPIOCSPARAMS only the loop polls; that is an error only if the operator set a kernel
+//! parameter.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -52,13 +52,13 @@ const SPIN_US: Knob = Knob {
     max: 1_000_000,
 };
 
-/// The interest set of `epoll-et`, and for how long its waits spin.
+/// The interest set of `epoll-et`, and the duration for which its waits spin.
 pub struct EpollBusy<K: Kernel = Linux> {
     inner: EpollEt<K>,
     spin: Duration,
 }
 
-/// What the kernel is asked for, and whether the operator asked for it.
+/// Returns the kernel's parameters, and whether the operator set any of them.
 fn busy_poll(settings: &Settings) -> (BusyPoll, bool) {
     let [busy_us, budget, prefer] = [BUSY_US, BUDGET, PREFER].map(|knob| settings.get(&knob));
     let busy = BusyPoll {
@@ -70,7 +70,8 @@ fn busy_poll(settings: &Settings) -> (BusyPoll, bool) {
     (busy, asked)
 }
 
-/// A failure as the operator reads it; none where the kernel lacks what nobody asked for.
+/// Converts a failure into an error for the operator; ignores it where the kernel lacks a feature
+/// that was not requested.
 fn excuse(error: &io::Error, asked: bool) -> io::Result<()> {
     if !lacks_busy(error) {
         let why = format!("busy-us, budget or prefer is refused (EPIOCSPARAMS): {error}");
@@ -85,8 +86,8 @@ fn excuse(error: &io::Error, asked: bool) -> io::Result<()> {
 }
 
 impl<K: Kernel> EpollBusy<K> {
-    /// Looks until something is ready, or `spin` or the timeout is over. Returns what the kernel
-    /// reported meanwhile, and what is left of the timeout.
+    /// Polls until a member is ready, or `spin` or the timeout has passed. Returns the number of
+    /// descriptors that the kernel reported meanwhile, and the rest of the timeout.
     fn spin(
         &mut self,
         timeout: Option<Duration>,

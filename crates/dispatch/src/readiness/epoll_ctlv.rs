@@ -1,16 +1,16 @@
-//! `epoll-ctlv`: `epoll-lt`, but a change of interest is only noted, and all that a round of the
-//! loop noted are handed over in one call when the next wait begins; then follows the wait. The
-//! paper's call that took an array was never in Linux; what stands in for it is a batch of
-//! epoll_ctl entries of io_uring. Deletions of what is closed stay apart, as in the paper.
+//! `epoll-ctlv`: `epoll-lt` with batched changes. A change of interest is only noted, and all
+//! changes noted in a round of the loop are submitted in one call when the next wait begins; the
+//! wait follows. The paper's array-based call was never in Linux; in its place is a batch of
+//! epoll_ctl entries of io_uring. Deletions of closed descriptors stay apart, as in the paper.
 //!
-//! The invariant: for each member `inside` is what the kernel has and `wanted` what it should have,
-//! and a slot where they differ stands in `dirty`. A descriptor may be closed, and its number used
-//! again, between the note and the call: `remove` forgets what was noted, and a close took the old
-//! descriptor out of the set, so that a new one begins with nothing in the kernel.
+//! The invariant: for each member `inside` is the kernel's interest and `wanted` the intended one,
+//! and a slot where they differ is in `dirty`. A descriptor may be closed, and its number reused,
+//! between the note and the call: `remove` discards the note, and the close removed the old
+//! descriptor from the set, so that a new one begins with nothing in the kernel.
 //!
-//! A change that the kernel refuses is not lost, though `add` is long over: it stays noted, the
-//! wait ends soon, so that it is handed over again, and the member is reported meanwhile, whether
-//! ready or not: the caller's own try shows which.
+//! A change refused by the kernel is not lost, though `add` has long returned: it stays noted, and
+//! the wait is short, so that it is soon submitted again. Meanwhile the member is reported, whether
+//! ready or not: the caller's own attempt shows which.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -24,19 +24,19 @@ use super::kernel::{CtlBatch, EpollSet, Kernel, Linux};
 use super::settings::Settings;
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
-/// How many changes one call takes at most; where there are more, there are more calls.
+/// Maximum number of changes per call; more changes take more calls.
 const ENTRIES: u32 = 1024;
 
-/// How long a wait may sleep while a change that was refused is still to be made.
+/// Maximum sleep of a wait while a refused change is pending.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The interest set, kept by the kernel, and the changes it has not heard of.
+/// The interest set, kept by the kernel, and the changes not yet submitted.
 pub struct EpollCtlv<K: Kernel = Linux> {
     epoll: K::Epoll,
     batch: K::Batch,
     events: Vec<Event>,
     members: PerSlot<Member>,
-    /// Slots with a change to hand over: once each.
+    /// Slots with a pending change, without duplicates.
     dirty: Vec<u32>,
     changes: Vec<Ctl>,
     results: Vec<i32>,
@@ -47,16 +47,17 @@ pub struct EpollCtlv<K: Kernel = Linux> {
 struct Member {
     token: Token,
     fd: RawFd,
-    /// What the kernel has; nothing when it does not have the descriptor.
+    /// Interest registered in the kernel; `Nothing` when the descriptor is not in its set.
     inside: Interest,
     wanted: Interest,
     listens: bool,
-    /// The slot stands in `dirty`, whoever its tenant is.
+    /// True if the slot is in `dirty`, whatever its tenant.
     is_dirty: bool,
 }
 
 impl Member {
-    /// What makes the kernel have what is wanted, if it has not.
+    /// Returns the call that brings the kernel to the wanted interest; `None` if it is there
+    /// already.
     fn change(&self) -> Option<Ctl> {
         let change = match (self.inside, self.wanted) {
             (inside, wanted) if inside == wanted => return None,
@@ -67,13 +68,13 @@ impl Member {
         Some(Ctl { change, fd: self.fd, data: self.token.pack(), flags: flags(self.wanted) })
     }
 
-    /// Takes in what became of a change. Whether it is made.
+    /// Records the result of a change; returns whether the kernel has the wanted interest.
     fn learn(&mut self, change: Change, result: i32) -> bool {
         let kind = (result != 0).then(|| io::Error::from_raw_os_error(-result).kind());
         self.inside = match (change, kind) {
             (_, None) => self.wanted,
             (Change::Delete, Some(io::ErrorKind::NotFound)) => Interest::Nothing,
-            // The kernel has it, or has it not, against what was known here: the other call next.
+            // The kernel has it, or has it not, contrary to the record here: the other call next.
             (Change::Add, Some(io::ErrorKind::AlreadyExists)) => other_than(self.wanted),
             (Change::Modify, Some(io::ErrorKind::NotFound)) => Interest::Nothing,
             (_, Some(_)) => self.inside,
@@ -94,7 +95,7 @@ impl<K: Kernel> EpollCtlv<K> {
         }
     }
 
-    /// Hands over what was noted, and reports the members of whom something was refused. Whether
+    /// Submits pending changes, and reports the members whose changes were refused. Returns whether
     /// there are any.
     fn hand_over(&mut self, ready: &mut Vec<Token>) -> io::Result<bool> {
         let members = &mut self.members;

@@ -1,10 +1,10 @@
-//! `epoll-et`: edge-triggered epoll. A descriptor is registered once, for everything; the kernel
-//! speaks only of changes, so the state of each socket is kept here ([`super::edges`] has the
-//! invariant). Adding a descriptor announces what is ready already.
+//! `epoll-et`: edge-triggered epoll. A descriptor is registered once, for everything. The kernel
+//! reports only changes, so the state of each socket is kept here ([`super::edges`] has the
+//! invariant). Adding a descriptor announces existing readiness.
 //!
 //! A listening socket is the exception: it is registered level-triggered, because an edge would
-//! have to be exhausted by an accept that fails, and a failing accept costs the kernel nearly as
-//! much as one that succeeds (it makes the socket first).
+//! have to be exhausted by a failing accept, which costs the kernel nearly as much as one that
+//! succeeds (it makes the socket first).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -65,7 +65,7 @@ impl<K: Kernel> Mechanism for EpollEt<K> {
     fn remove(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         let level = self.edges.is_level(token.slot);
         self.edges.remove(token);
-        // A close takes a connection out. A listening socket may have other descriptors, in other
+        // A close removes a connection. A listening socket may have other descriptors, in other
         // loops or processes, that keep it open.
         if level { self.epoll.delete(fd) } else { Ok(()) }
     }

@@ -1,11 +1,11 @@
 //! `epoll-exclusive`: `epoll-et` for loops that share a listening socket. The socket is registered
-//! with EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one of the loops that sleep and not
-//! all of them; see epoll_ctl(2).
+//! with EPOLLEXCLUSIVE (Linux 4.5), so that a connection wakes one sleeping loop and not all of
+//! them; see epoll_ctl(2).
 //!
-//! The kernel wakes the first in the socket's queue of waiters who sleeps, which is mostly the same
-//! loop. As nginx does (`ngx_reorder_accept_events`), a loop that was woken [`TURN`] times goes to
-//! the end of the queue: it takes the socket out and adds it again. The flag goes with an ADD only,
-//! so a change of interest is a DEL or an ADD too.
+//! The kernel wakes the first sleeping loop in the socket's wait queue, which is mostly the same
+//! one. As in nginx (`ngx_reorder_accept_events`), a loop moves to the end of the queue after
+//! [`TURN`] wake-ups: it removes the socket and adds it again. The flag is valid only for ADD, so a
+//! change of interest is a DEL or an ADD too.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -18,22 +18,23 @@ use super::kernel::{EpollSet, Kernel, Linux};
 use super::settings::Settings;
 use super::{Interest, Mechanism, Token};
 
-/// Reports of a socket after which its loop goes to the end of the queue, as in nginx.
+/// Number of reports of a socket after which its loop moves to the end of the queue, as in nginx.
 const TURN: u32 = 16;
 
-/// How long a wait may sleep while a socket is left out of the queue.
+/// Maximum sleep of a wait while a socket is missing from the set.
 const RETRY: Duration = Duration::from_millis(10);
 
 const SHARED: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
 
-/// The interest set of `epoll-et`, and those of its members that accept.
+/// The interest set of `epoll-et`, and its accepting members.
 pub struct EpollExclusive<K: Kernel = Linux> {
     inner: EpollEt<K>,
-    /// The listening sockets, and the loop's bell: few.
+    /// The listening sockets and the loop's bell; few.
     shared: Vec<Shared>,
 }
 
-/// A member that accepts. Its number is good until it is removed, which comes before its close.
+/// An accepting member. Its descriptor number is valid until it is removed, which precedes its
+/// close.
 #[derive(Clone, Copy, Debug)]
 struct Shared {
     token: Token,
@@ -54,7 +55,7 @@ impl<K: Kernel> EpollExclusive<K> {
         self.shared.iter_mut().find(|shared| shared.token == token)
     }
 
-    /// Has the loop wait for a shared member, or not.
+    /// Starts or stops waiting for a shared member.
     fn set(&mut self, fd: BorrowedFd<'_>, token: Token, wanted: bool) -> io::Result<()> {
         let Some(inside) = self.find(token).map(|shared| shared.inside) else { return Ok(()) };
         match (inside, wanted) {
@@ -68,8 +69,8 @@ impl<K: Kernel> EpollExclusive<K> {
         Ok(())
     }
 
-    /// Sends the loop to the end of the queue of each socket that has woken it often enough. Where
-    /// it cannot be taken out it keeps its place, which is no loss.
+    /// Moves the loop to the end of the wait queue of each socket that has woken it often enough.
+    /// Where the removal fails the loop keeps its place, which is harmless.
     fn take_turns(&mut self, ready: &[Token]) {
         for shared in self.shared.iter_mut().filter(|shared| ready.contains(&shared.token)) {
             shared.reports += 1;
@@ -80,8 +81,8 @@ impl<K: Kernel> EpollExclusive<K> {
         self.readmit();
     }
 
-    /// Adds who is out of the queue: just taken out, or left out before for want of memory. Whether
-    /// nobody is left out now.
+    /// Adds members missing from the set: just removed, or left out before for lack of memory.
+    /// Returns whether all are back.
     fn readmit(&mut self) -> bool {
         let epoll = &self.inner.epoll;
         for shared in self.shared.iter_mut().filter(|shared| shared.is_left_out()) {
@@ -131,7 +132,7 @@ impl<K: Kernel> Mechanism for EpollExclusive<K> {
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         let soon = timeout.map_or(RETRY, |timeout| timeout.min(RETRY));
         let timeout = if self.readmit() { timeout } else { Some(soon) };
-        // Nobody wakes the loop for one that is left out: its accept is tried.
+        // Nothing wakes the loop for a member that is left out: its accept is tried.
         ready.extend(self.shared.iter().filter(|shared| shared.is_left_out()).map(|s| s.token));
         let tried = ready.len();
         let reported = self.inner.wait(timeout, ready)?;

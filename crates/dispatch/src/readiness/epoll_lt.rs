@@ -1,6 +1,6 @@
-//! `epoll-lt`: level-triggered epoll; an epoll_ctl at every change of interest, and none at the
-//! close of a connection, which takes it out by itself. A listening socket may have other
-//! descriptors, in other loops or processes, that keep it open, so it is taken out with a call.
+//! `epoll-lt`: level-triggered epoll, with an epoll_ctl at every change of interest. Closing a
+//! connection removes it without a call. A listening socket may have other descriptors, in other
+//! loops or processes, that keep it open, so it is removed with a call.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,12 +12,13 @@ use super::kernel::{EpollSet, Kernel, Linux};
 use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
-/// How many events a wait returns at most, as in the papers' servers: more come at the next.
+/// Maximum number of events per wait, as in the papers' servers; the next wait returns more.
 pub(super) const EVENTS_MAX: usize = 4096;
 
 /// The interest set, kept by the kernel.
 ///
-/// A member that waits for nothing is taken out of it, because EPOLLERR and EPOLLHUP come unasked.
+/// A member that waits for nothing is removed from the kernel's set, because EPOLLERR and EPOLLHUP
+/// are always reported.
 pub struct EpollLt<K: Kernel = Linux> {
     epoll: K::Epoll,
     events: Vec<Event>,
@@ -30,7 +31,8 @@ struct Member {
     listens: bool,
 }
 
-/// EPOLLRDHUP is left out: a peer that has shut its side down would wake a writer for nothing.
+/// Converts an interest to epoll flags. EPOLLRDHUP is left out: a peer that has shut its side down
+/// would wake a writer for nothing.
 pub(super) fn flags(interest: Interest) -> EventFlags {
     match interest {
         Interest::Nothing => EventFlags::empty(),

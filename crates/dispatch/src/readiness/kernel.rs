@@ -1,7 +1,7 @@
-//! The kernel as mechanisms see it: one trait a family of calls, so that a kernel which delivers
-//! late, twice, in any order and to those who have gone can stand in for the real one in tests.
+//! The kernel as seen by mechanisms: one trait per family of calls. In tests a fake kernel takes
+//! its place, which delivers late, twice, in any order and to members that have gone.
 //!
-//! Nothing here decides anything: [`Linux`] passes each call on.
+//! [`Linux`] passes each call on unchanged.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use weir_sys::poll::PollFd;
 use weir_sys::ring::{Completion, Ctl, CtlRing};
 use weir_sys::rtsig::{self, Notice};
 
-/// Every family of calls that a mechanism is made of.
+/// The families of calls that mechanisms are built on.
 pub trait Kernel: 'static {
     /// epoll(7).
     type Epoll: EpollSet;
@@ -29,13 +29,13 @@ pub trait Kernel: 'static {
     /// ppoll(2): see [`weir_sys::poll::poll`].
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::poll::poll`].
     fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize>;
 
     /// pselect6(2): see [`weir_sys::select::select`].
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::select::select`].
     fn select(
         nfds: usize,
         read: &mut [u64],
@@ -46,7 +46,7 @@ pub trait Kernel: 'static {
 
 /// An interest set kept by the kernel: epoll(7).
 pub trait EpollSet: Sized {
-    /// Makes an empty one.
+    /// Opens an empty set.
     ///
     /// # Errors
     /// As [`epoll::create`].
@@ -70,21 +70,22 @@ pub trait EpollSet: Sized {
     /// As [`epoll::delete`].
     fn delete(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// epoll_pwait2(2): replaces `events` by at most its capacity of them.
+    /// epoll_pwait2(2): replaces the contents of `events` with the ready events, at most its
+    /// capacity.
     ///
     /// # Errors
     /// As [`epoll::wait`].
     fn wait(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// EPOLL_CTL_ADD by number, where the caller has nothing else.
+    /// EPOLL_CTL_ADD by descriptor number, for callers that have only that.
     ///
     /// # Errors
-    /// As [`epoll::add_raw`]; Unsupported where a kernel knows descriptors only.
+    /// As [`epoll::add_raw`]; Unsupported for a kernel without descriptor numbers.
     fn add_raw(&self, _fd: RawFd, _data: u64, _flags: EventFlags) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// EPOLL_CTL_MOD by number.
+    /// EPOLL_CTL_MOD by descriptor number.
     ///
     /// # Errors
     /// As [`epoll::modify_raw`]; Unsupported.
@@ -92,7 +93,7 @@ pub trait EpollSet: Sized {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// EPOLL_CTL_DEL by number.
+    /// EPOLL_CTL_DEL by descriptor number.
     ///
     /// # Errors
     /// As [`epoll::delete_raw`]; Unsupported.
@@ -100,100 +101,99 @@ pub trait EpollSet: Sized {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Sets how devices are polled before a sleep.
+    /// Sets busy polling of devices before a sleep.
     ///
     /// # Errors
-    /// As [`epoll::set_busy`]; Unsupported where a kernel has no devices.
+    /// As [`epoll::set_busy`]; Unsupported for a kernel without devices.
     fn set_busy(&self, _busy: BusyPoll) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// The signals queued for one thread: see [`rtsig::SignalQueue`].
+/// Signals queued for one thread: see [`rtsig::SignalQueue`].
 pub trait SignalQueue: Sized {
-    /// A read that takes fewer than this many has left the queue empty. 0: none tells so.
+    /// Number of notices below which a read has left the queue empty. 0 if no read tells.
     const READ_MAX: usize = 0;
 
-    /// For the calling thread; `pending_max` bounds what is queued for all of the user's processes
-    /// (RLIMIT_SIGPENDING).
+    /// Opens a queue for the calling thread; `pending_max` bounds the signals queued for all of the
+    /// user's processes (RLIMIT_SIGPENDING).
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::open`].
     fn open(pending_max: Option<u64>) -> io::Result<Self>;
 
-    /// Has events of `fd` queued from now on; those before are not told. False when there will
-    /// be none, because the descriptor cannot signal.
+    /// Queues future events of `fd`; earlier ones are not reported. Returns false when the
+    /// descriptor cannot signal.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::arm`].
     fn arm(&self, fd: BorrowedFd<'_>) -> io::Result<bool>;
 
-    /// The same for a file that other threads or processes may hold too: false also when another
-    /// has its signals.
+    /// Like [`arm`](Self::arm), for a file that other threads or processes may hold too; also
+    /// returns false when another one owns its signals.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::arm_shared`].
     fn arm_shared(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         self.arm(fd)
     }
 
-    /// Has no more events of `fd` queued, for one that others keep open.
+    /// Stops queuing events of `fd`, for a file that stays open elsewhere.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::disarm`].
     fn disarm(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// A descriptor that [`Kernel::poll`] reports readable while something is queued.
+    /// Descriptor that [`Kernel::poll`] reports readable while a signal is queued.
     fn poll_fd(&self) -> RawFd;
 
     /// Waits for one notice.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::take_one`].
     fn take_one(&mut self, timeout: Option<Duration>) -> io::Result<Option<Notice>>;
 
-    /// Waits for notices, and appends as many as come with one read; none only when none are
-    /// queued.
+    /// Waits for notices, and appends those taken by one read; none only if none are queued.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`rtsig::SignalQueue::take_many`].
     fn take_many(&mut self, notices: &mut Vec<Notice>, timeout: Option<Duration>)
     -> io::Result<()>;
 }
 
 /// Polls kept by the kernel: see [`weir_sys::ring::PollRing`].
 pub trait PollRing: Sized {
-    /// Of `entries` submissions at a time.
+    /// Opens a ring of `entries` submissions.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::ring::PollRing::open`].
     fn open(entries: u32) -> io::Result<Self>;
 
-    /// Queues a poll of `fd` for the poll(2) bits `poll`, once or, with `many`, of every change.
+    /// Queues a poll of `fd` for the poll(2) bits `poll`, once or, with `many`, for every change.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::ring::PollRing::arm`].
     fn arm(&mut self, fd: RawFd, data: u64, poll: u32, many: bool) -> io::Result<()>;
 
-    /// Queues the end of a poll. What it says of itself has no completion; the poll that ends so
-    /// has one, with -ECANCELED.
+    /// Queues a cancellation of a poll. The cancellation has no completion of its own; the
+    /// cancelled poll has one, with -ECANCELED.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::ring::PollRing::disarm`].
     fn disarm(&mut self, data: u64) -> io::Result<()>;
 
-    /// Hands over what is queued, without waiting.
+    /// Submits queued entries without waiting.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::ring::PollRing::submit`].
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Hands over what is queued, waits for a completion, and appends all there are.
+    /// Submits queued entries, waits for a completion, and appends all available ones.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`weir_sys::ring::PollRing::wait`].
     fn wait(
         &mut self,
         completions: &mut Vec<Completion>,
@@ -201,18 +201,18 @@ pub trait PollRing: Sized {
     ) -> io::Result<()>;
 }
 
-/// epoll_ctl(2) in batches: see [`CtlRing`].
+/// Batches of epoll_ctl(2): see [`CtlRing`].
 pub trait CtlBatch<E>: Sized {
-    /// Of `entries` at a time.
+    /// Opens a ring of `entries` changes per batch.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`CtlRing::open`].
     fn open(entries: u32) -> io::Result<Self>;
 
-    /// Makes all `changes`, and appends what became of each: 0 or a negative errno.
+    /// Applies all `changes`, and appends their results: 0 or a negative errno.
     ///
     /// # Errors
-    /// As it says.
+    /// As [`CtlRing::apply`].
     fn apply(&mut self, epoll: &E, changes: &[Ctl], results: &mut Vec<i32>) -> io::Result<()>;
 }
 

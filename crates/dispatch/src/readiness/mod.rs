@@ -1,6 +1,6 @@
-//! Readiness: the one table of mechanisms. A mechanism is a file beside this one and two lines
-//! here; help, docs, tests, measurements and the server take it from the table. What a mechanism
-//! promises stands in `contract.rs`; nothing here knows how one works.
+//! Readiness: the table of mechanisms. A mechanism is a file beside this one and two lines here;
+//! help, docs, tests, measurements and the server use the table. The guarantees of a mechanism are
+//! in `contract.rs`; nothing here depends on how one works.
 
 mod armed;
 mod contract;
@@ -34,24 +34,24 @@ use settings::{Knob, Settings};
 /// A row of the table of mechanisms.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Which one.
+    /// Name of the mechanism.
     pub name: Name,
-    /// As the option spells it.
+    /// Spelling in the option.
     pub spelling: &'static str,
-    /// What it is, in a line.
+    /// Description, in a single line.
     pub summary: &'static str,
-    /// Where it was measured first.
+    /// Publication that first measured it.
     pub source: &'static str,
-    /// What can be set about it.
+    /// Settings that the operator can change.
     pub knobs: &'static [Knob],
 }
 
-/// Something to do with one mechanism as a type: the loop, so that it is compiled for each.
+/// An operation generic over the mechanism type, such as the loop, which is compiled for each.
 pub trait Visitor {
-    /// What comes of it.
+    /// Result of the operation.
     type Output;
 
-    /// Does it with `M`.
+    /// Performs the operation with `M`.
     fn visit<M: Mechanism>(self) -> Self::Output;
 }
 
@@ -59,12 +59,12 @@ macro_rules! table {
     ($($module:ident $name:ident $spelling:literal $summary:literal $source:literal),+ $(,)?) => {
         $(pub use $module::$name;)+
 
-        /// A mechanism's name.
+        /// Name of a mechanism.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
         pub enum Name { $($name),+ }
 
-        /// Every mechanism there is.
+        /// All mechanisms.
         pub const TABLE: &[Row] = &[$(Row {
             name: Name::$name,
             spelling: $spelling,
@@ -74,7 +74,7 @@ macro_rules! table {
         }),+];
 
         impl Name {
-            /// Does something with the mechanism of this name, on a kernel.
+            /// Performs an operation with the mechanism of this name, on kernel `K`.
             pub fn visit<K: Kernel, V: Visitor>(self, visitor: V) -> V::Output {
                 match self {
                     $(Self::$name => visitor.visit::<$name<K>>()),+
@@ -118,21 +118,21 @@ table! {
 }
 
 impl Name {
-    /// The row of this mechanism.
+    /// Returns the row of this mechanism.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
     }
 
-    /// Does something with this mechanism, on the kernel that runs this process.
+    /// Performs an operation with this mechanism, on the kernel that runs this process.
     pub fn with<V: Visitor>(self, visitor: V) -> V::Output {
         self.visit::<Linux, V>(visitor)
     }
 
-    /// Opens this mechanism as it is by default and lets it go, in a thread of its own: the end of
-    /// a ring interrupts the thread that made it, some time later.
+    /// Opens this mechanism with default settings and closes it, in a thread of its own: the end of
+    /// a ring interrupts the thread that created it, some time later.
     ///
     /// # Errors
-    /// As [`Mechanism::open`]: the kernel has no such thing, or forbids it.
+    /// As [`Mechanism::open`]: the kernel does not support it, or forbids it.
     pub fn try_open(self) -> io::Result<()> {
         struct Open;
         impl Visitor for Open {

@@ -1,5 +1,5 @@
-//! `poll`: an array of descriptors at every call, dense, in no order. Its cost grows with the
-//! number of members, whoever is ready.
+//! `poll`: an array of descriptors passed on every call, dense and unordered. Its cost grows with
+//! the number of members, ready or not.
 
 use std::io;
 use std::marker::PhantomData;
@@ -12,9 +12,9 @@ use super::kernel::{Kernel, Linux};
 use super::settings::Settings;
 use super::{Interest, Mechanism, PerSlot, Token};
 
-/// The interest set as the array itself, with the tokens beside it and each slot's place in it.
+/// The interest set as the array itself, with the parallel array of tokens and each slot's index.
 ///
-/// A member that waits for nothing leaves the array, because poll reports hang-ups unasked.
+/// A member that waits for nothing is removed from the array, because poll always reports hang-ups.
 #[derive(Debug)]
 pub struct Poll<K: Kernel = Linux> {
     fds: Vec<PollFd>,

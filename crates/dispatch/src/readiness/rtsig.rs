@@ -1,11 +1,11 @@
-//! `rtsig`: POSIX real-time signals, taken one a call (chandra-dispatch §2.2). Each descriptor is
-//! armed once, with three calls, and every event of it queues a signal that carries its number.
-//! [`super::signalled`] says what is made of them, and what happens when the queue overflows.
+//! `rtsig`: POSIX real-time signals, taken one per call (chandra-dispatch §2.2). Each descriptor is
+//! armed once, with three calls, and each of its events queues a signal that carries its number.
+//! [`super::signalled`] describes the processing of signals and the recovery from a queue overflow.
 //!
-//! The paper's server sleeps in sigwaitinfo. This one does so while all its members can signal;
-//! the loop's bell, an eventfd, cannot. With such members it asks sigtimedwait without waiting, and
-//! only when nothing is queued it sleeps in ppoll, on the queue and on them, and asks again: two
-//! calls more for a wait that sleeps, none for one that does not.
+//! The paper's server sleeps in sigwaitinfo. This one does so while all its members can signal,
+//! which the loop's bell, an eventfd, cannot. With such members it calls sigtimedwait without
+//! waiting; only if no signal is queued it sleeps in ppoll, on the queue and on them, and tries
+//! again: two more calls for a wait that sleeps, none for one that does not.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use super::settings::{Knob, Settings};
 use super::signalled::{self, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
-/// The members; the queue is the kernel's.
+/// The members; the kernel keeps the queue.
 pub struct Rtsig<K: Kernel = Linux>(Signalled<K>);
 
 impl<K: Kernel> Mechanism for Rtsig<K> {

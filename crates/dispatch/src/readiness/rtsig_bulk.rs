@@ -1,6 +1,6 @@
-//! `rtsig-bulk`: POSIX real-time signals, many taken at a call, as with sigtimedwait4, of which
-//! chandra-dispatch §2.3 tells. That call was never in Linux; one read of a signalfd stands in.
-//! [`super::signalled`] says what is made of the signals.
+//! `rtsig-bulk`: POSIX real-time signals, many taken per call, as with sigtimedwait4, described in
+//! chandra-dispatch §2.3. That call was never in Linux; one read of a signalfd takes its place.
+//! [`super::signalled`] describes the processing of signals.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use super::settings::{Knob, Settings};
 use super::signalled::{self, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
-/// The members, and what the last read brought; the queue is the kernel's.
+/// The members, and the result of the last read; the kernel keeps the queue.
 pub struct RtsigBulk<K: Kernel = Linux> {
     members: Signalled<K>,
     notices: Vec<Notice>,

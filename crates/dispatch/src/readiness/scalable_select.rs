@@ -1,10 +1,10 @@
-//! `scalable-select`: select(2) over sets that outlive the call, so that only those are checked who
-//! may have changed (banga-scalable §4.1; [`crate::scalable_select`] has the sets and their proof).
+//! `scalable-select`: select(2) over sets that outlive the call, so that only members that may have
+//! changed are checked (banga-scalable §4.1; [`crate::scalable_select`] has the sets and their
+//! proof).
 //!
-//! What is selected is kept here too, and every change of it is known, so a wait looks at the words
-//! with somebody to check or to report and not at all of them. A member is registered for hints
-//! when it is added; its close takes it out, but for a listening socket, which may live on
-//! elsewhere.
+//! The selected sets are kept here too, and every change to them is known, so a wait visits only
+//! the words with a member to check or to report. A member is registered for hints when it is
+//! added; its close removes it, except for a listening socket, which may stay open elsewhere.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 use crate::scalable_select::{Sets, State, Sweep, descriptors, place};
 
-/// The interest set as three bitmaps over descriptor numbers, and what is known of each member.
+/// The interest set as three bitmaps over descriptor numbers, and the known state of each member.
 pub struct ScalableSelectSet<K: Kernel = Linux> {
     state: State<K>,
     selecting: Vec<Sets>,
@@ -40,7 +40,7 @@ impl<K: Kernel> ScalableSelectSet<K> {
 impl<K: Kernel> Mechanism for ScalableSelectSet<K> {
     fn open(_: &Settings) -> io::Result<Self> {
         Ok(Self {
-            // The loop tells of every close.
+            // The loop reports every close.
             state: State::open(Sweep::new(None))?,
             selecting: Vec::new(),
             tokens: Vec::new(),

@@ -1,5 +1,5 @@
-//! `select`: bitmaps copied in and out at every call. Its cost grows with the highest descriptor,
-//! whoever is ready: the loss with idle connections that banga-scalable fig. 1 shows.
+//! `select`: bitmaps copied in and out on every call. Its cost grows with the highest descriptor,
+//! ready or not: the loss with idle connections that banga-scalable fig. 1 shows.
 
 use std::io;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ impl<K: Kernel> Select<K> {
         }
     }
 
-    /// Drops the empty words at the end, so that the highest descriptor in use bounds the call.
+    /// Drops empty words at the end, so that the highest descriptor in use bounds the call.
     fn shrink(&mut self) {
         while self.read.last() == Some(&0) && self.write.last() == Some(&0) {
             self.read.pop();

@@ -1,44 +1,44 @@
-//! What can be set about a mechanism: numbers with a name, a default and a range, declared by the
-//! mechanism itself. Knows no mechanism.
+//! Settings of mechanisms: numbers with a name, a default and a range, declared by the mechanism
+//! itself.
 
 use std::ops::RangeInclusive;
 
-/// A number that a mechanism lets the operator choose.
+/// A numeric setting of a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// As the option spells it; the unit is part of it: `busy-us`.
+    /// Spelling in the option, including the unit: `busy-us`.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// Description, in a single line.
     pub help: &'static str,
-    /// What holds when nothing is said.
+    /// Default value.
     pub default: u64,
-    /// The least there may be.
+    /// Minimum value.
     pub min: u64,
-    /// The most there may be.
+    /// Maximum value.
     pub max: u64,
 }
 
 impl Knob {
-    /// What the number may be.
+    /// Returns the range of valid values.
     pub fn range(&self) -> RangeInclusive<u64> {
         self.min..=self.max
     }
 }
 
-/// What the operator chose, for one mechanism.
+/// Values chosen by the operator, for one mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Vec<(&'static str, u64)>);
 
 impl Settings {
-    /// Reads choices spelled `name=number`; the last of one name counts.
+    /// Parses choices spelled `name=number`; the last one of a name counts.
     ///
     /// # Errors
-    /// A sentence when there is no such knob, or no such number.
+    /// A sentence when the setting or the value does not exist.
     pub fn parse(knobs: &'static [Knob], choices: &[String]) -> Result<Self, String> {
         choices.iter().map(|choice| parse(knobs, choice)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The number of a knob.
+    /// Returns the value of a setting.
     pub fn get(&self, knob: &Knob) -> u64 {
         let chosen = self.0.iter().rev().find(|(name, _)| *name == knob.name);
         chosen.map_or(knob.default, |&(_, value)| value)

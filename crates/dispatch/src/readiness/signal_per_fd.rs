@@ -1,11 +1,11 @@
-//! `signal-per-fd`: one notice for each descriptor, however many events it had (chandra-dispatch
-//! §3.4). The paper's kernel has a bitmap over descriptors and queues no second signal while the
-//! bit is set; Linux never had it. Here the bitmap is on this side of the call: what the kernel has
-//! queued is read until nothing is left, and coalesced before it is acted on.
+//! `signal-per-fd`: one notice per descriptor, however many events it had (chandra-dispatch §3.4).
+//! The paper's kernel has a bitmap over descriptors and queues no second signal while the bit is
+//! set; Linux never had it. Here the bitmap is in user space: the kernel's queue is read until it
+//! is empty, and coalesced before it is processed.
 //!
 //! The paper's queue cannot overflow. The kernel's can, so it is kept short: it is also read at
-//! every 16th change of the set, without waiting, so that a long work-phase does not fill it.
-//! [`super::signalled`] says what is made of a notice, and what happens when it overflows yet.
+//! every 16th change of the set, without waiting, so that a long work phase does not fill it.
+//! [`super::signalled`] describes the processing of notices and the recovery if it still overflows.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -18,13 +18,13 @@ use super::settings::{Knob, Settings};
 use super::signalled::{self, Heard, NOW, Signalled};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
-/// Calls between two looks at the kernel's queue while no wait does so.
+/// Number of calls between two reads of the kernel's queue outside a wait.
 const DRAIN_EVERY: u32 = 16;
 
-/// Reads at a time: more than a queue of ordinary length needs.
+/// Maximum number of consecutive reads: more than a queue of ordinary length needs.
 const READS_MAX: u32 = 1 << 10;
 
-/// The members, and which descriptors have a notice.
+/// The members, and the descriptors that have a notice.
 pub struct SignalPerFd<K: Kernel = Linux> {
     members: Signalled<K>,
     bitmap: Bitmap,
@@ -33,7 +33,7 @@ pub struct SignalPerFd<K: Kernel = Linux> {
 }
 
 impl<K: Kernel> SignalPerFd<K> {
-    /// Keeps the kernel's queue short. What a read says against it, the next wait hears.
+    /// Keeps the kernel's queue short. A read error is left to the next wait.
     fn drain_at_times(&mut self) {
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(DRAIN_EVERY) {
@@ -94,17 +94,18 @@ impl<K: Kernel> Mechanism for SignalPerFd<K> {
     }
 }
 
-/// The descriptors that have a notice, and of each what was heard. (The paper's kernel keeps the
-/// first event's kind; a bit for each kind costs nothing here, and spares a question.)
+/// Descriptors that have a notice, and the events heard of each. (The paper's kernel keeps the kind
+/// of the first event; a bit per kind costs nothing here, and saves a poll.)
 #[derive(Default)]
 struct Bitmap {
     heard: PerSlot<Option<Heard>>,
-    /// Those whose bit was set, in order; perhaps some whose bit was cleared, perhaps twice.
+    /// Descriptors whose bit was set, in order; may include some whose bit was cleared, and
+    /// duplicates.
     order: Vec<RawFd>,
 }
 
 impl Bitmap {
-    /// Sets a bit. False when it was set.
+    /// Sets a bit; returns false if it was already set.
     fn set(&mut self, heard: Heard) -> bool {
         let place = self.heard.at(heard.fd as u32);
         if let Some(before) = place {
@@ -118,14 +119,13 @@ impl Bitmap {
         true
     }
 
-    /// Clears a bit. Whether it was set.
+    /// Clears a bit; returns whether it was set.
     fn clear(&mut self, fd: BorrowedFd<'_>) -> bool {
         self.heard.at(fd.as_raw_fd() as u32).take().is_some()
     }
 }
 
-/// Reads what the kernel has queued until nothing is left. How often it said that signals were
-/// lost.
+/// Reads the kernel's queue until it is empty. Returns the number of overflows reported.
 fn drain<K: Kernel>(
     members: &mut Signalled<K>,
     bitmap: &mut Bitmap,

@@ -1,33 +1,35 @@
-//! What the mechanisms made of real-time signals share: who has which descriptor's number, what is
-//! sure about each member, and the poll that asks about those of whom it is not. How signals are
-//! taken, one by one or many, is the mechanism's; nothing here takes any but after an overflow.
+//! Common part of the mechanisms based on real-time signals: the owner of each descriptor number,
+//! the certainty about each member, and the poll that resolves doubts. Whether signals are taken
+//! singly or in bulk is left to the mechanism; nothing here takes any except after an overflow.
 //!
 //! A signal is queued for each event of a descriptor that was armed before it. The state of each
-//! socket is kept in [`super::edges`], whose invariant demands that what is not known will still be
-//! announced. It holds because every member of which this is not certain is *unsure*, and an unsure
-//! member that is not known to be ready is asked about before the wait sleeps, all of them with one
-//! poll. (When it waits for nothing it is asked once it waits again.) Unsure are:
+//! socket is kept in [`super::edges`], whose invariant demands that unknown readiness will still be
+//! announced. It holds because every member for which this is not certain is *unsure*, and all
+//! unsure members that are not known to be ready are checked with one poll before the wait sleeps.
+//! (A member that waits for nothing is checked once it waits again.) Unsure are:
 //!
-//! * one just armed: what came before was not signalled. The poll sees it, and what comes after the
-//!   poll is signalled, but for room to write: a socket tells of that only after a write that fell
-//!   short while signals were on (for a Unix socket the poll that finds it full is not enough). So
-//!   each is presumed to have room until a try says otherwise, which makes the socket tell;
-//! * one whose last read fell short after more than one notice of reading since the one before it.
-//!   The peer's end is a notice like any other. Signals come in order, so that of the bytes comes
-//!   before that of the end: after one notice alone, that of the end is still queued and will be
-//!   taken in later. After two the end may have been taken in already, and a short read would hide
-//!   it for ever. A poll that finds bytes counts as a notice; one that finds the end tells it;
-//! * one whose number had another tenant since the queue was last seen empty: the signal may be the
-//!   other's. Before that signal is acted on the socket is asked;
-//! * one said to be in trouble, which makes it ready for good and is worth a question;
-//! * all of them after the queue has overflowed. What is queued then is old news and discarded, and
-//!   the poll comes after that. Whatever was lost was lost before the overflow was told, hence
-//!   before the poll; when more is lost meanwhile, another SIGIO is pending and tells so again.
+//! * a member just armed: earlier events were not signalled. The poll sees those, and events after
+//!   the poll are signalled, except for space to write: a socket signals that only after a short
+//!   write while signals were on (for a Unix socket the poll that finds it full is not enough). So
+//!   each is presumed to have space until a try says otherwise, which makes the socket signal;
+//! * a member whose last read fell short after more than one read notice since the previous short
+//!   read. The peer's end is a notice like any other. Signals come in order, so that of the bytes
+//!   precedes that of the end: after a single notice, that of the end is still queued and will be
+//!   taken later. After two the end may have been taken already, and a short read would hide it for
+//!   ever. A poll that finds bytes counts as a notice; one that finds the end reports it;
+//! * a member whose number had another tenant since the queue was last seen empty: the signal may
+//!   belong to that one. The socket is polled before the signal is acted on;
+//! * a member signalled to have an error or a hang-up, which makes it permanently ready and is
+//!   worth a poll;
+//! * all members after the queue has overflowed. The queued signals are then outdated and
+//!   discarded, and the poll follows. Any loss happened before the overflow was reported, hence
+//!   before the poll; if more is lost meanwhile, another SIGIO is pending and reports it.
 //!
-//! Listening sockets are level-triggered: one that was reported is unsure, and asked about at the
-//! next wait unless an accept failed. A descriptor that cannot signal (the bell, a listening socket
-//! whose signals another loop has) is asked with every poll, at every 16th wait, and whenever there
-//! would be nothing to report: the wait then sleeps in poll, on the queue and on those.
+//! Listening sockets are level-triggered: a reported one is unsure, and polled at the next wait
+//! unless an accept failed. A descriptor that cannot signal (the bell, a listening socket whose
+//! signals go to another loop) is included in the poll at the beginning of a wait, which is made at
+//! least at every 16th wait, and is polled whenever there would be nothing to report: the wait then
+//! sleeps in poll, on the queue and on those descriptors.
 
 mod ask;
 mod member;
@@ -45,7 +47,7 @@ use super::kernel::{Kernel, SignalQueue};
 use super::settings::{Knob, Settings};
 use super::{Counts, Interest, PerSlot, Token};
 
-/// What can be set about each of these mechanisms.
+/// Settings common to these mechanisms.
 pub(super) const KNOBS: &[Knob] = &[PENDING];
 
 const PENDING: Knob = Knob {
@@ -57,55 +59,56 @@ const PENDING: Knob = Knob {
     max: 1 << 22,
 };
 
-/// Waits between two looks at those who cannot signal, while others keep the loop busy.
+/// Waits between two polls of members that cannot signal, while others keep the loop busy.
 const LOOK_EVERY: u64 = 16;
 
 const TROUBLE: i16 = POLLERR | POLLHUP;
 
-/// Without waiting.
+/// Zero timeout.
 pub(super) const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// The members, and what is known of them.
+/// The members, and the known state of each.
 pub(super) struct Signalled<K: Kernel> {
-    /// What the kernel has queued for this thread.
+    /// Signals that the kernel has queued for this thread.
     pub(super) queue: K::Signals,
-    /// What was counted.
+    /// Counters since the mechanism was opened.
     pub(super) counts: Counts,
     edges: Edges,
     members: PerSlot<Option<Member>>,
     numbers: PerSlot<Number>,
-    /// Above the highest descriptor's number there was.
+    /// Exclusive upper bound of the descriptor numbers seen.
     numbers_end: u32,
-    /// To be asked about: those unsure who wait for something and are not known to be ready, each
+    /// Members to poll: those unsure that wait for something and are not known to be ready, each
     /// once, and perhaps others.
     unsure: Vec<Token>,
-    /// Those who cannot signal.
+    /// Members that cannot signal.
     mute: Vec<Token>,
     asked: Vec<PollFd>,
     asked_for: Vec<Token>,
     overflowed: bool,
-    /// Waits so far, and how often the queue was seen empty.
+    /// Number of waits so far, and number of times the queue was seen empty.
     waits: u64,
     empties: u64,
 }
 
-/// Who has a descriptor's number, and whether signals of somebody before may be queued.
+/// Slot that has a descriptor number, and a mark of the last removal, while signals of the former
+/// tenant may be queued.
 #[derive(Default)]
 struct Number {
     slot: Option<u32>,
     left_at: Option<u64>,
 }
 
-/// A descriptor's event, or several taken together.
+/// An event of a descriptor, or several combined.
 #[derive(Clone, Copy)]
 pub(super) struct Heard {
     /// The descriptor's number.
     pub(super) fd: RawFd,
     /// The poll(2) bits.
     pub(super) band: i16,
-    /// How many there were.
+    /// Number of events.
     pub(super) times: u8,
-    /// It may be that of somebody who had the number before.
+    /// True if the event may belong to a previous owner of the number.
     pub(super) doubtful: bool,
 }
 
@@ -189,7 +192,7 @@ impl<K: Kernel> Signalled<K> {
     pub(super) fn blocked(&mut self, token: Token, direction: Interest) {
         let Some(member) = self.member(token) else { return };
         if member.level {
-            // An accept that failed says all there is to know; so far.
+            // A failed accept settles the state for now.
             member.unsure = false;
             return;
         }
@@ -201,7 +204,7 @@ impl<K: Kernel> Signalled<K> {
         self.list(token);
     }
 
-    /// One wait. `take` takes signals in, up to the timeout, and returns how many.
+    /// Waits. `take` takes signals, up to the timeout, and returns their number.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
@@ -216,7 +219,7 @@ impl<K: Kernel> Signalled<K> {
             reported += self.check(true, ready)?;
         }
         let calm = ready.len() == before;
-        // Those who cannot signal do not wake who sleeps on signals alone.
+        // Members that cannot signal do not wake a sleep on signals alone.
         let patience = if calm && self.mute.is_empty() { timeout } else { NOW };
         let taken = take(self, patience, ready)?;
         reported += taken;
@@ -234,7 +237,7 @@ impl<K: Kernel> Signalled<K> {
         Ok(reported)
     }
 
-    /// Takes in what a signal told.
+    /// Processes a notice.
     pub(super) fn hear(&mut self, notice: Notice, ready: &mut Vec<Token>) {
         match notice {
             Notice::Overflow => self.overflow(),
@@ -246,30 +249,30 @@ impl<K: Kernel> Signalled<K> {
         }
     }
 
-    /// Hears that signals were lost.
+    /// Records that signals were lost.
     pub(super) fn overflow(&mut self) {
         self.counts.overflows += 1;
         self.overflowed = true;
     }
 
-    /// Hears that nothing was queued at this moment.
+    /// Records that the queue was empty at this moment.
     pub(super) fn emptied(&mut self) {
         self.empties += 1;
     }
 
-    /// Hears how many notices a read brought.
+    /// Records the number of notices returned by a read.
     pub(super) fn took(&mut self, notices: usize) {
         if notices == 0 || notices < K::Signals::READ_MAX {
             self.emptied();
         }
     }
 
-    /// Whether a signal taken now may be that of somebody who had the number before.
+    /// Returns whether a signal taken now may belong to a previous owner of the number.
     pub(super) fn is_doubtful(&mut self, fd: RawFd) -> bool {
         u32::try_from(fd).is_ok_and(|fd| self.numbers.at(fd).left_at == Some(self.empties))
     }
 
-    /// Believes an event, or has the member asked about.
+    /// Acts on an event, or marks the member to be polled.
     pub(super) fn act_on(&mut self, heard: Heard, ready: &mut Vec<Token>) {
         let Heard { fd, band, times, doubtful } = heard;
         let slot = u32::try_from(fd).ok().filter(|number| *number < self.numbers_end);
@@ -299,7 +302,7 @@ impl<K: Kernel> Signalled<K> {
         self.members.at(token.slot).as_mut().filter(|member| member.token == token)
     }
 
-    /// Puts a member that must be asked about where the next poll will find it.
+    /// Queues a member that must be checked for the next poll.
     fn list(&mut self, token: Token) {
         let Some(member) = self.member(token) else { return };
         if member.unsure && !member.listed && member.waits() {
@@ -308,7 +311,7 @@ impl<K: Kernel> Signalled<K> {
         }
     }
 
-    /// Reports a level-triggered member once a wait. It is asked about at the next.
+    /// Reports a level-triggered member, at most once per wait. It is polled at the next.
     fn report(&mut self, token: Token, ready: &mut Vec<Token>) {
         let now = self.waits;
         let Some(member) = self.member(token) else { return };

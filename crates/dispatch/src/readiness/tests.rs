@@ -1,4 +1,4 @@
-//! One behaviour suite for the readiness contract, run for every mechanism in the table.
+//! The behaviour suite for the readiness contract, run for every mechanism in the table.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -15,14 +15,14 @@ fn token(slot: u32) -> Token {
     Token { slot, generation: slot + 100 }
 }
 
-/// A mechanism by itself, or nothing (and a word about it) where the kernel does not have it.
+/// Opens a mechanism; `None`, with a message, where the kernel does not have it.
 pub(super) fn open<M: Mechanism>() -> Option<M> {
     M::open(&Settings::default())
         .inspect_err(|error| eprintln!("SKIPPED: not possible here: {error}"))
         .ok()
 }
 
-/// Waits; whom it reported, by slot.
+/// Waits, and returns the members reported, by slot.
 pub(super) fn ready<M: Mechanism>(mechanism: &mut M, timeout: Option<Duration>) -> Vec<Token> {
     let mut ready = Vec::new();
     mechanism.wait(timeout, &mut ready).unwrap();
@@ -217,7 +217,7 @@ macro_rules! suite {
                 }
                 for row in TABLE.iter().filter(|row| super::is_possible(row)) {
                     println!("{}", row.spelling);
-                    // The end of a ring interrupts the thread that made it, some time later.
+                    // The end of a ring interrupts the thread that created it, some time later.
                     std::thread::scope(|scope| {
                         scope.spawn(|| row.name.with(Run));
                     });
@@ -227,7 +227,7 @@ macro_rules! suite {
     };
 }
 
-/// Whether the kernel has, and allows, what a mechanism is made of; says so where it does not.
+/// Returns whether the kernel supports and allows a mechanism; prints a message if not.
 fn is_possible(row: &Row) -> bool {
     let opened = row.name.try_open();
     if let Err(error) = &opened {

@@ -1,16 +1,16 @@
-//! `uring-poll`: a poll of io_uring armed once for each member, for everything, that repeats. It
-//! speaks only of changes, so the state of each socket is kept here ([`super::edges`] has the
-//! invariant); a change of interest costs no call. The kernel may end a repeated poll, as when
-//! there is no room for completions: it is armed again in the same call as the next wait, and
-//! begins with what is ready then, so that nothing is lost.
+//! `uring-poll`: a multishot io_uring poll armed once per member, for everything. It reports only
+//! changes, so the state of each socket is kept here ([`super::edges`] has the invariant); a change
+//! of interest costs no call. The kernel may end a multishot poll, as when the completion queue is
+//! full: it is armed again in the same call as the next wait, and starts with existing readiness,
+//! so that nothing is lost.
 //!
 //! A listening socket is the exception, as in [`super::epoll_et`]: an edge would have to be
-//! exhausted by an accept that fails. Its poll completes once and is armed again with the next
-//! wait, which costs no call either.
+//! exhausted by a failing accept. Its poll is one-shot and armed again with the next wait, which
+//! costs no call either.
 //!
 //! An armed poll holds its file open ([`super::armed`]), and here one is armed for every member all
-//! the time: the peer hears of a close at the next wait only. A listening socket's poll is ended at
-//! once, with a call, or it would go on taking connections.
+//! the time: the peer sees a close only at the next wait. A listening socket's poll is ended at
+//! once, with a call, or it would continue to take connections.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -32,13 +32,13 @@ pub struct UringPoll<K: Kernel = Linux> {
     edges: Edges,
 }
 
-/// The bits of poll(2) are those of epoll(7).
+/// Poll for all events; the bits of poll(2) are those of epoll(7).
 const EVERYTHING: Wish = Wish {
     poll: EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).bits(),
     many: true,
 };
 
-/// A poll that failed knows nothing: the caller tries, and says what blocked.
+/// Converts a result. A failed poll gives no information: the caller tries, and says what blocked.
 fn read(result: i32) -> Seen {
     let flags = u32::try_from(result).map(EventFlags::from_bits_retain);
     flags.map_or(Seen { read: true, write: true, ..Seen::default() }, seen)
@@ -156,7 +156,7 @@ mod tests {
             m.add(near.as_fd(), token(slot), Interest::Read).unwrap();
         }
         ready(&mut m, NOW);
-        // Many edges a member: together more than the ring has room for.
+        // Many edges per member: together more than the ring has space for.
         for _ in 0..40 {
             pairs.iter().for_each(|(_, far)| (&mut &*far).write_all(b"x").unwrap());
             m.armed.ring.submit().unwrap();

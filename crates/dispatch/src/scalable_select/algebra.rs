@@ -1,7 +1,7 @@
 //! The algebra of scalable select (banga-scalable §4.1), over words of 64 descriptors: sets in,
-//! sets out. Makes no call, and does not know where a hint or an answer comes from.
+//! sets out. Makes no call; independent of the source of hints and answers.
 //!
-//! With `S` for SELECTING, and each of the three sets of select(2) apart:
+//! Given `S` for SELECTING, and each of the three sets of select(2) separately:
 //!
 //! ```text
 //! CHECKED     = S ∩ (¬INTERESTED ∪ READY ∪ HINTS), of any of the three
@@ -12,35 +12,35 @@
 //! ```
 //!
 //! The paper writes `READY' = C(INTERESTED' ∩ …)`, and says in words that only those in SELECTING
-//! are checked; the words are followed here. So a hint for a descriptor that is not selected now
-//! stays, and so does its READY, until it is selected and checked.
+//! are checked; the words are followed here. So a hint for a descriptor that is not currently
+//! selected stays, and so does its READY, until it is selected and checked.
 //!
-//! HINTS is one set, of descriptors and not of directions. A check that uses up a hint therefore
-//! asks for all three directions, and READY' learns of each one that is in INTERESTED, selected now
-//! or not; a direction outside INTERESTED is checked when it enters. Hence the invariant: **what is
-//! in INTERESTED, and in neither READY nor HINTS, is not ready**, as long as every change to ready
-//! is announced.
+//! HINTS is a single set, of descriptors and not of directions. A check that consumes a hint
+//! therefore covers all three directions, and READY' records each one that is in INTERESTED,
+//! selected now or not; a direction outside INTERESTED is checked when it enters. Hence the
+//! invariant: **a direction in INTERESTED, and in neither READY nor HINTS, is not ready**, as long
+//! as every change to ready is announced.
 
 /// A word of each of select's three maps: reading, writing, exceptional conditions.
 pub(crate) type Sets = [u64; 3];
 
-/// What is known of 64 descriptors.
+/// Known state of 64 descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
     interested: Sets,
     ready: Sets,
     hints: u64,
-    /// Those of which no change is ever announced: they always have a hint.
+    /// Descriptors whose changes are never announced: they always have a hint.
     mute: u64,
 }
 
-/// The descriptors in any of the three.
+/// Returns the descriptors in any of the three sets.
 pub(crate) fn any(sets: Sets) -> u64 {
     sets[0] | sets[1] | sets[2]
 }
 
 impl Word {
-    /// CHECKED: whom to ask before the answer for those selected is known.
+    /// CHECKED: descriptors to check before the result for the selected ones is known.
     pub(crate) fn in_doubt(&self, selecting: Sets) -> u64 {
         let doubtful = |set: usize| !self.interested[set] | self.ready[set] | self.hints;
         (selecting[0] & doubtful(0)) | (selecting[1] & doubtful(1)) | (selecting[2] & doubtful(2))
@@ -53,7 +53,7 @@ impl Word {
         }
     }
 
-    /// READY' and HINTS', where `answers` is C of those `checked`. [`Word::select`] comes first.
+    /// READY' and HINTS', where `answers` is C of `checked`. Call [`Word::select`] first.
     pub(crate) fn learn(&mut self, checked: u64, answers: Sets) {
         for (set, answer) in answers.into_iter().enumerate() {
             let known = self.ready[set] & !checked;
@@ -62,18 +62,18 @@ impl Word {
         self.hints = (self.hints & !checked) | self.mute;
     }
 
-    /// A hint, kept until it is checked; only those in INTERESTED need any.
+    /// Records hints, kept until they are checked; only descriptors in INTERESTED need one.
     pub(crate) fn hint(&mut self, changed: u64) {
         self.hints |= changed & any(self.interested);
     }
 
-    /// Descriptors that no hint will come for.
+    /// Marks descriptors for which no hint will come.
     pub(crate) fn mute(&mut self, mute: u64) {
         self.mute |= mute;
         self.hints |= mute;
     }
 
-    /// Descriptors that were closed: their numbers are as good as never seen.
+    /// Forgets closed descriptors: their numbers count as never seen.
     pub(crate) fn forget(&mut self, gone: u64) {
         for set in self.interested.iter_mut().chain(&mut self.ready) {
             *set &= !gone;
@@ -82,7 +82,7 @@ impl Word {
         self.mute &= !gone;
     }
 
-    /// What select returns.
+    /// Returns the result of select.
     pub(crate) fn result(&self, selecting: Sets) -> Sets {
         std::array::from_fn(|set| selecting[set] & self.ready[set])
     }
@@ -94,22 +94,24 @@ mod tests {
 
     use super::{Sets, Word};
 
-    /// The kernel of the proofs: what is ready, and who was announced since it was last asked.
+    /// Ground truth of the proofs: what is ready, and which descriptors were announced since the
+    /// last query.
     #[derive(Default)]
     struct Truth {
         ready: Sets,
         announced: u64,
     }
 
-    /// Something that may happen between two calls, or one call.
+    /// An event between two calls, or a call.
     #[derive(Clone, Debug)]
     enum Step {
-        /// What is ready from now on; those for whom this is news in any direction are announced,
-        /// and the others of `rumour` for nothing.
+        /// Replaces the ready sets; descriptors newly ready in any direction are announced, and the
+        /// others of `rumour` spuriously.
         Change { ready: Sets, rumour: u64 },
-        /// Numbers are closed and opened again, in the state given; no news is kept of the old.
+        /// Closes and reopens numbers, in the state given; pending announcements of the old ones
+        /// are lost.
         Reopen { gone: u64, ready: Sets },
-        /// A call; hints are taken in before the check, or only after it.
+        /// A call; hints are taken before the check, or only after it.
         Select { selecting: Sets, late: bool },
     }
 
@@ -145,7 +147,7 @@ mod tests {
         }
     }
 
-    /// One call, in the two orders there are: hints first, or C first and then what came.
+    /// Makes a call, in either order: hints first, or C first and then later hints.
     fn select(word: &mut Word, truth: &mut Truth, selecting: Sets, late: bool) -> Sets {
         if !late {
             word.hint(std::mem::take(&mut truth.announced));

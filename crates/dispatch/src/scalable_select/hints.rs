@@ -1,8 +1,8 @@
-//! Where hints come from: one edge-triggered epoll instance, in which each descriptor is registered
-//! once, for all that select(2) asks about. Knows no set.
+//! Source of hints: one edge-triggered epoll instance, in which each descriptor is registered once,
+//! for all events of select(2).
 //!
-//! A number that was closed and is used again is told from its predecessor by a generation, because
-//! a file that lives on under another descriptor goes on announcing itself under the old number.
+//! A generation distinguishes a reused number from its predecessor, because a file that lives on
+//! under another descriptor continues to announce itself under the old number.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -12,11 +12,11 @@ use weir_sys::epoll::{Event, EventFlags};
 
 use crate::readiness::kernel::{EpollSet, Kernel};
 
-/// How many hints one call takes at most.
+/// Maximum number of hints per call.
 const EVENTS_MAX: usize = 4096;
 
-/// All that select(2) looks at (`POLLIN_SET`, `POLLOUT_SET`, `POLLEX_SET` in fs/select.c), so that
-/// an event's flags are a whole answer. The end of the peer's bytes is IN there too.
+/// All events of select(2) (`POLLIN_SET`, `POLLOUT_SET`, `POLLEX_SET` in fs/select.c), so that an
+/// event's flags are a complete answer. The end of the peer's bytes is IN there too.
 const ASKED: EventFlags = EventFlags::IN
     .union(EventFlags::RDNORM)
     .union(EventFlags::RDBAND)
@@ -26,11 +26,11 @@ const ASKED: EventFlags = EventFlags::IN
     .union(EventFlags::PRI)
     .union(EventFlags::ET);
 
-/// A hint, with what the kernel found when it was taken.
+/// A hint, with the state that the kernel found when it was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hint {
     pub fd: RawFd,
-    /// The bits of poll(2).
+    /// Poll(2) bits.
     pub revents: u32,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Hints<K: Kernel> {
     epoll: K::Epoll,
     events: Vec<Event>,
     numbers: Vec<Number>,
-    /// Hints for those who had gone.
+    /// Hints for descriptors that had gone.
     pub stale: u64,
 }
 
@@ -63,23 +63,24 @@ impl<K: Kernel> Hints<K> {
         self.numbers.get(fd as usize).is_some_and(|number| number.registered)
     }
 
-    /// Registers a descriptor. False when no hint can ever come: epoll refuses what has no poll
-    /// function of its own, such as regular files and directories.
+    /// Registers a descriptor. Returns false when no hint can ever come: epoll refuses files
+    /// without a poll function of their own, such as regular files and directories.
     pub(super) fn register(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let data = self.data(fd.as_raw_fd());
         let added = self.epoll.add(fd, data, ASKED);
         self.registered(fd.as_raw_fd(), added, |epoll| epoll.modify(fd, data, ASKED))
     }
 
-    /// The same by number.
+    /// Registers a descriptor by number, like [`register`](Self::register).
     pub(super) fn register_raw(&mut self, fd: RawFd) -> io::Result<bool> {
         let data = self.data(fd);
         let added = self.epoll.add_raw(fd, data, ASKED);
         self.registered(fd, added, |epoll| epoll.modify_raw(fd, data, ASKED))
     }
 
-    /// Notes what came of a registration. The same file may be registered under this number from
-    /// before it was closed, when it lived on under another: then it gets the new generation.
+    /// Processes the result of a registration. The same file may still be registered under this
+    /// number from before the number was closed, if it lived on under another: then it gets the new
+    /// generation.
     fn registered(
         &mut self,
         fd: RawFd,
@@ -99,30 +100,31 @@ impl<K: Kernel> Hints<K> {
         Ok(announced)
     }
 
-    /// Has nothing more to do with a number's present file.
+    /// Ends the association of a number with its present file.
     pub(super) fn forget(&mut self, fd: RawFd) {
         let number = self.number(fd);
         number.generation = number.generation.wrapping_add(1);
         number.registered = false;
     }
 
-    /// Takes a descriptor out, whose file may live on elsewhere.
+    /// Removes a descriptor whose file may live on elsewhere.
     pub(super) fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.epoll.delete(fd)
     }
 
-    /// Waits for a hint, up to `timeout`, and takes those there are. Whether there may be more.
+    /// Waits up to `timeout` for a hint, and takes all available ones. Returns whether there may be
+    /// more.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.epoll.wait(&mut self.events, timeout)?;
         Ok(self.events.len() == EVENTS_MAX)
     }
 
-    /// How many the last wait took.
+    /// Number of hints taken by the last wait.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// One of those the last wait took; none for those who had gone.
+    /// Returns a hint taken by the last wait; `None` if its descriptor had gone.
     pub(super) fn get(&mut self, index: usize) -> Option<Hint> {
         let Event { data, flags } = self.events[index];
         let (fd, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);

@@ -1,13 +1,13 @@
 //! Scalable select (banga-scalable §4.1): a drop-in for select(2) whose cost does not grow with the
-//! descriptors that are idle. Knows nothing of servers, and of epoll only where hints come from.
+//! number of idle descriptors. Uses epoll only as the source of hints.
 //!
 //! The paper's kernel keeps for each thread the sets INTERESTED, READY and HINTS, and a call checks
-//! only those selected who are newly interesting, were ready, or had a packet since. Here the sets
-//! are kept by the process (`algebra.rs` has them, with their invariant), the packet's hint is an
-//! event of edge-triggered epoll, and the check is poll(2) of the few to be checked.
+//! only selected descriptors that are newly interesting, were ready, or had a packet since. Here
+//! the sets are kept by the process (`algebra.rs` has them, with their invariant), an event of
+//! edge-triggered epoll replaces the packet's hint, and a poll(2) of the few descriptors in
+//! question is the check.
 //!
-//! What the paper's kernel sees and a library cannot is a **close**: see
-//! [`ScalableSelect::closed`].
+//! Unlike the paper's kernel, a library does not see a **close**: see [`ScalableSelect::closed`].
 
 mod algebra;
 mod hints;
@@ -25,13 +25,13 @@ pub(crate) use algebra::Sets;
 pub(crate) use state::{State, descriptors, place};
 pub(crate) use sweep::Sweep;
 
-/// How often everybody selected is asked, in case a close was not told of.
+/// Interval at which all selected descriptors are checked, in case a close was not reported.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Words of a map compared at a time.
 const CHUNK: usize = 32;
 
-/// What is kept from one select to the next, for one thread and its descriptors.
+/// State kept between calls of select, for one thread and its descriptors.
 ///
 /// ```
 /// use std::io::Write;
@@ -57,13 +57,14 @@ const CHUNK: usize = 32;
 /// ```
 pub struct ScalableSelect<K: Kernel = Linux> {
     state: State<K>,
-    /// What was selected last: as it was given, to be compared, and word by word beside each other.
+    /// Last selected sets: as they were given, for comparison, and transposed to one entry per
+    /// word.
     asked: [Vec<u64>; 3],
     selecting: Vec<Sets>,
 }
 
 impl ScalableSelect<Linux> {
-    /// Makes one that has seen no descriptor yet.
+    /// Creates a state that has seen no descriptor yet.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: epoll_create1(2).
@@ -82,22 +83,24 @@ impl<K: Kernel> ScalableSelect<K> {
         Ok(Self { state, asked: Default::default(), selecting: Vec::new() })
     }
 
-    /// select(2), with maps of any size: asks which of the first `nfds` descriptors set in `read`,
-    /// `write` and `except` are ready to be read, to be written, or have an exceptional condition
-    /// (POLLPRI: urgent data). Waits up to `timeout` (for ever when `None`) until one is. The maps
-    /// are overwritten by the answer, and the bits set in all three are counted.
+    /// Behaves like select(2), with maps of any size: queries which of the first `nfds` descriptors
+    /// set in `read`, `write` and `except` are ready to be read, to be written, or have an
+    /// exceptional condition (POLLPRI: urgent data). Waits up to `timeout` (for ever when `None`)
+    /// until one is. The maps are overwritten by the result; returns the number of bits set in all
+    /// three.
     ///
-    /// A signal counts as nothing ready, and leaves the maps empty. After an error the maps are as
-    /// they were.
+    /// A signal counts as an empty result, and leaves the maps empty. After an error the maps are
+    /// unchanged.
     ///
-    /// What the kernel announces to nobody is noticed late: an option that makes a socket ready by
-    /// itself (SO_OOBINLINE) is seen at the next event of that socket, or by the next sweep.
+    /// Readiness that the kernel does not announce is noticed late: an option that makes a socket
+    /// ready by itself (SO_OOBINLINE) is seen at the next event of that socket, or by the next
+    /// sweep.
     ///
     /// # Errors
     /// * EINVAL when a map is shorter than `nfds`.
-    /// * EBADF when a descriptor in a map is not open. Linux lets those pass which are past the
-    ///   end of the process's table; here they are errors too. One that was closed without a word
-    ///   to [`ScalableSelect::closed`] may be noticed late.
+    /// * EBADF when a descriptor in a map is not open. Linux ignores descriptors past the end of
+    ///   the process's table; here they are errors too. One that was closed without a call of
+    ///   [`ScalableSelect::closed`] may be noticed late.
     /// * ENOMEM, ENOSPC (`/proc/sys/fs/epoll/max_user_watches`) when a descriptor seen for the
     ///   first time cannot be registered: epoll_ctl(2). ELOOP, EINVAL for epoll instances that
     ///   hold this one.
@@ -127,50 +130,53 @@ impl<K: Kernel> ScalableSelect<K> {
         Ok(count)
     }
 
-    /// Must be told of every descriptor that was selected and is closed: before the close or after
-    /// it, but before the number is selected for another file. No system call is made.
+    /// Reports the close of a descriptor. Must be called for every descriptor that was selected and
+    /// is closed: before the close or after it, but before the number is selected for another file.
+    /// Makes no system call.
     ///
-    /// The paper's kernel takes a closed descriptor out of INTERESTED by itself; a library is told,
-    /// or finds out. Where it was not told, a new file under the old number is thought to be
-    /// registered for hints, and none comes: its readiness is then found by the next sweep, up to
-    /// [`SWEEP_EVERY`] late, and from then on it is known for what it is.
-    /// [`ScalableSelect::missed`] counts such finds.
+    /// The paper's kernel removes a closed descriptor from INTERESTED by itself; a library is told,
+    /// or finds out. After an unreported close, a new file under the old number is believed to be
+    /// registered for hints, and none come: its readiness is then found by the next sweep, up to
+    /// [`SWEEP_EVERY`] late, and from then on it is handled correctly. [`ScalableSelect::missed`]
+    /// counts such finds.
     pub fn closed(&mut self, fd: RawFd) {
         if fd >= 0 {
             self.state.forget(fd);
         }
     }
 
-    /// [`ScalableSelect::closed`] for a descriptor whose file will live on under another one, here
-    /// or in another process: with a system call, so that the file's doings no longer cost a
-    /// wake-up each. They would be told from those of the number's next owner in any case.
+    /// Reports the close, like [`ScalableSelect::closed`], of a descriptor whose file will live on
+    /// under another one, here or in another process. Makes a system call, so that the file's
+    /// events no longer cost a wake-up each. They are distinguished from those of the number's next
+    /// owner in any case.
     ///
     /// # Errors
-    /// ENOENT when it was never selected: epoll_ctl(2).
+    /// ENOENT when the descriptor was never selected: epoll_ctl(2).
     pub fn closing(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.state.forget(fd.as_raw_fd());
         self.state.delete(fd)
     }
 
-    /// How often a call asks everybody selected, in case a close was not told of: each `every`, or
-    /// never, for one who tells of every close. A call that sleeps longer wakes up for it.
+    /// Sets the interval at which a call checks all selected descriptors, in case a close was not
+    /// reported; `None` disables it, for callers that report every close. A call that sleeps longer
+    /// wakes up for the check.
     pub fn sweep_every(&mut self, every: Option<Duration>) {
         self.state.set_sweep(every);
     }
 
-    /// How many the sweeps found ready, or closed, that no hint had come for. A few may only have
-    /// become ready during the sweep; more of them mean that closes are not told of.
+    /// Number of descriptors that sweeps found ready, or closed, without a hint. A few may only
+    /// have become ready during the sweep; more of them mean that closes are not reported.
     pub fn missed(&self) -> u64 {
         self.state.missed()
     }
 
-    /// How many descriptors were asked one by one so far, with poll(2).
+    /// Number of descriptors checked individually so far, with poll(2).
     pub fn checked(&self) -> u64 {
         self.state.checked
     }
 
-    /// Takes over what is selected, less what is past `nfds`. Most of it is as it was at the last
-    /// call: only words that differ are looked at.
+    /// Copies the selected sets, up to `nfds`. Most of them are the same as at the last call: only
+    /// words that differ are visited.
     fn set_selecting(&mut self, nfds: usize, maps: [&[u64]; 3]) {
         let words = nfds.div_ceil(WORD_BITS);
         self.asked.iter_mut().for_each(|map| map.resize(words.max(map.len()), 0));

@@ -1,12 +1,12 @@
-//! What the paper's kernel keeps for a thread: the sets of [`super::algebra`], the hints that
-//! change them, and the check C, which is poll(2) of just those to be checked. Knows neither whose
-//! maps are selected nor what becomes of the answer.
+//! State that the paper's kernel keeps for a thread: the sets of [`super::algebra`], the hints that
+//! change them, and the check C, which is a poll(2) of just the descriptors in question.
 //!
-//! A call first checks who is to be checked, and then takes the hints: those that came before the
-//! check, or during it, are still there, so nothing is lost between the two. A hint comes with the
-//! descriptor's state at the moment it is taken, from the same poll function that poll(2) asks; for
-//! one that is selected that is its check, and no other is made. One that is not selected keeps its
-//! hint, and the state that came with it is thrown away, because it will be old by then.
+//! A call first makes the check, and then takes the hints: those that came before the check, or
+//! during it, are still there, so nothing is lost between the two. A hint comes with the
+//! descriptor's state at the moment it is taken, from the same poll function that poll(2) calls;
+//! for a selected descriptor that is its check, and no other is made. One that is not selected
+//! keeps its hint, and the state that came with it is discarded, because it will be outdated by
+//! then.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -29,15 +29,15 @@ const WRITE: i16 = POLLOUT | POLLWRNORM | POLLWRBAND;
 /// The sets and their hints.
 pub(crate) struct State<K: Kernel> {
     entries: Vec<Entry>,
-    /// The words in which somebody selected may be ready, each once. Between calls a caller adds
-    /// those in which it changed what is selected; after a call they hold the answer.
+    /// Words in which a selected descriptor may be ready, each once. Between calls a caller adds
+    /// those in which it changed the selection; after a call they hold the result.
     suspects: Vec<u32>,
     hints: Hints<K>,
     fds: Vec<PollFd>,
     sweep: Sweep,
-    /// Descriptors asked with poll(2).
+    /// Number of descriptors checked with poll(2).
     pub(crate) checked: u64,
-    /// Hints taken.
+    /// Number of hints taken.
     pub(crate) hinted: u64,
 }
 
@@ -47,18 +47,18 @@ struct Entry {
     suspect: bool,
 }
 
-/// What the bits of poll(2) are to select(2) (fs/select.c).
+/// Translates poll(2) bits to the three sets of select(2) (fs/select.c).
 fn answer(revents: u32) -> [bool; 3] {
     let has = |bits: i16| revents & u32::from(bits as u16) != 0;
     [has(READ | POLLHUP | POLLERR), has(WRITE | POLLERR), has(POLLPRI)]
 }
 
-/// A descriptor's word, and its bit there.
+/// Returns the index of a descriptor's word, and its bit there.
 pub(crate) fn place(fd: RawFd) -> (usize, u64) {
     (fd as usize / WORD_BITS, 1 << (fd as usize % WORD_BITS))
 }
 
-/// The descriptors of a word's bits, in order.
+/// Returns the descriptors of a word's bits, in order.
 pub(crate) fn descriptors(index: usize, mut bits: u64) -> impl Iterator<Item = RawFd> {
     std::iter::from_fn(move || {
         let fd = index * WORD_BITS + bits.trailing_zeros() as usize;
@@ -82,14 +82,14 @@ impl<K: Kernel> State<K> {
         })
     }
 
-    /// Makes room for this many words.
+    /// Allocates this many words.
     pub(crate) fn reserve(&mut self, words: usize) {
         if words > self.entries.len() {
             self.entries.resize(words, Entry::default());
         }
     }
 
-    /// Has a word looked at in the next call, in which what is selected was changed.
+    /// Schedules a word for the next call, after a change of its selection.
     pub(crate) fn suspect(&mut self, index: usize) {
         let entry = &mut self.entries[index];
         if !entry.suspect {
@@ -108,7 +108,7 @@ impl<K: Kernel> State<K> {
         Ok(())
     }
 
-    /// Takes a descriptor out of all sets: it was closed, or will be.
+    /// Removes a descriptor from all sets: it was closed, or will be.
     pub(crate) fn forget(&mut self, fd: RawFd) {
         let (index, bit) = place(fd);
         if let Some(entry) = self.entries.get_mut(index) {
@@ -118,27 +118,27 @@ impl<K: Kernel> State<K> {
         }
     }
 
-    /// Takes a descriptor out of epoll too, because its file may live on under another.
+    /// Removes a descriptor from epoll too, because its file may live on under another.
     pub(crate) fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.hints.delete(fd)
     }
 
-    /// Hints for descriptors that had gone.
+    /// Number of hints for descriptors that had gone.
     pub(crate) fn stale(&self) -> u64 {
         self.hints.stale
     }
 
-    /// How often everybody is asked from now on.
+    /// Sets the interval of sweeps from now on.
     pub(crate) fn set_sweep(&mut self, every: Option<Duration>) {
         self.sweep.set(every);
     }
 
-    /// Those whom sweeps found, though no hint had come.
+    /// Number of descriptors that sweeps found without a hint.
     pub(crate) fn missed(&self) -> u64 {
         self.sweep.found
     }
 
-    /// One call: waits up to `timeout` until somebody selected is ready.
+    /// Makes a call: waits up to `timeout` until a selected descriptor is ready.
     pub(crate) fn select(
         &mut self,
         selecting: &[Sets],
@@ -159,7 +159,7 @@ impl<K: Kernel> State<K> {
                 return Ok(());
             }
             now = now.map(|_| Instant::now());
-            // Nobody at all, before the time: a signal, which ends a select, or time to sweep.
+            // Nothing at all, before the time: a signal, which ends a select, or time to sweep.
             let disturbed = heard == 0 && !self.sweep.is_due(now);
             if disturbed || until.left(now) == Some(Duration::ZERO) {
                 return Ok(());
@@ -167,7 +167,7 @@ impl<K: Kernel> State<K> {
         }
     }
 
-    /// What the last call found, by word: those selected that are ready.
+    /// Returns the result of the last call, by word: selected descriptors that are ready.
     pub(crate) fn found<'a>(
         &'a self,
         selecting: &'a [Sets],
@@ -178,7 +178,8 @@ impl<K: Kernel> State<K> {
         })
     }
 
-    /// C of those to be checked. Who is seen for the first time is registered before.
+    /// Applies C to the descriptors in question. Those seen for the first time are registered
+    /// before.
     fn check(&mut self, selecting: &[Sets]) -> io::Result<()> {
         self.fds.clear();
         for at in 0..self.suspects.len() {
@@ -207,7 +208,8 @@ impl<K: Kernel> State<K> {
         Ok(())
     }
 
-    /// Takes in the answers of poll(2). Who is not open is forgotten, and an error.
+    /// Processes the results of poll(2). A descriptor that is not open is forgotten, and causes an
+    /// error.
     fn learn_all(&mut self) -> io::Result<()> {
         let mut closed = false;
         for at in 0..self.fds.len() {
@@ -228,8 +230,7 @@ impl<K: Kernel> State<K> {
         self.entries[index].word.learn(bit, answers);
     }
 
-    /// Takes the hints there are, all of them, and sleeps up to `timeout` for the first. Returns
-    /// how many.
+    /// Takes all available hints, and sleeps up to `timeout` for the first. Returns their number.
     fn hear(&mut self, selecting: &[Sets], timeout: Option<Duration>) -> io::Result<usize> {
         let (mut heard, mut timeout) = (0, timeout);
         loop {
@@ -258,7 +259,8 @@ impl<K: Kernel> State<K> {
         }
     }
 
-    /// Drops the suspects among whom nobody selected is ready. Whether others are left.
+    /// Drops the suspect words without a selected ready descriptor. Returns whether others are
+    /// left.
     fn keep_ready(&mut self, selecting: &[Sets]) -> bool {
         let entries = &mut self.entries;
         self.suspects.retain(|&index| {
@@ -270,7 +272,7 @@ impl<K: Kernel> State<K> {
         !self.suspects.is_empty()
     }
 
-    /// Asks everybody selected whom nothing gave cause to ask. One that is ready, though no hint
+    /// Checks all selected descriptors that are not in doubt. One that is ready, though no hint
     /// came, has lost its registration, or its hint is under way: it is registered anew, and gets
     /// one.
     fn sweep(&mut self, selecting: &[Sets]) -> io::Result<()> {
@@ -308,7 +310,7 @@ enum Until {
 }
 
 impl Until {
-    /// One past what a clock can hold never ends.
+    /// Computes the end of a timeout; one past the range of the clock never comes.
     fn new(timeout: Option<Duration>, now: Option<Instant>) -> Self {
         match (timeout, now) {
             (Some(Duration::ZERO), _) => Self::Now,

@@ -1,19 +1,18 @@
-//! When everybody is asked, though nothing gave cause to: the net below a close that nobody told
-//! of. Asks nobody itself.
+//! Schedule of sweeps, which check all selected descriptors as a safety net for unreported closes.
 
 use std::time::{Duration, Instant};
 
-/// How often, and how often it was of use.
+/// Interval of sweeps, and count of their finds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     every: Option<Duration>,
     next: Option<Instant>,
-    /// Those found ready, or closed, that no hint had come for.
+    /// Number of descriptors found ready, or closed, without a hint.
     pub(super) found: u64,
 }
 
 impl Sweep {
-    /// One each `every`, from now on; none at all when it is `None`.
+    /// Creates a schedule with a sweep at each `every` from now on; none when it is `None`.
     pub(crate) fn new(every: Option<Duration>) -> Self {
         let mut sweep = Self { every, ..Self::default() };
         sweep.done();
@@ -37,7 +36,7 @@ impl Sweep {
         self.next.zip(now).is_some_and(|(next, now)| next <= now)
     }
 
-    /// A timeout that ends when the next is due.
+    /// Shortens a timeout to end when the next sweep is due.
     pub(super) fn cap(&self, timeout: Option<Duration>, now: Option<Instant>) -> Option<Duration> {
         let until = self.next.zip(now).map(|(next, now)| next.saturating_duration_since(now));
         timeout.into_iter().chain(until).min()

@@ -1,5 +1,5 @@
-//! Random histories: after each step scalable select is asked about random sets, and now and then
-//! select(2) is asked too, and must agree.
+//! Random histories: after each step scalable select is queried for random sets, and now and then
+//! select(2) is queried too, and must agree.
 
 use std::os::fd::AsRawFd;
 
@@ -10,8 +10,8 @@ use crate::world::{Event, World};
 
 const STEPS: usize = 4000;
 
-/// What is in flight over the loopback interface may arrive between two questions; a hint that was
-/// lost stays lost.
+/// Maximum number of retries. Data in flight over the loopback interface may arrive between two
+/// queries; a lost hint stays lost.
 const PATIENCE: usize = 2000;
 
 fn random_maps(world: &mut World) -> Maps {
@@ -24,15 +24,16 @@ fn random_maps(world: &mut World) -> Maps {
             }
         }
     }
-    // Those past the end are not asked about, and taken out.
+    // Descriptors past the end are not queried, and are cleared.
     if maps.nfds > 0 && world.chance.percent(10) {
         maps.nfds -= world.chance.below(maps.nfds.min(8));
     }
     maps
 }
 
-/// Asks both, until they agree; how often it took another try. Ours goes first: what select(2)
-/// looks at, it wakes up (a full TCP socket announces its room to who has asked for it).
+/// Queries both until they agree, and returns the number of retries. Scalable select goes first,
+/// because select(2) wakes the files that it queries (a full TCP socket announces its space to
+/// whichever has polled it).
 fn agree(select: &mut ScalableSelect, maps: &Maps, what: &str) -> usize {
     let mut tries = 0;
     loop {
@@ -46,11 +47,11 @@ fn agree(select: &mut ScalableSelect, maps: &Maps, what: &str) -> usize {
     }
 }
 
-/// One history: how often somebody was asked again, and found ready.
+/// Runs a history; returns the number of retries and the number of ready descriptors found.
 fn history(seed: u64, open_max: usize) -> (usize, usize) {
     let mut world = World::new(seed, open_max);
     let mut select = ScalableSelect::new().unwrap();
-    // What a sweep repairs was lost.
+    // A sweep would hide lost hints.
     select.sweep_every(None);
     let (mut again, mut found) = (0, 0);
     for step in 0..STEPS {
@@ -61,7 +62,7 @@ fn history(seed: u64, open_max: usize) -> (usize, usize) {
         }
         let maps = random_maps(&mut world);
         if world.chance.percent(60) {
-            // Alone, as in life.
+            // Alone, as in production.
             found += maps.by(&mut select, NOW).unwrap().0;
             continue;
         }

@@ -1,5 +1,5 @@
-//! Scalable select beside select(2): the same sets, the same counts, the same errors, whatever
-//! happened before. Knows nothing of how it comes by them.
+//! Scalable select beside select(2): the same sets, the same counts, the same errors, after any
+//! history. Uses the public interface only.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a broken expectation is a failed test")]
 

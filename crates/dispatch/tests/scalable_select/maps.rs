@@ -1,4 +1,4 @@
-//! The three maps of select(2), and both ways to have them answered.
+//! The three maps of select(2), and both implementations to query them with.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,14 +9,14 @@ use weir_sys::select::{WORD_BITS, select_all};
 
 pub(crate) const NOW: Option<Duration> = Some(Duration::ZERO);
 
-/// What is selected, or what was found.
+/// Selected sets, or the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Maps {
     pub sets: [Vec<u64>; 3],
     pub nfds: usize,
 }
 
-/// Which of the three.
+/// A map of select(2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Set {
     Read,
@@ -51,7 +51,7 @@ impl Maps {
         word & 1 << (fd % WORD_BITS) != 0
     }
 
-    /// As select(2) answers at once.
+    /// Queries select(2), without waiting.
     pub(crate) fn by_kernel(&self) -> io::Result<(usize, Self)> {
         let mut maps = self.clone();
         let [read, write, except] = &mut maps.sets;

@@ -1,4 +1,5 @@
-//! Waits that end by what another thread does, or do not; closes, told of and not; errors.
+//! Waits that end by the actions of another thread, or by timeout; reported and unreported closes;
+//! errors.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! Descriptors of every kind that select(2) knows, and things that happen to them at random.
+//! Descriptors of every kind known to select(2), and random events on them.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send,
 };
 
-/// Numbers without a pattern, from a seed (xorshift64*).
+/// A seeded pseudorandom generator (xorshift64*).
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -34,14 +34,14 @@ impl Chance {
 pub(crate) struct World {
     pub chance: Chance,
     pub fds: Vec<OwnedFd>,
-    /// At most so many, more or less.
+    /// Approximate maximum number of open descriptors.
     open_max: usize,
 }
 
-/// What happened, as far as somebody must be told.
+/// An event that may have to be reported.
 pub(crate) enum Event {
     Nothing,
-    /// A descriptor of this number is gone.
+    /// The descriptor of this number was closed.
     Closed(RawFd),
 }
 
@@ -50,7 +50,7 @@ impl World {
         Self { chance: Chance::new(seed), fds: Vec::new(), open_max }
     }
 
-    /// Something happens to somebody.
+    /// Applies a random event to a random descriptor.
     pub(crate) fn happen(&mut self) -> Event {
         if self.fds.len() < 4 || (self.fds.len() < self.open_max && self.chance.percent(15)) {
             self.open();
@@ -61,7 +61,7 @@ impl World {
             let gone = self.fds.swap_remove(at);
             return Event::Closed(gone.as_raw_fd());
         }
-        // What cannot be done to a descriptor of its kind fails, and nothing happens.
+        // An action that does not apply to a descriptor of its kind fails without effect.
         let _ = self.act(at);
         Event::Nothing
     }
@@ -80,7 +80,7 @@ impl World {
             }
             8 => drop(send(fd, b"!", SendFlags::OOB)?),
             9 => drop(recv(fd, &mut [0_u8; 1][..], RecvFlags::OOB)?),
-            // An eventfd as full as can be.
+            // Fills an eventfd.
             10 => drop(rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes())?),
             11 => {
                 let copy = rustix::io::dup(fd)?;
@@ -91,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// Connects to a listener, or accepts from it, or leaves it.
+    /// Connects to a listener, or accepts from it.
     fn call_or_accept(&mut self, at: usize) -> io::Result<()> {
         if self.chance.percent(50) {
             let new = rustix::net::accept_with(&self.fds[at], flags())?;
@@ -148,7 +148,7 @@ fn listener() -> OwnedFd {
     listener.into()
 }
 
-/// Two ends of a connection over the loopback interface.
+/// Creates both ends of a connection over the loopback interface.
 pub(crate) fn tcp_pair() -> (OwnedFd, OwnedFd) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -158,7 +158,7 @@ pub(crate) fn tcp_pair() -> (OwnedFd, OwnedFd) {
     (near.into(), far.into())
 }
 
-/// A copy of a descriptor under a number that no other thread takes: numbers are given out from the
+/// Duplicates a descriptor at a number that no other thread takes: numbers are assigned from the
 /// lowest.
 pub(crate) fn copy_above(fd: &impl AsFd, number: RawFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(fd, number).unwrap()

@@ -1,5 +1,5 @@
-//! The clients: some stay and want an answer, some leave in every way there is. All are in the
-//! thread of the server, so that what they do lies between two of its waits.
+//! Clients: some stay and expect an answer, some leave in every possible way. All run in the
+//! server's thread, so that their actions lie between two of its waits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +15,8 @@ use crate::{Chance, PATIENCE};
 const COMING: usize = 50;
 const BURST: usize = 120;
 
-/// One that stays. A `TcpStream` even for a Unix socket: all that is done with it is the same.
+/// A client that stays. It is a `TcpStream` even for a Unix socket: all operations used are the
+/// same.
 struct Client {
     stream: TcpStream,
     message: [u8; MESSAGE],
@@ -37,12 +38,12 @@ impl Client {
         self.sent = upto;
     }
 
-    /// Leaves: a TCP connection with a reset, and what is unread is lost.
+    /// Leaves: resets a TCP connection, and loses unread bytes.
     fn reset(self) {
         socket::reset_on_close(self.stream.as_fd());
     }
 
-    /// Takes in what is there.
+    /// Reads available bytes.
     fn listen(&mut self) {
         let mut piece = [0; 65536];
         loop {
@@ -71,7 +72,7 @@ impl Crowd {
             TcpStream::connect(self.address).unwrap()
         };
         stream.set_nonblocking(true).unwrap();
-        // Only a Unix peer hears in the same moment that there is room again.
+        // Only a Unix peer learns at the same moment that there is space again.
         let greedy = unix && self.chance.below(8) == 0;
         self.messages += 1;
         let mut message = [if greedy { GREEDY } else { b'm' }; MESSAGE];
@@ -79,7 +80,7 @@ impl Crowd {
         Client { stream, message, sent: 0, heard: Vec::new() }
     }
 
-    /// A wave of them.
+    /// Connects a wave of clients.
     pub(crate) fn come(&mut self, burst: bool) {
         for _ in 0..if burst { BURST } else { COMING } {
             let mut client = self.connect();
@@ -106,8 +107,8 @@ impl Crowd {
         client.reset();
     }
 
-    /// In the middle of the server's turns: some go on, some change their mind, and others come and
-    /// are gone at once, on the numbers that were just closed.
+    /// Acts in the middle of the server's turns: some clients continue, some change their mind, and
+    /// others come and leave at once, on the numbers just closed.
     pub(crate) fn stir<M: Mechanism>(&mut self, server: &Server<M>) {
         let mut index = 0;
         while index < self.clients.len() {
@@ -142,7 +143,7 @@ impl Crowd {
         self.clients.iter().all(|client| server.answered.contains(&client.message))
     }
 
-    /// The answers are on their way, and the right ones.
+    /// Reads the answers on their way, and checks that they are the right ones.
     pub(crate) fn read_answers(&mut self) {
         assert!(!self.clients.is_empty(), "nobody stayed");
         for client in &mut self.clients {

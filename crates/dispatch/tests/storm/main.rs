@@ -1,8 +1,8 @@
 //! A storm on the real kernel, for every mechanism: connections that come, send a part, are reset
-//! or closed and have their descriptor numbers taken by the next ones, all between two waits.
-//! Everybody who sent a whole message and stayed is answered, and nobody hangs.
+//! or closed and have their descriptor numbers reused by the next ones, all between two waits.
+//! Every client that sent a whole message and stayed is answered, and none hangs.
 //!
-//! Nothing here knows a mechanism. No time is asserted: patience only turns a hang into a failure.
+//! Independent of the mechanism. No time is asserted: patience only turns a hang into a failure.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use server::Server;
 const WAVES: usize = 25;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Chance from a seed (splitmix64).
+/// Seeded random numbers (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -37,7 +37,7 @@ impl Chance {
     }
 }
 
-/// How long a wait may last: what is left of the patience.
+/// Maximum duration of a wait: the rest of the patience.
 struct Deadline(Instant);
 
 impl Deadline {

@@ -1,5 +1,5 @@
 //! The smallest server over a mechanism: a message of eight bytes is its own answer, once or many
-//! times. It keeps the readiness contract, and checks that what is reported is a member.
+//! times. It keeps the readiness contract, and checks that each reported token is a member.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -17,12 +17,12 @@ use weir_sys::socket;
 use crate::Chance;
 
 pub(crate) const MESSAGE: usize = 8;
-/// A message whose first byte is this one is answered at length.
+/// First byte of a message that is answered at length.
 pub(crate) const GREEDY: u8 = b'g';
 pub(crate) const GREEDY_TIMES: usize = 50_000;
 
 const LISTENERS: usize = 2;
-/// More than come at once.
+/// More than connect at once.
 const QUEUE_MAX: i32 = 1024;
 
 pub(crate) struct Server<M> {
@@ -31,7 +31,7 @@ pub(crate) struct Server<M> {
     pub(crate) unix: UnixListener,
     conns: Vec<Option<Conn>>,
     generations: Vec<u32>,
-    /// The messages that were answered, whole.
+    /// Messages that were answered completely.
     pub(crate) answered: HashSet<[u8; MESSAGE]>,
     chance: Chance,
 }
@@ -45,7 +45,7 @@ struct Conn {
     said: usize,
 }
 
-/// What comes of a connection's turn.
+/// Outcome of a connection's turn.
 enum Next {
     Wait(Interest),
     Close,
@@ -70,7 +70,7 @@ impl<M: Mechanism> Server<M> {
         self.conns.iter().any(Option::is_some)
     }
 
-    /// One wait, and a turn for everybody reported; `between` happens in the middle of it.
+    /// Waits once, and gives each reported member a turn; calls `between` in the middle of them.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>, mut between: impl FnMut(&mut Self)) {
         let mut ready = Vec::new();
         self.mechanism.wait(timeout, &mut ready).unwrap();
@@ -104,7 +104,7 @@ impl<M: Mechanism> Server<M> {
         (token.slot as usize) < LISTENERS && token.generation == 0 || is_conn()
     }
 
-    /// Some of those who wait, or all.
+    /// Accepts some of the queued connections, or all.
     fn accept(&mut self, token: Token) {
         for _ in 0..1 + self.chance.below(40) {
             let listener = if token.slot == 0 { self.tcp.as_fd() } else { self.unix.as_fd() };
@@ -118,7 +118,7 @@ impl<M: Mechanism> Server<M> {
         }
     }
 
-    /// Takes a connection in. It becomes a member now, or when it first has to wait.
+    /// Takes a connection over. It becomes a member now, or when it first has to wait.
     fn begin(&mut self, fd: OwnedFd) {
         let free = self.conns.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {
@@ -205,7 +205,7 @@ impl<M: Mechanism> Server<M> {
         let message: Vec<u8> = conn.heard.drain(..MESSAGE).collect();
         self.answered.insert(message.try_into().unwrap());
         (conn.to_say, conn.said) = (Vec::new(), 0);
-        // What was heard beyond it is looked at in the next turn, so there must be nothing.
+        // Bytes beyond the message are handled in the next turn, so there must be none.
         assert!(conn.heard.is_empty(), "a client sends one message");
         Next::Wait(Interest::Read)
     }
@@ -218,7 +218,7 @@ impl<M: Mechanism> Server<M> {
     }
 }
 
-/// An abstract name that nobody else uses.
+/// Returns an abstract name that is not in use.
 fn unused_address() -> SocketAddr {
     static SERVERS: AtomicU32 = AtomicU32::new(0);
     let number = SERVERS.fetch_add(1, Ordering::Relaxed);
@@ -226,7 +226,7 @@ fn unused_address() -> SocketAddr {
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
-/// What is said to a message.
+/// Returns the answer to a message.
 pub(crate) fn answer(message: &[u8]) -> Vec<u8> {
     let times = if message[0] == GREEDY { GREEDY_TIMES } else { 1 };
     message.repeat(times)

@@ -1,59 +1,59 @@
-//! A reply's head, a line at a time: its status, and what its fields say about its body and its
-//! connection. Nothing here knows how a body is counted or who asked for the reply.
+//! Parser for a reply's head, a line at a time: its status, and the framing of its body and the
+//! persistence of its connection as given by its fields.
 //!
-//! Why cuts cannot matter: a line is judged once it has ended, whether it came whole or was put
-//! together; the one verdict before that, on the first five bytes, falls alike either way.
+//! Independence of how the input is split: a line is checked once it has ended, whether it arrived
+//! whole or in pieces; the only earlier verdict, on the first five bytes, is the same either way.
 
 use super::BadReply;
 use crate::grammar::{decimal, elements, is_tchar, is_value_byte};
 use crate::request::Version;
 
-/// What the first line of every reply begins with (RFC 9112 section 2.3).
+/// Prefix of the first line of every reply (RFC 9112 section 2.3).
 const NAME: &[u8] = b"HTTP/";
 
 const NOT_HTTP: BadReply = BadReply { why: "not HTTP" };
 const MALFORMED_FIELD: BadReply = BadReply { why: "malformed field line" };
 
-/// How a reply's body ends, as far as its head tells (RFC 9112 section 6.3).
+/// End of a reply's body, as determined by its head (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// After this many bytes.
+    /// Ends after this many bytes.
     Length(u64),
-    /// With the last chunk.
+    /// Ends with the last chunk.
     Chunked,
-    /// With the connection.
+    /// Ends with the connection.
     Close,
 }
 
-/// A head as far as its lines have come.
+/// A head, as parsed so far.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// The status line's, once it has come.
+    /// Version and code of the status line, once it has arrived.
     status: Option<(Version, u16)>,
     content_length: Option<u64>,
     codings: Codings,
     close: bool,
     keep_alive: bool,
-    /// Whether the line before this one was a field that matters here.
+    /// True if the line before this one was a framing or connection field.
     after_known: bool,
-    /// The front of a line that was cut.
+    /// The start of a line that has not ended yet.
     cut_line: Vec<u8>,
 }
 
-/// The transfer codings, all `Transfer-Encoding` lines taken as one list.
+/// The transfer codings; all `Transfer-Encoding` lines count as one list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Codings {
     #[default]
     None,
-    /// Not ended by `chunked`: the body ends with the connection.
+    /// The last coding is not `chunked`: the body ends with the connection.
     Others,
-    /// Ended by `chunked`.
+    /// The last coding is `chunked`.
     Chunked,
 }
 
 impl Head {
-    /// Takes lines up to the empty one that ends the head. Returns the bytes taken, and whether
-    /// the head has ended.
+    /// Consumes lines up to the empty one that ends the head. Returns the number of bytes consumed
+    /// and whether the head has ended.
     pub(super) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), BadReply> {
         let mut start = 0;
         for lf in memchr::memchr_iter(b'\n', input) {
@@ -71,18 +71,20 @@ impl Head {
         Ok((input.len(), false))
     }
 
-    /// The status code: 0 until its line has come.
+    /// Returns the status code; 0 until the status line has arrived.
     pub(super) fn status(&self) -> u16 {
         self.status.map_or(0, |(_, status)| status)
     }
 
-    /// Whether the connection is to stay open, its framing aside (RFC 9112 section 9.3).
+    /// Returns whether the connection is to stay open, apart from its framing (RFC 9112 section
+    /// 9.3).
     pub(super) fn keeps_open(&self) -> bool {
         let by_default = matches!(self.status, Some((Version::Http11, _)));
         !self.close && (self.keep_alive || by_default)
     }
 
-    /// How the body ends, if there is one. RFC 9112 section 6.3 without the leniency it permits.
+    /// Determines the end of the body, if there is one, by RFC 9112 section 6.3 without the
+    /// leniency it permits.
     pub(super) fn ending(&self) -> Result<Ending, BadReply> {
         match (self.codings, self.content_length) {
             (Codings::None, None) => Ok(Ending::Close),
@@ -96,7 +98,7 @@ impl Head {
         }
     }
 
-    /// Takes the rest of a line whose LF was found and cut off. True for the empty line.
+    /// Processes the rest of a line whose LF has been removed. Returns true for the empty line.
     fn end_line(&mut self, rest: &[u8]) -> Result<bool, BadReply> {
         if self.cut_line.is_empty() {
             return self.take_line(rest);
@@ -109,8 +111,8 @@ impl Head {
         ended
     }
 
-    /// A line may end in LF alone (RFC 9112 section 2.2): old servers do it, and nothing is at
-    /// stake in a head that is only counted.
+    /// Processes a line, which may end in LF alone (RFC 9112 section 2.2): old servers send this,
+    /// and it is harmless in a head that is only counted.
     fn take_line(&mut self, line: &[u8]) -> Result<bool, BadReply> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if self.status.is_none() {
@@ -125,8 +127,8 @@ impl Head {
         Ok(false)
     }
 
-    /// `obs-fold` (RFC 9112 section 5.2) goes on with the value before. That matters only where
-    /// the value does, and no server folds those.
+    /// Processes a line folded onto the previous one by `obs-fold` (RFC 9112 section 5.2). Folding
+    /// is refused only for fields whose value is evaluated, which no server folds.
     fn fold(&self, line: &[u8]) -> Result<(), BadReply> {
         if self.after_known {
             return Err(BadReply { why: "folded framing field" });
@@ -154,7 +156,8 @@ impl Head {
         }
     }
 
-    /// RFC 9110 section 8.6: a list of equal values may count as the one value.
+    /// Adds a Content-Length. A list of equal values may count as the one value (RFC 9110 section
+    /// 8.6).
     fn add_length(&mut self, value: &[u8]) -> Result<(), BadReply> {
         for element in elements(value) {
             let length = decimal(element).ok_or(BadReply { why: "malformed Content-Length" })?;
@@ -165,7 +168,8 @@ impl Head {
         Ok(())
     }
 
-    /// RFC 9112 section 6.1: `chunked` comes once, and last.
+    /// Adds transfer codings. `chunked` may occur once only, as the last one (RFC 9112 section
+    /// 6.1).
     fn add_codings(&mut self, value: &[u8]) -> Result<(), BadReply> {
         for coding in elements(value).filter(|coding| !coding.is_empty()) {
             self.codings = match (self.codings, coding.eq_ignore_ascii_case(b"chunked")) {
@@ -180,7 +184,7 @@ impl Head {
     }
 }
 
-/// `HTTP/1.x SP 3DIGIT [ SP reason ]` (RFC 9112 section 4): old servers leave out the second
+/// Parses `HTTP/1.x SP 3DIGIT [ SP reason ]` (RFC 9112 section 4). Old servers omit the second
 /// space along with the reason. A later minor version counts as 1.1 (RFC 9110 section 2.5).
 fn status_line(line: &[u8]) -> Result<(Version, u16), BadReply> {
     let rest = line.strip_prefix(NAME).ok_or(NOT_HTTP)?;
@@ -200,8 +204,8 @@ fn status_line(line: &[u8]) -> Result<(Version, u16), BadReply> {
     }
 }
 
-/// A field line's name and value, or nothing (RFC 9112 section 5): what `grammar::field_line`
-/// makes of it, in one pass over the name and without trimming.
+/// Splits a field line into name and value, if it is valid (RFC 9112 section 5): equivalent to
+/// `grammar::field_line`, but in one pass over the name and without trimming.
 fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = line.iter().position(|&byte| !is_tchar(byte)).filter(|&at| at > 0)?;
     let (name, value) = line.split_at_checked(colon)?;
@@ -209,7 +213,8 @@ fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     is_text(value).then_some((name, value))
 }
 
-/// Whether a value holds what one may. No early end: so the compiler makes it many bytes a step.
+/// Returns whether all bytes are allowed in a value. There is no early exit, so that the loop is
+/// vectorised.
 fn is_text(value: &[u8]) -> bool {
     value.iter().fold(true, |valid, &byte| valid & is_value_byte(byte))
 }

@@ -1,7 +1,7 @@
-//! Replies on the client's side: bytes in, status and sizes out. What was asked for, and when it
-//! came, is the caller's matter; a body's bytes are counted and never kept.
+//! Replies on the client's side: bytes in, status and sizes out. The bytes of a body are counted
+//! and never kept.
 //!
-//! The source is RFC 9112: sections 4 (status line), 6.3 (where a body ends), 9.3 (persistence).
+//! The source is RFC 9112: sections 4 (status line), 6.3 (end of the body), 9.3 (persistence).
 
 mod head;
 
@@ -11,18 +11,18 @@ use self::head::{Ending, Head};
 use crate::body::Body;
 use crate::request::Framing;
 
-/// Bytes that the head of a reply may have, the interim replies before it included.
+/// Maximum length of a reply's head, including the interim replies before it, bytes.
 pub const HEAD_BYTES_MAX: u32 = 64 << 10;
 
-/// Reads one reply, however it was cut into pieces. How they were cut never matters.
+/// Parser for one reply, independent of how the input is split.
 ///
-/// One buffer serves any number of parsers: what one has taken it does not need again. Memory is
-/// held only while a head is incomplete. The next reply takes a new parser.
+/// One buffer serves any number of parsers: bytes that a parser has consumed are not needed again.
+/// Memory is allocated only while a head is incomplete. Each reply takes a new parser.
 #[derive(Debug)]
 pub struct ReplyParser {
     body: Body,
     body_bytes: u64,
-    /// A head of which not all lines have come. One that comes whole is never put here.
+    /// An incomplete head. A head that arrives whole is never stored here.
     cut: Option<Box<Head>>,
     head_bytes: u32,
     status: u16,
@@ -31,63 +31,63 @@ pub struct ReplyParser {
     keeps_open: bool,
 }
 
-/// What the next byte belongs to.
+/// Stage of the reply that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
-    /// A body that says where it ends.
+    /// A body whose head gives its end.
     Body,
     /// A body that ends with the connection.
     UntilClose,
-    /// The next reply.
+    /// The reply is complete.
     Done,
 }
 
-/// What [`ReplyParser::advance`] made of some bytes.
+/// Result of [`ReplyParser::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that belong to this reply. All of the input, unless the reply is done.
+    /// Bytes that belong to this reply: all of the input, unless the reply is complete.
     pub taken: usize,
-    /// Whether it is whole.
+    /// Completeness of the reply.
     pub state: State,
 }
 
-/// Whether a reply is whole.
+/// Completeness of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is more to come, if only the end of the connection.
+    /// More is to come, if only the end of the connection.
     NeedMore,
-    /// It is whole. The next one begins after the bytes taken.
+    /// The reply is complete. The next one starts after the bytes taken.
     Done,
 }
 
-/// The server broke a rule. Nothing after it on the connection can be trusted: close.
+/// A protocol violation by the server. Nothing after it on the connection can be trusted: close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadReply {
-    /// Which rule, in a few words.
+    /// The rule that was broken, in a few words.
     pub why: &'static str,
 }
 
-/// The connection ended before the reply was whole.
+/// Premature end of the connection, by the part of the reply that was incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Early {
-    /// Before its first byte, as a server may end a connection between two replies.
+    /// Before the first byte: a server may close a connection between two replies.
     Unstarted,
-    /// Inside its head, or after an interim reply.
+    /// Inside the head, or after an interim reply.
     InHead,
-    /// Inside its body.
+    /// Inside the body.
     InBody,
 }
 
 impl Default for ReplyParser {
-    /// One for the reply to anything but HEAD.
+    /// Creates a parser for the reply to any request but HEAD.
     fn default() -> Self {
         Self::new(false)
     }
 }
 
 impl ReplyParser {
-    /// For the reply to the next request; `head_only` if that is HEAD.
+    /// Creates a parser for the reply to the next request; `head_only` if that is HEAD.
     #[must_use]
     pub const fn new(head_only: bool) -> Self {
         Self {
@@ -102,10 +102,11 @@ impl ReplyParser {
         }
     }
 
-    /// Takes the next bytes from the connection. Once the reply is done it takes none.
+    /// Consumes the next bytes from the connection. Consumes none once the reply is complete.
     ///
     /// # Errors
-    /// What came is not an HTTP/1 reply, or its framing is in doubt. The parser is of no use then.
+    /// The input is not an HTTP/1 reply, or its framing is in doubt. The parser must not be used
+    /// afterwards.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<Progress, BadReply> {
         let mut rest = bytes;
         while !rest.is_empty() && self.stage != Stage::Done {
@@ -120,11 +121,11 @@ impl ReplyParser {
         Ok(Progress { taken: bytes.len() - rest.len(), state })
     }
 
-    /// The server has ended the connection: this completes a body that ends with it, and leaves
-    /// a reply that is done as it was.
+    /// Handles the end of the connection: completes a body that ends with it, and leaves a complete
+    /// reply unchanged.
     ///
     /// # Errors
-    /// Where the reply was when it was cut short.
+    /// The part of the reply in which it was cut short.
     pub fn eof(&mut self) -> Result<(), Early> {
         match self.stage {
             Stage::Head if self.started() => Err(Early::InHead),
@@ -137,38 +138,39 @@ impl ReplyParser {
         }
     }
 
-    /// The status code, 200 to 599; 0 until the head is whole.
+    /// Returns the status code, 200 to 599; 0 until the head is complete.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// Bytes of the head so far, those of interim replies included.
+    /// Returns the length of the head so far, including interim replies, bytes.
     #[must_use]
     pub fn head_bytes(&self) -> u64 {
         u64::from(self.head_bytes)
     }
 
-    /// Bytes of content so far: neither chunk heads nor trailers.
+    /// Returns the length of the content so far, without chunk heads and trailers, bytes.
     #[must_use]
     pub const fn body_bytes(&self) -> u64 {
         self.body_bytes
     }
 
-    /// Whether the connection can carry another request once this reply is done (RFC 9112
-    /// section 9.3). False until the head is whole.
+    /// Returns whether the connection can carry another request once this reply is complete (RFC
+    /// 9112 section 9.3). False until the head is complete.
     #[must_use]
     pub const fn keeps_open(&self) -> bool {
         self.keeps_open
     }
 
-    /// Whether a byte of it has come.
+    /// Returns whether any byte of the reply has arrived.
     #[must_use]
     pub const fn started(&self) -> bool {
         self.head_bytes > 0
     }
 
-    /// Takes bytes of the head; sees none beyond the limit, so that those cannot matter.
+    /// Consumes bytes of the head. Bytes beyond the limit are not examined, so they cannot affect
+    /// the result.
     fn advance_head(&mut self, input: &[u8]) -> Result<usize, BadReply> {
         let room = (HEAD_BYTES_MAX - self.head_bytes) as usize;
         let window = input.get(..room).unwrap_or(input);
@@ -188,8 +190,8 @@ impl ReplyParser {
         Ok(taken)
     }
 
-    /// RFC 9112 section 6.3. An interim reply (RFC 9110 section 15.2) leaves the stage as it is:
-    /// the next head follows.
+    /// Selects the stage after a head, by RFC 9112 section 6.3. After an interim reply (RFC 9110
+    /// section 15.2) the stage is unchanged: the next head follows.
     fn end_head(&mut self, head: &Head) -> Result<(), BadReply> {
         let bodiless = self.head_only || matches!(head.status(), 204 | 304);
         match head.status() {
@@ -257,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// All there is to know of a parser that was fed, or what was wrong.
+    /// The observable state of a parser after it was fed; or its error.
     #[derive(Debug, PartialEq)]
     struct Seen {
         taken: usize,
@@ -427,7 +429,7 @@ mod tests {
         "\0",
     ];
 
-    /// Lines of replies in an order that makes sense more often than not.
+    /// Generates the lines of a reply, in an order that is valid more often than not.
     fn any_reply() -> impl Strategy<Value = Vec<u8>> {
         let end = || prop_oneof![15 => Just("\r\n"), 1 => select(vec!["\n", "\r", ""])];
         let first = prop_oneof![6 => Just(""), 1 => select(vec!["HTTP/1.0 200 OK", "XTTP", "x"])];

@@ -1,5 +1,5 @@
-//! Claims of a paper judged from points: a quantity, or its ratio to another within rounds, against
-//! a bound. The verdict is computed from the interval; what the claim is about, nothing here knows.
+//! Judges the claims of a paper from measured points: a quantity, or its ratio to another within
+//! rounds, is compared with a bound. The verdict is computed from the interval alone.
 
 use super::estimate::{Pick, Side, of_sides};
 use super::figures::info;
@@ -34,7 +34,8 @@ pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
     }
 }
 
-/// The whole interval on one side of the bounds, or both answers in it.
+/// Returns the verdict and its reason: the claim is decided only if the whole interval lies on one
+/// side of the bounds.
 fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String) {
     let above = |value: f64| claim.above.is_none_or(|bound| value > bound);
     let below = |value: f64| claim.below.is_none_or(|bound| value < bound);
@@ -51,7 +52,7 @@ fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String) {
     (Verdict::Undecided, format!("the interval {low}\u{2013}{high} has both answers"))
 }
 
-/// Four figures or so: enough to tell an interval's ends apart.
+/// Formats a number with about four digits, enough to tell the ends of an interval apart.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -68,8 +69,9 @@ fn holds_if(claim: &Claim) -> String {
     above.into_iter().chain(below).collect::<Vec<_>>().join(" and ")
 }
 
-/// `replies/s of accept 10 at its peak ÷ that of accept 10 at 2 × its capacity`, or for one place
-/// `replies/s of accept 10 ÷ that of accept 1, each at the highest value`.
+/// Describes the measured quantity:
+/// `replies/s of accept 10 at its peak ÷ that of accept 10 at 2 × its capacity`, or for two servers
+/// at one place `replies/s of accept 10 ÷ that of accept 1, each at the highest value`.
 fn measure(claim: &Claim, study: Option<&Study<'_>>) -> String {
     let Some(top) = &claim.top else { return String::new() };
     let name = |side: &Quantity| info(&side.metric).spoken().to_owned();
@@ -107,7 +109,8 @@ fn at_words(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String
     }
 }
 
-/// What was measured, and a note about where; or why nothing was.
+/// Returns the measured estimate and a note about where it was taken, or the reason why there is
+/// none.
 fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, String), String> {
     if let Some(why) = &claim.not_measurable {
         return Err(why.clone());
@@ -132,7 +135,7 @@ fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, Strin
     Ok((here, notes.join("; ")))
 }
 
-/// What keeps a ratio from being taken.
+/// Explains why a ratio could not be computed.
 fn missing(top: &Term<'_>, bottom: &Term<'_>) -> String {
     let mut whys = vec![top.missing(Some(bottom)), bottom.missing(Some(top))];
     whys.retain(|why| !why.is_empty());
@@ -173,7 +176,7 @@ impl<'a> Term<'a> {
         Ok(Self { study, sweep, server, quantity, curve })
     }
 
-    /// The numbers and where they are taken; none when no value of the sweep will do.
+    /// Returns the numbers and where they are taken; `None` if no value of the sweep qualifies.
     fn side(&self, other: Option<&Self>) -> Option<Side> {
         let pick = match self.quantity.at {
             At::Named(Place::Peak) => {
@@ -184,8 +187,9 @@ impl<'a> Term<'a> {
         Some(Side { curve: self.curve.clone(), pick })
     }
 
-    /// Where a quantity is taken that is not at a peak. The lowest and the highest value are those
-    /// with a valid point, and when both sides are taken there, with one of each in a round.
+    /// Returns the index at which a quantity other than a peak is taken. `first` and `last` are the
+    /// lowest and highest values with a valid point; if both sides are taken there, the values at
+    /// which both have one in the same round.
     fn fixed(&self, other: Option<&Self>) -> Option<usize> {
         let paired = other.filter(|other| other.quantity.at == self.quantity.at);
         let there = |index: &usize| {
@@ -201,7 +205,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The end of the sweep that the claim means.
+    /// Returns the end of the sweep that the claim refers to.
     fn end(&self) -> Option<usize> {
         match self.quantity.at {
             At::Value(x) => self.study.sweep(self.sweep).index_of(x),
@@ -220,7 +224,8 @@ impl<'a> Term<'a> {
         words::place(self.study, self.study.sweep(self.sweep), x)
     }
 
-    /// A note when the lowest or highest value is not the end of the sweep.
+    /// Returns a note if the lowest or highest value used is not the end of the sweep; empty
+    /// otherwise.
     fn moved(&self, other: Option<&Self>) -> String {
         match (self.fixed(other), self.end()) {
             (Some(here), Some(end)) if here != end => {
@@ -230,7 +235,7 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Why there is no number; empty when there is one.
+    /// Explains why there is no number; empty if there is one.
     fn missing(&self, other: Option<&Self>) -> String {
         let label = self.study.label(self.server);
         let Some(value) = self.fixed(other).or_else(|| self.end()) else {
@@ -245,7 +250,7 @@ impl<'a> Term<'a> {
         format!("{label} at {}: {}", self.place(value), self.outcome(value))
     }
 
-    /// What became of the points at a value that gave no number.
+    /// Describes the points at a value that yielded no number.
     fn outcome(&self, value: usize) -> String {
         let (mut all, mut invalid) = (0, 0);
         for (_, outcome) in self.study.at(self.spot(value)) {
@@ -271,7 +276,7 @@ mod tests {
     use super::*;
     use crate::record::{Failed, Line};
 
-    /// A claim about replies a second.
+    /// A claim about replies per second.
     fn claim(top: (&str, &str), bottom: Option<(&str, &str)>, bound: &str) -> Claim {
         let side = |name: &str, (server, at): (&str, &str)| {
             format!("{name} = {{ metric = \"reply_rate\", server = \"{server}\", at = {at} }}\n")

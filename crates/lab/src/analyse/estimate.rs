@@ -1,5 +1,5 @@
-//! Medians, ratios and peaks of repeated points, each with an interval. Numbers by round in, an
-//! estimate out; nothing here knows what they are of.
+//! Medians, ratios and peaks of repeated points, each with an interval. Takes numbers by round and
+//! returns estimates, whatever the numbers measure.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -8,7 +8,7 @@ use weir_stats::{Bootstrap, coverage_max, median, quantile};
 use super::study::Rounds;
 use crate::findings::Estimate;
 
-/// How intervals are made and what they are worth, for a reader.
+/// Explanation for readers of how the intervals are computed and what they guarantee.
 pub const INTERVALS: &str = "Each number is the median of the valid repetitions, and the interval \
     beside it a bootstrap interval of that median, 2000 resamples, 95 % asked for. An interval \
     within n values cannot be worth more than 1 - 2 / 2^n: 50 % for 2 repetitions, 75 % for 3, \
@@ -18,13 +18,13 @@ pub const INTERVALS: &str = "Each number is the median of the valid repetitions,
     the number there: the choice is in the interval. A maximum of medians is a little above the \
     true peak, in each run alike.";
 
-/// What `n` repetitions can promise at most, 0 to 1: the chance that an interval within them holds
-/// the true median, or the 95 % asked for.
+/// Returns the highest confidence that `n` repetitions can support, 0 to 1: the probability that an
+/// interval within them contains the true median, at most the 95 % asked for.
 pub fn promise(n: usize) -> f64 {
     coverage_max(n).min(Bootstrap::default().confidence)
 }
 
-/// The median of a sample, with its interval. None when there is no value.
+/// Returns the median of a sample with its interval; `None` for an empty sample.
 pub(super) fn estimate(sample: &[f64]) -> Option<Estimate> {
     let value = median(sample)?;
     let interval = Bootstrap::default().median(sample);
@@ -32,26 +32,26 @@ pub(super) fn estimate(sample: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low, high, n: sample.len() as u32 })
 }
 
-/// Where along a sweep a number is taken.
+/// The position along a sweep at which a number is taken.
 #[derive(Clone, Debug)]
 pub(super) enum Pick {
-    /// At the value of this index.
+    /// At the value with this index.
     Fixed(usize),
-    /// Where the median of these is highest: replies a second, for each value of the sweep.
+    /// Where the median of these rounds is highest: replies per second at each value of the sweep.
     Peak(Vec<Rounds>),
 }
 
-/// A metric of a server along a sweep, and where it is taken.
+/// A metric of a server along a sweep, and the position at which it is taken.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
-    /// The metric, for each value of the sweep.
+    /// The metric at each value of the sweep.
     pub(super) curve: Vec<Rounds>,
-    /// Where.
+    /// The position.
     pub(super) pick: Pick,
 }
 
 impl Side {
-    /// The index of the value of the sweep, judged from these rounds alone.
+    /// Returns the index of the value of the sweep, determined from these rounds alone.
     pub(super) fn index(&self, rounds: &[u32]) -> Option<usize> {
         match &self.pick {
             Pick::Fixed(index) => Some(*index),
@@ -63,7 +63,7 @@ impl Side {
         self.curve.get(self.index(rounds)?)
     }
 
-    /// All rounds with a number somewhere.
+    /// Returns all rounds that have a number at any value.
     pub(super) fn rounds(&self) -> Vec<u32> {
         let mut rounds: Vec<u32> = self.curve.iter().flat_map(|one| one.keys().copied()).collect();
         rounds.sort_unstable();
@@ -72,7 +72,7 @@ impl Side {
     }
 }
 
-/// The index with the highest median over these rounds; the first of equals.
+/// Returns the index with the highest median over these rounds; the first on a tie.
 pub(super) fn peak(curve: &[Rounds], rounds: &[u32]) -> Option<usize> {
     let medians = curve.iter().enumerate().filter_map(|(index, values)| {
         let drawn: Vec<f64> =
@@ -82,9 +82,9 @@ pub(super) fn peak(curve: &[Rounds], rounds: &[u32]) -> Option<usize> {
     medians.reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|(index, _)| index)
 }
 
-/// The median of one side, or of its ratio to another within rounds. Each resample draws rounds and
-/// does to them what is done to all of them, the choice of a peak included. None when no round has
-/// what it takes.
+/// Returns the median of one side, or of its ratio to another within rounds. Each resample draws
+/// rounds and repeats the whole computation on them, including the choice of a peak. `None` if no
+/// round has the values needed.
 pub(super) fn of_sides(top: &Side, bottom: Option<&Side>) -> Option<Estimate> {
     let mut rounds = top.rounds();
     if let Some(bottom) = bottom {
@@ -108,12 +108,13 @@ pub(super) fn of_sides(top: &Side, bottom: Option<&Side>) -> Option<Estimate> {
         .collect();
     let tail = (1.0 - confidence) / 2.0;
     let end = |share| quantile(&statistics, share).unwrap_or(value);
-    // A maximum over many places may lie below nearly all of its resamples.
+    // The maximum over many places may lie below nearly all of its resamples.
     let (low, high) = (end(tail).min(value), end(1.0 - tail).max(value));
     Some(Estimate { low, high, ..alone })
 }
 
-/// The numbers of these rounds, a round as often as it is drawn. A ratio to 0 is none.
+/// Returns the numbers of these rounds, repeated as often as a round was drawn. Ratios to 0 are
+/// omitted.
 fn numbers(top: &Side, bottom: Option<&Side>, rounds: &[u32]) -> Option<Vec<f64>> {
     let above = top.at(rounds)?;
     let below = match bottom {
@@ -130,7 +131,7 @@ fn numbers(top: &Side, bottom: Option<&Side>, rounds: &[u32]) -> Option<Vec<f64>
     Some(rounds.iter().filter_map(number).filter(|number| number.is_finite()).collect())
 }
 
-/// One of the rounds, each as likely: the high word of a product.
+/// Draws one of the rounds uniformly, by the high word of a product.
 fn draw(rounds: &[u32], chance: &mut Xoshiro256PlusPlus) -> u32 {
     let index = (u128::from(chance.next_u64()) * rounds.len() as u128) >> 64;
     rounds[index as usize]

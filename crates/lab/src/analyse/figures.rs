@@ -1,5 +1,4 @@
-//! Figures: a line for each server and metric along a sweep. Lays out what was measured; judges and
-//! draws nothing.
+//! Lays out figures: a series for each server and metric along a sweep.
 
 use super::shown;
 use super::study::{Spot, Study, is_flagged, is_valid_for};
@@ -8,7 +7,7 @@ use crate::experiment::{Axis, Figure, RateUnit};
 use crate::findings::{Mark, Picture, Series, Stroke};
 use crate::metrics;
 
-/// A figure, and a remark when a line of it would be empty.
+/// Returns a figure, and a remark if one of its series is empty.
 pub(super) fn picture(study: &Study<'_>, figure: &Figure) -> (Picture, Option<String>) {
     let index = study.experiment.sweep.iter().position(|sweep| sweep.id == figure.sweep);
     let mut series = Vec::new();
@@ -44,15 +43,16 @@ pub(super) fn picture(study: &Study<'_>, figure: &Figure) -> (Picture, Option<St
     (picture, remark)
 }
 
-/// What a reader is told of a metric.
+/// The displayed label and unit of a metric.
 pub(super) struct Named {
     pub(super) label: String,
-    /// Empty for a pure number.
+    /// Empty for a dimensionless number.
     pub(super) unit: String,
 }
 
 impl Named {
-    /// Both in one: the unit alone where it says what is counted, as `replies/s` does.
+    /// Returns label and unit together; the unit alone if it names what is counted, as `replies/s`
+    /// does.
     pub(super) fn with_unit(&self) -> String {
         let Self { label, unit } = self;
         match unit.is_empty() {
@@ -62,13 +62,13 @@ impl Named {
         }
     }
 
-    /// What it is in a sentence.
+    /// Returns the name used in a sentence.
     pub(super) fn spoken(&self) -> &str {
         if self.unit.starts_with(&self.label) { &self.unit } else { &self.label }
     }
 }
 
-/// The label and unit of a metric; its name when nobody knows it.
+/// Returns the label and unit of a metric; an unknown metric is labelled with its name.
 pub(super) fn info(name: &str) -> Named {
     match metrics::find(name) {
         Some(info) => Named { label: info.label.to_string(), unit: info.unit.to_owned() },
@@ -101,9 +101,9 @@ fn marks(study: &Study<'_>, sweep: usize, server: usize, metric: &str) -> Vec<Ma
     marks
 }
 
-/// A mark where there is something to show: a number, or at least INVALID points.
+/// Returns a mark if there is anything to show: a number, or at least INVALID points.
 fn mark(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Mark> {
-    // Of a metric that is held against other points, they tell what it is made of.
+    // A metric relative to other points takes its validity from the metric it is derived from.
     let told = metrics::of_others(metric).map_or(metric, |one| one.of);
     let invalid = study.invalid(spot, told).len();
     let flagged =
@@ -122,8 +122,8 @@ fn mark(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Mark> {
     })
 }
 
-/// Where a mark is drawn: the rate offered, or the value of the sweep where that is no rate or each
-/// server has its own.
+/// Returns the x coordinate of a mark: the offered rate, or the value of the sweep if that is not a
+/// rate or each server has its own.
 pub(super) fn x(study: &Study<'_>, spot: Spot) -> f64 {
     let sweep = study.sweep(spot.sweep);
     let offered = match (sweep.x, sweep.rate_unit) {

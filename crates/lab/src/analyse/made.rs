@@ -1,10 +1,10 @@
-//! Made-up experiments and points with known medians, for tests. Nothing here was measured.
+//! Made-up experiments and points with known medians, for tests.
 
 use crate::experiment::Experiment;
 use crate::paper::Paper;
 use crate::record::{Cores, Kernel, Key, Line, LoadResult, Point, ServerResult, Times};
 
-/// Two servers along 1, 2 and 4 times the capacity of the first, in three rounds.
+/// Two servers at 1, 2 and 4 times the capacity of the first, in three rounds.
 pub(super) const TEXT: &str = r#"
 title = "Two servers"
 question = "Which is faster?"
@@ -45,7 +45,7 @@ pub(super) fn experiment() -> Experiment {
     Experiment::parse(TEXT).unwrap()
 }
 
-/// A paper with these values and claims.
+/// Returns a paper with these values and claims.
 pub(super) fn paper(rest: &str) -> Paper {
     let head = "title = \"P\"\nauthors = \"A\"\nyear = 2004\nset-up = \"Old machines.\"\n";
     Paper::parse(&format!("{head}{rest}")).unwrap()
@@ -56,7 +56,7 @@ pub(super) fn key(server: &str, x: f64, round: u32) -> Key {
     Key { experiment, sweep, server: server.to_owned(), x, round }
 }
 
-/// A valid point: replies a second, the rate 1000 times `x`, a p99 of 1 ms.
+/// Returns a valid point with these replies per second, a rate of 1000 times `x` and a p99 of 1 ms.
 pub(super) fn point(server: &str, x: f64, round: u32, replies_per_s: f64) -> Point {
     let response = Some(Times { count: 1, p99_us: Some(1000.0), ..Times::default() });
     Point {
@@ -78,7 +78,7 @@ pub(super) fn line(server: &str, x: f64, round: u32, replies_per_s: f64) -> Line
     Line::Point(Box::new(point(server, x, round, replies_per_s)))
 }
 
-/// A point whose generator was not up to it.
+/// Returns a point whose generator could not keep up.
 pub(super) fn invalid(server: &str, x: f64, round: u32, why: &str) -> Line {
     let mut point = point(server, x, round, 1e6);
     point.load.valid = false;
@@ -86,13 +86,14 @@ pub(super) fn invalid(server: &str, x: f64, round: u32, why: &str) -> Line {
     Line::Point(Box::new(point))
 }
 
-/// Three rounds of points of a server: replies a second at each value.
+/// Returns three rounds of points of a server: replies per second at each value.
 pub(super) fn lines(server: &str, at: &[(f64, [f64; 3])]) -> Vec<Line> {
     let rounds = at.iter().flat_map(|(x, rates)| (0..).zip(rates).map(move |(r, v)| (*x, r, *v)));
     rounds.map(|(x, round, rate)| line(server, x, round, rate)).collect()
 }
 
-/// Both servers: the first loses past its peak, the second does not.
+/// Returns the points of both servers: the first loses throughput past its peak, the second does
+/// not.
 pub(super) fn both() -> Vec<Line> {
     let mut all = lines(
         "one",

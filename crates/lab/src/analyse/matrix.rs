@@ -1,5 +1,5 @@
-//! Matrices: one metric of many servers, a row for each kind of them, a column for each sweep and
-//! each way in which servers of a kind differ. Lays out what was measured; judges nothing.
+//! Lays out matrices: one metric of many servers, with a row for each kind of server and a column
+//! for each sweep and each variant of a kind.
 
 use super::figures::info;
 use super::shown;
@@ -8,14 +8,14 @@ use super::tables::{common, note, value_index};
 use crate::experiment::{Cells, Matrix, ServerSpec};
 use crate::findings::{Row, Sheet};
 
-/// A column: cells of a sweep, of servers that are called so in their rows.
+/// A column: cells of a sweep, for the servers that have this column name.
 struct Column<'a> {
     cells: &'a Cells,
     sweep: usize,
     of: &'a str,
 }
 
-/// A matrix as a table.
+/// Returns a matrix as a table.
 pub(super) fn sheet(study: &Study<'_>, matrix: &Matrix) -> Sheet {
     let columns = columns(study, matrix);
     let label = |row: &str| Row {
@@ -47,17 +47,17 @@ impl Column<'_> {
     }
 }
 
-/// What the row of a server is called.
+/// Returns the name of a server's row.
 fn row_of(server: &ServerSpec) -> &str {
     server.row.as_deref().unwrap_or(&server.label)
 }
 
-/// The rows, in the order of the servers.
+/// Returns the names of the rows, in the order of the servers.
 fn rows<'a>(study: &Study<'a>) -> Vec<&'a str> {
     distinct(study.experiment.server.iter().map(row_of))
 }
 
-/// The columns, sweep by sweep, in the order of the servers.
+/// Returns the columns, sweep by sweep, in the order of the servers.
 fn columns<'a>(study: &Study<'a>, matrix: &'a Matrix) -> Vec<Column<'a>> {
     let sweeps = &study.experiment.sweep;
     let each = matrix.of.iter().filter_map(|cells| {
@@ -96,7 +96,7 @@ fn cell(
     shown::valid(study, Spot { sweep, server, value }, &matrix.metric)
 }
 
-/// Where the columns are taken: said once when it is the same place for all.
+/// Describes where the columns are taken; a single sentence if all are taken at the same place.
 fn places(study: &Study<'_>, matrix: &Matrix, columns: &[Column<'_>]) -> Vec<String> {
     let mut said: Vec<(&str, String)> = Vec::new();
     for cells in &matrix.of {

@@ -1,7 +1,6 @@
-//! The analysis: points in, findings out. Medians of the valid repetitions with their intervals,
-//! peaks, ratios within rounds, and verdicts about a paper's claims, all computed from what is on
-//! disk. It measures nothing, draws nothing, reads no file and no clock: the same input gives the
-//! same findings.
+//! Turns points into findings: medians of the valid repetitions with their intervals, peaks, ratios
+//! within rounds, and verdicts about a paper's claims, all computed from the records on disk. It
+//! reads no file and no clock: the same input gives the same findings.
 
 mod claims;
 mod estimate;
@@ -27,7 +26,7 @@ use crate::findings::{Chapter, Findings, Judged, PaperHead, PaperValue, Tally, V
 use crate::paper::{Paper, Value};
 use crate::record::{Key, Line};
 
-/// What findings are made from.
+/// The input of the analysis.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     /// The run's name.
@@ -38,20 +37,20 @@ pub struct Input<'a> {
     pub paper: Option<(&'a str, &'a Paper)>,
     /// The experiments, by their ids, in the order of the chapters.
     pub experiments: &'a [(String, Experiment)],
-    /// What was measured. Of several lines about one point the last counts.
+    /// The measured lines. If several lines describe the same point, the last one counts.
     pub lines: &'a [Line],
-    /// The machine and the testbed, in the order to show.
+    /// Properties of the machine and the testbed, in display order.
     pub set_up: Vec<(String, String)>,
-    /// What a reader must be told before all else.
+    /// Warnings shown before everything else.
     pub warnings: Vec<String>,
     /// The points of the plan.
     pub planned: &'a [Key],
-    /// What durations were times.
+    /// The scale of the run: a factor on repetitions and durations.
     pub scale: f64,
 }
 
-/// The findings of a run. How intervals are made is added to the set-up ([`INTERVALS`]), and a
-/// warning for each experiment with points that are planned and not on disk.
+/// Computes the findings of a run. Adds an explanation of the intervals to the set-up
+/// ([`INTERVALS`]), and a warning for each experiment with points that are planned but not on disk.
 pub fn findings(input: &Input<'_>) -> Findings {
     let studies: Vec<Study<'_>> = input
         .experiments
@@ -139,7 +138,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
     }
 }
 
-/// Text parted by empty lines.
+/// Splits text into paragraphs at empty lines.
 fn paragraphs(text: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     for line in text.lines().map(str::trim) {
@@ -154,7 +153,7 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs
 }
 
-/// Each server with the command of its first point, its version and its configuration.
+/// Returns each server with the command of its first point, its version and its configuration.
 fn servers(study: &Study<'_>) -> Vec<(String, String)> {
     let ran = |server: usize| {
         let mut points = study.outcomes().filter(|(spot, _)| spot.server == server);
@@ -179,7 +178,7 @@ fn servers(study: &Study<'_>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Each sweep in a sentence, with the repetitions of the plan where there is one.
+/// Describes each sweep in a sentence, with the planned repetitions if there are any.
 fn sweeps(input: &Input<'_>, study: &Study<'_>) -> Vec<String> {
     let specs = study.experiment.sweep.iter().enumerate();
     specs
@@ -194,9 +193,10 @@ fn sweeps(input: &Input<'_>, study: &Study<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Puts each claim beside its figure or table: in the chapter of its experiment, else in the first
-/// that has it; else at the end of the chapter of its experiment. Claims of no experiment go to the
-/// last chapter. Those of an experiment and a figure that are not part of the run are left out.
+/// Attaches each claim to its figure or table: in the chapter of its experiment, else in the first
+/// chapter that has it, else at the end of the chapter of its experiment. Claims without an
+/// experiment go to the last chapter. Claims whose experiment and figure are both absent from the
+/// run are left out.
 fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) {
     for claim in &paper.claim {
         let own = chapters.iter().position(|chapter| chapter.id == claim.experiment);
@@ -211,7 +211,7 @@ fn place_claims(paper: &Paper, studies: &[Study<'_>], chapters: &mut [Chapter]) 
     }
 }
 
-/// Puts what an experiment claims by itself beside its figures and tables.
+/// Attaches the claims that an experiment makes itself to its figures and tables.
 fn place_own_claims(studies: &[Study<'_>], chapters: &mut [Chapter]) {
     for (study, chapter) in studies.iter().zip(chapters) {
         for claim in &study.experiment.claim {
@@ -226,7 +226,7 @@ fn has(chapter: &Chapter, figure: &str) -> bool {
         || chapter.sheets.iter().any(|sheet| sheet.id == figure)
 }
 
-/// The verdicts of a figure, of a table, or of the chapter.
+/// Returns the verdicts of a figure, of a table, or of the chapter.
 fn beside<'a>(chapter: &'a mut Chapter, figure: &str) -> &'a mut Vec<Judged> {
     if let Some(picture) = chapter.pictures.iter_mut().find(|picture| picture.id == figure) {
         return &mut picture.judged;
@@ -237,8 +237,8 @@ fn beside<'a>(chapter: &'a mut Chapter, figure: &str) -> &'a mut Vec<Judged> {
     &mut chapter.judged
 }
 
-/// Puts the paper's numbers beside its figures. Numbers of figures that the run does not draw are
-/// shown in the last chapter, when the run has all experiments that the paper's claims name.
+/// Attaches the paper's numbers to its figures. Numbers of figures that the run does not draw go to
+/// the last chapter, if the run has all experiments that the paper's claims name.
 fn place_values(paper: &Paper, run: &[(String, Experiment)], chapters: &mut [Chapter]) {
     let part = |id: &str| id.is_empty() || run.iter().any(|(other, _)| other == id);
     let whole = paper.claim.iter().all(|claim| part(&claim.experiment));

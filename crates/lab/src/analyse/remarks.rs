@@ -1,5 +1,5 @@
-//! What a chapter says of points that were left out, do not fit, failed or are not there: counted,
-//! and in words, equal reasons once. Uses no measured number.
+//! Counts and describes points that were excluded, inconsistent, failed or missing. Equal reasons
+//! are listed once.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::words;
 use crate::findings::Tally;
 use crate::record::{Flag, Key};
 
-/// More different reasons than these are only counted.
+/// Number of distinct reasons listed; further ones are only counted.
 const REASONS_MAX: usize = 3;
 
-/// Counts the points of an experiment.
+/// Counts the points of an experiment by outcome.
 pub(super) fn tally(study: &Study<'_>, planned: &[Key]) -> Tally {
     let planned = planned.iter().filter(|key| key.experiment == study.id).count() as u32;
     let mut tally = Tally { planned, ..Tally::default() };
@@ -29,7 +29,7 @@ pub(super) fn tally(study: &Study<'_>, planned: &[Key]) -> Tally {
     tally
 }
 
-/// What was left out, flagged or failed: where, and why.
+/// Returns a remark for every place with excluded, flagged or failed points: where, and why.
 pub(super) fn remarks(study: &Study<'_>) -> Vec<(String, String)> {
     let mut remarks = Vec::new();
     for (spot, rounds) in study.outcomes() {
@@ -73,7 +73,7 @@ pub(super) fn remarks(study: &Study<'_>) -> Vec<(String, String)> {
     remarks
 }
 
-/// The generator's reasons, else those of the flag.
+/// Returns the generator's reasons, or else those of the flag.
 fn reasons<'a>(given: &'a [String], flags: &'a [Flag]) -> Vec<&'a str> {
     if !given.is_empty() {
         return given.iter().map(String::as_str).collect();
@@ -82,7 +82,7 @@ fn reasons<'a>(given: &'a [String], flags: &'a [Flag]) -> Vec<&'a str> {
     flags.map(|flag| flag.says.as_str()).collect()
 }
 
-/// Equal reasons once, the most frequent first.
+/// Joins the reasons, equal ones once, the most frequent first.
 fn grouped(whys: &[Vec<&str>]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for why in whys.iter().flatten() {

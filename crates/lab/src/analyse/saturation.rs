@@ -1,16 +1,17 @@
-//! Saturation: each server's peak along a sweep of rates, and what is left of it past it. Numbers
-//! only; what they mean is the reader's.
+//! Saturation: the peak of each server along a sweep of rates, and the share of it that remains at
+//! the highest valid rate.
 
 use super::estimate::{Pick, Side, of_sides};
 use super::study::{Spot, Study};
 use crate::experiment::Axis;
 use crate::findings::Saturation;
 
-/// The saturations of all sweeps of rates, of servers that have a valid point there.
+/// Returns the saturation of every server with a valid point, for all sweeps of rates.
 pub(super) fn saturations(study: &Study<'_>) -> Vec<Saturation> {
     let sweeps = study.experiment.sweep.iter().enumerate();
     sweeps
-        // Fewer rates have no peak between them, and that of a spike is not offered all the time.
+        // Fewer than three rates have no peak between them, and a spike offers its rate only part
+        // of the time.
         .filter(|(_, sweep)| {
             sweep.x == Axis::Rate && sweep.values.len() >= 3 && sweep.spike.is_none()
         })

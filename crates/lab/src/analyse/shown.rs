@@ -1,13 +1,13 @@
-//! What a figure or a table shows of a metric at a place: the median of the valid points with its
-//! interval, and that of the INVALID ones. What is held against other points of the server is made
-//! here, because no point knows it.
+//! The value of a metric at a place, as figures and tables show it: the median of the valid points
+//! with its interval, and that of the INVALID ones. Metrics relative to other points of the server
+//! are computed here, because no single point contains them.
 
 use super::estimate::{Pick, Side, estimate, of_sides, peak};
 use super::study::{Spot, Study};
 use crate::findings::Estimate;
 use crate::metrics::{self, Base, OfOthers};
 
-/// A metric at a spot, of the valid points.
+/// Returns a metric of the valid points at a spot.
 pub(super) fn valid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Estimate> {
     let Some(OfOthers { of, base, factor, .. }) = metrics::of_others(metric) else {
         return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
@@ -22,7 +22,7 @@ pub(super) fn valid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<Estim
     Some(Estimate { value: factor * value, low: factor * low, high: factor * high, n })
 }
 
-/// The median of a metric of the INVALID points at a spot.
+/// Returns the median of a metric of the INVALID points at a spot.
 pub(super) fn invalid(study: &Study<'_>, spot: Spot, metric: &str) -> Option<f64> {
     let Some(OfOthers { of, base, factor, .. }) = metrics::of_others(metric) else {
         return weir_stats::median(&study.invalid(spot, metric));

@@ -1,5 +1,4 @@
-//! The points of one experiment, found by sweep, server, value and round. Looks up and counts;
-//! knows nothing of estimates, figures or claims.
+//! The points of one experiment, indexed by sweep, server, value and round.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +6,10 @@ use crate::experiment::{Experiment, Sweep};
 use crate::metrics;
 use crate::record::{CallsRun, Key, Line, Point};
 
-/// The values of a metric at one place, by round.
+/// Values of a metric at one place, by round.
 pub(super) type Rounds = BTreeMap<u32, f64>;
 
-/// A place that is measured: indices of a sweep, of a server and of a value of the sweep.
+/// A measured place: indices of a sweep, of a server and of a value of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
     pub(super) sweep: usize,
@@ -18,14 +17,14 @@ pub(super) struct Spot {
     pub(super) value: usize,
 }
 
-/// What became of a point of the plan.
+/// Result of a planned point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<'a> {
     Measured(&'a Point),
     Failed(&'a str),
 }
 
-/// An experiment and what was measured of it.
+/// An experiment and its measurements.
 #[derive(Debug)]
 pub(super) struct Study<'a> {
     pub(super) id: &'a str,
@@ -33,12 +32,13 @@ pub(super) struct Study<'a> {
     outcomes: BTreeMap<Spot, BTreeMap<u32, Outcome<'a>>>,
     capacities: BTreeMap<(usize, usize), Vec<f64>>,
     calls: BTreeMap<Spot, BTreeMap<u32, &'a CallsRun>>,
-    /// Points that the experiment, as it is now, has no place for.
+    /// Number of points with no place in the current experiment.
     pub(super) stray: u32,
 }
 
 impl<'a> Study<'a> {
-    /// Sorts the lines of experiment `id`. Of several lines about a point the last counts.
+    /// Indexes the lines of experiment `id`. If several lines describe the same point, the last one
+    /// counts.
     pub(super) fn new(id: &'a str, experiment: &'a Experiment, lines: &'a [Line]) -> Self {
         let (outcomes, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut study = Self { id, experiment, outcomes, capacities, calls, stray: 0 };
@@ -89,38 +89,38 @@ impl<'a> Study<'a> {
         Some(Spot { sweep, server, value })
     }
 
-    /// A sweep; indices come from this study, so there always is one.
+    /// Returns a sweep. Indices come from this study, so it always exists.
     pub(super) fn sweep(&self, index: usize) -> &'a Sweep {
         &self.experiment.sweep[index]
     }
 
-    /// The label of a server.
+    /// Returns the label of a server.
     pub(super) fn label(&self, server: usize) -> &'a str {
         &self.experiment.server[server].label
     }
 
-    /// The value of the sweep at a spot.
+    /// Returns the value of the sweep at a spot.
     pub(super) fn x(&self, spot: Spot) -> f64 {
         self.sweep(spot.sweep).values[spot.value]
     }
 
-    /// The index of the server called `id`.
+    /// Returns the index of the server called `id`.
     pub(super) fn server(&self, id: &str) -> Option<usize> {
         self.experiment.server.iter().position(|server| server.id == id)
     }
 
-    /// Everything, in the order of the experiment's file.
+    /// Returns all outcomes, in the order of the experiment's file.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = (Spot, &BTreeMap<u32, Outcome<'a>>)> {
         self.outcomes.iter().map(|(spot, rounds)| (*spot, rounds))
     }
 
-    /// The outcomes at a spot, by round.
+    /// Returns the outcomes at a spot, by round.
     pub(super) fn at(&self, spot: Spot) -> impl Iterator<Item = (u32, &Outcome<'a>)> {
         let rounds = self.outcomes.get(&spot);
         rounds.into_iter().flatten().map(|(round, outcome)| (*round, outcome))
     }
 
-    /// The points measured at a spot, by round, INVALID ones too.
+    /// Returns the points measured at a spot, by round, including INVALID ones.
     pub(super) fn points(&self, spot: Spot) -> impl Iterator<Item = (u32, &Point)> {
         self.at(spot).filter_map(|(round, outcome)| match outcome {
             Outcome::Measured(point) => Some((round, *point)),
@@ -128,8 +128,8 @@ impl<'a> Study<'a> {
         })
     }
 
-    /// A metric of the valid points at a spot; where they do not tell, of the runs in which calls
-    /// were counted from outside.
+    /// Returns a metric of the valid points at a spot. If none has it, falls back to the runs in
+    /// which calls were counted from outside.
     pub(super) fn valid(&self, spot: Spot, metric: &str) -> Rounds {
         let valid = self.points(spot).filter(|(_, point)| is_valid_for(point, metric));
         let told: Rounds =
@@ -145,43 +145,43 @@ impl<'a> Study<'a> {
         counted.collect()
     }
 
-    /// A metric of the INVALID points at a spot.
+    /// Returns a metric of the INVALID points at a spot.
     pub(super) fn invalid(&self, spot: Spot, metric: &str) -> Vec<f64> {
         let invalid = self.points(spot).filter(|(_, point)| !is_valid_for(point, metric));
         invalid.filter_map(|(_, point)| number(point, metric)).collect()
     }
 
-    /// A metric of the valid points of a server, for each value of the sweep.
+    /// Returns a metric of the valid points of a server at each value of the sweep.
     pub(super) fn curve(&self, sweep: usize, server: usize, metric: &str) -> Vec<Rounds> {
         let values = 0..self.sweep(sweep).values.len();
         values.map(|value| self.valid(Spot { sweep, server, value }, metric)).collect()
     }
 
-    /// The rate offered at a spot, sessions a second: the median over its points.
+    /// Returns the rate offered at a spot, sessions per second: the median over its points.
     pub(super) fn offered(&self, spot: Spot) -> Option<f64> {
         let rates: Vec<f64> = self.points(spot).filter_map(|(_, point)| point.rate).collect();
         weir_stats::median(&rates)
     }
 
-    /// The capacity of a server as measured for a sweep, sessions a second: the median.
+    /// Returns the measured capacity of a server in a sweep, sessions per second: the median.
     pub(super) fn capacity(&self, sweep: usize, server: usize) -> Option<f64> {
         weir_stats::median(self.capacities.get(&(sweep, server))?)
     }
 }
 
-/// Whether the generator's counts are the server's.
+/// Returns whether the generator's counts reflect the server and not a limit of the generator.
 pub(super) fn is_valid(point: &Point) -> bool {
     let load = &point.load;
     (load.valid || load.late_only) && point.flags.iter().all(|flag| flag.kind != "invalid")
 }
 
-/// Whether the generator's figures for a metric are the server's: a client that was late spoils
-/// times before it spoils counts.
+/// Returns whether the generator's figures for a metric reflect the server: a late client distorts
+/// times before it distorts counts.
 pub(super) fn is_valid_for(point: &Point, metric: &str) -> bool {
     is_valid(point) && (point.load.valid || !metrics::is_of_times(metric))
 }
 
-/// Whether something about a point does not fit, other than its generator.
+/// Returns whether a point has inconsistencies other than those of its generator.
 pub(super) fn is_flagged(point: &Point) -> bool {
     point.flags.iter().any(|flag| !matches!(flag.kind.as_str(), "invalid" | "late"))
 }

@@ -1,5 +1,5 @@
-//! Tables: a row a server, a column a metric, at places of a sweep. Lays out what was measured, and
-//! the paper's numbers where they fit a cell; judges nothing.
+//! Lays out tables: a row per server, a column per metric, at places of a sweep, with the paper's
+//! numbers in the cells they fit.
 
 use super::estimate::{Pick, Side, peak};
 use super::figures::info;
@@ -10,7 +10,7 @@ use crate::experiment::{At, Place, Table};
 use crate::findings::{Row, Sheet};
 use crate::paper::Value;
 
-/// A table, and which of `values` went into its cells.
+/// Returns a table, and for each of `values` whether it was placed in a cell.
 pub(super) fn sheet(study: &Study<'_>, table: &Table, values: &[&Value]) -> (Sheet, Vec<bool>) {
     let mut used = vec![false; values.len()];
     let mut rows = Vec::new();
@@ -74,8 +74,8 @@ fn fill(
     }
 }
 
-/// The values of the sweep at which every server that has valid points at all has one: a table sets
-/// servers side by side, so they are looked at in one place.
+/// Returns the first and last value of the sweep at which every server with any valid point has
+/// one: a table compares servers, so all are read at the same place.
 pub(super) fn common(
     study: &Study<'_>,
     sweep: usize,
@@ -119,7 +119,7 @@ fn at_words(study: &Study<'_>, sweep: usize, at: At) -> String {
     }
 }
 
-/// Where the table is taken, said once, and why it is not the end of the sweep.
+/// Describes where the table is taken, and why that is not the end of the sweep.
 pub(super) fn note(
     study: &Study<'_>,
     index: usize,

@@ -1,5 +1,5 @@
-//! Figures along time: replies and response times of a sweep's servers in bins, at one of its
-//! values. Lays out what was measured; judges and draws nothing.
+//! Lays out figures along time: replies and response times of a sweep's servers in bins, at one
+//! value of the sweep.
 
 use super::estimate::estimate;
 use super::figures::info;
@@ -11,7 +11,7 @@ use crate::record::Timeline;
 
 const US_PER_MS: f64 = 1e3;
 
-/// The two figures, and a remark when a server has no line in them.
+/// Returns the two figures, and a remark if a server has no line in them.
 pub(super) fn pictures(
     study: &Study<'_>,
     figure: &TimelineFigure,
@@ -69,7 +69,8 @@ fn empty(id: String, note: &str) -> Picture {
     }
 }
 
-/// Servers of which each is offered multiples of its own capacity are shown by that.
+/// Returns the label of the vertical axis: if each server is offered multiples of its own capacity,
+/// replies are shown in the same unit.
 fn y_label(sweep: &Sweep) -> String {
     match sweep.rate_unit {
         RateUnit::Own => "replies, multiples of the server's own capacity".to_owned(),
@@ -88,13 +89,13 @@ fn note(study: &Study<'_>, figure: &TimelineFigure, sweep: &Sweep, value: usize)
     if figure.note.is_empty() { how } else { format!("{} {how}", figure.note) }
 }
 
-/// What a server's valid points say, bin by bin.
+/// A server's valid points, bin by bin.
 struct Line<'a> {
     label: &'a str,
     bin_ms: u32,
     /// The value of the sweep.
     at: f64,
-    /// Each list has the values of all points, by bin.
+    /// Values of all points, by bin. The lists below have the same layout.
     offered: Vec<Vec<f64>>,
     replies: Vec<Vec<f64>>,
     p50_ms: Vec<Vec<f64>>,
@@ -132,7 +133,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// A series of medians of the points, bin by bin.
+    /// Returns the medians of the points, bin by bin, as a series.
     fn series(&self, label: String, stroke: Stroke, bins: &[Vec<f64>]) -> Option<Series> {
         let mark = |(bin, values): (usize, &Vec<f64>)| Some(self.mark(bin, estimate(values)?));
         let marks: Vec<Mark> = bins.iter().enumerate().filter_map(mark).collect();
@@ -151,7 +152,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Counts of all points, by bin, times `rate`. Where one has no bin any more, it has none of them.
+/// Returns the counts of all points, by bin, times `rate`; 0 past the last bin of a point.
 fn rates(
     points: &[&Timeline],
     bins: usize,
@@ -162,7 +163,7 @@ fn rates(
     (0..bins).map(|bin| points.iter().map(|one| rate * count(one, bin)).collect()).collect()
 }
 
-/// Times of those points that have one, by bin.
+/// Returns the times of those points that have one, by bin.
 fn times_ms(
     points: &[&Timeline],
     bins: usize,
@@ -182,7 +183,7 @@ fn replies(lines: &[Line<'_>]) -> Vec<Series> {
     offered(lines).into_iter().chain(drawn).collect()
 }
 
-/// What all servers were offered: one line, because they are offered the same.
+/// Returns the rate offered to the servers as a single line, because all are offered the same.
 fn offered(lines: &[Line<'_>]) -> Option<Series> {
     let any = lines.iter().max_by_key(|line| line.offered.len())?;
     let all = |bin| lines.iter().filter_map(move |line| line.offered.get(bin)).flatten().copied();
@@ -221,7 +222,7 @@ mod tests {
         )
     }
 
-    /// A point whose bins have so many replies each; it was offered 10, 10, 40, 40 and 10.
+    /// A point with this number of replies in each bin; it was offered 10, 10, 40, 40 and 10.
     fn point(server: &str, round: u32, replies: &[u64]) -> Kept {
         let mut point = made::point(server, 2.0, round, 10.0);
         let times: Vec<Option<u64>> =

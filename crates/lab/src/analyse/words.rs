@@ -1,4 +1,4 @@
-//! Sweeps and places along them, in a reader's words. Knows what was asked for, not what came out.
+//! Describes sweeps and places along them for readers.
 
 use super::study::Study;
 use crate::experiment::{
@@ -6,7 +6,7 @@ use crate::experiment::{
 };
 use crate::plan;
 
-/// The horizontal axis of a sweep's figures, with its unit.
+/// Returns the label of the horizontal axis of a sweep's figures, with its unit.
 pub(super) fn x_label(sweep: &Sweep) -> String {
     match (sweep.x, sweep.rate_unit) {
         (Axis::Rate, RateUnit::Own) if sweep.spike.is_some() => {
@@ -23,7 +23,7 @@ pub(super) fn x_label(sweep: &Sweep) -> String {
     }
 }
 
-/// Who is beside the load.
+/// Returns the noun for the traffic beside the load.
 fn them(beside: Option<&BesideSpec>) -> &'static str {
     match beside {
         Some(BesideSpec { kind: BesideKind::Cold, .. }) => "requests for cold files",
@@ -31,13 +31,13 @@ fn them(beside: Option<&BesideSpec>) -> &'static str {
     }
 }
 
-/// A session of one request is a request.
+/// Returns the noun for what is offered: a session of one request is a request.
 fn offered(load: &LoadSpec) -> &'static str {
     let several = load.workload == "specweb99" || load.requests_per_conn.is_some_and(|n| n > 1);
     if several { "sessions" } else { "requests" }
 }
 
-/// A value of a sweep: `2 × the capacity of accept 1`, `100 idle connections`.
+/// Describes a value of a sweep: `2 × the capacity of accept 1`, `100 idle connections`.
 pub(super) fn place(study: &Study<'_>, sweep: &Sweep, x: f64) -> String {
     match sweep.x {
         Axis::Rate => rate(study, sweep, x),
@@ -60,7 +60,7 @@ fn reference<'a>(study: &Study<'a>, sweep: &'a Sweep) -> &'a str {
     study.server(id).map_or(id, |server| study.label(server))
 }
 
-/// A sweep in a sentence. `repetitions` are those planned; `scale` is the run's.
+/// Describes a sweep in a sentence. `repetitions` is the planned number; `scale` is the run's.
 pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f64) -> String {
     let sweep = study.sweep(index);
     if let Some(spec) = sweep.probe {
@@ -94,7 +94,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     format!("{}.", parts.join("; "))
 }
 
-/// A sweep without a load.
+/// Describes a sweep without a load.
 fn probe(study: &Study<'_>, index: usize, active: u32, (repetitions, scale): (u32, f64)) -> String {
     let sweep = study.sweep(index);
     let times = if repetitions == 1 { "once".to_owned() } else { format!("{repetitions} times") };
@@ -115,7 +115,7 @@ fn workload(load: &LoadSpec) -> String {
     format!("the workload {}{each}", load.workload)
 }
 
-/// What varies and what does not.
+/// Describes the range of the values and what stays constant.
 fn range(study: &Study<'_>, index: usize) -> String {
     let sweep = study.sweep(index);
     let first = sweep.values.first().copied().unwrap_or_default();
@@ -180,7 +180,7 @@ fn generator(sweep: &Sweep) -> String {
     format!("load by {by}{arrivals}{options}")
 }
 
-/// Who is there beside the load, and does what.
+/// Describes the clients beside the load and their behaviour.
 fn beside(sweep: &Sweep, spec: &BesideSpec) -> String {
     let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
     let does = match spec.kind {
@@ -202,7 +202,8 @@ fn beside(sweep: &Sweep, spec: &BesideSpec) -> String {
     format!("beside the load, from an address of their own, {clients} {does}")
 }
 
-/// What slows weir down, so that it is the server that is overloaded and not the client.
+/// Describes the artificial work that slows weir down, so that the server is overloaded and not the
+/// client.
 fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
     let sweep = study.sweep(index);
     let mut parts = Vec::new();
@@ -238,7 +239,7 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
     parts
 }
 
-/// What a proxy is in front of.
+/// Describes the server behind a proxy.
 fn behind(spec: &ServerSpec) -> Option<String> {
     let ServerSpec { label, kind, gzip, proxy_burn_us, .. } = spec;
     let of = "passes on what a weir serve on the same processors answers";

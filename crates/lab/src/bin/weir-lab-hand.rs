@@ -1,5 +1,6 @@
-//! The hidden commands of `weir` that a testbed starts, and the parts its tests play: a lab that
-//! waits to be killed, a server and a client. For the tests of this crate; knows no experiment.
+//! A helper program for this crate's tests: the hidden commands of `weir` that a testbed starts,
+//! and the test roles, namely a lab that waits to be killed, a server and a client. Knows nothing
+//! of experiments.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -38,7 +39,8 @@ fn main() -> ExitCode {
 }
 
 /// Builds a testbed, starts processes that are hard to find again, and waits to be killed. All of
-/// them sleep for `mark` seconds. With `tools` some are started plainly, out of the PID namespace.
+/// them sleep for `mark` seconds. With `tools`, some are started directly, outside the PID
+/// namespace.
 fn lab(mode: &str, mark: &str, tools: bool) -> Outcome {
     let mode = if mode == "loopback" { WishedMode::Loopback } else { WishedMode::Namespaces };
     let wishes = Wishes { mode, ..Wishes::default() };
@@ -58,7 +60,7 @@ fn lab(mode: &str, mark: &str, tools: bool) -> Outcome {
     let mut tool = command(Side::Server);
     let _tool = match (tools, mode) {
         (false, _) => None,
-        // On loopback there is no other namespace that a tool would have to stay out of.
+        // On loopback there is no PID namespace for a tool to stay out of.
         (true, WishedMode::Loopback) => Some(testbed.spawn(&mut tool)?),
         (true, _) => Some(tool.spawn()?),
     };
@@ -67,7 +69,7 @@ fn lab(mode: &str, mark: &str, tools: bool) -> Outcome {
     }
 }
 
-/// Listens on any port, tells which, and tells whoever calls where the call came from.
+/// Listens on any free port, prints its address, and sends the first client its source address.
 fn greet(address: &str) -> Outcome {
     let listener = TcpListener::bind((address, 0))?;
     println!("{}", listener.local_addr()?);
@@ -76,7 +78,7 @@ fn greet(address: &str) -> Outcome {
     Ok(())
 }
 
-/// Prints what a server says.
+/// Connects to a server and prints what it sends.
 fn call(address: &str) -> Outcome {
     let mut said = String::new();
     TcpStream::connect(address)?.read_to_string(&mut said)?;

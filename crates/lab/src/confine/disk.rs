@@ -1,15 +1,15 @@
-//! The disk that a folder is on, as the kernel's throttle wants it named. Knows no control group.
+//! Lookup of the disk that holds a folder, in the notation of the kernel's I/O throttle.
 
 use std::fs;
 use std::path::Path;
 
-/// File systems that have their files in memory alone: tmpfs and ramfs, by statfs(2).
+/// File systems that keep files in memory only: tmpfs and ramfs, by their statfs(2) magic numbers.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// The number of the whole disk under a folder, as `254:0`.
+/// Returns the device number of the whole disk that holds a folder, such as `254:0`.
 ///
 /// # Errors
-/// A sentence: the folder cannot be looked at, or its file system has no disk of its own.
+/// Returns a sentence if the folder cannot be inspected or its file system has no disk of its own.
 pub(super) fn under(folder: &Path) -> Result<String, String> {
     let said = |error| format!("{}: {error}", folder.display());
     let device = rustix::fs::stat(folder).map_err(said)?.st_dev;
@@ -19,10 +19,10 @@ pub(super) fn under(folder: &Path) -> Result<String, String> {
     })
 }
 
-/// The disk, where the device is a partition of one; none where there is no such device.
+/// Returns the disk of a device, which may be a partition; `None` if there is no such device.
 fn whole(devices: &Path, (major, minor): (u32, u32)) -> Option<String> {
     let number = format!("{major}:{minor}");
-    // The link leads to the device's folder, and that of a partition lies in its disk's.
+    // The link leads to the device's directory; that of a partition lies within its disk's.
     let device = devices.join(&number).canonicalize().ok()?;
     if !device.join("partition").exists() {
         return Some(number);
@@ -31,10 +31,10 @@ fn whole(devices: &Path, (major, minor): (u32, u32)) -> Option<String> {
     Some(disk.trim().to_owned())
 }
 
-/// Whether a folder's files are in memory alone, so that nothing is ever read from a disk.
+/// Returns whether a folder's files are in memory only, so that nothing is ever read from a disk.
 ///
 /// # Errors
-/// A sentence: it cannot be looked at.
+/// Returns a sentence if the folder cannot be inspected.
 pub(crate) fn keeps_in_memory(folder: &Path) -> Result<bool, String> {
     let about = rustix::fs::statfs(folder);
     let about = about.map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,21 +1,20 @@
-//! The hierarchies of control groups: where each controller is mounted, by which version, and what
-//! its files are called (cgroups(7); the kernel's admin-guide, cgroup-v1 and cgroup-v2). Knows no
-//! server.
+//! Control group hierarchies: the mount point and version of each controller, and the names of its
+//! files (cgroups(7); the kernel's admin-guide, cgroup-v1 and cgroup-v2).
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What of a group is limited.
+/// A resource of a group that can be limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Controller {
     Memory,
-    /// Reads of a disk.
+    /// Reads from a disk.
     Disk,
 }
 
 impl Controller {
-    /// For a reader.
+    /// Returns a human-readable name.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -31,7 +30,7 @@ impl Controller {
         }
     }
 
-    /// The file of a group that has the limit.
+    /// Returns the name of the group's file that holds the limit.
     fn file(self, version: Version) -> &'static str {
         match (self, version) {
             (Self::Memory, Version::One) => "memory.limit_in_bytes",
@@ -48,8 +47,8 @@ enum Version {
     Two,
 }
 
-/// Where the groups of a controller are made: at the top, whatever group the lab is in, because
-/// version 2 has no limits below a group with processes.
+/// The hierarchy in which a controller's groups are created. They are created at its root,
+/// whichever group the lab is in, because version 2 has no limits below a group with processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     version: Version,
@@ -57,10 +56,10 @@ pub(super) struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// That of a controller.
+    /// Returns the hierarchy of a controller.
     ///
     /// # Errors
-    /// No hierarchy that is mounted here has it.
+    /// Returns a sentence if no hierarchy mounted here has the controller.
     pub(super) fn find(controller: Controller) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")
             .map_err(|error| format!("/proc/self/mountinfo: {error}"))?;
@@ -73,7 +72,7 @@ impl Hierarchy {
         })
     }
 
-    /// 1 or 2.
+    /// Returns the version, 1 or 2.
     pub(super) fn version(&self) -> u32 {
         match self.version {
             Version::One => 1,
@@ -81,10 +80,10 @@ impl Hierarchy {
         }
     }
 
-    /// Limits a group.
+    /// Sets a limit on a group.
     ///
     /// # Errors
-    /// What the kernel says, with the file.
+    /// Returns the kernel's error, with the file.
     pub(super) fn limit(
         &self,
         folder: &Path,
@@ -92,7 +91,7 @@ impl Hierarchy {
         value: &str,
     ) -> Result<(), String> {
         if self.version == Version::Two {
-            // Says nothing new where it is on already.
+            // No effect if the controller is enabled already.
             let on = format!("+{}", controller.name(self.version));
             write(&self.root.join("cgroup.subtree_control"), &on)?;
         }
@@ -108,8 +107,9 @@ impl Hierarchy {
     }
 }
 
-/// The first mount that has the controller; of version 1 a mount's options name it, of version 2 a
-/// file in it does. Version 1 goes first: a controller that is there is not in version 2.
+/// Returns the first mount that has the controller. Version 1 names its controllers in the mount
+/// options, version 2 in a file. Version 1 goes first: a controller mounted there is not available
+/// in version 2.
 fn among(
     mounts: &str,
     controller: Controller,
@@ -136,17 +136,17 @@ fn among(
     found.into_iter().next()
 }
 
-/// The type, the options and the place of a mount (proc_pid_mountinfo(5)).
+/// Parses the type, the options and the mount point of a mount (proc_pid_mountinfo(5)).
 fn mount(line: &str) -> Option<(&str, &str, PathBuf)> {
     let (before, after) = line.split_once(" - ")?;
     let place = before.split(' ').nth(4)?;
     let mut after = after.split(' ');
     let (kind, _source, options) = (after.next()?, after.next()?, after.next()?);
-    // A space in a path is written so.
+    // A space in a path is escaped like this.
     Some((kind, options, PathBuf::from(place.replace("\\040", " "))))
 }
 
-/// The files are the kernel's: there already, and never to be made.
+/// Writes to a kernel file, which must exist and is never created.
 fn write(path: &Path, value: &str) -> Result<(), String> {
     let written = OpenOptions::new()
         .write(true)

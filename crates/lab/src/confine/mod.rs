@@ -1,11 +1,12 @@
-//! Confinement: a server with less memory, or a slower disk, than the machine has. A control group
-//! for each start of it (cgroups(7)), of version 1 or 2, made before and removed after. Nothing
-//! here knows what a server is or starts one: whoever does puts it into the group's folders.
+//! Confinement of a server to less memory, or a slower disk, than the machine has. Each start of
+//! the server gets a control group (cgroups(7)), of version 1 or 2, created before and removed
+//! after. The caller puts the server into the group's folders.
 //!
-//! The limit on memory counts the page cache of what the server reads, so that a file set larger
-//! than it is read from the disk. The limit on reads is the kernel's throttle: it lets so many
-//! reads a second through and has the others wait, whoever of the server asks, in lumps of a tenth
-//! of a second. It makes no single read slow, as a disk that has to seek would.
+//! The memory limit includes the page cache of the files that the server reads, so a file set
+//! larger than the limit is read from the disk. The limit on reads is the kernel's throttle: it
+//! admits this many reads per second and delays the rest, whichever process of the server issues
+//! them, in batches of a tenth of a second. It does not slow down individual reads, as seeks of a
+//! disk would.
 
 mod disk;
 mod hierarchy;
@@ -20,32 +21,33 @@ use hierarchy::{Controller, Hierarchy};
 
 pub(crate) use disk::keeps_in_memory;
 
-/// How long the last process of a group may take to be gone.
+/// Timeout for the last process of a group to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often that is looked at.
+/// Polling interval while waiting for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How the folders of groups begin; the id of the lab follows, and a number.
+/// Prefix of the names of group folders; the process id of the lab follows, and a number.
 const PREFIX: &str = "weir-lab-";
 
-/// What a server may have.
+/// Resource limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory, MiB, page cache included.
+    /// Memory in MiB, including the page cache.
     pub memory_mib: Option<u32>,
-    /// Reads a second of the disk that its files are on.
+    /// Reads per second from the disk that holds its files.
     pub disk_reads_per_s: Option<u32>,
 }
 
 impl Limits {
-    /// Those of a server; none if it may have all there is.
+    /// Returns the limits of a server, or `None` if it has none.
     pub fn of(spec: &ServerSpec) -> Option<Self> {
         let limits = Self { memory_mib: spec.memory_mib, disk_reads_per_s: spec.disk_reads_per_s };
         (limits != Self { memory_mib: None, disk_reads_per_s: None }).then_some(limits)
     }
 
-    /// The same for a reader: `at most 128 MiB of memory, 100 reads a second of its disk`.
+    /// Describes the limits for a reader: `at most 128 MiB of memory, at most 100 reads a second of
+    /// its disk`.
     pub fn words(&self) -> String {
         let memory = self.memory_mib.map(|mib| format!("at most {mib} MiB of memory"));
         let reads =
@@ -53,7 +55,7 @@ impl Limits {
         memory.into_iter().chain(reads).collect::<Vec<_>>().join(", ")
     }
 
-    /// Which file of which controller has which text: `disk` is as `254:0`.
+    /// Returns the value to set for each controller; `disk` is a device number such as `254:0`.
     fn settings(&self, disk: &str) -> Vec<(Controller, String)> {
         let bytes = self.memory_mib.map(|mib| (u64::from(mib) << 20).to_string());
         let memory = bytes.map(|bytes| (Controller::Memory, bytes));
@@ -62,19 +64,19 @@ impl Limits {
     }
 }
 
-/// A group with limits and, until somebody enters it, nobody in it. Dropping it removes it, when
-/// those in it are gone.
+/// A control group with limits, without processes at first. Dropping it removes the group once its
+/// processes are gone, waiting 2 s at most.
 #[derive(Debug)]
 pub struct Confined {
     folders: Vec<PathBuf>,
 }
 
 impl Confined {
-    /// Makes one. `files` is a folder on the disk whose reads are limited.
+    /// Creates a group. `files` is a folder on the disk whose reads are limited.
     ///
     /// # Errors
-    /// A sentence: no hierarchy here has the controller, only root may make groups, or the files
-    /// are on no disk of which reads could be counted.
+    /// Returns a sentence if no hierarchy here has the controller, if the lab does not run as root,
+    /// or if the files are on no disk whose reads can be counted.
     pub fn make(limits: &Limits, files: &Path) -> Result<Self, String> {
         let said = |why| format!("a server cannot be held to {}: {why}", limits.words());
         Self::try_make(limits, files).map_err(said)
@@ -99,7 +101,7 @@ impl Confined {
         Ok(made)
     }
 
-    /// Makes a folder, once.
+    /// Creates a folder of the group unless it has been created before.
     fn enter(&mut self, folder: &Path) -> Result<(), String> {
         if !self.folders.iter().any(|known| known == folder) {
             fs::create_dir(folder).map_err(|error| {
@@ -110,8 +112,8 @@ impl Confined {
         Ok(())
     }
 
-    /// The folders whose `cgroup.procs` a process that is to be held to the limits writes itself
-    /// into.
+    /// Returns the group's folders. A process to be limited writes itself into `cgroup.procs` in
+    /// each.
     pub fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
@@ -120,7 +122,7 @@ impl Confined {
 impl Drop for Confined {
     fn drop(&mut self) {
         let deadline = Instant::now() + GONE_WITHIN;
-        // One that ended a moment ago may be counted still. What is left then is the next lab's.
+        // A process that has just ended may still be counted. The next lab removes what is left.
         for folder in &self.folders {
             while fs::remove_dir(folder).is_err() && folder.exists() && Instant::now() < deadline {
                 std::thread::sleep(LOOK_EVERY);
@@ -129,7 +131,7 @@ impl Drop for Confined {
     }
 }
 
-/// Removes the groups of labs that were killed. One with a process in it stays: rmdir(2) says so.
+/// Removes the groups of labs that were killed. A group with a process in it stays: rmdir(2) fails.
 fn remove_forgotten(root: &Path) {
     let entries = fs::read_dir(root).into_iter().flatten().flatten();
     for folder in entries.map(|entry| entry.path()).filter(|path| is_forgotten(path)) {
@@ -137,7 +139,7 @@ fn remove_forgotten(root: &Path) {
     }
 }
 
-/// Whether a folder is the group of a lab that no longer runs.
+/// Returns whether a folder is the group of a lab that no longer runs.
 fn is_forgotten(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let lab = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
@@ -145,10 +147,11 @@ fn is_forgotten(folder: &Path) -> bool {
     lab.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// Whether groups with both limits can be had here, and by which version of control groups.
+/// Checks that groups with both limits are available here, and returns the version of control
+/// groups that provides each.
 ///
 /// # Errors
-/// Why not.
+/// Returns the reason if they are not.
 pub fn available() -> Result<String, String> {
     let versions: Vec<String> = [Controller::Memory, Controller::Disk]
         .into_iter()

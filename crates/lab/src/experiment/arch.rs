@@ -1,21 +1,21 @@
-//! What an experiment's file may ask of the architecture of a `weir serve`: one table of the names
-//! and of the options each takes. The program knows what goes with which preset and says so when it
-//! starts; nothing here does.
+//! Architecture settings of a `weir serve` in an experiment file: the table of architectures and
+//! the options each accepts. Conflicts with presets are left to the program, which reports them
+//! when it starts.
 
 use std::ops::RangeInclusive;
 
 use super::{Kind, ServerSpec};
 
-/// An architecture, as `weir serve --arch` calls it.
+/// An architecture of `weir serve --arch`.
 struct Arch {
     name: &'static str,
-    /// Whether it waits for events by a mechanism that can be chosen.
+    /// True if its event mechanism can be chosen.
     has_mechanism: bool,
-    /// What `--arch-option` may set, and to what.
+    /// Options that `--arch-option` accepts, with their ranges.
     options: &'static [(&'static str, RangeInclusive<u32>)],
 }
 
-/// Flows of control at most: as many as a server holds connections.
+/// Maximum number of flows of control: the number of connections a server holds.
 const POOL_MAX: u32 = 15_000;
 
 const POOL: (&str, RangeInclusive<u32>) = ("pool", 1..=POOL_MAX);
@@ -29,11 +29,11 @@ const TABLE: &[Arch] = &[
     Arch { name: "helpers", has_mechanism: true, options: &[("helpers", 1..=1024)] },
 ];
 
-/// Judges what a server says of its architecture.
+/// Validates the architecture settings of a server.
 ///
 /// # Errors
-/// A sentence without the server: a name or an option that there is not, a mechanism for what has
-/// none.
+/// Returns a sentence that does not name the server: an unknown architecture or option, or a
+/// mechanism for an architecture that has none.
 pub(super) fn check(server: &ServerSpec) -> Result<(), String> {
     let given = |name: &str| server.options.iter().any(|word| is_option(word, name));
     if given("--arch") || given("--arch-option") {
@@ -58,7 +58,8 @@ pub(super) fn check(server: &ServerSpec) -> Result<(), String> {
     server.arch_options.iter().try_for_each(|word| option(arch, word))
 }
 
-/// Whether a word is an option of that name, its value behind an equals sign or in the next word.
+/// Returns whether a word is the option `name`, with its value behind an equals sign or in the next
+/// word.
 fn is_option(word: &str, name: &str) -> bool {
     word.split_once('=').map_or(word, |(before, _)| before) == name
 }

@@ -1,5 +1,5 @@
-//! What an experiment's file says: servers, sweeps, figures, tables. Reading and judging text only;
-//! nothing here knows how a point is run or drawn.
+//! Experiment files: servers, sweeps, figures and tables. Only parsing and validation; running
+//! points and drawing figures happen elsewhere.
 
 mod arch;
 mod overload;
@@ -19,46 +19,46 @@ pub use probe::ProbeSpec;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
-    /// What it is called in a list and at the head of its page.
+    /// Title in lists and at the head of the page.
     pub title: String,
-    /// The question it answers, one sentence.
+    /// The question the experiment answers, one sentence.
     pub question: String,
-    /// The set-up and what differs from the paper's, in paragraphs parted by empty lines.
+    /// The set-up and its differences from the paper's, as paragraphs separated by empty lines.
     #[serde(default)]
     pub about: String,
-    /// The paper it is from: the key of a file of `experiments/papers`.
+    /// The paper it comes from: the key of a file in `experiments/papers`.
     #[serde(default)]
     pub paper: Option<String>,
-    /// Settings of both network namespaces, such as `net.ipv4.tcp_syncookies = 0`.
+    /// Kernel settings of both network namespaces, such as `net.ipv4.tcp_syncookies = 0`.
     #[serde(default)]
     pub sysctl: BTreeMap<String, i64>,
     /// The servers under test.
     pub server: Vec<ServerSpec>,
-    /// What is measured.
+    /// The sweeps to measure.
     pub sweep: Vec<Sweep>,
-    /// What is drawn from it.
+    /// Figures drawn from the sweeps.
     #[serde(default)]
     pub figure: Vec<Figure>,
-    /// What is drawn of it along time.
+    /// Figures drawn over time.
     #[serde(default)]
     pub timeline: Vec<TimelineFigure>,
-    /// What is tabulated from it.
+    /// Tables made from the sweeps.
     #[serde(default)]
     pub table: Vec<Table>,
-    /// One metric of many servers at a glance.
+    /// Tables of a single metric across servers.
     #[serde(default)]
     pub matrix: Vec<Matrix>,
-    /// What is expected of it, where no paper claims anything.
+    /// The experiment's own claims: results expected where no paper claims anything.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
 
 impl Experiment {
-    /// Reads an experiment's file and judges it.
+    /// Parses and validates an experiment file.
     ///
     /// # Errors
-    /// One sentence that names the place: what TOML or the fields do not allow, a name that nothing
-    /// has, a number out of range, settings that contradict each other.
+    /// Returns one sentence that names the place: invalid TOML or fields, an undefined name, a
+    /// number out of range, contradictory settings.
     pub fn parse(text: &str) -> Result<Self, String> {
         valid::texts(text)?;
         let experiment = read(text)?;
@@ -66,7 +66,8 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The indices of the servers of a sweep: those `named`, else the sweep's, else all.
+    /// Returns the indices of the servers of a sweep: `named` if not empty, else the sweep's own,
+    /// else all.
     pub fn servers_of(&self, sweep: &Sweep, named: &[String]) -> Vec<usize> {
         let named = if named.is_empty() { &sweep.servers } else { named };
         if named.is_empty() {
@@ -77,19 +78,19 @@ impl Experiment {
 }
 
 impl Sweep {
-    /// The index of a value of the sweep, to a billionth.
+    /// Returns the index of a value of the sweep, matched to within a billionth.
     pub fn index_of(&self, x: f64) -> Option<usize> {
         self.values.iter().position(|value| (value - x).abs() <= 1e-9 * value.abs().max(1.0))
     }
 
-    /// How long a point is measured, seconds, at scale 1.
+    /// Returns the measured duration of a point at scale 1, in seconds.
     pub fn duration_s(&self) -> f64 {
         let load_s = self.spike.map_or(self.load.duration_s, |spike| spike.duration_s());
         self.probe.map_or(load_s, |probe| probe.seconds)
     }
 }
 
-/// Reads TOML; an error is a line number and a sentence.
+/// Deserializes TOML. An error is a sentence, with its line number where TOML tells one.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let says = error.message().trim().replace('\n', ", ");
@@ -101,7 +102,7 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Stri
     })
 }
 
-/// Which program serves.
+/// The server program.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -113,18 +114,18 @@ pub enum Kind {
     H2o,
     /// lighttpd(8).
     Lighttpd,
-    /// haproxy(1): answers by itself, or passes on what a `weir serve` behind it says.
+    /// haproxy(1): answers requests itself, or proxies a `weir serve` behind it.
     Haproxy,
     /// apache2(8), event MPM.
     Apache,
 }
 
 impl Kind {
-    /// All of them.
+    /// All server programs.
     pub const ALL: [Self; 6] =
         [Self::Weir, Self::Nginx, Self::H2o, Self::Lighttpd, Self::Haproxy, Self::Apache];
 
-    /// Its name in files.
+    /// Returns its name in experiment files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Weir => "weir",
@@ -141,87 +142,87 @@ impl Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServerSpec {
-    /// Its name in sweeps, figures and claims.
+    /// Name in sweeps, figures and claims.
     pub id: String,
-    /// Its name in legends.
+    /// Name in legends.
     pub label: String,
     /// The program.
     pub kind: Kind,
-    /// weir: options of `weir serve`, as on a command line. Others: directives put into the
-    /// rendered configuration, at the place of those about the whole server.
+    /// weir: options of `weir serve`, as on a command line. Others: directives inserted into the
+    /// rendered configuration at the server-wide level.
     #[serde(default)]
     pub options: Vec<String>,
-    /// weir: its architecture, by the name that `--arch` has for it; by default the program's.
+    /// weir: architecture, as named by `--arch`; defaults to the program's own.
     #[serde(default)]
     pub arch: Option<String>,
-    /// weir: what is set about that, as `pool=1000`.
+    /// weir: options of the architecture, such as `pool=1000`.
     #[serde(default)]
     pub arch_options: Vec<String>,
-    /// The listen backlog; by default the program's own.
+    /// Listen backlog; defaults to the program's own.
     #[serde(default)]
     pub backlog: Option<u32>,
-    /// Microseconds of processor time burnt for each request: weir only; wins over the sweep's.
+    /// Processor time burnt per request, in microseconds: weir only; overrides the sweep's.
     #[serde(default)]
     pub burn_us: Option<u32>,
-    /// Whether replies are compressed on the fly: nginx, h2o, lighttpd, haproxy, apache only.
+    /// True to compress replies on the fly: nginx, h2o, lighttpd, haproxy, apache only.
     #[serde(default)]
     pub gzip: bool,
-    /// Makes it a proxy of a `weir serve` on the same processors, which burns so many microseconds
-    /// for each request: nginx, h2o, haproxy only.
+    /// Makes the server a proxy of a `weir serve` on the same processors, which burns this many
+    /// microseconds per request: nginx, h2o, haproxy only.
     #[serde(default)]
     pub proxy_burn_us: Option<u32>,
-    /// Memory it may have, MiB, the page cache of its files included; by default all there is.
+    /// Memory limit in MiB, including the page cache of its files; unlimited by default.
     #[serde(default)]
     pub memory_mib: Option<u32>,
-    /// Reads a second that it gets of the disk its files are on; by default all there are.
+    /// Limit on reads per second from the disk that holds its files; unlimited by default.
     #[serde(default)]
     pub disk_reads_per_s: Option<u32>,
-    /// The row it is in in a matrix; by default one of its own, called as it is.
+    /// Its row in a matrix; defaults to a row of its own, named by its label.
     #[serde(default)]
     pub row: Option<String>,
-    /// What distinguishes it there from others of its row.
+    /// Its column within that row, which sets it apart from the row's other servers.
     #[serde(default)]
     pub column: String,
 }
 
 #[cfg(test)]
 impl ServerSpec {
-    /// One that is told nothing.
+    /// Creates a specification with default settings.
     pub(crate) fn plain(kind: Kind) -> Self {
         let text = format!("id = \"it\"\nlabel = \"it\"\nkind = \"{}\"", kind.name());
         toml::from_str(&text).unwrap()
     }
 }
 
-/// What varies along a sweep.
+/// The quantity varied by a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// Sessions begun a second.
+    /// Sessions started per second.
     Rate,
-    /// Idle connections beside the load.
+    /// Idle connections alongside the load.
     Idle,
     /// Persistent connections that share the rate.
     Conns,
-    /// Clients beside the load that begin a second.
+    /// Additional clients started per second alongside the load.
     Beside,
 }
 
-/// What a rate is a number of.
+/// The unit of rates.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum RateUnit {
-    /// Sessions a second.
+    /// Sessions per second.
     #[default]
     PerSecond,
     /// Multiples of the capacity of the sweep's `reference` server, measured first: one axis for
-    /// all.
+    /// all servers.
     Reference,
     /// Multiples of each server's own capacity, measured first.
     Own,
 }
 
-/// Who makes the load.
+/// The load generator.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Generator {
@@ -235,62 +236,62 @@ pub enum Generator {
 }
 
 impl Generator {
-    /// All of them.
+    /// All load generators.
     pub const ALL: [Self; 3] = [Self::Weir, Self::Httperf, Self::Wrk];
 }
 
-/// Connections of the closed loop that measures a capacity, when a sweep names no other number.
+/// Default number of connections of the closed loop that measures a capacity.
 pub const CAPACITY_CONNECTIONS: u32 = 64;
 
-/// Points to measure: servers times values, repeated.
+/// Points to measure: each server at each value, repeated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sweep {
-    /// Its name in figures and claims.
+    /// Name in figures and claims.
     pub id: String,
-    /// Ids of its servers; none means all.
+    /// Ids of its servers; empty means all.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// What varies.
+    /// The varied quantity.
     pub x: Axis,
-    /// Its values, ascending.
+    /// Values of that quantity, ascending.
     pub values: Vec<f64>,
-    /// What rates are numbers of.
+    /// The unit of rates.
     #[serde(default)]
     pub rate_unit: RateUnit,
     /// The server whose capacity is 1, with `rate-unit = "reference"`.
     #[serde(default)]
     pub reference: Option<String>,
-    /// The rate, where `x` is something else; without it the loop is closed (`closed`).
+    /// The rate, if `x` is another quantity; without it the loop is closed (`load.closed`).
     #[serde(default)]
     pub rate: Option<f64>,
-    /// Connections of the closed loop that measures a capacity: enough to keep the server busy, and
-    /// not so many that one with an overload control refuses some.
+    /// Connections of the closed loop that measures a capacity: enough to keep the server busy, few
+    /// enough that a server with overload control refuses none.
     #[serde(default = "capacity_connections")]
     pub capacity_connections: u32,
-    /// How often each point is measured, at scale 1.
+    /// Repetitions of each point, at scale 1.
     #[serde(default = "three")]
     pub repetitions: u32,
-    /// Whether weir counts and times its system calls, and others' are counted by strace in one
-    /// more, unmeasured, run of each point.
+    /// True to count system calls. Weir counts and times its own; those of other servers are
+    /// counted by strace in one additional, unmeasured run of each point.
     #[serde(default)]
     pub calls: bool,
-    /// Microseconds of processor time weir burns for each request.
+    /// Processor time that weir burns per request, in microseconds.
     #[serde(default)]
     pub burn_us: u32,
-    /// The length of the bins, milliseconds, in which what came of the load is kept along time.
+    /// Length in milliseconds of the bins in which the load's outcome is recorded over time.
     #[serde(default)]
     pub timeline_ms: Option<u32>,
-    /// Steps the load up and down again: `x` is the rate between.
+    /// Steps the load up and down again; `x` is the rate during the spike.
     #[serde(default)]
     pub spike: Option<SpikeSpec>,
-    /// Clients beside the load.
+    /// Additional clients alongside the load.
     #[serde(default)]
     pub beside: Option<BesideSpec>,
-    /// A neighbour on the server's processors.
+    /// A competing process on the server's processors.
     #[serde(default)]
     pub neighbour: Option<NeighbourSpec>,
-    /// Instead of a server and a load, the event mechanism by itself.
+    /// Measures the event mechanism alone, without a server or a load.
     #[serde(default)]
     pub probe: Option<ProbeSpec>,
     /// The load.
@@ -306,39 +307,39 @@ fn three() -> u32 {
     3
 }
 
-/// A load, but for what the sweep varies.
+/// A load, except for the quantity varied by the sweep.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LoadSpec {
-    /// Who makes it.
+    /// The load generator.
     pub generator: Generator,
     /// A workload of `weir load files`, or `page-40k`, a page of 40 KiB of text.
     pub workload: String,
-    /// How long is measured, seconds, at scale 1; with a spike that says so itself.
+    /// Measured duration in seconds, at scale 1; not given with a spike, which has its own.
     pub duration_s: f64,
-    /// How long, before that, is not.
+    /// Warm-up in seconds before the measured part.
     pub warmup_s: f64,
-    /// The longest without progress, seconds.
+    /// Longest time without progress, in seconds.
     pub timeout_s: f64,
-    /// Idle connections beside it.
+    /// Idle connections alongside it.
     pub idle: u32,
     /// Persistent connections that share the rate.
     pub conns: Option<u32>,
     /// Connections of a closed loop.
     pub closed: Option<u32>,
-    /// Requests of a connection.
+    /// Requests per connection.
     pub requests_per_conn: Option<u32>,
-    /// The law of arrivals: constant, poisson, uniform.
+    /// Arrival process: constant, poisson or uniform.
     pub arrivals: Option<String>,
-    /// Classes of requests, some cheap and some dear, drawn by their shares: weir servers and `weir
-    /// load` only, with a workload of one file. Takes the place of the sweep's `burn-us`.
+    /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
+    /// only, with a workload of one file. Replaces the sweep's `burn-us`.
     pub mix: Vec<Class>,
-    /// More options of `weir load`, httperf or wrk.
+    /// Additional options of `weir load`, httperf or wrk.
     pub options: Vec<String>,
 }
 
 impl LoadSpec {
-    /// The size of the files of specweb99, MiB, where the options say.
+    /// Returns the size of the specweb99 files in MiB, if the options set it.
     pub fn mb(&self) -> Option<&str> {
         let mut words = self.options.iter().map(String::as_str);
         words.find_map(|word| word.strip_prefix("--mb")).and_then(|rest| match rest {
@@ -348,13 +349,13 @@ impl LoadSpec {
     }
 }
 
-/// A class of requests of a mix.
+/// A class of requests in a mix.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Class {
-    /// Which share of the requests is of it, 0 to 1.
+    /// Share of the requests in this class, 0 to 1.
     pub share: f64,
-    /// Microseconds of processor time that weir burns for each.
+    /// Processor time that weir burns per request, in microseconds.
     pub burn_us: u32,
 }
 
@@ -377,81 +378,81 @@ impl Default for LoadSpec {
     }
 }
 
-/// A figure: metrics of a sweep's servers along its values. A line for each server and metric.
+/// A figure: metrics of a sweep's servers against its values, one line per server and metric.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figure {
-    /// Its id in file names: `fig-4.12`. With a paper, the paper's own figure.
+    /// Id in file names, such as `fig-4.12`; with a paper, the paper's own figure.
     pub id: String,
-    /// What it shows.
+    /// Title of the figure.
     pub title: String,
     /// The sweep it is drawn from.
     pub sweep: String,
-    /// Ids of the servers drawn; none means the sweep's.
+    /// Ids of the servers drawn; empty means all of the sweep's.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// Names of metrics (`metrics::all`). They share an axis, so they share a unit.
+    /// Names of metrics (`metrics::all`). They share an axis, so they must share a unit.
     pub y: Vec<String>,
-    /// Whether the axis of `y` is logarithmic.
+    /// True for a logarithmic y axis.
     #[serde(default)]
     pub y_log: bool,
-    /// Whether the axis of x is logarithmic.
+    /// True for a logarithmic x axis.
     #[serde(default)]
     pub x_log: bool,
-    /// What a reader should know when looking at it.
+    /// Note to the reader of the figure.
     #[serde(default)]
     pub note: String,
 }
 
-/// A table: a row a server, a column a metric, at one or more values of the sweep.
+/// A table with a row per server and a column per metric, at one or more values of the sweep.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Table {
-    /// Its id, such as `table-4.1`.
+    /// Id, such as `table-4.1`.
     pub id: String,
-    /// What it shows.
+    /// Title of the table.
     pub title: String,
     /// The sweep it is made from.
     pub sweep: String,
-    /// Ids of its servers; none means the sweep's.
+    /// Ids of its servers; empty means all of the sweep's.
     #[serde(default)]
     pub servers: Vec<String>,
     /// Names of metrics.
     pub columns: Vec<String>,
-    /// Which values of the sweep: `last`, `first`, or a number among them.
+    /// Values of the sweep: `last`, `first`, or a number among them.
     #[serde(default = "last")]
     pub at: Vec<At>,
-    /// What a reader should know when looking at it.
+    /// Note to the reader of the table.
     #[serde(default)]
     pub note: String,
 }
 
-/// A table of one metric: rows and columns are the servers' own, and each sweep has its columns.
+/// A table of one metric. Servers define its rows and columns; each sweep adds its own columns.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Matrix {
-    /// Its id.
+    /// Id.
     pub id: String,
-    /// What it shows.
+    /// Title of the table.
     pub title: String,
     /// The metric.
     pub metric: String,
-    /// Where its cells are from.
+    /// Sweeps that supply its cells.
     pub of: Vec<Cells>,
-    /// What a reader should know when looking at it.
+    /// Note to the reader of the table.
     #[serde(default)]
     pub note: String,
 }
 
-/// Columns of a matrix.
+/// The columns of a matrix that come from one sweep.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Cells {
     /// The sweep.
     pub sweep: String,
-    /// What it is called above its columns.
+    /// Heading above the columns.
     pub label: String,
-    /// Which value of the sweep.
+    /// The value of the sweep to show.
     #[serde(default = "highest")]
     pub at: At,
 }
@@ -464,17 +465,17 @@ fn last() -> Vec<At> {
     vec![At::Named(Place::Last)]
 }
 
-/// A place along a sweep.
+/// A position along a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(untagged)]
 pub enum At {
     /// A value of the sweep, in the sweep's unit.
     Value(f64),
-    /// A named one.
+    /// A named position.
     Named(Place),
 }
 
-/// A place that is known by name.
+/// A named position along a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
@@ -482,6 +483,6 @@ pub enum Place {
     First,
     /// The highest value.
     Last,
-    /// Where the server's median of replies a second is highest.
+    /// The value with the server's highest median of replies per second.
     Peak,
 }

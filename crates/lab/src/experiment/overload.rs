@@ -1,49 +1,49 @@
-//! What an experiment's file says of overload: a spike of the load, clients beside it, figures
-//! along time. Reading only; nothing here knows how any of it is made or drawn.
+//! Overload settings of an experiment file: load spikes, additional clients, figures over time.
+//! Generating the load and drawing happen elsewhere.
 
 use serde::{Deserialize, Serialize};
 
 use super::{At, Place};
 
-/// A load that steps up and down again. The sweep's rate is that of the spike.
+/// A load that steps up and down again. The sweep's rate is the rate of the spike.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SpikeSpec {
-    /// The rate before and after, in the sweep's unit.
+    /// Rate before and after the spike, in the sweep's unit.
     pub base: f64,
-    /// How long it is measured before, seconds, at scale 1.
+    /// Measured time before the spike, in seconds, at scale 1.
     pub before_s: f64,
-    /// How long the spike lasts, seconds.
+    /// Duration of the spike, in seconds.
     pub for_s: f64,
-    /// How long it is measured after, seconds.
+    /// Measured time after the spike, in seconds.
     pub after_s: f64,
 }
 
 impl SpikeSpec {
-    /// How long all of it is measured, seconds, at scale 1.
+    /// Returns the total measured duration in seconds, at scale 1.
     pub fn duration_s(&self) -> f64 {
         self.before_s + self.for_s + self.after_s
     }
 }
 
-/// Clients beside the load: those that mean no good or know no better, and those that ask for what
-/// nobody else does.
+/// Additional clients alongside the load: malicious or misbehaving ones, and ones that request
+/// files that the load does not.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BesideSpec {
-    /// What they do.
+    /// Their behaviour.
     pub kind: BesideKind,
-    /// How many times as many as the load's sessions begin a second; not given where the sweep's
-    /// values say how many do.
+    /// Their start rate as a multiple of the load's session rate; absent if the sweep's values set
+    /// it.
     #[serde(default)]
     pub factor: Option<f64>,
-    /// How long each holds on to its connection, seconds; by default as long as the load waits.
+    /// Time in seconds for which each holds its connection; defaults to the load's timeout.
     #[serde(default)]
     pub hold_s: Option<f64>,
-    /// cold: the set of files they ask for, a workload `files-COUNTxKIBk`.
+    /// cold: the file set they request, a workload `files-COUNTxKIBk`.
     #[serde(default)]
     pub workload: Option<String>,
-    /// The addresses they come from, of those the clients have: where there are no more, half.
+    /// Number of the client side's addresses that they use; at most half of them.
     #[serde(default = "one")]
     pub addresses: u32,
 }
@@ -52,40 +52,40 @@ fn one() -> u32 {
     1
 }
 
-/// A neighbour on the server's processors, such as another tenant of the machine: busy for a while,
-/// then idle, over and over, at the priority of the server.
+/// A neighbour on the server's processors, such as another tenant of the machine. It alternates
+/// between busy and idle, at the priority of the server.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NeighbourSpec {
-    /// The share of each processor that it takes, percent.
+    /// Share of each processor that it takes, in percent.
     pub percent: u32,
-    /// Processor time that it takes at a stretch, milliseconds.
+    /// Processor time per burst, in milliseconds.
     pub burst_ms: u32,
 }
 
-/// What a client beside the load does.
+/// The behaviour of an additional client.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum BesideKind {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     Mute,
-    /// Sends its request one byte a second.
+    /// Sends its request at one byte per second.
     Slow,
-    /// Sends a whole request, waits a short time, gives up and begins again at once: so many of
-    /// them that they begin `factor` times as often as the load if none gets an answer.
+    /// Sends a whole request, waits a short time, gives up and reconnects at once. There are enough
+    /// of them to start `factor` times as often as the load if none gets a reply.
     Reconnect,
-    /// Gets one reply, and comes back for a second on the same connection at the end of its hold.
+    /// Gets one reply, and sends a second request on the same connection at the end of its hold.
     KeepAlive,
-    /// Asks for a file of a set of its own, any of them as likely as any other.
+    /// Requests files from a set of its own, each with equal probability.
     Cold,
 }
 
 impl BesideKind {
-    /// Every kind there is.
+    /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive, Self::Cold];
 
-    /// Its name in files.
+    /// Returns its name in experiment files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mute => "mute",
@@ -97,24 +97,24 @@ impl BesideKind {
     }
 }
 
-/// Two figures of a sweep along time, at one of its values: replies a second, and response times.
-/// A line for each server, and a grey one for what was offered.
+/// Two figures of a sweep over time, at one of its values: replies per second, and response times.
+/// One line per server, and a grey one for the offered load.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TimelineFigure {
-    /// What the figures' ids begin with.
+    /// Common prefix of the figures' ids.
     pub id: String,
-    /// What they show.
+    /// Title of the figures.
     pub title: String,
-    /// The sweep they are drawn from: one with `timeline-ms`.
+    /// The sweep they are drawn from; it must set `timeline-ms`.
     pub sweep: String,
-    /// Ids of the servers drawn; none means the sweep's.
+    /// Ids of the servers drawn; empty means all of the sweep's.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// At which of the sweep's values: `last`, `first`, or one of them.
+    /// The value of the sweep to draw: `last`, `first`, or one of its values.
     #[serde(default = "last")]
     pub at: At,
-    /// What a reader should know when looking at them.
+    /// Note to the reader of the figures.
     #[serde(default)]
     pub note: String,
 }
@@ -124,7 +124,7 @@ fn last() -> At {
 }
 
 impl TimelineFigure {
-    /// The ids of its figures: replies, and response times.
+    /// Returns the ids of the two figures: replies, and response times.
     pub fn ids(&self) -> [String; 2] {
         [format!("{}-replies", self.id), format!("{}-response", self.id)]
     }

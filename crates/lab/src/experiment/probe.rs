@@ -1,15 +1,15 @@
-//! What an experiment's file says of a probe: a sweep without a load, along which `weir probe`
-//! measures the event mechanisms of its servers by themselves. Reading only.
+//! Probe settings of an experiment file: a sweep without a load, along which `weir probe` measures
+//! the event mechanisms of its servers in isolation.
 
 use serde::Deserialize;
 
-/// A probe, but for the number of idle members, which the sweep varies.
+/// A probe, except for the number of idle members, which the sweep varies.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProbeSpec {
-    /// Members that have an event each round.
+    /// Members that have an event in each round.
     pub active: u32,
-    /// How long is measured, seconds, at scale 1.
+    /// Measured duration in seconds, at scale 1.
     #[serde(default = "quarter")]
     pub seconds: f64,
 }
@@ -18,7 +18,7 @@ fn quarter() -> f64 {
     0.25
 }
 
-/// What of the options of `weir serve` a probe is told: those about the mechanism.
+/// Returns the options of `weir serve` that a probe takes: those about the mechanism.
 pub(crate) fn mechanism_options(options: &[String]) -> Vec<String> {
     let names = ["--mechanism", "--mechanism-option"];
     let mut told = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn mechanism_options(options: &[String]) -> Vec<String> {
     told
 }
 
-/// Whether options name a mechanism.
+/// Returns whether the options select a mechanism.
 pub(crate) fn has_mechanism(options: &[String]) -> bool {
     options.iter().any(|word| word == "--mechanism" || word.starts_with("--mechanism="))
 }

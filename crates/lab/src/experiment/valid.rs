@@ -1,5 +1,5 @@
-//! What an experiment's file must keep to beyond its fields: names that exist, numbers in range,
-//! settings that agree. Each error is one sentence that names the place. Nothing here runs.
+//! Validation of experiment files beyond their syntax: names that exist, numbers in range, settings
+//! that agree. Each error is one sentence that names the place.
 
 mod overload;
 mod probe;
@@ -13,22 +13,22 @@ use super::{
 use crate::file_set::FileSet;
 use crate::metrics;
 
-/// The most that `weir serve` burns for a request, microseconds.
+/// Maximum processor time that `weir serve` burns per request, in microseconds.
 const BURN_US_MAX: u32 = 1_000_000;
 
-/// The least memory that a server starts in, MiB.
+/// Minimum memory limit with which a server starts, in MiB.
 const MEMORY_MIB_MIN: u32 = 16;
 
-/// The largest set of files of specweb99, MiB.
+/// Maximum size of the specweb99 file set, in MiB.
 const MB_MAX: u32 = 10_000;
 
-/// The sum of the shares of a mix may be off by this: they are written in decimals.
+/// Tolerance for the sum of a mix's shares, which are written in decimals.
 const SHARE_ERROR_MAX: f64 = 1e-6;
 
-/// Judges an experiment.
+/// Validates an experiment.
 ///
 /// # Errors
-/// The first thing that is wrong, as a sentence.
+/// Returns the first violation, as a sentence.
 pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     must(!experiment.title.trim().is_empty(), || "the experiment has no title".to_owned())?;
     must(!experiment.server.is_empty(), || "the experiment has no server".to_owned())?;
@@ -63,10 +63,11 @@ pub(super) fn check(experiment: &Experiment) -> Result<(), String> {
     })
 }
 
-/// Refuses control characters, line breaks and tabs aside: names and texts are shown on terminals.
+/// Rejects control characters other than line breaks and tabs: names and texts are shown on
+/// terminals.
 ///
 /// # Errors
-/// A sentence with the text, escaped.
+/// Returns a sentence with the offending text, escaped.
 pub(super) fn texts(text: &str) -> Result<(), String> {
     let table: toml::Table = super::read(text)?;
     table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
@@ -88,8 +89,8 @@ fn in_text(text: &str) -> Result<(), String> {
     must(text.chars().all(shown), || format!("{text:?} has a control character"))
 }
 
-/// Whether a setting (sysctl(8)) is of a family that each network namespace has for itself, by a
-/// name that is one path below `/proc/sys/net`.
+/// Returns whether a setting (sysctl(8)) belongs to a family that each network namespace has
+/// separately, and its name is a plain path below `/proc/sys/net`.
 fn is_of_namespace(name: &str) -> bool {
     let mut parts = name.split('.');
     let family = parts.next() == Some("net")
@@ -103,7 +104,7 @@ fn must(kept: bool, says: impl FnOnce() -> String) -> Result<(), String> {
     if kept { Ok(()) } else { Err(says()) }
 }
 
-/// Ids end up in names of files and lines of tables.
+/// Checks that ids are unique and plain: they become parts of file names and table rows.
 fn unique<'a>(what: &str, ids: impl Iterator<Item = &'a String>) -> Result<(), String> {
     let mut seen = Vec::new();
     for id in ids {
@@ -226,7 +227,7 @@ fn values(sweep: &Sweep) -> Result<(), String> {
     let Sweep { id, values, x, .. } = sweep;
     must(!values.is_empty(), || format!("sweep {id}: it has no values"))?;
     for value in values {
-        // Nobody idle, and nobody beside the load, is where a curve along them begins.
+        // Curves over idle connections or additional clients begin at 0.
         let from_none = matches!(x, Axis::Idle | Axis::Beside);
         let low = *value < 0.0 || (*value == 0.0 && !from_none);
         must(value.is_finite() && !low, || {
@@ -257,7 +258,8 @@ fn unit(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     }
 }
 
-/// Either the loop is open and has a rate from one place, or it is closed and has none.
+/// Checks that the loop is either open, with its rate given in one place, or closed, without a
+/// rate.
 fn rates(sweep: &Sweep) -> Result<(), String> {
     let Sweep { id, rate, load, .. } = sweep;
     if sweep.x == Axis::Rate {
@@ -296,7 +298,7 @@ fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     let place = |name: &str| format!("sweep {id}: load.{name}");
     let workload = load.workload.as_str();
     must(!workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
-    // It is the name of a folder too, and a word of a command line.
+    // The workload also becomes a directory name and a command-line argument.
     must(is_plain(workload), || {
         format!("{} {workload:?} is not letters, digits and dashes", place("workload"))
     })?;
@@ -331,7 +333,7 @@ fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     })
 }
 
-/// Whether a name is letters, digits and dashes, and begins with none of the last.
+/// Returns whether a name consists of letters, digits and dashes and does not begin with a dash.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     name.bytes().all(plain) && !name.starts_with('-')
@@ -380,7 +382,7 @@ fn matrix(experiment: &Experiment, matrix: &Matrix) -> Result<(), String> {
     Ok(())
 }
 
-/// Each cell has room for one server.
+/// Checks that no two servers of the sweep share a cell.
 fn alone(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     let mut seen = BTreeMap::new();
     for server in experiment.servers_of(sweep, &[]).into_iter().map(|at| &experiment.server[at]) {
@@ -403,7 +405,7 @@ fn at_a_place(place: &str, sweep: &Sweep, at: At) -> Result<(), String> {
     }
 }
 
-/// The sweep of a figure or table, when it is there and has the servers.
+/// Returns the sweep of a figure or table, provided that it exists and includes the servers.
 fn drawn<'a>(
     experiment: &'a Experiment,
     place: &str,
@@ -421,7 +423,7 @@ fn drawn<'a>(
     Ok(found)
 }
 
-/// The units of metrics.
+/// Returns the units of the named metrics.
 fn known_metrics(place: &str, field: &str, names: &[String]) -> Result<Vec<&'static str>, String> {
     must(!names.is_empty(), || format!("{place}: `{field}` names no metric"))?;
     let mut units = Vec::new();
@@ -476,7 +478,7 @@ columns = ["c_avg", "response_p99"]
 at = [2.5, "peak"]
 "#;
 
-    /// What is said of a good file with one thing replaced.
+    /// Returns the error for a valid file with one text replaced; empty if there is none.
     pub(in super::super) fn said_of(good: &str, from: &str, to: &str) -> String {
         assert!(good.contains(from), "{from}");
         match Experiment::parse(&good.replacen(from, to, 1)) {

@@ -1,5 +1,5 @@
 //! httperf: an open loop from one source address. It measures from its start to its end, rounds
-//! times to a tenth of a millisecond, and knows no percentiles. Knows no other generator.
+//! times to a tenth of a millisecond, and reports no percentiles.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use super::{Asked, Left, Order, Recipe, installed, seconds};
 use crate::allow_list::{AllowList, Shape, Syntax};
 use crate::record::{LoadResult, Times};
 
-/// How much of the rate it must reach.
+/// Minimum fraction of the planned rate that it must reach.
 const REACHED_MIN: f64 = 0.99;
 
-/// The kinds of errors in its report. The last four are those of its own descriptors, ports and
-/// table, and of what else may be.
+/// Kinds of errors in its report. The last four are shortages of its own descriptors, ports and
+/// table entries, and all other errors.
 const ERRORS: &[&str] = &[
     "client-timo",
     "socket-timo",
@@ -24,10 +24,11 @@ const ERRORS: &[&str] = &[
     "other",
 ];
 
-/// Those of them that are its own.
+/// Kinds of errors that are its own.
 const OWN: &[&str] = &["fd-unavail", "addrunavail", "ftab-full"];
 
-/// Files it would read or write, and whom it loads, are not among them.
+/// Options that an experiment may set. The files it reads or writes and the server it loads are not
+/// among them.
 pub(super) const ALLOWED: AllowList = AllowList {
     program: "httperf",
     syntax: Syntax::Words,
@@ -61,7 +62,7 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
         format!("--num-calls={requests}"),
         format!("--timeout={}", load.timeout_s),
     ];
-    // httperf itself makes a line end of the two characters. With more requests than one the
+    // httperf converts the two characters to a line end. With several requests per connection, the
     // header would end the connection after the first.
     if requests == 1 {
         arguments.push("--add-header=Connection: close\\n".to_owned());
@@ -74,7 +75,8 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     Ok(Recipe { program: installed("httperf")?, arguments, window })
 }
 
-/// The law of arrivals, as a rate or as a distribution of the time between two.
+/// Returns the option for the arrival process, as a rate or as a distribution of interarrival
+/// times.
 fn law(name: Option<&str>, rate: f64) -> Result<String, String> {
     match name.unwrap_or("constant") {
         "constant" => Ok(format!("--rate={rate}")),
@@ -89,8 +91,8 @@ pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String>
     result(&left.said, asked)
 }
 
-/// The report in the lab's terms. It knows no planned starts: its response is from the actual
-/// start, on a connection of its own.
+/// Translates the report into the lab's terms. httperf knows no planned starts: response times
+/// count from the actual start, and only with one request per connection.
 fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
     let figure = |line: &str, name: &str| {
         after(said, line, name).ok_or_else(|| format!("its report has no {line} {name}"))
@@ -131,8 +133,9 @@ fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
     })
 }
 
-/// Why the figures are not the server's. The run's length includes the end of its last
-/// connections, for which it is given the longest that any took.
+/// Returns the reasons why the figures are not the server's. The run's length includes the end of
+/// its last connections; the longest connection time is deducted for it, or the timeout if that is
+/// longer and a client has timed out.
 fn reasons(
     said: &str,
     asked: &Asked,
@@ -162,7 +165,7 @@ fn reasons(
     reasons
 }
 
-/// The number behind `name` in one of the lines that start with `line`.
+/// Returns the number behind `name` in the first line that starts with `line` and has it.
 fn after(said: &str, line: &str, name: &str) -> Option<f64> {
     let rests = said.lines().filter_map(|text| text.strip_prefix(line));
     let number = |rest: &str| {

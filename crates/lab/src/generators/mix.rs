@@ -1,6 +1,5 @@
-//! A mix of cheap and dear requests: the list of paths that `weir load` goes through, and what
-//! became of the requests of each class, from its line for each request. Knows nothing of how a
-//! request is worked on.
+//! A mix of cheap and expensive requests: the list of paths that `weir load` requests, and the
+//! outcome of each class, from the line that it writes per request.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -18,14 +17,14 @@ use crate::record::{ClassResult, Times};
 
 const LIST: &str = "mix.uris";
 
-/// How many requests the list has before it begins again: shares come out to a hundredth of a
-/// percent, and no run is so long that the same order could be noticed.
+/// Length of the list before it repeats, in requests: shares are accurate to a hundredth of a
+/// percent, and no run is long enough for the repetition to be noticeable.
 const LENGTH: usize = 10_000;
 
 /// Writes the list of an order's mix, if it has one.
 ///
 /// # Errors
-/// A sentence: the workload is no single file, or the list cannot be written.
+/// Returns a sentence if the workload is not a single file or the list cannot be written.
 pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
     if order.load.mix.is_empty() {
         return Ok(());
@@ -35,13 +34,13 @@ pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// What makes `weir load` go through the list, of an order that has a mix.
+/// Returns the options that make `weir load` use the list, if the order has a mix.
 pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
     let list = format!("y,{}", order.dir.join(LIST).display());
     (!order.load.mix.is_empty()).then(|| ["--wlog".to_owned(), list])
 }
 
-/// Paths, a line each, in an order of chance: of each class as many as its share says.
+/// Generates the list: paths in random order, one per line, each class in proportion to its share.
 fn list(mix: &[Class], file: &str, seed: u64) -> String {
     let mut classes = Vec::with_capacity(LENGTH);
     let mut share = 0.0;
@@ -59,7 +58,7 @@ fn prefix(class: &Class) -> String {
     format!("/.weir/burn/{}", class.burn_us)
 }
 
-/// The planned starts whose requests are looked at, seconds since the run began.
+/// The interval of planned starts whose requests are evaluated, in seconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stretch {
     from_s: f64,
@@ -67,8 +66,9 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// After the warm-up, and so long before the end that a client has its answer, or has given up,
-    /// while the load goes on; but half of what is measured at least.
+    /// Creates the interval from the end of the warm-up to one timeout before the end of the load,
+    /// so that each client gets its reply or gives up while the load lasts. It covers at least half
+    /// of the measured duration.
     pub(super) fn new(warmup_s: f64, duration_s: f64, timeout_s: f64) -> Self {
         let length_s = (duration_s - timeout_s).max(duration_s / 2.0);
         Self { from_s: warmup_s, to_s: warmup_s + length_s }
@@ -79,10 +79,10 @@ impl Stretch {
     }
 }
 
-/// Reads what became of each class.
+/// Reads the outcome of each class.
 ///
 /// # Errors
-/// A sentence: there are no lines, or one is not understood.
+/// Returns a sentence if there are no lines or one cannot be parsed.
 pub(super) fn read(
     dir: &Path,
     mix: &[Class],
@@ -93,7 +93,7 @@ pub(super) fn read(
     classes(BufReader::new(file), mix, stretch)
 }
 
-/// A line about a request, as far as it is of use.
+/// The fields of a request's line that are needed.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -118,7 +118,7 @@ fn classes(
         let class = starts.iter().position(|start| line.target.starts_with(start));
         let Some(class) = class.filter(|_| stretch.has(line.planned_ns)) else { continue };
         planned[class] += 1;
-        // A refusal is a whole reply, but not what was asked for.
+        // A refusal is a complete reply, but not the requested one.
         let is_good = line.status.is_some_and(|status| matches!(status, 200..400));
         if let Some(last_byte_ns) = line.last_byte_ns.filter(|_| is_good) {
             times_us[class].push(last_byte_ns.saturating_sub(line.planned_ns) as f64 / 1e3);
@@ -159,7 +159,8 @@ mod tests {
         let count = |path: &str| text.lines().filter(|line| *line == path).count();
         assert_eq!(count("/.weir/burn/60/one-byte.txt"), 9_000);
         assert_eq!(count("/.weir/burn/5000/one-byte.txt"), 1_000);
-        // Both classes are everywhere: a tenth of the list has a tenth of the dear ones, or nearly.
+        // Both classes are spread over the list: a tenth of it has about a tenth of the expensive
+        // ones.
         let first = text.lines().take(1_000).filter(|line| line.contains("/5000/")).count();
         assert!((50..200).contains(&first), "{first}");
         assert_eq!(text, list(&MIX, "/one-byte.txt", 1));

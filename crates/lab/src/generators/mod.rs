@@ -1,5 +1,5 @@
-//! Load generators: how each is told the same load, when it measures, and what its own report
-//! means in the lab's terms. Nothing here serves or judges a server.
+//! Load generators: the command line of each for the same load, its measurement window, and its
+//! report in the lab's terms.
 
 mod httperf;
 mod mix;
@@ -22,74 +22,74 @@ use crate::programs;
 use crate::record::LoadResult;
 use mix::Stretch;
 
-/// How long after what it measures a generator may take, beside its timeout.
+/// Grace period for a generator to end after its window and its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// The file in which `weir load` has a line for each request, where these are looked at.
+/// The file to which `weir load` writes a line per request, if these are needed.
 const EACH: &str = "each.ndjson";
 
-/// A load to be made.
+/// A load to be generated.
 pub struct Order<'a> {
-    /// What of it does not vary.
+    /// Its specification, except for the varied quantity.
     pub load: &'a LoadSpec,
-    /// How long is measured, seconds.
+    /// Measured duration, in seconds.
     pub duration_s: f64,
-    /// How long, before that, is not: weir only. Others measure from their start.
+    /// Warm-up before the measured part, in seconds: weir only. Others measure from their start.
     pub warmup_s: f64,
-    /// Sessions a second, in an open loop.
+    /// Sessions per second of an open loop.
     pub rate: Option<f64>,
     /// Connections of a closed loop.
     pub closed: Option<u32>,
-    /// Idle connections beside the load.
+    /// Idle connections alongside the load.
     pub idle: u32,
     /// Persistent connections that share the rate.
     pub conns: Option<u32>,
-    /// Steps of the load; the rate is then theirs.
+    /// Steps of the load; they set the rate instead.
     pub spike: Option<Spike>,
-    /// Sessions of two requests, so many seconds apart on one connection, whatever the workload's
-    /// are.
+    /// Seconds between the two requests of a session, sent on one connection; replaces the
+    /// workload's own sessions.
     pub twice_s: Option<f64>,
-    /// The length of the bins in which what came of it is kept, milliseconds.
+    /// Length in milliseconds of the bins in which the outcome is recorded over time.
     pub timeline_ms: Option<u32>,
-    /// The addresses it comes from; none means that the kernel chooses.
+    /// Source addresses; empty means that the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// What comes before the workload's path: nothing, or `/.weir/burn/60`.
+    /// Prefix of the workload's path: empty, or `/.weir/burn/60`.
     pub prefix: &'a str,
-    /// Whether replies may be compressed.
+    /// True if replies may be compressed.
     pub gzip: bool,
-    /// Where it runs.
+    /// The testbed it runs on.
     pub ground: &'a dyn Ground,
-    /// The binary of weir.
+    /// Path of the weir binary.
     pub weir: &'a Path,
-    /// Whom to load.
+    /// Address of the server to load.
     pub server: SocketAddr,
-    /// A directory for what it writes.
+    /// Directory for its files.
     pub dir: &'a Path,
-    /// What all chance is drawn from.
+    /// Seed for all random choices.
     pub seed: u64,
 }
 
-/// How a generator is run.
+/// The invocation of a generator.
 struct Recipe {
     program: PathBuf,
     arguments: Vec<String>,
-    /// From its start to the beginning and to the end of what is measured.
+    /// Beginning and end of the measured part, from the start of the generator.
     window: (Duration, Duration),
 }
 
-/// What a generator left when it ended.
+/// The output of a generator that has ended.
 struct Left<'a> {
     status: ExitStatus,
-    /// What it printed to standard output.
+    /// Its standard output.
     said: String,
-    /// The end of what it printed, in one line.
+    /// The end of its output, in one line.
     words: String,
     dir: &'a Path,
 }
 
 type Read = fn(&Left<'_>, &Asked) -> Result<LoadResult, String>;
 
-/// What a report is read against.
+/// The parameters of a load that are needed to interpret its report.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     rate: Option<f64>,
@@ -99,14 +99,16 @@ struct Asked {
     grid: Option<timeline::Grid>,
 }
 
-/// Name and version of a generator. That of weir is the version of this lab: it is one binary.
+/// Returns the name and version of a generator. `weir load` has the version of this lab: they are
+/// one binary.
 ///
 /// # Errors
-/// A sentence: it is not installed, and the Debian package that has it.
+/// Returns a sentence if the generator reports no version or is not installed, with the Debian
+/// package that provides it.
 pub fn version(generator: Generator) -> Result<String, String> {
     let (name, flags) = match generator {
         Generator::Weir => return Ok(format!("weir load {}", env!("CARGO_PKG_VERSION"))),
-        // With --version alone, httperf goes on and loads this machine's port 80.
+        // With --version alone, httperf continues and loads port 80 of this machine.
         Generator::Httperf => ("httperf", &["--version", "--help"][..]),
         Generator::Wrk => ("wrk", &["-v"][..]),
     };
@@ -120,7 +122,7 @@ fn installed(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{name} is not installed: Debian's package {name} has it"))
 }
 
-/// The options that an experiment may pass to a generator.
+/// Returns the options that an experiment may pass to a generator.
 pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
     match generator {
         Generator::Weir => &weir::ALLOWED,
@@ -129,7 +131,7 @@ pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
     }
 }
 
-/// Those of all generators.
+/// Returns the allow lists of all generators.
 pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
     Generator::ALL.into_iter().map(|generator| *allow_list(generator))
 }
@@ -137,7 +139,7 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 /// Starts a load.
 ///
 /// # Errors
-/// A sentence: the generator cannot make this load, is not installed, or does not start.
+/// Returns a sentence if the generator cannot make this load, is not installed, or does not start.
 pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
     let generator = order.load.generator;
     let (recipe, read): (Recipe, Read) = match generator {
@@ -170,7 +172,7 @@ pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
     })
 }
 
-/// The command for the report, without the paths of this run.
+/// Formats the command for the report, without the paths of this run.
 fn shown(recipe: &Recipe, order: &Order<'_>) -> String {
     let program = recipe.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words = std::iter::once(program).chain(recipe.arguments.iter().map(|word| {
@@ -180,7 +182,7 @@ fn shown(recipe: &Recipe, order: &Order<'_>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A load that goes on. Dropping it kills its generator.
+/// A load in progress. Dropping it kills its generator.
 pub struct RunningLoad {
     group: Group,
     command: String,
@@ -189,28 +191,29 @@ pub struct RunningLoad {
     dir: PathBuf,
     asked: Asked,
     read: Read,
-    /// What is read of it besides, of an open loop, and of which of its requests.
+    /// Request classes of an open loop, to be evaluated for the requests of `stretch`.
     mix: Vec<Class>,
     stretch: Stretch,
 }
 
 impl RunningLoad {
-    /// From the start of the generator to the beginning and to the end of what is measured. The
-    /// length is exact; where it lies is known to some tens of milliseconds, which a process takes
-    /// to begin.
+    /// Returns the beginning and end of the measured part, from the start of the generator. The
+    /// length is exact; the position is known to some tens of milliseconds, the time a process
+    /// takes to start.
     pub fn window(&self) -> (Duration, Duration) {
         self.window
     }
 
-    /// Whether the generator has ended.
+    /// Returns whether the generator has ended.
     pub fn finished(&mut self) -> bool {
         self.group.ended()
     }
 
-    /// Waits for the end, and reads what the generator reports.
+    /// Waits for the generator to end, and reads its report.
     ///
     /// # Errors
-    /// A sentence: it refused, did not end, or left a report that cannot be read.
+    /// Returns a sentence if the generator failed, did not end in time, or left an unreadable
+    /// report.
     pub fn wait(self) -> Result<LoadResult, String> {
         let Self { group, command, generator, window, dir, asked, read, mix, stretch } = self;
         let patience = window.1 + Duration::from_secs_f64(asked.timeout_s.max(0.0)) + END_WITHIN;
@@ -229,7 +232,7 @@ impl RunningLoad {
 }
 
 impl Left<'_> {
-    /// Refuses what ended with another code than 0.
+    /// Returns an error for any exit status but 0.
     fn ended_well(&self) -> Result<(), String> {
         if self.status.success() {
             return Ok(());
@@ -239,7 +242,7 @@ impl Left<'_> {
 }
 
 impl Order<'_> {
-    /// The path of the one file that is asked for, for generators that know no workload.
+    /// Returns the path of the workload's only file, for generators that do not support workloads.
     fn path(&self, name: &str) -> Result<String, String> {
         let workload = &self.load.workload;
         let file = crate::servers::file_of(workload)
@@ -247,7 +250,7 @@ impl Order<'_> {
         Ok(format!("{}{file}", self.prefix.trim_end_matches('/')))
     }
 
-    /// Refuses what only `weir load` can do.
+    /// Rejects orders that only `weir load` can carry out.
     fn plain(&self, name: &str) -> Result<(), String> {
         if self.idle > 0 {
             return Err(format!("{name} opens no idle connections beside its load"));
@@ -261,7 +264,7 @@ impl Order<'_> {
         Ok(())
     }
 
-    /// How what comes of it is folded along time.
+    /// Returns the time bins in which the outcome is recorded, if it is.
     fn grid(&self) -> Option<timeline::Grid> {
         Some(timeline::Grid {
             bin_ms: self.timeline_ms?,
@@ -272,7 +275,7 @@ impl Order<'_> {
     }
 }
 
-/// A number of seconds, which must be one that a run can take.
+/// Converts seconds to a duration; fails unless they are finite, not negative and in range.
 fn seconds(value: f64) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|_| format!("{value} s is not a length of time"))
 }

@@ -1,5 +1,5 @@
-//! A load over a set of files: the list of paths that `weir load` goes through, each file of the
-//! set as likely as any other. Knows nothing of what the files are for.
+//! A load over a set of files: the list of paths that `weir load` requests, each file of the set
+//! with equal probability.
 
 use std::fs;
 
@@ -12,14 +12,14 @@ use crate::file_set::FileSet;
 
 const LIST: &str = "set.uris";
 
-/// How many requests the list has before it begins again: more than a point makes of a large set,
-/// so that no file comes back sooner than by chance.
+/// Length of the list before it repeats, in requests: more than a point makes of a large set, so
+/// that no file recurs sooner than by chance.
 const LENGTH: usize = 20_000;
 
-/// Writes the list of an order whose workload is a set; others have none.
+/// Writes the list of an order whose workload is a set; does nothing for other workloads.
 ///
 /// # Errors
-/// A sentence: the list cannot be written.
+/// Returns a sentence if the list cannot be written.
 pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
     let Some(set) = FileSet::named(&order.load.workload) else { return Ok(()) };
     let path = order.dir.join(LIST);
@@ -27,13 +27,13 @@ pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// What makes `weir load` go through the list, of an order whose workload is a set.
+/// Returns the options that make `weir load` use the list, if the order's workload is a set.
 pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
     FileSet::named(&order.load.workload)?;
     Some(["--wlog".to_owned(), format!("y,{}", order.dir.join(LIST).display())])
 }
 
-/// Paths, a line each.
+/// Generates the list: random paths, one per line.
 fn list(set: FileSet, prefix: &str, seed: u64) -> String {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
     let prefix = prefix.trim_end_matches('/');

@@ -1,5 +1,5 @@
-//! Each generator that is there, loading `weir serve` on the loopback, and what each is told. What
-//! the figures are worth is not known here.
+//! Tests of each installed generator against `weir serve` on loopback, and of the arguments each is
+//! given. The figures themselves are not judged.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Or
     }
 }
 
-/// A server of the small file, and its port.
+/// Starts a server of the small file; returns it with its port.
 fn serve(base: &Path, weir: &Path) -> (Running, u16) {
     let spec = ServerSpec::plain(Kind::Weir);
     let (root, dir, port) = (base.join("www"), base.join("run"), loopback::free_port());
@@ -70,7 +70,7 @@ fn weir_load_reports_a_plausible_load() {
     let (from, to) = running.window();
     assert_eq!((to - from).as_secs_f64(), SHORT_S);
     let result = running.wait().unwrap();
-    // Which of two neighbours of the warm-up's end is measured is up to rounding.
+    // Rounding decides which of the two requests next to the warm-up's end is measured.
     assert!((49..=51).contains(&result.replies), "{result:?}");
     assert!(result.open_loop && result.errors.is_empty() && result.replies_refused == 0);
     assert_eq!(result.valid, result.reasons.is_empty());
@@ -155,7 +155,7 @@ fn weir_load_is_told_all_of_an_order() {
     assert!(from >= Duration::from_millis(750) && to - from == Duration::from_millis(500));
 }
 
-/// What weir load is told of an order like the others but for a change, after its program.
+/// Returns the command line of `weir load` for the usual order with one change.
 fn told(spec: &LoadSpec, change: fn(&mut Order<'_>)) -> String {
     let mut order = order(spec, Path::new("/x"), 80, Path::new("/bin/weir"));
     change(&mut order);
@@ -219,7 +219,7 @@ fn the_classes_of_a_mix_are_told_apart() {
     assert_eq!(result.replies_refused, 0, "{result:?}");
     let [cheap, dear] = &result.classes[..] else { panic!("{result:?}") };
     assert_eq!((cheap.burn_us, dear.burn_us, cheap.window_s), (1, 2, 0.25));
-    // A quarter of a second of them; of which class each is was up to chance.
+    // A quarter of a second of requests, whose classes are random.
     assert!((99..=101).contains(&(cheap.planned + dear.planned)), "{result:?}");
     assert!(cheap.planned > dear.planned && dear.planned > 0, "{result:?}");
     assert!(cheap.replies <= cheap.planned && cheap.response.is_some(), "{result:?}");

@@ -1,5 +1,5 @@
-//! What came of each request of a load, folded into bins of time. Lines of `weir load --each` in,
-//! counts and percentiles out. Knows no server and judges nothing.
+//! Aggregation of requests into time bins: reads the lines of `weir load --each`, returns counts
+//! and percentiles per bin.
 
 use std::io::BufRead;
 
@@ -11,47 +11,47 @@ const MS_PER_S: f64 = 1e3;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_US: u64 = 1_000;
 
-/// The bins, and where the load stepped.
+/// The time bins, and the steps of the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Grid {
-    /// The length of a bin, milliseconds.
+    /// Length of a bin, in milliseconds.
     pub(super) bin_ms: u32,
-    /// How long, of the load's beginning, is before the first bin, seconds.
+    /// Length of the warm-up before the first bin, in seconds.
     pub(super) warmup_s: f64,
-    /// How long the schedule goes on after that, seconds.
+    /// Length of the schedule after the warm-up, in seconds.
     pub(super) duration_s: f64,
-    /// When it steps up and down, seconds from the first bin.
+    /// Times of the steps up and down, in seconds from the first bin.
     pub(super) steps_s: Option<(f64, f64)>,
 }
 
-/// What is needed of a line.
+/// The fields of a line that are needed.
 #[derive(Deserialize)]
 struct Request {
     planned_ns: u64,
     last_byte_ns: Option<u64>,
-    /// None for an error.
+    /// `None` for an error.
     status: Option<u16>,
 }
 
-/// Statuses of replies that do what they were asked to (RFC 9110, section 15).
+/// Status codes of replies that fulfil their request (RFC 9110, section 15).
 const GOOD: std::ops::Range<u16> = 200..400;
 
-/// One bin, while it is filled.
+/// A bin while it is being filled.
 #[derive(Clone, Default)]
 struct Bin {
     planned: u64,
     replies: u64,
     errors: u64,
-    /// Response times of what was planned in it.
+    /// Response times of the requests planned in it.
     response_us: Vec<f64>,
 }
 
-/// Folds requests. A reply is counted where its last byte came; that it was planned, that it was
-/// an error and how long it took, where it was planned. A reply that refuses is an error: fast as
-/// it may be, it is not what was asked for.
+/// Aggregates requests. A reply is counted in the bin of its last byte; the planned request, an
+/// error and the response time are counted in the bin of the planned start. A refusal is an error:
+/// however fast, it is not the requested reply.
 ///
 /// # Errors
-/// A sentence: a line cannot be read.
+/// Returns a sentence if a line cannot be read.
 pub(super) fn fold(lines: impl BufRead, grid: &Grid) -> Result<Timeline, String> {
     let bin_ms = u64::from(grid.bin_ms.max(1));
     let from_ms = (grid.warmup_s * MS_PER_S).round() as u64;
@@ -79,7 +79,8 @@ pub(super) fn fold(lines: impl BufRead, grid: &Grid) -> Result<Timeline, String>
     Ok(timeline(&bins, grid))
 }
 
-/// The bin of this number. No request comes so late that its bin is far from the others.
+/// Returns the bin with this number, appending bins as needed. No request is late enough for its
+/// bin to be far beyond the others.
 fn at(bins: &mut Vec<Bin>, number: u64) -> &mut Bin {
     let index = number as usize;
     if index >= bins.len() {
@@ -115,7 +116,7 @@ mod tests {
     const GRID: Grid =
         Grid { bin_ms: 100, warmup_s: 1.0, duration_s: 0.25, steps_s: Some((0.1, 0.2)) };
 
-    /// A request planned and answered so many milliseconds after the load began.
+    /// Formats a request planned and answered at these times, in milliseconds since the load began.
     fn reply(planned_ms: u64, last_ms: u64) -> String {
         let (planned_ns, last_ns) = (planned_ms * NS_PER_MS, last_ms * NS_PER_MS);
         format!(
@@ -124,7 +125,7 @@ mod tests {
         )
     }
 
-    /// One that ended in an error after its first byte.
+    /// Formats a request that ended in an error before its last byte.
     fn error(planned_ms: u64) -> String {
         let planned_ns = planned_ms * NS_PER_MS;
         format!("{{\"planned_ns\":{planned_ns},\"last_byte_ns\":null,\"error\":\"reset\"}}\n")
@@ -154,7 +155,7 @@ mod tests {
     fn a_load_nobody_answers_has_its_bins_all_the_same() {
         let found = fold(&b""[..], &Grid { steps_s: None, ..GRID }).unwrap();
         assert_eq!((found.planned, found.p50_us, found.up_s), (vec![0; 3], vec![None; 3], None));
-        // What was planned for the warm-up is of no bin.
+        // Requests planned during the warm-up are in no bin.
         let early = fold(reply(900, 1050).as_bytes(), &GRID).unwrap();
         assert_eq!((early.planned, early.replies), (vec![0; 3], vec![0; 3]));
     }

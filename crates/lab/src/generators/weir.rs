@@ -1,4 +1,4 @@
-//! `weir load` of this binary, by its options and its JSON report. Knows no other generator.
+//! `weir load` of this binary: its options and its JSON report.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -15,20 +15,21 @@ use crate::servers::{file_of, path_of};
 
 const REPORT: &str = "load.json";
 
-/// What a run of which the client is to blame ends with: a result all the same.
+/// Exit code of a run that its client makes invalid; it has a report all the same.
 const INVALID: i32 = 3;
 
-/// Sessions of a run that its duration ends: more than there can be.
+/// Number of sessions of a run limited by its duration: more than there can be.
 const SESSIONS: u64 = 1_000_000_000_000;
 
-/// How many connections are opened a second before the schedule begins, unless an option says.
+/// Default rate of opening connections before the schedule begins, per second.
 const BACKGROUND_PER_S: f64 = 2000.0;
 
-/// From the start of the process to the schedule's first start, with nothing to open before: to
-/// load the program and set up its threads, and the 2 ms it waits for these.
+/// Time from the start of the process to the first start of the schedule, without connections to
+/// open before: loading the program, setting up its threads, and the 2 ms that it waits for these.
 const SET_UP: Duration = Duration::from_millis(10);
 
-/// Files it would read or write, and whom it loads, are not among them.
+/// Options that an experiment may set. The files it reads or writes and the server it loads are not
+/// among them.
 pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir load",
     syntax: Syntax::Words,
@@ -86,7 +87,7 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
             option(name, count.to_string());
         }
     }
-    // The paths of a list are whole.
+    // The paths in a list are complete.
     let listed = set::arguments(order).or_else(|| mix::arguments(order));
     let (prefix, path) =
         if listed.is_some() { ("", "") } else { (order.prefix, path_of(&load.workload)) };
@@ -102,7 +103,7 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
         option("--header", "Accept-Encoding: gzip".to_owned());
     }
     option("--json", order.dir.join(REPORT).display().to_string());
-    // Of a mix each request's end is wanted; of its capacity only the sum.
+    // A mix needs the outcome of each request, its capacity only the total.
     if order.timeline_ms.is_some() || (!load.mix.is_empty() && order.rate.is_some()) {
         option("--each", order.dir.join(EACH).display().to_string());
     }
@@ -117,8 +118,9 @@ fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// Idle and shared connections are opened before the schedule begins, evenly, all threads together
-/// at the background rate. A server that takes them more slowly makes it begin later than this.
+/// Returns the measurement window. Idle and shared connections are opened before the schedule
+/// begins, evenly, by all threads together at the background rate. If the server accepts them more
+/// slowly, the schedule begins later than returned here.
 fn window(order: &Order<'_>) -> Result<(Duration, Duration), String> {
     let options = &order.load.options;
     let given = options.iter().position(|option| option == "--background-rate");
@@ -142,17 +144,17 @@ pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String>
     Ok(LoadResult { timeline, ..result })
 }
 
-/// Folds the lines of all requests.
+/// Aggregates the lines of all requests over time.
 fn folded(left: &Left<'_>, grid: &Grid) -> Result<crate::record::Timeline, String> {
     let path = left.dir.join(EACH);
     let said = |error| format!("{}: {error}", path.display());
     timeline::fold(BufReader::new(File::open(&path).map_err(said)?), grid)
 }
 
-/// The report in the lab's terms. The window is the schedule after its warm-up, and the rate is
-/// that of the replies that came in it, whenever they were asked for. What comes while the last
-/// requests run into their timeouts belongs to the counts and not to the rate: it would make a
-/// short window's rate depend on the length of the timeout.
+/// Translates the report into the lab's terms. The window is the schedule after its warm-up, and
+/// the rate counts the replies received in it, whenever they were requested. Replies received while
+/// the last requests run into their timeouts add to the counts but not to the rate: they would make
+/// the rate of a short window depend on the timeout.
 fn result(report: &Value) -> Option<LoadResult> {
     let (verdict, rates, counts) = (&report["verdict"], &report["rates"], &report["counts"]);
     let open_loop = report["description"]["loop"].as_str()? == "open";

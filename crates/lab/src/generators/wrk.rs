@@ -1,6 +1,6 @@
-//! wrk: a closed loop from one source address, which measures from its start to its end and knows
-//! whole seconds only. A connection sends its next request when the last reply is there, so its
-//! times leave out what an open loop would have waited. Knows no other generator.
+//! wrk: a closed loop from one source address, which measures from its start to its end, in whole
+//! seconds. A connection sends its next request only after the last reply, so its times omit the
+//! waiting that an open loop would include.
 
 use std::fs;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::allow_list::{AllowList, Syntax};
 use crate::ground::Side;
 use crate::record::{LoadResult, Times};
 
-/// Prints what wrk counted as one line of JSON. A script without a `request` function leaves wrk's
-/// fast path as it is.
+/// Script that prints wrk's counters as one line of JSON. Without a `request` function, it leaves
+/// wrk on its fast path.
 const SCRIPT: &str = r#"
 done = function(summary, latency, requests)
   local e = summary.errors
@@ -27,7 +27,7 @@ done = function(summary, latency, requests)
 end
 "#;
 
-/// What the script prints.
+/// The counters that the script prints.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Counts {
     requests: u64,
@@ -45,7 +45,8 @@ struct Counts {
     max_us: f64,
 }
 
-/// None: of what the lab does not set itself, the script is a program and the header free text.
+/// Options that an experiment may set: none. Of those that the lab does not set itself, the script
+/// is a program and the header free text.
 pub(super) const ALLOWED: AllowList =
     AllowList { program: "wrk", syntax: Syntax::Words, options: &[] };
 

@@ -1,10 +1,10 @@
-//! System calls of a tree of processes, counted from outside by strace(1): for servers that keep no
-//! profile of their own.
+//! Counts the system calls of a tree of processes from outside with strace(1), for servers that
+//! keep no profile of their own.
 //!
-//! A traced process stops at every call, so a run that is counted is not one that is measured, and
-//! strace's times say more of strace than of the server: only the counts are kept. A call that
-//! began before the count or ended after it is not in it. strace runs where the lab runs, on none
-//! of the processors' pins.
+//! A traced process stops at every call, so a counted run is not a measured one, and only the
+//! counts are kept: strace's times reflect strace rather than the server. A call that began before
+//! the count or ended after it is not included. strace runs where the lab runs and is pinned to no
+//! processor.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,23 +16,23 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::processes;
 use crate::record::CallCount;
 
-/// How long strace may take to attach to all.
+/// Time limit for strace to attach to all processes.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
-/// How often it is asked whether it has.
+/// Interval at which attachment is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A count that goes on until it is stopped. Dropped, it ends, and the processes go on.
+/// A running count. Dropping it ends the count, and the processes continue.
 #[derive(Debug)]
 pub struct Counting {
     strace: Child,
 }
 
 impl Counting {
-    /// Begins to count the calls of the processes `roots`, of all below them and of what they will
-    /// start. Returns when all of them are attached to.
+    /// Starts counting the calls of the processes `roots`, of all their descendants and of any they
+    /// will start. Returns once all of them are attached.
     ///
     /// # Errors
-    /// strace does not start, or may not attach, with what it said.
+    /// strace cannot be started, or is not permitted to attach; the message quotes strace.
     pub fn start(roots: &[u32]) -> Result<Self, String> {
         let pids: Vec<u32> = roots.iter().flat_map(|root| processes::tree(*root)).collect();
         let is_gone = |root: &&u32| !Path::new(&format!("/proc/{root}")).exists();
@@ -70,10 +70,10 @@ impl Counting {
         Ok(())
     }
 
-    /// Stops counting and lets the processes go on.
+    /// Stops counting and detaches from the processes.
     ///
     /// # Errors
-    /// strace's table cannot be read, with what strace said.
+    /// strace's table cannot be read; the message quotes strace.
     pub fn stop(mut self) -> Result<Vec<CallCount>, String> {
         self.interrupt();
         let mut table = String::new();
@@ -85,18 +85,18 @@ impl Counting {
         parse(&table).map_err(|error| format!("{error}; {}", self.complaint()))
     }
 
-    /// What strace said on its standard error, once it has ended.
+    /// Returns the first line of strace's standard error, once strace has ended.
     fn complaint(&mut self) -> String {
         let mut said = String::new();
         if let Some(mut stderr) = self.strace.stderr.take() {
-            // What cannot be read is not said.
+            // An unreadable message is omitted.
             let _ = stderr.read_to_string(&mut said);
         }
         let line = said.lines().next().unwrap_or_default().trim();
         if line.is_empty() { "it said nothing".to_owned() } else { line.to_owned() }
     }
 
-    /// A SIGINT makes strace detach, print and end.
+    /// Sends SIGINT, which makes strace detach, print and end.
     fn interrupt(&mut self) {
         if let Some(pid) = Pid::from_raw(self.strace.id().cast_signed()) {
             // It may have ended by itself, with the server.
@@ -114,7 +114,8 @@ impl Drop for Counting {
     }
 }
 
-/// Whether `tracer` traces every thread of a process; one that has gone meanwhile needs no tracing.
+/// Returns whether `tracer` traces every thread of a process. A process that has ended needs no
+/// tracing.
 fn is_traced(pid: u32, tracer: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     threads.flatten().all(|thread| {
@@ -124,11 +125,11 @@ fn is_traced(pid: u32, tracer: u32) -> bool {
     })
 }
 
-/// Reads the table of `strace -c`, the most frequent call first. An empty one is of processes that
-/// made no call.
+/// Parses the table of `strace -c`, the most frequent call first. An empty table is valid: the
+/// processes made no call.
 ///
 /// # Errors
-/// It is no such table.
+/// The text is not such a table.
 pub fn parse(table: &str) -> Result<Vec<CallCount>, String> {
     let mut calls = Vec::new();
     for line in table.lines().filter(|line| !line.trim().is_empty()) {
@@ -189,7 +190,7 @@ mod tests {
             eprintln!("skipped: no strace");
             return;
         }
-        // Each line it reads makes it start a child; the answer says that the child has ended.
+        // Each line it reads makes it start a child; its answer means that the child has ended.
         let mut child = Command::new("sh")
             .args(["-c", "while read line; do /bin/sh -c :; echo; done"])
             .stdin(Stdio::piped())
@@ -206,7 +207,7 @@ mod tests {
                     stdout.read_exact(&mut [0]).unwrap();
                 }
                 let calls = counting.stop();
-                // Its processes go on.
+                // Its processes continue.
                 stdin.write_all(b"\n").unwrap();
                 stdout.read_exact(&mut [0]).unwrap();
                 calls

@@ -1,19 +1,18 @@
-//! Where the time of processors went, from /proc/stat (proc_stat(5)). Knows processors by number
-//! and nothing of what ran on them.
+//! Time of chosen processors by kind, from /proc/stat (proc_stat(5)), whatever ran on them.
 //!
-//! Two limits of the source. Time is counted in ticks (100 a second as a rule), on most kernels by
-//! what is running when the tick comes: short bursts are seen only on average, and a difference of
-//! a second is good to a per cent or so. And without CONFIG_IRQ_TIME_ACCOUNTING what a tick finds
-//! decides between softirq and the rest: packets handled on the way out of a system call or by
-//! ksoftirqd are counted as system time. Softirq is then a lower bound; busy against idle is not
-//! touched by it.
+//! The source has two limits. Time is counted in ticks (usually 100 per second), on most kernels by
+//! what is running when the tick comes: short bursts are seen only on average, and a difference
+//! over one second is accurate to about one per cent. Without CONFIG_IRQ_TIME_ACCOUNTING, the tick
+//! also decides between softirq and the rest: packets handled on the way out of a system call or by
+//! ksoftirqd count as system time. Softirq is then a lower bound; busy against idle is not
+//! affected.
 
 use crate::record::CoreTime;
 
-/// Time of chosen processors since the machine started, ticks.
+/// Time of chosen processors since boot, ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTimes {
-    /// user and nice. Guests are in these already.
+    /// user and nice, which already include guests.
     pub user: u64,
     /// system.
     pub system: u64,
@@ -28,10 +27,10 @@ pub struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// Reads the text of /proc/stat and adds up the processors `cpus`.
+    /// Parses the text of /proc/stat and sums the processors `cpus`.
     ///
     /// # Errors
-    /// One of them has no line, or a line without its eight columns.
+    /// A processor has no line, or a line without its eight columns.
     pub fn parse(stat: &str, cpus: &[usize]) -> Result<Self, String> {
         let mut sum = Self::default();
         for cpu in cpus {
@@ -58,8 +57,8 @@ impl CoreTimes {
         Some(())
     }
 
-    /// What was spent since `before`, at `ticks_per_s`. A counter that fell (idle and iowait may,
-    /// see proc_stat(5)) counts as one that stood.
+    /// Returns the time spent since `before`, at `ticks_per_s`. A counter that fell (idle and
+    /// iowait may, see proc_stat(5)) counts as unchanged.
     pub fn since(&self, before: &Self, ticks_per_s: f64) -> CoreTime {
         let spent = |now: u64, then: u64| now.saturating_sub(then) as f64 / ticks_per_s;
         CoreTime {
@@ -74,12 +73,12 @@ impl CoreTimes {
 }
 
 impl CoreTime {
-    /// All of it, seconds: the length of the stretch times the number of processors.
+    /// Total time, seconds: the length of the window times the number of processors.
     pub fn total_s(&self) -> f64 {
         self.busy_s() + self.steal_s + self.idle_s
     }
 
-    /// What the processors worked, seconds: neither idle nor taken by the host.
+    /// Busy time of the processors, seconds: neither idle nor taken by the host.
     pub fn busy_s(&self) -> f64 {
         self.user_s + self.system_s + self.softirq_s + self.irq_s
     }

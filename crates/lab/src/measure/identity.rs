@@ -1,35 +1,35 @@
-//! Whether a point fits together: what two that counted apart must agree on, and what makes a point
-//! doubtful. Reads records only; nothing here measures.
+//! Consistency checks of a point: compares independent counts that must agree, and flags what makes
+//! a point doubtful. Reads records only; nothing is measured here.
 //!
 //! The accept identity (pariag-accept eq. 4.1: AcceptRate = N_phases · C_avg / t) cannot fail
-//! within one server's statistics, because C_avg is made from the other two. It is held here
-//! against three counts of others:
+//! within one server's statistics, because C_avg is computed from the other two. It is therefore
+//! checked against three independent counts:
 //!
 //! - the kernel's connections handed to the accept queue (Tcp.PassiveOpens), as rates over the
-//!   measured stretch: they may differ by what the queue can hold, and by what happens between the
-//!   looks at the server and at the kernel;
+//!   measured window: they may differ by the capacity of the queue, and by what happens between the
+//!   samples of the server and of the kernel;
 //! - the client's connections, over the whole run: they may differ by connections that ended in
 //!   errors, the idle ones beside the load, and the lab's own;
-//! - the profile's accept calls, where one is kept: each accepted or failed.
+//! - the profile's accept calls, if one is kept: each accepted or failed.
 //!
-//! And eq. 4.2, C_avg ≤ accept-limit, is held against the limit of the command.
+//! Eq. 4.2, C_avg ≤ accept-limit, is checked against the limit of the command.
 
 use crate::measure::kernel;
 use crate::record::{CoreTime, Flag, Point, WholeRun};
 
-/// Connections the lab itself may open to see that a server is there, at most.
+/// Maximum number of connections the lab itself opens to check that a server is up.
 const PROBES_MAX: f64 = 16.0;
-/// By how much of itself a rate may differ because the server and the kernel are not looked at in
-/// the same instant.
+/// Relative difference allowed in a rate because the server and the kernel are not sampled at the
+/// same instant.
 const SKEW_MAX: f64 = 0.05;
-/// The share of processor time that the host may take.
+/// Maximum share of processor time that the host may take.
 const STEAL_MAX: f64 = 0.05;
-/// The listen backlog that `weir serve` asks for by itself.
+/// Listen backlog of `weir serve` by default.
 const LISTENQ: f64 = 4096.0;
-/// The most that the accept-limit `auto` accepts in a phase.
+/// Maximum number of connections that the accept-limit `auto` accepts in a phase.
 const AUTO_MAX: f64 = 16.0;
 
-/// Everything about a point that does not fit; empty when all does.
+/// Returns every inconsistency of a point; empty if there is none.
 pub fn flags(point: &Point) -> Vec<Flag> {
     let mut flags = Vec::new();
     let mut add = |kind: &str, says: Option<String>| {
@@ -37,7 +37,7 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     };
     add(if point.load.late_only { "late" } else { "invalid" }, invalid(point));
     if point.probe.is_some() {
-        // It had no load, and nobody was served.
+        // Without a load, no requests were served.
         add("steal", stolen("server", &point.cores.server));
         return flags;
     }
@@ -55,21 +55,21 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     flags
 }
 
-/// Replies of a whole run, as the two sides counted them.
+/// Replies of a whole run, as counted by both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Whole replies, says the client.
+    /// Whole replies counted by the client.
     pub client: u64,
-    /// Replies sent whole, says the server.
+    /// Replies sent whole, counted by the server.
     pub server: u64,
-    /// Whether they fit: the server has no fewer, and no more than the client's errors explain. A
-    /// reply may be sent whole to a client that has given up, to whom it is an error.
+    /// True if they are consistent: the server has no fewer, and no more than the client's errors
+    /// explain. A reply may be sent whole to a client that has given up and counts it as an error.
     pub explained: bool,
-    /// How many of the server's replies are errors to the client, if they fit.
+    /// Number of the server's replies that are errors to the client, if the counts are consistent.
     pub explained_by_errors: u64,
 }
 
-/// Compares the replies; none where one of the sides does not tell.
+/// Compares the replies; `None` if either side did not report them.
 pub fn reconcile(point: &Point) -> Option<Reconciled> {
     let whole = clients(point)?;
     let server = *point.server.counted_whole.get("replies")? as u64;
@@ -79,9 +79,9 @@ pub fn reconcile(point: &Point) -> Option<Reconciled> {
     Some(Reconciled { client: whole.replies, server, explained, explained_by_errors })
 }
 
-/// The accept-limit of a command of `weir serve`: the most that C_avg can be. None where there is
-/// no bound, or the command is not understood. Only the accept policy `limit` has one by itself;
-/// the others, and so the default, go by the time and the queue as well.
+/// Returns the accept-limit of a `weir serve` command: the maximum of C_avg. `None` if there is no
+/// bound, or the command cannot be interpreted. Only the accept policy `limit` implies one; the
+/// others, including the default, also depend on the time and the queue.
 pub fn accept_limit(command: &str) -> Option<f64> {
     let policy = option(command, "--accept-policy");
     if policy.is_some_and(|policy| policy != "limit") {
@@ -91,7 +91,7 @@ pub fn accept_limit(command: &str) -> Option<f64> {
         (Some(limit), _) => limit.to_owned(),
         (None, None | Some("default")) if policy.is_none() => return None,
         (None, None | Some("default")) => "auto".to_owned(),
-        // The named servers with a limit have it in their names: accept1, accept25+$.
+        // The presets with a limit contain it in their names: accept1, accept25+$.
         (None, Some(preset)) => {
             let digits = preset.strip_prefix("accept")?;
             digits.chars().take_while(char::is_ascii_digit).collect()
@@ -103,7 +103,7 @@ pub fn accept_limit(command: &str) -> Option<f64> {
     }
 }
 
-/// The value of an option in a command, without quotes of a shell.
+/// Returns the value of an option in a command, without shell quotes.
 fn option<'a>(command: &'a str, name: &str) -> Option<&'a str> {
     let mut words = command.split_whitespace();
     let value = loop {
@@ -130,7 +130,7 @@ fn invalid(point: &Point) -> Option<String> {
     })
 }
 
-/// A weir whose statistics are missing: nothing below can then be told.
+/// Flags a weir server without statistics: none of the checks below is possible then.
 fn unchecked(point: &Point) -> Option<String> {
     let server = &point.server;
     let missing = server.counted.is_empty() || server.counted_whole.is_empty();
@@ -138,7 +138,7 @@ fn unchecked(point: &Point) -> Option<String> {
         .then(|| "the server's statistics are missing: its counts could not be checked".to_owned())
 }
 
-/// A server whose loop does not come back to where it answers.
+/// Flags statistics that cover another window, because the server's loop did not answer in time.
 fn answered_late(point: &Point) -> Option<String> {
     let (elapsed_s, window_s) = (point.server.counted.get("elapsed_s")?, point.kernel.window_s);
     (!same_time(*elapsed_s, window_s)).then(|| {
@@ -149,7 +149,8 @@ fn answered_late(point: &Point) -> Option<String> {
     })
 }
 
-/// What all clients counted together, those beside the load too; none where one does not tell.
+/// Returns the counts of all clients, including those beside the load; `None` if any did not report
+/// them.
 fn clients(point: &Point) -> Option<WholeRun> {
     let load = point.load.whole?;
     let Some(beside) = &point.beside else { return Some(load) };
@@ -161,7 +162,7 @@ fn clients(point: &Point) -> Option<WholeRun> {
     })
 }
 
-/// Clients beside the load that were not as many as they should have been.
+/// Flags clients beside the load that did not reach their planned number.
 fn beside_fell_short(point: &Point) -> Option<String> {
     let beside = point.beside.as_ref()?;
     let load = &beside.load;
@@ -170,13 +171,13 @@ fn beside_fell_short(point: &Point) -> Option<String> {
     })
 }
 
-/// Whether a stretch that the server counted is the one it was asked for, to a fifth: it answers
-/// between its phases.
+/// Returns whether the window that the server counted matches the requested one to within a fifth:
+/// the server answers only between its phases.
 pub fn same_time(elapsed_s: f64, window_s: f64) -> bool {
     (elapsed_s - window_s).abs() <= 0.2 * window_s
 }
 
-/// N_phases · C_avg / t of the server against the kernel's connections a second.
+/// Compares N_phases · C_avg / t of the server with the kernel's connections per second.
 fn accepted_and_kernel(point: &Point) -> Option<String> {
     let counted = |name: &str| point.server.counted.get(name).copied();
     let (phases, accepted, t) =
@@ -189,9 +190,9 @@ fn accepted_and_kernel(point: &Point) -> Option<String> {
     let server = phases * c_avg / t;
     let kernel = kernel::count(&point.kernel, "Tcp.PassiveOpens") as f64 / window_s;
     let slack = SKEW_MAX * server.max(kernel) + (queue_max(point) + 1.0) / t.min(window_s);
-    // Without a namespace of its own a server is not the only one the kernel counts for.
+    // In a shared namespace the kernel counts for other servers too.
     let wrong = server - kernel > slack || (!point.kernel.shared && kernel - server > slack)
-        // Accepted without one accept-phase: the first factor is wrong.
+        // Accepted without any accept-phase: the first factor is wrong.
         || (phases <= 0.0 && accepted > 0.0);
     wrong.then(|| {
         format!(
@@ -201,11 +202,11 @@ fn accepted_and_kernel(point: &Point) -> Option<String> {
     })
 }
 
-/// The most by which the accept queues may have grown or shrunk, connections: their length, or, if
-/// no client gave up, the connections that were open at once.
+/// Returns the maximum change of the accept queues, connections: their length, or, if no client
+/// gave up, the number of connections open at once.
 fn queue_max(point: &Point) -> f64 {
     let command = &point.server.command;
-    // By default a loop, with a queue of its own, for each processor.
+    // By default, one loop with its own queue per processor.
     let processors = point.cores.server.total_s() / point.kernel.window_s;
     let queues = number(command, "--workers").unwrap_or_else(|| processors.round()).max(1.0);
     let length = queues * (number(command, "--listenq").unwrap_or(LISTENQ) + 1.0);
@@ -217,17 +218,17 @@ fn queue_max(point: &Point) -> f64 {
     }
 }
 
-/// Idle connections beside the load.
+/// Returns the number of idle connections beside the load.
 fn idle(point: &Point) -> f64 {
     number(&point.load.command, "--idle").unwrap_or(0.0)
 }
 
-/// What the server accepted from its start to its end against what the client connected.
+/// Compares the connections accepted over the server's lifetime with those the clients opened.
 fn accepted_and_client(point: &Point) -> Option<String> {
     let whole = clients(point)?;
     let counted = |name: &str| point.server.counted_whole.get(name).copied();
     let accepted = counted("accepted")?;
-    // A generator that does not tell has none.
+    // A generator that does not report connections has none.
     if whole.connected == 0 && whole.replies > 0 {
         return None;
     }
@@ -243,7 +244,8 @@ fn accepted_and_client(point: &Point) -> Option<String> {
     })
 }
 
-/// What the server says came of its accepts against the accept calls of its profile.
+/// Compares the outcomes of accepts in the server's statistics with the accept calls of its
+/// profile.
 fn accepted_and_calls(point: &Point) -> Option<String> {
     let counted = |name: &str| point.server.counted.get(name).copied();
     let outcomes = ["accepted", "accept_would_block", "accept_failed", "accept_aborted"];
@@ -258,7 +260,7 @@ fn accepted_and_calls(point: &Point) -> Option<String> {
     })
 }
 
-/// C_avg ≤ accept-limit (eq. 4.2), over the measured stretch and over the whole run.
+/// Checks C_avg ≤ accept-limit (eq. 4.2), over the measured window and over the whole run.
 fn above_limit(point: &Point) -> Option<String> {
     let server = &point.server;
     let limit = accept_limit(&server.command)?;
@@ -338,7 +340,7 @@ mod tests {
         assert!(said.starts_with("identity: the accept identity does not hold"), "{said}");
         assert!(said.contains("1000.0 connections/s"), "{said}");
         assert!(says(opens(4000)).contains("2000.0 connections/s"));
-        // Others' connections are in a namespace that is shared.
+        // In a shared namespace the kernel counts connections of others too.
         let mut point = made_up::point();
         opens(4000)(&mut point);
         point.kernel.shared = true;
@@ -374,7 +376,8 @@ mod tests {
         let mut point = made_up::point();
         point.load.whole = Some(WholeRun { errors: 900, ..point.load.whole.unwrap() });
         point.kernel.moved.insert("Tcp.PassiveOpens".into(), 3900);
-        // Clients gave up, so the queue may have been full of them, if it is long enough.
+        // Clients gave up, so the queue may have been full of their connections, if it is long
+        // enough.
         assert_eq!(kinds(&point), [""; 0]);
         point.server.command.push_str(" --listenq 128");
         assert_eq!(kinds(&point), ["identity"]);
@@ -390,7 +393,7 @@ mod tests {
         let said = says(connected(5001));
         assert!(said.starts_with("identity: the server accepted 5000"), "{said}");
         assert!(says(connected(4000)).contains("the client made 4000"));
-        // The lab's own, and the idle ones.
+        // The lab's own connections, and the idle ones.
         let mut point = made_up::point();
         connected(4990)(&mut point);
         assert_eq!(kinds(&point), [""; 0]);

@@ -1,18 +1,18 @@
-//! What a network namespace counts: /proc/PID/net/netstat and snmp (RFC 1213 and Linux's own), and
-//! what its drops of connections mean. Knows nothing of servers and loads.
+//! Network counters of a namespace: /proc/PID/net/netstat and snmp (RFC 1213 and Linux's own), and
+//! the meaning of its connection drops.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::record::Kernel;
 
-/// The counters of a namespace at an instant, by group and name: `TcpExt.ListenDrops`.
+/// Counters of a namespace at an instant, by group and name: `TcpExt.ListenDrops`.
 pub type Counters = BTreeMap<String, u64>;
 
 /// Reads `netstat` and `snmp` of a directory such as `/proc/PID/net`.
 ///
 /// # Errors
-/// A file cannot be read, or is not pairs of lines.
+/// A file cannot be read, or does not consist of pairs of lines.
 pub fn read(directory: &Path) -> Result<Counters, String> {
     let mut counters = Counters::new();
     for name in ["netstat", "snmp"] {
@@ -24,11 +24,11 @@ pub fn read(directory: &Path) -> Result<Counters, String> {
     Ok(counters)
 }
 
-/// Reads pairs of lines, one of names and one of values, that begin with the same group.
-/// Settings among them that may be below 0 (`Tcp.MaxConn`) are left out.
+/// Parses pairs of lines, one of names and one of values, that begin with the same group. Settings
+/// among them that may be negative (`Tcp.MaxConn`) are left out.
 ///
 /// # Errors
-/// A line of names has no line of as many values.
+/// A line of names is not followed by a line with the same number of values.
 pub fn parse(text: &str) -> Result<Counters, String> {
     let mut counters = Counters::new();
     let mut lines = text.lines();
@@ -52,8 +52,8 @@ pub fn parse(text: &str) -> Result<Counters, String> {
     Ok(counters)
 }
 
-/// What moved from `before` to `after`. A number that fell is no counter (`Tcp.CurrEstab`) and is
-/// left out.
+/// Returns the growth of the counters from `before` to `after`. A number that fell is not a counter
+/// (`Tcp.CurrEstab`) and is left out.
 pub fn moved(before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
     let growth = |(name, now): (&String, &u64)| {
         let then = before.get(name).copied().unwrap_or(0);
@@ -63,32 +63,32 @@ pub fn moved(before: &Counters, after: &Counters) -> BTreeMap<String, u64> {
     after.iter().filter_map(growth).collect()
 }
 
-/// By how much a counter moved: 0 for one that did not.
+/// Returns the growth of a counter; 0 if it did not move.
 pub fn count(kernel: &Kernel, name: &str) -> u64 {
     kernel.moved.get(name).copied().unwrap_or(0)
 }
 
-/// Connections dropped before a server could accept them, by kind, and how they are counted on
-/// Linux 6.12 to 6.18.
+/// Connections dropped before a server could accept them, by kind, as counted by Linux 6.12 to
+/// 6.18.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Of all kinds (ListenDrops).
+    /// Drops of all kinds (ListenDrops).
     pub all: u64,
     /// SYN queue full, without cookies (SynQFull: TCPReqQFullDrop).
     pub syn_queue_full: u64,
     /// SYN queue full, answered with a cookie: nothing is dropped (TCPReqQFullDoCookies).
     pub cookies: u64,
-    /// Accept queue full, at the SYN (AcceptQFull) or at the third ACK (ListenOverflow): they share
-    /// their counters (ListenOverflows).
+    /// Accept queue full, at the SYN (AcceptQFull) or at the third ACK (ListenOverflow), which move
+    /// the same counters (ListenOverflows).
     pub accept_queue_full: u64,
-    /// In the last quarter of the SYN queue from a peer not proven, without cookies (DropRequest):
-    /// what of ListenDrops nothing else explains.
+    /// Last quarter of the SYN queue, from a peer not yet proven, without cookies (DropRequest):
+    /// the part of ListenDrops that nothing else explains.
     pub drop_request: u64,
-    /// What these numbers cannot tell apart, in a sentence or two; empty when nothing was dropped.
+    /// Ambiguities of these numbers, in a sentence or two; empty if nothing was dropped.
     pub says: String,
 }
 
-/// Sorts a namespace's drops by kind.
+/// Classifies a namespace's drops by kind.
 pub fn classify(kernel: &Kernel) -> Drops {
     let all = count(kernel, "TcpExt.ListenDrops");
     let syn_queue_full = count(kernel, "TcpExt.TCPReqQFullDrop");
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn each_row_of_the_table_of_drops_is_told() {
-        // Rows: what happened once, and the counters that move.
+        // Rows: the counters that move on an event, and the expected classification.
         type Row<'a> = (&'a [(&'a str, u64)], [u64; 4]);
         let rows: [Row<'_>; 5] = [
             (&[("TCPReqQFullDrop", 1), ("ListenDrops", 1)], [1, 0, 0, 0]),

@@ -1,4 +1,4 @@
-//! A point for tests in which everything was measured and everything fits. Nothing was run for it.
+//! A consistent point with every measurement, made up for tests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use crate::record::{
     Spread, Timeline, Times, WholeRun,
 };
 
-/// 2 s measured of 1500 connections a second, a reply each, on one processor, after 2000 more.
+/// A point of 2 s at 1500 connections per second, with one reply each, on one processor; 2000
+/// connections came before.
 pub(crate) fn point() -> Point {
     Point {
         key: key(),
@@ -24,12 +25,12 @@ pub(crate) fn point() -> Point {
     }
 }
 
-/// The same with clients beside the load, of whom the server has seen nothing.
+/// The same point with clients beside the load, none of which the server has seen.
 pub(crate) fn crowded() -> Point {
     Point { beside: Some(beside()), ..point() }
 }
 
-/// A probe in place of a load, on the same processors.
+/// A point with a probe instead of a load, on the same processors.
 pub(crate) fn probed() -> Point {
     let spread = |median| Spread { min: median / 2.0, median, max: 2.0 * median };
     let probe = ProbeResult {
@@ -50,7 +51,7 @@ pub(crate) fn probed() -> Point {
     Point { probe: Some(probe), load, server, rate: None, ..point() }
 }
 
-/// Its key.
+/// The key of the point.
 pub(crate) fn key() -> Key {
     Key {
         experiment: "made-up/one".into(),
@@ -86,7 +87,8 @@ fn load() -> LoadResult {
     }
 }
 
-/// Ten requests a tenth of a second, half of them more in the middle, and never slower.
+/// A timeline with ten requests planned per tenth of a second, 50 % more in the middle, and
+/// constant latency.
 fn timeline() -> Timeline {
     Timeline {
         bin_ms: 100,
@@ -101,7 +103,7 @@ fn timeline() -> Timeline {
     }
 }
 
-/// 1500 attempts a second, of which one in six is answered.
+/// Clients with 1500 attempts per second, one in six of which is answered.
 fn beside() -> Beside {
     let load = LoadResult {
         valid: true,
@@ -160,7 +162,8 @@ fn server() -> ServerResult {
     }
 }
 
-/// Counters for so many connections with a reply each; all that have a difference, zeros too.
+/// Counters after this number of connections with one reply each; all counters that have a
+/// difference, including zeros.
 fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
     let names = weir_stats::TABLE.iter().map(|row| row.name);
     let zeros = names.filter(|name| !name.ends_with("_max")).map(|name| (name.to_owned(), 0.0));

@@ -1,8 +1,8 @@
-//! Measures: what /proc, the servers and strace say of a point, and whether it fits together. Knows
-//! where things are counted; not how a server is run or a load is made.
+//! Measurements of a point: reads /proc, the servers' statistics and strace, and checks them for
+//! consistency.
 //!
-//! A [`Sample`] is taken where the measured stretch begins and where it ends. It is some small
-//! files of /proc, read in the lab's own process: cheap enough to be taken while the load runs.
+//! A [`Sample`] is taken at the beginning and at the end of the measured window. It reads a few
+//! small files of /proc in the lab's own process, which is cheap enough while the load runs.
 
 pub mod calls;
 pub mod cores;
@@ -20,7 +20,7 @@ use crate::record::{Cores, Kernel};
 use cores::CoreTimes;
 use processes::Processes;
 
-/// What the kernel says of both sides and of the server at an instant.
+/// The kernel's view of both sides and of the server at an instant.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -31,28 +31,28 @@ pub struct Sample {
     processes: Processes,
 }
 
-/// A server's processes over a stretch.
+/// A server's processes over a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerProcesses {
     /// Their user time, seconds.
     pub cpu_user_s: f64,
     /// Their system time, seconds.
     pub cpu_system_s: f64,
-    /// What they have resident at the end, bytes, summed.
+    /// Their resident memory at the end, bytes, summed.
     pub rss_bytes: u64,
-    /// The most each had resident since it began, bytes, summed.
+    /// Their maximum resident memory since each began, bytes, summed.
     pub rss_max_bytes: u64,
-    /// How many there are at the end.
+    /// Number of processes at the end.
     pub processes: u32,
-    /// Bytes fetched from disks for them; none where the kernel does not tell.
+    /// Bytes fetched from disks for them; `None` if the kernel does not report it.
     pub disk_read_bytes: Option<u64>,
 }
 
 impl Sample {
-    /// Takes one; `pids` are the processes that all of the server's come from.
+    /// Takes a sample; `pids` are the root processes of the server.
     ///
     /// # Errors
-    /// The server is gone, or /proc cannot be read or is not understood.
+    /// The server is gone, or /proc cannot be read or parsed.
     pub fn take(ground: &dyn Ground, pids: &[u32]) -> Result<Self, String> {
         let stat = std::fs::read_to_string("/proc/stat")
             .map_err(|error| format!("cannot read /proc/stat: {error}"))?;
@@ -67,7 +67,7 @@ impl Sample {
     }
 }
 
-/// What happened between two samples of the same ground and server.
+/// Returns the differences between two samples of the same ground and server.
 pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcesses) {
     let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
     let kernel = Kernel {

@@ -1,11 +1,10 @@
-//! Time and memory of a server's processes: trees from their roots, as /proc shows them
-//! (proc_pid_stat(5), proc_pid_status(5)). Knows nothing of which server it is.
+//! Time and memory of process trees, as reported by /proc (proc_pid_stat(5), proc_pid_status(5)).
 //!
-//! Processes come and go between two looks. The time of one that went is not lost: its parent
-//! collects it (cutime, cstime) when it waits for it. But the parent collects the whole of it, the
-//! part before the first look too, so that part is taken off again. What is lost is the time of a
-//! process that came or went without anybody of the tree waiting for it (its parent had ended, or
-//! ignores SIGCHLD): the figure is then a lower bound.
+//! Processes come and go between two samples. The time of a process that ended is not lost: its
+//! parent collects it (cutime, cstime) when it waits for it. The parent collects all of it,
+//! including the part before the first sample, so that part is subtracted. Only the time of a
+//! process that comes or goes without a parent in the tree that waits for it (the parent had ended,
+//! or ignores SIGCHLD) is lost: the figure is then a lower bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +12,11 @@ use std::path::Path;
 
 use crate::proc_stat::{self, field};
 
-/// A process, and not another that got its number later.
+/// Identity of a process, distinct from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
     pid: u32,
-    /// When it began, ticks since the machine did.
+    /// Start time, ticks since boot.
     began: u64,
 }
 
@@ -31,27 +30,27 @@ struct Spent {
     reaped_system: u64,
 }
 
-/// Trees of processes at an instant.
+/// Process trees at an instant.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     spent: BTreeMap<Id, Spent>,
-    /// Bytes fetched from disks for each, where the kernel tells.
+    /// Bytes fetched from disks for each process, if the kernel reports it.
     disk_read: BTreeMap<Id, u64>,
-    /// Resident now, bytes, summed. Pages shared between processes count in each.
+    /// Current resident memory, bytes, summed. Pages shared between processes count in each.
     pub rss_bytes: u64,
-    /// The most each has ever had resident (VmHWM), bytes, summed.
+    /// Maximum resident memory (VmHWM), bytes, summed over the processes.
     pub rss_max_bytes: u64,
 }
 
 impl Processes {
-    /// Looks at the processes `roots` and all below them.
+    /// Samples the processes `roots` and all their descendants.
     ///
     /// # Errors
-    /// One of `roots` is gone.
+    /// A process of `roots` is gone.
     pub fn take(roots: &[u32]) -> Result<Self, String> {
         let mut processes = Self::default();
         for pid in roots.iter().flat_map(|root| tree(*root)) {
-            // One that goes while it is looked at is one that went before.
+            // A process that ends while it is sampled counts as already ended.
             let Some((id, spent)) = stat(pid) else { continue };
             processes.spent.insert(id, spent);
             let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
@@ -67,20 +66,21 @@ impl Processes {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of processes.
     pub fn count(&self) -> u32 {
         self.spent.len() as u32
     }
 
-    /// User and system time spent since `before`, ticks.
+    /// Returns the user and system time spent since `before`, ticks.
     pub fn since(&self, before: &Self) -> (u64, u64) {
         let user = self.grown(before, |spent| (spent.user, spent.reaped_user));
         let system = self.grown(before, |spent| (spent.system, spent.reaped_system));
         (user, system)
     }
 
-    /// Bytes fetched from disks since `before`, by those that are still there (`read_bytes` of
-    /// proc_pid_io(5)); none where the kernel does not tell, or not us.
+    /// Returns the bytes fetched from disks since `before` by the processes that still exist
+    /// (`read_bytes` of proc_pid_io(5)); `None` if the kernel does not report them, or denies us
+    /// access.
     pub fn disk_read_since(&self, before: &Self) -> Option<u64> {
         let then = |id| before.disk_read.get(id).copied().unwrap_or(0);
         let grown = self.disk_read.iter().map(|(id, now)| now.saturating_sub(then(id)));
@@ -101,7 +101,7 @@ impl Processes {
     }
 }
 
-/// The process ids of `root` and of all below it, the root first.
+/// Returns the process ids of `root` and all its descendants, the root first.
 pub fn tree(root: u32) -> Vec<u32> {
     let listed = Path::new(&format!("/proc/{root}/task/{root}/children")).exists();
     let parents = if listed { Vec::new() } else { parents() };
@@ -115,7 +115,7 @@ pub fn tree(root: u32) -> Vec<u32> {
     found
 }
 
-/// Children as the kernel lists them, by the thread that made them (CONFIG_PROC_CHILDREN).
+/// Returns the children as the kernel lists them for each thread (CONFIG_PROC_CHILDREN).
 fn children(pid: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().map(|thread| {
@@ -125,7 +125,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flatten().collect()
 }
 
-/// Every process and its parent, for kernels that list no children.
+/// Returns every process and its parent, for kernels that do not list children.
 fn parents() -> Vec<(u32, u32)> {
     let parent = |pid: u32| Some((pid, field(&proc_stat::of(pid)?, 4)? as u32));
     proc_stat::processes().filter_map(parent).collect()
@@ -135,7 +135,7 @@ fn children_of(parents: &[(u32, u32)], of: u32) -> Vec<u32> {
     parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid).collect()
 }
 
-/// A process's time; none of one that is gone or has ended and only waits to be waited for.
+/// Returns a process's time; `None` if it is gone or a zombie.
 fn stat(pid: u32) -> Option<(Id, Spent)> {
     parse_stat(pid, &proc_stat::of(pid)?)
 }
@@ -153,12 +153,12 @@ fn parse_stat(pid: u32, stat: &str) -> Option<(Id, Spent)> {
     Some((Id { pid, began: field(stat, 22)? }, spent))
 }
 
-/// Bytes that a process had fetched from disks.
+/// Parses the number of bytes fetched from disks for a process.
 fn read_bytes(io: &str) -> Option<u64> {
     io.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.trim().parse().ok()
 }
 
-/// A line of a status file, in bytes: 0 for a process without memory.
+/// Parses a line of a status file, in bytes; 0 for a process without memory.
 fn memory(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
@@ -182,7 +182,7 @@ mod tests {
         Processes { spent: rows.iter().map(row).collect(), ..Processes::default() }
     }
 
-    /// A shell with a child that sleeps, killed at the end of the test.
+    /// A shell with a sleeping child, killed at the end of the test.
     struct Shell {
         child: Child,
         below: u32,
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_process_that_ended_counts_only_for_what_it_spent_since() {
         let before = tree_of(&[(1, [10, 0, 100, 0]), (2, [50, 5, 0, 0])]);
-        // It had 50 before, spent 7 more, and was waited for.
+        // Process 2 had used 50 before, spent 7 more, and was waited for.
         let after = tree_of(&[(1, [11, 0, 157, 5])]);
         assert_eq!(after.since(&before), (8, 0));
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_process_that_worked_has_time_and_one_that_is_gone_is_an_error() {
-        // Burns until it has used ten ticks, then tells, and stays.
+        // Burns CPU until it has used ten ticks, then reports and stays.
         let script = "spent() { set -- $(cat /proc/$$/stat); echo $((${14} + ${15})); }; \
                       while [ $(spent) -lt 10 ]; do \
                       i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; \

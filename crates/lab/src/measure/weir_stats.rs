@@ -1,5 +1,5 @@
-//! The statistics of `weir serve`, as the file of `--stats-json` has them (docs/serve.md), and the
-//! difference of two. Knows what a counter is called, not what it means.
+//! Statistics of `weir serve`, as written by `--stats-json` (docs/serve.md), and the difference of
+//! two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde_json::Value;
 
 use crate::record::CallCount;
 
-/// Statistics at an instant, from the server's start, or what they grew by between two.
+/// Statistics since the server's start, or their growth between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Counters of all loops together by name, zeros too, and `elapsed_s`.
+    /// Counters by name, summed over all loops, including zeros, and `elapsed_s`.
     pub totals: BTreeMap<String, f64>,
-    /// The profile of system calls; empty when none is kept.
+    /// The profile of system calls; empty if the server keeps none.
     pub calls: Vec<CallCount>,
 }
 
 impl Stats {
-    /// Reads the file's text.
+    /// Parses the text of the file.
     ///
     /// # Errors
-    /// It is not the file, or only a part of it: it is written in place, so whoever reads it while
-    /// the server writes should try again.
+    /// The text is not such a file or is incomplete. The file is written in place, so a reader
+    /// should retry if the server may be writing.
     pub fn parse(text: &str) -> Result<Self, String> {
         let document: Value = serde_json::from_str(text)
             .map_err(|error| format!("the server's statistics are no JSON: {error}"))?;
         Self::read(&document)
     }
 
-    /// Reads the file's document.
+    /// Reads the document of the file.
     ///
     /// # Errors
-    /// It lacks what such a file has.
+    /// A required member is missing.
     pub fn read(document: &Value) -> Result<Self, String> {
         let number = |value: &Value| value.as_f64();
         let missing = |name: &str| format!("the server's statistics have no {name}");
@@ -46,11 +46,11 @@ impl Stats {
         Ok(Self { totals, calls: total.get("calls").map_or_else(Vec::new, profile) })
     }
 
-    /// What was counted since `before`, an earlier look at the same server. High-water marks
+    /// Returns the growth since `before`, an earlier snapshot of the same server. High-water marks
     /// (`_max`) have no difference and are left out; calls keep their names, most time first.
     ///
     /// # Errors
-    /// A counter fell: these are two servers.
+    /// A counter fell: the snapshots come from two servers.
     pub fn since(&self, before: &Self) -> Result<Self, String> {
         let mut totals = BTreeMap::new();
         for (name, now) in self.totals.iter().filter(|(name, _)| !name.ends_with("_max")) {
@@ -100,7 +100,8 @@ mod tests {
     use super::*;
     use weir_stats::{CallRow, Counters, LoopReport, Report};
 
-    /// What a server writes after `elapsed_s` seconds with so many accepts of two loops.
+    /// Returns the statistics of a server after `elapsed_s` seconds, with `accepted` accepts in
+    /// each of two loops.
     fn text(elapsed_s: f64, accepted: u64, calls: u64) -> String {
         let mut counters = Counters::default();
         counters.accepted.add(accepted);

@@ -1,14 +1,13 @@
-//! Metrics of what an architecture does beside the events: its rounds of work, its calls of a ring,
-//! its switches from one flow of control to the next, what it leaves to helpers. Knows no
-//! architecture.
+//! Metrics of an architecture's work apart from event handling: its work phases, io_uring calls,
+//! context switches, and the jobs it passes to helpers.
 //!
-//! A server without a ring, without fibers or without helpers has none of their figures, and
-//! neither has an older record, which lacks the counters.
+//! A server without a ring, without fibers or without helpers has no values for them; neither does
+//! an older record, which lacks the counters.
 
 use super::{Metric, counted, counted_rate, counted_ratio, mark, metric, ratio};
 use crate::record::Point;
 
-/// Each of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[Metric] = &[
     metric("work_phase_rate", "work-phases a second", "1/s", "Work-phases a second", |p| {
         counted_rate(p, "work_phases")
@@ -99,7 +98,7 @@ pub(super) const TABLE: &[Metric] = &[
     ),
 ];
 
-/// A ratio of those who have ever done what `used` counts.
+/// Returns a ratio of two counters, for a server whose counter `used` moved.
 fn of_used(point: &Point, used: &str, above: &str, below: &str) -> Option<f64> {
     counted(point, used).filter(|count| *count > 0.0)?;
     counted_ratio(point, above, below)

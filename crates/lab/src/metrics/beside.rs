@@ -1,9 +1,9 @@
-//! Metrics of the clients beside a load. They have no value where there are none.
+//! Metrics of the clients beside a load; they have no value without such clients.
 
 use super::{Metric, metric, ratio};
 use crate::record::{LoadResult, Point};
 
-/// Each of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[Metric] = &[
     metric(
         "beside.started_rate",

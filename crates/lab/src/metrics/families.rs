@@ -1,14 +1,14 @@
-//! Metrics that are many of a kind: of each system call, each counter of the server's, each counter
-//! of the kernel's, each class of a mix. Knows how their names are put together.
+//! Families of metrics: one per system call, per counter of the server, per counter of the kernel,
+//! and per class of a mix. Parses their names.
 
 use super::{MetricInfo, counted, counted_rate, ms, ratio};
 use crate::measure::kernel;
 use crate::record::{CallCount, CallsRun, ClassResult, Point};
 
-/// The name that stands for all system calls together.
+/// The name for all system calls together.
 const ALL: &str = "total";
 
-/// What of a system call.
+/// The quantity of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Share,
@@ -17,7 +17,7 @@ enum Of {
     MeanUs,
 }
 
-/// What of a class.
+/// The quantity of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfClass {
     ReplyRate,
@@ -64,12 +64,12 @@ fn class_part(name: &str) -> Option<OfClass> {
     }
 }
 
-/// What of its class a metric `class.N.PART` is: PART.
+/// Returns the quantity of a class metric: PART of `class.N.PART`.
 pub(super) fn of_class(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, part)| part)
 }
 
-/// Whether weir counts it, and a rate of it means something.
+/// Returns whether weir has this counter and a rate of it is meaningful.
 fn is_counter(name: &str) -> bool {
     !name.ends_with("_max") && weir_stats::TABLE.iter().any(|row| row.name == name)
 }
@@ -136,7 +136,8 @@ pub(super) fn find(name: &str) -> Option<MetricInfo> {
     }
 }
 
-/// A call that is not among those of a profile was not made; without a profile nothing is known.
+/// Returns the count and time of a call: 0 if the profile does not list it, `None` without a
+/// profile.
 fn of_calls(calls: &[CallCount], name: &str) -> Option<CallCount> {
     if calls.is_empty() {
         return None;
@@ -259,7 +260,7 @@ mod tests {
         point.server.calls.clear();
         assert_eq!(metrics::value(&point, "calls.total.rate"), None);
         assert_eq!(metrics::value(&point, "calls.accept4.per_reply"), None);
-        // Called never, it has a share but no mean.
+        // A call that was never made has a share but no mean.
         let point = made_up::point();
         assert_eq!(metrics::value(&point, "calls.close.share"), Some(0.0));
         assert_eq!(metrics::value(&point, "calls.close.mean_us"), None);

@@ -1,13 +1,13 @@
 //! Metrics of an event mechanism's own work, from the server's counters: the papers' counts of
-//! sigwaitinfos and SIGIOs, and what else there is to count where the kernel is not simply asked
-//! who is ready. Knows no mechanism.
+//! sigwaitinfos and SIGIOs, and other counts for mechanisms that do more than ask the kernel for
+//! readiness.
 //!
-//! A share is of what a mechanism has: one that takes no notices has no share of them.
+//! Shares are relative to what a mechanism does: one without notices has no share of them.
 
 use super::{Metric, counted, counted_rate, counted_ratio, metric, ratio};
 use crate::record::Point;
 
-/// Each of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[Metric] = &[
     metric(
         "notice_rate",

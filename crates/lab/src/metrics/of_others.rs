@@ -1,33 +1,33 @@
-//! Metrics that no point tells by itself: another one, against what the server has of it elsewhere
-//! along the sweep. Only names are known here; the ratio is made where all points are.
+//! Metrics relative to other points: a metric divided by the same server's value elsewhere along
+//! the sweep. Only names are defined here; the ratio is computed where all points are available.
 
 use super::MetricInfo;
 
-/// Where along the sweep that is what a metric is held against.
+/// The point along the sweep that a metric is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// Where the server has the most of it.
+    /// Where the server's value is highest.
     Peak,
     /// At the lowest value of the sweep.
     First,
 }
 
-/// Such a metric.
+/// A metric relative to another point.
 #[derive(Clone, Copy, Debug)]
 pub struct OfOthers {
     pub(super) name: &'static str,
     label: &'static str,
     pub(super) unit: &'static str,
     pub(super) help: &'static str,
-    /// The other one.
+    /// The metric it is derived from.
     pub of: &'static str,
-    /// What it is held against.
+    /// The point it is compared with.
     pub base: Base,
-    /// What their ratio is multiplied by: 100 where the unit is %.
+    /// Factor applied to the ratio: 100 if the unit is %.
     pub factor: f64,
 }
 
-/// All of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[OfOthers] = &[
     OfOthers {
         name: "goodput_kept",
@@ -49,7 +49,7 @@ pub(super) const TABLE: &[OfOthers] = &[
     },
 ];
 
-/// What a metric is made of; none if points tell it by themselves.
+/// Returns the definition of a relative metric; `None` for a metric that points contain directly.
 pub fn of_others(name: &str) -> Option<&'static OfOthers> {
     TABLE.iter().find(|one| one.name == name)
 }

@@ -1,13 +1,13 @@
-//! Metrics of a probe: what an event mechanism costs by itself. They have no value where there was
-//! none, and a point with a probe has no others: it had no load.
+//! Metrics of a probe: the cost of an event mechanism by itself. They have no value without a
+//! probe, and a point with a probe has no others, because it had no load.
 
 use super::{Metric, metric};
 use crate::record::{Point, ProbeResult};
 
-/// How their names begin.
+/// Prefix of their names.
 pub(super) const PREFIX: &str = "probe_";
 
-/// Each of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[Metric] = &[
     metric(
         "probe_wait_ns",

@@ -1,29 +1,29 @@
-//! Metrics of a load along time: what got through in a stretch of it, and how soon it was calm
-//! again. They have no value where no timeline was kept, and most have none without a spike.
+//! Metrics of a load along time: the throughput in parts of it, and the time until the server was
+//! calm again. They have no value without a timeline, and most have none without a spike.
 //!
-//! Only whole bins of the schedule count. Where replies are counted, its first and its last bin are
-//! left out: replies to what was asked before are not in the one, and the other may end the run.
+//! Only whole bins of the schedule count. Where replies are counted, its first and last bins are
+//! left out: the first lacks replies to earlier requests, and the last may end the run.
 
 use std::ops::Range;
 
 use super::{Metric, metric};
 use crate::record::{Point, Timeline};
 
-/// How many times the calm median the median of a bin may be that is calm again.
+/// Maximum ratio of the median of a calm bin to the median before the spike.
 const CALM_MAX: f64 = 1.5;
 
-/// The share of its requests that may be in error in such a bin.
+/// Maximum share of a calm bin's requests that may be in error.
 const ERRORS_MAX: f64 = 0.1;
 
-/// So many bins in a row must be calm.
+/// Number of consecutive bins that must be calm.
 const CALM_BINS: usize = 5;
 
-/// A bin may begin or end so much off a step, seconds: times are sums of decimal fractions.
+/// Tolerance in aligning bins with steps, seconds: times are sums of decimal fractions.
 const SLACK_S: f64 = 1e-6;
 
 const US_PER_MS: f64 = 1e3;
 
-/// Each of them.
+/// The metrics of this module.
 pub(super) const TABLE: &[Metric] = &[
     metric(
         "timeline.goodput_min",
@@ -87,7 +87,7 @@ fn timeline(point: &Point) -> Option<&Timeline> {
     point.load.timeline.as_ref()
 }
 
-/// Whether a metric of this name is a time that the client measured.
+/// Returns whether a metric of this name is a time measured by the client.
 pub(super) fn is_of_times(name: &str) -> bool {
     name.starts_with("timeline.") && !name.starts_with("timeline.goodput")
 }
@@ -97,7 +97,7 @@ impl Timeline {
         f64::from(self.bin_ms) / 1e3
     }
 
-    /// The bins that lie whole between two times.
+    /// Returns the bins that lie entirely between two times.
     fn between(&self, from_s: f64, to_s: f64) -> Range<usize> {
         let bin_s = self.bin_s();
         let from = ((from_s - SLACK_S) / bin_s).ceil().max(0.0) as usize;
@@ -105,23 +105,24 @@ impl Timeline {
         from..to.min(self.planned.len()).max(from)
     }
 
-    /// Those of the schedule.
+    /// Returns the bins of the schedule.
     fn scheduled(&self) -> Range<usize> {
         self.between(0.0, self.duration_s)
     }
 
-    /// Those of the schedule in which all replies count, as far as they are in `range`.
+    /// Returns the bins of `range` in which replies are counted: the schedule without its first and
+    /// last bins.
     fn inner(&self, range: Range<usize>) -> Range<usize> {
         let to = range.end.min(self.scheduled().end.saturating_sub(1));
         range.start.max(1)..to
     }
 
-    /// So many in so many bins, a second.
+    /// Converts a count over some bins to a rate per second.
     fn rate(&self, count: u64, bins: usize) -> f64 {
         1e3 * count as f64 / (bins as f64 * f64::from(self.bin_ms))
     }
 
-    /// Whole replies a second over some bins.
+    /// Returns whole replies per second over some bins.
     fn goodput(&self, bins: Range<usize>) -> Option<f64> {
         let replies = self.replies.get(bins).filter(|bins| !bins.is_empty())?;
         Some(self.rate(replies.iter().sum(), replies.len()))
@@ -151,7 +152,7 @@ impl Timeline {
         bins.iter().flatten().max().map(|us| *us as f64)
     }
 
-    /// From the step down to when it was calm again, seconds.
+    /// Returns the time from the end of the spike until the server was calm again, seconds.
     fn recovery_s(&self) -> Option<f64> {
         let down_s = self.down_s?;
         let allowed_us = CALM_MAX * self.calm_p50_us()?;
@@ -176,8 +177,8 @@ mod tests {
     use crate::measure::made_up;
     use crate::metrics::{is_of_times as of_times, value};
 
-    /// Ten requests a bin of 100 ms: calm for a second, five bins of a spike, and then as told, a
-    /// bin's median in milliseconds and its errors.
+    /// A point with ten requests per bin of 100 ms: calm for a second, five bins of a spike, then
+    /// the given bins, each with its median in milliseconds and its errors.
     fn point(after: &[(u64, u64)]) -> Point {
         let bins = 15 + after.len();
         let median = |ms: u64| Some(1000 * ms);
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(recovery(&[(2, 0); 6]), (Some(0.0), Some(100.0)));
         let late = [[(90, 0); 3], [(3, 0); 3], [(2, 1); 3]].concat();
         assert_eq!(recovery(&late), (Some(300.0), Some(100.0)));
-        // A bin in between begins the count again, and so does one with errors.
+        // A slow bin restarts the count of calm bins, and so does one with errors.
         let broken = [vec![(2, 0); 4], vec![(4, 0)], vec![(2, 0); 5]].concat();
         assert_eq!(recovery(&broken), (Some(500.0), Some(100.0)));
         let failing = [vec![(2, 0); 4], vec![(2, 2)], vec![(2, 0); 5]].concat();

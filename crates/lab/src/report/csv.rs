@@ -1,9 +1,9 @@
-//! Figures and tables as CSV (RFC 4180, lines end with LF), with every digit there is.
+//! Writes figures and tables as CSV (RFC 4180, but lines end with LF), with full precision.
 
 use crate::findings::{Estimate, Picture, Sheet};
 
-/// A figure: a line for each point of each series. The last two columns are the labels of the
-/// axes, which have the units.
+/// Returns a figure as CSV: a line for each point of each series. The last two columns are the
+/// labels of the axes, which contain the units.
 pub fn csv(picture: &Picture) -> String {
     let mut text = line(&[
         "series",
@@ -33,8 +33,8 @@ pub fn csv(picture: &Picture) -> String {
     text
 }
 
-/// A table: a line for each row; each column of the table is five here: median, ends of the
-/// interval, points, and the paper's number.
+/// Returns a table as CSV: a line for each row. Each column of the table becomes five: median, ends
+/// of the interval, number of points, and the paper's number.
 pub fn sheet_csv(sheet: &Sheet) -> String {
     let mut head = vec!["row".to_owned()];
     for (name, unit) in &sheet.columns {
@@ -62,7 +62,7 @@ fn estimate(estimate: Option<&Estimate>) -> [String; 4] {
     })
 }
 
-/// A number as programs read it; what is none is empty.
+/// Formats a number for programs; empty if it is not finite.
 fn plain(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }

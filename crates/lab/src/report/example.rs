@@ -1,5 +1,4 @@
-//! Findings made up for tests: each kind of figure, table, verdict and trouble there can be. No
-//! number here was measured.
+//! Made-up findings for tests: each kind of figure, table, verdict and warning.
 
 use crate::findings::{
     Chapter, Estimate, Findings, Judged, Mark, PaperHead, PaperValue, Picture, Row, Saturation,
@@ -9,7 +8,7 @@ use crate::findings::{
 /// A label that would do harm if it were not escaped.
 pub(super) const HOSTILE: &str = "</script><b>bold</b> & \"quoted\" | <!--";
 
-/// The run.
+/// The findings of a made-up run.
 pub(super) fn findings() -> Findings {
     Findings {
         name: "pariag-accept".to_owned(),
@@ -132,7 +131,7 @@ fn idle() -> Chapter {
     }
 }
 
-/// Along time: what was offered leaves the figure.
+/// A figure along time, in which the offered rate exceeds the axis.
 fn spike() -> Picture {
     let times: Vec<f64> = (0..170).map(|bin| f64::from(bin) / 10.0).collect();
     let during =

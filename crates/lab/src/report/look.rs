@@ -1,36 +1,36 @@
-//! How series are told apart: a colour, a shape and a dash each, so that any two differ in more
-//! than colour. The same table serves the still figures, the legends and the interactive ones.
-//! Lines along time have no shapes: their points are too many.
+//! Styles of series: a colour, a shape and a dash each, so that any two differ in more than colour.
+//! The same table serves the static figures, the legends and the interactive ones. Lines along time
+//! have no shapes: they have too many points.
 
 use crate::findings::Stroke;
 
 /// Red, green, blue.
 pub(super) type Rgb = (u8, u8, u8);
 
-/// A series' look.
+/// The style of a series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Its colour.
     pub ink: Ink,
-    /// Its marker; none: a line alone, without intervals.
+    /// Its marker; `None` for a line alone, without intervals.
     pub shape: Option<&'static Shape>,
-    /// Its line: lengths of a dash and of the gap after it, px; none is solid.
+    /// Its line: lengths of a dash and of the gap after it, px; `None` for a solid line.
     pub dash: Option<(u32, u32)>,
-    /// Whether it goes in steps, each from its point to the next.
+    /// True if it is drawn as steps, each from its point to the next.
     pub steps: bool,
 }
 
 /// The colour of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
-    /// Which of `COLOURS`.
+    /// An index into `COLOURS`.
     Series(usize),
-    /// Grey: not one of those to be compared.
+    /// Grey: not one of the series to be compared.
     Pale,
 }
 
 impl Ink {
-    /// Its name among the variables of the page's style.
+    /// Returns its name among the CSS variables of the page.
     pub(super) fn variable(self) -> String {
         match self {
             Self::Series(colour) => format!("--series-{colour}"),
@@ -38,7 +38,7 @@ impl Ink {
         }
     }
 
-    /// On white.
+    /// Returns its colour on white.
     pub(super) fn on_white(self) -> Rgb {
         match self {
             Self::Series(colour) => COLOURS[colour].0,
@@ -55,12 +55,12 @@ pub(super) const PALE: Rgb = (89, 99, 110);
 pub(super) struct Shape {
     /// Its name in plotly.js.
     pub symbol: &'static str,
-    /// Its corners around (0, 0), about 1 away from it; y grows downwards.
+    /// Its corners around (0, 0), at a distance of about 1; y grows downwards.
     pub corners: &'static [(f64, f64)],
 }
 
-/// A colour on white and on black: Okabe and Ito's, darkened or lightened until each has a contrast
-/// of 3 and more to its paper; their yellow is left out.
+/// Colours of series, on white and on black: the palette of Okabe and Ito without its yellow,
+/// darkened or lightened to a contrast of at least 3 to the background.
 pub(super) const COLOURS: [(Rgb, Rgb); 7] = [
     ((0, 114, 178), (86, 160, 224)),
     ((213, 94, 0), (240, 128, 60)),
@@ -130,12 +130,12 @@ pub(super) const INVALID: Shape = Shape {
     ],
 };
 
-/// What INVALID points are called in legends.
+/// Name of INVALID points in legends.
 pub(super) const INVALID_NAME: &str = "INVALID: the client was the limit";
 
 const DASHES: [Option<(u32, u32)>; 4] = [None, Some((9, 4)), Some((3, 3)), Some((16, 5))];
 
-/// The look of a series of this stroke at this place of a figure.
+/// Returns the style of the `nth` series of a figure, drawn with this stroke.
 pub(super) fn look(nth: usize, stroke: Stroke) -> Look {
     let line = |ink, dash| Look { ink, shape: None, dash, steps: false };
     match stroke {
@@ -153,7 +153,7 @@ pub(super) fn look(nth: usize, stroke: Stroke) -> Look {
     }
 }
 
-/// A colour as CSS has it.
+/// Formats a colour for CSS.
 pub(super) fn hex((red, green, blue): Rgb) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
@@ -162,7 +162,7 @@ pub(super) fn hex((red, green, blue): Rgb) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// The contrast of two colours: WCAG 2.2, "contrast ratio".
+    /// Returns the contrast of two colours: WCAG 2.2, "contrast ratio".
     pub(in crate::report) fn contrast(one: Rgb, other: Rgb) -> f64 {
         let (one, other) = (luminance(one), luminance(other));
         (one.max(other) + 0.05) / (one.min(other) + 0.05)

@@ -1,7 +1,7 @@
 //! The report of a run: one page for a browser, each figure as SVG and CSV, each table as CSV, and
-//! a summary in Markdown. It draws findings and knows nothing of how they were measured or judged.
+//! a summary in Markdown. It draws findings; measuring and judging are done elsewhere.
 //!
-//! Whatever comes from findings is text to be escaped: a label may hold any character.
+//! All text from findings is escaped: a label may contain any character.
 
 mod csv;
 #[cfg(test)]
@@ -25,11 +25,11 @@ pub use page::page;
 pub use summary::summary;
 
 /// Writes `report.html`, `summary.md`, `figures/ID.svg`, `figures/ID.csv` and `tables/ID.csv` into
-/// `dir`, which is made when it is not there. Each file appears whole or not at all.
+/// `dir`, which is created if missing. Each file is replaced atomically.
 ///
 /// # Errors
 ///
-/// A sentence with the file that could not be drawn or written.
+/// Returns a message naming the file that could not be drawn or written.
 pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
     let names = names::Names::of(findings);
     let folders = [("", true), ("figures", names.any_picture()), ("tables", names.any_sheet())];
@@ -51,11 +51,11 @@ pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
     put(dir, "report.html", &page(findings)?)
 }
 
-/// A figure by itself, 720 px wide, on white, with its title and its legend.
+/// Draws a figure by itself, 720 px wide, on white, with its title and its legend.
 ///
 /// # Errors
 ///
-/// A sentence with the figure that could not be drawn.
+/// Returns a message naming the figure that could not be drawn.
 pub fn svg(picture: &Picture) -> Result<String, String> {
     still::draw(picture, still::Frame::Whole)
 }
@@ -64,7 +64,7 @@ fn put(dir: &Path, name: &str, text: &str) -> Result<(), String> {
     replace(&dir.join(name), text.as_bytes())
 }
 
-/// A verdict as a sign and a word.
+/// Returns a verdict as a sign and a word.
 fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Holds => ("✓", "holds"),
@@ -74,11 +74,11 @@ fn verdict(verdict: Verdict) -> (&'static str, &'static str) {
     }
 }
 
-/// Every verdict there is, in the order to show.
+/// All verdicts, in display order.
 const VERDICTS: [Verdict; 4] =
     [Verdict::Holds, Verdict::DoesNotHold, Verdict::Undecided, Verdict::NotMeasurable];
 
-/// What a claim is about, as file stem: a picture, a sheet, or the whole chapter.
+/// Subject of a claim, as file stem: a picture, a sheet, or the whole chapter.
 #[derive(Clone, Copy, Debug)]
 enum About<'a> {
     Picture(&'a str),
@@ -86,14 +86,14 @@ enum About<'a> {
     Chapter,
 }
 
-/// A claim, with its chapter's number and what it is about.
+/// A claim, with its chapter's number and its subject.
 struct Claimed<'a> {
     chapter: usize,
     about: About<'a>,
     judged: &'a Judged,
 }
 
-/// All claims of all chapters, in the order of the page.
+/// Returns all claims of all chapters, in the order of the page.
 fn claims<'a>(findings: &'a Findings, names: &'a names::Names) -> Vec<Claimed<'a>> {
     let mut all = Vec::new();
     for (nth, chapter) in findings.chapters.iter().enumerate() {
@@ -111,18 +111,18 @@ fn claims<'a>(findings: &'a Findings, names: &'a names::Names) -> Vec<Claimed<'a
     all
 }
 
-/// Whose claims they are.
+/// Returns the heading of the claims: the paper's, or the experiments' own.
 fn claims_heading(findings: &Findings) -> &'static str {
     if findings.paper.is_some() { "The paper’s claims" } else { "What was expected" }
 }
 
-/// How many claims have each verdict, in words: `3 hold, 1 undecided`.
+/// Counts the claims with each verdict; verdicts without claims are left out.
 fn tally_of(claims: &[Claimed<'_>]) -> Vec<(Verdict, usize)> {
     let count = |verdict| claims.iter().filter(|claim| claim.judged.verdict == verdict).count();
     VERDICTS.map(|verdict| (verdict, count(verdict))).into_iter().filter(|(_, n)| *n > 0).collect()
 }
 
-/// The counts of points, in a sentence.
+/// Describes the counts of points in a sentence.
 fn points(chapter: &Chapter) -> String {
     let tally = chapter.tally;
     let mut text = format!("{} of {} points measured", tally.measured, tally.planned);

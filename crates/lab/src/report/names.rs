@@ -1,5 +1,5 @@
-//! Names of files for figures and tables: from their ids, unique in the run, and made only of
-//! characters that mean nothing to a file system, a shell or a link.
+//! File names of figures and tables: derived from their ids, unique in the run, and made only of
+//! characters without a meaning to a file system, a shell or a link.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,29 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Those of a run.
+    /// Returns the names for a run.
     pub(super) fn of(findings: &Findings) -> Self {
         let pictures = |chapter: &Chapter| ids(&chapter.pictures, |picture| &picture.id);
         let sheets = |chapter: &Chapter| ids(&chapter.sheets, |sheet| &sheet.id);
         Self { pictures: stems(findings, pictures), sheets: stems(findings, sheets) }
     }
 
-    /// Those of a chapter's figures.
+    /// Returns the stems of a chapter's figures.
     pub(super) fn pictures(&self, chapter: usize) -> &[String] {
         self.pictures.get(chapter).map_or(&[], Vec::as_slice)
     }
 
-    /// Those of a chapter's tables.
+    /// Returns the stems of a chapter's tables.
     pub(super) fn sheets(&self, chapter: usize) -> &[String] {
         self.sheets.get(chapter).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is a figure at all.
+    /// Returns whether the run has any figure.
     pub(super) fn any_picture(&self) -> bool {
         self.pictures.iter().any(|stems| !stems.is_empty())
     }
 
-    /// Whether there is a table at all.
+    /// Returns whether the run has any table.
     pub(super) fn any_sheet(&self) -> bool {
         self.sheets.iter().any(|stems| !stems.is_empty())
     }
@@ -73,7 +73,7 @@ fn unique(taken: &mut BTreeMap<String, u32>, stem: &str) -> String {
     name
 }
 
-/// Only `[a-z0-9.-]`, and no dot or dash at an end.
+/// Reduces an id to `[a-z0-9.-]`, without a dot or dash at either end.
 fn plain(id: &str) -> String {
     let keep = |c: char| {
         let c = c.to_ascii_lowercase();

@@ -1,9 +1,9 @@
-//! Numbers for people: three digits, or all before the point, with thousands parted by commas. What
-//! a number is of is not known here.
+//! Formats numbers for people: three digits, or all before the point, with thousands separated by
+//! commas.
 
 use crate::findings::Estimate;
 
-/// A number with three digits, or all before the point; a dash for what is none.
+/// Formats a number with three digits, or all before the point; a dash if it is not finite.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -24,12 +24,12 @@ pub(super) fn number(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", number(share * 100.0))
 }
 
-/// The interval of an estimate and of how many points it is, with numbers written by `write`.
+/// Formats the interval of an estimate and its number of points; `write` formats the numbers.
 pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
     if estimate.n <= 1 {
         return "one point".to_owned();
@@ -37,13 +37,13 @@ pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> St
     format!("{} to {}, n = {}", write(estimate.low), write(estimate.high), estimate.n)
 }
 
-/// A number and its unit: nothing stands between them but a space, and `1/s` is `/s` after one.
+/// Formats a number with its unit, separated by a space; the unit `1/s` becomes `/s`.
 pub(super) fn with_unit(value: f64, unit: &str) -> String {
     let unit = unit.strip_prefix('1').filter(|rest| rest.starts_with('/')).unwrap_or(unit);
     if unit.is_empty() { number(value) } else { format!("{} {unit}", number(value)) }
 }
 
-/// The unit at the end of an axis' label: `replies, 1/s` has `1/s`.
+/// Returns the unit at the end of an axis label: `1/s` for `replies, 1/s`.
 pub(super) fn unit_of(label: &str) -> &str {
     label.rsplit_once(", ").map_or("", |(_, unit)| unit.trim())
 }

@@ -1,11 +1,11 @@
-//! Where the axes of a still figure begin and end, and the ticks of logarithmic ones. Nothing is
-//! drawn here.
+//! Computes the ranges of the axes of a static figure, and the ticks of logarithmic ones.
 
 use std::ops::Range;
 
 use crate::findings::{Picture, Series, Stroke};
 
-/// 1, 2 and 5 of each decade, or 1 where there are many; all digits where there are few.
+/// Returns ticks at 1, 2 and 5 of each decade; at 1 alone over many decades, and at nearly all
+/// digits over less than one.
 pub(super) fn log_ticks(range: &Range<f64>) -> Vec<f64> {
     let (first, last) = (range.start.log10().floor() as i32, range.end.log10().ceil() as i32);
     let digits: &[f64] = match (range.end / range.start).log10() {
@@ -19,18 +19,18 @@ pub(super) fn log_ticks(range: &Range<f64>) -> Vec<f64> {
     all.filter(|tick| range.contains(tick)).collect()
 }
 
-/// Whether there is nothing to draw.
+/// Returns whether there is nothing to draw.
 pub(super) fn is_empty(picture: &Picture) -> bool {
     let mut marks = picture.series.iter().flat_map(|series| &series.marks);
     marks.all(|mark| mark.estimate.is_none() && mark.invalid_value.is_none())
 }
 
-/// Whether some point of a figure is INVALID.
+/// Returns whether any point of a figure is INVALID.
 pub(super) fn any_invalid(picture: &Picture) -> bool {
     picture.series.iter().flat_map(|series| &series.marks).any(|mark| mark.invalid_value.is_some())
 }
 
-/// From where to where the horizontal axis goes.
+/// Returns the range of the horizontal axis.
 pub(super) fn x_range(picture: &Picture) -> Range<f64> {
     let all = picture.series.iter().flat_map(|series| &series.marks).map(|mark| mark.x);
     let Some((low, high)) = ends(all, picture.x_log) else { return empty(picture.x_log) };
@@ -39,16 +39,17 @@ pub(super) fn x_range(picture: &Picture) -> Range<f64> {
     }
     let room = if high > low { (high - low) * 0.04 } else { high.abs().max(1.0) * 0.5 };
     let start = if low >= 0.0 { (low - room).max(0.0) } else { low - room };
-    // A sweep that begins near nothing shows where nothing is.
+    // A sweep that starts near zero shows zero.
     let start = if low >= 0.0 && low < 0.25 * high { 0.0 } else { start };
     start..high + room
 }
 
-/// How far above the highest value what was offered still makes the axis longer: farther off, it
-/// would leave no room for what came of it.
+/// Limit up to which an offered rate extends the axis, as a multiple of the highest measured value:
+/// beyond it, the measured values would have no room left.
 const OFFERED_MAX: f64 = 1.5;
 
-/// The vertical axis starts at 0, unless it is logarithmic.
+/// Returns the range of the vertical axis, which starts at 0 unless it is logarithmic or has values
+/// below 0.
 pub(super) fn y_range(picture: &Picture) -> Range<f64> {
     let is_offered = |series: &&Series| series.stroke == Stroke::Offered;
     let measured = picture.series.iter().filter(|series| !is_offered(series)).flat_map(values);
@@ -69,7 +70,7 @@ pub(super) fn y_range(picture: &Picture) -> Range<f64> {
     low * 1.08..high * 1.08
 }
 
-/// All that is drawn of a series, over the height: a line alone has no intervals.
+/// Returns all values drawn of a series, by height: a line alone has no intervals.
 fn values(series: &Series) -> impl Iterator<Item = f64> {
     let alone = series.stroke != Stroke::Marks;
     series.marks.iter().flat_map(move |mark| {
@@ -79,8 +80,7 @@ fn values(series: &Series) -> impl Iterator<Item = f64> {
     })
 }
 
-/// From where to where the vertical axis goes, where that is not all there is: what was offered
-/// goes on above it.
+/// Returns the range of the vertical axis if a value exceeds it: the offered rate continues above.
 pub(super) fn cut_off(picture: &Picture) -> Option<Range<f64>> {
     let range = y_range(picture);
     let mut all = picture.series.iter().flat_map(values);

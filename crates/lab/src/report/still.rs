@@ -1,5 +1,5 @@
-//! A figure as SVG that needs no script: axes, lines with their intervals, a legend below them. It
-//! is light and opaque, so that it reads on any page. What the figure means is not known here.
+//! Draws a figure as SVG without scripts: axes, lines with their intervals, a legend below them. It
+//! is light and opaque, so that it is readable on any page.
 
 use std::error::Error;
 use std::ops::Range;
@@ -19,24 +19,24 @@ use super::number::number;
 use super::scale::{any_invalid, is_empty, log_ticks, x_range, y_range};
 use crate::findings::{Mark, Picture, Series};
 
-/// What of a figure is drawn.
+/// The parts of a figure to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// All of it.
+    /// The whole figure.
     Whole,
-    /// Only the axes and what is between them: the page has the title and the legend.
+    /// Only the axes and the plot between them: the page has the title and the legend.
     Bare,
 }
 
 const WIDTH: u32 = 720;
 const HEIGHT: u32 = 432;
 const MARGIN: i32 = 16;
-/// Of a row of the legend, and of a line of text.
+/// Height of a row of the legend, and of a line of text.
 const ROW: i32 = 19;
-/// The room a letter takes, about, of the small text and of the title.
+/// Approximate width of a letter, of the small text and of the title.
 const LETTER: f64 = 7.0;
 const TITLE_LETTER: f64 = 9.4;
-/// The line and the marker before a name of the legend.
+/// Width of the line and the marker before a name of the legend.
 const GLYPH: i32 = 38;
 const MARKER: f64 = 4.5;
 
@@ -48,11 +48,11 @@ type Sheet<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Place<'a> = &'a dyn Fn(f64, f64) -> (i32, i32);
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The figure as SVG.
+/// Draws a figure as SVG.
 ///
 /// # Errors
 ///
-/// A sentence with the figure's id.
+/// Returns a message with the figure's id.
 pub(super) fn draw(picture: &Picture, frame: Frame) -> Result<String, String> {
     let mut svg = String::new();
     sketch(&mut svg, picture, frame)
@@ -96,7 +96,7 @@ fn sketch(svg: &mut String, picture: &Picture, frame: Frame) -> Outcome {
     Ok(sheet.present()?)
 }
 
-/// The axes, and the lines between them.
+/// Draws the axes, and the lines between them.
 fn chart<X, Y>(sheet: &Sheet<'_>, area: &Sheet<'_>, picture: &Picture, x: X, y: Y) -> Outcome
 where
     X: AsRangedCoord<Value = f64>,
@@ -140,7 +140,7 @@ where
     Ok(())
 }
 
-/// A line from point to point, as far as there are points.
+/// Draws a line from point to point, broken where a point is missing.
 fn lines(
     sheet: &Sheet<'_>,
     series: &Series,
@@ -155,8 +155,8 @@ fn lines(
     Ok(())
 }
 
-/// Steps, each from its point to the next. Those above the figure are not in it, and how the line
-/// gets there and back is.
+/// Draws steps, each from its point to the next. A step above the figure is left out; the lines
+/// leading to it and back are clipped at the edge.
 fn steps(
     sheet: &Sheet<'_>,
     series: &Series,
@@ -178,8 +178,8 @@ fn steps(
     Ok(())
 }
 
-/// A point where it can be drawn: on a logarithmic axis only what is above zero can, and an end of
-/// an interval below the axis is put on it.
+/// Returns a point if it can be drawn: a logarithmic horizontal axis shows only values above 0, and
+/// an end of an interval below a logarithmic vertical axis is moved to the axis.
 fn seen(picture: &Picture, floor: f64, x: f64, y: f64) -> Option<(f64, f64)> {
     let good = x.is_finite() && y.is_finite() && (!picture.x_log || x > 0.0);
     good.then(|| (x, if picture.y_log { y.max(floor) } else { y }))
@@ -259,11 +259,11 @@ fn colour(look: Look) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// The names below the plot, row by row, each where the one before it ends.
+/// Names below the plot, row by row, each placed where the previous one ends.
 #[derive(Default)]
 struct Legend(Vec<Entry>);
 
-/// A name, with its place in the legend; INVALID points have no look of their own.
+/// A name, with its place in the legend; INVALID points have no style of their own.
 struct Entry {
     name: String,
     look: Option<Look>,
@@ -323,13 +323,13 @@ fn write(sheet: &Sheet<'_>, text: &str, at: (i32, i32), size: f64, bold: bool) -
 }
 
 fn font(size: f64, bold: bool) -> FontDesc<'static> {
-    // The backend divides the sizes of fonts by this.
+    // The backend divides font sizes by this.
     const EM: f64 = 1.24;
     let weight = if bold { FontStyle::Bold } else { FontStyle::Normal };
     FontDesc::new(FontFamily::SansSerif, size * EM, weight)
 }
 
-/// A text in lines as wide as the sheet, at most `lines` of them; the rest is cut.
+/// Wraps a text to the width of the sheet, at most `lines` lines; the rest is cut.
 fn wrapped(text: &str, letter: f64, lines: usize) -> Vec<String> {
     let room = (f64::from(WIDTH - 2 * MARGIN as u32) / letter) as usize;
     let mut all = vec![String::new()];

@@ -1,4 +1,4 @@
-//! The summary in Markdown: what a reader of a repository sees first. Figures are links to files
+//! The summary in Markdown, shown first to a reader of a repository. Figures are links to files
 //! beside it.
 
 use super::names::Names;
@@ -6,7 +6,8 @@ use super::number::{interval, number, percent};
 use super::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
 
-/// The run in Markdown. Links are relative to the directory that [`write`](super::write) fills.
+/// Returns the run in Markdown. Links are relative to the directory that [`write`](super::write)
+/// fills.
 pub fn summary(findings: &Findings) -> String {
     let names = Names::of(findings);
     let mut text = format!("# {}\n", plain(&findings.title));
@@ -155,7 +156,7 @@ fn table<T: AsRef<str>>(text: &mut String, head: &[T], rows: impl Iterator<Item 
     }
 }
 
-/// A text in which nothing means anything to Markdown or HTML, on one line.
+/// Escapes a text for Markdown and HTML, on one line.
 fn plain(words: &str) -> String {
     let mut text = String::new();
     for word in words.split_whitespace() {

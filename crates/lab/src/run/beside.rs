@@ -1,5 +1,5 @@
-//! Clients beside a load: a second `weir load`, from an address of its own where there are several,
-//! for as long as the load. What they do is said here in its options.
+//! Clients beside a load: a second `weir load`, from its own address if several are available, for
+//! the duration of the load. Their behaviour is defined here by its options.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use crate::ground::Ground;
 use crate::plan;
 use crate::record;
 
-/// Clients beside a load, at work. Dropping them ends them.
+/// Running clients beside a load. Dropping this ends them.
 pub(super) struct Beside {
     kind: BesideKind,
     load: RunningLoad,
 }
 
 impl Beside {
-    /// Waits until they have all given up or got what they came for, and tells what came of them.
+    /// Waits until all of them have given up or finished, and returns their result.
     ///
     /// # Errors
-    /// A sentence: they ended badly, left no report, or it is told to stop meanwhile.
+    /// Returns a message if they failed or left no report, or if `stop` is set.
     pub(super) fn end(
         mut self,
         latest: Instant,
@@ -38,11 +38,11 @@ impl Beside {
 }
 
 impl Stage {
-    /// Starts the clients beside the load of a place, where its sweep has any: they measure in the
+    /// Starts the clients beside the load of a place, if its sweep has any. They measure in the
     /// load's `window`.
     ///
     /// # Errors
-    /// A sentence when they do not start.
+    /// Returns a message if they cannot be started.
     pub(super) fn beside(
         &self,
         ground: &dyn Ground,
@@ -61,14 +61,14 @@ impl Stage {
     }
 }
 
-/// The addresses of a sweep's load, and those of the clients beside it.
+/// Returns the addresses of a sweep's load, and those of the clients beside it.
 pub(super) fn sources(ground: &dyn Ground, sweep: &Sweep) -> (Vec<IpAddr>, Vec<IpAddr>) {
     let theirs = sweep.beside.as_ref().map_or(0, |beside| beside.addresses as usize);
     shared_out(ground.client_sources(), theirs)
 }
 
-/// The last addresses are those of the clients beside the load, where there are several: as many as
-/// wanted, and no more than half.
+/// Splits the addresses: if there are several, the last ones go to the clients beside the load, as
+/// many as wanted but at most half.
 fn shared_out(mut all: Vec<IpAddr>, wanted: usize) -> (Vec<IpAddr>, Vec<IpAddr>) {
     match wanted.min(all.len() / 2) {
         0 => (all.clone(), all),
@@ -79,8 +79,9 @@ fn shared_out(mut all: Vec<IpAddr>, wanted: usize) -> (Vec<IpAddr>, Vec<IpAddr>)
     }
 }
 
-/// Their load, but for its rate. Arrivals are by chance, so that they do not keep step with the
-/// load's. Who would give up many connections a second resets them, and is not short of ports.
+/// Returns the spec of their load, except for its rate. Arrivals are random, so that they do not
+/// synchronise with the load's. Clients that would close many connections per second reset them
+/// instead, which does not exhaust the ports.
 fn spec(sweep: &Sweep, beside: &plan::Beside) -> LoadSpec {
     let hold = format!("{}s", beside.hold_s);
     let options: &[&str] = match beside.kind {
@@ -89,7 +90,7 @@ fn spec(sweep: &Sweep, beside: &plan::Beside) -> LoadSpec {
         BesideKind::Reconnect | BesideKind::Cold => &[],
         BesideKind::KeepAlive => &["--close", "reset"],
     };
-    // A byte a second is progress: the deadline ends who sends so.
+    // A byte per second is progress: the deadline ends such a client.
     let patience_s = match beside.kind {
         BesideKind::Slow => beside.hold_s.max(2.0),
         BesideKind::KeepAlive => sweep.load.timeout_s,
@@ -105,7 +106,7 @@ fn spec(sweep: &Sweep, beside: &plan::Beside) -> LoadSpec {
     }
 }
 
-/// Their order, made of the load's.
+/// Returns their order, derived from the load's.
 fn order<'a>(
     of_load: Order<'a>,
     load: &'a LoadSpec,

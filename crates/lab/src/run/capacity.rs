@@ -1,4 +1,4 @@
-//! What a server can do, in a closed loop; and what it asks of the kernel, counted from outside.
+//! Measures the capacity of a server in a closed loop, and counts its system calls from outside.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -13,7 +13,8 @@ use crate::record::{CallsRun, Capacity, Line};
 use crate::servers::Running;
 
 impl Stage {
-    /// Sessions a second of a closed loop. It needs no valid verdict on times: only the count.
+    /// Measures sessions per second in a closed loop. Only the count is used, so the validity of
+    /// the times does not matter.
     pub(super) fn capacity(
         &self,
         ground: &dyn Ground,
@@ -39,7 +40,7 @@ impl Stage {
         Ok(Line::Capacity(Capacity { key: place.step.key.clone(), sessions_per_s }))
     }
 
-    /// System calls while the load is as in a point; what counts slows the server down.
+    /// Counts system calls under the load of a point; the counting slows the server down.
     pub(super) fn calls(
         &self,
         ground: &dyn Ground,

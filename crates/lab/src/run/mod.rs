@@ -1,5 +1,6 @@
-//! A run: builds the testbed, does the steps that are not on disk yet, keeps each at once, and
-//! takes everything down again. What it is doing is told to the caller; nothing is printed here.
+//! Runs experiments: builds the testbed, performs the steps that are not on disk yet, records each
+//! at once, and takes everything down again. Progress is reported to the caller; nothing is printed
+//! here.
 
 mod beside;
 mod capacity;
@@ -24,70 +25,69 @@ use crate::testbed::{Testbed, Wishes};
 use crate::time::utc_now;
 use stage::Stage;
 
-/// How often a point whose load was INVALID is tried: what disturbed it may be over.
+/// Maximum number of attempts at a point whose load was INVALID: the disturbance may be over.
 pub const ATTEMPTS_MAX: usize = 2;
 
-/// What to run, where, and on what.
+/// Specification of a run.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// What to measure.
+    /// The experiments and their parameters.
     pub request: Request,
-    /// The folder of its results.
+    /// The directory of its results.
     pub dir: PathBuf,
-    /// This program, to serve and to load.
+    /// The weir executable, used to serve and to load.
     pub weir: PathBuf,
-    /// What the testbed should be; settings of experiments are added to it.
+    /// The desired testbed; settings of experiments are added to it.
     pub wishes: Wishes,
     /// The command, for the record.
     pub command: String,
-    /// Whether options of other programs are passed on that no allow-list has: the operator trusts
-    /// the experiment as much as a program.
+    /// True if options of other programs that are on no allow-list are passed on: the operator
+    /// trusts the experiment as much as a program.
     pub allow_any_options: bool,
 }
 
-/// What happens during a run.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// The run begins, or goes on.
+    /// The run begins or resumes.
     Begun {
-        /// How many of its steps are done already.
+        /// Number of steps already done.
         done: usize,
-        /// How many there are.
+        /// Total number of steps.
         total: usize,
-        /// How long the others should take, seconds.
+        /// Estimated time for the remaining steps, seconds.
         left_s: f64,
     },
-    /// Something that a reader of the results must know.
+    /// A warning that readers of the results need.
     Warning(&'a str),
     /// A step begins.
     StepBegun {
         /// Its number, from 1.
         number: usize,
-        /// How many there are.
+        /// Total number of steps.
         total: usize,
-        /// What it measures.
+        /// The step.
         step: &'a Step,
-        /// How long it and those after it should take, seconds.
+        /// Estimated time for this step and those after it, seconds.
         left_s: f64,
     },
-    /// A step is done, and on disk.
+    /// A step is done and recorded on disk.
     StepEnded(&'a Line),
 }
 
-/// How a run ended, when it could be run at all.
+/// Outcome of a run that could be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Every step is done, or could not be.
+    /// Every step was done or recorded as failed.
     Complete,
-    /// It was told to stop; a rerun goes on from here.
+    /// The run was told to stop; running it again resumes here.
     Stopped,
 }
 
-/// The experiments of a request, as they are to be run: those servers left out that are not asked
-/// for.
+/// Returns the experiments of a request, without the servers that were not requested.
 ///
 /// # Errors
-/// A sentence when an experiment is not sound, or names no server that is asked for.
+/// Returns a message if an experiment is invalid or contains none of the requested servers.
 pub fn experiments(request: &Request) -> Result<Vec<Named>, String> {
     let read = |(name, text): &(String, String)| -> Result<Named, String> {
         let mut experiment =
@@ -101,7 +101,7 @@ pub fn experiments(request: &Request) -> Result<Vec<Named>, String> {
     request.experiments.iter().map(read).collect()
 }
 
-/// Leaves servers out of the sweeps of an experiment; those that are only a reference stay.
+/// Removes servers from the sweeps of an experiment; those used as a reference stay defined.
 fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<(), String> {
     let all: Vec<String> = experiment.server.iter().map(|server| server.id.clone()).collect();
     for sweep in &mut experiment.sweep {
@@ -138,10 +138,11 @@ fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<
     Ok(())
 }
 
-/// Runs what is asked for, until it is done or `stop` is set.
+/// Runs the request until it is done or `stop` is set.
 ///
 /// # Errors
-/// A sentence when it cannot begin, or cannot keep what it measures. What was kept stays.
+/// Returns a message if the run cannot start or cannot record its results. Results already recorded
+/// are kept.
 pub fn run(
     asked: &Asked,
     stop: &AtomicBool,
@@ -156,7 +157,7 @@ pub fn run(
     settings(&experiments, &mut wishes)?;
     prepare::prepare(&experiments)?;
     let mut testbed = Testbed::build(&wishes, &asked.weir)?;
-    // Last, so that what is refused leaves no folder.
+    // Opened last, so that a rejected request leaves no directory behind.
     let mut journal = Journal::open(&asked.dir, &asked.request)?;
     let description = testbed.description().clone();
     missing.iter().for_each(|why| tell(Event::Warning(why)));
@@ -183,17 +184,18 @@ pub fn run(
     tidied.and(end)
 }
 
-/// Refuses experiments with options that need the operator's leave.
+/// Rejects experiments with options that need the operator's permission.
 fn allowed(experiments: &[Named]) -> Result<(), String> {
     experiments.iter().try_for_each(|(name, experiment)| {
         allow_list::check(experiment).map_err(|why| format!("experiment {name}: {why}"))
     })
 }
 
-/// Names of programs, and versions.
+/// Names of programs with their versions.
 type Programs = Vec<(String, String)>;
 
-/// The programs of the servers with their versions, and those missing: their servers are left out.
+/// Returns the programs of the servers with their versions, and those missing, whose servers are
+/// left out.
 fn programs(experiments: &mut [Named], asked: &Asked) -> Result<(Programs, Vec<String>), String> {
     let mut kinds: Vec<Kind> = experiments
         .iter()
@@ -268,7 +270,7 @@ fn all_steps(
         let (_, experiment) = &experiments[step.experiment];
         let measured = stage.measure(&*testbed, experiment, &step, &journal.lines, stop);
         if stop.load(Ordering::Relaxed) {
-            // What was cut short is not kept.
+            // An interrupted step is not recorded.
             return Ok(End::Stopped);
         }
         let line =
@@ -294,7 +296,7 @@ fn is_done(journal: &Journal, step: &Step) -> bool {
     }
 }
 
-/// How long steps take against their estimates.
+/// Ratio of the time steps take to their estimates.
 #[derive(Default)]
 struct Pace {
     took_s: f64,
@@ -317,7 +319,7 @@ impl Pace {
     }
 }
 
-/// The capacities of a server in a sweep that are on disk, and their median.
+/// Returns the median of a server's capacities in a sweep that are on disk.
 pub fn capacity_of(lines: &[Line], key: &Key) -> Option<f64> {
     let found: Vec<f64> = lines
         .iter()

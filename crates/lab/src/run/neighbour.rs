@@ -1,5 +1,5 @@
-//! A neighbour on the server's processors: a thread for each that is busy for a while, then sleeps,
-//! over and over. Knows neither servers nor loads.
+//! A noisy neighbour on the server's processors: a thread on each alternates between busy bursts
+//! and sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,11 @@ use weir_sys::process::{pin_thread, thread_cpu_clock_ns};
 
 use crate::experiment::NeighbourSpec;
 
-/// A share that differs by more than so much from what was asked for is another experiment.
+/// Maximum deviation of the share from the requested one; beyond it the experiment is a different
+/// one.
 const SHARE_TOLERANCE: f64 = 0.03;
 
-/// A neighbour at work. Dropping it ends it.
+/// A running neighbour. Dropping it ends it.
 pub(super) struct Neighbour {
     spec: NeighbourSpec,
     is_over: Arc<AtomicBool>,
@@ -21,10 +22,10 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Moves in on these processors.
+    /// Starts a thread on each of these processors.
     ///
     /// # Errors
-    /// A sentence: no thread can be had.
+    /// Returns a message if a thread cannot be created.
     pub(super) fn start(spec: NeighbourSpec, cpus: &[usize]) -> Result<Self, String> {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut neighbour = Self { spec, is_over, threads: Vec::new() };
@@ -39,10 +40,10 @@ impl Neighbour {
         Ok(neighbour)
     }
 
-    /// Moves out.
+    /// Stops the neighbour.
     ///
     /// # Errors
-    /// A sentence: it could not be pinned, or did not get the share that it was to take.
+    /// Returns a message if a thread could not be pinned, or its share was not the requested one.
     pub(super) fn end(mut self) -> Result<(), String> {
         self.is_over.store(true, Ordering::Relaxed);
         let wanted = f64::from(self.spec.percent) / 100.0;
@@ -67,7 +68,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// A neighbour's life. The share of the processor that it took.
+/// Runs a thread of the neighbour; returns the share of the processor that it took.
 fn live(spec: NeighbourSpec, cpu: usize, is_over: &AtomicBool) -> std::io::Result<f64> {
     pin_thread(cpu)?;
     let burst_ns = u64::from(spec.burst_ms) * 1_000_000;

@@ -1,5 +1,5 @@
-//! A point: the load as planned, and what the server, the kernel and the processors say of the
-//! stretch that is measured.
+//! Measures a point: runs the planned load, and records the counts of the server, the kernel and
+//! the processors in the measured window.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -83,7 +83,7 @@ fn look(ground: &dyn Ground, server: &mut Running) -> Result<(Sample, Option<Val
     Ok((sample, snapshot))
 }
 
-/// What weir counted of itself; for other servers nothing but how they ended.
+/// Returns weir's own counters; for other servers only how they ended.
 fn counted(snapshots: [Option<Value>; 2], ended: Ended) -> ServerResult {
     let mut result = ServerResult { trouble: ended.how.err(), ..ServerResult::default() };
     let read = |value: Option<Value>| value.and_then(|value| Stats::read(&value).ok());

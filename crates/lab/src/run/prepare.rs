@@ -1,5 +1,5 @@
-//! What a run needs of the machine before its first step: sets of files on the disk, and the limits
-//! that its servers are held to. What cannot be had is said before anything is measured.
+//! Prepares the machine before the first step of a run: sets of files on the disk, and the limits
+//! of its servers. Missing prerequisites are reported before anything is measured.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, Sweep};
 use crate::file_set::{self, FileSet};
 use crate::plan::Named;
 
-/// The sets that a sweep's clients ask for.
+/// Returns the file sets requested by a sweep's clients.
 pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
     let beside = sweep.beside.as_ref().and_then(|beside| beside.workload.as_ref());
     let names = std::iter::once(&sweep.load.workload).chain(beside);
@@ -19,7 +19,8 @@ pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
 /// Tries each server's limits, and writes the sets.
 ///
 /// # Errors
-/// A sentence: a limit cannot be had here; a set cannot be written, or is kept in memory.
+/// Returns a message if a limit is not available, or a set cannot be written or would be kept in
+/// memory.
 pub(super) fn prepare(experiments: &[Named]) -> Result<(), String> {
     for (name, experiment) in experiments {
         one(experiment).map_err(|why| format!("experiment {name}: {why}"))?;
@@ -30,14 +31,14 @@ pub(super) fn prepare(experiments: &[Named]) -> Result<(), String> {
 fn one(experiment: &Experiment) -> Result<(), String> {
     let mut sets = experiment.sweep.iter().flat_map(sets).peekable();
     let root = sets.peek().map(|_| kept()).transpose()?;
-    // Limits on the reads of other files are of the disk that the run's are on.
+    // Limits on the reads of other files apply to the disk that holds the run's files.
     let files = root.clone().unwrap_or_else(std::env::temp_dir);
     let mut limits = experiment.server.iter().filter_map(Limits::of);
     limits.try_for_each(|limits| Confined::make(&limits, &files).map(drop))?;
     root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root)))
 }
 
-/// The document root of sets, which is there and on a disk.
+/// Returns the document root of sets, which exists and is on a disk.
 fn kept() -> Result<PathBuf, String> {
     let root = file_set::kept()?;
     fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;

@@ -1,5 +1,5 @@
-//! A point of a sweep without a load: `weir probe` on the server's side, and its figures. What they
-//! mean is its own business.
+//! Measures a point of a sweep without a load: runs `weir probe` on the server's side and reads its
+//! figures.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use crate::plan::Step;
 use crate::record::{Line, LoadResult, Point, ProbeResult, ServerResult};
 use crate::time::utc_now;
 
-/// How long a probe may take beyond what it measures: it makes connections, and makes them members
-/// of each repetition anew.
+/// Time limit of a probe beyond the measured time: it opens connections, and registers them anew
+/// for each repetition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A JSON line of a probe.
+/// A JSON line printed by a probe.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Said {
@@ -73,7 +73,7 @@ impl Stage {
         Ok(Line::Point(Box::new(point)))
     }
 
-    /// What a command prints that ends by itself.
+    /// Runs a command to its end and returns its output.
     fn output(
         &self,
         ground: &dyn Ground,
@@ -92,12 +92,12 @@ impl Stage {
         }
         let (said, last_words) = (group.said(), group.last_words());
         let status = group.end()?;
-        // With a line it says itself what failed.
+        // If it printed a line, the line itself reports the failure.
         if status.success() || !said.is_empty() { Ok(said) } else { Err(last_words) }
     }
 }
 
-/// Reads the line of a probe of one cell.
+/// Parses the line of a probe of one cell.
 fn figures(said: &str) -> Result<ProbeResult, String> {
     let line = said.lines().next().unwrap_or_default();
     match serde_json::from_str(line) {

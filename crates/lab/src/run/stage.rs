@@ -1,5 +1,5 @@
-//! A step, measured: a fresh server, a load against it, samples at both ends of what counts, and
-//! everything stopped again. Nothing here decides what comes next or keeps what was measured.
+//! Performs a step: a fresh server, a load against it, samples at both ends of the measured window,
+//! and a complete shutdown. The order of steps and their recording are decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,18 +19,19 @@ use crate::plan::{self, Step, Task};
 use crate::record::{Key, Line};
 use crate::servers::{self, Launch, Running};
 
-/// How long a wait goes on before it looks whether it should end.
+/// Interval at which a wait checks whether it should end.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
-/// Where steps are done: this program, a folder for what they need, the document roots made so far.
+/// Context of the steps: the weir executable, a working directory, the document roots created so
+/// far.
 pub(super) struct Stage {
     weir: PathBuf,
     work: PathBuf,
     seed: u64,
     roots: BTreeMap<String, PathBuf>,
-    /// How many servers were started: each has a folder of its own.
+    /// Number of servers started: each has its own directory.
     started: u32,
-    /// Names of programs, and versions.
+    /// Names of programs with their versions.
     programs: Vec<(String, String)>,
 }
 
@@ -45,26 +46,26 @@ impl Stage {
         Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
     }
 
-    /// This program.
+    /// Returns the weir executable.
     pub(super) fn weir(&self) -> &Path {
         &self.weir
     }
 
-    /// The folder for what a step needs.
+    /// Returns the working directory of the steps.
     pub(super) fn work(&self) -> &Path {
         &self.work
     }
 
-    /// The version of a server's program.
+    /// Returns the version of a server's program.
     pub(super) fn version(&self, kind: Kind) -> String {
         let found = self.programs.iter().find(|(name, _)| name == kind.name());
         found.map_or_else(String::new, |(_, version)| version.clone())
     }
 
-    /// Does a step.
+    /// Performs a step.
     ///
     /// # Errors
-    /// A sentence when it could not be measured.
+    /// Returns a message if it could not be measured.
     pub(super) fn measure(
         &mut self,
         ground: &dyn Ground,
@@ -126,8 +127,8 @@ impl Stage {
         })
     }
 
-    /// The document root of a workload, written when it is first needed; of sets of files one that
-    /// stays, which is written already.
+    /// Returns the document root of a workload, written on first use; for a set of files, the
+    /// permanent one, which is already written.
     fn root(&mut self, load: &LoadSpec) -> Result<PathBuf, String> {
         if FileSet::named(&load.workload).is_some() {
             return file_set::kept();
@@ -144,7 +145,7 @@ impl Stage {
         Ok(root)
     }
 
-    /// A group for the server of a place that is held to limits.
+    /// Creates the group for the server of a place, if the server has limits.
     fn confine(place: &Place<'_>) -> Result<Option<Confined>, String> {
         let limits = Limits::of(place.server);
         limits.map(|limits| Confined::make(&limits, &place.root)).transpose()
@@ -156,7 +157,7 @@ impl Stage {
         place: &Place<'_>,
         groups: &[PathBuf],
     ) -> Result<Running, String> {
-        // What one server has read is not in memory for the next.
+        // Files that one server has read must not be in memory for the next.
         prepare::sets(place.sweep).try_for_each(|set| set.forget(&place.root))?;
         self.started += 1;
         let dir = self.work.join(format!("server-{}", self.started));
@@ -176,7 +177,7 @@ impl Stage {
         })
     }
 
-    /// The order for a load of this place, open or closed as the sweep says.
+    /// Returns the order for a load of this place, open or closed as the sweep specifies.
     pub(super) fn order<'a>(&'a self, ground: &'a dyn Ground, place: &'a Place<'a>) -> Order<'a> {
         Order {
             load: &place.sweep.load,
@@ -201,14 +202,15 @@ impl Stage {
     }
 }
 
-/// A capacity that was measured before.
+/// Returns a previously measured capacity.
 fn known(lines: &[Line], key: &Key) -> Result<f64, String> {
     capacity_of(lines, key)
         .filter(|&capacity| capacity > 0.0)
         .ok_or_else(|| format!("the capacity of {} could not be measured", key.server))
 }
 
-/// The server's port: any in a namespace of its own, one that is free on a shared loopback.
+/// Returns a port for the server: a fixed one in its own namespace, a free one on a shared
+/// loopback.
 fn port(ground: &dyn Ground) -> Result<u16, String> {
     if !ground.shared() {
         return Ok(8080);
@@ -219,10 +221,10 @@ fn port(ground: &dyn Ground) -> Result<u16, String> {
         .map_err(|error| format!("no port is free: {error}"))
 }
 
-/// Waits for an instant.
+/// Waits until `instant`.
 ///
 /// # Errors
-/// A sentence when it is told to stop meanwhile.
+/// Returns a message if `stop` is set meanwhile.
 pub(super) fn until(instant: Instant, stop: &AtomicBool) -> Result<(), String> {
     loop {
         let left = instant.saturating_duration_since(Instant::now());
@@ -236,10 +238,10 @@ pub(super) fn until(instant: Instant, stop: &AtomicBool) -> Result<(), String> {
     }
 }
 
-/// Waits for a load to be over.
+/// Waits for a load to end.
 ///
 /// # Errors
-/// A sentence when it is told to stop meanwhile, or when it takes far too long.
+/// Returns a message if `stop` is set meanwhile, or if `latest` passes.
 pub(super) fn over(
     load: &mut generators::RunningLoad,
     latest: Instant,

@@ -1,4 +1,4 @@
-//! Apache httpd with the event MPM: its configuration. Knows no other server.
+//! Apache httpd with the event MPM: its configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,17 +45,17 @@ const ALLOWED: AllowList = AllowList {
     ],
 };
 
-/// Where distributions keep its modules.
+/// Directories in which distributions install its modules.
 const MODULE_DIRS: &[&str] =
     &["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/lib/httpd/modules"];
 
-/// Threads of a child. A connection has one while it is served, not while it is kept open.
+/// Threads per child. A connection has a thread while it is served, not while it is kept open.
 const THREADS: usize = 400;
 
-/// Connections of a child for each of its threads that has nothing to do.
+/// Connections of a child per idle thread.
 const CONNS_PER_THREAD: usize = 40;
 
-/// Who it is when it is started as root: it refuses to stay that. The first that is there.
+/// Users to run as when started as root, which it refuses to stay; the first that exists is used.
 const USERS: &[&str] = &["www-data", "apache", "nobody"];
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
@@ -104,7 +104,7 @@ AddType text/plain .txt
     ))
 }
 
-/// The modules it needs, as far as they are not built in.
+/// Returns the directives that load the modules it needs, except those built in.
 fn modules(gzip: bool) -> Result<String, String> {
     let dir = MODULE_DIRS.iter().map(Path::new).find(|dir| dir.is_dir());
     let dir = dir.ok_or("the modules of Apache are not where they usually are")?;
@@ -115,7 +115,7 @@ fn modules(gzip: bool) -> Result<String, String> {
     Ok(there.map(line).collect())
 }
 
-/// The user to be, who must be able to read the document root.
+/// Returns the directive for its user, who must be able to read the document root.
 fn who(site: &Site<'_>) -> Result<String, String> {
     for dir in site.root.ancestors() {
         let mode = fs::metadata(dir).map_or(0, |metadata| metadata.permissions().mode());

@@ -1,4 +1,4 @@
-//! h2o: its configuration. Its backlog is fixed at 65535. Knows no other server.
+//! h2o: its configuration. Its backlog is fixed at 65535.
 
 use super::{Peer, Site, lines};
 use crate::allow_list::{AllowList, Shape, Syntax};
@@ -57,7 +57,8 @@ hosts:
     ))
 }
 
-/// Without its name, what is behind it would be asked for a host called after its socket.
+/// Returns the handler of `/`. Without `preserve-host`, the upstream would receive a host named
+/// after its socket.
 fn answers(site: &Site<'_>) -> String {
     match site.upstream {
         Some(socket) => {

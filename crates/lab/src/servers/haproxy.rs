@@ -1,6 +1,6 @@
-//! haproxy: its configuration. By itself it answers with a rule for each file of the document root,
-//! which it reads into memory once; in front of another server it passes on what that one says, and
-//! compresses it if it is to. Knows no other server.
+//! haproxy: its configuration. By itself it answers with a rule per file of the document root,
+//! which it reads into memory once; in front of an upstream it proxies the replies, and compresses
+//! them if requested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,13 +47,14 @@ const ALLOWED: AllowList = AllowList {
     ],
 };
 
-/// Rules are gone through one by one: with more of them, finding one would be what is measured.
+/// Maximum number of files. Rules are evaluated one by one: with more of them, finding one would be
+/// what is measured.
 const FILES_MAX: usize = 8;
 
-/// A reply has to fit in a buffer; this is haproxy's own size of one.
+/// haproxy's default buffer size; a reply must fit in a buffer.
 const BUFFER_BYTES_DEFAULT: u64 = 16_384;
 
-/// What a buffer has to hold beside a file.
+/// Room in a buffer in addition to a file.
 const BUFFER_SPARE_BYTES: u64 = 8_192;
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
@@ -80,14 +81,14 @@ frontend lab
     maxconn {conns}
 {backlog}{answers}",
         workers = site.workers,
-        // It sets two descriptors aside for each connection, one of them for a server behind it.
+        // haproxy reserves two descriptors per connection, one of them for an upstream.
         conns = site.conns_max().min(site.files_max.saturating_sub(400) / 2),
         options = lines(&site.spec.options, "").replace('\n', "\n    ").trim_end_matches(' '),
         address = site.address,
     ))
 }
 
-/// Rules that answer, and the size of the buffers that they need.
+/// Returns the buffer size that the rules need, and the rules that answer requests.
 fn by_itself(site: &Site<'_>) -> Result<(u64, String), String> {
     let files = files(site.root)?;
     let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
@@ -96,8 +97,8 @@ fn by_itself(site: &Site<'_>) -> Result<(u64, String), String> {
     Ok((buffer, format!("{rules}    http-request return status 404\n")))
 }
 
-/// Connections to what is behind it are used again, whoever asks: a connection more for each
-/// request would be the other server's work.
+/// Returns the proxy settings. Upstream connections are reused for all clients: a new connection
+/// per request would add the upstream's work to the measurement.
 fn passed_on(site: &Site<'_>, socket: &str) -> String {
     let gzip = if site.spec.gzip { GZIP } else { "" };
     format!(
@@ -109,13 +110,13 @@ backend upstream
     )
 }
 
-/// It compresses as it passes on, and keeps nothing of it.
+/// Compression of proxied replies on the fly, without a cache.
 const GZIP: &str = "    filter compression
     compression algo gzip
     compression type text/html text/plain
 ";
 
-/// The files of a document root and their sizes, by name.
+/// Returns the files of a document root and their sizes, by name.
 fn files(root: &Path) -> Result<Vec<(PathBuf, u64)>, String> {
     let wrong = |error| format!("cannot read {}: {error}", root.display());
     let mut files = Vec::new();

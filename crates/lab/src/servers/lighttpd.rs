@@ -1,4 +1,4 @@
-//! lighttpd: its configuration. Knows no other server.
+//! lighttpd: its configuration.
 
 use std::path::Path;
 
@@ -73,18 +73,19 @@ mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\",
     ))
 }
 
-/// Without a directory for what is compressed, each reply is compressed anew; and it is so however
-/// high the load is.
+/// Compression settings. Without a cache directory each reply is compressed anew, however high the
+/// load average is.
 const GZIP: &str = "deflate.mimetypes = ( \"text/html\", \"text/plain\" )
 deflate.allowed-encodings = ( \"gzip\" )
 deflate.max-loadavg = \"1000000.00\"
 ";
 
-/// Where distributions keep its modules.
+/// Directories in which distributions install its modules.
 const MODULE_DIRS: &[&str] =
     &["/usr/lib/lighttpd", "/usr/lib64/lighttpd", "/usr/local/lib/lighttpd"];
 
-/// lighttpd goes on without a module that is not there, and would send the page as it is.
+/// Returns whether the compression module is installed. Without it, lighttpd starts nevertheless,
+/// and would send the page uncompressed.
 fn can_compress() -> bool {
     MODULE_DIRS.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file())
 }

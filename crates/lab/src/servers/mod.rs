@@ -1,6 +1,6 @@
-//! Servers under test: how each is told to do the same work, started, looked at and stopped. One
-//! worker for each processor of the server's side, no access log, connections kept open, nothing
-//! read or written outside of a run's own directory. Nothing here makes load or measures.
+//! Servers under test: configuring each for the same work, starting, observing and stopping it. One
+//! worker per processor of the server's side, no access log, connections kept open, nothing read or
+//! written outside of a run's own directory.
 
 mod apache;
 mod h2o;
@@ -32,31 +32,32 @@ use upstream::{SOCKET, Upstream};
 
 pub use root::{file_of, path_of, write_root};
 
-/// How long a server may take until it listens.
+/// Timeout for a server to start listening.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// How often it is looked at meanwhile.
+/// Polling interval while waiting for that.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How long a server that is told to stop may take.
+/// Timeout for a server to end after SIGTERM.
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Connections open at once, as many as the papers' servers take.
+/// Maximum number of open connections, as many as the papers' servers take.
 const CONNS_MAX: u64 = 15_000;
 
 /// Descriptors a server needs besides its connections: files, logs, standard streams.
 const SPARE_FDS: u64 = 500;
 
-/// What a shell says of a program that SIGTERM ended, 128 + 15; some say it themselves.
+/// Exit code that a shell reports for a program ended by SIGTERM, 128 + 15; some programs use it
+/// themselves.
 const TERMINATED_CODE: i32 = 143;
 
-/// How a server is started.
+/// The parameters for starting a server.
 pub struct Launch<'a> {
-    /// Which server.
+    /// The server.
     pub spec: &'a ServerSpec,
-    /// Where.
+    /// The testbed it runs on.
     pub ground: &'a dyn Ground,
-    /// The binary of weir.
+    /// Path of the weir binary.
     pub weir: &'a Path,
     /// The document root. Apache, started as root, reads it as another user.
     pub root: &'a Path,
@@ -64,63 +65,63 @@ pub struct Launch<'a> {
     pub dir: &'a Path,
     /// The port it listens on.
     pub port: u16,
-    /// weir: whether system calls are counted and timed.
+    /// weir: true to count and time system calls.
     pub calls: bool,
-    /// weir, or the weir behind a proxy: whether `/.weir/burn/N` is there to burn processor time.
+    /// weir, or the weir behind a proxy: true to offer `/.weir/burn/N`, which burns processor time.
     pub bench_endpoints: bool,
-    /// How many processors the server's side has.
+    /// Number of processors of the server's side.
     pub workers: usize,
-    /// Control groups whose limits it is held to, it and what it is a proxy of.
+    /// Control groups that limit the server and its upstream.
     pub groups: &'a [PathBuf],
 }
 
-/// What a configuration is made from.
+/// The parameters of a configuration.
 struct Site<'a> {
     spec: &'a ServerSpec,
     address: SocketAddr,
     root: &'a Path,
     dir: &'a Path,
     workers: usize,
-    /// Descriptors a process may have.
+    /// Maximum number of descriptors per process.
     files_max: u64,
-    /// Whether it is started as root, and so has to be told who to be.
+    /// True if it is started as root and so must be told its user.
     as_root: bool,
-    /// The Unix socket of what it is a proxy of, as its working directory has it; none for a server
-    /// that answers by itself.
+    /// Unix socket of its upstream, relative to its working directory; `None` for a server that
+    /// answers by itself.
     upstream: Option<&'static str>,
 }
 
 impl Site<'_> {
-    /// Connections open at once, within the limit of descriptors.
+    /// Returns the maximum number of open connections, within the limit of descriptors.
     fn conns_max(&self) -> u64 {
         CONNS_MAX.min(self.files_max.saturating_sub(SPARE_FDS)).max(1)
     }
 }
 
-/// A program other than weir, by what distinguishes it from the others.
+/// A server program other than weir, described by what distinguishes it from the others.
 struct Peer {
-    /// Its name, before its version.
+    /// Name shown before its version.
     name: &'static str,
-    /// What its binary may be called.
+    /// Possible names of its binary.
     binaries: &'static [&'static str],
-    /// The flag that makes it say its version.
+    /// Flag that prints its version.
     version_flag: &'static str,
-    /// Debian's package of it.
+    /// Debian package that provides it.
     package: &'static str,
-    /// The text of its configuration.
+    /// Returns the text of its configuration.
     configuration: fn(&Site<'_>) -> Result<String, String>,
-    /// Its arguments, given the path of its configuration.
+    /// Returns its arguments, given the path of its configuration.
     arguments: fn(&Site<'_>, &str) -> Vec<String>,
-    /// The directives that an experiment may set.
+    /// Directives that an experiment may set.
     allowed: AllowList,
 }
 
-/// The options that an experiment may pass to a server.
+/// Returns the options that an experiment may pass to a server.
 pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
     peer(kind).map_or(&weir::ALLOWED, |peer| &peer.allowed)
 }
 
-/// Those of all servers.
+/// Returns the allow lists of all servers.
 pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
     Kind::ALL.into_iter().map(|kind| *allow_list(kind))
 }
@@ -144,10 +145,11 @@ impl Peer {
     }
 }
 
-/// Name and version of a program, such as `nginx 1.22.1`.
+/// Returns the name and version of a program, such as `nginx 1.22.1`.
 ///
 /// # Errors
-/// A sentence: it is not installed, and the Debian package that has it.
+/// Returns a sentence if the program reports no version or is not installed, with the Debian
+/// package that provides it.
 pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     let (name, program, flag) = match peer(kind) {
         None => ("weir", weir.to_owned(), "--version"),
@@ -158,10 +160,10 @@ pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     Ok(format!("{name} {version}"))
 }
 
-/// Refuses what a server cannot be asked for.
+/// Rejects settings that a server does not support.
 ///
 /// # Errors
-/// A sentence about what does not go together.
+/// Returns a sentence about the contradiction.
 pub fn check(spec: &ServerSpec) -> Result<(), String> {
     let id = &spec.id;
     match spec.kind {
@@ -185,15 +187,16 @@ pub fn check(spec: &ServerSpec) -> Result<(), String> {
     }
 }
 
-/// Starts a server, and what it is a proxy of, and returns when its port listens. Nothing connects
-/// to it.
+/// Starts a server, and its upstream if it is a proxy, and returns when its port listens. Nothing
+/// connects to it.
 ///
 /// # Errors
-/// A sentence: what the specification asks for cannot be had, the program is not installed, the
-/// port is taken, or the program ended or did not listen within 10 s, with its last words.
+/// Returns a sentence if the server does not support its specification, the program is not
+/// installed, the port is taken, or the program ended or did not listen within 10 s, with its last
+/// output.
 pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
     check(launch.spec)?;
-    // Programs go elsewhere, and take a path in a configuration from there.
+    // Programs change their directory, and resolve the paths of a configuration from there.
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
     };
@@ -236,7 +239,7 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
     Ok(running)
 }
 
-/// How a program is run; its configuration has been written.
+/// The invocation of a program whose configuration has been written.
 struct Recipe {
     name: &'static str,
     program: PathBuf,
@@ -258,12 +261,12 @@ fn recipe(launch: &Launch<'_>, site: &Site<'_>) -> Result<Recipe, String> {
     Ok(Recipe { name: peer.name, program, arguments, config: Some(text) })
 }
 
-/// The limits of a server, behind its command.
+/// Formats the limits of a server as a comment, to follow its command.
 fn held_to(spec: &ServerSpec) -> String {
     Limits::of(spec).map_or_else(String::new, |limits| format!("  # {}", limits.words()))
 }
 
-/// A configuration, with the command of what stands behind it at its head.
+/// Puts the command of the upstream, if any, at the head of a configuration.
 fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
     match upstream {
         Some(upstream) => format!("# {SOCKET}: {}\n{config}", upstream.command),
@@ -271,7 +274,8 @@ fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
     }
 }
 
-/// A text without the paths of this run. The longer path goes first: one may lie in the other.
+/// Replaces the paths of this run in a text. The longer path goes first, because it may contain the
+/// other.
 fn anonymous(text: &str, launch: &Launch<'_>) -> String {
     let mut paths = [(launch.root, "ROOT"), (launch.dir, "DIR")]
         .map(|(path, name)| (path.display().to_string(), name));
@@ -279,7 +283,8 @@ fn anonymous(text: &str, launch: &Launch<'_>) -> String {
     paths.iter().fold(text.to_owned(), |text, (path, name)| text.replace(path, name))
 }
 
-/// Whether something listens at an address, as the kernel tells (proc_pid_net(5), `tcp`).
+/// Returns whether a socket listens at an address, according to the kernel (proc_pid_net(5),
+/// `tcp`).
 fn listens(ground: &dyn Ground, address: SocketAddr) -> Result<bool, String> {
     let table = if address.is_ipv4() { "tcp" } else { "tcp6" };
     let path = ground.proc_net(Side::Server).join(table);
@@ -288,10 +293,11 @@ fn listens(ground: &dyn Ground, address: SocketAddr) -> Result<bool, String> {
     Ok(has_listener(&text, address))
 }
 
-/// Whether the table has a socket in state LISTEN (0A) at the address, or at all of them.
+/// Returns whether the table has a socket in state LISTEN (0A) at the address or the wildcard
+/// address.
 fn has_listener(table: &str, address: SocketAddr) -> bool {
     let (own, any) = match address.ip() {
-        // The kernel prints the four bytes as one number of the machine's order.
+        // The kernel prints the four bytes as one number in the machine's byte order.
         IpAddr::V4(ip) => (format!("{:08X}", u32::from_ne_bytes(ip.octets())), "0".repeat(8)),
         IpAddr::V6(ip) => {
             let octets = ip.octets();
@@ -318,52 +324,52 @@ pub struct Running {
     command: String,
     config: Option<String>,
     stats: PathBuf,
-    /// What it is a proxy of: stopped after it.
+    /// Its upstream, if it is a proxy; stopped after it.
     upstream: Option<Upstream>,
 }
 
-/// How a server ended.
+/// The outcome of stopping a server.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Whether it ended when it was told to, and well; else a sentence with its last words.
+    /// `Ok` if the server ended when told to, and well; else a sentence with its last output.
     pub how: Result<(), String>,
-    /// weir: its statistics from its start to its end.
+    /// weir: statistics from its start to its end.
     pub stats: Option<Value>,
 }
 
 impl Running {
     fn wait_until_ready(&self, ground: &dyn Ground, address: SocketAddr) -> Result<(), String> {
-        // A weir with several loops binds them one after the other; its ready line comes last.
+        // A weir with several loops binds them one after the other; it prints its ready line last.
         let said = || self.kind != Kind::Weir || self.group.said().contains(weir::READY);
         until_ready(&self.group, "the server", || Ok(listens(ground, address)? && said()))
     }
 
-    /// The ids of the processes that the others come from: its first one, and that of what it is a
-    /// proxy of.
+    /// Returns the ids of the processes that all others descend from: the server's first process
+    /// and that of its upstream.
     pub fn pids(&self) -> Vec<u32> {
         let upstream = self.upstream.iter().map(|upstream| upstream.group.pid());
         std::iter::once(self.group.pid()).chain(upstream).collect()
     }
 
-    /// Its command, without the paths of this run.
+    /// Returns its command, without the paths of this run.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// Its configuration, without the paths of this run.
+    /// Returns its configuration, without the paths of this run.
     pub fn config(&self) -> Option<&str> {
         self.config.as_deref()
     }
 
-    /// Whether its first process runs, and that of what it is a proxy of.
+    /// Returns whether its first process runs, and that of its upstream.
     pub fn alive(&mut self) -> bool {
         !self.group.ended() && self.upstream.as_ref().is_none_or(|one| !one.group.ended())
     }
 
-    /// weir: its statistics so far. None of the others has any.
+    /// Returns the statistics of weir so far; `None` for the other servers.
     ///
     /// # Errors
-    /// A sentence: it wrote none within two seconds.
+    /// Returns a sentence if weir has ended or wrote no statistics within 2.5 s.
     pub fn snapshot(&mut self) -> Result<Option<Value>, String> {
         if self.kind != Kind::Weir {
             return Ok(None);
@@ -371,11 +377,11 @@ impl Running {
         weir::snapshot(&self.group, &self.stats).map(Some)
     }
 
-    /// Tells it to stop (SIGTERM), kills it after five seconds, and says how it ended.
+    /// Sends SIGTERM, kills the server after five seconds, and returns the outcome.
     pub fn stop(self) -> Ended {
         let Self { group, kind, stats, upstream, .. } = self;
         if !group.ended() && kind == Kind::Weir {
-            // What a snapshot left is not the end's.
+            // The file of a snapshot must not be taken for that of the end.
             let _ = fs::remove_file(&stats);
         }
         let how = stopped(group, kind, "the server");
@@ -388,7 +394,7 @@ impl Running {
 /// Waits until a program that was just started is ready.
 ///
 /// # Errors
-/// A sentence with its last words: it ended, or took more than 10 s.
+/// Returns a sentence with its last output if it ended, or took more than 10 s.
 fn until_ready(
     group: &Group,
     who: &str,
@@ -407,7 +413,7 @@ fn until_ready(
     Ok(())
 }
 
-/// Tells a program to stop, ends what is left of it, and says how it went.
+/// Stops a program and kills the processes left of it; returns a sentence unless it ended well.
 fn stopped(group: Group, kind: Kind, who: &str) -> Result<(), String> {
     let by_itself = group.ended();
     let in_time = by_itself || told_to_stop(&group, kind);
@@ -423,7 +429,7 @@ fn stopped(group: Group, kind: Kind, who: &str) -> Result<(), String> {
     }
 }
 
-/// Signals until it ends; whether it did in time.
+/// Sends SIGTERM, to weir repeatedly; returns whether the program ended in time.
 fn told_to_stop(group: &Group, kind: Kind) -> bool {
     let deadline = Instant::now() + STOPPED_WITHIN;
     group.signal(Signal::TERM);
@@ -438,13 +444,14 @@ fn told_to_stop(group: &Group, kind: Kind) -> bool {
     true
 }
 
-/// A program may leave SIGTERM to the kernel, or say what a shell would say of it.
+/// Returns whether the program succeeded or was ended by SIGTERM; a program may leave the signal to
+/// the kernel, or exit with the code that a shell would report.
 fn ended_well(status: ExitStatus) -> bool {
     let terminated = status.signal() == Some(Signal::TERM.as_raw());
     status.success() || terminated || status.code() == Some(TERMINATED_CODE)
 }
 
-/// The options of a specification, a line each.
+/// Formats the options of a specification, one per line, each followed by `end`.
 fn lines(options: &[String], end: &str) -> String {
     options.iter().map(|option| format!("{option}{end}\n")).collect()
 }

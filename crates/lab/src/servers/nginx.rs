@@ -1,4 +1,4 @@
-//! nginx: its configuration. Knows no other server.
+//! nginx: its configuration.
 
 use super::{Peer, Site};
 use crate::allow_list::{AllowList, Shape, Syntax};
@@ -42,11 +42,11 @@ const ALLOWED: AllowList = AllowList {
     ],
 };
 
-/// Directives that belong to the block `events`.
+/// Directives of the `events` block.
 const OF_EVENTS: &[&str] =
     &["multi_accept", "accept_mutex", "accept_mutex_delay", "use", "worker_aio_requests"];
 
-/// Directives that belong to no block.
+/// Directives of the main context.
 const OF_MAIN: &[&str] = &["timer_resolution", "pcre_jit", "worker_priority", "thread_pool"];
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
@@ -97,12 +97,12 @@ http {{
     ))
 }
 
-/// What is behind it, over connections that are used again.
+/// Returns the upstream block, with connections that are reused.
 fn upstream(socket: &str) -> String {
     format!("    upstream weir {{ server unix:{socket}; keepalive 1024; }}\n")
 }
 
-/// The buffers hold a whole page: what does not fit goes to a file.
+/// Proxy settings. The buffers hold a whole page; nginx writes what does not fit to a file.
 const PASS_ON: &str = "        location / {
             proxy_pass http://weir;
             proxy_http_version 1.1;
@@ -115,7 +115,7 @@ fn is_of(block: &'static [&'static str]) -> impl Fn(&str) -> bool {
     |name| block.contains(&name)
 }
 
-/// The options that belong to a block; their semicolon may be left out.
+/// Returns the options that belong to a block, one per line; their semicolon is optional.
 fn directives(site: &Site<'_>, belongs: impl Fn(&str) -> bool, indent: &str) -> String {
     let name = |option: &str| option.split_whitespace().next().unwrap_or_default().to_owned();
     let options = site.spec.options.iter().map(|option| option.trim());
@@ -130,7 +130,7 @@ fn directives(site: &Site<'_>, belongs: impl Fn(&str) -> bool, indent: &str) -> 
 
 fn arguments(site: &Site<'_>, config: &str) -> Vec<String> {
     let dir = site.dir.display();
-    // -e: before it has read its configuration, nginx logs to a file of the system.
+    // -e: until it has read its configuration, nginx logs to a system-wide file.
     let log = format!("{dir}/nginx.log");
     ["-e", &log, "-p", &dir.to_string(), "-c", config].map(str::to_owned).to_vec()
 }

@@ -1,4 +1,4 @@
-//! Document roots: what each workload asks for, written to a directory. Knows no server.
+//! Document roots: the files that each workload requests, written to a directory.
 
 use std::fmt::Write;
 use std::fs::{self, Permissions};
@@ -15,16 +15,16 @@ use crate::file_set::FileSet;
 /// The workload that is a page of text.
 pub(crate) const PAGE: &str = "page-40k";
 
-/// How large that page is.
+/// Size of that page, in bytes.
 const PAGE_BYTES: usize = 40_960;
 
-/// What its chance is drawn from: it is the same everywhere.
+/// Seed of its random text, which is the same everywhere.
 const SEED: u64 = 40_960;
 
 const HEAD: &str = "<!DOCTYPE html>\n<html><head><title>A page</title></head><body>\n<p>";
 const TAIL: &str = "</p>\n</body></html>\n";
 
-/// Words of all lengths; the earlier ones come more often.
+/// Words of all lengths; earlier ones are picked more often.
 const WORDS: &str = "the of and to in a is that it was for on are as with his they at be this from \
     have or by one had not but what all were when we there can an your which their said if do will \
     each about how up out them then she many some so these would other into has more her two like \
@@ -41,11 +41,11 @@ const WORDS: &str = "the of and to in a is that it was for on are as with his th
     father let night following picture being study second eyes soon times story boys since white \
     days ever paper hard near sentence better best across during today others however sure means";
 
-/// Writes the files that a workload asks for; everybody may read them. `mb` is the size of those of
-/// specweb99, MiB.
+/// Writes the files that a workload requests, readable by all users. `mb` is the size of the
+/// specweb99 files, in MiB.
 ///
 /// # Errors
-/// A sentence: there is no such workload, or the files cannot be written.
+/// Returns a sentence if there is no such workload, or the files cannot be written.
 pub fn write_root(weir: &Path, workload: &str, mb: Option<&str>, dir: &Path) -> Result<(), String> {
     fs::create_dir_all(dir)
         .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o755)))
@@ -67,13 +67,13 @@ pub fn write_root(weir: &Path, workload: &str, mb: Option<&str>, dir: &Path) -> 
     Ok(())
 }
 
-/// The path that `weir load` is to be given: the page's own, or that below which it asks for the
-/// files of a workload it knows by name.
+/// Returns the path to pass to `weir load`: the page's own, or the one below which it requests the
+/// files of a workload that it knows by name.
 pub fn path_of(workload: &str) -> &str {
     if workload == PAGE { "/page.html" } else { "/" }
 }
 
-/// The path of the one file a workload asks for; none when there are more of them.
+/// Returns the path of the only file that a workload requests; `None` if it requests several.
 pub fn file_of(workload: &str) -> Option<String> {
     match workload {
         PAGE => Some("/page.html".to_owned()),
@@ -83,7 +83,7 @@ pub fn file_of(workload: &str) -> Option<String> {
     }
 }
 
-/// Sentences of frequent words, in paragraphs.
+/// Generates the page: sentences of frequent words, in paragraphs.
 fn page() -> String {
     let words: Vec<&str> = WORDS.split_whitespace().collect();
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(SEED);
@@ -105,7 +105,7 @@ fn page() -> String {
     text + TAIL
 }
 
-/// A word; the product of two even chances prefers the earlier ones.
+/// Picks a word; the product of two uniform random numbers prefers the earlier ones.
 fn pick<'a>(words: &[&'a str], chance: &mut Xoshiro256PlusPlus) -> &'a str {
     let count = words.len() as u64;
     let (first, second) = (chance.next_u64() % count, chance.next_u64() % count);

@@ -1,5 +1,5 @@
-//! Every server that is installed, on the loopback: it takes its configuration, serves, compresses,
-//! and is gone when it was stopped or dropped. What a server is for is not known here.
+//! Tests of every installed server on loopback: it accepts its configuration, serves, compresses,
+//! and is gone after it was stopped or dropped.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::loopback::{self, Loopback};
 
 const PEERS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
 
-/// The package that is not always there with lighttpd.
+/// The lighttpd package that may be missing.
 const MODULE: &str = "lighttpd-mod-deflate";
 
 fn spec(kind: Kind) -> ServerSpec {
@@ -23,7 +23,7 @@ fn gzip(kind: Kind) -> ServerSpec {
     ServerSpec { gzip: true, ..spec(kind) }
 }
 
-/// Directories of a run; Apache, as another user, has to be let in.
+/// The directories of a run; Apache, as another user, must have access.
 struct Place {
     base: tempfile::TempDir,
     port: u16,
@@ -71,7 +71,7 @@ impl Place {
         ["www", "run"].map(|name| self.base.path().join(name))
     }
 
-    /// The head and the body of the reply to a request.
+    /// Returns the head and the body of the reply to a request.
     fn fetch(&self, path: &str, field: &str) -> (String, Vec<u8>) {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
@@ -92,7 +92,7 @@ fn is_installed(kind: Kind) -> bool {
     version.is_ok()
 }
 
-/// Whether a group has a process that is more than an entry that nobody has asked about yet.
+/// Returns whether a process group has a process that is not a zombie.
 fn lives(group: u32) -> bool {
     members(i32::try_from(group).unwrap()).iter().any(|state| *state != 'Z')
 }
@@ -182,7 +182,7 @@ fn a_proxy_whose_upstream_is_gone_is_not_alive_and_says_so() {
     assert!(how.starts_with("the upstream ended by itself"), "{how}");
 }
 
-/// A directive for the server as a whole, as each program spells one.
+/// Returns a server-wide directive in the program's own syntax.
 fn directive(kind: Kind) -> &'static str {
     match kind {
         Kind::Nginx => "multi_accept on",
@@ -266,7 +266,7 @@ fn weir_shows_its_statistics_while_it_runs_and_at_its_end() {
     let command = running.command().to_owned();
     assert!(command.starts_with("weir serve ROOT --listen 127.0.0.1:"), "{command}");
     assert!(command.contains("--stats-json DIR/stats.json"), "{command}");
-    // A connection that is open does not keep it from stopping at once.
+    // An open connection does not keep it from stopping at once.
     let _open = TcpStream::connect(("127.0.0.1", place.port)).unwrap();
     let pid = running.pids()[0];
     let ended = running.stop();

@@ -1,6 +1,5 @@
-//! What stands behind a server that is a proxy: `weir serve` with the same document root, on a Unix
+//! The upstream of a server that is a proxy: `weir serve` with the same document root, on a Unix
 //! socket in the run's directory, on the server's processors. It is part of the server under test.
-//! Knows no proxy.
 
 use crate::child::Group;
 use crate::experiment::{Kind, ServerSpec};
@@ -8,17 +7,17 @@ use crate::ground::Side;
 
 use super::{Launch, anonymous, stopped, until_ready, weir};
 
-/// Its socket. Relative to the run's directory, where it and the proxy are started: a path of this
-/// kind has to be short (unix(7)), and that of the directory may not be.
+/// Path of its socket, relative to the run's directory, in which it and the proxy are started: the
+/// path of a Unix socket must be short (unix(7)), and that of the directory may not be.
 pub(super) const SOCKET: &str = "upstream.sock";
 
-/// Whether a server has one: one that is to wait for it, and one that compresses only what it
-/// passes on.
+/// Returns whether a server has an upstream: if processor time is to be burnt behind it, or if it
+/// compresses only proxied replies, as haproxy does.
 pub(super) fn is_wanted(spec: &ServerSpec) -> bool {
     spec.proxy_burn_us.is_some() || (spec.kind == Kind::Haproxy && spec.gzip)
 }
 
-/// A running one. Dropping it kills its processes.
+/// A running upstream. Dropping it kills its processes.
 pub(super) struct Upstream {
     pub(super) group: Group,
     /// Its command, without the paths of this run.
@@ -26,10 +25,10 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// Starts one, and returns when it listens.
+    /// Starts an upstream, and returns when it listens.
     ///
     /// # Errors
-    /// A sentence with its last words: it did not start.
+    /// Returns a sentence with its last output if it did not start.
     pub(super) fn start(launch: &Launch<'_>) -> Result<Self, String> {
         let program = launch.weir.as_os_str();
         let mut command = launch.ground.command_in(Side::Server, program, launch.groups);
@@ -40,14 +39,15 @@ impl Upstream {
         Ok(Self { group, command: anonymous(&format!("weir {}", arguments.join(" ")), launch) })
     }
 
-    /// Tells it to stop, and says how it ended.
+    /// Stops it; returns a sentence unless it ended well.
     pub(super) fn stop(self) -> Result<(), String> {
         stopped(self.group, Kind::Weir, "the upstream")
     }
 }
 
-/// A preset of the papers takes in all that wait and answers at once: what refuses or drops is then
-/// the proxy alone. Its proxy keeps connections open for as long as it likes.
+/// Returns its arguments. The preset, one of the papers', accepts all waiting connections and
+/// answers at once, so that only the proxy refuses or drops any. The proxy may keep its connections
+/// open as long as it likes.
 fn arguments(launch: &Launch<'_>) -> Vec<String> {
     let mut arguments = vec!["serve".to_owned(), launch.root.display().to_string()];
     arguments.push(format!("--listen=unix:{SOCKET}"));

@@ -1,4 +1,4 @@
-//! `weir serve` of this binary: its arguments, and its statistics. Knows no other server.
+//! `weir serve` of this binary: its arguments and its statistics.
 
 use std::fs;
 use std::path::Path;
@@ -12,23 +12,24 @@ use super::Site;
 use crate::allow_list::{AllowList, Shape, Syntax};
 use crate::child::Group;
 
-/// The statistics' file.
+/// Name of the statistics file.
 pub(super) const STATS: &str = "stats.json";
 
-/// How the line begins that it prints when all its loops run.
+/// Prefix of the line that it prints when all its loops run.
 pub(super) const READY: &str = "weir: serving ";
 
-/// When a second SIGTERM follows the first: at that it lets go of open connections.
+/// Delay before a second SIGTERM, which makes it drop open connections.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// How long statistics may take to be there. A loop that is too busy to answer is shown, after two
-/// seconds, as it last was.
+/// Timeout for the statistics. If a loop is too busy to answer, they appear after two seconds, with
+/// its last known state.
 const SHOWN_WITHIN: Duration = Duration::from_millis(2_500);
 
-/// How often they are looked for: often enough that they are fresh, and no load.
+/// Polling interval for the statistics: often enough for fresh figures, without causing load.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Files it would read or write, and where it listens, are not among them.
+/// Options that an experiment may set. The files it reads or writes and the address it listens on
+/// are not among them.
 pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir",
     syntax: Syntax::Words,
@@ -92,8 +93,8 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
     arguments
 }
 
-/// Asks for the statistics and reads them. The file is not replaced at one stroke: it is removed
-/// first, and what is there counts when it is a whole document.
+/// Requests the statistics and reads them. The file is not replaced atomically: it is removed
+/// first, and its content counts once it is a complete document.
 pub(super) fn snapshot(group: &Group, path: &Path) -> Result<Value, String> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -117,7 +118,7 @@ pub(super) fn snapshot(group: &Group, path: &Path) -> Result<Value, String> {
     }
 }
 
-/// The statistics in a file, if they are whole.
+/// Reads the statistics in a file, if they are complete.
 pub(super) fn read(path: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }

@@ -1,6 +1,6 @@
-//! How a testbed is built: keepers, the link, settings; or loopback, and what that changes.
+//! Construction of a testbed: keepers, the link and settings, or loopback with its drawbacks.
 //!
-//! Knows the order only; what each step does is in the file of its name.
+//! Only the order of the steps is here; each step is in the module of its name.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ use super::{Keepers, Namespaces, Testbed, enter, keeper, link, settings};
 use crate::ground::Side;
 use crate::programs;
 
-/// Why there are no namespaces.
+/// The reason why there are no namespaces.
 enum Failure {
-    /// They cannot be had here.
+    /// Namespaces are not available here.
     Unavailable(String),
-    /// They can, but what was wished cannot.
+    /// Namespaces are available, but the request cannot be met.
     Wrong(String),
 }
 
-/// Builds what was wished for: [`Testbed::build`].
+/// Builds the requested testbed: [`Testbed::build`].
 pub(super) fn build(wishes: &Wishes, weir: &Path) -> Result<Testbed, String> {
     settings::check_names(&wishes.sysctl)?;
     if !(1..=link::ADDRESSES_MAX).contains(&wishes.client_addresses) {
@@ -51,7 +51,8 @@ pub(super) fn build(wishes: &Wishes, weir: &Path) -> Result<Testbed, String> {
     }
 }
 
-/// Processors on the same core, itself among them; only itself where the kernel does not tell.
+/// Returns the processors on the same core, itself included; only itself if the kernel does not
+/// tell.
 fn siblings(cpu: usize) -> Vec<usize> {
     let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     let list = std::fs::read_to_string(file).map_err(|error| error.to_string());
@@ -82,7 +83,7 @@ fn build_namespaces(wishes: &Wishes, weir: &Path, choice: &Choice) -> Result<Tes
     Ok(Testbed { weir: weir.to_owned(), keepers: Keepers::Namespaces(both), description })
 }
 
-/// Steers a side's packets, and tells what the side is and what could not be had.
+/// Steers a side's packets; returns the description of the side, and a warning if steering failed.
 fn describe(
     keeper: &mut Keeper,
     side: Side,

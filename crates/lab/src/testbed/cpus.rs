@@ -1,22 +1,22 @@
-//! Processors: which side gets which, and how lists and masks of them are written.
+//! Processors: their assignment to the sides, and the formats of lists and masks.
 //!
-//! The choice is pure: what is allowed and which processors share a core come in as arguments.
+//! The assignment is pure: allowed processors and those that share a core are arguments.
 
-/// Which processors each side has.
+/// The processors of each side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// The server's.
+    /// The server's processors.
     pub(super) server: Vec<usize>,
-    /// The client's.
+    /// The client's processors.
     pub(super) client: Vec<usize>,
-    /// What is wrong with it, in sentences.
+    /// Problems with the choice, as sentences.
     pub(super) warnings: Vec<String>,
 }
 
 /// Parses a list such as `0,2-3`, as `taskset -c` and /sys write it (cpuset(7), "List format").
 ///
 /// # Errors
-/// A sentence when it is not one.
+/// Returns a sentence if the text is not such a list.
 pub fn parse_list(text: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("{text:?} is not a list of processors such as 0,2-3");
     let mut cpus = Vec::new();
@@ -34,7 +34,7 @@ pub fn parse_list(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// Writes the list that [`parse_list`] reads; `cpus` ascend.
+/// Formats the list that [`parse_list`] reads; `cpus` must ascend.
 pub fn format_list(cpus: &[usize]) -> String {
     let runs = cpus.chunk_by(|a, b| a + 1 == *b);
     let written = runs.map(|run| match run {
@@ -45,8 +45,8 @@ pub fn format_list(cpus: &[usize]) -> String {
     written.collect::<Vec<_>>().join(",")
 }
 
-/// Writes a mask as the kernel reads it: hexadecimal, a comma before each 32 bits (cpuset(7), "Mask
-/// format").
+/// Formats a mask as the kernel reads it: hexadecimal, a comma before each 32 bits (cpuset(7),
+/// "Mask format").
 pub(super) fn format_mask(cpus: &[usize]) -> String {
     let words = cpus.iter().max().map_or(1, |max| max / 32 + 1);
     let word = |index: usize| {
@@ -56,10 +56,10 @@ pub(super) fn format_mask(cpus: &[usize]) -> String {
     (0..words).rev().map(word).collect::<Vec<_>>().join(",")
 }
 
-/// Gives each side what was asked for, or else one processor each: on two cores when there are two.
+/// Gives each side the requested processors, or else one each, on two cores if there are two.
 ///
 /// # Errors
-/// A sentence when a processor that was asked for may not be used, or there is none.
+/// Returns a sentence if a requested processor may not be used, or if there is none.
 pub(super) fn choose(
     server: Option<&[usize]>,
     client: Option<&[usize]>,
@@ -100,7 +100,8 @@ fn ordered(cpus: &[usize]) -> Vec<usize> {
     cpus
 }
 
-/// The first processor on a core that is not taken, or else one that is not taken itself, or any.
+/// Returns the first processor on a core that is not taken, else the first that is not taken
+/// itself, else the first of all.
 fn pick(
     allowed: &[usize],
     taken: &[usize],

@@ -1,33 +1,34 @@
-//! What is wished of a testbed and what came of it: plain data, kept with the results.
+//! The requested and the actual properties of a testbed: plain data, the latter kept with the
+//! results.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Which kind of testbed is wanted.
+/// The requested kind of testbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WishedMode {
-    /// Namespaces where they can be had, loopback elsewhere.
+    /// Namespaces if available, else loopback.
     #[default]
     Auto,
-    /// Namespaces or nothing.
+    /// Namespaces, or an error.
     Namespaces,
     /// Loopback.
     Loopback,
 }
 
-/// What a testbed should be.
+/// The requested properties of a testbed.
 #[derive(Clone, Debug)]
 pub struct Wishes {
     /// Its kind.
     pub mode: WishedMode,
-    /// The server's processors; by default the first that may be used.
+    /// The server's processors; defaults to the first that may be used.
     pub server_cpus: Option<Vec<usize>>,
-    /// The client's processors; by default the first on another core.
+    /// The client's processors; defaults to the first on another core.
     pub client_cpus: Option<Vec<usize>>,
-    /// How many addresses loads come from, 1 to 500. Each has about 64,000 ports, and a port rests
-    /// for a minute after its connection.
+    /// Number of source addresses of loads, 1 to 500. Each has about 64,000 ports, and a port
+    /// cannot be reused for a minute after its connection.
     pub client_addresses: u32,
     /// Settings of both networks, such as `net.ipv4.tcp_syncookies` = 0.
     pub sysctl: BTreeMap<String, i64>,
@@ -45,7 +46,7 @@ impl Default for Wishes {
     }
 }
 
-/// Which kind of testbed it is.
+/// The actual kind of testbed.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -55,22 +56,22 @@ pub enum Mode {
     Loopback,
 }
 
-/// What a testbed is.
+/// The actual properties of a testbed.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Description {
     /// Its kind.
     pub mode: Mode,
-    /// What about it bears on the figures, in sentences; empty when nothing does.
+    /// Conditions that affect the figures, as sentences; empty if there are none.
     pub warnings: Vec<String>,
     /// The server's side.
     pub server: SideDescription,
     /// The client's side.
     pub client: SideDescription,
-    /// Bytes in a packet, as read back.
+    /// MTU in bytes, as read back.
     pub mtu: Option<u32>,
 }
 
-/// What a side of a testbed is.
+/// The properties of a side of a testbed.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub struct SideDescription {
     /// Its processors.
@@ -79,8 +80,8 @@ pub struct SideDescription {
     pub addresses: Vec<IpAddr>,
     /// Its network interface.
     pub interface: String,
-    /// The mask of processors that handle its packets, as read back; none on loopback, where the
-    /// sender's does.
+    /// Mask of the processors that handle its packets, as read back; `None` if it cannot be set,
+    /// and on loopback, where the sender's processor handles them.
     pub rps_cpus: Option<String>,
     /// Settings of its network, as read back.
     pub sysctl: BTreeMap<String, String>,

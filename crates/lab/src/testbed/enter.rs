@@ -1,5 +1,5 @@
-//! The last step before a program of the run: into its network, onto its processors, tied to the
-//! life of the lab. Knows nothing of which program it is.
+//! The last step before a program of the run: enters its network, moves to its processors, and ties
+//! it to the life of the lab.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use weir_sys::{namespace, process};
 
 use super::cpus;
 
-/// What a shell says of a command that it could not run.
+/// Exit code that a shell reports for a command that it could not run.
 const CANNOT_RUN: u8 = 127;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ struct Orders {
 }
 
 /// Runs `weir lab-enter [--group FOLDER]… [--net LINK] [--mnt LINK] [--cpus LIST] [--parent PID] --
-/// PROGRAM ARGS`: becomes the program, or says on stderr why not and ends with code 127.
+/// PROGRAM ARGS`: becomes the program, or prints the reason to stderr and ends with code 127.
 pub fn enter_main(args: Vec<OsString>) -> ExitCode {
     let why = match parse(args) {
         Ok(orders) => become_program(&orders),
@@ -68,7 +68,7 @@ fn set(orders: &mut Orders, name: &str, value: &OsStr) -> Result<(), String> {
     Ok(())
 }
 
-/// Does not return but with the reason why there is no program.
+/// Replaces this process by the program; returns only on failure, with the reason.
 fn become_program(orders: &Orders) -> String {
     if let Err(why) = prepare(orders) {
         return why;
@@ -85,7 +85,7 @@ fn prepare(orders: &Orders) -> Result<(), String> {
         }
     }
     let entering = |link: &Path| format!("entering {}", link.display());
-    // Before the mounts of the other side, which show no control groups.
+    // This precedes the mounts of the side, which show no control groups.
     for group in &orders.groups {
         enter_group(group).map_err(|error| format!("{}: {error}", entering(group)))?;
     }
@@ -104,12 +104,13 @@ fn prepare(orders: &Orders) -> Result<(), String> {
     Ok(())
 }
 
-/// A process that writes 0 into the file means itself (cgroups(7)).
+/// Moves this process into a control group: a process that writes 0 into the file means itself
+/// (cgroups(7)).
 fn enter_group(group: &Path) -> std::io::Result<()> {
     OpenOptions::new().write(true).open(group.join("cgroup.procs"))?.write_all(b"0")
 }
 
-/// The working directory stays the same one, by name.
+/// Enters a mount namespace; the working directory stays the same one, by name.
 fn enter_mounts(mnt: &Path) -> std::io::Result<()> {
     let here = std::env::current_dir()?;
     namespace::enter_mounts(mnt)?;

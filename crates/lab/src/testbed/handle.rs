@@ -1,4 +1,4 @@
-//! The lab's end of a keeper: started, given orders, let go. Knows nothing of what the orders do.
+//! The lab's handle to a keeper: starts it, sends it orders and lets it go.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::keeper::READY;
 
-/// How long a keeper may take to sweep and end before it is killed.
+/// Number of pauses ([`END_PAUSE`]) that a keeper gets to sweep and end before it is killed.
 const END_ROUNDS_MAX: u32 = 500;
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// A running keeper. Dropping it ends it, and what it keeps.
+/// A running keeper. Dropping it ends the keeper and everything it holds.
 #[derive(Debug)]
 pub(super) struct Keeper {
     child: Child,
@@ -21,8 +21,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// The command that starts one: in a process group of its own, where no terminal's interrupt
-    /// reaches it.
+    /// Returns the command that starts a keeper, in a process group of its own, out of reach of a
+    /// terminal's interrupt.
     pub(super) fn command(weir: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(weir);
         command.arg("lab-keeper").args(args).process_group(0);
@@ -30,10 +30,10 @@ impl Keeper {
         command
     }
 
-    /// Takes over a started one.
+    /// Takes over a started keeper.
     ///
     /// # Errors
-    /// An error when its pipes were not made: it was not started by [`Keeper::command`].
+    /// Fails if its pipes were not created: it was not started by [`Keeper::command`].
     pub(super) fn take(mut child: Child) -> std::io::Result<Self> {
         match (child.stdin.take(), child.stdout.take()) {
             (Some(orders), Some(answers)) => {
@@ -43,10 +43,10 @@ impl Keeper {
         }
     }
 
-    /// Waits until all that it keeps is there.
+    /// Waits until the keeper is ready.
     ///
     /// # Errors
-    /// What it says is in its way.
+    /// Returns the error that it reports.
     pub(super) fn wait_ready(&mut self) -> Result<(), String> {
         let line = self.next_line()?;
         match line.strip_prefix("error ") {
@@ -55,26 +55,26 @@ impl Keeper {
         }
     }
 
-    /// Writes to a file of the kernel, as seen by the keeper.
+    /// Writes to a kernel file, as seen by the keeper.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Returns the kernel's error.
     pub(super) fn write(&mut self, path: &str, value: &str) -> Result<(), String> {
         self.order(&format!("write {path} {value}")).map(drop)
     }
 
-    /// Reads a file of the kernel, as seen by the keeper: its words, parted by single spaces.
+    /// Reads a kernel file, as seen by the keeper; its words are separated by single spaces.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Returns the kernel's error.
     pub(super) fn read(&mut self, path: &str) -> Result<String, String> {
         self.order(&format!("read {path}"))
     }
 
-    /// Tells it of a process group of the run, to be swept at the end.
+    /// Reports a process group of the run, to be swept at the end.
     ///
     /// # Errors
-    /// It is gone.
+    /// Fails if the keeper is gone.
     pub(super) fn add_group(&mut self, group: u32) -> Result<(), String> {
         self.order(&format!("group {group}")).map(drop)
     }
@@ -100,17 +100,17 @@ impl Keeper {
         }
     }
 
-    /// Its process id, as seen from here.
+    /// Returns its process id, as seen by the lab.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its directory below /proc.
+    /// Returns its directory below /proc.
     pub(super) fn proc(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.id()))
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(super) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -130,8 +130,8 @@ impl Drop for Keeper {
             }
             std::thread::sleep(END_PAUSE);
         }
-        // The first process of a PID namespace ends once every child that the lab has in there was
-        // waited for. Should the lab have forgotten one, all of them end with the lab itself.
+        // The first process of a PID namespace ends only after every child that the lab has in
+        // there was waited for. If the lab has missed one, all of them end with the lab itself.
         let _ = self.child.kill();
     }
 }

@@ -1,8 +1,8 @@
-//! The keeper: a process that holds the namespaces of a side and does the lab's bidding in them.
+//! The keeper: a process that holds the namespaces of a side and carries out the lab's orders in
+//! them.
 //!
-//! It reads lines from its standard input, and its end there is the end of the lab, however that
-//! came: then the keeper sweeps away what is left of the run and ends itself. Nothing here knows
-//! what is written where, or why.
+//! Orders are lines on its standard input. The end of that input is the end of the lab, however it
+//! came about: the keeper then kills all processes left of the run, and ends.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -13,22 +13,22 @@ use weir_sys::namespace;
 
 use super::sweep::{self, Mark};
 
-/// The argument that asks for namespaces of one's own. One more argument, the process id of another
-/// keeper, has that one's network swept as well at the end.
+/// Argument that requests namespaces of the keeper's own. With the process id of another keeper as
+/// a further argument, the networks of both are swept at the end.
 pub(super) const OWN: &str = "own";
-/// The argument that asks for none; the next is the mark of the run.
+/// Argument that requests no namespaces; the mark of the run follows.
 pub(super) const RUN: &str = "run";
-/// What is said once all is there.
+/// Printed when the keeper is ready.
 pub(super) const READY: &str = "ready";
 
-/// Runs a keeper: `weir lab-keeper`. Its arguments and its lines are the testbed's own business.
+/// Runs a keeper: `weir lab-keeper`. Its arguments and its orders are private to the testbed.
 pub fn keeper_main(args: Vec<OsString>) -> ExitCode {
     let args: Vec<String> =
         args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut mark = match prepare(&args) {
         Ok(mark) => mark,
         Err(why) => {
-            // Nobody may be listening any more, and then there is nobody to tell.
+            // The lab may be gone, and then there is nothing to answer.
             let _ = answer(&format!("error {why}"));
             return ExitCode::FAILURE;
         }
@@ -40,7 +40,8 @@ pub fn keeper_main(args: Vec<OsString>) -> ExitCode {
     if listened.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Becomes what the arguments say, and tells by which mark the run's processes are known.
+/// Sets up the keeper according to its arguments; returns the mark of the processes to sweep, if
+/// any.
 fn prepare(args: &[String]) -> Result<Option<Mark>, String> {
     namespace::keep_calm();
     match args {
@@ -76,7 +77,7 @@ fn obey_line(line: &str, mark: Option<&mut Mark>) -> io::Result<String> {
     let mut words = line.splitn(3, ' ');
     match (words.next(), words.next(), words.next()) {
         (Some("write"), Some(path), Some(value)) => {
-            // The files are the kernel's: there already, and never to be made.
+            // These are kernel files: they exist, and must never be created.
             let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
             file.write_all(value.as_bytes())?;
             Ok(String::new())

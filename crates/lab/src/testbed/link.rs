@@ -1,7 +1,7 @@
-//! The link between the two networks: a veth pair (veth(4)), its addresses, and which processors
-//! handle its packets. Loopback's addresses too.
+//! The link between the two networks: a veth pair (veth(4)), its addresses, and the processors that
+//! handle its packets. Also the addresses on loopback.
 //!
-//! Nothing here starts a program but ip(8), or knows what will talk over the link.
+//! The only program started here is ip(8).
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -13,26 +13,26 @@ use super::cpus;
 use super::handle::Keeper;
 use crate::ground::Side;
 
-/// The most client addresses: neighbours past 512 are forgotten again and again (arp(7),
-/// `gc_thresh2`), and each has 64,000 ports.
+/// Maximum number of client addresses: with more than 512 neighbours, entries are evicted again and
+/// again (arp(7), `gc_thresh2`), and each address has 64,000 ports.
 pub const ADDRESSES_MAX: u32 = 500;
 
-/// Bytes in a packet, as on an Ethernet.
+/// MTU in bytes, as on an Ethernet.
 const MTU: u32 = 1500;
-/// Bits of the network of the addresses.
+/// Prefix length of the addresses.
 const PREFIX: u8 = 16;
 
-/// The server's, of the network set apart for benchmarks (RFC 2544 appendix C.2.2).
+/// The server's address, in the network set apart for benchmarks (RFC 2544 appendix C.2.2).
 pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
-/// The first of the client's.
+/// The client's first address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
-/// The server's without namespaces.
+/// The server's address without namespaces.
 pub(super) const LOOPBACK_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// The first of the client's without namespaces: all of 127.0.0.0/8 is there (RFC 1122 section
+/// The client's first address without namespaces: all of 127.0.0.0/8 is there (RFC 1122 section
 /// 3.2.1.3).
 const LOOPBACK_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// The name of a side's end.
+/// Returns the name of a side's interface.
 pub(super) fn interface(side: Side) -> &'static str {
     match side {
         Side::Server => "server",
@@ -40,12 +40,12 @@ pub(super) fn interface(side: Side) -> &'static str {
     }
 }
 
-/// `count` addresses of the client on the link.
+/// Returns `count` addresses of the client on the link.
 pub(super) fn client_addresses(count: u32) -> Vec<IpAddr> {
     following(CLIENT, count)
 }
 
-/// `count` addresses of the client on loopback.
+/// Returns `count` addresses of the client on loopback.
 pub(super) fn loopback_client_addresses(count: u32) -> Vec<IpAddr> {
     following(LOOPBACK_CLIENT, count)
 }
@@ -55,18 +55,18 @@ fn following(first: Ipv4Addr, count: u32) -> Vec<IpAddr> {
     (first..first.saturating_add(count)).map(|bits| IpAddr::V4(bits.into())).collect()
 }
 
-/// Lays the link between two keepers' networks. `inside` makes a command that runs a program in one
-/// of them.
+/// Creates the link between two keepers' networks. `inside` returns a command that runs a program
+/// in one of them.
 ///
 /// # Errors
-/// What ip(8) says.
+/// Returns the error of ip(8).
 pub(super) fn lay(
     ip: &Path,
     inside: impl Fn(Side, &OsStr) -> Command,
     client: &Keeper,
     sources: &[IpAddr],
 ) -> Result<(), String> {
-    // One queue at each end: there is one mask of processors to set, and none is left out.
+    // One queue at each end, so that one mask of processors covers all packets.
     let queues = ["numtxqueues", "1", "numrxqueues", "1"];
     let [ours, theirs] = [Side::Server, Side::Client].map(interface);
     let network = client.proc().join("ns/net");
@@ -79,7 +79,7 @@ pub(super) fn lay(
     batch(inside(Side::Client, ip.as_os_str()), Side::Client, sources)
 }
 
-/// Gives a side's end its addresses, and brings it up.
+/// Adds the addresses to a side's interface, and brings it up.
 fn batch(mut ip: Command, side: Side, addresses: &[IpAddr]) -> Result<(), String> {
     let name = interface(side);
     let mut lines: Vec<String> = addresses
@@ -105,18 +105,18 @@ fn judge(output: std::io::Result<Output>) -> Result<(), String> {
     Err(format!("ip: {}", String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
-/// Has a side's packets handled by its own processors: receive packet steering (the kernel's
+/// Has a side's packets handled by its own processors, by receive packet steering (the kernel's
 /// Documentation/networking/scaling.rst). Returns the mask as read back.
 ///
 /// # Errors
-/// What the kernel says.
+/// Returns the kernel's error.
 pub(super) fn steer(keeper: &mut Keeper, side: Side, own: &[usize]) -> Result<String, String> {
     let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", interface(side));
     keeper.write(&file, &cpus::format_mask(own))?;
     keeper.read(&file)
 }
 
-/// The MTU of an end, bytes, as read back.
+/// Returns the MTU of an interface in bytes, as read back.
 pub(super) fn mtu(keeper: &mut Keeper, interface: &str) -> Option<u32> {
     keeper.read(&format!("/sys/class/net/{interface}/mtu")).ok()?.parse().ok()
 }

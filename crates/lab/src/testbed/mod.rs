@@ -1,16 +1,16 @@
 //! The testbed: two networks joined by a link, processors for each side, and nothing left behind.
 //!
 //! With namespaces, each side's network lives in a *keeper* process, and all processes of the run
-//! live in a PID namespace whose first process is the server's keeper. Keepers end when their
-//! standard input does, thus with the lab, however that ends; with the first process of the PID
-//! namespace the kernel kills all the others, and with their last process networks and link vanish.
-//! Nothing has a name on the host or a file on its disk. The client's keeper stands outside of the
-//! PID namespace and kills what was started in a network but not in the namespace.
+//! live in a PID namespace whose first process is the server's keeper. A keeper ends when its
+//! standard input is closed, hence with the lab, however that ends. When the first process of the
+//! PID namespace ends, the kernel kills all others in it; with their last process, the networks and
+//! the link vanish. Nothing has a name on the host or a file on its disk. The client's keeper runs
+//! outside of the PID namespace and kills processes started in a network but not in the namespace.
 //!
-//! Without namespaces there is one keeper, which kills whatever has the run's mark when its input
-//! ends. Nothing of the host is changed.
+//! Without namespaces there is one keeper, which kills every process with the run's mark when its
+//! input ends. Nothing on the host is changed.
 //!
-//! Nothing here knows what a server, a load or a measurement is.
+//! Servers, loads and measurements use it through [`Ground`].
 
 mod build;
 mod cpus;
@@ -41,7 +41,7 @@ pub use link::ADDRESSES_MAX;
 use crate::ground::{Ground, Side};
 use handle::Keeper;
 
-/// A testbed. Dropping it takes everything down; whoever started processes waits for them first.
+/// A testbed. Dropping it tears everything down; callers wait for the processes they started first.
 #[derive(Debug)]
 pub struct Testbed {
     weir: PathBuf,
@@ -65,24 +65,24 @@ struct Namespaces {
 }
 
 impl Testbed {
-    /// Builds what was wished for. `weir` is the program whose `lab-keeper` and `lab-enter` run
+    /// Builds the requested testbed. `weir` is the program whose `lab-keeper` and `lab-enter` run
     /// [`keeper_main`] and [`enter_main`].
     ///
     /// # Errors
-    /// A sentence for the operator.
+    /// Returns a sentence for the operator.
     pub fn build(wishes: &Wishes, weir: &Path) -> Result<Self, String> {
         build::build(wishes, weir)
     }
 
-    /// What it is, for the record.
+    /// Returns its description, for the record.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Whether it is still whole.
+    /// Checks that the testbed is still complete.
     ///
     /// # Errors
-    /// A sentence that says what has gone.
+    /// Returns a sentence that names what is gone.
     pub fn still_there(&mut self) -> Result<(), String> {
         let dead = match &mut self.keepers {
             Keepers::Namespaces(both) => {
@@ -117,7 +117,7 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // Both are told before either is waited for: each waits for processes the other kills.
+        // Both are told before either is waited for: each waits for processes that the other kills.
         self.server.let_go();
         self.client.let_go();
     }
@@ -130,7 +130,8 @@ impl Ground for Testbed {
             Keepers::Namespaces(both) => enter(&self.weir, Some(both.keeper(side)), place, program),
             Keepers::Loopback { run, .. } => {
                 let mut command = enter(&self.weir, None, place, program);
-                // A mark by which the keeper knows it, until it writes over its environment.
+                // A mark by which the keeper identifies the process, until it overwrites its
+                // environment.
                 command.env(sweep::RUN_VARIABLE, run);
                 command
             }
@@ -176,8 +177,8 @@ impl Ground for Testbed {
     }
 }
 
-/// A command that runs a program in a keeper's namespaces, on these processors and in these control
-/// groups.
+/// Returns a command that runs a program in a keeper's namespaces, on these processors and in these
+/// control groups.
 fn enter(
     weir: &Path,
     keeper: Option<&Keeper>,
@@ -196,7 +197,7 @@ fn enter(
     }
     command.args(["--cpus", &format_list(cpus)]);
     command.args(["--parent", &std::process::id().to_string(), "--"]).arg(program);
-    // A group of its own, where no terminal's interrupt reaches it: the lab ends it in order.
+    // A process group of its own, out of reach of a terminal's interrupt: the lab ends it in order.
     command.stdin(Stdio::null()).process_group(0);
     command
 }

@@ -1,7 +1,6 @@
-//! Settings of a network (sysctl(8)): written in each namespace, and read back as they are.
+//! Network settings (sysctl(8)): written in each namespace, and read back.
 //!
-//! Nothing here touches the host's: writing goes through a keeper, which is in no network but its
-//! own.
+//! The host's settings are never changed: a keeper writes, and it is in no network but its own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 use super::handle::Keeper;
 use crate::ground::Side;
 
-/// What is read back on each side, beside what was asked for.
+/// Settings read back on each side, in addition to the requested ones.
 const RECORDED: [&str; 10] = [
     "net.core.somaxconn",
     "net.ipv4.ip_local_port_range",
@@ -23,8 +22,8 @@ const RECORDED: [&str; 10] = [
     "net.ipv4.tcp_tw_reuse",
 ];
 
-/// What is set unless something else is asked for: the backlog a server asks for is the one it
-/// gets, and the client has all the ports there are.
+/// Returns the default settings of a side: a server gets the backlog it requests, and the client
+/// has all the ports there are.
 fn ours(side: Side) -> &'static [(&'static str, &'static str)] {
     match side {
         Side::Server => &[("net.core.somaxconn", "65535")],
@@ -34,10 +33,10 @@ fn ours(side: Side) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Refuses what is not a setting of a network.
+/// Rejects names that are not network settings.
 ///
 /// # Errors
-/// A sentence that names it.
+/// Returns a sentence with the name.
 pub(super) fn check_names(asked: &BTreeMap<String, i64>) -> Result<(), String> {
     let fits = |name: &str| {
         name.starts_with("net.")
@@ -50,10 +49,10 @@ pub(super) fn check_names(asked: &BTreeMap<String, i64>) -> Result<(), String> {
     }
 }
 
-/// Sets what is asked for, and ours where nothing is.
+/// Applies the requested settings, and the defaults for the others.
 ///
 /// # Errors
-/// A sentence that names the setting that could not be set.
+/// Returns a sentence that names the setting that could not be set.
 pub(super) fn apply(
     keeper: &mut Keeper,
     side: Side,
@@ -71,7 +70,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// What holds in a keeper's network; what the kernel does not have is absent.
+/// Reads the settings of a keeper's network, except those that the kernel does not have.
 pub(super) fn read_back(
     keeper: &mut Keeper,
     asked: &BTreeMap<String, i64>,

@@ -1,6 +1,6 @@
-//! Sweeping: killing whatever is left of a run, found by a mark it cannot lose.
+//! Sweeping: killing all processes left of a run, found by a mark that they cannot lose.
 //!
-//! Knows processes by what /proc says of them only, and asks none of them to end nicely.
+//! Processes are identified by /proc alone, and none is asked to end gracefully.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use weir_sys::namespace;
 
 use crate::proc_stat::{self, processes};
 
-/// The environment variable every process of a run without namespaces is started with.
+/// Environment variable set for every process of a run without namespaces.
 pub(super) const RUN_VARIABLE: &str = "WEIR_LAB_RUN";
 
-/// How often is looked again for what a process has started while it was killed, at most: one that
-/// the kernel holds fast must not keep the sweeper for ever.
+/// Maximum number of rounds, each of which looks for processes started during the last. A process
+/// that the kernel does not let die must not keep the sweeper forever.
 const ROUNDS_MAX: u32 = 300;
 const ROUND_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a process of the run has and no other process has.
+/// A mark that each process of the run has and no other process has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// It is in one of these networks: `net:[4026531840]`, as links of `/proc/PID/ns` read.
     Networks(Vec<PathBuf>),
     /// It was started with this value of the variable, or is in one of the process groups that the
-    /// lab told of: some programs write over their environment (nginx), others leave their group
+    /// lab reported: some programs overwrite their environment (nginx), others leave their group
     /// (Apache).
     Run { run: String, groups: Vec<u32> },
 }
 
 impl Mark {
-    /// Learns of one more group of processes of the run. Those that have nobody left are forgotten,
-    /// because their number may become somebody else's.
+    /// Adds a process group of the run. Groups without processes are removed, because their number
+    /// may be reused.
     pub(super) fn add_group(&mut self, group: u32) {
         if let Self::Run { groups, .. } = self {
             groups.retain(|&known| processes().any(|pid| is_in_group(pid, known)));
@@ -38,10 +38,10 @@ impl Mark {
         }
     }
 
-    /// The networks that these links of `/proc/PID/ns` stand for.
+    /// Creates the mark of the networks that these links of `/proc/PID/ns` refer to.
     ///
     /// # Errors
-    /// A sentence when a process is gone.
+    /// Returns a sentence if a process is gone.
     pub(super) fn networks(links: &[PathBuf]) -> Result<Self, String> {
         let read = |link: &PathBuf| {
             link.read_link().map_err(|error| format!("{}: {error}", link.display()))
@@ -50,7 +50,7 @@ impl Mark {
     }
 }
 
-/// Kills every process with the mark but this one, until none is left.
+/// Kills every process with the mark except this one, until none is left or the rounds are used up.
 pub(super) fn sweep(mark: &Mark) {
     for _ in 0..ROUNDS_MAX {
         let found = marked(mark);
@@ -58,14 +58,15 @@ pub(super) fn sweep(mark: &Mark) {
             return;
         }
         for pid in found {
-            // It has ended meanwhile, or the next round finds it again.
+            // A process that cannot be killed has ended meanwhile, or the next round finds it
+            // again.
             let _ = namespace::kill(pid);
         }
         std::thread::sleep(ROUND_PAUSE);
     }
 }
 
-/// The processes with the mark, without this one and without those that have ended.
+/// Returns the processes with the mark, except this one and those that have ended.
 fn marked(mark: &Mark) -> Vec<u32> {
     let own = std::process::id();
     processes().filter(|&pid| pid != own && has(mark, pid)).collect()
@@ -98,7 +99,8 @@ fn is_in_group(pid: u32, group: u32) -> bool {
     proc_stat::of(pid).is_some_and(|stat| stat_is_of_group(&stat, group))
 }
 
-/// Whether a line of /proc/PID/stat is of a process group and of a process that has not ended.
+/// Returns whether a line of /proc/PID/stat is of a process group and of a process that has not
+/// ended.
 fn stat_is_of_group(stat: &str, group: u32) -> bool {
     !proc_stat::has_ended(stat) && proc_stat::group(stat) == Some(u64::from(group))
 }

@@ -1,6 +1,6 @@
-//! Connections that are there while the load goes on: idle ones, and clients that send or read
-//! slowly (banga-scalable's load-adding client, idleconn). They follow no schedule, and nothing of
-//! the load waits for them.
+//! Background connections beside the load: idle ones, and clients that send or read slowly
+//! (banga-scalable's load-adding client, idleconn). They follow no schedule, and nothing of the
+//! load waits for them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,18 +14,19 @@ use super::tally::Tally;
 use crate::config::Config;
 use crate::session::RequestId;
 
-/// How long one that was lost waits before it comes again.
+/// Delay before a lost connection is reopened.
 const AGAIN_NS: u64 = 100_000_000;
 
-/// Slow clients that have their turn at a time, so that many do not make a start late.
+/// Slow clients served per tick, limited so that they do not delay a start.
 const PIECES_MAX: usize = 32;
 
-/// Reads of what was said to an idle connection, at a time.
+/// Reads per event that discard unsolicited data on an idle connection; with more, it is closed.
 const READS_MAX: usize = 16;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A slow reader's receive buffer: the least there is, so that the server feels it.
+/// Receive buffer of a slow reader: the kernel's minimum, so that the server notices the slow
+/// reading.
 const SLOW_BUFFER_BYTES: usize = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +39,18 @@ enum Kind {
 struct Client {
     kind: Kind,
     fd: Option<OwnedFd>,
-    /// Bytes of the request that are sent.
+    /// Bytes of the request already sent.
     sent: usize,
     parser: ReplyParser,
 }
 
-/// The background connections of one thread. Their slots come before those of the load.
+/// The background connections of a thread. Their slots come before those of the load.
 pub(super) struct Background<'a> {
     config: &'a Config,
     clients: Vec<Client>,
-    /// Who is to be opened, and not before when.
+    /// Slots to open, each with the earliest time to do so.
     absent: VecDeque<(u32, u64)>,
-    /// Slow clients, by when they do something next.
+    /// Slow clients, ordered by the time of their next action.
     slow: VecDeque<(u64, u32)>,
     gap_ns: u64,
     opens_from_ns: u64,
@@ -58,7 +59,7 @@ pub(super) struct Background<'a> {
 }
 
 impl<'a> Background<'a> {
-    /// The share of thread `index`; nothing is open yet.
+    /// Creates the share of thread `index`, with nothing open yet.
     pub(super) fn new(config: &'a Config, index: usize) -> Self {
         let kinds = [
             (Kind::Idle, config.idle),
@@ -86,22 +87,23 @@ impl<'a> Background<'a> {
         }
     }
 
-    /// How many there are, and so the number of the load's first slot.
+    /// Number of background connections, which is also the number of the load's first slot.
     pub(super) fn len(&self) -> u32 {
         self.clients.len() as u32
     }
 
-    /// How many are open.
+    /// Number of open background connections.
     pub(super) fn open(&self) -> u64 {
         self.open
     }
 
-    /// Whether each has been opened, or has been tried.
+    /// Returns whether each connection has been opened or attempted.
     pub(super) fn is_ready(&self) -> bool {
         self.absent.iter().all(|(_, from_ns)| *from_ns > 0)
     }
 
-    /// Whether the pace allows another connection to be opened ahead of the run; it is then used.
+    /// Returns whether the pace allows opening another connection ahead of the run, and if so
+    /// counts it as opened.
     pub(super) fn may_open(&mut self, now_ns: u64) -> bool {
         let may = self.opens_from_ns <= now_ns;
         if may {
@@ -111,19 +113,19 @@ impl<'a> Background<'a> {
         may
     }
 
-    /// When the pace allows the next.
+    /// Returns the time at which the pace allows the next connection.
     pub(super) fn next_open_ns(&self) -> u64 {
         self.opens_from_ns
     }
 
-    /// When something is to be done.
+    /// Returns the time of the next action.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let open_ns = self.absent.front().map(|(_, from_ns)| self.opens_from_ns.max(*from_ns));
         let slow_ns = self.slow.front().map(|(at_ns, _)| *at_ns);
         open_ns.into_iter().chain(slow_ns).min()
     }
 
-    /// Opens those whose time has come.
+    /// Opens the connections that are due.
     pub(super) fn open_due(&mut self, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
         while let Some((slot, from_ns)) = self.absent.front().copied()
             && from_ns <= now_ns
@@ -177,7 +179,7 @@ impl<'a> Background<'a> {
         Ok(fd)
     }
 
-    /// An idle connection has news: its end, or something said to nobody.
+    /// Handles an event on an idle connection: its end, or unsolicited data.
     pub(super) fn event(
         &mut self,
         slot: u32,
@@ -200,7 +202,7 @@ impl<'a> Background<'a> {
         self.lose(slot, now_ns, tally);
     }
 
-    /// Closes one that has ended, to be opened again.
+    /// Closes a connection that has ended, and schedules it to be reopened.
     fn lose(&mut self, slot: u32, now_ns: u64, tally: &mut Tally) {
         let Some(client) = self.clients.get_mut(slot as usize) else { return };
         let Some(fd) = client.fd.take() else { return };
@@ -210,7 +212,7 @@ impl<'a> Background<'a> {
         self.absent.push_back((slot, now_ns + AGAIN_NS));
     }
 
-    /// Does what is due: opens, sends a piece, reads a piece.
+    /// Performs the actions that are due: opens connections, sends and reads pieces.
     pub(super) fn tick(
         &mut self,
         now_ns: u64,
@@ -233,18 +235,18 @@ impl<'a> Background<'a> {
         }
     }
 
-    /// For the reply to a slow client's request.
+    /// Creates a parser for the reply to a slow client's request.
     fn parser(&self) -> ReplyParser {
         let request = self.config.requests.get(RequestId(0));
         ReplyParser::new(request.is_some_and(|request| request.head_only))
     }
 
-    /// How often a slow client does something, and how much.
+    /// Returns the pace of a slow client: the size of a piece and the interval between pieces.
     fn pace(&self) -> Pace {
         Pace::of(self.config.slow_rate)
     }
 
-    /// Sends or reads one piece. Whether the connection goes on.
+    /// Sends or reads one piece; returns whether to keep the connection.
     fn go_on(&mut self, slot: u32, buffer: &mut [u8], tally: &mut Tally) -> bool {
         let (piece, parser) = (self.pace().bytes, self.parser());
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };

@@ -1,18 +1,18 @@
-//! The clock of a run, the same for all its threads.
+//! The clock of a run, shared by all its threads.
 
 use std::time::Instant;
 
-/// Nanoseconds since the run was set up.
+/// A monotonic clock that counts nanoseconds since the run was set up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    /// A clock that stands at 0.
+    /// Starts a clock at 0.
     pub(super) fn new() -> Self {
         Self(Instant::now())
     }
 
-    /// The time.
+    /// Returns the current time, nanoseconds.
     pub(super) fn now_ns(self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }

@@ -1,5 +1,5 @@
-//! One connection of the load: its socket, its session, the clocks of the requests it has under
-//! way. Plain state; the moves are the worker's.
+//! A connection of the load: its socket, its session, and the clocks of its requests in flight.
+//! Plain state; the worker acts on it.
 
 use std::os::fd::OwnedFd;
 
@@ -8,93 +8,94 @@ use weir_http1::response::ReplyParser;
 use crate::measure::{Clocks, ErrorKind};
 use crate::session::Session;
 
-/// What a connection waits for.
+/// The event a connection waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing: a session is still to come.
+    /// Nothing: it has no session yet.
     #[default]
     Free,
-    /// The connection to be there.
+    /// The connection to be established.
     Connecting,
-    /// Room to send the rest of a request.
+    /// Room in the send buffer for the rest of a request.
     Sending,
     /// The reply.
     Receiving,
-    /// The time of its next request.
+    /// The end of a think time.
     Thinking,
     /// The server's close, after the last reply.
     Closing,
 }
 
-/// What epoll has been asked about a socket.
+/// The epoll registration of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// Nothing yet.
+    /// Not registered.
     #[default]
     No,
-    /// Bytes, and the end of them.
+    /// Registered for reading and for the peer's shutdown.
     Read,
-    /// Room to write as well.
+    /// Registered for writing as well.
     Both,
 }
 
-/// A connection. The requests from `answered` to `group_end` are under way; they were sent, or are
+/// A connection. The requests from `answered` to `group_end` are in flight; they were sent, or are
 /// being sent, as one group.
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) fd: Option<OwnedFd>,
-    /// Which use of the slot by a socket this is.
+    /// Incremented for each socket of the slot; identifies stale events.
     pub(super) generation: u32,
-    /// Which use of it by a session.
+    /// Incremented for each session of the slot; identifies stale think times.
     pub(super) tenant: u32,
     pub(super) stage: Stage,
     pub(super) watched: Watched,
-    /// The peer has said that nothing more comes (EPOLLRDHUP), or worse.
+    /// True once the peer has shut down its sending side (EPOLLRDHUP), hung up or failed.
     pub(super) hung_up: bool,
-    /// A whole reply came over it.
+    /// True once a complete reply was received on this socket.
     pub(super) of_use: bool,
     pub(super) session: Session,
     pub(super) group_start: u32,
     pub(super) group_end: u32,
     pub(super) answered: u32,
-    /// Bytes of the group that the kernel has taken.
+    /// Bytes of the group accepted by the kernel.
     pub(super) offset: usize,
-    /// Bytes of the group that may have been sent by now.
+    /// Bytes of the group that may be sent so far.
     pub(super) allowed: usize,
     pub(super) parser: ReplyParser,
     pub(super) planned_ns: u64,
     pub(super) started_ns: u64,
     pub(super) connected_ns: u64,
     pub(super) first_byte_ns: u64,
-    /// When the first byte of each request of the group was taken, as far as that has happened.
+    /// Time at which the kernel accepted the first byte of each request of the group, for those
+    /// sent so far.
     pub(super) sent_ns: Vec<u64>,
-    /// When the session began.
+    /// Start of the session.
     pub(super) begun_ns: u64,
-    /// When the socket was opened.
+    /// Time at which the socket was opened.
     pub(super) opened_ns: u64,
-    /// When its last session was over.
+    /// End of the slot's last session.
     pub(super) free_ns: u64,
-    /// When something last went forward.
+    /// Time of the last progress.
     pub(super) progress_ns: u64,
 }
 
 impl Conn {
-    /// Requests sent or being sent whose reply is not whole.
+    /// Returns the number of requests sent or being sent without a complete reply.
     pub(super) fn under_way(&self) -> u32 {
         self.group_end.saturating_sub(self.answered)
     }
 
-    /// Requests of the session that have not been due.
+    /// Returns the number of requests of the session that are not yet due.
     pub(super) fn later(&self) -> u64 {
         (self.session.steps.len() as u64).saturating_sub(u64::from(self.group_end))
     }
 
-    /// Whether no byte of the request that waits for its reply has been sent.
+    /// Returns whether no byte of the oldest unanswered request has been sent.
     pub(super) fn is_unsent(&self) -> bool {
         self.sent_ns.len() <= self.answered.saturating_sub(self.group_start) as usize
     }
 
-    /// The clocks of the request that waits for its reply.
+    /// Returns the clocks of the oldest unanswered request.
     pub(super) fn clocks(&self, last_byte_ns: u64) -> Clocks {
         let nth = self.answered.saturating_sub(self.group_start) as usize;
         Clocks {
@@ -107,8 +108,8 @@ impl Conn {
         }
     }
 
-    /// When the present wait has been too long, nanoseconds; `deadline_ns` is counted from the
-    /// planned start, 0 for none.
+    /// Returns the time at which the current wait expires, nanoseconds. `deadline_ns` counts from
+    /// the planned start; 0 is none.
     pub(super) fn expires_ns(&self, timeout_ns: u64, deadline_ns: u64) -> u64 {
         match self.stage {
             Stage::Free | Stage::Thinking => u64::MAX,
@@ -120,7 +121,7 @@ impl Conn {
         }
     }
 
-    /// What an overlong wait is called.
+    /// Returns the kind of error of a wait that has expired.
     pub(super) fn overdue(&self, now_ns: u64, deadline_ns: u64) -> ErrorKind {
         if due_ns(self.planned_ns, deadline_ns) <= now_ns {
             return ErrorKind::Deadline;
@@ -133,7 +134,7 @@ impl Conn {
     }
 }
 
-/// The deadline of what was planned for `planned_ns`.
+/// Returns the deadline of a request planned for `planned_ns`.
 pub(super) fn due_ns(planned_ns: u64, deadline_ns: u64) -> u64 {
     if deadline_ns == 0 { u64::MAX } else { planned_ns.saturating_add(deadline_ns) }
 }

@@ -1,5 +1,5 @@
-//! What a connection does when its turn comes: connect, send a group of requests, read the replies,
-//! go on or end. It knows sockets and replies, and nothing of the schedule.
+//! The exchange on a connection: connect, send a group of requests, read the replies, continue or
+//! close. Handles sockets and replies; the schedule is kept by `worker`.
 
 use std::cmp::Reverse;
 use std::io;
@@ -14,22 +14,22 @@ use super::worker::Worker;
 use crate::measure::ErrorKind;
 use crate::session::{RequestId, Step};
 
-/// Reads of one connection before others have their turn: a megabyte.
+/// Reads per turn of a connection: a megabyte.
 const READS_MAX: usize = 16;
 
-/// Pieces of slow requests in a row, so that many do not make a start late.
+/// Pieces of slow requests sent in a row, limited so that they do not delay a start.
 const PIECES_MAX: usize = 32;
 
 const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// Where the group that begins with step `from` ends: at the next step that waits for replies.
+/// Returns the end of the group that begins with step `from`: the next step that waits for replies.
 pub(super) fn group_end(steps: &[Step], from: u32) -> u32 {
     let rest = steps.get(from as usize + 1..).unwrap_or_default();
     from + 1 + rest.iter().take_while(|step| step.piped).count() as u32
 }
 
 impl Worker<'_> {
-    /// Begins the next requests of a session, up to the one that must wait for their replies.
+    /// Begins the next requests of a session, up to the first one that must wait for their replies.
     pub(super) fn begin_group(&mut self, slot: u32, planned_ns: u64) {
         let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
@@ -65,7 +65,7 @@ impl Worker<'_> {
         self.arm(slot);
     }
 
-    /// Makes ready for the reply to the request that is now the oldest.
+    /// Resets the parser for the reply to the oldest unanswered request.
     fn expect_reply(&mut self, slot: u32) {
         let conn = &mut self.conns[slot as usize];
         let step = conn.session.steps.get(conn.answered as usize);
@@ -105,7 +105,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Opens a connection that no request asks for yet.
+    /// Opens a shared connection before any request needs it.
     pub(super) fn open_shared(&mut self) {
         let Some(slot) = self.take_slot() else { return };
         if self.open(slot).is_ok() {
@@ -114,7 +114,8 @@ impl Worker<'_> {
         self.free.push_back(slot);
     }
 
-    /// Asks epoll for what the connection waits for, if that is more than it was asked before.
+    /// Registers the socket for what the connection waits for, unless it is registered for that
+    /// already.
     fn watch(&mut self, slot: u32, wanted: Watched) {
         let conn = &mut self.conns[slot as usize];
         // Once it is watched for both there is no way back: an edge too many costs less.
@@ -123,7 +124,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks epoll about the socket, which tells at once what is there already.
+    /// Registers the socket, which also reports at once whatever is ready already.
     fn ask(&mut self, slot: u32, wanted: Watched) {
         let token_slot = slot + self.background.len();
         let conn = &mut self.conns[slot as usize];
@@ -157,9 +158,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends what the kernel takes of the group. The first bytes it takes tell that the connection
-    /// is there: on its own machine a server is connected by the time connect(2) returns. That it
-    /// takes none of none, for a request that may not be sent, tells as much.
+    /// Writes as much of the group as the kernel accepts. A successful write also shows that the
+    /// connection is established: to a server on the same machine it is by the time connect(2)
+    /// returns. An empty write, for a request that must not be sent, shows it too.
     fn send(&mut self, slot: u32) {
         let conn = &self.conns[slot as usize];
         if conn.stage == Stage::Sending && conn.offset >= conn.allowed {
@@ -198,7 +199,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Hands the kernel the rest of the group; how many bytes it took, and whether that was all.
+    /// Writes the rest of the group; returns the number of bytes accepted, and whether that was
+    /// all.
     fn write(&mut self, slot: u32) -> io::Result<(u64, bool)> {
         let requests = &self.config.requests;
         let conn = &mut self.conns[slot as usize];
@@ -236,7 +238,7 @@ impl Worker<'_> {
         Ok((bytes as u64, whole))
     }
 
-    /// A socket is ready.
+    /// Handles a readiness event of a socket.
     pub(super) fn event(&mut self, slot: u32, flags: EventFlags) {
         let conn = &mut self.conns[slot as usize];
         conn.hung_up |= flags.intersects(GONE);
@@ -263,7 +265,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A shared connection that was opened ahead is there, or is not.
+    /// Handles the outcome of connecting a shared connection ahead of the run.
     fn is_there(&mut self, slot: u32) {
         let conn = &mut self.conns[slot as usize];
         conn.stage = Stage::Free;
@@ -276,8 +278,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads what is there; after a hang-up all of it, because no further event comes. `early` is
-    /// what an end without a whole reply is called.
+    /// Reads the available bytes; after a hang-up until the end, because no further event follows.
+    /// `early` is the error of an end before a complete reply.
     fn read(&mut self, slot: u32, hung_up: bool, early: ErrorKind) {
         let mut buffer = std::mem::take(&mut self.buffer);
         for left in (0..READS_MAX).rev() {
@@ -308,7 +310,7 @@ impl Worker<'_> {
         self.buffer = buffer;
     }
 
-    /// Takes in bytes of replies. Whether the connection waits for more of them.
+    /// Parses received bytes; returns whether the connection waits for more.
     fn feed(&mut self, slot: u32, mut bytes: &[u8]) -> bool {
         let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
@@ -347,7 +349,7 @@ impl Worker<'_> {
         self.conns[slot as usize].fd.is_some()
     }
 
-    /// The end of the server's bytes.
+    /// Handles the end of the server's bytes.
     fn ended(&mut self, slot: u32, early: ErrorKind) {
         let now_ns = self.clock.now_ns();
         let conn = &mut self.conns[slot as usize];
@@ -360,7 +362,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A reply is whole. `last`: no more bytes are at hand. Whether others are still under way.
+    /// Handles a complete reply. `last`: no more bytes have been read. Returns whether further
+    /// replies are expected on the connection.
     fn replied(&mut self, slot: u32, now_ns: u64, last: bool) -> bool {
         let conn = &mut self.conns[slot as usize];
         if due_ns(conn.planned_ns, self.config.deadline_ns) <= now_ns {
@@ -413,7 +416,7 @@ impl Worker<'_> {
         self.thinking.push(Reverse((now_ns.saturating_add(think_ns), slot, conn.tenant)));
     }
 
-    /// The think time before a connection's next requests is over.
+    /// Handles the end of the think time before a connection's next requests.
     pub(super) fn think_over(&mut self, slot: u32, due_ns: u64, now_ns: u64) {
         if self.conns[slot as usize].stage != Stage::Thinking {
             return;
@@ -447,7 +450,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives up the requests under way, each with the same error, and the rest of the session.
+    /// Fails the requests in flight, each with the same error, and abandons the rest of the
+    /// session.
     pub(super) fn fail(&mut self, slot: u32, kind: ErrorKind) {
         let conn = &mut self.conns[slot as usize];
         let (planned_ns, later) = (conn.planned_ns, conn.later());
@@ -467,7 +471,7 @@ impl Worker<'_> {
         self.release(slot);
     }
 
-    /// A connection has waited too long.
+    /// Handles a wait that has expired.
     pub(super) fn overdue(&mut self, slot: u32, now_ns: u64) {
         let conn = &self.conns[slot as usize];
         if conn.stage == Stage::Closing {
@@ -477,7 +481,7 @@ impl Worker<'_> {
         self.fail(slot, kind);
     }
 
-    /// Ends a session on its slot: the connection closes, unless it is shared and has none.
+    /// Ends the session of a slot: closes its socket, if any, and frees the slot.
     pub(super) fn release(&mut self, slot: u32) {
         self.close(slot);
         let conn = &mut self.conns[slot as usize];
@@ -485,8 +489,9 @@ impl Worker<'_> {
         self.set_free(slot);
     }
 
-    /// A slot without a session: the next one's, or nobody's. It does not begin here: a server that
-    /// refuses at once would have it begin without end.
+    /// Frees a slot: a shared or closed-loop slot for its next session, any other for reuse. The
+    /// next session does not begin here, because a server that refuses at once would cause an
+    /// endless loop.
     fn set_free(&mut self, slot: u32) {
         let conn = &mut self.conns[slot as usize];
         conn.session.steps.clear();
@@ -521,8 +526,8 @@ impl Worker<'_> {
         self.open -= 1;
     }
 
-    /// Closes what is still open at the end. Only after an operator's stop is anything under way:
-    /// that is neither a reply nor an error.
+    /// Closes the remaining connections at the end. Requests are still in flight only after an
+    /// operator's stop, and count neither as replies nor as errors.
     pub(super) fn close_all(&mut self) {
         for slot in 0..self.conns.len() as u32 {
             let conn = &self.conns[slot as usize];
@@ -533,7 +538,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a read that failed is called.
+/// Maps a read error to its kind.
 fn why_ended(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::Reset,
@@ -541,7 +546,7 @@ fn why_ended(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// What a failed socket, bind, connect or first write is called.
+/// Maps an error of socket, bind, connect or the first write to its kind.
 fn why_not_connected(error: &io::Error) -> ErrorKind {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,

@@ -1,5 +1,5 @@
-//! The driver: threads that keep a schedule over sockets, and what they measured, added up. The
-//! only part of the crate that knows sockets and the clock; it judges nothing.
+//! The driver: threads that keep a schedule over sockets, and the sum of their measurements. The
+//! only part of the crate that uses sockets and the clock; it judges nothing.
 
 mod background;
 mod clock;
@@ -23,16 +23,16 @@ use crate::measure::{Counts, Distributions, Interval, Outcome, Second, ThreadUse
 use clock::Clock;
 use worker::Worker;
 
-/// Descriptors a run needs besides its connections: standard streams, epoll, output files.
+/// Descriptors reserved for purposes other than connections: standard streams, epoll, output files.
 const SPARE_FDS: u64 = 64;
 
-/// From when all threads are ready to the first planned start.
+/// Time from the moment all threads are ready to the first planned start.
 const HEADWAY_NS: u64 = 2_000_000;
 
-/// How often the operator is asked whether to stop.
+/// Interval at which the operator's stop request is polled.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Why a run could not begin, in a sentence.
+/// The reason why a run could not begin, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(pub String);
 
@@ -44,7 +44,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What a thread tells.
+/// A message from a driving thread.
 enum Message {
     Ready(std::io::Result<()>),
     Second(Box<Interval>),
@@ -55,7 +55,7 @@ enum Message {
 /// A thread's part of the outcome.
 struct Part {
     counts: Counts,
-    /// With those of the warm-up.
+    /// Counts of the whole run, warm-up included.
     whole_run: Counts,
     replies_in_schedule: u64,
     good_in_schedule: u64,
@@ -64,21 +64,21 @@ struct Part {
     lifetimes: Times,
     used: ThreadUse,
     open_max: u64,
-    /// How many seconds it has told of.
+    /// Number of seconds reported.
     seconds: u64,
-    /// These two on the run's clock.
+    /// End of the plan; like the next field, on the run's clock.
     plan_ends_ns: u64,
     ended_ns: u64,
 }
 
-/// What `index` of `threads` gets of `all`.
+/// Returns the share of thread `index` of `threads` in `all`.
 fn share(all: usize, index: usize, threads: usize) -> usize {
     let threads = threads.max(1);
     all / threads + usize::from(index < all % threads)
 }
 
-/// How many connections a process may have open, of the descriptors it has: the limit is raised as
-/// far as it may be.
+/// Returns the number of connections the process may have open, from its limit on descriptors,
+/// which is raised as far as allowed.
 pub fn open_limit() -> u64 {
     process::raise_open_files().saturating_sub(SPARE_FDS)
 }
@@ -86,7 +86,7 @@ pub fn open_limit() -> u64 {
 /// Runs a load, and returns when the last request has ended.
 ///
 /// # Errors
-/// When a thread could not be started or set up: the sentence says why.
+/// A thread could not be started or set up: a sentence gives the reason.
 pub fn run(config: &Config, watch: &mut dyn Watch) -> Result<Outcome, Error> {
     let threads = config.threads.max(1);
     let stop = AtomicBool::new(false);
@@ -125,7 +125,7 @@ pub fn run(config: &Config, watch: &mut dyn Watch) -> Result<Outcome, Error> {
     })
 }
 
-/// Waits until every thread is ready. Whether the operator stopped it meanwhile.
+/// Waits until every thread is ready; returns whether the operator stopped the run meanwhile.
 fn wait_for_all(
     threads: usize,
     receiver: &Receiver<Message>,
@@ -150,14 +150,14 @@ fn wait_for_all(
     Ok(stop.load(Ordering::Relaxed))
 }
 
-/// What a driving thread begins with.
+/// The initial state of a driving thread.
 struct Thread<'a> {
     config: &'a Config,
     index: usize,
     clock: Clock,
     room: usize,
     stop: &'a AtomicBool,
-    /// Tells when the schedule begins, on the run's clock.
+    /// Receives the start of the schedule, on the run's clock.
     start: Receiver<u64>,
 }
 
@@ -183,7 +183,8 @@ impl Thread<'_> {
     }
 }
 
-/// Adds up what the threads tell, shows each second to `watch`, and stops them when it says so.
+/// Adds up the threads' reports, passes each second to `watch`, and stops the threads when it asks
+/// to.
 fn collect(
     config: &Config,
     receiver: &Receiver<Message>,
@@ -222,11 +223,11 @@ fn collect(
     outcome
 }
 
-/// The seconds of all threads, held until each has told of them.
+/// The seconds of all threads, held until each thread has reported them.
 struct Seconds {
     threads: usize,
     held: BTreeMap<u64, (Interval, usize)>,
-    /// How many seconds each thread that is done has told of.
+    /// Number of seconds reported by each finished thread.
     told: Vec<u64>,
 }
 
@@ -242,7 +243,7 @@ impl Seconds {
         *parts += 1;
     }
 
-    /// Shows the seconds that are whole, and keeps what is kept of them.
+    /// Passes the complete seconds to `watch`, and keeps a summary of each.
     fn show_whole(&mut self, outcome: &mut Outcome, watch: &mut dyn Watch) {
         while let Some((&second, (interval, parts))) = self.held.first_key_value()
             && parts + self.told.iter().filter(|told| **told <= second).count() >= self.threads

@@ -1,24 +1,24 @@
-//! Requests that are sent a piece at a time: how large a piece is, and whose next is due when. It
-//! knows neither sockets nor what is sent.
+//! Requests sent a piece at a time: the size of a piece, and the queue of connections by due time.
+//! Independent of sockets and of the data sent.
 
 use std::collections::VecDeque;
 
-/// The shortest from one piece to the next.
+/// The shortest interval between pieces.
 pub(super) const TICK_NS: u64 = 100_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A pace in whole pieces: a tick apart, or further where a tick has not even one byte.
+/// A pace in whole pieces: one per tick, or less often where a tick is worth less than one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// From one piece to the next.
+    /// Interval between pieces.
     pub(super) gap_ns: u64,
-    /// Bytes of a piece, 1 or more.
+    /// Bytes per piece, at least 1.
     pub(super) bytes: usize,
 }
 
 impl Pace {
-    /// So many bytes a second, and not less than one.
+    /// Returns the pace of `bytes_per_s`, which counts as 1 if it is 0.
     pub(super) fn of(bytes_per_s: u64) -> Self {
         let gap_ns = TICK_NS.max(SECOND_NS / bytes_per_s.max(1));
         let bytes = bytes_per_s.saturating_mul(gap_ns) / SECOND_NS;
@@ -26,19 +26,20 @@ impl Pace {
     }
 }
 
-/// The connections of a thread that wait for the time of their next piece.
+/// The connections of a thread that wait for the due time of their next piece.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// None: nothing is sent in pieces.
+    /// `None` if nothing is sent in pieces.
     pace: Option<Pace>,
-    /// What may be sent at once.
+    /// Bytes that may be sent as soon as the connection is established.
     first: usize,
-    /// By when it is due: slot, and which use of it by a socket.
+    /// Due time, slot and generation of the slot's socket, by due time.
     waiting: VecDeque<(u64, u32, u32)>,
 }
 
 impl Pieces {
-    /// Requests at so many bytes a second; 0: they are never sent; none: they are sent at once.
+    /// Creates the queue for requests sent at `bytes_per_s`; `Some(0)`: never sent; `None`: sent at
+    /// full speed.
     pub(super) fn new(bytes_per_s: Option<u64>) -> Self {
         let pace = bytes_per_s.filter(|bytes| *bytes > 0).map(Pace::of);
         let first = match bytes_per_s {
@@ -48,17 +49,17 @@ impl Pieces {
         Self { pace, first, waiting: VecDeque::new() }
     }
 
-    /// Bytes of a request that may be sent as soon as there is a connection.
+    /// Returns the bytes of a request that may be sent as soon as the connection is established.
     pub(super) fn first(&self) -> usize {
         self.first
     }
 
-    /// Bytes that may be sent beyond those before, when the next piece is due.
+    /// Returns the further bytes that may be sent when the next piece is due.
     pub(super) fn more(&self) -> usize {
         self.pace.map_or(0, |pace| pace.bytes)
     }
 
-    /// A connection has sent what it may: it waits for its next piece, if there is one.
+    /// Queues a connection that has sent what it may, until its next piece, if there is one.
     pub(super) fn wait(&mut self, now_ns: u64, slot: u32, generation: u32) {
         if let Some(pace) = self.pace {
             // All wait equally long, so the first in is the first out.
@@ -66,12 +67,12 @@ impl Pieces {
         }
     }
 
-    /// When the next piece is due.
+    /// Returns the time at which the next piece is due.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.waiting.front().map(|(at_ns, ..)| *at_ns)
     }
 
-    /// Whose piece is due, slot and generation; it waits no longer.
+    /// Removes and returns the slot and generation of a connection whose piece is due.
     pub(super) fn due(&mut self, now_ns: u64) -> Option<(u32, u32)> {
         let (_, slot, generation) = self.waiting.pop_front_if(|(at_ns, ..)| *at_ns <= now_ns)?;
         Some((slot, generation))

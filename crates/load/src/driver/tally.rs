@@ -1,39 +1,39 @@
-//! What one thread counts, kept apart for the warm-up and for what follows, and cut into seconds.
-//! Knows neither sockets nor the clock.
+//! The counts of a thread, kept separately for the warm-up and the measured time, and cut into
+//! seconds. Independent of sockets and the clock.
 
 use crate::config::Sample;
 use crate::measure::{Clocks, Counts, Distributions, ErrorKind, Interval, Times};
 use crate::session::RequestId;
 
-/// Counts and times, before and after the end of the warm-up; a request belongs where it was
-/// planned.
+/// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
+/// which it was planned.
 pub(super) struct Tally {
     measure_from_ns: u64,
     start_ns: u64,
-    /// When the schedule ends.
+    /// End of the schedule.
     end_ns: u64,
-    /// Replies whose last byte came after the warm-up and before the schedule's end, whenever their
-    /// requests were planned: what a server that is always behind gave in that time.
+    /// Replies whose last byte came after the warm-up and before the end of the schedule, whenever
+    /// their requests were planned: the throughput of a server that is always behind.
     pub(super) replies_in_schedule: u64,
-    /// Those of them with a status of 2xx or 3xx: a refusal is a whole reply too.
+    /// Replies among them with a status of 2xx or 3xx, because a refusal is a complete reply too.
     pub(super) good_in_schedule: u64,
     each: bool,
     counts: [Counts; 2],
-    /// Of what was planned after the warm-up.
+    /// Distributions of the requests planned after the warm-up.
     pub(super) times: Distributions,
-    /// How long whole sessions took.
+    /// Durations of complete sessions.
     pub(super) sessions: Times,
-    /// How long connections lived.
+    /// Lifetimes of connections.
     pub(super) lifetimes: Times,
-    /// What the present second adds to what was measured, and its times.
+    /// The current second of the measured time: its times; its counts are computed at its end.
     second: Interval,
     before: Counts,
     samples: Vec<Sample>,
 }
 
 impl Tally {
-    /// Everything at nothing. Times are on the run's clock: the schedule begins at `start_ns`,
-    /// what is measured at `measure_from_ns`.
+    /// Creates an empty tally. Times are on the run's clock: the schedule begins at `start_ns`, the
+    /// measured time at `measure_from_ns`.
     pub(super) fn new(start_ns: u64, measure_from_ns: u64, each: bool) -> Self {
         Self {
             measure_from_ns,
@@ -52,24 +52,24 @@ impl Tally {
         }
     }
 
-    /// The run begins. What happened before it stays: it was of connections that are there now.
-    /// Times as for [`Tally::new`]; the schedule ends at `end_ns`.
+    /// Begins the run. Earlier counts are kept, since they are of connections that are still open.
+    /// Times are as for [`Tally::new`]; the schedule ends at `end_ns`.
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
         (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
         self.end_ns = end_ns;
     }
 
-    /// The counts that something planned for `planned_ns` belongs to.
+    /// Returns the counts for an event planned for `planned_ns`.
     pub(super) fn at(&mut self, planned_ns: u64) -> &mut Counts {
         &mut self.counts[usize::from(self.is_measured(planned_ns))]
     }
 
-    /// What was counted after the warm-up.
+    /// Returns the counts after the warm-up.
     pub(super) fn measured(&self) -> Counts {
         self.counts[1]
     }
 
-    /// What was counted in the warm-up and after it.
+    /// Returns the counts of the whole run, warm-up included.
     pub(super) fn whole_run(&self) -> Counts {
         let [mut whole, measured] = self.counts;
         whole.add(&measured);
@@ -80,8 +80,8 @@ impl Tally {
         planned_ns >= self.measure_from_ns
     }
 
-    /// A start, as late as it was. It could not have been before `free_ns`, when its connection
-    /// became free: waiting for that is the server's doing.
+    /// Counts a start, and records its lag. The lag counts from `free_ns` at the earliest, when the
+    /// connection became free: waiting for that is the server's doing.
     pub(super) fn started(&mut self, planned_ns: u64, free_ns: u64, now_ns: u64, requests: u64) {
         let lag_ns = now_ns.saturating_sub(planned_ns.max(free_ns));
         let counts = self.at(planned_ns);
@@ -93,21 +93,22 @@ impl Tally {
         }
     }
 
-    /// Requests that cannot even be tried.
+    /// Counts requests that cannot even be tried.
     pub(super) fn turned_away(&mut self, planned_ns: u64, requests: u64) {
         let counts = self.at(planned_ns);
         counts.planned += requests;
         counts.started += requests;
     }
 
-    /// Arrivals, of one request each as far as anybody knows, that were due and never begun.
+    /// Counts an arrival that was due and never begun. Its number of requests is unknown, and
+    /// counts as one.
     pub(super) fn missed(&mut self, planned_ns: u64) {
         let counts = self.at(planned_ns);
         counts.arrivals += 1;
         counts.planned += 1;
     }
 
-    /// A connection made.
+    /// Counts an established connection.
     pub(super) fn connected(&mut self, planned_ns: u64, took_ns: u64) {
         self.at(planned_ns).connected += 1;
         if self.is_measured(planned_ns) {
@@ -115,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// A whole reply.
+    /// Counts a complete reply.
     pub(super) fn replied(&mut self, clocks: &Clocks, request: RequestId, status: u16) {
         let in_schedule =
             self.measure_from_ns <= clocks.last_byte_ns && clocks.last_byte_ns < self.end_ns;
@@ -134,7 +135,7 @@ impl Tally {
         self.sample(clocks, request, Ok(status));
     }
 
-    /// A request that has no whole reply, and never will.
+    /// Counts a request that ended without a complete reply.
     pub(super) fn failed(&mut self, clocks: &Clocks, request: RequestId, kind: ErrorKind) {
         self.at(clocks.planned_ns).errors.count(kind);
         self.sample(clocks, request, Err(kind));
@@ -157,12 +158,12 @@ impl Tally {
         self.samples.push(Sample { clocks, request, end });
     }
 
-    /// The samples since the last call.
+    /// Returns the samples since the last call.
     pub(super) fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
 
-    /// Ends a second: what happened in it.
+    /// Ends a second and returns its measurements.
     pub(super) fn take_second(&mut self) -> Interval {
         let mut second = std::mem::take(&mut self.second);
         second.counts = self.counts[1].since(&self.before);

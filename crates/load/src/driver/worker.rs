@@ -1,5 +1,5 @@
-//! One driving thread: what is due is begun, what is ready goes on, what is late is given up. It
-//! keeps the schedule; what a connection does when its turn comes stands in `exchange`.
+//! A driving thread: it starts what is due, continues ready connections, and gives up expired
+//! requests. It keeps the schedule; `exchange` implements the steps of a connection.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,34 +25,34 @@ use crate::measure::{Clocks, ErrorKind, ThreadUse};
 use crate::schedule::Schedule;
 use crate::session::{Session, Source};
 
-/// Events taken at a time. Between any two of them what is due is begun, so that many do not make
-/// a start late.
+/// Events per wait. Late starts are begun between two events, so that a large batch does not delay
+/// them.
 const EVENTS_MAX: usize = 256;
 
-/// How late a start may be before it comes between two events.
+/// Lag from which a start is begun between two events.
 const LATE_NS: u64 = 30_000;
 
-/// Starts in a row before events have their turn, when the schedule is behind.
+/// Starts in a row before events are handled, when the schedule is behind.
 const STARTS_MAX: usize = 64;
 
-/// The longest sleep: how soon an operator's stop is heard.
+/// The longest sleep: it bounds the delay until an operator's stop is noticed.
 const SLEEP_NS: u64 = 50_000_000;
 
-/// How long after the end starts that were planned before it may still happen.
+/// Time after the end during which starts planned before the end may still happen.
 const GRACE_NS: u64 = SECOND_NS;
 
-/// A duration that is none.
+/// Durations from this value on are unlimited.
 const FOREVER_NS: u64 = u64::MAX / 8;
 
-/// How late a start may be when the operator stops the run, and still not be missed.
+/// Lag at which a start still does not count as missed when the operator stops the run.
 const JUST_NS: u64 = 1_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Bytes read at a time. One buffer serves all connections of a thread.
+/// Bytes per read. All connections of a thread share one buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A driving thread's state.
+/// The state of a driving thread.
 pub(super) struct Worker<'a> {
     pub(super) config: &'a Config,
     pub(super) clock: Clock,
@@ -62,19 +62,19 @@ pub(super) struct Worker<'a> {
     pub(super) timers: Timers,
     pub(super) background: Background<'a>,
     pub(super) pieces: Pieces,
-    /// Connections that think, by when they go on.
+    /// Connections in a think time, by its end.
     pub(super) thinking: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// Shared connections without a session.
+    /// Shared or closed-loop connections without a session.
     pub(super) free: VecDeque<u32>,
-    /// Arrivals that wait for a shared connection: number, planned start.
+    /// Arrivals that wait for a shared connection: number and planned start.
     pub(super) waiting: VecDeque<(u64, u64)>,
     pub(super) tally: Tally,
     pub(super) buffer: Vec<u8>,
     pub(super) scratch: Vec<u8>,
-    /// Which of the addresses and sources is next.
+    /// Counter that selects the next pair of addresses and sources.
     pub(super) turn: usize,
     pub(super) open: u64,
-    /// When no more is begun, on the run's clock.
+    /// End of the schedule, on the run's clock: nothing is begun after it.
     pub(super) end_ns: u64,
     index: u64,
     events: Vec<Event>,
@@ -83,22 +83,22 @@ pub(super) struct Worker<'a> {
     schedule: Schedule,
     /// The next arrival of this thread, and its planned start on the run's clock.
     next: Option<(u64, u64)>,
-    /// The same schedule, gone through to the end of the last second: what should have begun.
+    /// The same schedule, advanced to the end of the last second: the starts that were due.
     plan: Schedule,
     plan_next: Option<u64>,
-    /// How many arrivals were taken from the schedule; how many should have been by the end of the
-    /// last second, and were not.
+    /// Number of arrivals taken from the schedule, of arrivals due by the end of the last second,
+    /// and of those due but not taken.
     taken: u64,
     due: u64,
     behind: u64,
-    /// When the plan is over: no arrival begins from then on.
+    /// End of the plan: no arrival begins from then on.
     plan_ends_ns: u64,
-    /// When a request last ended.
+    /// End of the last request to complete.
     ended_ns: u64,
-    /// A closed loop's next arrival.
+    /// Number of the next arrival in a closed loop.
     ordinal: u64,
     start_ns: u64,
-    /// When the warm-up is over, until it is.
+    /// End of the warm-up; `None` once it is over.
     measure_from_ns: Option<u64>,
     second_ends_ns: u64,
     seconds: u64,
@@ -110,7 +110,7 @@ pub(super) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// A thread's state, number `index` of them all, with room for `open_max` connections.
+    /// Creates the state of thread number `index`, with room for `open_max` connections.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
@@ -170,7 +170,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Opens what must be there before the schedule begins.
+    /// Opens the connections that must exist before the schedule begins.
     pub(super) fn prepare(&mut self, stop: &AtomicBool) {
         let mut left = self.share(self.config.shared_conns);
         while (left > 0 || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
@@ -187,12 +187,12 @@ impl<'a> Worker<'a> {
         self.open_closed_loop();
     }
 
-    /// This thread's part of `all`.
+    /// Returns this thread's share of `all`.
     pub(super) fn share(&self, all: usize) -> usize {
         super::share(all, self.index as usize, self.config.threads)
     }
 
-    /// The slots of a closed loop's connections; they have no socket yet.
+    /// Takes the slots of a closed loop's connections, which have no socket yet.
     fn open_closed_loop(&mut self) {
         let Pace::Closed(conns) = self.config.pace else { return };
         let share = self.share(conns);
@@ -205,7 +205,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Drives from `start_ns` of the run's clock until all is over, and tells what came of it.
+    /// Drives the load from `start_ns` of the run's clock to the end, and reports the results.
     pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
         let config = self.config;
         let from_ns = start_ns + config.warmup_ns;
@@ -230,7 +230,7 @@ impl<'a> Worker<'a> {
         self.finish(stop.load(Ordering::Relaxed), out);
     }
 
-    /// At the end of the warm-up the thread's own use begins to count.
+    /// Begins to count the thread's own CPU time, once the warm-up is over.
     fn begin_measuring(&mut self, now_ns: u64) {
         if self.measure_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
             self.measure_from_ns = None;
@@ -244,7 +244,7 @@ impl<'a> Worker<'a> {
         self.finished && busy == 0 && self.waiting.is_empty()
     }
 
-    /// Starts what the schedule says should have started by now.
+    /// Begins the starts that are due.
     fn begin_due(&mut self) {
         for _ in 0..STARTS_MAX {
             let now_ns = self.clock.now_ns();
@@ -254,7 +254,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts one arrival, or one request after its think time, if one is due. Whether one was.
+    /// Begins one arrival, or one request after its think time, if one is due; returns whether one
+    /// was.
     pub(super) fn begin_one(&mut self, now_ns: u64) -> bool {
         let planned_ns = self.next.map_or(u64::MAX, |(_, planned_ns)| planned_ns);
         if let Some(Reverse((due_ns, slot, tenant))) = self.thinking.peek().copied()
@@ -283,7 +284,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A closed loop begins as soon as a connection is free.
+    /// Begins a session of a closed loop if a connection is free; returns whether one was.
     fn begin_closed(&mut self, now_ns: u64) -> bool {
         let closed = matches!(self.config.pace, Pace::Closed(_));
         if self.finished || !closed || now_ns < self.start_ns {
@@ -323,14 +324,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Nothing more is to begin: what was planned for `at_ns` would have been the first too many.
+    /// Ends the plan: no arrival planned for `at_ns` or later is begun.
     fn end_plan(&mut self, at_ns: u64) {
         self.next = None;
         self.finished = true;
         self.plan_ends_ns = self.plan_ends_ns.min(at_ns);
     }
 
-    /// An arrival of the schedule: on a connection of its own, or on a shared one.
+    /// Begins an arrival of the schedule on a connection of its own, or queues it for a shared one.
     fn arrive(&mut self, arrival: u64, planned_ns: u64) {
         if self.config.shared_conns > 0 {
             // Behind those who wait already.
@@ -342,7 +343,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// An arrival that never gets a connection: all it would have sent at first is in error.
+    /// Counts an arrival that never gets a connection: each request of its first group is an error.
     fn turn_away(&mut self, arrival: u64, planned_ns: u64, kind: ErrorKind) {
         let mut session = Session::default();
         if !self.source.fill(arrival, &mut session) || session.steps.is_empty() {
@@ -362,7 +363,7 @@ impl<'a> Worker<'a> {
         counts.abandoned += session.steps.len() as u64 - u64::from(group);
     }
 
-    /// Gives a connection the session of an arrival, and begins it.
+    /// Begins the session of an arrival on a connection.
     pub(super) fn begin_session(&mut self, slot: u32, arrival: u64, planned_ns: u64) {
         let conn = &mut self.conns[slot as usize];
         conn.session.steps.clear();
@@ -378,7 +379,7 @@ impl<'a> Worker<'a> {
         self.begin_group(slot, planned_ns);
     }
 
-    /// A slot for a connection of its own, as long as descriptors last.
+    /// Takes a slot for a new connection; `None` once the limit on connections is reached.
     pub(super) fn take_slot(&mut self) -> Option<u32> {
         let slot = self.slots.take()?;
         if slot as usize >= self.conns.len() {
@@ -391,14 +392,14 @@ impl<'a> Worker<'a> {
         self.conns.get(slot as usize).is_some_and(|conn| conn.generation == generation)
     }
 
-    /// When the next start was or will be due.
+    /// Returns the planned time of the next start, which may have passed.
     fn due_ns(&self) -> Option<u64> {
         let next_ns = self.next.map(|(_, planned_ns)| planned_ns);
         let think_ns = self.thinking.peek().map(|Reverse((due_ns, ..))| *due_ns);
         next_ns.into_iter().chain(think_ns).min()
     }
 
-    /// When the next wait must end: something is due, or might be late.
+    /// Returns the time at which the next wait must end, because something is due or might be late.
     fn wake_ns(&self, now_ns: u64) -> u64 {
         let closed = matches!(self.config.pace, Pace::Closed(_)) && !self.finished;
         if (closed || !self.waiting.is_empty()) && !self.free.is_empty() {
@@ -413,7 +414,7 @@ impl<'a> Worker<'a> {
             .fold(self.second_ends_ns.min(now_ns + SLEEP_NS), u64::min)
     }
 
-    /// Until when an arrival waits for a shared connection.
+    /// Returns the time until which an arrival waits for a shared connection.
     fn patience_ns(&self, planned_ns: u64) -> u64 {
         let timeout_ns = planned_ns.saturating_add(self.config.timeout_ns);
         timeout_ns.min(due_ns(planned_ns, self.config.deadline_ns))
@@ -427,7 +428,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Lets every ready connection go on, with what falls due in between.
+    /// Handles the ready connections, and between them the starts that are late.
     fn work(&mut self) {
         for index in 0..self.events.len() {
             let Event { data, flags } = self.events[index];
@@ -452,7 +453,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What is due by the clock: deadlines, slow clients, the end of a second.
+    /// Handles what is due by the clock: deadlines, slow clients, the end of a second.
     fn keep_time(&mut self, out: &Sender<Message>) {
         let now_ns = self.clock.now_ns();
         self.begin_measuring(now_ns);
@@ -472,8 +473,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives up the starts planned for before `until_ns` that have not happened: they were planned,
-    /// and that is all.
+    /// Counts as missed all waiting arrivals, and the scheduled ones planned until `until_ns`.
     fn skip(&mut self, until_ns: u64) {
         for (_, planned_ns) in std::mem::take(&mut self.waiting) {
             self.tally.missed(planned_ns);
@@ -512,7 +512,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The run's time is over: who thinks will not go on.
+    /// Ends the connections that are in a think time when the run's time is over.
     fn cut_thinkers(&mut self) {
         for Reverse((_, slot, tenant)) in std::mem::take(&mut self.thinking) {
             let conn = &self.conns[slot as usize];
@@ -550,7 +550,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// By how many arrivals more than a second ago this thread is behind its schedule.
+    /// Returns by how many arrivals this thread has fallen further behind its schedule since the
+    /// last call; negative if it caught up.
     fn falls_behind(&mut self, now_ns: u64) -> i64 {
         while let Some(at_ns) = self.plan_next
             && at_ns <= now_ns
@@ -605,12 +606,12 @@ impl<'a> Worker<'a> {
         let _ = out.send(Message::Done(Box::new(part)));
     }
 
-    /// Whether slots stay with their connections from session to session.
+    /// Returns whether slots stay with their connections from session to session.
     pub(super) fn keeps_slots(&self) -> bool {
         self.config.shared_conns > 0 || matches!(self.config.pace, Pace::Closed(_))
     }
 
-    /// A request has ended, well or not.
+    /// Records the end of a request, successful or not.
     pub(super) fn note_end(&mut self) {
         self.ended_ns = self.clock.now_ns();
     }

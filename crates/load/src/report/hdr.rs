@@ -1,7 +1,7 @@
-//! The response times of each second as an HdrHistogram interval log, which HdrHistogram's own
-//! tools (HistogramLogProcessor, HistogramLogAnalyzer and the like) read and merge.
+//! Response times of each second as an HdrHistogram interval log, which HdrHistogram's own tools
+//! (HistogramLogProcessor, HistogramLogAnalyzer and others) read and merge.
 //!
-//! Values are nanoseconds, the tools' usual unit; the log knows no other clock than the response.
+//! Values are nanoseconds, the usual unit of these tools. The log contains response times only.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -15,21 +15,22 @@ use super::Description;
 use crate::audit::Verdict;
 use crate::measure::Interval;
 
-/// The names of the columns, as HdrHistogram's own writer puts them before the first interval.
+/// Column names, which HdrHistogram's own writer puts before the first interval.
 const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
                       \"Interval_Compressed_Histogram\"";
 
-/// A log that is being written.
+/// A log being written.
 pub struct Log<W: io::Write> {
     out: W,
     serializer: V2DeflateSerializer,
 }
 
 impl<W: io::Write> Log<W> {
-    /// Begins a log: what was run, and when it began. Intervals are given in seconds since then.
+    /// Begins a log with the description of the run and its start time, to which the intervals are
+    /// relative, in seconds.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// Any error of `out`.
     pub fn begin(mut out: W, what: &Description, began: SystemTime) -> io::Result<Self> {
         let mut serializer = V2DeflateSerializer::new();
         IntervalLogWriterBuilder::new()
@@ -43,10 +44,10 @@ impl<W: io::Write> Log<W> {
         Ok(Self { out, serializer })
     }
 
-    /// Adds a second.
+    /// Writes a second.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// Any error of `out`.
     pub fn second(&mut self, interval: &Interval) -> io::Result<()> {
         let start = Duration::from_secs(interval.second);
         let length = Duration::from_nanos(interval.length_ns);
@@ -57,10 +58,10 @@ impl<W: io::Write> Log<W> {
         })
     }
 
-    /// Ends the log with the verdict, as a comment, and gives back what it was written to.
+    /// Ends the log with the verdict, as a comment, and returns the underlying writer.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// Any error of `out`.
     pub fn finish(mut self, verdict: &Verdict) -> io::Result<W> {
         let mut writer = self.writer()?;
         for reason in &verdict.reasons {
@@ -70,7 +71,7 @@ impl<W: io::Write> Log<W> {
         Ok(self.out)
     }
 
-    /// A writer that goes on where the last one ended; without headers it writes nothing itself.
+    /// Returns a writer that continues the log; without headers it writes nothing itself.
     fn writer(&mut self) -> io::Result<IntervalLogWriter<'_, '_, W, V2DeflateSerializer>> {
         IntervalLogWriterBuilder::new().begin_log_with(&mut self.out, &mut self.serializer)
     }
@@ -92,7 +93,7 @@ mod tests {
         String::from_utf8(log.finish(verdict).unwrap()).unwrap()
     }
 
-    /// The alphabet of RFC 4648, section 4: the log's histograms are in base64.
+    /// Decodes base64 with the alphabet of RFC 4648 section 4, as used for the log's histograms.
     fn base64(text: &str) -> Vec<u8> {
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);

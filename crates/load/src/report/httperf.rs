@@ -1,18 +1,18 @@
-//! httperf's own lines, so that what reads httperf's output (autobench, and many a script) reads
-//! this one too: httperf(1), section OUTPUT, format by format.
+//! Output in httperf's format, for tools that parse it (autobench and many scripts): httperf(1),
+//! section OUTPUT, line by line.
 //!
-//! Kinds that httperf has no word for go where it would count them. Nothing here is said that
-//! httperf would not say.
+//! Errors without an httperf name are added to the kind under which httperf would count them.
+//! Nothing is printed that httperf would not print.
 
 use std::fmt::{Result, Write};
 
 use super::{ms, per_s, ratio, seconds};
 use crate::measure::{Counts, ErrorKind, Outcome, Second};
 
-/// httperf takes a sample of its rates as often as this, seconds.
+/// Interval at which httperf samples its rates, seconds.
 const SAMPLE_S: usize = 5;
 
-/// All lines, from `Total:` to the last of the errors, or of the sessions if there were any.
+/// Writes all lines, from `Total:` to the last line of errors, or of sessions if there were any.
 pub(super) fn write(out: &mut impl Write, outcome: &Outcome) -> Result {
     connections(out, outcome)?;
     requests(out, outcome)?;
@@ -148,7 +148,7 @@ fn sessions(out: &mut impl Write, outcome: &Outcome) -> Result {
     writeln!(out, "Session lifetime [s]: {:.1}", sessions.mean() / 1e9)
 }
 
-/// A rate, sampled every [`SAMPLE_S`] seconds; the rest of the run is in no sample.
+/// A rate sampled every [`SAMPLE_S`] seconds; an incomplete interval at the end is not sampled.
 #[derive(Debug, Default, PartialEq)]
 struct Samples {
     min: f64,
@@ -244,7 +244,8 @@ Session lifetime [s]: 1.5
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
-    /// What `(\d+\.?\d*)` matches behind `after`, in the first line that begins with `line`.
+    /// Returns the match of `(\d+\.?\d*)` behind `after`, in the first line that begins with
+    /// `line`.
     fn number(text: &str, line: &str, after: &str) -> f64 {
         let found = text.lines().find(|each| each.starts_with(line)).unwrap();
         let rest = found.split_once(after).unwrap().1;

@@ -1,6 +1,5 @@
-//! A run that is over as one JSON document. Units stand in the keys: `_us` microseconds, `_s`
-//! seconds, `_per_s`, `_bytes`; a share is 0 to 1. Keys are added, never given another meaning.
-//! Nothing here judges or reads.
+//! A completed run as one JSON document. Keys carry their unit: `_us` microseconds, `_s` seconds,
+//! `_per_s`, `_bytes`; shares are 0 to 1. Keys may be added, but never change their meaning.
 
 use std::io;
 
@@ -11,16 +10,16 @@ use super::second::{Line, us};
 use super::{Run, per_s, schedule_ns, seconds};
 use crate::measure::{Outcome, Times};
 
-/// Writes the document, indented, and a newline.
+/// Writes the document, indented and followed by a newline.
 ///
 /// # Errors
-/// What `out` reports.
+/// Any error of `out`.
 pub fn write(out: &mut impl io::Write, run: &Run<'_>) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document::new(run))?;
     out.write_all(b"\n")
 }
 
-/// The keys in the order in which they are read.
+/// The document, with its keys in reading order.
 #[derive(Serialize)]
 struct Document {
     verdict: Value,
@@ -164,8 +163,8 @@ fn counts(outcome: &Outcome) -> Value {
     })
 }
 
-/// What a server's own counts are held against, under the names they have in `counts`: the server
-/// knows of no warm-up.
+/// Counts to compare with the server's own, under the names they have in `counts`. They include the
+/// warm-up, of which the server does not know.
 fn whole_run(outcome: &Outcome) -> Value {
     let counts = &outcome.whole_run;
     json!({
@@ -220,8 +219,8 @@ fn summary(times: &Times) -> Value {
     })
 }
 
-/// The six clocks, and between which two of them each distribution is. It says of measured times
-/// what `measure::Clocks` and `measure::Distributions` promise.
+/// Defines the six clocks, and the two clocks between which each distribution lies. States in the
+/// output what `measure::Clocks` and `measure::Distributions` document.
 fn definition() -> Value {
     let between = |from: &str, to: &str, of: &str| json!({ "from": from, "to": to, "of": of });
     json!({

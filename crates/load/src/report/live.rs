@@ -1,8 +1,8 @@
-//! A run while it goes on, for eyes: a view of some lines that is drawn again each second, or one
-//! plain line a second for a pipe.
+//! Live view of a run: some lines that are redrawn each second on a terminal, or one plain line per
+//! second for a pipe.
 //!
-//! Seconds in, lines out. Where the cursor is and how wide the terminal is, is the caller's
-//! business; nothing here writes anything.
+//! Takes seconds and returns lines; the caller writes them, and handles the cursor and the width of
+//! the terminal.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,16 @@ use super::{Description, loop_name, ms, per_s, ratio, seconds};
 use crate::audit::{Facts, SoFar};
 use crate::measure::{Errors, Interval, Second};
 
-/// As many seconds are kept for the history.
+/// Number of seconds kept for the history.
 const HISTORY_MAX: usize = 120;
-/// From this width on there is room for it, columns.
+/// Smallest width at which the history is shown, columns.
 const HISTORY_WIDTH_MIN: usize = 60;
-/// The labels' column, and what goes on in the next line is below it.
+/// Width of the label column; continuation lines are indented by it.
 const LABEL_WIDTH: usize = 10;
-/// Eight heights, each a column wide.
+/// Bars of eight heights, each one column wide.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// What the view shows.
+/// The state of the live view.
 #[derive(Clone, Debug)]
 pub struct Live {
     title: String,
@@ -31,7 +31,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// A run that begins.
+    /// Creates the view of a run that is just starting.
     pub fn new(what: &Description, facts: &Facts) -> Self {
         Self {
             title: plain(&what.url),
@@ -43,7 +43,7 @@ impl Live {
         }
     }
 
-    /// One more second of it.
+    /// Adds a second of the run.
     pub fn add(&mut self, interval: &Interval) {
         self.so_far.add(interval);
         self.last = Second::from(interval);
@@ -53,13 +53,13 @@ impl Live {
         self.history.push_back(per_s(interval.counts.replies, interval.length_ns));
     }
 
-    /// The run up to now.
+    /// Returns the running verdict.
     pub fn so_far(&self) -> &SoFar {
         &self.so_far
     }
 }
 
-/// The view: lines of `width` columns at most. How many they are changes with what happens.
+/// Renders the view as lines of at most `width` columns. The number of lines varies.
 pub fn view(live: &Live, width: usize) -> Vec<String> {
     let mut lines = vec![fit(&live.title, width)];
     flow(&mut lines, "", &words(&live.plan), " ", width);
@@ -80,7 +80,7 @@ pub fn view(live: &Live, width: usize) -> Vec<String> {
     lines
 }
 
-/// A second as one line, without its end. `so_far` is the run with it.
+/// Renders a second as one line, without a newline. `so_far` includes this second.
 pub fn line(interval: &Interval, so_far: &SoFar) -> String {
     let second = Second::from(interval);
     let counts = &interval.counts;
@@ -137,7 +137,8 @@ fn replies(live: &Live) -> Vec<String> {
     ]
 }
 
-/// Replies a second, the latest last, the most of them a whole block; nothing where it is narrow.
+/// Renders the replies per second as bars, the latest last, scaled to the highest; empty if the
+/// width is too small.
 fn history(live: &Live, width: usize) -> Vec<String> {
     if width < HISTORY_WIDTH_MIN || live.history.is_empty() {
         return Vec::new();
@@ -173,12 +174,13 @@ fn errors(errors: &Errors) -> Vec<String> {
     if named.is_empty() { vec!["0".into()] } else { named }
 }
 
-/// Of the driving threads' cores together.
+/// Returns the share of the driving threads' cores in use, in percent.
 fn cpu_percent(cpu_ns: u64, length_ns: u64, facts: &Facts) -> f64 {
     100.0 * ratio(cpu_ns as f64, length_ns as f64 * facts.threads.max(1) as f64)
 }
 
-/// Adds a row: its label, then its items, in as many lines as they take. Without items, no row.
+/// Appends a row of a label and its items, on as many lines as needed. Without items, there is no
+/// row.
 fn flow(lines: &mut Vec<String>, label: &str, items: &[String], between: &str, width: usize) {
     let Some((first, rest)) = items.split_first() else { return };
     let mut line = format!("{label:<LABEL_WIDTH$}{first}");
@@ -198,17 +200,17 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(Into::into).collect()
 }
 
-/// What fits.
+/// Truncates a line to `width` columns.
 fn fit(line: &str, width: usize) -> String {
     line.chars().take(width).collect()
 }
 
-/// Each of the characters here is a column wide; [`plain`] sees to those that come from outside.
+/// Returns the width of a text of one-column characters; [`plain`] ensures this for foreign text.
 fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Without what would move the cursor or take more or less than a column.
+/// Replaces characters that would move the cursor or whose width is not one column.
 fn plain(text: &str) -> String {
     let one = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
     text.chars().map(one).collect()

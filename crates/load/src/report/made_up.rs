@@ -1,4 +1,4 @@
-//! A made-up run for the tests of every format. It knows no format.
+//! An artificial run for the tests of every format.
 
 use super::Description;
 use crate::audit::{Facts, Verdict, audit};
@@ -6,8 +6,8 @@ use crate::measure::{Clocks, Counts, ErrorKind, Interval, Outcome, Second, Threa
 
 const MS: u64 = 1_000_000;
 
-/// Twelve seconds: 1,000 planned and started, 990 replies in 5.3 ms, ten errors. Before them a
-/// warm-up: 100 started, 99 replies, one error.
+/// Twelve seconds: 1,000 planned and started, 990 replies in 5.3 ms, ten errors. The warm-up before
+/// them: 100 started, 99 replies, one error.
 pub(super) fn outcome() -> Outcome {
     let mut outcome = Outcome {
         counts: counts(),
@@ -97,7 +97,7 @@ fn second(second: u64) -> Second {
     }
 }
 
-/// One second of it.
+/// A second of the run.
 pub(super) fn interval(second: u64) -> Interval {
     let mut interval = Interval {
         second,
@@ -117,7 +117,7 @@ pub(super) fn interval(second: u64) -> Interval {
     interval
 }
 
-/// Another one, in which the client ran out of descriptors.
+/// A second in which the client ran out of descriptors.
 pub(super) fn invalid_interval(second: u64) -> Interval {
     let mut interval = interval(second);
     interval.counts.errors.count(ErrorKind::FdUnavail);

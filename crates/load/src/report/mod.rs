@@ -1,9 +1,9 @@
-//! What is shown of a run: text, JSON, a line a second, a line a request, an HdrHistogram log, and
-//! a live view.
+//! Reports of a run: text, JSON, one line per second or per request, an HdrHistogram log, and a
+//! live view.
 //!
-//! Every format is made from the same [`Run`], so that none says more than another about what it
-//! was. An INVALID run says so in each, and a closed loop is labelled. Nothing here opens files,
-//! knows terminals, or measures: it renders what it is given.
+//! Every format is made from the same [`Run`], so that all describe it alike. Each marks an INVALID
+//! run and a closed loop. Reports render what they are given: they measure nothing and open no
+//! files.
 
 pub mod hdr;
 mod httperf;
@@ -20,56 +20,56 @@ use crate::audit::Verdict;
 use crate::condition::Judged;
 use crate::measure::Outcome;
 
-/// What was run, in the words of whoever ran it. Times are nanoseconds; 0 is none.
+/// The description of a run, as its operator specified it. Times are nanoseconds; 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// Whom it loaded.
+    /// Target URL.
     pub url: String,
-    /// When starts happened, such as `constant, 1000/s`, or `16 connections`.
+    /// Arrivals, such as `constant, 1000/s`, or `16 connections`.
     pub arrivals: String,
-    /// Whether starts waited for replies.
+    /// True for a closed loop, in which starts wait for replies.
     pub closed: bool,
-    /// How long the schedule was.
+    /// Duration of the schedule.
     pub duration_ns: u64,
-    /// How long, of its beginning, nothing was measured.
+    /// Warm-up at the start of the schedule, which is not measured.
     pub warmup_ns: u64,
-    /// What each arrival did.
+    /// Name of the workload.
     pub workload: String,
-    /// The longest without progress.
+    /// The longest wait without progress.
     pub timeout_ns: u64,
-    /// The longest from the planned start.
+    /// The longest time from the planned start.
     pub deadline_ns: u64,
-    /// Driving threads.
+    /// Number of driving threads.
     pub threads: usize,
-    /// What all chance was drawn from.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Shapes of connections beside the arrivals', such as `1000 idle connections`.
+    /// Connections beside those of the arrivals, such as `1000 idle connections`.
     pub shapes: Vec<String>,
-    /// The command as it was given.
+    /// Command line, as given.
     pub command: String,
-    /// The version that ran it.
+    /// Version of the program.
     pub version: String,
-    /// When it began, RFC 3339.
+    /// Start of the run, RFC 3339.
     pub date: String,
 }
 
 impl Description {
-    /// `open` or `closed`.
+    /// Returns `open` or `closed`.
     pub fn loop_name(&self) -> &'static str {
         loop_name(self.closed)
     }
 }
 
-/// A run that is over, and all that is known of it.
+/// A completed run, with everything known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// What was run.
+    /// The description of the run.
     pub what: &'a Description,
-    /// What was measured.
+    /// The measurements.
     pub outcome: &'a Outcome,
-    /// Whether that is the server's doing.
+    /// The audit's verdict: whether the figures describe the server.
     pub verdict: &'a Verdict,
-    /// The conditions it was held against.
+    /// The results of the failure conditions.
     pub conditions: &'a [Judged],
 }
 
@@ -77,13 +77,14 @@ fn loop_name(closed: bool) -> &'static str {
     if closed { "closed" } else { "open" }
 }
 
-/// How long starts were planned for, nanoseconds: the schedule, or as far as the run came.
+/// Returns the time for which starts were planned, nanoseconds: the schedule, or until the
+/// interruption.
 fn schedule_ns(outcome: &Outcome) -> u64 {
     let end_ns = if outcome.interrupted { outcome.elapsed_ns } else { u64::MAX };
     outcome.planned_ns.min(end_ns)
 }
 
-/// How often a second; 0 of no time, so that no output ever shows an infinity.
+/// Returns `count` as a rate per second; 0 if no time passed, so that no output shows an infinity.
 fn per_s(count: u64, time_ns: u64) -> f64 {
     ratio(count as f64 * 1e9, time_ns as f64)
 }

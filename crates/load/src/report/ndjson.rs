@@ -1,5 +1,5 @@
-//! A run while it goes on, as JSON lines: one a second, one a request. Units stand in the keys, as
-//! in [`super::json`]. Nothing here keeps anything from line to line.
+//! Live output of a run as NDJSON: one line per second, one per request. Keys carry their unit, as
+//! in [`super::json`]. No state is kept between lines.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use crate::audit::SoFar;
 use crate::config::Sample;
 use crate::measure::{ErrorKind, Interval, Second};
 
-/// Writes the line of a second. `so_far` is the run with it.
+/// Writes the line of a second. `so_far` includes this second.
 ///
 /// # Errors
-/// What `out` reports.
+/// Any error of `out`.
 pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> io::Result<()> {
     let facts = so_far.facts();
     let reasons = so_far.reasons();
@@ -28,11 +28,10 @@ pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> 
     write(out, &line)
 }
 
-/// Writes the line of a request: what it asked for, its six clocks, nanoseconds since the run began
-/// (null for what did not happen), and the status of its reply or the kind of its error.
+/// Writes the line of a request: its target, its six clocks in nanoseconds since the run began
+/// (null for an event that did not happen), and the status of its reply or the kind of its error.
 ///
-/// # Errors
-/// What `out` reports.
+/// Any error of `out`.
 pub fn request(out: &mut impl io::Write, sample: &Sample, target: &str) -> io::Result<()> {
     let clocks = &sample.clocks;
     let line = RequestLine {
@@ -77,7 +76,7 @@ struct RequestLine<'a> {
     error: Option<&'static str>,
 }
 
-/// Only the first planned start is at 0; all else comes after it.
+/// Maps 0 to `None`: only the first planned start is at 0, every other event comes later.
 fn happened(time_ns: u64) -> Option<u64> {
     (time_ns > 0).then_some(time_ns)
 }

@@ -1,11 +1,11 @@
-//! One second of a run as JSON, the same in the whole document and line by line. It knows neither.
+//! A second of a run as JSON, common to the document and the line-by-line output.
 
 use serde::{Serialize, Serializer};
 
 use super::{per_s, ratio, seconds};
 use crate::measure::{Errors, Second};
 
-/// A second; rates are of its own length.
+/// A second of a run; rates are over its own length.
 #[derive(Serialize)]
 pub(super) struct Line {
     second: u64,
@@ -20,7 +20,7 @@ pub(super) struct Line {
     response_max_us: f64,
     lag_p99_us: f64,
     open: u64,
-    /// Of the driving threads' cores, 0 to 1.
+    /// Share of the driving threads' cores in use, 0 to 1.
     cpu_share: f64,
 }
 
@@ -45,7 +45,7 @@ impl Line {
     }
 }
 
-/// The kinds of errors that happened, by name.
+/// Counts of the kinds of errors that occurred, by name.
 struct Kinds(Errors);
 
 impl Serialize for Kinds {

@@ -1,18 +1,18 @@
-//! The report of a run that is over, for a reader and for scripts: httperf's lines, then what it
-//! does not have. INVALID stands first and last.
+//! Text report of a completed run, for readers and scripts: httperf's lines, then further results.
+//! An INVALID run is marked at the beginning and at the end.
 //!
-//! The first three lines stand where httperf has its command, its burst length and an empty line,
-//! so that a script that counts lines finds them where they were. Nothing here judges.
+//! The first three lines replace httperf's command, burst length and empty line, so that scripts
+//! that count lines still work.
 
 use std::fmt::{Result, Write};
 
 use super::{Run, httperf, ms, per_s, schedule_ns, seconds};
 use crate::measure::Times;
 
-/// The width of a terminal as it opens.
+/// Default width of a terminal.
 const COLUMNS: usize = 80;
 
-/// The whole report, each line ended.
+/// Renders the whole report; every line ends with a newline.
 pub fn report(run: &Run<'_>) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
@@ -36,7 +36,7 @@ fn write(out: &mut String, run: &Run<'_>) -> Result {
     prose.lines().try_for_each(|line| fold(out, line))
 }
 
-/// Writes a line, cut at spaces so that it fits a terminal; what follows the first cut is indented.
+/// Writes a line, wrapped at spaces to the width of a terminal; continuation lines are indented.
 fn fold(out: &mut String, line: &str) -> Result {
     let mut column = 0;
     for word in line.split_inclusive(' ') {

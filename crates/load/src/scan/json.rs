@@ -1,5 +1,5 @@
-//! A scan as JSON: one object for each point as it ends, one for the whole. Names and units only;
-//! nothing is computed here but shares.
+//! A scan as JSON: an object for each point as it ends, and one for the whole scan. Only shares are
+//! computed here.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,8 @@ use super::{Estimate, Finding, Kept, Measured, Row, Summary};
 use crate::measure::Errors;
 
 impl Measured {
-    /// The point as an object: the plan, the result, `held`, and `invalid` (a reason or null).
+    /// Returns the point as an object: the plan, the result, `held`, and `invalid` (a reason or
+    /// null).
     pub fn to_json(&self) -> Value {
         let (point, result) = (&self.point, &self.result);
         json!({
@@ -31,15 +32,15 @@ impl Measured {
         })
     }
 
-    /// The same on a line of its own, with its end: a line of NDJSON.
+    /// Returns the object of [`Measured::to_json`] as a line of NDJSON, with its newline.
     pub fn to_line(&self) -> String {
         format!("{}\n", self.to_json())
     }
 }
 
 impl Summary {
-    /// The whole as an object: `plan`, `finding`, `peak`, `kept`, `errors_from`, `rows`. What is
-    /// not known is null. Shares are from 0 to 1, rates are arrivals a second.
+    /// Returns the scan as an object: `plan`, `points`, `finding`, `peak`, `kept`, `errors_from`,
+    /// `rows`. Unknown values are null. Shares are 0 to 1, rates are arrivals per second.
     pub fn to_json(&self) -> Value {
         json!({
             "plan": self.plan_json(),

@@ -1,13 +1,12 @@
-//! The knee of a server, and its behaviour past it: which rates to run, and what their results
-//! say together.
+//! Search for a server's knee, and measurement of its behaviour past it: selects the rates to run,
+//! and summarizes the results.
 //!
-//! A scan is asked which point to run ([`Scan::next`]) and told what came of it
-//! ([`Scan::report`]), until it wants no more. First it searches: rates double until the server
-//! follows no longer, then the range is halved until it is narrow. Then it repeats: rates from the
-//! knee up, each several times, in rounds of random order, so that a machine that drifts makes no
-//! slope. Nothing here runs anything, and nothing here knows sockets or the clock. What a point
-//! leaves behind in the server (connections in TIME_WAIT, a full backlog) is for the caller to
-//! wait out.
+//! The caller asks a scan for the next point to run ([`Scan::next`]) and reports its result
+//! ([`Scan::report`]), until there are no more points. The search doubles the rate until the server
+//! no longer follows, then halves the range until it is narrow. Then rates from the knee upwards
+//! are repeated several times, in rounds of random order, so that drift of the machine does not
+//! appear as a slope. A scan runs nothing itself. The caller must wait until the after-effects of a
+//! point on the server (connections in TIME_WAIT, a full backlog) are gone.
 
 mod json;
 mod point;
@@ -26,30 +25,31 @@ pub use point::{Measured, Point, PointResult, Stage};
 pub use search::Finding;
 pub use summary::{Estimate, Kept, Peak, Row, Summary};
 
-/// How a scan goes about it.
+/// The parameters of a scan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The rate the search begins at, arrivals a second.
+    /// Rate at which the search begins, arrivals per second.
     pub from: f64,
-    /// The rate it does not go beyond, arrivals a second.
+    /// Highest rate to try, arrivals per second.
     pub rate_max: f64,
-    /// How far past the knee it goes, as a multiple of it.
+    /// Highest rate to repeat, as a multiple of the knee.
     pub to: f64,
-    /// Which multiples of the knee are repeated, `to` or less; 1 and `to` always are.
+    /// Multiples of the knee to repeat, none above `to`; 1 and `to` are always repeated.
     pub multiples: Vec<f64>,
-    /// How often each is repeated.
+    /// Number of repetitions of each rate.
     pub repetitions: u32,
-    /// How long a point is measured, nanoseconds.
+    /// Measured time of a point, nanoseconds.
     pub duration_ns: u64,
-    /// Requests of an arrival, on average: what goodput is to be, for each arrival.
+    /// Mean number of requests per arrival: the goodput expected for each arrival.
     pub requests_per_arrival: f64,
-    /// A rate is held with this share of its replies, 0 to 1, or more.
+    /// Smallest share of replies, 0 to 1, with which a rate is held.
     pub goodput_min: f64,
-    /// A rate is held with this share of its requests in error, 0 to 1, or less.
+    /// Largest share of failed requests, 0 to 1, with which a rate is held.
     pub errors_max: f64,
-    /// A rate is held if 99 % of its responses take no longer, nanoseconds; 0 is no limit.
+    /// Largest 99th percentile of the response time with which a rate is held, nanoseconds; 0 is no
+    /// limit.
     pub p99_ns_max: u64,
-    /// What the order of the repetitions, and the intervals, are drawn from.
+    /// Seed of the order of repetitions, and of the bootstrap intervals.
     pub seed: u64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Says in one sentence what cannot be, if anything.
+    /// Checks the parameters; an error is a sentence about the first one that is wrong.
     pub fn check(&self) -> Result<(), String> {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let share = |value: f64| (0.0..=1.0).contains(&value);
@@ -99,7 +99,7 @@ impl Plan {
         broken.map_or(Ok(()), |(_, sentence)| Err(sentence.into()))
     }
 
-    /// The rates to repeat for a knee at `knee`, ascending.
+    /// Returns the rates to repeat for a knee at `knee`, ascending.
     fn repeated(&self, knee: f64) -> Vec<f64> {
         let mut multiples = self.multiples.clone();
         multiples.extend([1.0, self.to]);
@@ -111,26 +111,26 @@ impl Plan {
     }
 }
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Clone, Debug)]
 pub struct Scan {
     plan: Plan,
     measured: Vec<Measured>,
-    /// What is left to repeat, the next one last.
+    /// Points still to repeat, the next one last.
     queue: Vec<Point>,
-    /// The knee that the repetitions were planned for, once they were.
+    /// The knee for which the repetitions were planned; `None` before that.
     base: Option<f64>,
 }
 
 impl Scan {
-    /// A scan at its beginning; an error is what [`Plan::check`] says.
+    /// Creates a scan; fails as [`Plan::check`] does.
     pub fn new(plan: Plan) -> Result<Self, String> {
         plan.check()?;
         Ok(Self { plan, measured: Vec::new(), queue: Vec::new(), base: None })
     }
 
-    /// The point to run next; the same one until it is reported. `None`: the scan is over, which
-    /// it is after a bounded number of points whatever they say.
+    /// Returns the next point to run, which stays the same until it is reported. `None`: the scan
+    /// is over, as it always is after a bounded number of points.
     pub fn next(&self) -> Option<Point> {
         self.queue.last().copied().or_else(|| match search::step(&self.plan, &self.measured) {
             search::Step::Try { rate, repetition } => {
@@ -141,7 +141,7 @@ impl Scan {
         })
     }
 
-    /// What came of a point that [`Scan::next`] wanted; returned with what the scan makes of it.
+    /// Records the result of a point that [`Scan::next`] returned; returns it with its judgement.
     pub fn report(&mut self, point: Point, result: PointResult) -> Measured {
         let held = result.holds(&self.plan);
         let measured = Measured { point, result, held };
@@ -157,19 +157,19 @@ impl Scan {
         measured
     }
 
-    /// Every point so far, in the order they were run.
+    /// Returns every point so far, in the order they were run.
     pub fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    /// What the points so far say together.
+    /// Summarizes the points so far.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.plan, &self.measured, self.base)
     }
 }
 
-/// Each rate once a round, the rounds one after the other, each in an order of its own: what
-/// drifts slower than a round is the same for all rates of it.
+/// Returns the points to repeat, last one first. Each round has every rate once, in a random order
+/// of its own, so that drift slower than a round affects all its rates alike.
 fn rounds(plan: &Plan, knee: f64) -> Vec<Point> {
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
     let mut rates = plan.repeated(knee);

@@ -1,5 +1,5 @@
-//! Scans of model servers, whose knee is known. A model answers a point at once, from its rate and
-//! a seed: nothing here runs or waits.
+//! Scans of simulated servers, whose knee is known. A model computes the result of a point from its
+//! rate and a seed, and runs nothing.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use super::{Estimate, Finding, Measured, Plan, Point, PointResult, Scan, Stage, Summary};
 use crate::measure::ErrorKind;
 
-/// More points than any scan may take: the search's 64 and six rates three times.
+/// Bound on the points of any scan: 64 of the search and 6 rates repeated three times.
 const POINTS_MAX: usize = 64 + 18;
 
 fn scan(plan: Plan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
@@ -20,7 +20,7 @@ fn scan(plan: Plan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
     scan
 }
 
-/// A reply to each request up to `replies_per_s`; the others are lost without a trace.
+/// A server that replies to at most `replies_per_s` requests; the others are lost without a trace.
 fn replies(point: Point, replies_per_s: f64) -> PointResult {
     PointResult {
         planned_per_s: point.rate,
@@ -57,7 +57,7 @@ fn refusing(capacity: f64) -> impl FnMut(Point) -> PointResult {
     }
 }
 
-/// A client that begins no more than `limit` requests a second, and says so.
+/// A client that begins at most `limit` requests per second, and reports so.
 fn limited(
     limit: f64,
     mut server: impl FnMut(Point) -> PointResult,
@@ -70,7 +70,7 @@ fn limited(
     }
 }
 
-/// The knee is within `share` of the capacity.
+/// Asserts that the knee is within `share` of the capacity.
 fn assert_knee(summary: &Summary, capacity: f64, share: f64) {
     let knee = summary.knee().unwrap_or_else(|| panic!("no knee: {:?}", summary.finding));
     assert!((knee / capacity - 1.0).abs() <= share, "{knee} is not near {capacity}");

@@ -1,20 +1,20 @@
-//! One point of a scan: what is run, what came of it, and whether the server held the rate.
-//! Nothing here knows the other points.
+//! A point of a scan: the run it asks for, its result, and whether the server held the rate. Points
+//! are independent of each other.
 
 use super::Plan;
 use crate::measure::{Counts, Errors, Outcome, Second};
 
-/// Why a point is run.
+/// The purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// To find the knee.
+    /// Search for the knee.
     Search,
-    /// To know a rate well: one of several repetitions.
+    /// Accurate measurement of a rate, by several repetitions.
     Repeat,
 }
 
 impl Stage {
-    /// The name in every output.
+    /// Returns the name used in every output.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Search => "search",
@@ -23,50 +23,50 @@ impl Stage {
     }
 }
 
-/// A run that a scan wants.
+/// A run requested by a scan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Why.
+    /// Purpose of the point.
     pub stage: Stage,
-    /// Arrivals a second.
+    /// Arrivals per second.
     pub rate: f64,
-    /// Which try at this rate, or which round of the repetitions, from 0.
+    /// Number of the try at this rate, or of the round of repetitions, from 0.
     pub repetition: u32,
-    /// How long to measure, nanoseconds.
+    /// Measured time, nanoseconds.
     pub duration_ns: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PointResult {
-    /// Arrivals that the schedule had, a second: by chance not quite the rate.
+    /// Arrivals planned per second, which by chance may differ from the rate.
     pub planned_per_s: f64,
-    /// Requests begun within the planned time, a second of it.
+    /// Requests begun within the planned time, per second of it.
     pub started_per_s: f64,
-    /// Goodput: whole replies within the planned time (and their deadline), a second of it.
+    /// Goodput: complete replies within the planned time (and their deadline), per second of it.
     pub replies_per_s: f64,
     /// Requests due: those planned, and those of sessions that an error cut short.
     pub requests: u64,
-    /// Requests in error, by kind.
+    /// Failed requests, by kind.
     pub errors: Errors,
-    /// Half of the responses took no longer, nanoseconds; as the next two, 0 without replies.
+    /// Median response time, nanoseconds; 0 without replies, as the next two.
     pub response_p50_ns: u64,
-    /// 99 % of them took no longer, nanoseconds.
+    /// 99th percentile of the response time, nanoseconds.
     pub response_p99_ns: u64,
-    /// The longest of them, nanoseconds.
+    /// Longest response time, nanoseconds.
     pub response_max_ns: u64,
-    /// 99 % of the starts were no later than this, nanoseconds.
+    /// 99th percentile of the lag, nanoseconds.
     pub lag_p99_ns: u64,
-    /// The busiest second of the busiest thread of this client, as a share of it, 0 to 1.
+    /// CPU share of this client's busiest thread in its busiest second, 0 to 1.
     pub cpu_share: f64,
-    /// Why the run says nothing about the server: the client was the limit.
+    /// The reason why the run says nothing about the server: the client was the limit.
     pub invalid: Option<String>,
 }
 
 impl PointResult {
-    /// The result of a run, with the audit's reason if it was invalid. Replies after the planned
-    /// time are no goodput, so a run needs a warm-up longer than a response: then as many are in
-    /// flight at the beginning as at the end.
+    /// Creates the result of a run, with the audit's reason if it was invalid. Replies after the
+    /// planned time are not goodput. A run therefore needs a warm-up longer than a response, so
+    /// that as many requests are in flight at the beginning as at the end.
     pub fn of(outcome: &Outcome, invalid: Option<String>) -> Self {
         let per_s = |amount: f64| amount / (outcome.planned_ns.max(1) as f64 / 1e9);
         let (counts, response) = (&outcome.counts, &outcome.times.response);
@@ -86,13 +86,13 @@ impl PointResult {
         }
     }
 
-    /// Requests in error as a share of those due, 0 to 1.
+    /// Returns failed requests as a share of those due, 0 to 1.
     pub fn error_share(&self) -> f64 {
         self.errors.total() as f64 / self.requests.max(1) as f64
     }
 
-    /// Whether the server held the rate: enough goodput, few errors, and fast if so planned. An
-    /// invalid run says neither, and a run without an arrival holds nothing.
+    /// Returns whether the server held the rate: enough goodput, few errors, and the response time
+    /// within the plan's limit. False for an invalid run, and for one without arrivals.
     pub(super) fn holds(&self, plan: &Plan) -> bool {
         let due_per_s = self.planned_per_s * plan.requests_per_arrival;
         self.invalid.is_none()
@@ -103,8 +103,8 @@ impl PointResult {
     }
 }
 
-/// How many were counted within the planned time. A second that is in it only in part counts for
-/// that part.
+/// Returns the count within the planned time. A second that is only partly within it counts in
+/// proportion.
 fn in_time(outcome: &Outcome, of: impl Fn(&Counts) -> u64) -> f64 {
     let mut left_ns = outcome.planned_ns;
     let mut part = |second: &Second| {
@@ -115,19 +115,19 @@ fn in_time(outcome: &Outcome, of: impl Fn(&Counts) -> u64) -> f64 {
     outcome.seconds.iter().map(&mut part).sum()
 }
 
-/// A point and what came of it.
+/// A point and its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// What was run.
+    /// The run requested.
     pub point: Point,
-    /// What came of it.
+    /// Its result.
     pub result: PointResult,
-    /// Whether the server held the rate.
+    /// True if the server held the rate.
     pub held: bool,
 }
 
 impl Measured {
-    /// Whether it says something about the server.
+    /// Returns whether the run is valid, that is, says something about the server.
     pub fn valid(&self) -> bool {
         self.result.invalid.is_none()
     }

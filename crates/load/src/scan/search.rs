@@ -1,44 +1,45 @@
-//! The search for the knee: from the points so far, the rate to try next, or what was found. It
-//! keeps no state, so that a repetition that overturns an earlier point is taken in like any
-//! other.
+//! Search for the knee: determines from the points so far the next rate to try, or the result. The
+//! search keeps no state, so that a repetition that overturns an earlier point needs no special
+//! case.
 //!
-//! A rate is given up only after it failed twice: what a shared machine does now and then makes a
-//! held rate fail, and nothing makes a rate held that is not. Once a rate is repeated its
-//! repetitions alone judge it, by majority.
+//! A rate fails only after two failed tries: an occasional disturbance on a shared machine makes a
+//! sustainable rate fail, but nothing makes an unsustainable rate hold. Once a rate is repeated,
+//! only its repetitions count, by majority.
 
 use super::{Measured, Plan, Stage};
 
-/// Points a search takes at most: from one arrival a second to ten million and back down to a
-/// narrow bracket are about 40.
+/// Largest number of points of a search. From one arrival per second to ten million, and back down
+/// to a narrow bracket, takes about 40.
 const SEARCH_MAX: usize = 64;
-/// How often a rate is tried before it is given up.
+/// Number of tries before a rate has failed.
 const TRIES: usize = 2;
-/// The search ends when the lowest rate that failed is within this of the highest one held.
+/// The search ends when the ratio of the lowest failed rate to the highest rate held is at most
+/// this.
 const PRECISION: f64 = 1.05;
-/// How far below its first rate a search goes.
+/// Lowest rate of a search, as a share of its first rate.
 const FLOOR: f64 = 0.01;
-/// Arrivals that the lowest rate has within a point's duration: fewer say nothing of a server.
+/// Arrivals of the lowest rate within a point's duration: fewer say nothing about a server.
 const FLOOR_ARRIVALS: f64 = 10.0;
 
-/// What a search found. Rates are arrivals a second.
+/// The result of a search. Rates are arrivals per second.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
-    /// It is still going on.
+    /// The search is still in progress.
     Unfinished,
-    /// The knee is here.
+    /// The knee was found.
     Knee {
-        /// The highest rate that the server held.
+        /// Highest rate that the server held.
         held: f64,
-        /// The lowest rate above it that the server did not.
+        /// Lowest rate above it that the server did not hold.
         failed: f64,
     },
-    /// The server was not saturated, because the client was before it: there is no knee.
+    /// The client saturated before the server: no knee was found.
     ClientLimit {
-        /// The highest rate that both held; none if no point was valid.
+        /// Highest rate held by both; `None` if no point was valid.
         held: Option<f64>,
-        /// The lowest rate above it that the client did not keep.
+        /// Lowest rate above it that the client could not sustain.
         invalid: f64,
-        /// What the audit said there.
+        /// The audit's reason at that rate.
         reason: String,
     },
     /// The server was not saturated by the highest rate the plan allows.
@@ -48,32 +49,32 @@ pub enum Finding {
     },
     /// The server held no rate at all.
     NothingHeld {
-        /// The lowest one tried.
+        /// Lowest rate tried.
         lowest: f64,
     },
 }
 
-/// What a search does next.
+/// The next step of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Runs this rate, for this time, counted from 0.
+    /// Run this rate, as the repetition of this number, from 0.
     Try { rate: f64, repetition: u32 },
-    /// Nothing more: what it found.
+    /// The search is over, with this result.
     Over(Finding),
 }
 
-/// What the points at a rate say.
+/// The judgement of a rate from its points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Held,
     Failed,
     /// The client was the limit, every time.
     Invalid,
-    /// Failed, and not tried again yet.
+    /// Failed, but not tried again yet.
     Open,
 }
 
-/// The next step after `measured`.
+/// Returns the next step after `measured`.
 pub(super) fn step(plan: &Plan, measured: &[Measured]) -> Step {
     let verdicts = verdicts(measured);
     let step = wanted(plan, measured, &verdicts);
@@ -84,7 +85,7 @@ pub(super) fn step(plan: &Plan, measured: &[Measured]) -> Step {
     }
 }
 
-/// What is known from `measured`, whether or not the search is over.
+/// Returns the result known from `measured`, or [`Finding::Unfinished`].
 pub(super) fn finding(plan: &Plan, measured: &[Measured]) -> Finding {
     match step(plan, measured) {
         Step::Try { .. } => Finding::Unfinished,
@@ -92,7 +93,7 @@ pub(super) fn finding(plan: &Plan, measured: &[Measured]) -> Finding {
     }
 }
 
-/// The points that judge a rate: its repetitions, or as long as there are none, its tries.
+/// Returns the points that decide on a rate: its repetitions, or its tries if there are none.
 pub(super) fn judges(measured: &[Measured], rate: f64) -> Vec<&Measured> {
     let of = |stage| {
         measured
@@ -103,7 +104,7 @@ pub(super) fn judges(measured: &[Measured], rate: f64) -> Vec<&Measured> {
     if repeated.is_empty() { of(Stage::Search).collect() } else { repeated }
 }
 
-/// All rates measured, ascending.
+/// Returns all rates measured, ascending.
 pub(super) fn rates(measured: &[Measured]) -> Vec<f64> {
     let mut rates: Vec<f64> = measured.iter().map(|each| each.point.rate).collect();
     rates.sort_unstable_by(f64::total_cmp);
@@ -111,7 +112,7 @@ pub(super) fn rates(measured: &[Measured]) -> Vec<f64> {
     rates
 }
 
-/// A rate as it is run: whole arrivals a second where that changes it by 0.5 % or less.
+/// Rounds a rate to whole arrivals per second where that changes it by 0.5 % or less.
 pub(super) fn round(rate: f64) -> f64 {
     if rate >= 100.0 { rate.round() } else { rate }
 }
@@ -151,14 +152,15 @@ fn wanted(plan: &Plan, measured: &[Measured], verdicts: &[(f64, Verdict)]) -> St
     if known { Step::Over(found(measured, verdicts)) } else { again(rate) }
 }
 
-/// The highest rate held, and the lowest above it that was not: of the server, or of the client.
+/// Returns the highest rate held, and the lowest above it that the server or the client did not
+/// hold.
 fn bracket(verdicts: &[(f64, Verdict)]) -> (Option<f64>, Option<f64>) {
     let held = verdicts.iter().rposition(|(_, verdict)| *verdict == Verdict::Held);
     let above = verdicts.get(held.map_or(0, |index| index + 1));
     (held.map(|index| verdicts[index].0), above.map(|(rate, _)| *rate))
 }
 
-/// The lowest rate a search tries.
+/// Returns the lowest rate a search tries.
 fn floor(plan: &Plan) -> f64 {
     let few = FLOOR_ARRIVALS / (plan.duration_ns as f64 / 1e9);
     few.max(plan.from * FLOOR)
@@ -180,7 +182,7 @@ fn found(measured: &[Measured], verdicts: &[(f64, Verdict)]) -> Finding {
     }
 }
 
-/// What the audit said first at a rate.
+/// Returns the audit's first reason at a rate.
 fn reason(measured: &[Measured], rate: f64) -> String {
     let points = judges(measured, rate);
     points.iter().find_map(|point| point.result.invalid.clone()).unwrap_or_default()
@@ -191,7 +193,7 @@ mod tests {
     use super::super::{Point, PointResult};
     use super::*;
 
-    /// Points of a search: a rate, and `h`eld, `f`ailed or `i`nvalid.
+    /// Creates points of a search: a rate, and `h`eld, `f`ailed or `i`nvalid.
     fn points(list: &[(f64, char)]) -> Vec<Measured> {
         let point = |(rate, end): &(f64, char)| Measured {
             point: Point { stage: Stage::Search, rate: *rate, repetition: 0, duration_ns: 1 },

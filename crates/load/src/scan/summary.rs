@@ -1,8 +1,8 @@
-//! What the points of a scan say together: a row a rate, the knee, the peak, and how much of it is
-//! kept past the knee. Nothing here decides what is run, and nothing is written down here.
+//! Summary of a scan: a row per rate, the knee, the peak, and the share of it that is kept past the
+//! knee.
 //!
-//! A rate that was repeated is judged by its repetitions alone. The tries of the search are few
-//! and were looked at to choose the next, which makes them a biased sample.
+//! A rate that was repeated is judged by its repetitions alone. The tries of the search are few,
+//! and each was chosen by the results before it, which makes them a biased sample.
 
 use weir_stats::{Bootstrap, Interval, median, ratios};
 
@@ -10,97 +10,97 @@ use super::search::{self, Finding};
 use super::{Measured, Plan, PointResult, Stage};
 use crate::measure::Errors;
 
-/// A median, and how far it may be off.
+/// A median with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median over the repetitions.
     pub value: f64,
-    /// Its 95 % bootstrap interval; none of a single point, or of the tries of a search. What so
-    /// few repetitions are worth at best, says [`weir_stats::coverage_max`].
+    /// The 95 % bootstrap interval; `None` for a single point, and for the tries of a search. The
+    /// best coverage of so few repetitions is [`weir_stats::coverage_max`].
     pub interval: Option<Interval>,
 }
 
-/// All points at a rate. Figures are of the valid ones; if there is none, of the invalid ones.
+/// All points at a rate. Figures are of the valid points, or of the invalid ones if none is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Arrivals a second.
+    /// Arrivals per second.
     pub rate: f64,
-    /// Whether it was repeated, or only tried in the search.
+    /// Stage of the points that count: repetitions, or tries of the search.
     pub stage: Stage,
-    /// How many points there are.
+    /// Number of points.
     pub points: usize,
-    /// How many of them are valid.
+    /// Number of valid points.
     pub valid: usize,
-    /// In how many of them the server held the rate.
+    /// Number of points at which the server held the rate.
     pub held: usize,
-    /// Replies a second.
+    /// Replies per second.
     pub goodput: Option<Estimate>,
-    /// Goodput as a share of the peak's of the same round, 0 to 1 or a little more; none if no
+    /// Goodput as a share of the peak's in the same round, 0 to 1 or slightly above; `None` if no
     /// point is valid.
     pub of_peak: Option<Estimate>,
-    /// Half of the responses took no longer, nanoseconds; the median over the points, as the next.
+    /// Median response time, nanoseconds; the median over the points, as the next.
     pub response_p50_ns: u64,
-    /// 99 % of them took no longer, nanoseconds.
+    /// 99th percentile of the response time, nanoseconds.
     pub response_p99_ns: u64,
-    /// The longest of all, nanoseconds.
+    /// Longest response time of all points, nanoseconds.
     pub response_max_ns: u64,
-    /// Requests due, all points together.
+    /// Requests due, over all points.
     pub requests: u64,
-    /// Requests in error by kind, all points together.
+    /// Failed requests by kind, over all points.
     pub errors: Errors,
-    /// Why the first invalid point is so.
+    /// The reason of the first invalid point.
     pub invalid: Option<String>,
 }
 
 impl Row {
-    /// Requests in error as a share of those due, 0 to 1.
+    /// Returns failed requests as a share of those due, 0 to 1.
     pub fn error_share(&self) -> f64 {
         self.errors.total() as f64 / self.requests.max(1) as f64
     }
 }
 
-/// The highest goodput; of several rates with the same, the lowest.
+/// The highest goodput; if several rates have the same, the lowest of these rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// At which rate, arrivals a second.
+    /// The rate at which it was measured, arrivals per second.
     pub rate: f64,
-    /// Replies a second.
+    /// Replies per second.
     pub goodput: Estimate,
 }
 
-/// What is left of the peak past the knee.
+/// The share of the peak that is kept at a rate past the knee.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     /// The rate as a multiple of the knee.
     pub multiple: f64,
-    /// The rate, arrivals a second.
+    /// The rate, arrivals per second.
     pub rate: f64,
     /// The share of the peak's goodput, 0 to 1.
     pub of_peak: Estimate,
 }
 
-/// Everything a scan found.
+/// All results of a scan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// How it went about it.
+    /// The parameters of the scan.
     pub plan: Plan,
-    /// How many points were run.
+    /// Number of points run.
     pub points: usize,
-    /// The knee, or why there is none.
+    /// The knee, or the reason why there is none.
     pub finding: Finding,
-    /// A row a rate, ascending.
+    /// A row per rate, ascending.
     pub rows: Vec<Row>,
-    /// The highest goodput of the rates repeated, or if none was, of those tried; none if there
-    /// was no reply.
+    /// The highest goodput of the rates repeated, or of those tried if none was repeated; `None` if
+    /// there were no replies.
     pub peak: Option<Peak>,
-    /// What is kept at twice the knee and at the farthest rate; empty without a knee.
+    /// The share of the peak kept at twice the knee and at the highest rate; empty without a knee.
     pub kept: Vec<Kept>,
-    /// The lowest rate at which a valid point had errors, arrivals a second.
+    /// The lowest rate at which a valid point had errors, arrivals per second.
     pub errors_from: Option<f64>,
 }
 
 impl Summary {
-    /// Of these points; `base` is the knee that the repetitions were planned for.
+    /// Summarizes the points; `base` is the knee for which the repetitions were planned.
     pub(super) fn of(plan: &Plan, measured: &[Measured], base: Option<f64>) -> Self {
         let rates = search::rates(measured);
         let mut rows: Vec<Row> = rates.iter().map(|rate| row(plan, measured, *rate)).collect();
@@ -121,7 +121,7 @@ impl Summary {
         }
     }
 
-    /// The knee, arrivals a second, if there is one.
+    /// Returns the knee, arrivals per second, if there is one.
     pub fn knee(&self) -> Option<f64> {
         knee(&self.finding)
     }
@@ -180,8 +180,8 @@ fn peak(rows: &[Row]) -> Option<Peak> {
     highest(Stage::Repeat).or_else(|| highest(Stage::Search))
 }
 
-/// A row's goodput against the peak's: round by round where both were repeated, otherwise one
-/// median against the other, which has no interval.
+/// Returns a row's goodput as a share of the peak's: round by round if both were repeated,
+/// otherwise the ratio of the medians, which has no interval.
 fn of_peak(plan: &Plan, measured: &[Measured], row: &Row, peak: Peak) -> Option<Estimate> {
     if row.valid == 0 {
         return None;
@@ -194,7 +194,7 @@ fn of_peak(plan: &Plan, measured: &[Measured], row: &Row, peak: Peak) -> Option<
     })
 }
 
-/// The goodput at two rates in each round in which both are valid.
+/// Returns the goodput at two rates in each round in which both points are valid.
 fn pairs(measured: &[Measured], rate: f64, other: f64) -> Vec<(f64, f64)> {
     let repeated = |rate| {
         measured.iter().filter(move |Measured { point, .. }| {

@@ -1,5 +1,5 @@
-//! A scan as text: sentences, a table with a row a rate, and bars of goodput against rate. Plain
-//! ASCII; returns text, and where it goes is somebody else's.
+//! A scan as plain ASCII text: sentences, a table with a row per rate, and bars of goodput against
+//! rate.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use weir_stats::{Interval, coverage_max};
 
 use super::{Estimate, Finding, Kept, Measured, Row, Stage, Summary};
 
-/// Columns of a line of bars before the bar: mark, rate and goodput.
+/// Columns to the left of a bar: mark, rate and goodput.
 const BAR_LEFT: usize = 25;
-/// The shortest length a full bar has, however narrow the text is to be.
+/// The shortest length of a full bar, even if the text becomes wider than asked for.
 const BAR_MIN: usize = 10;
 
 impl Finding {
-    /// What was found, in one sentence.
+    /// Returns the finding as one sentence.
     pub fn sentence(&self) -> String {
         let per_s = |rate: &f64| format!("{}/s", figure(*rate));
         match self {
@@ -44,7 +44,7 @@ impl Finding {
 }
 
 impl Measured {
-    /// One plain line for a point that has just ended, without its end.
+    /// Returns a line for a point that has just ended, without a newline.
     pub fn to_text(&self) -> String {
         let (point, result) = (&self.point, &self.result);
         let end = match (&result.invalid, self.held) {
@@ -64,8 +64,8 @@ impl Measured {
 }
 
 impl Summary {
-    /// The whole for a terminal: what was found, the table, the errors, the bars. Bars fit lines
-    /// of `width` columns; the table takes about 100.
+    /// Returns the whole summary for a terminal: the finding, the table, the errors, the bars. Bars
+    /// fit lines of `width` columns; the table takes about 100.
     pub fn to_text(&self, width: usize) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
@@ -162,7 +162,7 @@ impl Summary {
     }
 }
 
-/// How often the rate was held, and why not when the client is to blame.
+/// Returns how often the rate was held, and the reason if the client was the limit.
 fn held(row: &Row) -> String {
     let counts = format!("{} of {}", row.held, row.points);
     match &row.invalid {
@@ -200,7 +200,7 @@ fn range(interval: Interval, show: impl Fn(f64) -> String) -> String {
     format!("{} .. {}", show(interval.low), show(interval.high))
 }
 
-/// A rate: whole where a fraction says nothing.
+/// Formats a rate: with one decimal below 100, otherwise whole.
 fn figure(rate: f64) -> String {
     if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.1}") }
 }

@@ -1,8 +1,9 @@
-//! Rates that are constant, for good or for a while. Start `i` is computed from `i`, so that a rate
-//! with no whole number of nanoseconds between starts is kept over any length of time.
+//! Constant rates, forever or for a limited time. Start `i` is computed from `i`, so that a rate
+//! without a whole number of nanoseconds between starts is kept over any length of time.
 //!
-//! A step takes over what the one before it left: when that ended two thirds of the way to its next
-//! start, one third is still owed, at the new rate. So short steps have the mean they should.
+//! A step continues where the one before it ended: if that was two thirds of the way to its next
+//! start, the remaining third is completed at the new rate. Short steps therefore have the correct
+//! mean.
 
 use std::vec::IntoIter;
 
@@ -12,11 +13,12 @@ use super::{NS_PER_S, Step, ns, seconds, whole_ns};
 pub(super) struct Even {
     rate: f64,
     begin_ns: u64,
-    /// `u64::MAX` for the last step.
+    /// Length of the step; `u64::MAX` for the last one.
     length_ns: u64,
-    /// What the rate's integral lacked, at the beginning, of the step's first start; 0 to 1.
+    /// Fraction of an arrival, 0 to 1, that the rate's integral lacked at the beginning of the step
+    /// before the step's first start.
     owed: f64,
-    /// The next start's number within the step.
+    /// Number of the next start within the step.
     number: u64,
     later: IntoIter<Step>,
 }

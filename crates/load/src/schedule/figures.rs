@@ -1,26 +1,27 @@
-//! What can be said of a law before it is run: whether it can be planned, its mean and its peak,
-//! the same law at another rate. Nothing here computes a start.
+//! Properties of a law, known before a run: validity, mean rate, peak rate, and the same law at
+//! another rate. Starts are not computed here.
 
 use super::varying::Varying;
 use super::{Arrivals, Step, seconds};
 
-/// The highest rate there is, arrivals a second: one each nanosecond.
+/// The highest rate, arrivals per second: one each nanosecond.
 pub const RATE_MAX: f64 = 1e9;
 
-/// The longest time a law may name, seconds; 31 years.
+/// The longest time in a law, seconds; 31 years.
 const TIME_S_MAX: f64 = 1e9;
-/// The shortest, seconds.
+/// The shortest time in a law, seconds.
 const TIME_S_MIN: f64 = 1e-9;
-/// What a peak is counted in.
+/// Window in which the peak of a trace is counted.
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Arrivals {
-    /// Whether a plan can be made of it.
+    /// Checks that the law can be planned.
     ///
     /// # Errors
     ///
     /// A sentence about the first figure that is out of bounds. Rates are 0 to [`RATE_MAX`], and
-    /// not all of them 0; times are a nanosecond to 31 years; a trace has a start, and ascends.
+    /// not all of them 0; times are a nanosecond to 31 years; a trace has at least one start, and
+    /// ascends.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Arrivals::Constant { rate } | Arrivals::Poisson { rate } => some_rate(&[*rate]),
@@ -39,8 +40,8 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals a second planned over `duration_ns`, on average: exact but for the chance that
-    /// is part of the law, and for a trace the starts it has.
+    /// Returns the mean rate planned over `duration_ns`, arrivals per second. It is exact, except
+    /// for random laws; for a trace it counts the starts.
     pub fn mean_rate(&self, duration_ns: u64) -> f64 {
         let duration_s = seconds(duration_ns);
         let arrivals = match self {
@@ -56,8 +57,8 @@ impl Arrivals {
         if duration_ns == 0 { 0.0 } else { arrivals / duration_s }
     }
 
-    /// The highest rate planned within `duration_ns`, arrivals a second. Where chance has a part it
-    /// is the mean; of a trace it is the most starts within any one second.
+    /// Returns the highest rate planned within `duration_ns`, arrivals per second. For random laws
+    /// this is the mean; for a trace, the largest number of starts within any one second.
     pub fn peak_rate(&self, duration_ns: u64) -> f64 {
         let duration_s = seconds(duration_ns);
         match self {
@@ -79,8 +80,9 @@ impl Arrivals {
         }
     }
 
-    /// The same law at `factor` times the rate. Steps and swings take the time they took; a trace
-    /// is played faster, and so ends earlier. [`Arrivals::check`] says whether it can be planned.
+    /// Returns the same law at `factor` times the rate. The times of steps and periods stay the
+    /// same; a trace is played faster, and so ends earlier. [`Arrivals::check`] says whether the
+    /// result can be planned.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
@@ -107,7 +109,8 @@ impl Arrivals {
     }
 }
 
-/// Each step's rate and how many seconds it has of the duration, for those that have any.
+/// Returns the rate of each step and its seconds within the duration, for the steps that begin
+/// within it.
 fn held(steps: &[Step], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
     let last = steps.len().saturating_sub(1);
     let share = move |left_s: &mut f64, (at, step): (usize, &Step)| {
@@ -134,7 +137,7 @@ fn most_in_a_second(starts_ns: &[u64]) -> usize {
     within.max().unwrap_or(0)
 }
 
-/// Rates in bounds, at least one of them above 0.
+/// Checks that the rates are in bounds, and at least one of them above 0.
 pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
     if let Some(rate) = rates.iter().find(|rate| !(0.0..=RATE_MAX).contains(*rate)) {
         let rate = shown(*rate);
@@ -146,12 +149,12 @@ pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
-/// A number as it was probably written: without hundreds of zeros.
+/// Formats a number as it was probably written: without hundreds of zeros.
 pub(super) fn shown(number: f64) -> String {
     if number.abs() < 1e15 { number.to_string() } else { format!("{number:e}") }
 }
 
-/// A time in bounds; `what` begins the sentence, as in "a step lasts".
+/// Checks that a time is in bounds; `what` begins the sentence of the error, as in "a step lasts".
 pub(super) fn time(what: &str, time_s: f64) -> Result<(), String> {
     if (TIME_S_MIN..=TIME_S_MAX).contains(&time_s) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Laws of chance: independent gaps, added up. Nothing is lost on the way, over hours: whole
-//! nanoseconds are kept as such, and what is left of each gap goes to the next.
+//! Random laws: independent gaps, added up. No precision is lost over hours: whole nanoseconds are
+//! added as integers, and the fraction of each gap is carried over to the next.
 //!
-//! The generator's seed is not used as it comes, because whoever draws what arrivals do is given
-//! the same one, and must not draw the same numbers.
+//! The generator does not use the seed as given, because the workload's draws use the same seed and
+//! must be independent of these.
 
 use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::NS_PER_S;
 
-/// What tells these draws from others with the same seed.
+/// Combined with the seed to separate these draws from others with the same seed.
 const STREAM: u64 = u64::from_be_bytes(*b"arrivals");
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Gaps {
     law: Law,
     chance: Xoshiro256PlusPlus,
     at_ns: u64,
-    /// What the time is past `at_ns`; 0 to 1.
+    /// Fraction of a nanosecond by which the current time is past `at_ns`; 0 to 1.
     fraction_ns: f64,
 }
 
@@ -82,8 +82,8 @@ mod tests {
         (mean, draws.iter().map(square).sum::<f64>() / draws.len() as f64)
     }
 
-    /// The statistic of Kolmogorov and Smirnov, times the root of the number of draws: above 1.63
-    /// one time in a hundred when the draws follow `share_below`.
+    /// Returns the Kolmogorov-Smirnov statistic, multiplied by the root of the number of draws:
+    /// above 1.63 one time in a hundred if the draws follow `share_below`.
     fn kolmogorov_smirnov(mut draws: Vec<f64>, share_below: impl Fn(f64) -> f64) -> f64 {
         draws.sort_by(f64::total_cmp);
         let count = draws.len() as f64;

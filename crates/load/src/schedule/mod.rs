@@ -1,9 +1,9 @@
-//! When arrivals happen: planned starts, from a law and a seed. Pure: no clock, and no knowledge of
-//! what an arrival does or whether anybody keeps to the plan.
+//! Schedules of arrivals: planned starts, computed from a law and a seed. Pure: no clock, and no
+//! knowledge of what an arrival does or whether the plan is kept.
 //!
 //! Where the rate is known at every moment, start `i` is at the moment its integral passes `i`, and
-//! is computed from `i`: nothing drifts, and a count is the integral, rounded up. Where chance has
-//! a part, gaps are added up, and the first start is one gap from the beginning.
+//! is computed from `i`: there is no drift, and the number of starts is the integral, rounded up.
+//! Random laws add up gaps, and the first start is one gap from the beginning.
 
 mod even;
 mod figures;
@@ -22,57 +22,57 @@ pub use text::RATE_DEFAULT;
 /// A law of arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// The same time between any two.
+    /// The same time between any two arrivals.
     Constant {
-        /// Arrivals a second.
+        /// Arrivals per second.
         rate: f64,
     },
-    /// Exponential times between them: arrivals that know nothing of each other.
+    /// Exponential times between arrivals: a Poisson process.
     Poisson {
-        /// Arrivals a second, on average.
+        /// Arrivals per second, on average.
         rate: f64,
     },
-    /// Times between them uniform from the shortest to the longest (httperf's `u`).
+    /// Uniformly distributed times between arrivals (httperf's `u`).
     Uniform {
-        /// The shortest, seconds.
+        /// Shortest time, seconds.
         shortest_s: f64,
-        /// The longest, seconds.
+        /// Longest time, seconds.
         longest_s: f64,
     },
-    /// Constant rates, one after the other; the last goes on to the end.
+    /// Constant rates, one after the other; the last one lasts to the end.
     Steps(Vec<Step>),
-    /// A rate that grows, or falls, evenly over the whole duration.
+    /// A rate that grows or falls linearly over the whole duration.
     Ramp {
-        /// Arrivals a second at the beginning.
+        /// Arrivals per second at the beginning.
         from: f64,
-        /// Arrivals a second at the end.
+        /// Arrivals per second at the end.
         to: f64,
     },
-    /// A rate that swings: `mean + amplitude * sin(2 pi t / period)`.
+    /// A sinusoidal rate: `mean + amplitude * sin(2 pi t / period)`.
     Sine {
-        /// Arrivals a second, on average.
+        /// Arrivals per second, on average.
         mean: f64,
-        /// How far from the mean it goes, arrivals a second; not more than the mean.
+        /// Largest deviation from the mean, arrivals per second; not more than the mean.
         amplitude: f64,
-        /// How long a swing takes, seconds.
+        /// Period, seconds.
         period_s: f64,
     },
-    /// These starts, ascending, nanoseconds from the beginning.
+    /// Explicit starts, ascending, nanoseconds from the beginning.
     Trace(Arc<[u64]>),
 }
 
-/// A rate, held for a while.
+/// A constant rate for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Arrivals a second; may be 0.
+    /// Arrivals per second; may be 0.
     pub rate: f64,
-    /// For how long, seconds.
+    /// Duration, seconds.
     pub duration_s: f64,
 }
 
 const NS_PER_S: f64 = 1e9;
 
-/// The nearest whole nanosecond of a time that is not negative; what no `u64` holds is its largest.
+/// Rounds a non-negative time to whole nanoseconds; saturates at `u64::MAX`.
 fn whole_ns(time_ns: f64) -> u64 {
     (time_ns + 0.5) as u64
 }

@@ -1,5 +1,5 @@
-//! The plan itself: a law's starts up to the duration, whole or one thread's share. Pure, and the
-//! same for the same law, duration and seed; what each law computes is in its own file.
+//! The starts of a law up to the duration, all of them or the share of one thread. Pure, and the
+//! same for the same law, duration and seed.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use super::even::Even;
 use super::gaps::Gaps;
 use super::varying::Varying;
 
-/// The planned starts of a law, in order, nanoseconds from the beginning. As an iterator it gives
-/// their times; after the first `None` there is never another.
+/// The planned starts of a law, in order, nanoseconds from the beginning. As an iterator it yields
+/// their times, and is fused: after the first `None` it returns only `None`.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     law: Law,
     duration_ns: u64,
     last_ns: u64,
-    /// The number of the next start that is this schedule's own.
+    /// Number of this schedule's next own start.
     mine: u64,
-    /// How many starts of the others come before it.
+    /// Number of starts of other shares before it.
     skip: u64,
-    /// Own starts are this far apart in number.
+    /// Distance between own starts, in numbers.
     of: u64,
 }
 
@@ -33,14 +33,14 @@ enum Law {
 }
 
 impl Schedule {
-    /// The starts of `arrivals` before `duration_ns`, by the chance of `seed`. A law that
-    /// [`Arrivals::check`] refuses has none.
+    /// Creates the schedule of `arrivals` before `duration_ns`, with random draws from `seed`. A
+    /// law that [`Arrivals::check`] refuses has no starts.
     pub fn new(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Self {
         Self::sharded(arrivals, duration_ns, seed, 0, 1)
     }
 
-    /// Of the same starts, those with the numbers `index`, `index + of`, `index + 2 * of` and so
-    /// on: the share of one of `of` threads. All shares of a seed together are the whole plan.
+    /// Creates the share of one of `of` threads: the starts with the numbers `index`, `index + of`,
+    /// `index + 2 * of` and so on. All shares of a seed together are the whole schedule.
     pub fn sharded(
         arrivals: &Arrivals,
         duration_ns: u64,
@@ -58,7 +58,7 @@ impl Schedule {
         }
     }
 
-    /// The next start that is this schedule's own: its number in the whole plan, from 0, and its
+    /// Returns this schedule's next own start: its number in the whole schedule, from 0, and its
     /// time, nanoseconds from the beginning.
     #[inline]
     pub fn next_mine(&mut self) -> Option<(u64, u64)> {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(Schedule::new(&law, S, 1).next(), None);
     }
 
-    /// Any number there is, with those in a useful range often.
+    /// Generates any number, often one in a useful range.
     fn figure() -> impl Strategy<Value = f64> {
         prop_oneof![0.0..1e4, 0.0..1e9, proptest::num::f64::ANY, Just(0.0)]
     }

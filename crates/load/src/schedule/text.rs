@@ -1,5 +1,5 @@
-//! A law as it is asked for and as it is shown: the grammar of `--arrivals`, httperf's letters
-//! among it (httperf(1), `--period`). Text in, text out; a trace's file is read by who asks.
+//! Parsing and display of laws: the grammar of `--arrivals`, which includes httperf's letters
+//! (httperf(1), `--period`). The caller reads the file of a trace.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use super::figures::{shown, time};
 use super::{Arrivals, RATE_MAX, Step, trace};
 
-/// The rate when none is asked for, arrivals a second.
+/// Default rate, arrivals per second.
 pub const RATE_DEFAULT: f64 = 100.0;
 
 const LAWS: &str = "a law is constant, poisson, uniform, uniform:SHORTEST,LONGEST, \
@@ -15,9 +15,9 @@ const LAWS: &str = "a law is constant, poisson, uniform, uniform:SHORTEST,LONGES
                     sine:MEAN,AMPLITUDE,PERIOD or trace:FILE";
 
 impl Arrivals {
-    /// The law that `--arrivals` (`law`) and `--rate` (`rate`) ask for. A law without figures takes
-    /// the rate, or [`RATE_DEFAULT`]. Times are seconds, or have a unit: `us`, `ms`, `s`, `m`, `h`.
-    /// `read` gives the text of the file that `trace:FILE` names.
+    /// Parses the law given by `--arrivals` (`law`) and `--rate` (`rate`). A law without figures
+    /// takes the rate, or [`RATE_DEFAULT`]. Times are seconds, or have a unit: `us`, `ms`, `s`,
+    /// `m`, `h`. `read` returns the text of the file that `trace:FILE` names.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ fn at_rate(law: &str, rate: f64) -> Result<Arrivals, String> {
     Ok(arrivals)
 }
 
-/// A law's name, or httperf's letter for it, and its figures.
+/// Splits a law into its name, or httperf's letter for it, and its figures.
 fn split(law: &str) -> Option<(&str, &str)> {
     if let Some((name, figures)) = law.split_once(':') {
         let known = ["uniform", "steps", "ramp", "sine", "trace"].contains(&name);
@@ -93,7 +93,7 @@ fn uniform(figures: &str) -> Result<Arrivals, String> {
     Ok(Arrivals::Uniform { shortest_s: span(shortest)?, longest_s: span(longest)? })
 }
 
-/// httperf's `v`: the time between arrivals and for how long it is kept, in turn.
+/// Parses httperf's `v`: pairs of the time between arrivals and its duration.
 fn intervals(figures: &str) -> Result<Arrivals, String> {
     let figures: Vec<&str> = figures.split(',').collect();
     let (pairs, odd) = figures.as_chunks::<2>();
@@ -132,14 +132,14 @@ fn sine(figures: &str) -> Result<Arrivals, String> {
     Ok(Arrivals::Sine { mean, amplitude, period_s: span(period)? })
 }
 
-/// The rate of arrivals that are this far apart.
+/// Returns the rate of arrivals that are this far apart.
 fn every(text: &str) -> Result<f64, String> {
     let between_s = span(text)?;
     time("the time between arrivals is", between_s)?;
     Ok(1.0 / between_s)
 }
 
-/// A time, seconds.
+/// Parses a time; returns seconds.
 fn span(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 5] =
         [("us", 1e6), ("ms", 1e3), ("s", 1.0), ("m", 1.0 / 60.0), ("h", 1.0 / 3600.0)];
@@ -152,7 +152,7 @@ fn number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-/// How it was asked for, in words: `constant 1000/s`.
+/// Displays the law in words: `constant 1000/s`.
 impl fmt::Display for Arrivals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

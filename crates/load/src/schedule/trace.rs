@@ -1,15 +1,15 @@
-//! A trace of arrivals as a text: one planned start a line, in seconds from the beginning, blank
-//! lines and `#` comments between them. Text in, starts out; who reads the file is not known here.
+//! Text format of a trace of arrivals: one planned start per line, in seconds from the beginning,
+//! with blank lines and `#` comments in between. The caller reads the file.
 
 use std::sync::Arc;
 
 use super::ns;
 
-/// The latest start a trace may have, seconds; 31 years.
+/// The latest start in a trace, seconds; 31 years.
 const START_S_MAX: f64 = 1e9;
 
-/// The starts in `text`, nanoseconds. `file` is its name in what is said about a line that is not
-/// one, or out of order.
+/// Parses the starts in `text`, nanoseconds. `file` names it in errors about a line that is not a
+/// start, or out of order.
 pub(super) fn read(file: &str, text: &str) -> Result<Arc<[u64]>, String> {
     let mut starts_ns = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,19 +1,20 @@
-//! Rates that change all the time: start `i` is where the integral of the rate reaches `i`. There
-//! is no chance and no state but `i`, and no step that could be too coarse.
+//! Continuously varying rates: start `i` is where the integral of the rate reaches `i`. There is no
+//! randomness, no state but `i`, and no step that could be too coarse.
 
 use std::f64::consts::PI;
 
 use super::{NS_PER_S, seconds, whole_ns};
 
-/// How near the sine's solution is to the true one, seconds.
+/// Accuracy of the sine's solution, seconds.
 const ERROR_S: f64 = 1e-11;
-/// Enough halvings for any double. From the start before, two or three rounds will do.
+/// Largest number of iterations: enough halvings for any double. From the previous start, two or
+/// three suffice.
 const ROUNDS_MAX: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct Varying {
     shape: Shape,
-    /// The integral over the duration.
+    /// Integral of the rate over the duration.
     total: f64,
     number: u64,
 }
@@ -35,7 +36,7 @@ impl Varying {
         Self { total: sine.integral(seconds(duration_ns)), shape: Shape::Sine(sine), number: 0 }
     }
 
-    /// The integral of the rate over the duration: how many arrivals there are, before rounding.
+    /// Returns the integral of the rate over the duration: the number of arrivals before rounding.
     pub(super) fn total(&self) -> f64 {
         self.total
     }
@@ -69,8 +70,8 @@ impl Ramp {
         (self.from + self.to) / 2.0 * self.duration_s
     }
 
-    /// The root of `from u + (to - from) u^2 / 2 = number / duration`, for `u` the share of the
-    /// duration, in the form that does not cancel.
+    /// Returns the root of `from u + (to - from) u^2 / 2 = number / duration`, where `u` is the
+    /// share of the duration, in a form without cancellation; the result is in seconds.
     fn when_s(&self, number: f64) -> f64 {
         let mean = number / self.duration_s;
         let rate_squared = self.from * self.from + 2.0 * (self.to - self.from) * mean;
@@ -82,10 +83,10 @@ impl Ramp {
 #[derive(Clone, Debug)]
 struct Sine {
     mean: f64,
-    /// The amplitude, in shares of the mean.
+    /// Amplitude as a share of the mean.
     depth: f64,
     period_s: f64,
-    /// Of the last start: the next is not far.
+    /// Phase of the previous start, which is close to the next one.
     last_phase: f64,
 }
 
@@ -95,8 +96,8 @@ impl Sine {
         self.mean * (time_s + self.period_s * lead)
     }
 
-    /// How far the integral is ahead of the mean's, in shares of a period's arrivals: the integral
-    /// of `depth sin(2 pi x)` from 0 to `phase`.
+    /// Returns the lead of the integral over that of the mean, in shares of a period's arrivals:
+    /// the integral of `depth sin(2 pi x)` from 0 to `phase`.
     fn lead(&self, phase: f64) -> f64 {
         self.depth / PI * (PI * phase).sin().powi(2)
     }
@@ -107,8 +108,8 @@ impl Sine {
         (periods.floor() + self.last_phase) * self.period_s
     }
 
-    /// Solves `phase + lead(phase) = share` by Newton's method, held inside a bracket that shrinks:
-    /// the integral is never behind the mean's, and at most `depth / pi` ahead.
+    /// Solves `phase + lead(phase) = share` by Newton's method, within a shrinking bracket: the
+    /// integral is never behind that of the mean, and at most `depth / pi` ahead.
     fn phase(&self, share: f64) -> f64 {
         let (mut low, mut high) = ((share - self.depth / PI).max(0.0), share);
         let error = (ERROR_S / self.period_s).max(f64::EPSILON);
@@ -138,7 +139,7 @@ mod tests {
         std::iter::from_fn(|| law.next()).collect()
     }
 
-    /// Every start's number must be the integral at its time, to the nanosecond.
+    /// Asserts that every start's number is the integral at its time, to the nanosecond.
     fn assert_on_the_integral(starts: &[u64], rate_max: f64, integral: impl Fn(f64) -> f64) {
         for (number, start_ns) in starts.iter().enumerate() {
             let off = integral(seconds(*start_ns)) - number as f64;

@@ -1,78 +1,78 @@
-//! Whether a run can work at all: are there ports, descriptors and processors for it? Facts in, a
-//! sentence or figures out. Nothing here asks the kernel, or opens anything.
+//! Feasibility of a run: checks ports, descriptors and processors against the run's demand. Takes
+//! facts; does not query the kernel.
 //!
-//! A port is taken while its connection is open, and in TIME_WAIT after that if this side closed
-//! first. The same port serves again for another source address or another destination, so there
-//! are sources x ports x destinations of them. Only what cannot work is refused: what may run
-//! short when the server stalls is a figure ([`Supply::open_worst`]).
+//! A port is occupied while its connection is open, and in TIME_WAIT after that if this side closed
+//! first. The same port can serve another source address or another destination, so that there are
+//! sources x ports x destinations of them. Only an impossible run is refused. A shortage that
+//! occurs only if the server stalls is reported as a figure ([`Supply::open_worst`]).
 
 mod sources;
 
 pub use sources::{SOURCES_MAX, sources};
 
-/// What a connection is taken to last at the least, seconds: connect, request and reply.
+/// Assumed shortest lifetime of a connection, seconds: connect, request and reply.
 const LIFETIME_S_MIN: f64 = 0.001;
 
-/// What there is.
+/// The resources of this machine and the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// Ports the kernel chooses from: the width of `net.ipv4.ip_local_port_range`, without those
-    /// reserved (ip(7)).
+    /// Ephemeral ports: the width of `net.ipv4.ip_local_port_range`, without the reserved ones
+    /// (ip(7)).
     pub ports: u32,
-    /// How long TIME_WAIT keeps a port, seconds; 60 on Linux.
+    /// Time for which TIME_WAIT holds a port, seconds; 60 on Linux.
     pub time_wait_s: f64,
-    /// How long, where the kernel gives a port in TIME_WAIT away sooner, seconds: 1 with
+    /// Time after which the kernel reuses a port in TIME_WAIT, if that is sooner, seconds: 1 with
     /// `net.ipv4.tcp_tw_reuse`, which is usual on loopback.
     pub tw_reuse_s: Option<f64>,
-    /// The limit on open files (RLIMIT_NOFILE), as far as it could be raised.
+    /// Limit on open files (RLIMIT_NOFILE), as far as it could be raised.
     pub open_files: u64,
-    /// Descriptors that are in use, or will be, for anything but connections.
+    /// Descriptors that are in use, or will be, for purposes other than connections.
     pub other_fds: u64,
-    /// Source addresses; 1 when the kernel chooses.
+    /// Number of source addresses; 1 if the kernel chooses.
     pub sources: u32,
-    /// Addresses and ports of the server.
+    /// Number of addresses and ports of the server.
     pub destinations: u32,
-    /// Processors that threads may run on.
+    /// Number of processors available to threads.
     pub cores: usize,
 }
 
-/// What a run asks for.
+/// The demand of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// Connections opened a second, on average over the run; 0 when all are shared. A peak may be
-    /// over before it has used up anything.
+    /// Connections opened per second, on average over the run; 0 if all are shared. The average
+    /// counts because a peak may end before it has exhausted anything.
     pub conns_per_s: f64,
-    /// For how long, seconds.
+    /// Duration of the run, seconds.
     pub duration_s: f64,
-    /// This side closes first, and so keeps the TIME_WAIT. A reset leaves none.
+    /// True if this side closes first, and so holds the TIME_WAIT. A reset leaves none.
     pub client_closes: bool,
-    /// The longest a connection lasts when the server stalls, seconds.
+    /// The longest lifetime of a connection if the server stalls, seconds.
     pub timeout_s: f64,
-    /// Idle and slow connections.
+    /// Number of idle and slow connections.
     pub background: u64,
-    /// Persistent connections that requests share.
+    /// Number of persistent connections shared by requests.
     pub shared: u64,
-    /// Connections open at once, at most, by the operator's will; 0: no such limit.
+    /// Operator's limit on open connections; 0: none.
     pub conns_max: u64,
-    /// Driving threads.
+    /// Number of driving threads.
     pub threads: usize,
 }
 
-/// What a run that can work has at its disposal.
+/// The supply of a feasible run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Supply {
-    /// Connections that ports could be found for, all at once.
+    /// Connections for which there are ports at the same time.
     pub ports_total: u64,
-    /// Connections a second that ports could be found for, if each were as short as can be.
+    /// Connections per second for which there are ports, if each is as short as possible.
     pub ports_per_s_max: f64,
-    /// Connections open at once, at most: by ports, by descriptors and by the operator's will.
+    /// Maximum number of open connections: by ports, by descriptors and by the operator's limit.
     pub open_max: u64,
-    /// Connections open at once when the server stalls and each lasts until the timeout. Above
-    /// `open_max` such a run ends in errors of this side.
+    /// Open connections if the server stalls and each lasts until the timeout. If this exceeds
+    /// `open_max`, such a run ends in errors of this side.
     pub open_worst: u64,
 }
 
-/// Whether `demand` can be met.
+/// Checks whether `demand` can be met.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ fn check_threads(facts: &Facts, demand: &Demand) -> Result<(), String> {
     ))
 }
 
-/// What bounds the connections open at once.
+/// A limit on the connections open at once.
 struct Limit {
     open_max: u64,
     what: String,
@@ -186,7 +186,7 @@ fn check_time_wait(facts: &Facts, demand: &Demand, supply: &Supply) -> Result<()
     ))
 }
 
-/// Connections that stay open whatever happens.
+/// Returns the number of connections that stay open throughout.
 fn held(demand: &Demand) -> u64 {
     demand.background.saturating_add(demand.shared)
 }
@@ -206,7 +206,7 @@ fn time_wait_s(facts: &Facts) -> f64 {
     facts.tw_reuse_s.map_or(facts.time_wait_s, |reuse_s| reuse_s.min(facts.time_wait_s))
 }
 
-/// How long a connection takes its port away from the run, at the least. A run shorter than
+/// Returns the shortest time for which a connection occupies its port, seconds. A run shorter than
 /// TIME_WAIT never needs a port twice.
 fn taken_s(facts: &Facts, demand: &Demand) -> f64 {
     let after_s =

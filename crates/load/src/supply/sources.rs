@@ -1,20 +1,20 @@
-//! The pool of source addresses, as `--source` spells it. Text in, addresses out; whether this
-//! machine has them is for the kernel to say.
+//! Parser for the pool of source addresses given by `--source`. Whether this machine has these
+//! addresses is not checked here.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// Source addresses that a run may have.
+/// Largest number of source addresses of a run.
 pub const SOURCES_MAX: usize = 65_536;
 
-/// The addresses of `--source`: addresses and ranges of them, `127.0.0.2,127.0.1.0-127.0.1.9,::1`,
-/// in that order.
+/// Parses `--source`: addresses and ranges of them, `127.0.0.2,127.0.1.0-127.0.1.9,::1`, in the
+/// given order.
 ///
 /// # Errors
 ///
-/// A sentence about the part that is no address, is a range that runs backwards or from IPv4 to
-/// IPv6, stands twice, or makes them more than [`SOURCES_MAX`].
+/// A sentence about the part that is not an address, is a range that runs backwards or from IPv4 to
+/// IPv6, occurs twice, or exceeds [`SOURCES_MAX`] addresses.
 pub fn sources(text: &str) -> Result<Vec<IpAddr>, String> {
     let mut addresses = Vec::new();
     let mut known = HashSet::new();

@@ -1,5 +1,4 @@
-//! Writes the files that named workloads ask for. The only part of the workloads that touches the
-//! disk; it does not know what is asked for when.
+//! Writes the files of named workloads. The only part of the workloads that touches the disk.
 
 use std::fs;
 use std::io;
@@ -9,15 +8,15 @@ use super::Named;
 use super::small::WEIR_HEAD_BYTES;
 use super::specweb99::FileSet;
 
-/// What the contents repeat: printable, the same in every run.
+/// The line that file contents repeat: printable, the same in every run.
 const LINE: &[u8; 64] = b"The quick brown fox jumps over the lazy dog, 0123456789 times..\n";
 
-/// What a workload's name leaves open.
+/// Parameters that a workload's name leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The size of the SPECweb99 file set, MiB.
+    /// Size of the SPECweb99 file set, MiB.
     pub mb: u64,
-    /// The length of the server's reply head, bytes: `one-packet` fills what it leaves.
+    /// Length of the server's reply head, bytes: `one-packet` fills the rest of the packet.
     pub head_bytes: u64,
 }
 
@@ -27,20 +26,20 @@ impl Default for Options {
     }
 }
 
-/// What was written.
+/// Totals of the files written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many files.
+    /// Number of files.
     pub files: u64,
-    /// How many bytes, all files together.
+    /// Total size, bytes.
     pub bytes: u64,
 }
 
-/// Writes a workload's files below `dir`, which is made if it is not there. Regular files of the
-/// same names are overwritten; anything else of those names is left alone, and an error.
+/// Writes a workload's files below `dir`, which is created if necessary. Regular files of the same
+/// names are overwritten; anything else of these names is left alone and is an error.
 ///
 /// # Errors
-/// What the system says, with the path; or that the options make no file.
+/// An I/O error, with the path; or options that result in an empty file or an invalid set.
 pub fn write(dir: &Path, workload: Named, options: &Options) -> io::Result<Summary> {
     let mut summary = Summary::default();
     let mut text = Vec::new();
@@ -52,7 +51,7 @@ pub fn write(dir: &Path, workload: Named, options: &Options) -> io::Result<Summa
     Ok(summary)
 }
 
-/// Paths below the root, and sizes in bytes.
+/// Lists paths below the root, and sizes in bytes.
 fn list(workload: Named, options: &Options) -> io::Result<Vec<(String, u64)>> {
     let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     match workload {
@@ -70,7 +69,7 @@ fn list(workload: Named, options: &Options) -> io::Result<Vec<(String, u64)>> {
     }
 }
 
-/// The first `bytes` of the text that all contents are a part of, which grows as needed.
+/// Returns the first `bytes` of the text of which all contents are a prefix; it grows as needed.
 fn fitting(text: &mut Vec<u8>, bytes: u64) -> &[u8] {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     while text.len() < length {

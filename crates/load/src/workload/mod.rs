@@ -1,8 +1,8 @@
-//! What arrivals do: sources of sessions, the requests they name, the files they ask for.
+//! Workloads: sources of sessions, the requests they name, and the files they ask for.
 //!
-//! All requests are prepared once. What an arrival does is a function of its number and the seed,
-//! so which thread asks, and when, changes nothing. Nothing here knows sockets or the clock, and
-//! only [`files`] touches the disk: parsers are given the text.
+//! Each request is prepared once. A session is a function of the arrival's number and the seed, so
+//! that it does not matter which thread asks for it, or when. Only [`files`] touches the disk:
+//! parsers take text.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,10 +23,10 @@ use simple::{Shape, Targets};
 use small::Small;
 use specweb99::FileSet;
 
-/// A workload, and the requests its sessions name.
+/// A workload, with the requests its sessions name.
 pub type Built = (Arc<dyn Workload>, Requests);
 
-/// What is wrong with a workload's options or file, in a sentence for the operator.
+/// An error in a workload's options or file, as a sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 
@@ -44,22 +44,22 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A workload with a name, whose files `weir load files` writes.
+/// A named workload, whose files `weir load files` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// One small file.
+    /// A single small file.
     Small(&'static Small),
     /// The static part of SPECweb99.
     Specweb99,
 }
 
 impl Named {
-    /// All of them, in the order they are shown.
+    /// Returns all named workloads, in the order in which they are shown.
     pub fn all() -> impl Iterator<Item = Named> {
         small::ALL.iter().map(Named::Small).chain([Named::Specweb99])
     }
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Named::Small(small) => small.name,
@@ -67,7 +67,7 @@ impl Named {
         }
     }
 
-    /// What it is, in a line.
+    /// Returns a one-line description.
     pub fn help(self) -> &'static str {
         match self {
             Named::Small(small) => small.help,
@@ -77,12 +77,12 @@ impl Named {
         }
     }
 
-    /// Requests for its files below the path `base`. `mb` is the size of the SPECweb99 set, MiB. A
-    /// small file is asked for as `shape` says; SPECweb99 has a shape of its own, and takes no more
-    /// from `shape` than who closes.
+    /// Builds the workload that requests its files below the path `base`. `mb` is the size of the
+    /// SPECweb99 set, MiB. `shape` applies to a small file; SPECweb99 has its own shape, and takes
+    /// only [`Shape::close`] from it.
     ///
     /// # Errors
-    /// As [`FileSet::new`], for SPECweb99.
+    /// For SPECweb99, the errors of [`FileSet::new`].
     pub fn build(
         self,
         template: &Template,
@@ -110,13 +110,13 @@ impl FromStr for Named {
     }
 }
 
-/// The target of a file below the path `base`.
+/// Returns the target of a file below the path `base`.
 fn below(base: &str, file: &str) -> String {
     format!("{}/{file}", base.trim_end_matches('/'))
 }
 
-/// A request target (RFC 9112 section 3.2) as it stands in a file: a path, an absolute URI, or `*`.
-/// Bytes above ASCII are percent-encoded. `None` for what cannot be sent.
+/// Parses a request target (RFC 9112 section 3.2) in a file: a path, an absolute URI, or `*`. Bytes
+/// above ASCII are percent-encoded. `None` if it cannot be sent.
 fn target(bytes: &[u8]) -> Option<String> {
     let visible = bytes.iter().all(|byte| byte.is_ascii_graphic() || !byte.is_ascii());
     let absolute =
@@ -134,7 +134,7 @@ fn target(bytes: &[u8]) -> Option<String> {
     Some(target)
 }
 
-/// Requests, each prepared once however often it is named.
+/// A request table in which each distinct request is prepared once.
 struct Interned<'a> {
     template: &'a Template,
     requests: Requests,
@@ -155,7 +155,7 @@ impl<'a> Interned<'a> {
     }
 }
 
-/// A workload without chance: every source is a copy of one.
+/// A deterministic workload: every source is a copy of the same one.
 struct Copies<S>(S);
 
 impl<S: Source + Clone + Sync + 'static> Workload for Copies<S> {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::session::Session;
 
-    /// What the arrivals numbered `arrivals` do.
+    /// Returns the sessions of the arrivals numbered `arrivals`.
     pub(super) fn filled(workload: &dyn Workload, arrivals: std::ops::Range<u64>) -> Vec<Session> {
         let mut source = workload.source(1);
         arrivals
@@ -180,7 +180,7 @@ mod tests {
             .collect()
     }
 
-    /// The target that each step asks for; `+` in front of one that is pipelined.
+    /// Returns the target of each step, prefixed with `+` if the step is pipelined.
     pub(super) fn targets(requests: &Requests, session: &Session) -> Vec<String> {
         let target = |step: &crate::session::Step| {
             let request = str::from_utf8(&requests.get(step.request).unwrap().keep).unwrap();

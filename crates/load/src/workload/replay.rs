@@ -1,9 +1,9 @@
-//! Access logs, replayed: Common and Combined lines, as Apache, nginx and `weir serve` write them.
+//! Replay of access logs: Common and Combined lines, as written by Apache, nginx and `weir serve`.
 //!
-//! A log is to the second. The requests of one second are spread evenly over it, in the order of
-//! the file: the k-th (0-based) of m starts k/m after it began. Lines are sorted by their second,
-//! since servers log a request when it ends, with the time it began. The log is given as bytes;
-//! nothing here opens a file.
+//! A log has a resolution of one second. The requests of a second are spread evenly over it, in the
+//! order of the file: the k-th (0-based) of m starts k/m after the second began. Lines are sorted
+//! by their second, since servers log a request when it ends, with the time at which it began. The
+//! log is given as bytes; the caller reads the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ const MONTHS: [&[u8]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
 
-/// A log, as a run.
+/// A log, converted to a run.
 #[derive(Clone)]
 pub struct Replay {
-    /// The starts: the first at 0, all divided by the speed.
+    /// Starts: the first one at 0, all divided by the speed.
     pub arrivals: Arrivals,
-    /// A connection for each request.
+    /// Workload with a connection for each request.
     pub workload: Arc<dyn Workload>,
-    /// What is asked for.
+    /// Requests of the log.
     pub requests: Requests,
-    /// What the log had.
+    /// Number of lines read, skipped and altered.
     pub counts: Counts,
 }
 
@@ -37,22 +37,24 @@ impl fmt::Debug for Replay {
     }
 }
 
-/// What a log had.
+/// Line counts of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Lines that are log lines.
+    /// Log lines in total.
     pub total: u64,
-    /// Of those, skipped: what the server logged was no HTTP request, or a CONNECT.
+    /// Lines among them that are skipped: the logged request was not HTTP, or was a CONNECT.
     pub skipped: u64,
-    /// Of those, replayed with an empty body, because the log does not have the one they had.
+    /// Lines among them replayed with an empty body, because the log does not contain the original
+    /// one.
     pub emptied: u64,
 }
 
-/// Parses a log, which errors call `name`, and plans it `speed` times as fast. `close`: each
-/// request asks the server to close.
+/// Parses a log, named `name` in errors, and plans it at `speed` times the original speed. `close`:
+/// each request asks the server to close.
 ///
 /// # Errors
-/// A line that is no log line, with its number; a log without a request; a speed that is none.
+/// A line that is not a log line, with its number; a log without a request; a speed that is not a
+/// number above 0.
 pub fn parse(
     name: &str,
     log: &[u8],
@@ -83,7 +85,7 @@ pub fn parse(
 }
 
 impl Counts {
-    /// The request of a log line, counted.
+    /// Counts a log line, and returns its request.
     fn request(&mut self, line: &[u8], interned: &mut Interned<'_>) -> Option<RequestId> {
         self.total += 1;
         let Some((method, target)) = request_line(line) else {
@@ -95,7 +97,7 @@ impl Counts {
     }
 }
 
-/// `starts` are seconds and requests, ascending.
+/// Plans the run; `starts` are seconds and requests, ascending.
 fn plan(
     starts: &[(i64, RequestId)],
     speed: f64,
@@ -118,14 +120,14 @@ fn plan(
     Replay { arrivals: Arrivals::Trace(arrivals.into()), workload, requests, counts }
 }
 
-/// What a log line says of its request.
+/// The fields of a log line that a replay needs.
 struct Logged {
     unix_s: i64,
-    /// The request line, unescaped.
+    /// Request line, unescaped.
     request: Vec<u8>,
 }
 
-/// Takes a line apart: `%h %l %u [%t] "%r" %>s %b`, and whatever follows after a space.
+/// Parses a line: `%h %l %u [%t] "%r" %>s %b`, with or without more after a space.
 fn logged(line: &[u8]) -> Option<Logged> {
     let (who, rest) = split_at(line.trim_ascii_end(), b" [")?;
     // A user's name may have spaces in it.
@@ -147,8 +149,8 @@ fn split_at<'a>(text: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])
     Some((text.get(..at)?, text.get(at + separator.len()..)?))
 }
 
-/// What stands before the closing quote, with `\"`, `\\`, `\xNN` and C's letters undone; and what
-/// stands after it.
+/// Returns the text before the closing quote, with `\"`, `\\`, `\xNN` and C's letters unescaped,
+/// and the text after it.
 fn unquote(mut text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut plain = Vec::new();
     loop {
@@ -181,8 +183,8 @@ fn letter(escaped: u8) -> u8 {
     }
 }
 
-/// Method and target of `METHOD target HTTP/x[.y]`. `None` for anything else, which a server
-/// answers with a 400, and for a CONNECT, which asks for no resource.
+/// Returns method and target of `METHOD target HTTP/x[.y]`. `None` for anything else, to which a
+/// server replies with a 400, and for a CONNECT, which does not request a resource.
 fn request_line(line: &[u8]) -> Option<(&str, String)> {
     let mut parts = line.split(|&byte| byte == b' ');
     let (method, uri, version) = (parts.next()?, parts.next()?, parts.next()?);
@@ -195,12 +197,12 @@ fn request_line(line: &[u8]) -> Option<(&str, String)> {
     Some((str::from_utf8(method).ok()?, target(uri)?))
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns whether a byte may occur in a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// `10/Oct/2000:13:55:36 -0700`, as seconds since the epoch.
+/// Parses `10/Oct/2000:13:55:36 -0700`; returns seconds since the epoch.
 fn unix_s(time: &[u8]) -> Option<i64> {
     let punctuation = [(2, b'/'), (6, b'/'), (11, b':'), (14, b':'), (17, b':'), (20, b' ')];
     if time.len() != 26 || punctuation.iter().any(|&(at, byte)| time.get(at) != Some(&byte)) {
@@ -224,8 +226,8 @@ fn unix_s(time: &[u8]) -> Option<i64> {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that
-/// the leap day is the last.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from
+/// March, so that the leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

@@ -1,20 +1,20 @@
-//! Targets asked for one after the other, so many a connection. No chance, no think times, and no
-//! knowledge of where the targets come from.
+//! Requests for a list of targets, with a fixed number per connection. No randomness and no think
+//! times.
 
 use std::sync::Arc;
 
 use super::{Built, Copies, Interned};
 use crate::session::{RequestId, Session, Source, Step, Template};
 
-/// How requests are laid on connections.
+/// The distribution of requests over connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Requests a session; 0 for connections without end, whose sessions are one pipelined group
-    /// each and never ask for a close.
+    /// Requests per session; 0 for connections that are never closed, whose sessions are one
+    /// pipelined group each.
     pub requests: u32,
     /// Requests sent together, before any of their replies; 0 counts as 1.
     pub pipeline: u32,
-    /// Whether a session's last request asks the server to close.
+    /// True if a session's last request asks the server to close.
     pub close: bool,
 }
 
@@ -24,38 +24,38 @@ impl Default for Shape {
     }
 }
 
-/// In which order targets are taken.
+/// The order in which targets are requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// One after the other, and from the beginning again.
+    /// In order, starting again after the last.
     Around,
-    /// One after the other, once: the run ends with them.
+    /// In order, once: the run ends after the last.
     Once,
-    /// As [`Order::Around`], but so many of them a request, 0 to 1: at 0.25 each is asked for four
-    /// times in a row.
+    /// As [`Order::Around`], but advancing by this fraction of a target per request, 0 to 1: at
+    /// 0.25, each target is requested four times in a row.
     Slowly(f64),
 }
 
-/// What is asked for. Without a target, a run ends as it begins.
+/// The targets to request. Without a target, a run ends at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    /// The method of all requests.
+    /// Method of all requests.
     pub method: String,
-    /// The body of all requests.
+    /// Body of all requests.
     pub body: Vec<u8>,
-    /// The request targets, over all connections in this order.
+    /// Request targets, in order over all connections.
     pub list: Vec<String>,
-    /// How the list is gone through.
+    /// Order in which the list is used.
     pub order: Order,
 }
 
 impl Targets {
-    /// Plain GETs, around.
+    /// Creates plain GETs in the order [`Order::Around`].
     pub fn get(list: Vec<String>) -> Self {
         Self { method: "GET".into(), body: Vec::new(), list, order: Order::Around }
     }
 
-    /// The workload that asks for them.
+    /// Builds the workload that requests the targets.
     pub fn build(&self, template: &Template, shape: Shape) -> Built {
         let mut interned = Interned::new(template);
         let id = |target: &String| interned.id(&self.method, target, &self.body);
@@ -73,7 +73,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// The request of this number, over all sessions.
+    /// Returns the request of this number, counted over all sessions.
     fn request(&self, number: u64) -> Option<RequestId> {
         let count = self.ids.len() as u64;
         let index = match self.order {

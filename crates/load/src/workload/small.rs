@@ -1,39 +1,38 @@
-//! The workloads that are one small file, each asked for over and over. A table; nothing here knows
-//! how a file is written or asked for.
+//! Workloads that repeatedly request one small file, as a table.
 
-/// The maximum segment size on a path of 1500-byte packets, with timestamps (RFC 7323): what one
-/// packet holds, bytes.
+/// Payload of one packet, bytes: the maximum segment size on a path of 1500-byte packets, with
+/// timestamps (RFC 7323).
 pub const MSS_BYTES: u64 = 1448;
 
-/// The head of the reply that `weir serve`, with its defaults, sends for the file of `one-packet`
-/// when the request says `Connection: close`, bytes; 19 fewer when it does not. Measured; date and
-/// entity tag always have this length.
+/// Length of the reply head that `weir serve`, with its defaults, sends for the file of
+/// `one-packet` if the request has `Connection: close`, bytes; 19 fewer if it has not. Measured;
+/// date and entity tag always have this length.
 pub const WEIR_HEAD_BYTES: u64 = 250;
 
 /// A workload of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Small {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The file's name.
+    /// Name of the file.
     pub file: &'static str,
-    /// How large the file is.
+    /// Size of the file.
     pub size: Size,
-    /// What it is, in a line.
+    /// Description in one line.
     pub help: &'static str,
 }
 
-/// How large a file is.
+/// The size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
-    /// As [`one_packet_body`] says.
+    /// The size given by [`one_packet_body`].
     OnePacket,
 }
 
 impl Size {
-    /// Bytes, for a server whose reply head has `head_bytes`.
+    /// Returns the size in bytes, for a server whose reply head has `head_bytes`.
     pub fn bytes(self, head_bytes: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -42,13 +41,13 @@ impl Size {
     }
 }
 
-/// The body that fills one segment of [`MSS_BYTES`] together with a head of `head_bytes`; 0 when
-/// the head leaves no room.
+/// Returns the size of the body that fills one segment of [`MSS_BYTES`] together with a head of
+/// `head_bytes`; 0 if the head leaves no room.
 pub fn one_packet_body(head_bytes: u64) -> u64 {
     MSS_BYTES.saturating_sub(head_bytes)
 }
 
-/// All of them.
+/// All workloads of one file.
 pub const ALL: [Small; 6] = [
     Small {
         name: "one-byte",

@@ -1,6 +1,6 @@
-//! The accept-phase: as many as the policy allows, each judged before anything of it is read, and
-//! room made for them. The same for every architecture. What a policy decides by is its own affair,
-//! and how a connection is served the architecture's.
+//! The accept-phase: accepts connections up to the policy's limit, judges each before any of it is
+//! read, and makes room for them. Shared by all architectures. The policy decides on criteria of
+//! its own, and the architecture decides how a connection is served.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,33 +15,34 @@ use super::{Architecture, Tenant};
 use crate::close_reason::CloseReason;
 use crate::conn::Spare;
 
-/// How long accepting rests when there are no descriptors and nobody to take one from.
+/// Pause in accepting after an error, such as a lack of descriptors with no connection to evict,
+/// nanoseconds.
 const ACCEPT_REST_NS: u64 = 100_000_000;
 
-/// The same when there are no slots.
+/// Pause in accepting when every slot is taken and no connection can be evicted, nanoseconds.
 const CROWDED_REST_NS: u64 = 20_000_000;
 
-/// Connections closed at once to make room, at most.
+/// Maximum number of connections evicted at once to make room.
 const EVICTED_AT_ONCE: usize = 32;
 
-/// Connections looked at for those that have waited longest.
+/// Maximum number of connections sampled when looking for the longest-waiting ones to evict.
 const LOOKED_AT: usize = 512;
 
-/// What every architecture does alike about connections that come and go.
+/// Accepting, refusing and evicting, shared by all architectures.
 pub(crate) trait Accepting: Architecture {
-    /// One accept-phase of one listener: as many as the policy allows.
+    /// Runs an accept-phase of one listener, up to the policy's limit.
     fn accept(&mut self, index: usize) -> Outcome {
         let Some(mut phase) = self.begin_accepting(index) else { return Outcome::default() };
         self.accept_more(index, &mut phase);
         self.end_accepting(index, phase)
     }
 
-    /// Accepts, by a call each, for as long as the phase goes on.
+    /// Accepts with one call per connection until the phase ends.
     fn accept_more(&mut self, index: usize, phase: &mut AcceptPhase) {
         while self.takes_more() && self.accept_one(index, phase) {}
     }
 
-    /// One accept of a phase, if the policy allows another. Whether the phase goes on.
+    /// Makes one accept of a phase, if the policy allows another; returns whether to continue.
     fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
         if !self.goes_on(phase) {
             return false;
@@ -57,12 +58,12 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Whether a phase allows another accept.
+    /// Returns whether the phase allows another accept.
     fn goes_on(&mut self, phase: &mut AcceptPhase) -> bool {
         phase.goes_on(Self::SERVES_LATER, || self.floor().service.read_clock_ns())
     }
 
-    /// Accepts others in the place of one that was closed, where that is wanted.
+    /// Accepts further connections in place of a closed one, if `accept_on_close` is set.
     fn accept_after_close(&mut self) {
         if self.floor().service.config.strategy.accept_on_close {
             (0..self.floor().listeners.len()).for_each(|index| {
@@ -71,7 +72,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// An accept-phase, as the policy wants it; none while nobody is accepted.
+    /// Begins an accept-phase with the policy's decision; `None` while accepting is paused.
     fn begin_accepting(&mut self, index: usize) -> Option<AcceptPhase> {
         if self.floor().paused_until_ns.is_some() || index >= self.floor().listeners.len() {
             return None;
@@ -85,7 +86,7 @@ pub(crate) trait Accepting: Architecture {
         Some(AcceptPhase::new(decision, self.floor().service.now_ns()))
     }
 
-    /// Tells the policy how the phase went.
+    /// Reports the outcome of a phase to the policy.
     fn end_accepting(&mut self, index: usize, phase: AcceptPhase) -> Outcome {
         let floor = self.floor();
         let now_ns = floor.service.now_ns();
@@ -97,7 +98,7 @@ pub(crate) trait Accepting: Architecture {
         phase.outcome
     }
 
-    /// An accept failed. Whether the phase goes on.
+    /// Handles an accept error; returns whether to continue the phase.
     fn bear(&mut self, index: usize, error: &io::Error, phase: &mut AcceptPhase) -> bool {
         if error.kind() == io::ErrorKind::WouldBlock {
             phase.outcome.drained = true;
@@ -116,8 +117,8 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Asks the policy of a listener, and does what concerns more than this phase. `knocked`:
-    /// somebody waits there.
+    /// Asks a listener's policy for a decision, and applies the parts that affect more than this
+    /// phase. `knocked`: a connection is pending there.
     fn decide(&mut self, index: usize, knocked: bool) -> Decision {
         let floor = self.floor();
         let (now_ns, view) = (floor.service.now_ns(), floor.view());
@@ -129,7 +130,7 @@ pub(crate) trait Accepting: Architecture {
         decision
     }
 
-    /// Asks those policies whose time has come though nobody knocked.
+    /// Asks the policies whose time has come although their listener is not ready.
     fn consult(&mut self) {
         let now_ns = self.floor().service.now_ns();
         for index in 0..self.floor().listeners.len() {
@@ -140,7 +141,8 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Ends the accept-phases of a round: policies whose time has come, and those deferred.
+    /// Ends the accept-phases of a round: consults the policies that are due, and serves deferred
+    /// connections.
     fn end_accept_phase(&mut self) {
         self.consult();
         if !self.floor().deferred.is_empty() {
@@ -148,7 +150,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Judges one that was accepted, and begins to serve it, or does not.
+    /// Judges an accepted connection, and then begins to serve it, refuses it or drops it.
     fn receive(&mut self, index: usize, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
         self.note_accepted(index);
         let floor = self.floor();
@@ -172,7 +174,7 @@ pub(crate) trait Accepting: Architecture {
         self.refuse(fd, peer);
     }
 
-    /// A listener has given a connection.
+    /// Records that a listener has delivered a connection.
     fn note_accepted(&mut self, index: usize) {
         let floor = self.floor();
         floor.service.counters.accepted.one();
@@ -182,7 +184,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Begins to serve one that was accepted, or defers it until there is time.
+    /// Begins to serve an accepted connection, or defers it until there is time.
     fn admit(&mut self, tenant: Self::Tenant, decision: Decision, since_ns: u64) {
         let source = Some(tenant.peer().ip().into());
         let Some(slot) = self.enter(tenant) else { return };
@@ -198,7 +200,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Gives a connection a slot; closes it when there is none.
+    /// Gives a connection a slot; closes it if none is free.
     fn enter(&mut self, tenant: Self::Tenant) -> Option<u32> {
         let floor = self.floor();
         match floor.table.insert(tenant) {
@@ -213,7 +215,7 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Refuses one that was accepted, as the operator wants it.
+    /// Refuses an accepted connection in the configured way.
     fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
         let service = &mut self.floor().service;
         match service.config.setting.refusal {
@@ -234,8 +236,8 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Refuses those deferred that have become stale. If nobody newer waits it serves the others,
-    /// the newest first, for as long as the policy lets an accept-phase take.
+    /// Refuses deferred connections that have become stale. If no newer connection is pending,
+    /// serves the others, newest first, for as long as the policy lets an accept-phase take.
     fn serve_deferred(&mut self) {
         let Some(until_ns) = self.sift_deferred() else { return };
         while self.serve_newest()
@@ -244,8 +246,8 @@ pub(crate) trait Accepting: Architecture {
         {}
     }
 
-    /// Refuses those deferred that have become stale. Until when the others are served; `None` when
-    /// somebody newer waits.
+    /// Refuses deferred connections that have become stale. Returns the time until which the others
+    /// are served; `None` if a newer connection is pending.
     fn sift_deferred(&mut self) -> Option<u64> {
         let began_ns = self.floor().service.now_ns();
         let decision = self.floor().decision();
@@ -258,7 +260,7 @@ pub(crate) trait Accepting: Architecture {
         (!self.floor().someone_waits).then_some(until_ns)
     }
 
-    /// Begins to serve the newest deferred. Whether there was one.
+    /// Begins to serve the newest deferred connection; returns whether there was one.
     fn serve_newest(&mut self) -> bool {
         let Some(newest) = self.floor().deferred.pop_newest() else { return false };
         if self.floor().table.is_current(newest) {
@@ -292,8 +294,8 @@ pub(crate) trait Accepting: Architecture {
         self.close(token.slot);
     }
 
-    /// Judges a request on an open connection: it may have waited too long, its source may have had
-    /// its share, and nobody may wait for it any more.
+    /// Judges a request on an open connection: it may have waited too long, its source may have
+    /// used up its share, or its client may have gone.
     fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
         let floor = self.floor();
         let now_ns = floor.service.now_ns();
@@ -306,7 +308,7 @@ pub(crate) trait Accepting: Architecture {
         AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival), is_fair)
     }
 
-    /// Tells whether the connection that is ready is served; if not, it is refused or closed.
+    /// Returns whether a ready connection is to be served; otherwise refuses or closes it.
     fn is_worth_serving(&mut self, token: Token) -> bool {
         let Some(decision) = self.floor().judges else { return true };
         match self.judge_open(token, decision) {
@@ -324,15 +326,15 @@ pub(crate) trait Accepting: Architecture {
         false
     }
 
-    /// Tells whether there is no slot for another connection.
+    /// Returns whether there is no slot for another connection.
     fn is_full(&mut self) -> bool {
         let table = &self.floor().table;
         table.open() >= table.open_max()
     }
 
-    /// Closes connections that can be spared, those first that are worth least and have waited
-    /// longest, of some that are looked at: goes on next time where it ended. How many were
-    /// closed. It is want of room that takes them, and not load.
+    /// Closes up to `count` connections that can be spared, the least valuable and longest waiting
+    /// first, from a sample that continues where the last one ended. Returns the number closed. The
+    /// cause is lack of room, not load.
     fn make_room(&mut self, count: usize) -> usize {
         let floor = self.floor();
         let mut spare: Vec<(Spare, u64, u32)> = Vec::new();
@@ -359,8 +361,8 @@ pub(crate) trait Accepting: Architecture {
         evicted
     }
 
-    /// No descriptor or no memory for another connection: what is open goes on, who can be spared
-    /// makes room.
+    /// Handles a lack of descriptors or memory for another connection: open connections continue,
+    /// and some that can be spared are closed.
     fn relieve(&mut self, error: &io::Error) {
         let floor = self.floor();
         floor.service.counters.accept_failed.one();
@@ -374,19 +376,19 @@ pub(crate) trait Accepting: Architecture {
         }
     }
 
-    /// Accepts nobody for a while, and says why.
+    /// Pauses accepting after an error, and reports the reason.
     fn rest_for(&mut self, error: &io::Error) {
         self.rest(ACCEPT_REST_NS);
         self.floor().tell(&format!("cannot accept, resting: {error}"));
     }
 
-    /// Accepts nobody for so long, or until a connection closes.
+    /// Pauses accepting for `rest_ns`, or until a connection closes.
     fn rest(&mut self, rest_ns: u64) {
         self.floor().paused_until_ns = Some(self.floor().service.now_ns() + rest_ns);
         self.watch_listeners(false);
     }
 
-    /// Takes a connection out of its slot, and makes room for another known.
+    /// Takes a connection out of its slot, and resumes accepting.
     fn vacate(&mut self, slot: u32) -> Option<(Self::Tenant, Token)> {
         let floor = self.floor();
         let vacated = floor.table.remove(slot)?;
@@ -416,7 +418,7 @@ pub(crate) trait Accepting: Architecture {
     }
 }
 
-/// Translates what the kernel tells into what policies know.
+/// Converts the kernel's data on an arrival to the type that policies use.
 fn into_arrival(told: listener::Arrival) -> weir_accept::Arrival {
     let listener::Arrival { age_ns, departed, spoken, rtt_ns } = told;
     weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }

@@ -1,8 +1,8 @@
 //! SPED: one thread, three phases, repeated (pariag-accept fig. 3.1, brecht-select fig. 2).
 //!
-//! A connection accepted in one round is served in the next, as the papers have it, unless it is
-//! read eagerly. Everything the loop does not decide itself it asks: the mechanism who is ready,
-//! the policy how many to accept, the connection what it waits for.
+//! A connection accepted in one round is served in the next, as in the papers, unless it is read
+//! eagerly. The mechanism reports which connections are ready, the policy sets the number of
+//! accepts, and each connection says what it waits for.
 
 use std::io;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl<M: Mechanism> EventLoop<M> {
         self.end_accept_phase();
     }
 
-    /// Answers the bell, and takes what helpers have brought, who ring it too.
+    /// Answers the bell, and takes the results of helpers, which ring it too.
     fn heed_bell(&mut self) {
         self.answer_bell();
         self.watched.bell_is_quiet();
@@ -146,8 +146,8 @@ impl<M: Mechanism> EventLoop<M> {
         self.watched.floor.note_work(work);
     }
 
-    /// The other phases of a round in the middle of a work-phase that takes long: nobody is asked
-    /// who is ready, for enough are.
+    /// Runs the other phases of a round in the middle of a long work-phase. The mechanism is not
+    /// polled, since enough connections are ready.
     fn cut_work(&mut self, work: Work, left: usize) -> Work {
         self.watched.floor.cut_work(work, left);
         self.heed_bell();
@@ -161,7 +161,8 @@ impl<M: Mechanism> EventLoop<M> {
         self.watched.floor.begin_work(left)
     }
 
-    /// Has those go on who have waited longest, until this round's turn is over. How many did.
+    /// Resumes yielded connections, longest waiting first, until this round's turn is over. Returns
+    /// the number resumed.
     fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;
         for _ in 0..self.watched.yielded() {
@@ -172,7 +173,8 @@ impl<M: Mechanism> EventLoop<M> {
         items
     }
 
-    /// Serves a connection that is ready, and accepts others in its place where that is wanted.
+    /// Serves a ready connection, and accepts others in its place if it closed and that is
+    /// configured.
     fn work(&mut self, token: Token) {
         if self.is_worth_serving(token) {
             self.serve_and_replace(token.slot);
@@ -185,7 +187,8 @@ impl<M: Mechanism> EventLoop<M> {
         }
     }
 
-    /// Makes the mechanism and the timers agree with what a connection waits for now.
+    /// Updates the mechanism and the timers for what a connection now waits for; closes it if it
+    /// has ended or cannot be watched.
     pub(super) fn settle(&mut self, slot: u32, next: Next) {
         if !self.watched.settle(slot, next) {
             self.close(slot);

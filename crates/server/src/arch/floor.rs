@@ -1,6 +1,6 @@
-//! What one loop has, whatever its architecture: its connections, their deadlines, its listening
-//! sockets with their policies, the service they share, and what was counted. Knows neither how the
-//! loop waits nor how a connection is served.
+//! State of one loop under any architecture: its connections and their deadlines, its listening
+//! sockets with their policies, the service they share, and counters. Knows neither how the loop
+//! waits nor how a connection is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::control::{Control, Phase};
 use crate::log::LogBuffer;
 use crate::service::Service;
 
-/// Items of a work-phase after which the clock is looked at again, at most: whoever comes next may
-/// want a thousand times as much as the last.
+/// Maximum number of items of a work-phase between two readings of the clock: the next item may
+/// cost a thousand times as much as the last.
 const ITEMS_UNLOOKED: u64 = 4;
 
-/// The slot of the bell; the listeners follow it.
+/// Slot of the bell; the listeners follow it.
 pub(crate) const BELL: u32 = 0;
-/// The slot of the first listener.
+/// Slot of the first listener.
 pub(crate) const FIRST_LISTENER: u32 = 1;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -33,59 +33,61 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A work-phase, or the part of one between two accept-phases.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// Connections served in it.
+    /// Number of connections served in it.
     pub(super) items: u64,
-    /// Time of its begin, nanoseconds; `None` when nobody looked at the clock.
+    /// Start time, nanoseconds; `None` if the clock was not read.
     began_ns: Option<u64>,
-    /// Items at which the clock is looked at next.
+    /// Number of items at which the clock is read next.
     look_at: u64,
 }
 
-/// What one loop has. `C` is a connection with what the architecture needs to serve it.
+/// State of one loop. `C` is a connection with the state that the architecture needs to serve it.
 pub(crate) struct Floor<C> {
     pub(super) listeners: Vec<Listener>,
     pub(super) table: Table<C>,
     pub(super) timers: Timers,
-    /// Where the timers put slots whose deadline has come.
+    /// Buffer for slots whose deadline has come, filled by the timers.
     pub(super) expired: Vec<u32>,
     pub(super) service: Service,
     pub(super) control: Arc<Control>,
-    /// Rounds of the loop so far.
+    /// Number of rounds so far.
     pub(super) rounds: u64,
-    /// The last question about the counters that was answered.
+    /// Number of the last report request answered.
     answered: u64,
-    /// Where the last search for idle connections ended.
+    /// Slot at which the next search for connections to evict begins.
     pub(super) hand: u32,
-    /// Nobody is accepted before this.
+    /// End of the pause in accepting, nanoseconds; `None` while accepting.
     pub(super) paused_until_ns: Option<u64>,
-    /// Accepted, and served when there is time: the newest at the back.
+    /// Connections accepted and deferred until there is time, newest at the back.
     pub(super) deferred: Deferred<Token>,
-    /// An accept-phase of this round left some, newer than those deferred.
+    /// True if an accept-phase of this round left connections pending, newer than those deferred.
     pub(super) someone_waits: bool,
-    /// Time that the loop has slept, nanoseconds, and when it last woke.
+    /// Total time that the loop has slept, nanoseconds, and the time it last woke.
     slept_ns: u64,
     woke_ns: u64,
-    /// Connections accepted so far, and those whose service was begun.
+    /// Connections accepted so far, and those whose service has begun.
     pub(super) accepted: u64,
     pub(super) begun: u64,
-    /// Connections served in work-phases so far, and how long that took, nanoseconds, while a
-    /// policy was alert (and when it was not, at times).
+    /// Connections served in work-phases so far, and the time they took, nanoseconds. The time is
+    /// measured while a policy is alert (and at times when none is).
     pub(super) turns: u64,
     pub(super) turns_ns: u64,
-    /// Connections that are ready for this round's work-phase.
+    /// Number of connections ready for this round's work-phase.
     pub(super) ready: u64,
-    /// Connections served in the last work-phase, and how long it took, nanoseconds.
+    /// Connections served in the last work-phase, and the time it took, nanoseconds.
     pub(super) work_items: u64,
     pub(super) work_ns: u64,
-    /// Time after which a work-phase lets others in, nanoseconds.
+    /// Time after which a work-phase is interrupted by the other phases, nanoseconds.
     work_max_ns: Option<u64>,
-    /// The decision by which requests on open connections are judged, while they are.
+    /// Decision by which requests on open connections are judged; `None` while they are not.
     pub(super) judges: Option<Decision>,
-    /// SYNs dropped by the filters of listeners that have gone.
+    /// SYNs dropped by the filters of closed listeners, in total and for sources beyond their
+    /// share.
     syn_dropped: [u64; 2],
-    /// When a drain that has begun ends.
+    /// End of the drain, nanoseconds; `None` before a drain begins.
     pub(super) drained_by_ns: Option<u64>,
-    /// The calls of every thread that has handed its own over; none while they are not profiled.
+    /// System calls of every thread that has handed over its own; empty while they are not
+    /// profiled.
     pub(super) calls: Vec<profile::Row>,
     told_at_ns: Option<u64>,
 }
@@ -134,7 +136,7 @@ impl<C> Floor<C> {
         }
     }
 
-    /// What a policy may look at, but for the rounds since its last phase.
+    /// Returns the data available to a policy, except for the rounds since its last phase.
     pub(super) fn view(&self) -> View {
         View {
             open: self.table.open(),
@@ -154,14 +156,14 @@ impl<C> Floor<C> {
         }
     }
 
-    /// Begins a work-phase of so many.
+    /// Begins a work-phase of `items` connections.
     pub(super) fn begin_work(&self, items: usize) -> Work {
         let is_timed = items > 1 || self.is_alert();
         let began_ns = is_timed.then(|| self.service.read_clock_ns());
         Work { items: 0, began_ns, look_at: 1 }
     }
 
-    /// Tells whether a work-phase has gone on for as long as it may before others are let in.
+    /// Returns whether a work-phase has used up its time before other phases are due.
     pub(super) fn is_long(&self, work: &mut Work) -> bool {
         let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.look_at) else {
             return false;
@@ -174,14 +176,15 @@ impl<C> Floor<C> {
         spent_ns >= max_ns
     }
 
-    /// Begins a round: there is one time for all of it.
+    /// Begins a round, with one time for all of it.
     pub(super) fn begin_round(&mut self) {
         self.service.tick();
         self.service.turn.begin_round();
         self.rounds += 1;
     }
 
-    /// Begins another round in the middle of a work-phase, of which so many are left.
+    /// Begins another round in the middle of a work-phase, with `left` connections still to be
+    /// served.
     pub(super) fn cut_work(&mut self, work: Work, left: usize) {
         self.note_work(work);
         self.service.counters.work_cuts.one();
@@ -190,12 +193,12 @@ impl<C> Floor<C> {
         self.someone_waits = false;
     }
 
-    /// Tells whether a policy has to know exactly when the loop sleeps.
+    /// Returns whether a policy must know exactly when the loop sleeps.
     pub(super) fn is_alert(&self) -> bool {
         self.listeners.iter().any(Listener::is_alert)
     }
 
-    /// The loop is about to sleep: nobody is refused on account of load meanwhile.
+    /// Lifts all refusal because of load before the loop sleeps.
     pub(super) fn open_before_sleep(&mut self) {
         for listener in &mut self.listeners {
             listener.open(&mut self.service.counters);
@@ -203,7 +206,7 @@ impl<C> Floor<C> {
         self.note_decisions();
     }
 
-    /// Takes over from the decisions what concerns connections that are open.
+    /// Applies the parts of the decisions that concern open connections.
     pub(super) fn note_decisions(&mut self) {
         let decisions = || self.listeners.iter().map(|listener| &listener.decision);
         self.service.pressure = decisions().any(|each| each.pressure);
@@ -212,14 +215,15 @@ impl<C> Floor<C> {
         self.judges = decisions().find(|each| each.look_open).copied();
     }
 
-    /// The loop has slept since then.
+    /// Records a sleep of the loop that began at `since_ns`.
     pub(super) fn note_sleep(&mut self, since_ns: u64) {
         let now_ns = self.service.now_ns();
         self.slept_ns += now_ns.saturating_sub(since_ns);
         self.woke_ns = now_ns;
     }
 
-    /// Notes a refusal on account of load. A loop that has just slept had time for it.
+    /// Records a refusal because of load, and detects one that a loop makes just after a sleep,
+    /// when it had time to serve.
     pub(super) fn note_refusal(&mut self) {
         let target_ns = self.service.config.setting.target_ns;
         if self.service.now_ns() < self.woke_ns.saturating_add(target_ns) {
@@ -228,24 +232,25 @@ impl<C> Floor<C> {
         }
     }
 
-    /// A listener is let go of.
+    /// Takes over the counts of a listener that is about to close.
     pub(super) fn forget(&mut self, listener: &Listener) {
         self.syn_dropped = sum(self.syn_dropped, listener.dropped());
     }
 
-    /// What the first listener's policy last decided: all have the same one.
+    /// Returns the last decision of the first listener's policy; all listeners have the same
+    /// policy.
     pub(super) fn decision(&self) -> Decision {
         self.listeners.first().map(|first| first.decision).unwrap_or_default()
     }
 
-    /// Counts the connections open now that another was accepted.
+    /// Records the number of open connections after an accept.
     pub(super) fn note_open(&mut self) {
         let open = self.table.open() as u64;
         self.service.counters.open_at_accept.add(open);
         self.service.counters.open_max.raise(open);
     }
 
-    /// Notes why a connection is about to be closed.
+    /// Records the reason for which a connection is about to be closed.
     pub(super) fn note_close(&mut self, slot: u32, reason: CloseReason)
     where
         C: Tenant,
@@ -255,12 +260,13 @@ impl<C> Floor<C> {
         }
     }
 
-    /// How long the next wait may sleep: until something is due, and not while some are deferred.
+    /// Returns how long the next wait may sleep: until something is due, and not at all while
+    /// connections are deferred.
     pub(super) fn sleep_max(&self) -> Option<Duration> {
         if self.deferred.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
     }
 
-    /// How long until something is due by the clock.
+    /// Returns the time until something is due by the clock; `None` if nothing is.
     pub(super) fn due_in(&self) -> Option<Duration> {
         [self.timers.next_ns(), self.upkeep_ns(), self.drained_by_ns]
             .into_iter()
@@ -269,14 +275,15 @@ impl<C> Floor<C> {
             .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.service.now_ns())))
     }
 
-    /// When something is due that is no connection's: a policy's time, log lines, a pause's end.
+    /// Returns when something other than a connection's deadline is due: a policy, log lines, or
+    /// the end of a pause.
     pub(super) fn upkeep_ns(&self) -> Option<u64> {
         let log_ns = self.service.log.as_ref().and_then(LogBuffer::due_ns);
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
         policies.chain(log_ns).chain(self.paused_until_ns).min()
     }
 
-    /// Notes what a work-phase has done.
+    /// Records a work-phase that has ended.
     pub(super) fn note_work(&mut self, work: Work) {
         let Work { items, began_ns, .. } = work;
         if items > 0 {
@@ -292,7 +299,7 @@ impl<C> Floor<C> {
         self.turns_ns += spent_ns;
     }
 
-    /// The number of a question about the counters that has not been answered.
+    /// Returns the number of an unanswered report request, and marks it as answered.
     pub(super) fn question(&mut self) -> Option<u64> {
         let question = self.control.question();
         (question > self.answered).then(|| {
@@ -301,7 +308,7 @@ impl<C> Floor<C> {
         })
     }
 
-    /// Whether the loop ends now.
+    /// Returns whether the loop is to end now.
     pub(super) fn is_over(&self) -> bool {
         match self.control.phase() {
             Phase::Run => false,
@@ -312,7 +319,7 @@ impl<C> Floor<C> {
         }
     }
 
-    /// What was counted. The architecture has put its own counts in.
+    /// Returns the loop's report, to which the architecture has added its own counts.
     pub(super) fn report(&mut self) -> LoopReport {
         if let Some(log) = &mut self.service.log {
             let (written, lost) = log.take_counts();
@@ -330,7 +337,7 @@ impl<C> Floor<C> {
         LoopReport { counters: self.service.counters(), calls }
     }
 
-    /// Says something to the operator, once a second at most.
+    /// Sends a message to the operator, at most once per second.
     pub(super) fn tell(&mut self, what: &str) {
         let now_ns = self.service.now_ns();
         if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
@@ -340,7 +347,7 @@ impl<C> Floor<C> {
     }
 }
 
-/// Adds two counts to two others.
+/// Adds two pairs of counts.
 fn sum([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
     [a + c, b + d]
 }

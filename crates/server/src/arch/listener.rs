@@ -1,5 +1,5 @@
-//! A listening socket with its policy: asks the kernel what the policy wants to know, and does what
-//! it decides about the socket. Accepts nobody itself, and knows no connection.
+//! A listening socket with its policy: queries the kernel for the policy, and applies its decisions
+//! to the socket. Accepts no connection itself.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,37 +12,38 @@ use weir_sys::{listener, socket};
 
 use super::syn_filter::SynFilter;
 
-/// A listening socket, whether of a loop alone or not.
+/// A listening socket, of one loop or shared.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub fd: Arc<OwnedFd>,
-    /// Nobody else has it: its queue is this loop's, and may be bounded and filtered. What is done
-    /// to a socket that was passed to us would outlive us.
+    /// True if the socket belongs to this loop alone, so that its queue may be bounded and
+    /// filtered. Changes to a socket passed in from outside would outlive the server.
     pub own: bool,
 }
 
 impl Socket {
-    /// The best SYN filter that the kernel lets this process put before it.
+    /// Returns the best SYN filter that the kernel lets this process attach to the socket.
     pub(crate) fn syn_filter(&self) -> weir_accept::SynFilter {
         if self.own { SynFilter::available(self.fd.as_fd()) } else { weir_accept::SynFilter::None }
     }
 }
 
-/// One listener of a loop.
+/// A listener of one loop.
 pub(crate) struct Listener {
     socket: Socket,
     pub token: Token,
     pub watched: bool,
     policy: Box<dyn Policy + Send>,
-    /// The round of its last accept-phase.
+    /// Round of its last accept-phase.
     accepted_round: u64,
-    /// The accept queue as the operator wants it, and as it was last set.
+    /// Backlog of the accept queue as configured, and as last set.
     listenq: i32,
     backlog: i32,
     syn_filter: SynFilter,
-    /// Up to when the present overload has been counted.
+    /// Time up to which the present overload has been counted, nanoseconds; `None` without
+    /// overload.
     overloaded_at_ns: Option<u64>,
-    /// What it last decided.
+    /// The policy's last decision.
     pub decision: Decision,
 }
 
@@ -67,20 +68,21 @@ impl Listener {
         self.socket.fd.as_fd()
     }
 
-    /// A share in the socket, for an operation that goes on.
+    /// Returns a share in the socket, for an operation that is still under way when the listener
+    /// closes.
     pub(crate) fn shared_fd(&self) -> SharedFd {
         SharedFd::of(&self.socket.fd)
     }
 
-    /// Lets go of the socket, which closes with the last operation that has a share in it.
+    /// Releases the socket, which closes with the last operation that has a share in it.
     pub(crate) fn close(self) {
         if let Some(fd) = Arc::into_inner(self.socket.fd) {
             socket::close(fd);
         }
     }
 
-    /// Getevents-phases since the last accept-phase, when it is asked in this one; more than one
-    /// when it was not ready.
+    /// Returns the getevents-phases since the last accept-phase; more than one if the listener was
+    /// not ready in between. If it is `ready`, this round becomes that of its last accept-phase.
     pub(crate) fn rounds_since(&mut self, round: u64, ready: bool) -> u64 {
         let since = round - self.accepted_round;
         if !ready {
@@ -90,7 +92,8 @@ impl Listener {
         since
     }
 
-    /// Begins or ends to hear of it. Rounds in which it was not say nothing of who waits.
+    /// Sets whether the listener is watched. Rounds in which it was not watched say nothing about
+    /// pending connections.
     pub(crate) fn set_watched(&mut self, watched: bool, round: u64) {
         if watched && !self.watched {
             self.accepted_round = round;
@@ -98,8 +101,7 @@ impl Listener {
         self.watched = watched;
     }
 
-    /// Asks the policy what the accept-phase of this round may do, and does to the socket what it
-    /// says.
+    /// Asks the policy for this round's decision, and applies it to the socket.
     pub(crate) fn decide(&mut self, now_ns: u64, view: &View, counters: &mut Counters) {
         let signals = self.signals(now_ns, view, counters);
         self.decision = self.policy.decide(now_ns, view, &signals);
@@ -111,7 +113,7 @@ impl Listener {
         }
     }
 
-    /// The loop is about to sleep: what is refused on account of load is not refused meanwhile.
+    /// Lifts all refusal because of load before the loop sleeps.
     pub(crate) fn open(&mut self, counters: &mut Counters) {
         if !self.decision.refuses() && self.decision.syn == SynDecision::Open {
             return;
@@ -123,12 +125,12 @@ impl Listener {
         }
     }
 
-    /// A connection was accepted.
+    /// Records an accepted connection.
     pub(crate) fn accepted(&mut self) {
         self.syn_filter.accepted();
     }
 
-    /// Tells the policy how the phase went.
+    /// Reports the outcome of a phase to the policy.
     pub(crate) fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
         if let Some(rtt_ns) = outcome.rtt_ns {
             self.syn_filter.rtt(rtt_ns);
@@ -136,17 +138,17 @@ impl Listener {
         self.policy.finished(now_ns, outcome);
     }
 
-    /// When it must be asked though the listener is not ready.
+    /// Returns when the policy must be asked although the listener is not ready.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.policy.due_ns()
     }
 
-    /// Tells whether the policy has to know exactly when the loop sleeps.
+    /// Returns whether the policy must know exactly when the loop sleeps.
     pub(crate) fn is_alert(&self) -> bool {
         self.policy.is_alert()
     }
 
-    /// SYNs that its filter has dropped, and of these those of sources that had had their share.
+    /// Returns the SYNs dropped by its filter, in total and for sources beyond their share.
     pub(crate) fn dropped(&self) -> [u64; 2] {
         self.syn_filter.dropped()
     }
@@ -176,7 +178,7 @@ impl Listener {
         self.overloaded_at_ns = overloaded.then_some(now_ns);
     }
 
-    /// listen(2) again: the queue's bound changes at once, and nobody in it is lost.
+    /// Calls listen(2) again: the queue's bound changes at once, and no queued connection is lost.
     fn bound_queue(&mut self, counters: &mut Counters) {
         let wanted = self.decision.backlog.map_or(self.listenq, |queue| {
             i32::try_from(queue).unwrap_or(i32::MAX).clamp(1, self.listenq)

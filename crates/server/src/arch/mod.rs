@@ -1,5 +1,5 @@
-//! Architectures: who waits for events, accepts, and lets the connection machine proceed. What they
-//! have in common is here and in `floor`; what each does its own way is in a file of its own.
+//! Architectures: each waits for events, accepts, and lets the connection machine proceed in its
+//! own way. The common part is here and in `floor`; each architecture has a file of its own.
 
 mod accepting;
 pub(crate) mod event_loop;
@@ -34,12 +34,12 @@ use listener::{Listener, Socket};
 
 pub use name::{Choice, Exclusion, Name, Row, TABLE};
 
-/// How long a client that has not spoken yet may keep a server that was told to stop.
+/// Time for which a client that has sent nothing yet may delay a server told to stop, nanoseconds.
 const SILENCE_NS: u64 = 500_000_000;
 
-/// An architecture as its thread sees it.
+/// An architecture as seen by its thread.
 pub(crate) trait Start: Sized {
-    /// Makes it, in the thread that will run it, with room for `open_max` connections.
+    /// Creates it in the thread that will run it, with room for `open_max` connections.
     fn start(
         service: Service,
         sockets: Vec<Socket>,
@@ -47,56 +47,56 @@ pub(crate) trait Start: Sized {
         open_max: usize,
     ) -> io::Result<Self>;
 
-    /// Serves until told to stop, and tells what was counted.
+    /// Serves until told to stop, and reports its counters.
     fn run(self);
 }
 
-/// A connection with its socket, and with what an architecture keeps for it.
+/// A connection with its socket and the state of its architecture.
 pub(crate) trait Tenant: DerefMut<Target = Conn> + Sized {
-    /// One that was just accepted.
+    /// Creates a connection that was just accepted.
     fn new(fd: OwnedFd, peer: SocketAddr, service: &Service) -> Self;
 
-    /// What the kernel knows of its request; `None` where it cannot be asked.
+    /// Returns the kernel's data on its request; `None` where the kernel cannot be asked.
     fn arrival(&self) -> Option<Arrival>;
 
-    /// Makes the close that follows a reset.
+    /// Makes the following close a reset.
     fn reset_on_close(&self);
 
-    /// Lets go of everything.
+    /// Releases everything it holds, and closes it.
     fn close(self, service: &mut Service);
 }
 
-/// What each architecture does its own way.
+/// Operations that each architecture implements in its own way.
 pub(crate) trait Architecture: Sized {
-    /// Its connections.
+    /// Type of its connections.
     type Tenant: Tenant;
 
-    /// A close gives the descriptor back before it returns.
+    /// True if a close frees the descriptor before it returns.
     const CLOSES_AT_ONCE: bool = true;
 
-    /// Those accepted are served when the accept-phase is over.
+    /// True if accepted connections are served only after the accept-phase.
     const SERVES_LATER: bool = false;
 
-    /// What it has in common with the others.
+    /// Returns the state common to all architectures.
     fn floor(&mut self) -> &mut Floor<Self::Tenant>;
 
     /// Begins to serve a connection that has just got its slot. `at_once`: it is read now.
     fn begin(&mut self, slot: u32, at_once: bool);
 
-    /// Lets one connection make progress. Whether that was its last.
+    /// Lets a connection make progress; returns whether it was closed.
     fn serve(&mut self, slot: u32) -> bool;
 
     /// Answers a connection with 503.
     fn turn_away(&mut self, slot: u32);
 
-    /// Does what is due with a connection whose deadline has come.
+    /// Handles the deadline of a connection.
     fn expire(&mut self, slot: u32);
 
-    /// Lets go of a connection.
+    /// Closes a connection.
     fn close(&mut self, slot: u32);
 
-    /// Closes an idle connection, unless its next request has come: a close with bytes unread would
-    /// be a reset, and could cost the client the reply it is still reading.
+    /// Closes an idle connection, unless its next request has arrived: a close with bytes unread
+    /// would be a reset, and could cost the client the reply it is still reading.
     fn dismiss(&mut self, slot: u32) {
         self.serve(slot);
         if self.floor().table.conn(slot).is_some_and(|conn| conn.is_idle()) {
@@ -104,43 +104,43 @@ pub(crate) trait Architecture: Sized {
         }
     }
 
-    /// Whether this accept-phase may go on with another connection.
+    /// Returns whether this accept-phase may accept another connection.
     fn takes_more(&self) -> bool {
         true
     }
 
-    /// Whether a connection that was begun is still to be served for the first time, by somebody
-    /// else: others that are deferred are then not begun yet.
+    /// Returns whether a connection already begun still awaits its first turn elsewhere; other
+    /// deferred connections are then not begun yet.
     fn has_in_hand(&self) -> bool {
         false
     }
 
-    /// An accept has found nobody waiting at a listener.
+    /// Handles an accept that found a listener's queue empty.
     fn nobody_waits(&mut self, index: usize);
 
-    /// Begins or ends to watch a listener.
+    /// Starts or stops watching a listener.
     fn watch(&mut self, index: usize, wanted: bool) -> io::Result<()>;
 
-    /// Lets go of a listener, and closes it.
+    /// Stops watching a listener, and closes it.
     fn leave(&mut self, listener: Listener);
 
-    /// What is known of a request that has come on an open connection.
+    /// Returns the arrival data of a request on an open connection.
     fn arrival(&mut self, slot: u32) -> Option<Arrival> {
         self.floor().table.conn(slot)?.arrival()
     }
 
-    /// Whether somebody is free to accept.
+    /// Returns whether an acceptor is available.
     fn has_hands(&self) -> bool {
         true
     }
 
-    /// Puts what it counts itself among the counters.
+    /// Adds the architecture's own counts to the counters.
     fn count(&mut self) {}
 }
 
-/// What every architecture does alike about time, questions and the end.
+/// Timekeeping, reports and shutdown, shared by all architectures.
 pub(crate) trait Housekeeping: Accepting {
-    /// What is due by the clock: deadlines, the end of a pause, log lines.
+    /// Handles everything due by the clock: deadlines, the end of a pause, log lines.
     fn keep_time(&mut self) {
         let floor = self.floor();
         let mut expired = std::mem::take(&mut floor.expired);
@@ -161,7 +161,7 @@ pub(crate) trait Housekeeping: Accepting {
         }
     }
 
-    /// Answers what the main thread has asked.
+    /// Answers the main thread's requests.
     fn answer_bell(&mut self) {
         self.floor().control.bell.hush();
         if let Some(question) = self.floor().question() {
@@ -174,7 +174,8 @@ pub(crate) trait Housekeeping: Accepting {
         }
     }
 
-    /// Accepts those who already wait, closes the listeners, and lets what is open finish.
+    /// Begins a drain: accepts pending connections, closes the listeners, and lets open connections
+    /// finish.
     fn begin_drain(&mut self) {
         let floor = self.floor();
         floor.service.draining = true;
@@ -191,7 +192,8 @@ pub(crate) trait Housekeeping: Accepting {
         }
     }
 
-    /// Accepts those who wait now: as many as the queue can hold, for more come meanwhile.
+    /// Accepts the connections pending now: at most as many as the queue can hold, since more
+    /// arrive meanwhile.
     fn accept_queue(&mut self, index: usize) {
         let queue_max = self.floor().service.config.listenq.unsigned_abs().into();
         let mut accepted = 0;
@@ -203,7 +205,8 @@ pub(crate) trait Housekeeping: Accepting {
         }
     }
 
-    /// Closes an idle connection, but for one that has said nothing yet: it may be saying it now.
+    /// Closes an idle connection, except one that has sent nothing yet: its request may be on the
+    /// way, and it gets [`SILENCE_NS`] more.
     fn take_leave(&mut self, slot: u32) {
         let floor = self.floor();
         let soon_ns = floor.service.now_ns() + SILENCE_NS;
@@ -216,7 +219,7 @@ pub(crate) trait Housekeeping: Accepting {
         }
     }
 
-    /// Ends the loop: closes what is open, and tells what was counted.
+    /// Ends the loop: closes open connections, and reports the counters.
     fn end(&mut self) {
         self.floor().service.draining = true;
         let all = self.floor().table.find(0, usize::MAX, |_| true);
@@ -228,7 +231,7 @@ pub(crate) trait Housekeeping: Accepting {
         self.floor().control.answer(LAST_WORD, report);
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     fn report(&mut self) -> LoopReport {
         self.count();
         self.floor().report()

@@ -1,53 +1,52 @@
-//! The architectures by name: the one table that options, help, pages and tests are made from.
-//! Knows nothing of how one works.
+//! The architectures by name: the table from which options, help, pages and tests are generated.
 
 use weir_dispatch::readiness::settings::{Knob, Settings};
 
 use super::{fiber, processes, threads};
 use crate::Strategy;
 
-/// Which architecture.
+/// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// One thread, one event loop (SPED).
+    /// A single thread with one event loop (SPED).
     Loop,
-    /// The loop, with threads that wait for disks (AMPED).
+    /// The event loop, with threads that wait for disks (AMPED).
     Helpers,
     /// Two queues, filled by completions (TUX).
     Ring,
     /// User-level threads in one thread (Knot).
     Fiber,
-    /// Kernel threads, one for each connection or a pool (MT).
+    /// Kernel threads, one per connection or a pool (MT).
     Threads,
-    /// Processes, made beforehand (MP).
+    /// Preforked processes (MP).
     Processes,
 }
 
 /// A row of the table of architectures.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Which.
+    /// The architecture.
     pub name: Name,
-    /// As the option spells it.
+    /// Spelling in options.
     pub spelling: &'static str,
-    /// What it is, in a line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Where it was measured first.
+    /// Source in which it was first measured.
     pub source: &'static str,
-    /// Whether an event mechanism watches its connections.
+    /// True if an event mechanism watches its connections.
     pub takes_mechanism: bool,
-    /// What can be set about it.
+    /// Options of the architecture.
     pub knobs: &'static [Knob],
-    /// What makes no sense with it.
+    /// Choices incompatible with it.
     pub exclusions: &'static [Exclusion],
 }
 
-/// Something that makes no sense with an architecture.
+/// A choice that is incompatible with an architecture.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusion {
-    /// What.
+    /// The choice.
     pub choice: Choice,
-    /// Why not: the end of a sentence that begins with the architecture and "because".
+    /// Reason: the end of a sentence that begins with the architecture and "because".
     pub why: &'static str,
 }
 
@@ -67,7 +66,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// As the options spell it.
+    /// Returns its spelling in options.
     pub fn spelling(self) -> &'static str {
         match self {
             Self::FullRead => "--full-read on",
@@ -94,7 +93,7 @@ impl Choice {
     }
 }
 
-/// Every architecture; the first is what runs when nothing is said.
+/// All architectures; the first is the default.
 pub const TABLE: &[Row] = &[
     Row {
         name: Name::Loop,
@@ -177,15 +176,15 @@ const NO_ACCEPT_ON_CLOSE: Exclusion = Exclusion {
 };
 
 impl Name {
-    /// Its row of the table.
+    /// Returns its row of the table.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
     }
 }
 
 impl Name {
-    /// Whether a connection that is read eagerly is served when it is accepted, and not by somebody
-    /// else later.
+    /// Returns whether a connection that is read eagerly is served when it is accepted, and not
+    /// later.
     pub(crate) fn serves_at_once(self, settings: &Settings) -> bool {
         match self {
             Self::Loop | Self::Helpers | Self::Fiber | Self::Processes => true,
@@ -194,7 +193,7 @@ impl Name {
         }
     }
 
-    /// How many helpers a loop has.
+    /// Returns the number of helpers per loop.
     pub(crate) fn helpers(self, settings: &Settings) -> usize {
         let knob = match self {
             Self::Loop | Self::Fiber => super::watched::HELPERS,
@@ -204,15 +203,16 @@ impl Name {
         settings.get(&knob) as usize
     }
 
-    /// Whether a file that is not in memory is waited for, as opposed to brought by somebody else.
+    /// Returns whether a loop waits for a file that is not in memory, instead of having it fetched
+    /// elsewhere.
     pub(crate) fn waits_for_disks(self, settings: &Settings) -> bool {
         !matches!(self, Self::Ring | Self::Threads) && self.helpers(settings) == 0
     }
 }
 
 impl Row {
-    /// What of a strategy makes no sense with this architecture, as it is set; `None` when all of
-    /// it does.
+    /// Returns a choice of the strategy that is incompatible with this architecture and its
+    /// settings; `None` if there is none.
     pub fn excludes(&self, strategy: &Strategy, settings: &Settings) -> Option<&'static Exclusion> {
         self.exclusions.iter().find(|exclusion| exclusion.choice.is_in(strategy, settings))
     }

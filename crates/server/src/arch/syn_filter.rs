@@ -1,5 +1,5 @@
-//! The SYN filter of one listening socket: puts it there when the policy wants one, tells it how
-//! many may pass, and takes it away. Decides nothing, and accepts nobody.
+//! The SYN filter of one listening socket: attaches it when the policy wants one, sets how many
+//! SYNs may pass, and detaches it. Decides nothing itself.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,21 +10,22 @@ use weir_stats::Counters;
 use weir_sys::syn_filter::tokens::{Counts, Rules, TokenFilter, Tokens};
 use weir_sys::syn_filter::{self, random};
 
-/// The rules of the shares, as the policies have them.
+/// Rules of the shares, as defined by the policies.
 const RULES: Rules = Rules {
     burst: BURST as u32,
     addresses_counted_max: ADDRESSES_COUNTED_MAX,
     epoch_bits: EPOCH_BITS,
 };
 
-/// Filter that stands before a listening socket, or may.
+/// SYN filter of a listening socket, attached or not.
 pub(crate) struct SynFilter {
     decision: SynDecision,
-    /// The longest the accept queue may be.
+    /// Maximum length of the accept queue.
     backlog_max: u32,
-    /// The filter that takes tokens, if that can be had.
+    /// The filter that takes tokens, if available.
     tokens: Option<TokenFilter>,
-    /// It is before the socket; what it had counted when it came, and what it has let in since.
+    /// State of the filter while it is attached: its counts when it was, and the handshakes let in
+    /// since.
     placed: Option<Placed>,
 }
 
@@ -34,14 +35,15 @@ struct Placed {
 }
 
 impl SynFilter {
-    /// None before the socket yet, and of no other kind than `kind`.
+    /// Creates a filter that is not attached yet, of kind `kind` at best.
     pub(crate) fn new(kind: Kind, backlog_max: u32) -> Self {
         // Whether it can be had was seen at the start; should it fail now, no SYN is dropped.
         let tokens = if kind == Kind::Tokens { TokenFilter::new(RULES).ok() } else { None };
         Self { decision: SynDecision::Open, backlog_max, tokens, placed: None }
     }
 
-    /// The best kind that the kernel lets this process have before a socket: tried, and taken away.
+    /// Returns the best kind that the kernel lets this process attach to a socket: it is tried, and
+    /// detached again.
     pub(crate) fn available(listener: BorrowedFd<'_>) -> Kind {
         let takes_tokens = TokenFilter::new(RULES).and_then(|filter| filter.attach(listener));
         let kind = if takes_tokens.is_ok() {
@@ -54,7 +56,8 @@ impl SynFilter {
         if syn_filter::detach(listener).is_ok() { kind } else { Kind::None }
     }
 
-    /// Does what was decided. `stays`: one that takes tokens stays in place, though it is open.
+    /// Applies a decision. `stays`: a filter that takes tokens stays attached even while it is
+    /// open.
     pub(crate) fn set(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -72,8 +75,8 @@ impl SynFilter {
         self.update();
     }
 
-    /// The filter that takes tokens comes or goes. (Should that fail for want of memory, the accept
-    /// queue still refuses, and it is tried again.)
+    /// Attaches or detaches the filter that takes tokens. (Should that fail for lack of memory, the
+    /// accept queue still refuses, and it is tried again.)
     fn place(
         &mut self,
         listener: BorrowedFd<'_>,
@@ -116,7 +119,7 @@ impl SynFilter {
         }
     }
 
-    /// Tells the filter in place how many may pass by now.
+    /// Sets how many SYNs the attached filter may let pass by now.
     fn update(&self) {
         let (Some(tokens), Some(Placed { before, handshakes })) = (&self.tokens, &self.placed)
         else {
@@ -138,7 +141,7 @@ impl SynFilter {
         }
     }
 
-    /// A connection was accepted: another may come in its place.
+    /// Records an accepted connection: another may come in its place.
     pub(crate) fn accepted(&mut self) {
         if let Some(placed) = &mut self.placed {
             placed.handshakes.accepted(1);
@@ -146,14 +149,14 @@ impl SynFilter {
         }
     }
 
-    /// The round trip of a handshake.
+    /// Records the round-trip time of a handshake.
     pub(crate) fn rtt(&mut self, rtt_ns: u64) {
         if let Some(placed) = &mut self.placed {
             placed.handshakes.rtt(rtt_ns);
         }
     }
 
-    /// Counts of the filter in place, now that the accept queue is known or not.
+    /// Returns the counts of the attached filter. `queue`: length of the accept queue, if known.
     pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
         let counts = self.tokens.as_ref()?.counts();
         let Placed { before, handshakes } = self.placed.as_mut()?;
@@ -167,14 +170,14 @@ impl SynFilter {
         }))
     }
 
-    /// SYNs that the filter which takes tokens has dropped, and of these those of sources that had
-    /// had their share, since the server began.
+    /// Returns the SYNs dropped by the filter that takes tokens since the server began, in total
+    /// and for sources beyond their share.
     pub(crate) fn dropped(&self) -> [u64; 2] {
         let counts = self.tokens.as_ref().map(TokenFilter::counts).unwrap_or_default();
         [counts.dropped, counts.dropped_unfair]
     }
 
-    /// The loop is about to sleep: nobody is kept out meanwhile.
+    /// Lets every SYN pass before the loop sleeps.
     pub(crate) fn open(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
         if self.tokens.is_none() {
             self.drop_share(listener, SynDecision::Open, counters);

@@ -1,10 +1,9 @@
-//! The connections of one loop by slot, each use of a slot told apart by its generation. Knows
-//! neither events nor time.
+//! The connections of one loop by slot; a generation tells successive uses of a slot apart.
 
 use weir_dispatch::readiness::Token;
 use weir_dispatch::slots::Slots;
 
-/// Slots for what is not a connection come first: the bell, then the listeners.
+/// Table of connections. Reserved slots come first: the bell, then the listeners.
 pub(crate) struct Table<C> {
     slots: Slots,
     entries: Vec<Entry<C>>,
@@ -14,7 +13,7 @@ pub(crate) struct Table<C> {
     open_max: usize,
 }
 
-/// A slot's tenant.
+/// A slot and its connection.
 struct Entry<C> {
     generation: u32,
     conn: Option<C>,
@@ -27,7 +26,7 @@ impl<C> Entry<C> {
 }
 
 impl<C> Table<C> {
-    /// Room for `open_max` connections behind `reserved` slots.
+    /// Creates a table for `open_max` connections behind `reserved` slots.
     pub(crate) fn new(reserved: u32, open_max: usize) -> Self {
         let mut slots = Slots::new(reserved as usize + open_max);
         for _ in 0..reserved {
@@ -37,59 +36,57 @@ impl<C> Table<C> {
         Self { slots, entries, reserved, promised: 0, open_max }
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.slots.taken() - self.reserved as usize - self.promised
     }
 
-    /// The most there is room for.
+    /// Maximum number of open connections.
     pub(crate) fn open_max(&self) -> usize {
         self.open_max
     }
 
-    /// Whether a token is of a reserved slot.
+    /// Returns whether a token names a reserved slot.
     pub(crate) fn is_reserved(&self, token: Token) -> bool {
         token.slot < self.reserved
     }
 
-    /// How many slots come before those of connections.
+    /// Number of reserved slots, which precede those of connections.
     pub(crate) fn reserved(&self) -> u32 {
         self.reserved
     }
 
-    /// Slots taken, those promised included.
+    /// Number of slots taken by connections, those promised included.
     pub(crate) fn taken(&self) -> usize {
         self.slots.taken() - self.reserved as usize
     }
 
-    /// Slots that are free.
+    /// Number of free slots.
     pub(crate) fn free(&self) -> usize {
         (self.reserved as usize + self.open_max).saturating_sub(self.slots.taken())
     }
 
-    /// Takes the lowest free slot for a connection that may come: [`Table::fulfil`] or
-    /// [`Table::release`].
-    /// The token is that which the connection will have.
+    /// Takes the lowest free slot for a connection that may come, and returns the token that the
+    /// connection will have. [`Table::fulfil`] or [`Table::release`] must follow.
     pub(crate) fn promise(&mut self) -> Option<Token> {
         let slot = self.slots.take()?;
         self.promised += 1;
         Some(Token { slot, generation: self.token(slot).generation.wrapping_add(1) })
     }
 
-    /// The connection of a promised slot has not come.
+    /// Frees a promised slot whose connection has not come.
     pub(crate) fn release(&mut self, slot: u32) {
         self.promised = self.promised.saturating_sub(1);
         self.slots.give(slot);
     }
 
-    /// The connection of a promised slot has come.
+    /// Puts a connection into the slot promised for it.
     pub(crate) fn fulfil(&mut self, slot: u32, conn: C) {
         self.promised = self.promised.saturating_sub(1);
         self.fill(slot, conn);
     }
 
-    /// Puts a connection into a slot that somebody else has chosen; gives it back when that is
-    /// taken.
+    /// Puts a connection into a slot chosen by the caller; gives it back if the slot is taken.
     pub(crate) fn claim(&mut self, slot: u32, conn: C) -> Result<u32, C> {
         if !self.slots.claim(slot) {
             return Err(conn);
@@ -98,7 +95,7 @@ impl<C> Table<C> {
         Ok(slot)
     }
 
-    /// Puts a connection into the lowest free slot; gives it back when there is none.
+    /// Puts a connection into the lowest free slot; gives it back if there is none.
     pub(crate) fn insert(&mut self, conn: C) -> Result<u32, C> {
         let Some(slot) = self.slots.take() else { return Err(conn) };
         self.fill(slot, conn);
@@ -114,19 +111,19 @@ impl<C> Table<C> {
         entry.conn = Some(conn);
     }
 
-    /// The connection in a slot, whichever it is.
+    /// Returns the connection in a slot, of whatever generation.
     pub(crate) fn conn(&mut self, slot: u32) -> Option<&mut C> {
         self.entries.get_mut(slot as usize)?.conn.as_mut()
     }
 
-    /// Whether the tenant a token names still has its slot.
+    /// Returns whether the connection that a token names still has its slot.
     pub(crate) fn is_current(&self, token: Token) -> bool {
         self.entries
             .get(token.slot as usize)
             .is_some_and(|entry| entry.generation == token.generation && entry.conn.is_some())
     }
 
-    /// Takes a connection out, with the token it had.
+    /// Removes a connection, and returns it with its token.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<(C, Token)> {
         let entry = self.entries.get_mut(slot as usize)?;
         let conn = entry.conn.take()?;
@@ -134,7 +131,8 @@ impl<C> Table<C> {
         Some((conn, Token { slot, generation: entry.generation }))
     }
 
-    /// The slots whose connection satisfies `wanted`, from `start` on and around, at most `count`.
+    /// Returns up to `count` slots whose connection satisfies `wanted`, from `start` on and
+    /// wrapping around.
     pub(crate) fn find(&self, start: u32, count: usize, wanted: impl Fn(&C) -> bool) -> Vec<u32> {
         let all = self.entries.len() as u32;
         (0..all)
@@ -144,7 +142,7 @@ impl<C> Table<C> {
             .collect()
     }
 
-    /// The connections in the `steps` slots from `start` on, around.
+    /// Iterates over the connections in `steps` slots, from `start` on and wrapping around.
     pub(crate) fn walk(&self, start: u32, steps: usize) -> impl Iterator<Item = (u32, &C)> {
         let all = self.entries.len();
         (0..steps.min(all)).filter_map(move |step| {
@@ -153,7 +151,7 @@ impl<C> Table<C> {
         })
     }
 
-    /// The token of the present tenant.
+    /// Returns the token of the present connection.
     pub(crate) fn token(&self, slot: u32) -> Token {
         let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.generation);
         Token { slot, generation }

@@ -1,5 +1,6 @@
-//! The side of a loop that an event mechanism watches: who is ready, and what each connection and
-//! each listener waits for. Knows neither when connections are accepted nor who serves them.
+//! The part of a loop that works with an event mechanism: ready connections, and what each
+//! connection and listener is watched for. Knows neither when connections are accepted nor how they
+//! are served.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +19,7 @@ use crate::helpers::Helpers;
 use crate::link::{Link, Next};
 use crate::service::Service;
 
-/// How many threads wait for disks in the loop's place, when nothing is said, and with AMPED.
+/// Option: threads that wait for disks in the loop's place, by default and with AMPED.
 pub(crate) const HELPERS: Knob = Knob {
     name: "helpers",
     help: "threads that bring files from a disk, for a loop; 0: the loop waits for the disk itself",
@@ -30,38 +31,38 @@ pub(crate) const AMPED_HELPERS: Knob = Knob { default: 8, min: 1, ..HELPERS };
 
 const BELL_TOKEN: Token = Token { slot: BELL, generation: 0 };
 
-/// Who a token is of.
+/// Owner of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Bell,
-    /// By its index.
+    /// A listener, by its index.
     Listener(usize),
-    /// Which may have gone since.
+    /// A connection, which may have been closed since.
     Connection,
 }
 
-/// What a mechanism counted, in the order of [`weir_stats::Counters::set_mechanism`].
+/// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
 fn values(counts: Counts) -> [u64; 8] {
     let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
     [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
 }
 
-/// What a loop has whose connections a mechanism watches.
+/// State of a loop whose connections are watched by a mechanism.
 pub(super) struct Watched<M> {
     pub(super) floor: Floor<Link>,
     mechanism: M,
-    /// Who the last getevents-phase found ready.
+    /// Tokens that the last getevents-phase found ready.
     pub(super) ready: Vec<Token>,
-    /// Threads that wait for disks, when the loop does not.
+    /// Threads that wait for disks, if the loop does not.
     helpers: Option<Helpers>,
-    /// Whom helpers have brought something.
+    /// Buffer for connections whose fetch a helper has ended, by packed token.
     fetched: Vec<u64>,
-    /// Connections that could go on and let others go first, the longest waiting at the front.
+    /// Connections that yielded and could continue, longest waiting first.
     yielded: VecDeque<Token>,
 }
 
 impl<M: Mechanism> Watched<M> {
-    /// Opens the mechanism, and has it watch the bell and the listeners.
+    /// Opens the mechanism, and watches the bell and the listeners.
     pub(super) fn open(
         service: Service,
         sockets: Vec<Socket>,
@@ -85,8 +86,8 @@ impl<M: Mechanism> Watched<M> {
         })
     }
 
-    /// Asks who is ready. Sleeps when nobody is, until something is due, unless a connection could
-    /// go on. With it a round begins.
+    /// Polls the mechanism and begins a round. If nothing is ready, sleeps until something is due,
+    /// unless a connection has yielded.
     pub(super) fn getevents_phase(&mut self) {
         let has_yielded = !self.yielded.is_empty();
         let timeout = if has_yielded { Some(Duration::ZERO) } else { self.floor.sleep_max() };
@@ -122,13 +123,13 @@ impl<M: Mechanism> Watched<M> {
         })
     }
 
-    /// How many connections were reported.
+    /// Returns the number of connections reported ready.
     fn connections_ready(&self) -> u64 {
         let is_connection = |token: &&Token| !self.floor.table.is_reserved(**token);
         self.ready.iter().filter(is_connection).count() as u64
     }
 
-    /// Who a token is of.
+    /// Returns the owner of a token.
     pub(super) fn member(&self, token: Token) -> Member {
         if token == BELL_TOKEN {
             Member::Bell
@@ -139,17 +140,18 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// Whether a token is of a connection that is still there.
+    /// Returns whether a token names a connection that is still open.
     pub(super) fn is_served(&self, token: Token) -> bool {
         self.member(token) == Member::Connection && self.floor.table.is_current(token)
     }
 
-    /// The bell was answered.
+    /// Tells the mechanism that the bell was answered.
     pub(super) fn bell_is_quiet(&mut self) {
         self.mechanism.blocked(BELL_TOKEN, Interest::Accept);
     }
 
-    /// Those whom helpers have brought something are ready too. The bell was answered before.
+    /// Adds the connections whose fetch a helper has ended to the ready ones. The bell must have
+    /// been answered before.
     pub(super) fn take_fetched(&mut self, ready: &mut Vec<Token>) {
         if let Some(helpers) = &mut self.helpers {
             helpers.done(&mut self.fetched);
@@ -157,7 +159,7 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// Has a helper bring what a connection waits for.
+    /// Has a helper fetch what a connection waits for.
     fn ask_helper(&mut self, slot: u32) {
         let token = self.floor.table.token(slot);
         if let (Some(helpers), Some(link)) = (&mut self.helpers, self.floor.table.conn(slot))
@@ -167,7 +169,7 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// Lets a connection do something; `None` when it has gone.
+    /// Runs `act` on a connection; `None` if it is closed.
     pub(super) fn with(
         &mut self,
         slot: u32,
@@ -177,8 +179,8 @@ impl<M: Mechanism> Watched<M> {
         Some(act(link, &mut self.floor.service))
     }
 
-    /// Makes the mechanism and the timers agree with what a connection waits for now. False when it
-    /// waits for nothing any more, or cannot be watched: it is to be closed.
+    /// Updates the mechanism and the timers for what a connection now waits for. Returns false if
+    /// it is to be closed: it waits for nothing any more, or cannot be watched.
     pub(super) fn settle(&mut self, slot: u32, next: Next) -> bool {
         let interest = match next {
             Next::Read => Interest::Read,
@@ -211,8 +213,7 @@ impl<M: Mechanism> Watched<M> {
         true
     }
 
-    /// Has a connection wait until others were served, whatever the mechanism is told to watch it
-    /// for.
+    /// Has a connection wait until others were served, without changing what it is watched for.
     fn put_last(&mut self, slot: u32) {
         let token = self.floor.table.token(slot);
         let Some(link) = self.floor.table.conn(slot) else { return };
@@ -226,13 +227,13 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// Connections that could go on.
+    /// Number of connections that yielded.
     pub(super) fn yielded(&self) -> usize {
         self.yielded.len()
     }
 
-    /// The connection that goes on now because it has waited longest; none when this round's turn
-    /// is over.
+    /// Removes and returns the yielded connection that has waited longest; `None` when this round's
+    /// turn is over.
     pub(super) fn resume_next(&mut self) -> Option<Token> {
         while !self.floor.service.turn.is_over() {
             let token = self.yielded.pop_front()?;
@@ -246,13 +247,14 @@ impl<M: Mechanism> Watched<M> {
         None
     }
 
-    /// Whether a token is of a connection that is to be served when it is ready.
+    /// Returns whether a token names a connection that is to be served when it is ready: it is
+    /// open, and has not yielded.
     pub(super) fn is_served_when_ready(&mut self, token: Token) -> bool {
         self.is_served(token)
             && self.floor.table.conn(token.slot).is_some_and(|link| !link.has_yielded)
     }
 
-    /// Lets go of a connection before it is closed.
+    /// Stops watching a connection before it is closed.
     pub(super) fn forget(&mut self, link: &Link, token: Token) {
         if link.registered.is_some() {
             // It was a member, so there is nothing to fail.
@@ -260,26 +262,26 @@ impl<M: Mechanism> Watched<M> {
         }
     }
 
-    /// An accept has found nobody waiting at a listener.
+    /// Tells the mechanism that an accept found a listener's queue empty.
     pub(super) fn nobody_waits(&mut self, index: usize) {
         let token = self.floor.listeners[index].token;
         self.mechanism.blocked(token, Interest::Accept);
     }
 
-    /// Begins or ends to watch a listener.
+    /// Starts or stops watching a listener.
     pub(super) fn watch(&mut self, index: usize, wanted: bool) -> io::Result<()> {
         let interest = if wanted { Interest::Accept } else { Interest::Nothing };
         let listener = &self.floor.listeners[index];
         self.mechanism.change(listener.fd(), listener.token, interest)
     }
 
-    /// Lets go of a listener, and closes it.
+    /// Stops watching a listener, and closes it.
     pub(super) fn leave(&mut self, listener: Listener) {
         let _ = self.mechanism.remove(listener.fd(), listener.token);
         listener.close();
     }
 
-    /// Puts what the mechanism counted among the counters.
+    /// Adds the counts of the mechanism and the helpers to the counters.
     pub(super) fn count(&mut self) {
         let counts = values(self.mechanism.counts());
         let counters = &mut self.floor.service.counters;
@@ -291,7 +293,8 @@ impl<M: Mechanism> Watched<M> {
     }
 }
 
-/// Tells the mechanism how a connection's last calls went, and what it waits for now.
+/// Tells the mechanism which of a connection's last calls would have blocked, and what it waits for
+/// now.
 fn tell<M: Mechanism>(
     mechanism: &mut M,
     link: &mut Link,
@@ -309,7 +312,7 @@ fn tell<M: Mechanism>(
     if was == interest { Ok(()) } else { mechanism.change(link.fd(), token, interest) }
 }
 
-/// The helpers that the architecture or an option asks for. They ring the loop's bell.
+/// Starts the helpers that the architecture or an option asks for. They ring the loop's bell.
 fn start_helpers(floor: &Floor<Link>) -> io::Result<Option<Helpers>> {
     let config = &floor.service.config;
     let count = config.arch.helpers(&config.arch_settings);

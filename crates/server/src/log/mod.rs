@@ -1,6 +1,6 @@
 //! The access log: lines are made in the loop, and written by a thread of their own, a batch at a
 //! time. A loop never waits for the disk: when the writer cannot keep up, lines are dropped and
-//! counted. What a line looks like is in [`record`].
+//! counted. The format of a line is in [`record`].
 
 mod record;
 
@@ -17,20 +17,20 @@ use crate::config::{Error, LogFormat, LogTarget};
 use record::Sent;
 pub(crate) use record::{LoggedRequest, Record};
 
-/// A batch goes to the writer when it is this large, or this old.
+/// Size, bytes, or age, nanoseconds, at which a batch is handed to the writer.
 const BATCH_BYTES: usize = 32 << 10;
 const BATCH_AGE_NS: u64 = 1_000_000_000;
 
-/// How long the end waits for the writer.
+/// Maximum wait for the writer at the end.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// The writer says no more than one thing in this time.
+/// Minimum time between two messages of the writer to the operator.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Batches waiting for the writer before lines are dropped.
+/// Maximum number of batches that wait for the writer before lines are dropped.
 const BATCHES_WAITING: usize = 64;
 
-/// A loop's end of the log.
+/// A loop's side of the log.
 #[derive(Debug)]
 pub(crate) struct LogBuffer {
     format: LogFormat,
@@ -45,13 +45,13 @@ pub(crate) struct LogBuffer {
 
 #[derive(Debug)]
 enum Message {
-    /// Lines, and how many.
+    /// Lines, and their number.
     Lines(Vec<u8>, u64),
     Reopen,
 }
 
 impl LogBuffer {
-    /// Makes the lines of an output of which `sent_bytes` have gone out, and empties `records`.
+    /// Makes the lines of an output of which `sent_bytes` have been sent, and empties `records`.
     pub(crate) fn write(
         &mut self,
         records: &mut Vec<Record>,
@@ -71,19 +71,19 @@ impl LogBuffer {
         }
     }
 
-    /// Hands over lines that have waited long enough. Call it now and then.
+    /// Hands over lines that have waited long enough. To be called regularly.
     pub(crate) fn flush_if_old(&mut self, now_ns: u64) {
         if self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.flush();
         }
     }
 
-    /// When lines that wait now are to be handed over.
+    /// Returns when the waiting lines are to be handed over.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         (!self.lines.is_empty()).then_some(self.since_ns + BATCH_AGE_NS)
     }
 
-    /// Hands over what there is.
+    /// Hands over the waiting lines.
     pub(crate) fn flush(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         let count = std::mem::take(&mut self.line_count);
@@ -93,15 +93,15 @@ impl LogBuffer {
         }
     }
 
-    /// Lines handed over, and lines lost, since the last time. What the writer lost is told to the
-    /// first loop that asks.
+    /// Returns the lines handed over and the lines lost since the last call. Lines lost by the
+    /// writer are reported to the first loop that asks.
     pub(crate) fn take_counts(&mut self) -> (u64, u64) {
         let lost = std::mem::take(&mut self.lost) + self.lost_in_writer.swap(0, Ordering::Relaxed);
         (std::mem::take(&mut self.handed_over), lost)
     }
 }
 
-/// The writer's thread. It ends once nobody can hand over any more, with everything written.
+/// The writer's thread. It ends once no sender is left, with everything written.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     messages: SyncSender<Message>,
@@ -111,7 +111,7 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Opens the log, so that a wrong path is known before the first request.
+    /// Opens the log and starts its writer, so that a wrong path is known before the first request.
     pub(crate) fn start(
         target: LogTarget,
         format: LogFormat,
@@ -132,7 +132,7 @@ impl LogWriter {
         Ok(Self { messages, format, lost, ended })
     }
 
-    /// A loop's end.
+    /// Creates a loop's side of the log.
     pub(crate) fn buffer(&self) -> LogBuffer {
         LogBuffer {
             format: self.format,
@@ -146,19 +146,20 @@ impl LogWriter {
         }
     }
 
-    /// Opens the file again: it was moved away. False when the writer is too busy to be told.
+    /// Reopens the file, which was moved away. Returns false if the writer is too busy to be told.
     pub(crate) fn reopen(&self) -> bool {
         self.messages.try_send(Message::Reopen).is_ok()
     }
 
-    /// Waits a while for what is left to be written. A log that nobody reads holds up no stop.
+    /// Waits for the remaining lines to be written, for a limited time: a log that is not read must
+    /// not delay a stop.
     pub(crate) fn stop(self) {
         drop(self.messages);
         let _ = self.ended.recv_timeout(STOP_WAIT);
     }
 }
 
-/// Finds out whether the log can be opened, for those who will write it in other processes.
+/// Checks whether the log can be opened, on behalf of the processes that will write it.
 pub(crate) fn check(target: &LogTarget) -> Result<(), Error> {
     open(target).map(drop).map_err(|error| fail(&error))
 }
@@ -178,7 +179,7 @@ fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
-/// What the writer's thread owns.
+/// State of the writer's thread.
 struct Writer {
     target: LogTarget,
     file: Box<dyn Write + Send>,

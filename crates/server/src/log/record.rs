@@ -1,5 +1,5 @@
-//! A line of the access log: what is noted when a reply is begun, and how it reads when the reply
-//! has gone out. What a client sent is escaped here, and nowhere else. Knows no file and no clock.
+//! A line of the access log: what is recorded when a reply begins, and its formatting when the
+//! reply has been sent. Bytes of a client are escaped here, and nowhere else.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -9,21 +9,21 @@ use weir_http1::{Request, imf_date};
 
 use crate::config::LogFormat;
 
-/// Bytes logged of what could not be read as a request line.
+/// Maximum number of bytes logged of input that could not be parsed as a request.
 const UNREAD_BYTES_MAX: usize = 512;
 
-/// A request as a line shows it.
+/// A request as shown in a log line.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedRequest {
     line: Vec<u8>,
-    /// More than `line` was received.
+    /// True if more than `line` was received.
     is_cut: bool,
     referer: Option<Vec<u8>>,
     user_agent: Option<Vec<u8>>,
 }
 
 impl LoggedRequest {
-    /// A request that was understood.
+    /// Creates the entry of a request that was parsed.
     pub(crate) fn of(request: &Request<'_>) -> Self {
         let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
         Self {
@@ -34,8 +34,8 @@ impl LoggedRequest {
         }
     }
 
-    /// Bytes received that are no request, or not the whole of one: their first line, as far as it
-    /// has come.
+    /// Creates the entry of bytes that are no request, or an incomplete one: their first line, as
+    /// far as it was received.
     pub(crate) fn of_unread(bytes: &[u8]) -> Self {
         let start = bytes.iter().position(|byte| !b"\r\n".contains(byte)).unwrap_or(bytes.len());
         let bytes = bytes.get(start..).unwrap_or_default();
@@ -47,12 +47,12 @@ impl LoggedRequest {
     }
 }
 
-/// A reply begun, for its line; the rest is known when it has gone out.
+/// A reply that has begun, for its log line; the rest is known when it has been sent.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub status: u16,
     pub peer: SocketAddr,
-    /// When the request began, nanoseconds on the loop's clock.
+    /// Start of the request, nanoseconds on the loop's clock.
     pub began_ns: u64,
     /// Bytes of the connection's output that precede the body.
     pub body_start: u64,
@@ -61,9 +61,9 @@ pub(crate) struct Record {
     pub request: LoggedRequest,
 }
 
-/// The end of the output that a record is of.
+/// State at the end of the output that contains a record's reply.
 pub(super) struct Sent {
-    /// Bytes of the output that have gone out.
+    /// Bytes of the output that were sent.
     pub sent_bytes: u64,
     /// The wall clock, nanoseconds since 1970.
     pub unix_ns: u64,
@@ -72,7 +72,7 @@ pub(super) struct Sent {
 }
 
 impl Record {
-    /// Appends the line.
+    /// Appends the log line to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>, format: LogFormat, sent: &Sent) {
         let body_sent = sent.sent_bytes.saturating_sub(self.body_start).min(self.body_bytes);
         match format {
@@ -125,7 +125,8 @@ impl Record {
 /// Mark in place of the rest of a line that is cut.
 const CUT: &str = "...";
 
-/// Quotes a client's bytes so that no line break, quote or control can leave the field.
+/// Appends bytes of a client in quotes, escaped so that no line break, quote or control character
+/// can leave the field.
 fn quote(out: &mut Vec<u8>, value: Option<&Vec<u8>>, is_cut: bool) {
     out.push(b'"');
     match value {
@@ -146,8 +147,8 @@ fn quote(out: &mut Vec<u8>, value: Option<&Vec<u8>>, is_cut: bool) {
     out.push(b'"');
 }
 
-/// Appends a JSON text without the characters that JSON lets stand in a string as they are, and
-/// that a terminal or a reader of lines may obey all the same. Outside of strings there are none.
+/// Appends a JSON text, escaping the characters that JSON allows in a string but that a terminal or
+/// a reader of lines may obey all the same. There are none outside strings.
 fn escape_json(out: &mut Vec<u8>, text: &str) {
     for character in text.chars() {
         if is_obeyed(character) {
@@ -158,8 +159,9 @@ fn escape_json(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// DEL, the C1 controls, the line and paragraph separators, and what turns the order of the
-/// characters around it (Unicode Standard Annex 9).
+/// Returns whether a terminal or a reader of lines may obey a character: DEL, the C1 controls, the
+/// line and paragraph separators, and characters that change the direction of the text around them
+/// (Unicode Standard Annex 9).
 fn is_obeyed(character: char) -> bool {
     let separates_or_turns = matches!(
         character,
@@ -172,7 +174,7 @@ const MONTHS: [&[u8]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
 
-/// `1994-11-06T08:49:37.123Z`.
+/// Formats a time as `1994-11-06T08:49:37.123Z`.
 fn rfc3339(unix_ns: u64) -> String {
     let date = imf_date(unix_ns / 1_000_000_000);
     let part = |range: std::ops::Range<usize>| String::from_utf8_lossy(&date[range]).into_owned();
@@ -208,7 +210,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Characters that no field of a line may hold as they are.
+    /// Characters that no field of a line may hold unescaped.
     const OBEYED: &str = "\0\x07\x1b\x7f\u{80}\u{85}\u{9b}\u{9f}\u{200f}\u{2028}\u{2029}\
                           \u{202e}\u{2066}";
 

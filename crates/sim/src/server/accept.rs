@@ -1,5 +1,5 @@
-//! Accepting: what the accept-phase allows, what it says of each, and the order in which those
-//! deferred are served.
+//! Accepting: the limits of the accept-phase, the verdict on each connection, and the order in
+//! which deferred connections are served.
 
 use weir_accept::{Arrival, Order, Verdict};
 
@@ -8,11 +8,11 @@ use super::connection::End;
 use crate::conns::{NEVER, Seat, Token};
 use crate::world::World;
 
-/// The kernel's tick, to which it tells ages.
+/// Resolution of the ages the kernel reports: its tick.
 const TICK_NS: u64 = 4_000_000;
 
 impl World<'_> {
-    /// One accept, if another is allowed.
+    /// Begins another accept, if the phase allows one.
     pub(super) fn accept(&mut self, core: u32) -> Option<(Step, u64)> {
         let state = &mut self.cores[core as usize];
         if !state.phase.goes_on(false, || self.now_ns) {
@@ -43,7 +43,8 @@ impl World<'_> {
         self.judged(core, token, verdict);
     }
 
-    /// The kernel has told how long the request has waited and whether the client is still there.
+    /// Judges a connection after the kernel was asked how long its request has waited and whether
+    /// the client is still there.
     pub(super) fn looked(&mut self, core: u32, token: Token) {
         let arrival = self.arrival(token);
         let state = &mut self.cores[core as usize];
@@ -74,7 +75,7 @@ impl World<'_> {
         self.cores[core as usize].steps.push(step);
     }
 
-    /// What the kernel knows of a connection.
+    /// Returns the kernel's knowledge of a connection.
     pub(super) fn arrival(&mut self, token: Token) -> Option<Arrival> {
         let socket = &self.conns.get(token)?.socket;
         let spoken = socket.data_ns != NEVER;
@@ -83,7 +84,7 @@ impl World<'_> {
         Some(Arrival { age_ns, departed: socket.has_fin, spoken, rtt_ns: socket.rtt_ns })
     }
 
-    /// One that is to be served has a place now, if there is one.
+    /// Admits a connection to be served, or closes it for want of room.
     pub(super) fn admit(&mut self, core: u32, token: Token, since_ns: u64) {
         let state = &mut self.cores[core as usize];
         if state.open >= self.scenario.open_max {
@@ -105,8 +106,8 @@ impl World<'_> {
         }
     }
 
-    /// Those deferred: the stale are refused, and then the newest is served, and others until the
-    /// time that the phase was given; none while somebody newer waits to be accepted.
+    /// Handles deferred connections: refuses the stale, then serves the newest, and others until
+    /// the phase's time is up. Serves none while newer connections wait to be accepted.
     pub(super) fn hold(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         let decision = &state.phase.decision;

@@ -1,5 +1,5 @@
-//! One connection in the loop: read and answered, watched, refused, closed. Knows nothing of
-//! phases, and of the policy only what it decided last.
+//! A connection in the loop: read and answered, watched, refused, closed. Of the policy it uses the
+//! last decision only.
 
 use weir_accept::{Refusal, Share, Source};
 
@@ -10,26 +10,26 @@ use crate::conns::{Conn, NEVER, Seat, Token};
 use crate::events::{Answer, Event};
 use crate::world::World;
 
-/// Why a connection is closed.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its last reply is out, and said so.
+    /// The last reply was sent, and announced the close.
     Replied,
-    /// The client has closed it.
+    /// Closed by the client.
     Ended,
-    /// To make room.
+    /// Closed to make room.
     Evicted,
-    /// The client has gone, as the kernel tells.
+    /// The kernel reports that the client has gone.
     Departed,
-    /// Nothing came in time.
+    /// Timed out.
     Expired,
-    /// It was accepted, and there is no room.
+    /// Accepted without room for it.
     NoRoom,
 }
 
 impl Core {
-    /// A source's request on a connection that could stay open is answered. Whether it closes all
-    /// the same: there is too much to do, or the source has had more than its share.
+    /// Charges a source for a request on a persistent connection. Returns whether the reply must
+    /// close it: under pressure, or because the source has exceeded its share.
     fn is_over(&mut self, now_ns: u64, source: Source) -> bool {
         let decision = &self.phase.decision;
         let Some(Share { each_ns, weight }) = decision.share else { return decision.pressure };
@@ -40,7 +40,7 @@ impl Core {
 }
 
 impl World<'_> {
-    /// What one turn costs: a read, the request's own work, and a write, at once or later.
+    /// Returns the cost of a turn: a read, the request's own work, and a write, at once or later.
     pub(super) fn serve_cost_ns(&mut self, token: Token) -> Option<u64> {
         let (named, scenario) = (self.named, self.scenario);
         let costs = &scenario.costs;
@@ -103,7 +103,8 @@ impl World<'_> {
         }
     }
 
-    /// A new member costs a call, and so does one whose interest was to write.
+    /// Returns the cost of watching: one call for a new member of the interest set, or for one
+    /// whose interest was in writing.
     pub(super) fn watch_cost_ns(&mut self, token: Token) -> u64 {
         let eager = self.scenario.eager;
         let changes =
@@ -112,7 +113,7 @@ impl World<'_> {
         if self.conns.get(token).is_some_and(changes) { costs.epoll_ctl } else { 0 }
     }
 
-    /// It waits for its client from now on, unless there is something to read already.
+    /// Starts waiting for the client, unless there is something to read already.
     pub(super) fn watch(&mut self, core: u32, token: Token) {
         let state = &mut self.cores[core as usize];
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
@@ -194,7 +195,8 @@ impl World<'_> {
         self.let_go(core, token);
     }
 
-    /// The listening socket becomes a member again when there is room again.
+    /// Returns the cost of closing a connection and, if that makes room again, of registering the
+    /// listening socket.
     pub(super) fn close_cost_ns(&self, core: u32) -> u64 {
         let costs = &self.scenario.costs;
         let returns = !self.cores[core as usize].watched;

@@ -1,8 +1,8 @@
 //! The server's loop on one core: rounds of a wait, an accept-phase and a work-phase, each made of
-//! steps that take time. Knows the order of steps; what they do stands in the other files.
+//! steps that take time. This file has the order of the steps; what they do is in the submodules.
 //!
-//! What a core will do next lies on a stack, the next on top. A step has its effect at its end, and
-//! may put others on top of what remains. Packets that come meanwhile make the end later.
+//! The steps a core will do are on a stack, the next on top. A step takes effect at its end, and
+//! may push others on top of what remains. Packets that arrive meanwhile delay the end.
 
 mod accept;
 mod connection;
@@ -23,18 +23,18 @@ use crate::softirq::Softirq;
 use crate::world::World;
 use connection::End;
 
-/// Requests that a source may be served at once on open connections, beyond its share.
+/// Requests beyond its share that a source may be served in a burst on open connections.
 const OPEN_BURST: u64 = 16;
 
-/// How many events a wait returns at most.
+/// Maximum number of events returned by a wait.
 const EVENTS_MAX: usize = 4096;
 
-/// What a loop does next.
+/// A step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Wait,
     Consult,
-    /// A policy is to be asked: for an accept-phase, or because its time has come.
+    /// Asks the policy for a decision: for an accept-phase, or because its timer is due.
     Knock {
         accepts: bool,
     },
@@ -45,13 +45,13 @@ enum Step {
     Accepted(Token),
     Blocked,
     Look(Token),
-    /// Its request came at this time, as far as is known.
+    /// Admits a connection whose request arrived at this time, as far as is known.
     Admit(Token, u64),
     Finish {
         accepts: bool,
     },
     Hold,
-    /// The newest of those deferred is served, if it is the first or there is time.
+    /// Serves the newest deferred connection, if it is the first or there is time.
     DeferredNewest(u64, bool),
     WorkBegin,
     Work(Token),
@@ -64,54 +64,55 @@ enum Step {
     KeepTime,
 }
 
-/// A core: its loop, its listening socket, and what its packets cost.
+/// A core: its loop, its listening socket, and its work for packets.
 pub(crate) struct Core {
     pub(crate) listener: Listener,
     pub(crate) softirq: Softirq,
-    /// What drops SYNs before it.
+    /// The SYN filter of the listening socket.
     pub(crate) filter: Filter,
-    /// When the loop slept.
+    /// Recent sleeps of the loop.
     pub(crate) sleeps: Sleeps,
-    /// The listening socket is a member of the interest set.
+    /// True while the listening socket is a member of the interest set.
     pub(crate) watched: bool,
-    /// Members that will be reported by the next wait.
+    /// Members to be reported by the next wait.
     pub(crate) ready: Vec<Token>,
     policy: Box<dyn Policy>,
     steps: Vec<Step>,
     doing: Step,
     asleep: bool,
     asleep_since_ns: u64,
-    /// How long it has slept, as it knows, and when it last woke.
+    /// Time slept so far, as known to the loop, and the time of the last wake-up.
     slept_ns: u64,
     woke_ns: u64,
     naps: u32,
     rounds: u64,
-    /// When the last wait ended: the time the round goes by.
+    /// End of the last wait: the time used throughout the round.
     clock_ns: u64,
     accepted_round: u64,
-    /// An accept-phase of this round has left somebody, who is newer than those deferred.
+    /// True if an accept-phase of this round left connections in the queue, which are newer than
+    /// the deferred ones.
     someone_waits: bool,
     open: usize,
     begun: u64,
     accepted: u64,
     turns: u64,
     turns_ns: u64,
-    /// What open connections were served, by source.
+    /// Shares of the sources served on open connections.
     shares: Shares,
     work_began_ns: u64,
-    /// Served in the work-phase that runs.
+    /// Connections served in the current work-phase.
     working: u64,
-    /// Connections that this round's wait reported.
+    /// Connections reported by this round's wait.
     reported: u64,
     work_items: u64,
     work_ns: u64,
     phase: AcceptPhase,
-    /// Accepted and not yet served.
+    /// Connections accepted and not served yet.
     deferred: Deferred<Token>,
-    /// Connections whose deadline has come.
+    /// Connections whose deadline has passed.
     expired: Vec<Token>,
-    /// Connections that wait for their client, with the time they began to: those that were served
-    /// before, and those that have said nothing whole yet.
+    /// Connections waiting for their client, with the time since when: those served before, and
+    /// those that have not sent a complete request yet.
     idle: VecDeque<(Token, u64)>,
     silent: VecDeque<(Token, u64)>,
 }
@@ -156,7 +157,7 @@ impl Core {
         }
     }
 
-    /// `knocked`: somebody waits at the listener.
+    /// Builds the policy's view; `knocked` is true when the listener is ready.
     fn view(&self, open_max: usize, knocked: bool) -> View {
         View {
             open: self.open,
@@ -178,7 +179,7 @@ impl Core {
 }
 
 impl World<'_> {
-    /// Lets a core go on until a step takes time, or it sleeps.
+    /// Advances a core until a step takes time or the loop sleeps.
     pub(crate) fn advance(&mut self, core: u32) {
         while !self.cores[core as usize].asleep {
             let Some(step) = self.cores[core as usize].steps.pop() else { return };
@@ -201,7 +202,7 @@ impl World<'_> {
         self.advance(core);
     }
 
-    /// Something has come that the wait reports.
+    /// Wakes the loop, if it sleeps, because the wait has something to report.
     pub(crate) fn rouse(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         if std::mem::take(&mut state.asleep) {
@@ -220,8 +221,7 @@ impl World<'_> {
         }
     }
 
-    /// What a step costs, and what it has become now that it begins; nothing, when there is nothing
-    /// to do.
+    /// Begins a step: returns it, as it is now, with its cost; `None` if there is nothing to do.
     fn begin(&mut self, core: u32, step: Step) -> Option<(Step, u64)> {
         let costs = &self.scenario.costs;
         let cost_ns = match step {
@@ -268,7 +268,7 @@ impl World<'_> {
         }
     }
 
-    /// The wait returns, or sleeps because there is nothing to return.
+    /// Ends a wait: returns the ready members, or sleeps if there are none.
     fn waited(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         let due_ns = state.policy.due_ns();
@@ -304,7 +304,7 @@ impl World<'_> {
         }
     }
 
-    /// Before it sleeps it opens everything.
+    /// Puts the loop to sleep. Before that it lifts every restriction on new connections.
     fn sleep(&mut self, core: u32, due_ns: Option<u64>) {
         let state = &mut self.cores[core as usize];
         state.phase.decision = state.phase.decision.open();

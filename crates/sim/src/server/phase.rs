@@ -1,7 +1,7 @@
-//! The accept-phase as the policy decides it: signals, the decision, what is set by it, and what
-//! the policy hears. Accepts nobody.
+//! The policy's part of the accept-phase: signals, the decision, its effects, and the report to the
+//! policy. Accepts no connections itself.
 //!
-//! A round sees one time, that of the end of its wait, wherever it does not read the clock again:
+//! A round uses one time, that of the end of its wait, wherever it does not read the clock again:
 //! the policy is asked and told at that time.
 
 use weir_accept::{AcceptPhase, Order, Signals, SynDecision, Wanted};
@@ -11,11 +11,11 @@ use super::connection::End;
 use crate::conns::{Conn, Token};
 use crate::world::World;
 
-/// Connections closed at once to make room, at most.
+/// Maximum number of connections closed at a time to make room.
 const EVICTED_MAX: usize = 64;
 
 impl World<'_> {
-    /// Asks a policy whose time has come though nobody knocked.
+    /// Asks a policy whose timer is due although the listener is not ready.
     pub(super) fn consult(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         if state.policy.due_ns().is_some_and(|due_ns| due_ns <= state.clock_ns) {
@@ -71,7 +71,8 @@ impl World<'_> {
         }
     }
 
-    /// A filter that takes tokens is told by a store; another change is a system call.
+    /// Applies a decision to the SYN filter. A token filter is updated by a store; other changes
+    /// are system calls.
     fn set_filter(&mut self, core: u32, syn: SynDecision) {
         let state = &mut self.cores[core as usize];
         let (queue, stays) = (state.listener.queued(), state.policy.is_overloaded());
@@ -86,8 +87,8 @@ impl World<'_> {
         self.cores[core as usize].listener.listen(backlog);
     }
 
-    /// When there is no room, connections that wait for their client make some: those idle longest,
-    /// then those that have been silent longest. That is no refusal on account of load.
+    /// Makes room by closing connections that wait for their client: those idle longest, then those
+    /// silent longest. That is no refusal on account of load.
     fn make_room(&mut self, core: u32) {
         let state = &self.cores[core as usize];
         if state.open < self.scenario.open_max {
@@ -101,7 +102,7 @@ impl World<'_> {
         }
     }
 
-    /// Takes out the connection that has waited longest for its client.
+    /// Removes and returns the connection that has waited longest for its client.
     fn longest_waiting(&mut self, core: u32, silent: bool) -> Option<Token> {
         loop {
             let state = &mut self.cores[core as usize];
@@ -113,7 +114,8 @@ impl World<'_> {
         }
     }
 
-    /// The listening socket leaves the interest set when there is no room.
+    /// Returns the cost of ending the phase: when there is no room and none can be made, the
+    /// listening socket leaves the interest set.
     pub(super) fn finish_cost_ns(&self, core: u32) -> u64 {
         let state = &self.cores[core as usize];
         let is_full = state.open >= self.scenario.open_max;
@@ -136,7 +138,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a connection has waited since then for its client.
+/// Returns whether a connection has waited for its client since `since_ns`.
 pub(super) fn is_still_waiting(conn: &Conn, since_ns: u64, silent: bool) -> bool {
     let socket = &conn.socket;
     socket.is_waiting() && socket.waits_ns == since_ns && (socket.answered == 0) == silent

@@ -1,5 +1,4 @@
-//! The work-phase: those that were reported as ready, one after the other. Knows neither the
-//! listening socket nor what serving is.
+//! The work-phase: serves the connections that were reported as ready, one after the other.
 
 use weir_accept::{AcceptPhase, Share, Verdict};
 
@@ -9,7 +8,8 @@ use crate::conns::{Conn, Seat, Token};
 use crate::world::World;
 
 impl World<'_> {
-    /// One that is ready has its turn, unless it was closed since; it may be looked at first.
+    /// Begins the turn of a ready connection, unless it was closed since; it may be looked at
+    /// first.
     pub(super) fn work(&mut self, token: Token) -> Option<(Step, u64)> {
         let Conn { socket, .. } = self.conns.get(token)?;
         if socket.seat != Seat::Open {
@@ -33,7 +33,7 @@ impl World<'_> {
         Some((Step::Serve(token), cost_ns))
     }
 
-    /// The accept-phase of another round, and then the rest of the work.
+    /// Cuts the work-phase: runs the accept-phase of another round, then the rest of the work.
     fn cut_work(&mut self, core: u32) {
         self.work_ends(core);
         let state = &mut self.cores[core as usize];

@@ -1,15 +1,15 @@
-//! The policy on trial, and what several trials ask of it.
+//! The policy under test, and helpers shared by several test files.
 
 use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
 use weir_sim::{MILLI_NS, Scenario, Statistics};
 
-/// The policy on trial.
+/// The policy under test.
 pub(crate) const POLICY: Name = Name::Adaptive;
 
-/// Windows over which goodput is looked at.
+/// Length of the windows over which goodput is compared.
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;
 
-/// The policy as it is when nothing is said.
+/// Returns the default setting of the policy.
 pub(crate) fn setting() -> Setting {
     Setting {
         name: POLICY,
@@ -23,22 +23,22 @@ pub(crate) fn setting() -> Setting {
     }
 }
 
-/// Good replies as a part of those that are possible at the scenario's first rate.
+/// Returns good replies as a share of those attainable at the scenario's first rate.
 pub(crate) fn goodput_of_attainable(scenario: &Scenario, statistics: &Statistics) -> f64 {
     statistics.goodput() / scenario.attainable(requests_rate(scenario))
 }
 
-/// Requests a second at the scenario's first rate.
+/// Returns the requests per second at the scenario's first rate.
 pub(crate) fn requests_rate(scenario: &Scenario) -> f64 {
     scenario.load[0].rate * scenario.sessions.requests_mean()
 }
 
-/// Collects what does not hold, so that a test tells all of it.
+/// A collection of failures, so that a test reports all of them.
 #[derive(Default)]
 pub(crate) struct Faults(Vec<String>);
 
 impl Faults {
-    /// Something that must not be less than a bound.
+    /// Records a failure if a value is less than a bound.
     pub(crate) fn at_least(
         &mut self,
         bound: f64,
@@ -51,7 +51,7 @@ impl Faults {
         }
     }
 
-    /// Something that must not be more than a bound.
+    /// Records a failure if a value is more than a bound.
     pub(crate) fn at_most(&mut self, bound: f64, is: f64, what: &str, place: &dyn std::fmt::Debug) {
         if is.is_nan() || is > bound {
             self.0.push(format!("{what} is {is:.3} and not {bound:.3} at most: {place:?}"));

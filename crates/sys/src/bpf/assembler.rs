@@ -1,20 +1,21 @@
-//! Instructions of eBPF (Linux, Documentation/bpf/standardization/instruction-set.rst) put together
-//! by hand, with labels for the jumps. As many as are needed here.
+//! A hand-written assembler for eBPF (Linux,
+//! Documentation/bpf/standardization/instruction-set.rst), with labels for jumps. Covers only the
+//! instructions needed here.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// An instruction as the kernel takes it.
+/// An instruction in the kernel's encoding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
     code: u8,
-    /// Destination in the lower four bits, source in the upper.
+    /// Destination register in the lower four bits, source in the upper.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// A register. A call takes its arguments in R1 to R5, answers in R0, and leaves R6 to R9 alone.
+/// A register. A call takes its arguments in R1 to R5, returns in R0, and preserves R6 to R9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "registers have numbers, and nothing more to say")]
 pub enum Reg {
@@ -28,7 +29,7 @@ pub enum Reg {
     R7,
     R8,
     R9,
-    /// The end of the stack of 512 bytes; read only.
+    /// Frame pointer: the end of the 512-byte stack; read-only.
     R10,
 }
 
@@ -43,7 +44,7 @@ pub enum Size {
     Dw = 0x18,
 }
 
-/// An operation on 64 bits.
+/// A 64-bit arithmetic or logical operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `dst += src`
@@ -62,7 +63,7 @@ pub enum Op {
     Mov = 0xb0,
 }
 
-/// A comparison of 64 bits, unsigned.
+/// An unsigned 64-bit comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cmp {
     /// `dst == src`
@@ -99,42 +100,43 @@ const ALWAYS: u8 = 0x00;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 
-/// Meanings of the immediate of a 64-bit load.
+/// Source-register values that give the immediate of a 64-bit load its meaning.
 const PSEUDO_MAP_FD: u8 = 1;
 const PSEUDO_MAP_VALUE: u8 = 2;
 
-/// A place in a program that is jumped to.
+/// A jump target in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// A program as it is written.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub struct Assembler {
     program: Vec<Instruction>,
-    /// Where each label is.
+    /// Position of each label, once placed.
     labels: Vec<Option<usize>>,
-    /// Jumps, and where they go.
+    /// Position and target of each jump.
     jumps: Vec<(usize, Label)>,
 }
 
 impl Assembler {
-    /// A label that will be placed further on: the verifier wants no loops, nor are there any.
+    /// Creates a label to be placed later in the program. Jumps only go forward: the verifier
+    /// accepts no loops, and there are none.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Places the label at the current position.
     pub fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.program.len());
     }
 
-    /// An operation with a register.
+    /// Emits an operation on two registers.
     pub fn op(&mut self, op: Op, dst: Reg, src: Reg) {
         self.push(class::ALU64 | op as u8 | FROM_REGISTER, dst, src, 0, 0);
     }
 
-    /// An operation with a number, which is extended by its sign.
+    /// Emits an operation with an immediate, which is sign-extended.
     pub fn op_imm(&mut self, op: Op, dst: Reg, number: i32) {
         self.push(class::ALU64 | op as u8, dst, Reg::R0, 0, number);
     }
@@ -149,45 +151,45 @@ impl Assembler {
         self.push(class::STX | mode::MEM | size as u8, address, src, offset, 0);
     }
 
-    /// `*(address + offset) += src`, 64 bits at once.
+    /// `*(address + offset) += src`, an atomic 64-bit add.
     pub fn atomic_add(&mut self, address: Reg, offset: i16, src: Reg) {
         let code = class::STX | mode::ATOMIC | Size::Dw as u8;
         self.push(code, address, src, offset, 0);
     }
 
-    /// `R0` = a byte of the packet. R6 must be the context; R1 to R5 are lost.
+    /// `R0` = a byte of the packet. R6 must be the context; R1 to R5 are clobbered.
     pub fn load_packet_byte(&mut self, at: i32) {
         self.push(class::LD | mode::ABS | Size::B as u8, Reg::R0, Reg::R0, 0, at);
     }
 
-    /// `dst` = a number of 64 bits.
+    /// `dst` = a 64-bit number.
     pub fn load_number(&mut self, dst: Reg, number: u64) {
         self.wide(dst, 0, number as i32, (number >> 32) as i32);
     }
 
-    /// `dst` = a map, for a helper.
+    /// `dst` = a map, as a helper's argument.
     pub fn load_map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         self.wide(dst, PSEUDO_MAP_FD, map.as_raw_fd(), 0);
     }
 
-    /// `dst` = the address of the value of an array map's first entry.
+    /// `dst` = the address of the value in an array map's first entry.
     pub fn load_map_value(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         self.wide(dst, PSEUDO_MAP_VALUE, map.as_raw_fd(), 0);
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub fn jump(&mut self, to: Label) {
         self.jumps.push((self.program.len(), to));
         self.push(class::JMP | ALWAYS, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// Goes on at the label if a comparison of two registers holds.
+    /// Jumps to the label if the comparison of two registers holds.
     pub fn jump_if(&mut self, cmp: Cmp, dst: Reg, src: Reg, to: Label) {
         self.jumps.push((self.program.len(), to));
         self.push(class::JMP | cmp as u8 | FROM_REGISTER, dst, src, 0, 0);
     }
 
-    /// The same with a number, which is extended by its sign.
+    /// Like [`jump_if`](Self::jump_if), with an immediate, which is sign-extended.
     pub fn jump_if_imm(&mut self, cmp: Cmp, dst: Reg, number: i32, to: Label) {
         self.jumps.push((self.program.len(), to));
         self.push(class::JMP | cmp as u8, dst, Reg::R0, 0, number);
@@ -203,7 +205,7 @@ impl Assembler {
         self.push(class::JMP | EXIT, Reg::R0, Reg::R0, 0, 0);
     }
 
-    /// The program, with every jump where it goes.
+    /// Resolves all jumps and returns the program.
     pub fn finish(mut self) -> Vec<Instruction> {
         for (at, Label(label)) in self.jumps {
             let target = self.labels[label].unwrap_or(self.program.len());

@@ -1,6 +1,5 @@
-//! eBPF by bpf(2): maps, one of them shared with this process by a mapping, and programs that
-//! filter what a socket receives. Programs are written with [`Assembler`], so that nothing has to
-//! be compiled by another compiler.
+//! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), and socket filter
+//! programs. Programs are written with [`Assembler`], so that the build needs no eBPF compiler.
 
 mod assembler;
 
@@ -11,13 +10,13 @@ use std::sync::atomic::AtomicU64;
 
 pub use assembler::{Assembler, Cmp, Instruction, Label, Op, Reg, Size};
 
-/// The commands of bpf(2) that are used here.
+/// Commands of bpf(2) used here.
 mod command {
     pub(super) const MAP_CREATE: libc::c_int = 0;
     pub(super) const PROG_LOAD: libc::c_int = 5;
 }
 
-/// The kinds of maps, and a flag (include/uapi/linux/bpf.h of Linux).
+/// Map types and a map flag (include/uapi/linux/bpf.h of Linux).
 mod map {
     pub(super) const ARRAY: u32 = 2;
     pub(super) const LRU_HASH: u32 = 9;
@@ -26,7 +25,7 @@ mod map {
 
 const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 
-/// Helpers that programs call (bpf-helpers(7)).
+/// Helper functions called by programs (bpf-helpers(7)).
 pub mod helper {
     /// `map_lookup_elem(map, key)`: a pointer to the value, or null.
     pub const MAP_LOOKUP: i32 = 1;
@@ -36,11 +35,11 @@ pub mod helper {
     pub const KTIME_NS: i32 = 5;
     /// `skb_load_bytes_relative(skb, offset, to, len, header)`: 0, or an error.
     pub const LOAD_BYTES_RELATIVE: i32 = 68;
-    /// The network header, for that.
+    /// The network header, as the `header` argument of [`LOAD_BYTES_RELATIVE`].
     pub const HEADER_NET: i32 = 1;
 }
 
-/// Creates an LRU hash map: a full one forgets who was used longest ago. Keys are `u64`.
+/// Creates an LRU hash map, which evicts its least recently used entry when full. Keys are `u64`.
 ///
 /// # Errors
 /// EPERM without CAP_BPF; ENOMEM: bpf(2).
@@ -54,8 +53,8 @@ pub fn lru_hash(value_bytes: u32, entries: u32) -> io::Result<OwnedFd> {
     })
 }
 
-/// Loads a program that filters what a socket receives: it returns how many bytes of a packet to
-/// keep, 0 to drop it.
+/// Loads a socket filter program. The program returns the number of bytes of a packet to keep; 0
+/// drops it.
 ///
 /// # Errors
 /// EPERM without CAP_BPF where unprivileged programs are not allowed; EACCES, EINVAL when the
@@ -74,7 +73,8 @@ pub fn load_socket_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
     unsafe { bpf(command::PROG_LOAD, (&raw const attr).cast(), size_of::<ProgAttr>()) }
 }
 
-/// An array map of one entry, whose value this process sees as numbers while programs use it.
+/// An array map with one entry, whose value is a page of numbers shared between this process and
+/// programs.
 #[derive(Debug)]
 pub struct SharedPage {
     map: OwnedFd,
@@ -88,11 +88,11 @@ unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
 
-/// What is mapped of such a map: a page, whatever the value's size.
+/// Bytes mapped of a shared map: one page, whatever the value's size.
 const PAGE_BYTES: usize = 4096;
 
 impl SharedPage {
-    /// Creates one of `len` numbers, 512 at most, all zero.
+    /// Creates a page of `len` numbers, at most 512, all zero.
     ///
     /// # Errors
     /// EPERM without CAP_BPF where unprivileged maps are not allowed, EINVAL before Linux 5.5:
@@ -121,12 +121,12 @@ impl SharedPage {
         }
     }
 
-    /// The map, for a program.
+    /// The map, as an operand for a program.
     pub fn map(&self) -> BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.map)
     }
 
-    /// The numbers.
+    /// The shared numbers.
     pub fn numbers(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is a page, aligned and large enough for `len` numbers, lives as long
         // as `self`, and whoever writes to it does so atomically: this process through this slice,
@@ -142,7 +142,7 @@ impl Drop for SharedPage {
     }
 }
 
-/// The beginning of `union bpf_attr` for MAP_CREATE; the rest is zero when it is not given.
+/// The leading fields of `union bpf_attr` for MAP_CREATE; fields not passed count as zero.
 #[repr(C)]
 struct MapAttr {
     kind: u32,
@@ -152,7 +152,7 @@ struct MapAttr {
     flags: u32,
 }
 
-/// The same for PROG_LOAD.
+/// The leading fields of `union bpf_attr` for PROG_LOAD.
 #[repr(C)]
 #[derive(Default)]
 struct ProgAttr {
@@ -172,7 +172,7 @@ fn create_map(attr: &MapAttr) -> io::Result<OwnedFd> {
     unsafe { bpf(command::MAP_CREATE, (&raw const *attr).cast(), size_of::<MapAttr>()) }
 }
 
-/// A command of bpf(2) that makes a descriptor.
+/// Issues a bpf(2) command that creates a descriptor.
 ///
 /// # Safety
 /// `attr` must be what the command takes, of `bytes` bytes, and what it points to must be as well.

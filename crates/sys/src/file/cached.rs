@@ -1,9 +1,9 @@
-//! Files without waiting for a disk: what the kernel's caches hold, how much of a file is in them,
-//! and how to get the rest there.
+//! File access without waiting for a disk: queries of the kernel's dentry and page caches, and the
+//! means to fill them.
 //!
-//! An answer from here is true when it is given. The kernel may evict anything a moment later, and
-//! whoever relies on an answer then waits once, as he would have without asking. Nothing here knows
-//! who waits instead, or in which thread.
+//! An answer is true at the moment it is given. The kernel may evict anything a moment later; a
+//! caller that relies on the answer then waits once, as it would have without asking. Which thread
+//! does the waiting instead is the caller's decision.
 
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -17,14 +17,14 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use super::{File, open_beneath, open_with, pread, resolve, status};
 use crate::profile::{Call, timed};
 
-/// Opens as [`open_beneath`] does, but only if every name on the way is in the kernel's memory:
-/// otherwise `WouldBlock` (`RESOLVE_CACHED`, openat2(2)). That nothing has a name is known without
-/// a disk only where the file system remembers it: tmpfs and NFS do not.
+/// Opens a path as [`open_beneath`] does, but only if every name on it is in the kernel's cache;
+/// otherwise returns `WouldBlock` (`RESOLVE_CACHED`, openat2(2)). Absence of a name is known
+/// without a disk access only where the file system caches it: tmpfs and NFS do not.
 ///
-/// A rename elsewhere that races with a `..` is `WouldBlock` too, and so are a link that climbs out
-/// of the root and any name on a file system that must ask a server: after an [`open_beneath`] of
-/// the same path this one may still fail. On a kernel before 5.12, which does not know the flag, it
-/// waits as [`open_beneath`] does.
+/// `WouldBlock` is also returned when a rename elsewhere races with a `..`, for a link that climbs
+/// out of the root, and for any name on a file system that must ask a server: even after an
+/// [`open_beneath`] of the same path this call may fail. Kernels before 5.12 do not know the flag;
+/// there it waits as [`open_beneath`] does.
 ///
 /// # Errors
 /// As [`open_beneath`], and `WouldBlock`.
@@ -35,14 +35,15 @@ pub fn open_beneath_cached(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) ->
     }
 }
 
-/// Reads at `offset` what is in memory (`RWF_NOWAIT`, preadv2(2)): fewer bytes than asked for when
-/// the next one is not there or the file ends, 0 at its end.
+/// Reads at `offset` whatever is in memory (`RWF_NOWAIT`, preadv2(2)). A short read means that the
+/// next byte is not in memory or that the file ends; 0 is the end of the file.
 ///
-/// The kernel may begin to read what is missing, and for a file in many pieces may have to wait for
-/// where that is. Where the file system knows no such reads, tmpfs among them, this is [`pread`].
+/// The kernel may start to read the missing bytes. For a fragmented file it may have to wait for
+/// the location of its extents. Where the file system does not support such reads, tmpfs among
+/// them, this is [`pread`].
 ///
 /// # Errors
-/// Those of reading, and `WouldBlock` when not even the first byte is in memory.
+/// Those of reading, and `WouldBlock` when the first byte is not in memory.
 pub fn pread_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let read = || {
         let slices = &mut [IoSliceMut::new(&mut *buffer)];
@@ -54,10 +55,10 @@ pub fn pread_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::R
     }
 }
 
-/// Fills `buffer` from `offset` on; fewer bytes than asked for mean that the file ends there.
+/// Fills `buffer` starting at `offset`; a short count means that the file ends there.
 ///
 /// # Errors
-/// Those of reading, and `WouldBlock` when any of it is not in memory.
+/// Those of reading, and `WouldBlock` when any of the bytes is not in memory.
 pub fn pread_full_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -69,25 +70,26 @@ pub fn pread_full_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> 
     Ok(filled)
 }
 
-/// Whether the file system of an open file or directory has no disk: tmpfs or ramfs. What of it was
-/// swapped out is none of its own doing.
+/// Returns whether an open file or directory is on a file system without a disk: tmpfs or ramfs.
+/// Pages of it that were swapped out are not considered.
 pub fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
     let kind = rustix::fs::fstatfs(fd).map(|system| system.f_type as u32);
     kind.is_ok_and(|kind| kind == TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
-/// How closely [`resident`] looks for pages that are still being read.
+/// Granularity at which [`resident`] checks for pages that are still being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// At the last byte of each piece of 128 KiB, the usual read-ahead of a disk. What remains
-    /// untold is a page in flight between two of one piece that are there.
+    /// Checks the last byte of each piece of 128 KiB, the usual read-ahead of a disk. A page in
+    /// flight between two resident pages of one piece goes undetected.
     Quick,
-    /// At each page: for when somebody is known to read files, perhaps this one.
+    /// Checks each page: for use while other reads, perhaps of this file, are known to be in
+    /// progress.
     Close,
 }
 
 impl Look {
-    /// The bytes of which one is looked at.
+    /// Bytes per byte checked.
     fn piece_bytes(self) -> u64 {
         match self {
             Self::Quick => PIECE_BYTES,
@@ -96,20 +98,22 @@ impl Look {
     }
 }
 
-/// How many of the `len` bytes from `offset` on can be sent without waiting for a disk: those that
-/// are in the page cache, up to the first gap. At the end of the file there is nothing to wait for,
-/// and so from there on all are.
+/// Returns the number of bytes, of the `len` from `offset` on, that can be sent without waiting for
+/// a disk: those in the page cache up to the first gap. Nothing past the end of the file needs
+/// waiting for, so an `offset` there yields `len`.
 ///
-/// cachestat(2) says whether a range is in the page cache, but counts pages that are still being
-/// read; and reads in flight end in any order. So single bytes are looked at too, as closely as
-/// `look` says. Where there are gaps, it may say fewer than there are.
+/// cachestat(2) tells whether a range is in the page cache, but includes pages that are still being
+/// read, and reads in flight complete in any order. So single bytes are checked too, at the
+/// granularity of `look`. Where the range has gaps, the result may be too low.
 ///
-/// It takes one system call for each byte and one or two more; if the range has gaps, one for each
-/// time that it can be halved. So a range should not be much longer than what is sent at a time.
+/// The cost is one system call per byte checked plus one or two; a range with gaps adds one for
+/// each time that it can be halved. So a range should not be much longer than what is sent at a
+/// time.
 ///
 /// Where cachestat(2) is refused (before Linux 6.5; the file is not ours and we may not write it),
-/// what lies between two bytes that were looked at is taken to be like them, and a look may begin
-/// to read what is missing. Where the file system knows no reads that do not wait, it is a read.
+/// the bytes between two checked bytes are assumed to be like them, and a check may start to read
+/// the missing bytes. Where the file system does not support non-blocking reads, a check is an
+/// ordinary read.
 ///
 /// # Errors
 /// Those of reading.
@@ -124,27 +128,27 @@ pub fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> io::Re
     Ok(if is_past { len } else { there })
 }
 
-/// Whether the page cache has all of a range, what is still being read included: one call
-/// (cachestat(2)), which begins no read. Where that is refused (before Linux 6.5; the file is not
-/// ours and we may not write it) it is said to be.
+/// Returns whether the page cache holds a whole range, pages still being read included. Takes one
+/// call (cachestat(2)), which starts no read. Where that is refused (before Linux 6.5; the file is
+/// not ours and we may not write it) the answer is true.
 pub fn seems_cached(fd: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     counted_bytes(fd, offset, len).map_or(true, |there| there == len)
 }
 
-/// Brings a range into the page cache, and waits for it: up to the end of the file, or to where it
-/// cannot be read. Returns how many bytes are there.
+/// Reads a range into the page cache and waits for it, up to the end of the file or the first byte
+/// that cannot be read. Returns the number of bytes that are there.
 ///
-/// The kernel is told the range first (`POSIX_FADV_WILLNEED`), so that it begins with large reads
-/// wherever the range lies. That alone is not enough: nothing tells when they have ended, and no
-/// more than the disk's read-ahead is begun. So the range is then read into `scratch`, each piece
-/// over the last. The copy costs less than what would avoid it: a mapping, whose end interrupts
-/// every thread of the process.
+/// The kernel is first advised of the range (`POSIX_FADV_WILLNEED`), so that it starts large reads
+/// wherever the range lies. Advice alone is not enough: its reads complete without notification,
+/// and cover no more than the disk's read-ahead. So the range is then read into `scratch`, each
+/// piece over the previous one. The copy costs less than a mapping, which would avoid it but
+/// interrupts every thread of the process when it is unmapped.
 ///
 /// # Errors
 /// Those of reading.
 pub fn warm(fd: BorrowedFd<'_>, offset: u64, len: u64, scratch: &mut [u8]) -> io::Result<u64> {
     if let Some(advised) = NonZeroU64::new(len) {
-        // Advice only: what comes of it shows when the range is read.
+        // Advice only: any failure shows when the range is read.
         let advise = || rustix::fs::fadvise(fd, offset, Some(advised), Advice::WillNeed);
         let _ = timed(Call::Fadvise, advise);
     }
@@ -160,17 +164,17 @@ pub fn warm(fd: BorrowedFd<'_>, offset: u64, len: u64, scratch: &mut [u8]) -> io
     Ok(there)
 }
 
-/// Has the kernel drop a range from the page cache, to the end of the file for a `len` of 0.
-/// Returns whether nothing of it is left there. It is whole pages: of others nothing is dropped.
+/// Makes the kernel drop a range from the page cache, to the end of the file for a `len` of 0.
+/// Returns whether nothing of it is left. Only whole pages are dropped.
 ///
-/// What is dirty is written first (fsync(2)): only clean pages are dropped (`POSIX_FADV_DONTNEED`,
-/// posix_fadvise(2)). The kernel keeps those that somebody holds just then, such as the queues of
-/// pages that were written or read a moment ago. So it is told again, some times, until
-/// cachestat(2) counts none. A file system in memory drops nothing, and what another program has
-/// locked or keeps reading stays too.
+/// Dirty pages are written first (fsync(2)), because only clean pages are dropped
+/// (`POSIX_FADV_DONTNEED`, posix_fadvise(2)). The kernel keeps pages that are referenced at the
+/// moment, for instance by its queues of pages written or read recently. So the advice is repeated
+/// several times, until cachestat(2) counts none. A file system in memory drops nothing, and pages
+/// that another program has locked or keeps reading stay too.
 ///
-/// Where cachestat(2) is refused, a look at the first byte of the range and at the last tells; what
-/// it begins to read is dropped too, unless it comes later.
+/// Where cachestat(2) is refused, the first and the last byte of the range are checked instead;
+/// pages that these checks start to read are dropped too, unless they arrive later.
 ///
 /// # Errors
 /// Those of fsync(2), posix_fadvise(2) and reading.
@@ -200,7 +204,7 @@ fn drop_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), Errno> {
     timed(Call::Fadvise, advise)
 }
 
-/// Whether neither end of a range just dropped can be read without waiting.
+/// Returns whether both ends of a range just dropped would block a read.
 fn seems_gone(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
     let file_len = status(fd)?.len;
     let end = if len == 0 { file_len } else { offset.saturating_add(len).min(file_len) };
@@ -212,7 +216,7 @@ fn seems_gone(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
     Ok(is_gone)
 }
 
-/// How many bytes of the range, from its start on, have pages in the page cache.
+/// Length, in bytes, of the leading part of the range that has pages in the page cache.
 fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
     let (mut guess, mut half) = (len, len);
     while guess > 0 {
@@ -220,21 +224,21 @@ fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
         if there == guess {
             break;
         }
-        // How many are there is told, but not which. Mostly they are the first; if not, it is less.
+        // The count is known, but not which pages. Mostly they are the first; if not, it is less.
         guess = there.min(half);
         half = guess / 2;
     }
     Ok(guess)
 }
 
-/// How many bytes of the range are in the page cache, were they its first.
+/// Bytes of the range in the page cache, assuming that they are its first.
 fn counted_bytes(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
     let page_bytes = rustix::param::page_size() as u64;
     let there = cached_pages(fd, offset, len)?.saturating_mul(page_bytes);
     Ok(there.saturating_sub(offset % page_bytes).min(len))
 }
 
-/// How many pages of the range are in the page cache, those being read included: cachestat(2).
+/// Pages of the range in the page cache, including those being read: cachestat(2).
 fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno> {
     let range = [offset, len];
     let mut counts = [0_u64; CACHESTAT_COUNTS];
@@ -249,8 +253,8 @@ fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno>
     }
 }
 
-/// How many bytes of the range can be read without waiting, by a look at its first and at the last
-/// of each piece.
+/// Bytes of the range that can be read without waiting, found by checking its first byte and the
+/// last byte of each piece.
 fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> Result<u64, Errno> {
     let (end, piece_bytes) = (offset + len, look.piece_bytes());
     let mut there = offset;
@@ -264,7 +268,7 @@ fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> Result<u64, 
     Ok(there - offset)
 }
 
-/// Whether the byte at `offset` can be read without waiting, if there is one.
+/// Returns whether the byte at `offset`, if there is one, can be read without waiting.
 fn is_ready(fd: BorrowedFd<'_>, offset: u64) -> Result<bool, Errno> {
     match pread_nowait(fd, &mut [0], offset) {
         Ok(_) => Ok(true),
@@ -277,23 +281,23 @@ fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// The number of cachestat(2) on every machine Linux runs on but Alpha.
+/// System call number of cachestat(2) on every architecture but Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Words in what cachestat(2) writes: pages in the cache, dirty, being written, evicted, and
-/// evicted lately.
+/// Words written by cachestat(2): pages in the cache, dirty, under writeback, evicted, and recently
+/// evicted.
 const CACHESTAT_COUNTS: usize = 5;
 
-/// What statfs(2) calls them.
+/// File system types as reported by statfs(2).
 const TMPFS_MAGIC: u32 = 0x0102_1994;
 const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
 const NO_FLAGS: libc::c_uint = 0;
 
-/// Before each time that the kernel is told to drop pages: what holds them, reads in flight among
-/// it, lets go of them without telling anybody.
+/// Pauses before each attempt to drop pages, milliseconds. References to pages, reads in flight
+/// among them, are released without notification.
 const EVICT_PAUSES_MS: [u64; 8] = [0, 1, 2, 5, 10, 50, 100, 200];
 
-/// What a quick look looks at once: the usual read-ahead of a disk, and less than it reads at a
+/// Bytes per check of a quick look: the usual read-ahead of a disk, and less than it reads at a
 /// time.
 const PIECE_BYTES: u64 = 128 << 10;

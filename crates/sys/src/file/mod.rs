@@ -1,8 +1,8 @@
 //! Files: opening below a root, status, positional reads, directories, sendfile.
 //!
-//! Every path is resolved by `openat2(2)` with `RESOLVE_BENEATH`, so that no name, link or rename
-//! made meanwhile leads out of the root. Nothing here knows of caches, of HTTP, or of what may be
-//! served: a caller looks at [`Status::kind`] before it reads.
+//! Every path is resolved by `openat2(2)` with `RESOLVE_BENEATH`, so that no name, link or
+//! concurrent rename leads out of the root. Which files may be served is the caller's decision: it
+//! checks [`Status::kind`] before it reads.
 
 mod cached;
 
@@ -20,7 +20,7 @@ pub use self::cached::{
 };
 use crate::profile::{Call, timed};
 
-/// An open file or directory. Closing it is timed like every other call.
+/// An open file or directory. Its close is timed like every other call.
 #[derive(Debug)]
 pub struct File(ManuallyDrop<OwnedFd>);
 
@@ -43,47 +43,47 @@ impl Drop for File {
     }
 }
 
-/// What a name stands for.
+/// File type of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file: the only kind that may be read.
     File,
     /// A directory: the only kind that may be listed.
     Directory,
-    /// A symbolic link; an open descriptor is never one.
+    /// A symbolic link; an open descriptor never has this kind.
     Symlink,
     /// A FIFO, socket or device, none of which is ever read.
     Other,
 }
 
-/// A file's status. Two equal ones, taken with time between them, are the same version of the
-/// same file: every write moves `ctime_ns`, and nobody can set it back.
+/// Status of a file. Two equal values, taken with time between them, are the same version of the
+/// same file: every write advances `ctime_ns`, which cannot be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is.
+    /// File type.
     pub kind: Kind,
-    /// The file system.
+    /// Device number of the file system.
     pub dev: u64,
-    /// The inode within it.
+    /// Inode number within the file system.
     pub ino: u64,
     /// Length, bytes.
     pub len: u64,
-    /// How many names it has; none for one that was removed or replaced.
+    /// Number of hard links; 0 for a file that was removed or replaced.
     pub nlink: u64,
-    /// Its owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Its group.
+    /// Group ID of the owner.
     pub gid: u32,
-    /// Its permission bits (inode(7)), at most `0o7777`. Write access that a list grants (acl(5))
-    /// shows in those of the group.
+    /// Permission bits (inode(7)), at most `0o7777`. Write access granted by an ACL (acl(5)) shows
+    /// in the group's bits.
     pub mode: u32,
-    /// Last modification, nanoseconds since the epoch; its owner may set it at will.
+    /// Last modification, nanoseconds since the epoch; the owner may set it at will.
     pub mtime_ns: i128,
     /// Last change of contents or attributes, nanoseconds since the epoch.
     pub ctime_ns: i128,
 }
 
-/// Opens the directory below which everything else is opened. Links in `path` are followed.
+/// Opens the root directory, below which all other paths are opened. Follows links in `path`.
 pub fn open_root(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = || timed(Call::Open, || rustix::fs::open(path, flags, Mode::empty()));
@@ -92,13 +92,14 @@ pub fn open_root(path: &Path) -> io::Result<File> {
 
 /// Opens `path`, relative to `root`, for reading; `.` is the root itself.
 ///
-/// Without `symlinks` a link anywhere in the path is `ELOOP`. With it links are followed as long as
-/// they stay below the root, and an absolute one, or one that climbs out, is `EXDEV`. Opening does
-/// not wait for a FIFO or take over a terminal, but either may come back: check the kind.
+/// Without `symlinks`, a link anywhere in the path fails with `ELOOP`. With it, links are followed
+/// as long as they stay below the root; an absolute link, or one that climbs out, fails with
+/// `EXDEV`. Opening neither waits for a FIFO nor takes over a terminal, but may return either:
+/// check the kind.
 pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Result<File> {
     let open = || open_with(root, path, resolve(symlinks));
     let mut fd = open();
-    // A rename elsewhere raced with a `..` in a link: openat2(2) asks for another try.
+    // A rename elsewhere raced with a `..` in a link: openat2(2) asks for a retry.
     for _ in 0..AGAIN_RETRIES {
         if !matches!(fd, Err(Errno::AGAIN)) {
             break;
@@ -108,8 +109,8 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8], symlinks: bool) -> io::Re
     Ok(File::new(fd?))
 }
 
-/// Whether an error of [`open_beneath`] says that there is nothing at that name for anybody to
-/// read, as opposed to trouble of ours (descriptors, memory, the disk) that may pass.
+/// Returns whether an error of [`open_beneath`] means that no readable file has that name, as
+/// opposed to a local problem (descriptors, memory, the disk) that may pass.
 pub fn is_absent(error: &io::Error) -> bool {
     use Errno as E;
     const ABSENT: [Errno; 9] = [
@@ -126,24 +127,24 @@ pub fn is_absent(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| ABSENT.contains(&errno))
 }
 
-/// The status of an open file: `fstat(2)`.
+/// Returns the status of an open file: `fstat(2)`.
 pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
     Ok(from_stat(&timed(Call::Fstat, || rustix::fs::fstat(fd))?))
 }
 
-/// The status of a name in an open directory; a link's own, not its target's.
+/// Returns the status of a name in an open directory; for a link, its own and not its target's.
 pub fn status_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Status> {
     let stat = || rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
     Ok(from_stat(&timed(Call::Fstat, stat)?))
 }
 
-/// Reads at `offset` without moving any file position; 0 is the end of the file.
+/// Reads at `offset` without moving any file position; 0 means end of file.
 pub fn pread(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let read = || timed(Call::Pread, || rustix::io::pread(fd, &mut *buffer, offset));
     Ok(retry_on_intr(read)?)
 }
 
-/// Fills `buffer` from `offset` on; fewer bytes than asked for mean that the file ends there.
+/// Fills `buffer` starting at `offset`; a short count means that the file ends there.
 pub fn pread_full(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -155,8 +156,8 @@ pub fn pread_full(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Res
     Ok(filled)
 }
 
-/// Hands `each` the next names in an open directory, without `.` and `..`, as the kernel orders
-/// them: what one `getdents64(2)` yields, some hundred. Whether there may be more.
+/// Passes to `each` the next names in an open directory, except `.` and `..`, in the kernel's
+/// order: the yield of one `getdents64(2)`, a few hundred names. Returns whether there may be more.
 pub fn read_names(directory: BorrowedFd<'_>, mut each: impl FnMut(&[u8])) -> io::Result<bool> {
     let mut buffer = Vec::with_capacity(NAMES_BUFFER_BYTES);
     let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
@@ -173,11 +174,11 @@ pub fn read_names(directory: BorrowedFd<'_>, mut each: impl FnMut(&[u8])) -> io:
     Ok(false)
 }
 
-/// Sends up to `count` bytes of `file`, from `offset` on, to a socket without copying them through
-/// the process: `sendfile(2)`. 0 is the end of the file; a full socket is `WouldBlock`.
+/// Sends up to `count` bytes of `file`, starting at `offset`, to a socket without copying them
+/// through the process: `sendfile(2)`. 0 means end of file; a full socket is `WouldBlock`.
 ///
-/// What is sent are references to the page cache: a file written to in place while its bytes wait
-/// in the socket is sent as it then is.
+/// The socket holds references to the page cache: if a file is modified in place while its bytes
+/// wait in the socket, the modified bytes are sent.
 pub fn sendfile(
     out: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -236,10 +237,10 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(rest)
 }
 
-/// How often `openat2` is tried again after `EAGAIN`.
+/// Number of retries of `openat2` after `EAGAIN`.
 const AGAIN_RETRIES: usize = 3;
 
-/// Room for some 200 names: reading them takes about as long as examining 20 files.
+/// Space for some 200 names: reading them takes about as long as examining 20 files.
 const NAMES_BUFFER_BYTES: usize = 8 * 1024;
 
 #[cfg(test)]
@@ -250,7 +251,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    /// A directory of our own, removed at the end.
+    /// A scratch directory, removed on drop.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -1,5 +1,5 @@
-//! epoll_ctl(2) in batches. Knows nothing of whose interest changes, or why. Members are known by
-//! their numbers, as to epoll_ctl(2) itself.
+//! Batches of epoll_ctl(2) calls. Members are identified by descriptor number, as in epoll_ctl(2)
+//! itself.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -10,7 +10,7 @@ use io_uring::types::Fd;
 use super::Ring;
 use crate::epoll::EventFlags;
 
-/// What an epoll_ctl does.
+/// Operation of an epoll_ctl call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// EPOLL_CTL_ADD
@@ -21,30 +21,30 @@ pub enum Change {
     Delete,
 }
 
-/// One epoll_ctl of a batch.
+/// An epoll_ctl call in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Ctl {
-    /// What it does.
+    /// Operation to perform.
     pub change: Change,
-    /// To which descriptor.
+    /// Descriptor to act on.
     pub fd: RawFd,
-    /// What comes back with its events.
+    /// User data returned with the descriptor's events.
     pub data: u64,
-    /// What is asked of it.
+    /// Events to report.
     pub flags: EventFlags,
 }
 
-/// A ring for nothing but epoll_ctl.
+/// A ring used only for epoll_ctl.
 pub struct CtlRing {
     entries: u32,
-    /// None after a failure: what was left in its queue goes with it.
+    /// `None` after a failure: entries left in the queue are discarded with the ring.
     ring: Option<Ring>,
-    /// What the queued entries point to. The kernel copies it when they are handed over.
+    /// Events that the queued entries point to. The kernel copies them on submission.
     events: Vec<libc::epoll_event>,
 }
 
 impl CtlRing {
-    /// Of `entries` at a time, from 1 to 32,768, for the calling thread.
+    /// Opens a ring of `entries` changes per batch, from 1 to 32,768, for the calling thread.
     ///
     /// # Errors
     /// As [`PollRing::open`](super::PollRing::open).
@@ -53,13 +53,13 @@ impl CtlRing {
         Ok(Self { entries, ring, events: Vec::with_capacity(entries as usize) })
     }
 
-    /// Makes all `changes`, each independent of the others, and appends what became of each, in
-    /// their order: 0, or a negative errno of epoll_ctl(2). One call for as many as there are
-    /// entries; it ends when all of them are made.
+    /// Applies all `changes`, each independent of the others, and appends their results in order:
+    /// 0, or a negative errno of epoll_ctl(2). Makes one call per `entries` changes, which returns
+    /// when all of them are done.
     ///
     /// # Errors
-    /// EAGAIN, ENOMEM for want of memory, EMFILE when a ring is to be made anew: some of the
-    /// changes may have been made, and `results` is as it was.
+    /// EAGAIN, ENOMEM for lack of memory, EMFILE when a ring must be reopened: some of the changes
+    /// may have been made, and `results` is unchanged.
     pub fn apply(
         &mut self,
         epoll: BorrowedFd<'_>,
@@ -79,7 +79,7 @@ impl CtlRing {
 }
 
 impl CtlRing {
-    /// Makes at most as many changes as there are entries.
+    /// Applies at most as many changes as there are entries.
     fn apply_some(&mut self, epoll: RawFd, changes: &[Ctl], results: &mut [i32]) -> io::Result<()> {
         let ring = match &mut self.ring {
             Some(ring) => ring,

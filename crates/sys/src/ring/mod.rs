@@ -1,14 +1,14 @@
-//! io_uring(7): polls and batches of epoll_ctl for readiness mechanisms, and all that a server does
-//! with sockets and files for one that waits for completions.
+//! io_uring(7): polls and batches of epoll_ctl for readiness mechanisms, and all socket and file
+//! operations of a completion-based server.
 //!
-//! A ring belongs to the thread that made it, and to no copy of its process: its queues are shared
-//! with the kernel, and would be with a child too, which could write to them while this process
-//! does. So its memory is not copied by fork(2) (MADV_DONTFORK, madvise(2)), and
-//! [`fork`](crate::fork::fork) refuses while there is a ring.
+//! A ring belongs to the thread that created it, and to no copy of its process: its queues are
+//! shared with the kernel, and a forked child could write to them concurrently with the parent. So
+//! its memory is not copied by fork(2) (MADV_DONTFORK, madvise(2)), and [`fork`](crate::fork::fork)
+//! refuses while a ring exists.
 //!
-//!  What is queued goes to the kernel with the next call
-//! that enters it; a queue that is full is handed over at once, and a completion for which there is
-//! no room is kept by the kernel until there is. Nothing here knows what is waited for, or why.
+//! Queued entries are submitted by the next call that enters the kernel; a full queue is submitted
+//! at once. The kernel keeps completions that do not fit into the completion queue until there is
+//! space.
 
 use std::io;
 use std::marker::PhantomData;
@@ -27,28 +27,29 @@ pub mod server;
 pub use ctl::{Change, Ctl, CtlRing};
 pub use poll::{Completion, PollRing};
 
-/// Room for completions, as a multiple of that for submissions: polls complete at any time, those
-/// of one submission all at once.
+/// Size of the completion queue, as a multiple of the submission queue's: polls complete at any
+/// time, and those of one submission may all complete at once.
 const COMPLETIONS_PER_ENTRY: u32 = 8;
 
-/// How many wake-ups the kernel turns into completions in one call, unless more are wanted (Linux
-/// 6.18, IO_LOCAL_TW_DEFAULT_MAX): a call that wants one ends with this many, though there be more.
+/// Maximum number of wake-ups that the kernel turns into completions in one call, unless more are
+/// requested (Linux 6.18, IO_LOCAL_TW_DEFAULT_MAX): a call that wants one completion returns with
+/// this many even if there are more.
 const WAKE_UPS_MAX: usize = 20;
 
-/// Marks what an order to end an operation says of itself.
+/// User data of a cancel request, whose own completion is ignored.
 const NOBODY: u64 = u64::MAX;
 
 const NO_TIME: Option<Duration> = Some(Duration::ZERO);
 
-/// How many rings the process has.
+/// Number of rings in the process.
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the process has a ring.
+/// Returns whether the process has a ring.
 pub(crate) fn exists() -> bool {
     RINGS.load(Ordering::SeqCst) > 0
 }
 
-/// Counts a ring as long as it is there. One that is leaked is there for ever.
+/// Counts a ring for its lifetime. A leaked ring is counted for ever.
 struct Counted(());
 
 impl Counted {
@@ -64,20 +65,21 @@ impl Drop for Counted {
     }
 }
 
-/// The two queues shared with the kernel. Not `Send`: the kernel takes entries from the thread that
-/// made them only. The count goes last.
+/// The two queues shared with the kernel. Not `Send`: the kernel accepts entries only from the
+/// thread that created the ring. The count is dropped last.
 struct Ring(IoUring, Counted, PhantomData<*const ()>);
 
-/// How a call ended that did not fail.
+/// Outcome of a successful call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entered {
     Done,
-    /// Completions are to be taken before entries are.
+    /// Completions must be taken before more entries are accepted.
     WantsRoom,
 }
 
 impl Entered {
-    /// A signal and a wait that ended without a completion are no errors.
+    /// Converts the result of a call; a signal, or a wait that ended without a completion, is not
+    /// an error.
     fn of(answer: io::Result<()>) -> io::Result<Self> {
         let Err(error) = answer else { return Ok(Self::Done) };
         match error.raw_os_error() {
@@ -89,7 +91,8 @@ impl Entered {
 }
 
 impl Ring {
-    /// As the kernel can: completions made when asked for, or at least without an interrupt.
+    /// Opens a ring in the best mode that the kernel supports: completions produced on request, or
+    /// at least without an interrupt.
     fn open(entries: u32) -> io::Result<Self> {
         let counted = Counted::new();
         let mut newest = IoUring::builder();
@@ -106,8 +109,8 @@ impl Ring {
         }
     }
 
-    /// One io_uring_enter(2): hands over what is queued, and waits for `want` completions to be
-    /// there. Also with none wanted, what happened is turned into completions.
+    /// Calls io_uring_enter(2): submits queued entries and waits for `want` completions. Even with
+    /// `want` 0, pending events are turned into completions.
     fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<Entered> {
         let to_submit = self.0.submission().len() as u32;
         let timeout = timeout.map(Timespec::from);
@@ -120,8 +123,8 @@ impl Ring {
         Entered::of(timed(Call::IoUringEnter, call).map(drop))
     }
 
-    /// Hands over all that is queued, and waits until it is done: a result for each, in its place.
-    /// epoll_ctl is done by the call itself, or by a worker where it would have to wait.
+    /// Submits all queued entries and waits until they are done; stores each result in its place.
+    /// epoll_ctl is executed by the call itself, or by a worker where it would block.
     fn finish(&mut self, results: &mut [i32]) -> io::Result<()> {
         let mut left = results.len();
         while left > 0 {
@@ -142,7 +145,7 @@ fn build(builder: &mut Builder, entries: u32) -> io::Result<IoUring> {
     builder.dontfork().build(entries)
 }
 
-/// Tries with less when it was a flag that the kernel did not know.
+/// Retries with fewer flags when the kernel did not know one of them.
 fn build_after(error: &io::Error, builder: &mut Builder, entries: u32) -> io::Result<IoUring> {
     match error.raw_os_error() {
         Some(libc::EINVAL) => build(builder, entries),

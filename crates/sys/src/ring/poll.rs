@@ -1,13 +1,12 @@
-//! Polls kept by the kernel, for mechanisms that want to be told who is ready.
+//! Polls kept by the kernel, for readiness mechanisms.
 //!
-//! Descriptors are known by their numbers, as to poll(2): whoever has the number when the poll is
-//! handed over is watched. A number that was closed and given away again tells of readiness that is
-//! another's, and keeps that file open until the poll has ended; nothing is read from it, written
+//! Descriptors are identified by number, as in poll(2): the file that has the number at submission
+//! is watched. If the number was closed and reused by then, the poll reports the readiness of
+//! another file and keeps that file open until the poll has ended; nothing is read from it, written
 //! to it or closed. So members are removed before they are closed.
 //!
-//! Some time after a ring was dropped the kernel ends what it still has, and interrupts the call
-//! that the thread sleeps in then (EINTR): best the thread ends too. Knows nothing of what is
-//! waited for, or why.
+//! Some time after a ring is dropped, the kernel ends its remaining polls and interrupts the call
+//! in which the thread then sleeps (EINTR): preferably the thread ends too.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -18,30 +17,30 @@ use io_uring::{cqueue, opcode, squeue};
 
 use super::{Entered, NO_TIME, NOBODY, Ring, WAKE_UPS_MAX};
 
-/// The end of a poll, or one of many events of it.
+/// The end of a poll, or one of several events of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the poll was armed with.
+    /// User data that the poll was armed with.
     pub data: u64,
-    /// The poll(2) bits seen, or a negative errno.
+    /// Poll(2) bits seen, or a negative errno.
     pub result: i32,
-    /// The poll goes on (IORING_CQE_F_MORE).
+    /// True if the poll stays armed (IORING_CQE_F_MORE).
     pub more: bool,
 }
 
-/// Polls kept by the kernel, and their results in memory shared with it.
+/// Polls kept by the kernel, with results in memory shared with it.
 ///
-/// An armed poll holds its file open: a close lets nothing go until the poll has ended.
+/// An armed poll holds its file open: a close releases nothing until the poll has ended.
 pub struct PollRing {
     ring: Ring,
-    /// Completions taken to make room for others.
+    /// Completions taken to free space for others.
     taken: Vec<Completion>,
-    /// The last wait found so many that the next had better ask for all at once.
+    /// True if the last wait found so many completions that the next should request all at once.
     is_busy: bool,
 }
 
 impl PollRing {
-    /// Of `entries` submissions at a time, up to 32,768, for the calling thread.
+    /// Opens a ring of `entries` submissions, up to 32,768, for the calling thread.
     ///
     /// # Errors
     /// ENOSYS, EPERM where the kernel has no rings or forbids them; EMFILE, ENFILE, ENOMEM:
@@ -50,12 +49,12 @@ impl PollRing {
         Ok(Self { ring: Ring::open(entries)?, taken: Vec::new(), is_busy: false })
     }
 
-    /// Queues an IORING_OP_POLL_ADD of `fd` for the poll(2) bits `poll`, once or, with `many`, of
-    /// every change. Errors, hang-ups and the end of the peer's bytes (POLLRDHUP) complete it
-    /// unasked. Completions bear `data`, which is not `u64::MAX`.
+    /// Queues an IORING_OP_POLL_ADD of `fd` for the poll(2) bits `poll`, one-shot or, with `many`,
+    /// for every change (multishot). Errors, hang-ups and the end of the peer's bytes (POLLRDHUP)
+    /// complete it even if not requested. Completions carry `data`, which must not be `u64::MAX`.
     ///
-    /// The descriptor is looked up when the poll is handed over; that it is none comes as the
-    /// completion's EBADF.
+    /// The descriptor is looked up at submission; an invalid one is reported by a completion with
+    /// EBADF.
     ///
     /// # Errors
     /// As [`submit`](Self::submit), when the queue was full.
@@ -63,11 +62,11 @@ impl PollRing {
         self.push(&opcode::PollAdd::new(Fd(fd), poll).multi(many).build().user_data(data))
     }
 
-    /// Queues the end of the poll armed with `data`. The poll ends with one last completion, which
-    /// has the result -ECANCELED unless something was seen first; the order itself has none.
+    /// Queues a cancellation of the poll armed with `data`. The poll ends with one last completion,
+    /// whose result is -ECANCELED unless an event came first; the cancel request itself has none.
     ///
-    /// The order is IORING_OP_ASYNC_CANCEL, because IORING_OP_POLL_REMOVE is refused while the
-    /// kernel has a wake-up of the poll that it has not told of, and a repeated poll would go on.
+    /// The request is IORING_OP_ASYNC_CANCEL. IORING_OP_POLL_REMOVE is refused while the kernel has
+    /// an unreported wake-up of the poll, and a multishot poll would continue.
     ///
     /// # Errors
     /// As [`submit`](Self::submit), when the queue was full.
@@ -77,17 +76,17 @@ impl PollRing {
         self.push(&if is_silent { order.flags(squeue::Flags::SKIP_SUCCESS) } else { order })
     }
 
-    /// Hands over what is queued, without waiting. A poll that was disarmed has let go of its file
-    /// when this returns.
+    /// Submits queued entries without waiting. A disarmed poll has released its file when this
+    /// returns.
     ///
     /// # Errors
-    /// EAGAIN, ENOMEM for want of memory; what was queued stays so: io_uring_enter(2).
+    /// EAGAIN, ENOMEM for lack of memory; queued entries remain queued: io_uring_enter(2).
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(self.completions_max(), NO_TIME)
     }
 
-    /// Hands over what is queued, waits up to `timeout` (for ever when `None`) for a completion,
-    /// and appends all there are. A signal counts as none.
+    /// Submits queued entries, waits up to `timeout` (for ever when `None`) for a completion, and
+    /// appends all available ones. A signal counts as none.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -115,7 +114,7 @@ impl PollRing {
         Ok(())
     }
 
-    /// Sleeps until there is something, and takes all that there is then.
+    /// Sleeps until there is a completion, then takes all available ones.
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(u32::from(timeout != NO_TIME), timeout)?;
         self.take();
@@ -134,13 +133,13 @@ impl PollRing {
         Ok(())
     }
 
-    /// As many wake-ups as this are turned into completions by a call that wants as many, though it
-    /// does not wait for them.
+    /// Number of completions to request: a call that wants this many turns up to as many wake-ups
+    /// into completions, though it does not wait for them.
     fn completions_max(&self) -> u32 {
         self.ring.0.params().cq_entries()
     }
 
-    /// Enters the kernel until it has all that is queued.
+    /// Enters the kernel until all queued entries are submitted.
     fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
         loop {
             if self.ring.enter(want, timeout)? == Entered::WantsRoom {
@@ -163,7 +162,8 @@ impl PollRing {
 }
 
 impl Drop for PollRing {
-    /// Has the polls that were disarmed let go of their files at once, as the others will soon.
+    /// Submits pending cancellations, so that disarmed polls release their files at once; the
+    /// others follow soon.
     fn drop(&mut self) {
         let _ = self.submit();
     }

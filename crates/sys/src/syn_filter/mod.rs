@@ -1,12 +1,12 @@
-//! Filters on a listening TCP socket that drop connection requests before the kernel keeps anything
-//! of them: [`tokens`], a program that counts, and [`random`], which draws lots. Decides nothing:
-//! how many are let in is for others to say.
+//! SYN filters for a listening TCP socket, which drop connection requests before the kernel
+//! allocates any state for them: [`tokens`], a program that counts, and [`random`], which drops by
+//! chance. How many SYNs to admit is the decision of a policy elsewhere.
 //!
-//! Either looks at SYNs alone. The rest of a handshake that has begun passes, and so does all that
-//! belongs to connections, which inherit the filter when they are accepted and hold on to it when
-//! the listener's changes; there it meets a SYN only from a peer that has forgotten the connection.
-//! A client whose SYN was dropped sends it again after a second or so (RFC 6298 section 2). What
-//! is dropped moves only the socket's own count of drops, none of the system's.
+//! Both inspect SYNs only. Other packets of a handshake pass, and so do all packets of connections.
+//! A connection inherits the filter when it is accepted and keeps it when the listener's changes;
+//! there the filter sees a SYN only from a peer that has forgotten the connection. A client whose
+//! SYN was dropped retransmits it after about a second (RFC 6298 section 2). Drops count only in
+//! the socket's own drop counter, not in any system-wide one.
 
 pub mod random;
 pub mod tokens;
@@ -16,8 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::profile::{Call, timed};
 
-/// Lets every SYN through again (SO_DETACH_FILTER, socket(7)); nothing happens without a filter.
-/// Needs no privilege, even where setting one does.
+/// Removes the filter, so that every SYN passes again (SO_DETACH_FILTER, socket(7)); does nothing
+/// without a filter. Needs no privilege, even where attaching one does.
 ///
 /// # Errors
 /// EPERM when the filter is locked (SO_LOCK_FILTER); EBADF, ENOTSOCK: setsockopt(2).
@@ -29,16 +29,16 @@ pub fn detach(listener: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Where the flags stand in a TCP header, which is where a TCP socket's filter begins to count
+/// Offset of the flags in a TCP header, which is where the data of a TCP socket's filter begins
 /// (RFC 9293 section 3.1).
 const FLAGS_AT: u32 = 13;
 
-/// FIN, SYN, RST and ACK; and SYN alone. (The flags for ECN, RFC 3168 section 6.1.1, are not looked
-/// at: a SYN with them is a SYN.)
+/// Mask of FIN, SYN, RST and ACK; and SYN alone. (The ECN flags, RFC 3168 section 6.1.1, are
+/// ignored: a SYN that has them is a SYN.)
 const FLAGS: u32 = 0x17;
 const SYN: u32 = 0x02;
 
-/// The verdicts of a filter: how many bytes of the packet to keep.
+/// Verdicts of a filter: the number of bytes of the packet to keep.
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 0;
 

@@ -1,12 +1,12 @@
-//! A filter that lets a SYN through against a token, and keeps some of the tokens for sources that
-//! have not had their share: eBPF (SO_ATTACH_BPF, socket(7)).
+//! A filter that admits SYNs against tokens, and reserves some of the tokens for sources that have
+//! not used up their share: eBPF (SO_ATTACH_BPF, socket(7)).
 //!
-//! The program and its owner share a page of numbers. The owner says how many SYNs may pass in all,
-//! the program counts those that did: a token more is a store, and no count is ever lost between
-//! the two. A source is an address (of IPv6, its /64); those of a network (/24, /48) have the
-//! shares of a few together. Which of them has had its share is kept in two maps that forget who
-//! has not been seen for longest, by the rules of `weir_accept::Shares`, with the numbers that the
-//! owner gives: this is the same table, in the place where a SYN can still be dropped for nothing.
+//! The program and its owner share a page of numbers. The owner sets how many SYNs may pass in
+//! total, and the program counts those that did: adding a token is a store, and no count is ever
+//! lost between the two. A source is an address (for IPv6, its /64); the sources of one network
+//! (/24, /48) share the allotment of a few. Two LRU maps record which of them have used up their
+//! share, by the rules of `weir_accept::Shares` and with parameters set by the owner. It is the
+//! same table, at the place where dropping a SYN still costs nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -15,38 +15,38 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{DROP, FLAGS, FLAGS_AT, PASS, SYN, set_option};
 use crate::bpf::{self, Assembler, Cmp, Op, Reg, SharedPage, Size, helper};
 
-/// The rules of the shares.
+/// Parameters of the shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Tokens a source may have saved.
+    /// Maximum number of tokens a source may save up.
     pub burst: u32,
-    /// Addresses of one network that have a share each.
+    /// Number of addresses of one network that each get a share.
     pub addresses_counted_max: u32,
-    /// Length of an epoch: 2 to this power, nanoseconds.
+    /// Length of an epoch, as a power of two of nanoseconds.
     pub epoch_bits: u32,
 }
 
-/// Orders to the filter.
+/// Admission limits set by the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// SYNs that may pass in all, since the filter was made.
+    /// SYNs that may pass in total since the filter was created.
     pub limit: u64,
-    /// The last of these, kept for sources that have not had their share.
+    /// The last tokens of the limit, reserved for sources that have not used up their share.
     pub reserve: u64,
-    /// Time between two SYNs let through, nanoseconds, which sources share; 0 is no shares.
+    /// Interval between admitted SYNs, nanoseconds, divided among the sources; 0 disables shares.
     pub share_ns: u64,
 }
 
-/// Counts of the filter since it was made.
+/// Counters of the filter since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// SYNs let through.
+    /// SYNs admitted.
     pub passed: u64,
     /// SYNs dropped.
     pub dropped: u64,
-    /// Of these, SYNs of sources that had had their share.
+    /// SYNs dropped from sources that had used up their share; included in `dropped`.
     pub dropped_unfair: u64,
-    /// The weight of the sources seen in this epoch or the last.
+    /// Weight of the sources seen in this epoch or in the previous one, whichever is greater.
     pub weight: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct TokenFilter {
     program: OwnedFd,
 }
 
-/// The numbers of the page, in their order.
+/// Indices of the numbers in the page.
 mod number {
     pub(super) const LIMIT: usize = 0;
     pub(super) const RESERVE: usize = 1;
@@ -71,12 +71,12 @@ mod number {
     pub(super) const COUNT: usize = 9;
 }
 
-/// Sources and networks remembered.
+/// Maximum numbers of sources and of networks remembered.
 const ADDRESSES: u32 = 8192;
 const NETWORKS: u32 = 2048;
 
 impl TokenFilter {
-    /// Makes a filter that lets every SYN through.
+    /// Creates a filter that passes every SYN.
     ///
     /// # Errors
     /// EPERM without CAP_BPF (or CAP_SYS_ADMIN); EINVAL, EACCES from kernels before 5.12; ENOMEM:
@@ -87,22 +87,22 @@ impl TokenFilter {
         let addresses = bpf::lru_hash(address::BYTES, ADDRESSES)?;
         let networks = bpf::lru_hash(network::BYTES, NETWORKS)?;
         let maps = Maps { page: page.map(), addresses: &addresses, networks: &networks };
-        // The program holds on to its maps.
+        // The program keeps its maps alive.
         let program = bpf::load_socket_filter(&program(rules, &maps))?;
         Ok(Self { page, program })
     }
 
-    /// Puts the filter before a listening socket, in the place of the one that was there.
+    /// Attaches the filter to a listening socket, replacing any other.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN where Linux asks for it ([`super::random::attach`]), or when the
+    /// EPERM without CAP_NET_ADMIN where Linux requires it ([`super::random::attach`]), or when the
     /// filter is locked (SO_LOCK_FILTER); ENOMEM past net.core.optmem_max; EBADF, ENOTSOCK:
     /// setsockopt(2).
     pub fn attach(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
         set_option(listener, libc::SO_ATTACH_BPF, &self.program.as_raw_fd())
     }
 
-    /// Says what is let through from now on.
+    /// Sets the limits that apply from now on.
     pub fn set(&self, tokens: Tokens) {
         let numbers = self.page.numbers();
         numbers[number::RESERVE].store(tokens.reserve, Relaxed);
@@ -110,12 +110,12 @@ impl TokenFilter {
         numbers[number::LIMIT].store(tokens.limit, Relaxed);
     }
 
-    /// Lets every SYN through.
+    /// Passes every SYN.
     pub fn open(&self) {
         self.page.numbers()[number::LIMIT].store(u64::MAX, Relaxed);
     }
 
-    /// Counts so far: a look at memory, and no call.
+    /// Returns the counters so far: memory reads, no call.
     pub fn counts(&self) -> Counts {
         let number = |index: usize| self.page.numbers()[index].load(Relaxed);
         Counts {
@@ -127,14 +127,15 @@ impl TokenFilter {
     }
 }
 
-/// What is remembered of an address: when its bucket is full again, and its last epoch.
+/// Layout of an address's entry: the time when its bucket is full again, and its last epoch.
 mod address {
     pub(super) const FULL_NS: i16 = 0;
     pub(super) const EPOCH: i16 = 8;
     pub(super) const BYTES: u32 = 16;
 }
 
-/// What is remembered of a network: its last epoch, its addresses in it and in the one before.
+/// Layout of a network's entry: its last epoch, and its number of addresses in that and in the
+/// preceding one.
 mod network {
     pub(super) const EPOCH: i16 = 0;
     pub(super) const COUNT: i16 = 8;
@@ -142,7 +143,7 @@ mod network {
     pub(super) const BYTES: u32 = 16;
 }
 
-/// The program's stack, from its end.
+/// Layout of the program's stack, relative to its end.
 mod stack {
     pub(super) const IS_FAIR: i16 = -8;
     pub(super) const EPOCH: i16 = -16;
@@ -152,12 +153,12 @@ mod stack {
     pub(super) const DUE_NS: i16 = -56;
 }
 
-/// Where the context of a packet has its protocol (`struct __sk_buff`), and IPv6's number there.
+/// Offset of the protocol in a packet's context (`struct __sk_buff`), and its value for IPv6.
 const PROTOCOL_AT: i16 = 16;
 const IPV6: i32 = (libc::ETH_P_IPV6 as u16).to_be() as i32;
 
-/// Where the source stands in the headers of IPv4 and IPv6 (RFC 791, RFC 8200), and what of it is
-/// the address and the network, as bytes in their order make a number on this machine.
+/// Offset and length of the source in the headers of IPv4 and IPv6 (RFC 791, RFC 8200), up to an
+/// IPv6 /64, and masks of the network in it, in this machine's byte order.
 const V4_SOURCE: (i32, i32) = (12, 4);
 const V6_SOURCE: (i32, i32) = (8, 8);
 const V4_NETWORK: u64 = u64::from_ne_bytes([255, 255, 255, 0, 0, 0, 0, 0]);
@@ -173,7 +174,8 @@ fn at(number: usize) -> i16 {
     (number * size_of::<u64>()) as i16
 }
 
-/// The program. R6 is the packet, R7 the page, R8 the time, R9 what is known of the address, or 0.
+/// Builds the program. R6 is the packet, R7 the page, R8 the time, R9 the entry of the address, or
+/// 0.
 fn program(rules: Rules, maps: &Maps<'_>) -> Vec<bpf::Instruction> {
     let mut asm = Assembler::default();
     let (pass, count, decide) = (asm.label(), asm.label(), asm.label());
@@ -203,14 +205,15 @@ fn program(rules: Rules, maps: &Maps<'_>) -> Vec<bpf::Instruction> {
     asm.finish()
 }
 
-/// The time, its epoch, and the weight of the epoch before when another has begun.
+/// Reads the time and computes its epoch. When a new epoch has begun, saves the weight of the
+/// preceding one.
 fn turn_epoch(asm: &mut Assembler, rules: Rules) {
     let (same, skipped) = (asm.label(), asm.label());
     asm.call(helper::KTIME_NS);
     asm.op(Op::Mov, Reg::R8, Reg::R0);
     asm.op(Op::Mov, Reg::R2, Reg::R0);
     asm.op_imm(Op::Shr, Reg::R2, rules.epoch_bits as i32);
-    // None is 0, which is what a new entry has.
+    // No epoch is 0, the value in a new entry.
     asm.op_imm(Op::Add, Reg::R2, 1);
     asm.store(Size::Dw, Reg::R10, stack::EPOCH, Reg::R2);
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::EPOCH));
@@ -227,7 +230,8 @@ fn turn_epoch(asm: &mut Assembler, rules: Rules) {
     asm.place(same);
 }
 
-/// The address and the network, onto the stack; one whose packet cannot be read has its share.
+/// Stores the address and the network on the stack. A packet that cannot be read is treated as
+/// fair.
 fn name_source(asm: &mut Assembler, decide: bpf::Label) {
     let (v6, named) = (asm.label(), asm.label());
     asm.op_imm(Op::Mov, Reg::R1, 0);
@@ -256,8 +260,8 @@ fn read_source(asm: &mut Assembler, (at, bytes): (i32, i32), mask: u64, decide: 
     asm.op(Op::And, Reg::R1, Reg::R2);
 }
 
-/// What is known of the address, in R9, and of its network, in R0, both as of this epoch; the
-/// weight grows by an address that is new in it.
+/// Looks up the entries of the address, in R9, and of its network, in R0, and brings both to the
+/// current epoch. An address new in the epoch adds to the weight.
 fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps<'_>, decide: bpf::Label) {
     use std::os::fd::AsFd;
     let (turned, skipped, seen) = (asm.label(), asm.label(), asm.label());
@@ -276,7 +280,7 @@ fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps<'_>, decide: bpf::
     asm.store(Size::W, Reg::R9, network::COUNT, Reg::R3);
     asm.store(Size::Dw, Reg::R9, network::EPOCH, Reg::R2);
     asm.place(turned);
-    // The network moves to the stack, the address takes its place.
+    // The network moves to the stack; the address takes its place.
     asm.store(Size::Dw, Reg::R10, stack::NETWORK, Reg::R9);
     asm.op_imm(Op::Mov, Reg::R9, 0);
     look_up(asm, maps.addresses.as_fd(), stack::ADDRESS, decide);
@@ -296,7 +300,7 @@ fn find_source(asm: &mut Assembler, rules: Rules, maps: &Maps<'_>, decide: bpf::
     asm.place(seen);
 }
 
-/// R0 = the entry of a key on the stack, which is made when there is none.
+/// R0 = the entry of a key on the stack, which is created if absent.
 fn look_up(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16, decide: bpf::Label) {
     let found = asm.label();
     let lookup = |asm: &mut Assembler| {
@@ -321,8 +325,8 @@ fn look_up(asm: &mut Assembler, map: BorrowedFd<'_>, key: i16, decide: bpf::Labe
     asm.place(found);
 }
 
-/// Whether the address in R9, of the network in R0, has had its share, and when its bucket will be
-/// full if it is let in.
+/// Determines whether the address in R9, of the network in R0, has used up its share, and when its
+/// bucket will be full if the SYN is admitted.
 fn weigh_claim(asm: &mut Assembler, rules: Rules) {
     let (more, many, heavier, later, fair) =
         (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
@@ -359,7 +363,7 @@ fn weigh_claim(asm: &mut Assembler, rules: Rules) {
     asm.place(fair);
 }
 
-/// Drops the SYN, or has its source pay and goes on at `count`.
+/// Drops the SYN, or charges its source and continues at `count`.
 fn judge(asm: &mut Assembler, count: bpf::Label) {
     let (known, enough, granted, dropped) = (asm.label(), asm.label(), asm.label(), asm.label());
     asm.load(Size::Dw, Reg::R1, Reg::R7, at(number::LIMIT));

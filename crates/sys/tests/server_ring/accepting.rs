@@ -1,4 +1,4 @@
-//! Accepts: exactly as many as are wanted, waiting or not, into slots and descriptors.
+//! Accepts: exactly the requested number, waiting or not, into slots and descriptors.
 
 use super::*;
 

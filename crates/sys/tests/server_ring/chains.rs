@@ -1,4 +1,5 @@
-//! Chains: send and close, with a receive armed, with a reset; and how chains break and end.
+//! Chains: send and close, with a receive armed, with a reset; failures within chains, and their
+//! ends.
 
 use super::*;
 use std::io::{ErrorKind, Write};
@@ -179,7 +180,8 @@ fn a_failure_before_an_order_ends_the_chain_with_all_told() {
 #[test]
 fn chains_are_not_torn_where_the_queue_is_full() {
     let Some(mut bench) = Bench::new(Setting { entries: 8, ..SETTING }) else { return };
-    // Five at a time into a queue of eight: torn, the second part would run after an EAGAIN.
+    // Five at a time into a queue of eight: if a chain were torn, its second part would run after
+    // an EAGAIN.
     bench.assert_chains_are_whole(50);
     bench.assert_idle();
 }

@@ -1,4 +1,4 @@
-//! Files: opened below a root and read; sockets given descriptors.
+//! Files opened below a root and read; sockets installed as descriptors.
 
 use super::*;
 use std::ffi::CString;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use weir_sys::file::{self, File};
 
-/// A directory of our own with a file outside the root, removed at the end.
+/// A scratch directory with a file outside the root, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -63,7 +63,7 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
         assert_eq!(completion.result as usize, bytes.len() - 2);
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
-    // What has just been read is there still, or was in none of the kernel's caches ever.
+    // Bytes just read are still cached, or the file system never caches them.
     bench.ring.read(SharedFd::of(&file), b"> ".to_vec(), 6..10, Reader::Caller, Then::Nothing, 3);
     let completion = bench.next(3);
     let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
@@ -83,7 +83,7 @@ fn what_is_in_no_cache_is_not_read_at_once() {
     }
     bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Caller, Then::Nothing, 1);
     let completion = bench.next(1);
-    // A quick disk brings some of it in the time that it takes to look.
+    // A fast disk delivers some of it during the check.
     let told = completion.result;
     assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{told}");
     bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Worker, Then::Nothing, 2);
@@ -114,8 +114,9 @@ fn nothing_is_opened_outside_the_root() {
     bench.assert_idle();
 }
 
-/// A file whose owner is dropped while its read has not begun, perhaps is still queued: what is
-/// opened meanwhile has another number, and the file closes when the read has ended.
+/// Checks that a file is read although its owner is dropped before the read has begun, or even been
+/// submitted: files opened meanwhile get other numbers, and the file closes when the read has
+/// ended.
 fn is_read_though_dropped(submits: bool, by: Reader, then: Then) {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let scratch = Scratch::new(&format!("dropped-{submits}-{by:?}-{then:?}"));

@@ -1,5 +1,5 @@
-//! A ring's life: what is refused at its start, more operations than entries, completions without
-//! room, and the end with operations under way.
+//! Lifetime of a ring: settings refused at its start, more operations than entries, overflowing
+//! completions, and a drop with operations in progress.
 
 use super::*;
 use std::io::{ErrorKind, Write};

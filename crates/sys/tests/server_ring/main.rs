@@ -1,4 +1,4 @@
-//! What a server's ring promises, asked of the running kernel through the public interface, with
+//! Guarantees of a server's ring, tested on the running kernel through the public interface, with
 //! real sockets and files.
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
@@ -36,14 +36,14 @@ const SETTING: Setting = Setting {
     sqpoll: None,
 };
 
-/// A ring and what it told that nobody has asked for yet.
+/// A ring, and completions not yet asked for.
 struct Bench {
     ring: ServerRing,
     told: Vec<Completion>,
 }
 
 impl Bench {
-    /// Nothing (and a word about it) where the kernel has no such ring or forbids it.
+    /// Opens a ring; `None`, with a message, where the kernel has none or forbids it.
     fn new(setting: Setting) -> Option<Self> {
         ServerRing::open(&setting)
             .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
@@ -51,7 +51,7 @@ impl Bench {
             .map(|ring| Self { ring, told: Vec::new() })
     }
 
-    /// The next completion of what was begun with `data`.
+    /// Returns the next completion of the operation begun with `data`.
     fn next(&mut self, data: u64) -> Completion {
         loop {
             if let Some(at) = self.told.iter().position(|completion| completion.data == data) {
@@ -69,20 +69,20 @@ impl Bench {
         }
     }
 
-    /// The result of what was begun with `data`, which ends with it.
+    /// Returns the result of the operation begun with `data`, and checks that it has ended.
     fn end(&mut self, data: u64) -> i32 {
         let completion = self.next(data);
         assert!(!completion.more, "{completion:?}");
         completion.result
     }
 
-    /// Hands over what is queued, and takes what there is.
+    /// Submits queued operations, and takes available completions.
     fn turn(&mut self) {
         self.ring.submit().unwrap();
         self.ring.take(&mut self.told);
     }
 
-    /// The bytes of the next completion of a receive; its buffer is given back.
+    /// Returns the bytes of the next completion of a receive, and gives its buffer back.
     fn received(&mut self, data: u64) -> Vec<u8> {
         let completion = self.next(data);
         assert!(completion.result >= 0, "{completion:?}");
@@ -93,14 +93,14 @@ impl Bench {
         bytes
     }
 
-    /// Everything has ended and come back.
+    /// Checks that all operations have ended and all resources were returned.
     fn assert_idle(&mut self) {
         self.turn();
         assert!(self.told.is_empty(), "{:?}", self.told);
         assert_eq!((self.ring.pending(), self.ring.buffers_out()), (0, 0));
     }
 
-    /// A connection in a slot, and its peer.
+    /// Accepts a connection into a slot and returns its peer.
     fn connect(&mut self, slot: u32) -> TcpStream {
         let listener = listener();
         let peer = call(&listener);
@@ -113,7 +113,7 @@ impl Bench {
         peer
     }
 
-    /// Begins a chain of accepts that do not wait, into the slots from 0 on.
+    /// Begins a chain of non-waiting accepts, into the slots from 0 on.
     fn chain(&mut self, listener: &Arc<TcpListener>, count: u32, first_data: u64) {
         for slot in 0..count {
             let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
@@ -122,8 +122,8 @@ impl Bench {
         }
     }
 
-    /// Chains of five of them where nobody calls: the first finds nobody, and what would run of a
-    /// chain that was torn is not tried.
+    /// Runs chains of five such accepts without clients: the first of each chain finds no
+    /// connection, and the rest must not run, which they would if the chain were torn.
     fn assert_chains_are_whole(&mut self, chains: u64) {
         let listener = listener();
         (0..chains).for_each(|chain| self.chain(&listener, 5, chain * 5));
@@ -134,14 +134,14 @@ impl Bench {
         }
     }
 
-    /// Closes what a test has left in a slot.
+    /// Closes a socket left in a slot by a test.
     fn close(&mut self, slot: u32) {
         self.ring.close(slot, Then::Nothing, CLOSE);
         assert_eq!(self.end(CLOSE), 0);
     }
 }
 
-/// What the helpers begin; tests take other numbers.
+/// User data of operations begun by the helpers; tests use other values.
 const ACCEPT: u64 = 1_000_001;
 const CLOSE: u64 = 1_000_002;
 
@@ -161,14 +161,14 @@ fn call(listener: &TcpListener) -> TcpStream {
     peer
 }
 
-/// All that a peer gets until the end.
+/// Returns all bytes that a peer receives until the end.
 fn rest(peer: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     peer.read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// Two ends of a connection that no ring has.
+/// Returns both ends of a connection that no ring has.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = listener();
     let far = call(&listener);

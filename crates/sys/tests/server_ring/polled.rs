@@ -1,4 +1,4 @@
-//! A ring whose queue a thread of the kernel's takes.
+//! A ring whose queue is taken by a kernel thread.
 
 use super::*;
 use std::io::Write;
@@ -52,7 +52,7 @@ fn a_thread_that_sleeps_is_woken() {
     while bench.ring.counts().wakeups < 2 {
         bench.ring.send(slot(0), Piece::Static(b"x"), 0..1, Sending::default(), Then::Nothing, 1);
         assert_eq!(bench.end(1), 1);
-        // Nothing is asked of it for longer than it stays awake.
+        // Nothing is submitted for longer than the thread stays awake.
         bench.ring.wait(Some(Duration::from_millis(20))).unwrap();
         peer.read_exact(&mut [0]).unwrap();
     }

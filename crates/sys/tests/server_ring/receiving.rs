@@ -1,4 +1,4 @@
-//! Receives: into the ring's buffers, once or repeatedly, and without any left.
+//! Receives: into the ring's buffers, once or repeatedly, and without any buffer left.
 
 use super::*;
 use std::io::Write;

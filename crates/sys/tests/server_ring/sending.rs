@@ -1,4 +1,4 @@
-//! Sends: pieces of each kind, parts of them, two as one, and without copying.
+//! Sends: pieces of each kind, ranges of them, two as one, and zero-copy.
 
 use super::*;
 use std::ops::Range;
@@ -53,7 +53,7 @@ fn a_part_that_a_piece_has_not_is_refused_and_the_piece_comes_back() {
     bench.assert_idle();
 }
 
-/// Sends parts of two pieces as one; what arrives.
+/// Sends ranges of two pieces as one, for each kind of piece, and checks the received bytes.
 fn two_of_each_kind(how: Sending) -> Option<()> {
     let mut bench = Bench::new(SETTING)?;
     let mut peer = bench.connect(0);

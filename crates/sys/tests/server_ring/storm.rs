@@ -1,4 +1,5 @@
-//! Whatever is begun, in whatever order and chains, ends once, and everything lent comes back.
+//! Random operations, in any order and in any chains: each ends once, and everything lent is
+//! returned.
 
 use super::*;
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use weir_sys::ring::server::{Op, Piece, Sending, SqPoll};
 
 const SLOTS: u32 = 6;
 
-/// Numbers that look random (xorshift64).
+/// A pseudorandom generator (xorshift64).
 struct Dice(u64);
 
 impl Dice {
@@ -26,7 +27,7 @@ struct Storm {
     listener: Arc<TcpListener>,
     bell: Arc<Bell>,
     ops: Vec<Op>,
-    /// What has begun and not ended, and whether it lent memory.
+    /// Operations in progress, and whether each lent memory.
     under_way: HashMap<u64, bool>,
     begun: u64,
     called: u32,
@@ -64,7 +65,7 @@ impl Storm {
         self.began(op);
     }
 
-    /// Begins what stands in no chain.
+    /// Begins an operation outside any chain.
     fn begin_apart(&mut self) {
         let at = slot(self.dice.roll(SLOTS.into()) as u32);
         let (ring, data) = (&mut self.bench.ring, self.begun);
@@ -120,10 +121,10 @@ impl Storm {
         assert_eq!(self.bench.ring.pending(), self.under_way.len());
     }
 
-    /// Peers that call, send a little, and go without reading.
+    /// Connects peers that send a little and leave without reading.
     fn peers(&mut self) {
         for _ in 0..self.dice.roll(3) {
-            // As many as the listener's queue has room for, should nobody be accepted.
+            // As many as fit into the listener's queue, in case none is accepted.
             if self.called < 100 {
                 self.called += 1;
                 let _ = call(&self.listener).write_all(b"request");

@@ -1,5 +1,5 @@
-//! What the bytes that a client sent call for, read at once and from the front: the replies, in
-//! their order. Knows nothing of how the bytes came, and asks the parsers of requests, ranges and
+//! The replies that a client's bytes call for, in order, derived by reading the bytes in one piece
+//! from the front. Independent of how the bytes arrived; uses the parsers of requests, ranges and
 //! paths, which have checks of their own.
 
 use weir_content::path::{PathError, decode};
@@ -8,49 +8,50 @@ use weir_http1::{Body, Framing, HeadParser, Limits, Method, Parse, Request, Targ
 
 use super::site::{BODY_BYTES_MAX, Site};
 
-/// A request, as far as it has come.
+/// A request, as far as it has arrived.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub answer: Answer,
     pub head_only: bool,
-    /// Nothing follows, whatever the reply is.
+    /// True if nothing follows, whatever the reply is.
     pub closes: bool,
     pub content: Content,
-    /// It has some, which may not all have been there when it was answered: the reply may close.
+    /// True if the request has content, which may not have been complete when it was answered: the
+    /// reply may close.
     pub has_content: bool,
 }
 
-/// How far a request's content has come.
+/// Progress of a request's content.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// All of it: the next request begins so many bytes behind this one.
+    /// Complete: the next request begins this many bytes after the start of this one.
     Whole(usize),
-    /// Not all, and nothing is wrong with what there is.
+    /// Incomplete, and valid so far.
     Partial,
-    /// It is refused with one of these.
+    /// Refused with one of these statuses.
     Wrong([u16; 2]),
 }
 
-/// What a request is to be answered with.
+/// Expected answer to a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The status alone says it.
+    /// A reply determined by its status.
     Status(u16),
-    /// A file.
+    /// A complete file.
     Whole(usize),
     /// A range of a file.
     Range(usize, std::ops::RangeInclusive<u64>),
     /// Ranges of a file.
     Ranges(usize, Vec<std::ops::RangeInclusive<u64>>),
-    /// A file that the client has already.
+    /// A file that the client already has.
     NotModified(usize),
     /// A file, or what conditions make of it.
     File(usize),
-    /// What it is does not matter here.
+    /// Any reply: the content does not matter here.
     Any,
 }
 
-/// The request at the front of what a client sent; `None` when its head has not come.
+/// Parses the request at the front of a client's bytes; `None` if its head is incomplete.
 pub(super) fn asked(bytes: &[u8], site: &Site) -> Option<Asked> {
     match HeadParser::default().parse(bytes, &Limits::default()) {
         Parse::Partial => None,
@@ -111,7 +112,7 @@ fn answer(request: &Request<'_>, site: &Site) -> Answer {
     }
 }
 
-/// The number of a file, from the path that it has.
+/// Returns the number of a file, from its path.
 fn file(key: &[u8], site: &Site) -> Option<usize> {
     let number = std::str::from_utf8(key.strip_prefix(b"n/")?).ok()?;
     let canonical = number.len() == 1 || !number.starts_with('0');

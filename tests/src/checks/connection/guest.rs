@@ -1,4 +1,4 @@
-//! A connection with its client, and what must hold of it whatever has happened.
+//! A connection with its client, and its invariants under any events.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -13,41 +13,42 @@ use super::script::{Event, Script};
 use super::site::Site;
 use super::wire::{End, Kernel, Wire};
 
-/// Bytes that a client has to send, at most, so that no script takes long.
+/// Maximum number of bytes a client has to send, so that no script takes long.
 const PENDING_BYTES_MAX: usize = 256 << 10;
 
-/// Calls that any progress may take, and more for each byte that has come: a request has sixteen.
+/// Maximum number of calls for any progress, and for each further byte that arrived: a request has
+/// sixteen.
 const CALLS_MAX: usize = 200;
 
-/// The input of a request that is still coming: the longest head.
+/// Maximum size of the input buffer of an incomplete request: the longest head.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// What is kept of a request's beginning in a buffer of its own size.
+/// Maximum size of the buffer kept for the beginning of a request.
 const KEPT_INPUT_BYTES: usize = 2048;
 
-/// Replies that share a write, the last of which may be a redirect to a long path, in a buffer that
-/// has grown by doubling.
+/// Maximum size of the output buffer: replies that share a write, the last of which may be a
+/// redirect to a long path, in a buffer that has grown by doubling.
 const OUTPUT_BYTES_MAX: usize = 2 * ((32 << 10) + (64 << 10));
 
 /// A connection with its client.
 pub(super) struct Guest {
     pub connection: Connection<Wire>,
     pub kernel: Rc<Kernel>,
-    /// What the client has to send.
+    /// Bytes the client has to send.
     pending: Vec<u8>,
-    /// What the connection waits for.
+    /// Event the connection waits for.
     pub next: Next,
     pub fetch: Option<Fetch>,
-    /// It goes on in a later round, whatever it is ready for.
+    /// True if it has yielded, and continues in a later round whatever it is ready for.
     pub has_yielded: bool,
-    /// Its last read and its last write left the socket empty and full.
+    /// True if the last read, or the last write, left the socket empty, or full.
     pub blocked: (bool, bool),
     replies: Replies,
     pub so: Circumstances,
 }
 
 impl Guest {
-    /// The one with this number.
+    /// Creates the connection with this number.
     pub(super) fn new(number: u64, closing: bool, shared: &Shared) -> Self {
         let kernel = Rc::new(Kernel::default());
         kernel.room.set(usize::MAX);
@@ -68,7 +69,7 @@ impl Guest {
         }
     }
 
-    /// Something happens at the client's side, or in the kernel.
+    /// Applies an event at the client's side, or in the kernel.
     pub(super) fn happen(&mut self, event: Event, script: &mut Script<'_>) {
         match event {
             Event::Ask { kind, variant } => self.send(&requests::request(kind, variant)),
@@ -95,7 +96,7 @@ impl Guest {
         self.pending.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// So many of the client's bytes come.
+    /// Delivers up to `bytes` of the client's bytes.
     pub(super) fn arrive(&mut self, bytes: usize) {
         if self.kernel.end.get().is_none() {
             let bytes = bytes.min(self.pending.len());
@@ -103,7 +104,7 @@ impl Guest {
         }
     }
 
-    /// All comes, and there is room for everything.
+    /// Delivers everything, and makes room for any write.
     pub(super) fn unbind(&mut self) {
         self.arrive(usize::MAX);
         self.kernel.room.set(usize::MAX);
@@ -111,7 +112,8 @@ impl Guest {
         self.kernel.takes_none.set(false);
     }
 
-    /// Whether a mechanism would report it, and a loop would serve it.
+    /// Returns whether a readiness mechanism would report the connection, and a loop would serve
+    /// it.
     pub(super) fn is_ready(&self) -> bool {
         match self.next {
             _ if self.has_yielded => false,
@@ -121,17 +123,17 @@ impl Guest {
         }
     }
 
-    /// Whether it is going to do more without its client.
+    /// Returns whether the connection can make progress without its client.
     pub(super) fn is_busy(&self) -> bool {
         self.has_yielded || self.fetch.is_some() || self.is_ready()
     }
 
-    /// Whether nothing has gone out of a reply that has not gone out to its end.
+    /// Returns whether no reply is partly sent.
     pub(super) fn is_between_replies(&self) -> bool {
         self.replies.is_between(&self.kernel.outbox.borrow())
     }
 
-    /// Has the connection do something, in a bounded number of calls.
+    /// Makes the connection act, in a bounded number of calls.
     pub(super) fn act(
         &mut self,
         shared: &mut Shared,
@@ -144,7 +146,7 @@ impl Guest {
         next
     }
 
-    /// Looks at what holds at any time.
+    /// Checks the invariants that hold at any time.
     pub(super) fn check(&mut self, site: &Site) {
         self.read_replies(site);
         let Held { input_bytes, output_bytes } = self.connection.held();
@@ -157,7 +159,7 @@ impl Guest {
         assert!(!written || is_full, "there was room");
     }
 
-    /// Looks at what holds of a connection that was served and waits.
+    /// Checks the invariants of a connection that was served and waits.
     pub(super) fn check_rest(&mut self) {
         let Held { input_bytes, output_bytes } = self.connection.held();
         let waits = matches!(self.next, Next::Read | Next::Write);
@@ -170,14 +172,14 @@ impl Guest {
         }
     }
 
-    /// Looks at what holds when nothing more happens by itself.
+    /// Checks the invariants once nothing more happens by itself.
     pub(super) fn check_silence(&self, site: &Site) {
         assert_eq!(self.next, Next::Read, "it waits, and not for its client");
         let owes = self.replies.owes(&self.kernel.taken.borrow(), site);
         assert!(!owes || self.so.excuse(), "a request has no reply");
     }
 
-    /// Lets go of the connection. How many whole replies it has had.
+    /// Releases the connection; returns the number of complete replies it sent.
     pub(super) fn close(mut self, shared: &mut Shared, site: &Site) -> u64 {
         self.read_replies(site);
         let Guest { connection, kernel, replies, so, .. } = self;

@@ -1,5 +1,5 @@
-//! What a client makes of what it is sent: strictly parsed replies, each to the request whose turn
-//! it is. Knows only bytes, in both directions.
+//! The client's view of the replies: strictly parsed, each matched to the request whose turn it is.
+//! Judges by the bytes in both directions alone.
 
 use std::ops::RangeInclusive;
 
@@ -8,49 +8,49 @@ use super::site::Site;
 use crate::multipart::{self, content_range};
 use crate::reply::Reply;
 
-/// The longest head of a reply: a redirect repeats the target, of which a byte may become three.
+/// Maximum size of a reply's head: a redirect repeats the target, in which a byte may become three.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What has happened to a connection that may change its replies.
+/// Events on a connection that may change its replies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Circumstances {
-    /// There was pressure, or the server stops: it may close after any reply.
+    /// Pressure, or the server is stopping: it may close after any reply.
     pub closing: bool,
-    /// It was refused because of the load.
+    /// Refused on account of load.
     pub turned_away: bool,
-    /// A deadline came: the next reply may say so.
+    /// A deadline passed: the next reply may say so.
     pub expired: bool,
-    /// It was closed, reset, or could not be written to.
+    /// Closed, reset, or not writable.
     pub lost: bool,
 }
 
 impl Circumstances {
-    /// Whether a request may stay without a reply.
+    /// Returns whether a request may remain without a reply.
     pub(super) fn excuse(self) -> bool {
         self.closing || self.turned_away || self.lost
     }
 
-    /// Whether a reply may be to nothing that was asked, if nothing follows it.
+    /// Returns whether a reply may come without a request, if nothing follows it.
     fn allow_last_word(self, status: u16) -> bool {
         status == 408 && self.expired || status == 503 && self.turned_away
     }
 }
 
-/// The replies of one connection so far.
+/// Replies of a connection so far.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     /// Bytes sent to the client that have been read.
     read: usize,
     /// Bytes of the client's requests that have been answered.
     answered: usize,
-    /// The last one said that nothing follows.
+    /// True if the last reply announced the close.
     pub closed: bool,
-    /// Whole replies.
+    /// Number of complete replies.
     pub count: u64,
 }
 
 impl Replies {
-    /// Reads on in all that was sent, of which each reply must be to the next of the requests.
+    /// Continues to read the bytes sent; each reply must match the next of the requests.
     pub(super) fn read(&mut self, sent: &[u8], requests: &[u8], site: &Site, so: Circumstances) {
         while self.read < sent.len() {
             assert!(!self.closed, "more after the last reply");
@@ -68,18 +68,18 @@ impl Replies {
         }
     }
 
-    /// Whether a reply is due.
+    /// Returns whether a reply is due.
     pub(super) fn owes(&self, requests: &[u8], site: &Site) -> bool {
         let asked = asked(&requests[self.answered..], site);
         !self.closed && asked.is_some()
     }
 
-    /// Whether nothing was sent of a reply that was not sent to its end.
+    /// Returns whether no reply is partly sent.
     pub(super) fn is_between(&self, sent: &[u8]) -> bool {
         self.read == sent.len()
     }
 
-    /// Judges a reply of which perhaps not all has come. The bytes of its body, when they have.
+    /// Judges a reply that may be incomplete. Returns the length of its body, if that is complete.
     fn reply(
         &mut self,
         mut head: Reply,
@@ -117,7 +117,7 @@ impl Replies {
     }
 }
 
-/// Judges a reply, of whose body perhaps not all is there, by what was asked.
+/// Judges a reply, whose body may be incomplete, by the request.
 fn judge(reply: &Reply, is_whole: bool, asked: &Asked, site: &Site, so: Circumstances) {
     let closes = reply.lists("Connection", "close");
     if let Content::Wrong(statuses) = asked.content
@@ -154,7 +154,7 @@ fn judge(reply: &Reply, is_whole: bool, asked: &Asked, site: &Site, so: Circumst
     assert!(fits, "{reply:?} to {asked:?}");
 }
 
-/// Whether it is the whole of a file.
+/// Returns whether the reply has a complete file.
 fn is_file(reply: &Reply, file: &[u8], has_body: bool) -> bool {
     let body = if has_body { file } else { b"" };
     reply.status == 200
@@ -163,7 +163,7 @@ fn is_file(reply: &Reply, file: &[u8], has_body: bool) -> bool {
         && body.starts_with(&reply.body)
 }
 
-/// Whether it is a range of a file: this one, or any.
+/// Returns whether the reply has a range of a file: the wanted one, or any.
 fn is_range(reply: &Reply, file: &[u8], wanted: Option<&RangeInclusive<u64>>) -> bool {
     let (range, whole) = content_range(reply.expect_field("Content-Range"));
     reply.status == 206
@@ -174,7 +174,7 @@ fn is_range(reply: &Reply, file: &[u8], wanted: Option<&RangeInclusive<u64>>) ->
         && file[range].starts_with(&reply.body)
 }
 
-/// Whether it has ranges of a file: these, or any.
+/// Returns whether the reply has ranges of a file: the wanted ones, or any.
 fn are_ranges(reply: &Reply, file: &[u8], wanted: Option<&Vec<RangeInclusive<u64>>>) -> bool {
     let parts = multipart::parts(reply);
     let are_same = |wanted: &Vec<_>| {
@@ -191,7 +191,7 @@ fn is_same(range: &std::ops::Range<usize>, wanted: &RangeInclusive<u64>) -> bool
     range.start as u64 == *wanted.start() && range.end as u64 == wanted.end() + 1
 }
 
-/// Whether it has the entity tag of a file, which begins with the file's length.
+/// Returns whether the reply has the entity tag of a file, which begins with the file's length.
 fn has_tag(reply: &Reply, file: &[u8]) -> bool {
     let tag = reply.field("ETag").unwrap_or_default();
     tag.starts_with(&format!("\"{:x}-", file.len()))

@@ -1,4 +1,4 @@
-//! Requests that a script can ask for by number, whole, cut and wrong. Knows no replies.
+//! Requests that a script selects by number: complete, truncated and invalid.
 
 const CONDITIONS: [&str; 16] = [
     "If-None-Match: *",
@@ -87,7 +87,7 @@ const WRONG: [&str; 16] = [
     "HEAD /n/1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
 ];
 
-/// The request of a kind, of which `variant` chooses the details: the file by its lower half.
+/// Returns the request of a kind; `variant` selects the details, and its lower half the file.
 pub(super) fn request(kind: u8, variant: u8) -> Vec<u8> {
     let (n, how) = (variant & 15, usize::from(variant >> 4));
     let get = |fields: &str| format!("GET /n/{n} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
@@ -122,7 +122,7 @@ pub(super) fn request(kind: u8, variant: u8) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A request that waits for `100 Continue`.
+/// Returns a request that waits for `100 Continue`.
 fn expecting(n: u8, how: usize) -> String {
     let target = if how & 1 == 0 { format!("/n/{n}") } else { "/none".to_owned() };
     let close = if how & 2 == 0 { "" } else { "Connection: close\r\n" };

@@ -1,10 +1,9 @@
-//! The bytes of a fuzz input as a script: events, one after the other, until there are no more.
-//! Knows nothing of what an event does.
+//! The bytes of a fuzz input as a script: a sequence of events, without their effects.
 
-/// What is left of a script.
+/// The rest of a script.
 pub(super) struct Script<'a>(pub &'a [u8]);
 
-/// Something that happens, most of it to one of the connections.
+/// An event, most of them at one of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The client has another request of a kind to send.
@@ -12,7 +11,7 @@ pub(super) enum Event {
         kind: u8,
         variant: u8,
     },
-    /// The client has bytes to send that the script has, or so many of one.
+    /// The client has more bytes to send: from the script, or repetitions of one byte.
     Raw {
         bytes: u8,
     },
@@ -20,16 +19,16 @@ pub(super) enum Event {
         byte: u8,
         times: u8,
     },
-    /// So many of the client's bytes come.
+    /// Some of the client's bytes arrive.
     Arrive {
         bytes: usize,
         serve: bool,
     },
-    /// The connection is served if it is ready, or whether it is or not.
+    /// The connection is served if it is ready, or unconditionally.
     Serve {
         always: bool,
     },
-    /// There is room for more bytes to be written, and for so many in one call.
+    /// The room for writes changes: in total, or per call.
     Room {
         bytes: usize,
     },
@@ -38,22 +37,22 @@ pub(super) enum Event {
         bytes: usize,
     },
     TakeNone,
-    /// A round of the loop begins, and it serves all, in this order or the other.
+    /// A round of the loop begins and serves all connections, in forward or backward order.
     Round {
         later_ns: u64,
         backwards: bool,
     },
-    /// The one that yielded goes on.
+    /// The connection that yielded continues.
     Resume,
-    /// What it waits for has come from the disk, or not.
+    /// The disk read that the connection waits for completes or fails.
     Fetched {
         really: bool,
     },
-    /// Time passes, and then what is due happens.
+    /// Time passes, and due events happen.
     Pass {
         ns: u64,
     },
-    /// Time passes until its deadline, or to a nanosecond before.
+    /// Time passes until the deadline, or to a nanosecond before.
     PassDeadline {
         early: bool,
     },
@@ -75,21 +74,21 @@ const LATER_NS: [u64; 8] =
     [1, 1000, 100_000, 1_000_000, 1_000_000_000, 3_000_000_000, 11_000_000_000, 86_400_000_000_000];
 
 impl Script<'_> {
-    /// The next byte; 0 behind the end.
+    /// Returns the next byte; 0 past the end.
     pub(super) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
-    /// The next bytes, as far as they go.
+    /// Returns the next bytes, as far as there are any.
     pub(super) fn bytes(&mut self, count: usize) -> &[u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// The next event, and the connection that it happens to; `None` at the end.
+    /// Returns the next event and the connection it applies to; `None` at the end.
     pub(super) fn event(&mut self) -> Option<(usize, Event)> {
         if self.0.is_empty() {
             return None;
@@ -136,7 +135,7 @@ impl Script<'_> {
         LATER_NS[usize::from(self.byte()) % LATER_NS.len()]
     }
 
-    /// A number of bytes: small ones exactly, and powers of two.
+    /// Returns a number of bytes: small ones exactly, and powers of two.
     fn amount(&mut self) -> usize {
         match self.byte() {
             byte @ 0..224 => usize::from(byte),

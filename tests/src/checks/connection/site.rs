@@ -1,5 +1,5 @@
-//! What is served, and the servers that serve it: files that are told apart by their lengths and
-//! by every byte, and configurations that differ where the machine does. Knows no connection.
+//! The served files and the servers' configurations: files that differ in length and content, and
+//! configurations that differ where the connection machine does.
 
 use std::fs::File;
 
@@ -13,15 +13,15 @@ use crate::files::{Root, noise};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The lengths of the files `/n/0` to `/n/15`, which all differ.
+/// Lengths of the files `/n/0` to `/n/15`, which all differ.
 const LENGTHS: [usize; 16] = [
     0, 1, 2, 33, 100, 999, 4095, 4096, 4097, 9_000, 16_384, 16_385, 65_535, 65_536, 70_001, 150_007,
 ];
 
-/// Bodies of requests are thrown away up to here, bytes.
+/// Maximum size of a request body that is read and discarded, bytes.
 pub(super) const BODY_BYTES_MAX: u64 = 1000;
 
-/// The server's choices, one bit each.
+/// Choices of a server, one bit each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choices(pub u8);
 
@@ -30,33 +30,33 @@ impl Choices {
         self.0 & 1 << bit != 0
     }
 
-    /// Replies are written as soon as they are there.
+    /// Returns whether replies are written as soon as they are ready.
     pub(super) fn is_eager(self) -> bool {
         self.has(0)
     }
 
-    /// Files were changed a moment ago, as far as the server's clock knows.
+    /// Returns whether files changed a moment ago, by the server's clock.
     pub(super) fn is_fresh(self) -> bool {
         self.has(6)
     }
 
-    /// Clients are slow at all speeds that are not none.
+    /// Returns whether there is a minimum rate, so high that every client is slow.
     fn has_rate(self) -> bool {
         self.has(5)
     }
 }
 
-/// What is served.
+/// The served directory.
 pub(super) struct Site {
     root: Root,
-    /// The files by their numbers.
+    /// The files by number.
     pub files: Vec<Vec<u8>>,
-    /// When the last of it was made, nanoseconds since 1970.
+    /// Time at which the last file was created, nanoseconds since 1970.
     pub made_ns: u64,
 }
 
 impl Site {
-    /// Makes it, in a directory of its own.
+    /// Creates the files, in a directory of their own.
     pub(super) fn new() -> Self {
         let root = Root::new();
         let files: Vec<_> =
@@ -73,14 +73,14 @@ impl Site {
         Self { root, files, made_ns: made.as_nanos() as u64 }
     }
 
-    /// Drops a file from the page cache, where the file system can.
+    /// Drops a file from the page cache, where the file system supports that.
     pub(super) fn forget(&self, number: usize) {
         let path = self.root.path().join(format!("n/{number}"));
         let file = File::open(path).unwrap();
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
     }
 
-    /// A server of it.
+    /// Returns the configuration of a server for these files.
     pub(super) fn config(&self, choices: Choices) -> Config {
         let eager = choices.is_eager();
         let strategy = Strategy {
@@ -123,7 +123,7 @@ const TIMEOUTS: Timeouts = Timeouts {
     stall_ns: 4 * SECOND_NS,
 };
 
-/// A server of which nothing is asked that concerns the connection machine.
+/// Returns a configuration without options that concern the connection machine.
 fn plain() -> Config {
     let strategy = PRESETS[0].strategy;
     Config {

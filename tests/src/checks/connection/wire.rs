@@ -1,5 +1,5 @@
-//! A socket that exists only here: the check decides what has come and what is taken of what goes
-//! out. Knows nothing of what the bytes say.
+//! A simulated socket: the check decides which bytes have arrived and how many outgoing bytes are
+//! taken.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,53 +11,53 @@ use std::rc::Rc;
 
 use weir_server::by_hand::Socket;
 
-/// How the client's side has ended.
+/// End of the client's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was shut, behind what has come.
+    /// Shut down, behind the bytes that have arrived.
     Shut,
-    /// It was reset.
+    /// Reset.
     Reset,
 }
 
-/// One connection's socket, as the kernel has it.
+/// A connection's socket in the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// What has come and was not read.
+    /// Bytes that have arrived and were not read.
     pub inbox: RefCell<VecDeque<u8>>,
-    /// What was read to be understood, and not to be thrown away.
+    /// Bytes read to be parsed, and not to be discarded.
     pub taken: RefCell<Vec<u8>>,
     pub end: Cell<Option<End>>,
-    /// What was written.
+    /// Bytes written.
     pub outbox: RefCell<Vec<u8>>,
-    /// Bytes that there is room for.
+    /// Number of bytes there is room for.
     pub room: Cell<usize>,
-    /// The most that one call writes.
+    /// Maximum number of bytes per write.
     pub write_max: Cell<usize>,
-    /// A full socket takes none, and does not say that it would block.
+    /// True if a full socket accepts zero bytes instead of returning EWOULDBLOCK.
     pub takes_none: Cell<bool>,
-    /// Of the bytes written, those that the client never acknowledges.
+    /// Number of written bytes that the client never acknowledges.
     pub unacknowledged: Cell<u64>,
     pub is_shut: Cell<bool>,
     pub resets: Cell<bool>,
-    /// Calls that may still be made before it counts as a loop without end.
+    /// Number of calls left before it counts as an endless loop.
     pub calls_left: Cell<usize>,
-    /// A write was refused because the client has gone.
+    /// True once a write failed because the client has gone.
     pub has_failed: Cell<bool>,
 }
 
 impl Kernel {
-    /// Whether a read would not block.
+    /// Returns whether a read would not block.
     pub(super) fn is_readable(&self) -> bool {
         !self.inbox.borrow().is_empty() || self.end.get().is_some()
     }
 
-    /// Whether a write would not block.
+    /// Returns whether a write would not block.
     pub(super) fn is_writable(&self) -> bool {
         self.room.get() > 0 || self.end.get() == Some(End::Reset)
     }
 
-    /// Resets the connection, which loses what was not read.
+    /// Resets the connection, which discards unread bytes.
     pub(super) fn reset(&self) {
         self.inbox.borrow_mut().clear();
         self.end.set(Some(End::Reset));
@@ -81,7 +81,7 @@ impl Kernel {
         }
     }
 
-    /// How many of so many bytes are taken.
+    /// Returns how many of `bytes` are accepted.
     fn admit(&self, bytes: usize, takes_none: bool) -> io::Result<usize> {
         self.count_call();
         assert!(bytes > 0, "a write of nothing");
@@ -99,7 +99,7 @@ impl Kernel {
     }
 }
 
-/// The server's hold of a socket.
+/// The server's handle of a socket.
 #[derive(Clone)]
 pub(super) struct Wire(pub Rc<Kernel>);
 

@@ -1,4 +1,4 @@
-//! epoll_ctl(2) in batches, faked: each change succeeds or fails by itself.
+//! Fake epoll_ctl(2) batches: each change succeeds or fails by itself.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::super::kernel::CtlBatch;
 use super::epoll::FakeEpoll;
 use super::world::world;
 
-/// It keeps nothing.
+/// A batch, which keeps no state.
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeBatch;
 

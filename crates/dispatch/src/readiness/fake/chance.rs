@@ -1,4 +1,4 @@
-//! Chance from a seed: the same numbers on every machine. Knows nothing of what is decided by it.
+//! Seeded random numbers: the same on every machine.
 
 /// A generator (splitmix64).
 #[derive(Debug, Default)]
@@ -17,12 +17,12 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number less than `end`, which is not 0.
+    /// Returns a number less than `end`, which is not 0.
     pub(in crate::readiness) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times`, on average.
     pub(in crate::readiness) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

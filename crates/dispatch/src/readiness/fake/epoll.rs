@@ -1,5 +1,5 @@
-//! epoll(7), faked: a list of those that may be ready, looked at again when it is handed out, so
-//! that nothing is ever told of a file that has gone.
+//! Fake epoll(7): a list of items that may be ready, rechecked on delivery, so that a closed file
+//! is never reported.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -16,21 +16,21 @@ use super::{ALWAYS, EBADF, EEXIST, EINVAL, ENOENT, ENOMEM, IN, OUT, errno};
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeEpoll(pub(super) usize);
 
-/// What the kernel keeps of a set.
+/// Kernel state of a set.
 #[derive(Debug, Default)]
 pub(super) struct Set {
     items: Vec<Item>,
 }
 
-/// A file under a number. A second one under the same number is another item, because the first may
-/// live on elsewhere.
+/// A file under a descriptor number. A second file under the same number is another item, because
+/// the first may live on elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     number: RawFd,
     file: usize,
     data: u64,
     flags: EventFlags,
-    /// It may be ready: to be looked at.
+    /// The item may be ready and must be checked.
     listed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Set {
 }
 
 impl World {
-    /// epoll_ctl(2): 0 or an errno.
+    /// Performs epoll_ctl(2); returns 0 or an errno.
     pub(super) fn epoll_ctl(
         &mut self,
         set: usize,
@@ -98,7 +98,7 @@ impl World {
         0
     }
 
-    /// Hands out up to `max` events. Not `patient`, some are left for later.
+    /// Delivers up to `max` events. Unless `patient`, some are held back for later.
     fn epoll_events(&mut self, set: usize, max: usize, patient: bool) -> Option<Vec<Event>> {
         let mut order: Vec<usize> = (0..self.epolls[set].items.len()).collect();
         if !self.honest {
@@ -113,7 +113,7 @@ impl World {
             }
             events.extend(self.epoll_event(set, at));
         }
-        // The next look begins where this one ended, so that nobody is passed over for ever.
+        // The next check begins where this one ended, so that no item is passed over for ever.
         self.epolls[set].items.rotate_left(usize::from(!events.is_empty()));
         (!events.is_empty()).then_some(events)
     }

@@ -1,14 +1,14 @@
-//! Fake files: sockets, listening sockets and bells, with what poll(2) says of each. A change of
-//! one gives back the wake-up it causes; who hears it is not known here.
+//! Fake files: sockets, listening sockets and bells, with their poll(2) state. A change of a file
+//! returns the wake-up that it causes; delivery is left to the world.
 
 use std::os::fd::RawFd;
 
 use super::{ERR, HUP, IN, OUT, RDHUP};
 
-/// How many bytes a send buffer takes. It counts as writable with a third of them free, as TCP's.
+/// Size of a send buffer, bytes. It counts as writable with a third of them free, as TCP's.
 pub(in crate::readiness) const ROOM_MAX: usize = 6;
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::readiness) enum Kind {
     /// A connection.
@@ -19,7 +19,7 @@ pub(in crate::readiness) enum Kind {
     Bell,
 }
 
-/// Why a call did not do what was asked.
+/// Reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::readiness) enum Refused {
     /// EWOULDBLOCK.
@@ -28,39 +28,40 @@ pub(in crate::readiness) enum Refused {
     Broken,
 }
 
-/// What those who watch a file are woken with.
+/// Wake-up of the watchers of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
     /// The poll bits that may have changed; 0 for any.
     pub key: u32,
-    /// What a signal would tell, if one is sent.
+    /// Poll bits carried by a signal, if one is sent.
     pub band: Option<u32>,
 }
 
-/// One open file.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct File {
     pub kind: Kind,
-    /// How many descriptors refer to it, those of other processes among them.
+    /// Number of descriptors that refer to the file, including those of other processes.
     pub descriptors: u32,
-    /// Nobody refers to it.
+    /// True if nothing refers to the file.
     pub gone: bool,
-    /// A Unix socket tells of room whether or not it was seen to be full; but a signal of it needs
-    /// a write that fell short while signals were on.
+    /// True for a Unix socket. It announces space whether or not it was seen to be full; but a
+    /// signal of it needs a short write while signals were on.
     unix: bool,
-    /// Whose signals it sends, and as which descriptor.
+    /// Queue that receives its signals, and the descriptor number that they carry.
     pub owner: Option<(usize, RawFd)>,
-    /// Bytes to read, connections to accept, or rings.
+    /// Number of bytes to read, connections to accept, or rings.
     pub waiting: usize,
     room: usize,
-    /// No more bytes will come.
+    /// True if no more bytes will come.
     end: bool,
-    /// We have ended our side.
+    /// True if the server's side has shut down writing.
     shut: bool,
     error: bool,
-    /// It was found full (SOCK_NOSPACE): room will be announced.
+    /// True if the file was found full (SOCK_NOSPACE): space will be announced.
     full: bool,
-    /// The same while signals were on (SOCKWQ_ASYNC_NOSPACE): a signal will tell.
+    /// True if the same happened while signals were on (SOCKWQ_ASYNC_NOSPACE): a signal will
+    /// announce it.
     full_async: bool,
 }
 
@@ -82,8 +83,8 @@ impl File {
         }
     }
 
-    /// What poll(2) says. Asking is not without effect: a socket seen to be full will tell when it
-    /// no longer is.
+    /// Returns the poll(2) bits. The query has an effect: a socket seen to be full will announce
+    /// when it no longer is.
     pub(super) fn poll(&mut self) -> u32 {
         if self.kind != Kind::Stream {
             let out = if self.kind == Kind::Bell { OUT } else { 0 };
@@ -95,7 +96,7 @@ impl File {
         self.bits()
     }
 
-    /// The same without effect.
+    /// Returns the poll(2) bits without that effect.
     pub(super) fn bits(&self) -> u32 {
         let mut bits = 0;
         let mut set = |bit, on| bits |= if on { bit } else { 0 };
@@ -116,7 +117,7 @@ impl File {
         self.full_async = self.owner.is_some();
     }
 
-    /// Bytes, connections or rings come.
+    /// Adds bytes, connections or rings.
     pub(super) fn arrive(&mut self, count: usize) -> Option<Wake> {
         if self.end {
             return None;
@@ -125,7 +126,7 @@ impl File {
         Some(Wake { key: IN, band: Some(IN) })
     }
 
-    /// The peer ends its side: a signal tells it like bytes, unless ours has ended before.
+    /// Ends the peer's side: signalled like bytes, unless ours has ended before.
     pub(super) fn finish(&mut self) -> Option<Wake> {
         if self.end {
             return None;
@@ -135,7 +136,7 @@ impl File {
         Some(Wake { key: 0, band: Some(band) })
     }
 
-    /// A Unix peer closes its socket: nothing can be sent either.
+    /// Closes a Unix peer's socket: nothing can be sent either.
     pub(super) fn hang_up(&mut self) -> Option<Wake> {
         if self.end && self.shut {
             return None;
@@ -144,7 +145,7 @@ impl File {
         Some(Wake { key: 0, band: Some(HUP | ERR) })
     }
 
-    /// The peer resets the connection; what was not read is lost.
+    /// Resets the connection by the peer; unread bytes are lost.
     pub(super) fn reset(&mut self) -> Option<Wake> {
         if self.end && self.shut {
             return None;
@@ -153,7 +154,7 @@ impl File {
         Some(Wake { key: ERR, band: Some(ERR) })
     }
 
-    /// The peer takes bytes in.
+    /// Drains bytes on the peer's side.
     pub(super) fn drain(&mut self, count: usize) -> Option<Wake> {
         self.room = ROOM_MAX.min(self.room + count);
         if !(self.full || self.unix) || !self.is_writable() || self.shut {
@@ -164,7 +165,7 @@ impl File {
         Some(Wake { key: OUT, band })
     }
 
-    /// We end our side; no signal comes of it.
+    /// Ends our side; sends no signal.
     pub(super) fn shut(&mut self) -> Wake {
         self.shut = true;
         Wake { key: 0, band: None }

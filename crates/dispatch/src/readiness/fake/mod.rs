@@ -1,8 +1,8 @@
-//! A kernel that does everything Linux may do to a mechanism, and seldom does: it tells late,
-//! twice, in any order, of those who have gone, and not at all of what its rules let it keep to
-//! itself.
+//! An adversarial fake kernel, which does everything that Linux may do to a mechanism, and seldom
+//! does: it reports late, twice, in any order, for members that have gone, and withholds everything
+//! that its rules allow it to.
 //!
-//! What is true stands in [`world`] and [`file`]; each family of calls has its own rules in its own
+//! The true state is in [`world`] and [`file`]; each family of calls has its own rules in its own
 //! file. Nothing here knows a mechanism, or decides whether one is right.
 
 mod batch;
@@ -33,7 +33,7 @@ pub(super) const ERR: u32 = 0x8;
 pub(super) const HUP: u32 = 0x10;
 const NVAL: i16 = 0x20;
 pub(super) const RDHUP: u32 = 0x2000;
-/// What is told unasked.
+/// Bits reported without being requested.
 const ALWAYS: u32 = ERR | HUP;
 
 const ENOENT: i32 = 2;
@@ -57,7 +57,7 @@ impl Kernel for Fake {
     type Ring = ring::FakeRing;
     type Batch = batch::FakeBatch;
 
-    /// Never forgets one that is ready, nor comes late: it looks.
+    /// Implements poll(2), which checks all files: it never misses a ready one, and is never late.
     fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
         let attempt = |w: &mut World, _| {
             fds.iter_mut().for_each(|entry| entry.revents = w.poll_one(entry));
@@ -104,7 +104,7 @@ impl World {
         ((self.files[file].poll() | spurious) & (asked | ALWAYS)) as i16
     }
 
-    /// EBADF is select's alone.
+    /// Fails with EBADF, which only select returns, if a requested descriptor is not open.
     fn all_open(&self, nfds: usize, asked: &(Vec<u64>, Vec<u64>)) -> io::Result<()> {
         let is_asked = |number: usize| {
             let (word, bit) = (number / WORD_BITS, number % WORD_BITS);
@@ -114,7 +114,7 @@ impl World {
         errno(if (0..nfds).all(|n| !is_asked(n) || is_open(n)) { 0 } else { EBADF })
     }
 
-    /// Writes the answer of one bit; 1 when it is set.
+    /// Writes the answer of one bit; returns 1 when it is set.
     fn select_one(&mut self, number: RawFd, asked: u64, map: &mut u64, bits: u32) -> usize {
         let mask = 1 << (number as usize % WORD_BITS);
         *map &= !mask;

@@ -1,6 +1,6 @@
-//! Polls of io_uring(7), faked. A poll of many changes speaks like an edge, once for several, and
-//! may end by itself; what ends is told by F_MORE being absent. A poll keeps its file open.
-//! Completions of polls that were ended may come late.
+//! Fake io_uring(7) polls. A multishot poll behaves like an edge, may report several changes at
+//! once, and may end by itself; the end is marked by the absence of F_MORE. A poll keeps its file
+//! open. Completions of cancelled polls may come late.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,19 +17,20 @@ use super::{ALWAYS, EBADF, ECANCELED, RDHUP};
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeRing(usize);
 
-/// What the kernel keeps of it.
+/// Kernel state of a ring.
 #[derive(Debug)]
 pub(super) struct Ring {
     submissions: Vec<Submission>,
     polls: Vec<Poll>,
     completions: VecDeque<Completion>,
-    /// Past these a poll of many changes ends with its next completion; none is lost.
+    /// Number of completions above which a multishot poll ends with its next completion; none is
+    /// lost.
     completions_max: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Submission {
-    /// The number is looked up when the submission is taken in.
+    /// Arms a poll. The number is looked up when the submission is processed.
     Arm {
         number: RawFd,
         data: u64,
@@ -69,7 +70,7 @@ impl World {
         }
     }
 
-    /// Looks at a poll's file; if it is ready, completes the poll. Whether that was its end.
+    /// Completes a poll if its file is ready. Returns whether that ended the poll.
     fn poll_completes(&mut self, ring: usize, at: usize) -> bool {
         let poll = self.rings[ring].polls[at];
         let bits = self.files[poll.file].poll() & poll.asked;
@@ -110,7 +111,7 @@ impl World {
         self.poll_completes(ring, last);
     }
 
-    /// One that has completed already has no completion more.
+    /// Cancels a poll. One that has already completed has no further completion.
     fn ring_disarm(&mut self, ring: usize, data: u64) {
         let polls = &mut self.rings[ring].polls;
         if let Some(at) = polls.iter().position(|poll| poll.data == data) {

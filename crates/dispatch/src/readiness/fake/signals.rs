@@ -1,6 +1,6 @@
-//! Real-time signals, faked: one notice an event, in a bounded queue; what does not fit is lost,
-//! and an overflow is told before what is queued. A notice outlives its descriptor, and is then
-//! taken for one of the next with that number.
+//! Fake real-time signals: one notice per event, in a bounded queue; notices that do not fit are
+//! lost, and an overflow is reported before the queued ones. A notice outlives its descriptor, and
+//! is then mistaken for one of the number's next owner.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,17 +14,17 @@ use super::file::Kind;
 use super::world::{World, world};
 use super::{EBADF, errno};
 
-/// A queue of a small world fills now and then.
+/// Queue sizes so small that a queue overflows now and then.
 const PENDING_MAX: [usize; 4] = [1, 3, 8, 64];
 
-/// The numbers poll(2) knows queues by begin here, far from any descriptor's.
+/// First of the descriptor numbers by which poll(2) knows queues, far above any other.
 pub(super) const NUMBERS: RawFd = 1 << 30;
 
 /// A queue, by its number in the world.
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeSignals(usize);
 
-/// What the kernel keeps of it.
+/// Kernel state of a queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     notices: VecDeque<Notice>,
@@ -52,7 +52,7 @@ impl Queue {
         self.notices.pop_front()
     }
 
-    /// Up to `max`; none when none are queued.
+    /// Takes up to `max` notices; `None` when none are queued.
     fn take_up_to(&mut self, max: usize) -> Option<Vec<Notice>> {
         let taken: Vec<_> = std::iter::from_fn(|| self.take()).take(max).collect();
         (!taken.is_empty()).then_some(taken)
@@ -98,7 +98,7 @@ impl SignalQueue for FakeSignals {
         world(|w| w.signal_arm(self.0, fd.as_raw_fd()))
     }
 
-    /// Another may have the signals of a listening socket.
+    /// Fails at random: another thread may own the signals of a listening socket.
     fn arm_shared(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let theirs = world(|w| w.chance.one_in(4));
         if theirs { Ok(false) } else { self.arm(fd) }

@@ -1,6 +1,6 @@
-//! The world of a fake kernel: files, descriptor numbers, and what has happened but not been told.
-//! The adversary sits here: a wake-up may come late, and twice. What a family of calls makes of it
-//! stands in that family's file.
+//! The world of a fake kernel: files, descriptor numbers, and events not yet reported. The
+//! adversary is here: a wake-up may come late, and twice. Each family of calls handles wake-ups in
+//! its own file.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use super::chance::Chance;
 use super::file::{File, Kind, Refused, Wake};
 use super::{epoll, ring, signals};
 
-/// A wait that sleeps so often would not end.
+/// Number of sleeps after which a wait counts as endless.
 const SLEEPS_MAX: u32 = 1000;
 /// Less than a second: a mechanism's own timeouts, and not the caller's.
 const NAP_MAX: Duration = Duration::from_secs(1);
 
-/// All there is, of one thread.
+/// All state of one thread.
 #[derive(Debug, Default)]
 pub(in crate::readiness) struct World {
     pub(super) chance: Chance,
-    /// The adversary rests: everything is told at once, in order, and once.
+    /// True while the adversary rests: everything is reported at once, in order, and once.
     pub(in crate::readiness) honest: bool,
     pub(super) files: Vec<File>,
     pub(super) numbers: BTreeMap<RawFd, usize>,
@@ -33,25 +33,25 @@ pub(in crate::readiness) struct World {
     sleeps: u32,
 }
 
-/// A call went to sleep: nothing at all was left to tell.
+/// Depth of a sleep: a call slept because nothing at all was left to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::readiness) enum Sleep {
-    /// It will look again by itself before long.
+    /// A short sleep, which ends by itself.
     Nap,
-    /// Only something new wakes it.
+    /// A sleep that only a new event ends.
     Deep,
 }
 
-/// What has happened and is told later.
+/// An event to be reported later.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Late {
     Wake(usize, Wake),
     Completion(usize, weir_sys::ring::Completion),
 }
 
-/// A descriptor that the world knows. There is a real one of the same number behind it, which is
-/// nobody else's in this process; it stays open when the fake one is closed, so that numbers are
-/// given out again lowest first whatever other threads do.
+/// A descriptor in the world. A real descriptor of the same number backs it, owned by nothing else
+/// in this process; it stays open when the fake one is closed, so that numbers are reused lowest
+/// first, whatever other threads do.
 pub(in crate::readiness) type Descriptor = Rc<OwnedFd>;
 
 thread_local! {
@@ -59,12 +59,12 @@ thread_local! {
     static POOL: RefCell<Vec<Descriptor>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does something with this thread's world.
+/// Accesses this thread's world.
 pub(in crate::readiness) fn world<T>(act: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with_borrow_mut(act)
 }
 
-/// The pool's next descriptor is as good as any: /dev/null, once more.
+/// Adds a descriptor to the pool: another copy of /dev/null.
 fn grow(pool: &mut Vec<Descriptor>) {
     let real = match pool.first() {
         Some(first) => first.try_clone().unwrap(),
@@ -75,12 +75,12 @@ fn grow(pool: &mut Vec<Descriptor>) {
 }
 
 impl World {
-    /// Begins anew.
+    /// Resets the world.
     pub(in crate::readiness) fn begin(seed: u64) {
         world(|w| *w = Self { chance: Chance::new(seed), ..Self::default() });
     }
 
-    /// A new file, at the lowest number that is free.
+    /// Opens a file at the lowest free number.
     pub(in crate::readiness) fn open(&mut self, kind: Kind) -> Descriptor {
         let descriptor = POOL.with_borrow_mut(|pool| {
             loop {
@@ -97,7 +97,7 @@ impl World {
         descriptor
     }
 
-    /// close(2). `held` elsewhere, the file lives on, and is returned.
+    /// close(2). If `held` elsewhere, the file lives on and is returned.
     pub(in crate::readiness) fn close(&mut self, number: RawFd, held: bool) -> Option<usize> {
         let file = self.numbers.remove(&number).unwrap();
         if held {
@@ -108,7 +108,7 @@ impl World {
         None
     }
 
-    /// Ends a file nobody refers to. A poll of a ring is a reference.
+    /// Ends a file that nothing refers to. A ring's poll is a reference.
     pub(super) fn release(&mut self, file: usize) {
         let polled = self.rings.iter().any(|ring| ring.refers_to(file));
         if self.files[file].descriptors > 0 || polled {
@@ -124,17 +124,17 @@ impl World {
         &mut self.files[file]
     }
 
-    /// What poll(2) would say, without the effect of asking.
+    /// Returns the poll(2) bits, without the effect of a query.
     pub(in crate::readiness) fn bits(&mut self, number: RawFd) -> u32 {
         self.at(number).bits()
     }
 
-    /// Something happens to a file, from outside.
+    /// Applies an external event to a file, by descriptor number.
     pub(in crate::readiness) fn happen(&mut self, number: RawFd, what: Happening) {
         self.happen_to_file(self.numbers[&number], what);
     }
 
-    /// The same to a file that may have no number here.
+    /// Applies an external event to a file that may have no number here.
     pub(in crate::readiness) fn happen_to_file(&mut self, at: usize, what: Happening) {
         let file = &mut self.files[at];
         let wake = match what {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Tells at once, or later.
+    /// Reports at once, or later.
     pub(super) fn tell_some_time(&mut self, late: Late) {
         if self.honest || self.chance.one_in(2) {
             self.tell(late);
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Tells some of what is late, in any order.
+    /// Reports some of the late events, in any order.
     fn stir(&mut self) {
         if !self.late.is_empty() {
             let mut late = std::mem::take(&mut self.late);
@@ -225,8 +225,9 @@ impl World {
         }
     }
 
-    /// A call that may wait: tries, and before it sleeps tells all that is late and tries
-    /// `patiently`, with nothing held back. Sleeping, and a signal that ends it, give nothing.
+    /// Performs a call that may wait: it attempts, and before it sleeps reports all late events and
+    /// attempts `patiently`, with nothing held back. Returns `None` if nothing was found, also
+    /// after a sleep or a signal that ended one.
     pub(super) fn wait<T>(
         &mut self,
         timeout: Option<Duration>,
@@ -256,22 +257,22 @@ impl World {
         assert!(self.sleeps < SLEEPS_MAX, "it sleeps, and sleeps again");
     }
 
-    /// How deep calls have slept since this was last asked.
+    /// Returns the depth of sleeps since the last query.
     pub(in crate::readiness) fn take_slept(&mut self) -> Option<Sleep> {
         self.sleeps = 0;
         self.slept.take()
     }
 
-    /// True once in `times`, and never while the adversary rests.
+    /// Returns true once in `times`, on average, and never while the adversary rests.
     pub(super) fn mischief(&mut self, times: usize) -> bool {
         !self.honest && self.chance.one_in(times)
     }
 }
 
-/// What can happen to a file from outside.
+/// An external event of a file.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::readiness) enum Happening {
-    /// So many bytes, connections or rings.
+    /// This many bytes, connections or rings arrive.
     Arrival(usize),
     /// The peer ends its side (FIN).
     End,
@@ -279,6 +280,6 @@ pub(in crate::readiness) enum Happening {
     HangUp,
     /// The peer resets the connection.
     Reset,
-    /// The peer takes in so many bytes.
+    /// The peer takes in this many bytes.
     Drain(usize),
 }

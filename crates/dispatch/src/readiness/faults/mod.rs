@@ -1,8 +1,8 @@
-//! Every mechanism against a kernel that does its worst: no event is lost, nobody who has gone is
-//! reported, and what is over ends. A history follows from its seed.
+//! Tests every mechanism against an adversarial kernel: no event is lost, no removed member is
+//! reported, and reports cease once nothing is ready. A history is determined by its seed.
 //!
-//! `WEIR_FAULTS_SEED=7` runs one history of each, printed; `WEIR_FAULTS_HISTORIES=100` so many
-//! instead of the usual number.
+//! `WEIR_FAULTS_SEED=7` runs and prints one history of each; `WEIR_FAULTS_HISTORIES=100` sets the
+//! number of histories.
 
 mod model;
 mod reference;
@@ -29,12 +29,13 @@ fn history<M: Mechanism>(seed: u64, told: bool) -> Promise {
     catch_unwind(live).unwrap_or_else(|_| Err("it panicked".to_owned()))
 }
 
-/// The first history of a mechanism in which a promise is broken, and which.
+/// Finds the first history of a mechanism in which a guarantee is broken; returns its seed and the
+/// complaint.
 fn broken<M: Mechanism>(histories: u64) -> Option<(u64, String)> {
     (0..histories).find_map(|seed| Some((seed, history::<M>(seed, false).err()?)))
 }
 
-/// Finds nothing, or prints the history.
+/// Returns true if no history fails; otherwise prints the first that does.
 fn holds<M: Mechanism>(name: &str) -> bool {
     let found = match number("WEIR_FAULTS_SEED") {
         Some(seed) => Some(seed),
@@ -75,7 +76,7 @@ fn a_plain_mechanism_of_each_family_keeps_them_too() {
     assert!(holds::<BatchReference<{ batch::NONE }>>("batch"));
 }
 
-/// The model finds a fault, and says what it did.
+/// Asserts that the model finds a fault with one of these complaints.
 fn finds<M: Mechanism>(complaints: &[&str]) {
     let (seed, complaint) = broken::<M>(HISTORIES).expect("the fault is found");
     println!("history {seed}: {complaint}");
@@ -104,7 +105,7 @@ fn readiness_left_to_the_next_tenant_is_found() {
 #[test]
 fn what_is_reported_for_ever_is_found() {
     finds::<EdgeReference<{ edges::NEVER_BLOCKED }>>(&["yet reported"]);
-    // A hang-up of the last that had the number.
+    // A hang-up of the previous owner of the number.
     finds::<SignalReference<{ signals::TRUSTS_THE_NUMBER }>>(&["yet reported"]);
 }
 

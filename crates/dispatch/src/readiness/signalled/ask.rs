@@ -1,6 +1,6 @@
-//! The questions put to the kernel with poll(2): about the unsure, about all after an overflow, and
-//! the sleep of a wait with members who cannot signal. Which members are unsure, and why that is
-//! enough, stands in [`super`].
+//! Uses of poll(2): to check unsure members, to check all after an overflow, and to sleep in a wait
+//! with members that cannot signal. [`super`] defines which members are unsure, and proves that
+//! this is enough.
 
 use std::io;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use crate::readiness::Token;
 use crate::readiness::edges::Seen;
 use crate::readiness::kernel::{Kernel, SignalQueue};
 
-/// Reads after an overflow: what they leave is old news too, and does no harm but work.
+/// Maximum number of reads after an overflow: any signals left are outdated too, and only cost
+/// work.
 const DISCARDS_MAX: u32 = 1 << 14;
 
 impl<K: Kernel> Signalled<K> {
-    /// After an overflow: discards what is queued, and asks about everybody.
+    /// Recovers from an overflow: discards the queue, and polls all members.
     pub(super) fn recover(&mut self, ready: &mut Vec<Token>) -> io::Result<usize> {
         if !self.overflowed {
             return Ok(0);
@@ -52,15 +53,16 @@ impl<K: Kernel> Signalled<K> {
         Ok(())
     }
 
-    /// Asks about the unsure, and with them about those who cannot signal where that is wanted. How
-    /// many were ready for something.
+    /// Polls the unsure members, and those that cannot signal if `with_mute`. Returns the number of
+    /// members ready for something.
     pub(super) fn check(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<usize> {
         let (asked, found) = self.ask(with_mute, ready)?;
         self.counts.checked += asked;
         Ok(found)
     }
 
-    /// One poll: how many of the unsure it was about, and how many of all were ready for something.
+    /// Calls poll(2) once. Returns the number of unsure members polled, and the number of all
+    /// members that were ready for something.
     fn ask(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<(u64, usize)> {
         self.gather();
         let listed = self.asked.len();
@@ -81,8 +83,8 @@ impl<K: Kernel> Signalled<K> {
         Ok((listed as u64, found))
     }
 
-    /// Gathers the unsure. Those known to be ready leave the list until they no longer are; those
-    /// level-triggered and reported in this wait stay in it for the next.
+    /// Collects the unsure members. Those known to be ready leave the list until they no longer
+    /// are; level-triggered members reported in this wait stay in it for the next.
     fn gather(&mut self) {
         self.asked.clear();
         self.asked_for.clear();
@@ -114,7 +116,7 @@ impl<K: Kernel> Signalled<K> {
         }
     }
 
-    /// Takes in what a poll said of a member.
+    /// Processes the poll(2) result of a member.
     fn answer(&mut self, token: Token, revents: i16, ready: &mut Vec<Token>) {
         let Some(member) = self.member(token) else { return };
         let doubted = std::mem::take(&mut member.doubted);
@@ -137,8 +139,8 @@ impl<K: Kernel> Signalled<K> {
         }
     }
 
-    /// Sleeps until something is queued, or somebody who cannot signal is ready. Whether the first,
-    /// and how many of the second.
+    /// Sleeps until a signal is queued, or a member that cannot signal is ready. Returns whether a
+    /// signal is queued, and the number of such members ready.
     pub(super) fn sleep(
         &mut self,
         timeout: Option<Duration>,

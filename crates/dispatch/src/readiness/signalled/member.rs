@@ -1,4 +1,4 @@
-//! What is kept of one member beside its readiness, and how it is asked about. Decides nothing.
+//! State of a member beside its readiness, and its entry for poll(2).
 
 use std::os::fd::RawFd;
 
@@ -15,13 +15,13 @@ pub(super) struct Member {
     pub(super) level: bool,
     pub(super) mute: bool,
     pub(super) unsure: bool,
-    /// Stands in the list of the unsure.
+    /// True if the member is in the list of the unsure.
     pub(super) listed: bool,
-    /// Notices of reading since the last read that fell short, or since the poll.
+    /// Read notices since the last short read, or since the poll.
     pub(super) heard: u8,
-    /// The poll(2) bits of signals that may have been another's.
+    /// Poll(2) bits of signals that may belong to a previous owner of the number.
     pub(super) doubted: i16,
-    /// The wait in which it was last reported, when level-triggered.
+    /// Wait in which the member was last reported, when level-triggered.
     pub(super) reported_at: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What spikes, clients beside the load and figures along time must keep to. Each error is one
-//! sentence that names the place. Nothing here runs.
+//! Validation of spikes, additional clients and figures over time. Each error is one sentence that
+//! names the place.
 
 use super::{drawn, must, positive};
 use crate::experiment::{
@@ -9,20 +9,20 @@ use crate::experiment::{
 use crate::file_set::FileSet;
 use crate::servers::file_of;
 
-/// The lengths a bin may have, milliseconds: shorter than a few ticks of a timer it says nothing,
-/// longer than that nothing is seen in it.
+/// Allowed bin lengths, in milliseconds. Bins of only a few timer ticks mean nothing, and longer
+/// ones hide all detail.
 const BIN_MS: std::ops::RangeInclusive<u32> = 10..=10_000;
 
-/// The bins a point may be cut into: each is on disk and in the page.
+/// Maximum number of bins per point; each is stored on disk and in the page.
 const BINS_MAX: f64 = 2000.0;
 
-/// Shares that a neighbour may take, percent.
+/// Allowed processor shares of a neighbour, in percent.
 const NEIGHBOUR_PERCENT: std::ops::RangeInclusive<u32> = 1..=45;
 
-/// Stretches for which it may be busy, milliseconds: many of them in a point.
+/// Allowed bursts of a neighbour, in milliseconds; short, so that a point has many of them.
 const NEIGHBOUR_BURST_MS: std::ops::RangeInclusive<u32> = 1..=200;
 
-/// What of a sweep is about overload.
+/// Validates the overload settings of a sweep.
 pub(super) fn sweep(sweep: &Sweep) -> Result<(), String> {
     let id = &sweep.id;
     if let Some(spike) = &sweep.spike {
@@ -82,7 +82,7 @@ fn spike(sweep: &Sweep, spike: &SpikeSpec) -> Result<(), String> {
     must(load.arrivals.is_none(), || {
         "a spike is a law of arrivals, so load.arrivals is not given".to_owned()
     })?;
-    // What is not given cannot be told from what is given as it would be anyway.
+    // An absent field is indistinguishable from one set to its default.
     must(load.duration_s == LoadSpec::default().duration_s, || {
         "a spike says how long it lasts, so load.duration-s is not given".to_owned()
     })?;
@@ -129,8 +129,8 @@ fn beside(sweep: &Sweep, beside: &BesideSpec) -> Result<(), String> {
     })
 }
 
-/// Cold files are a set, and another than the load's: all sets are below one document root, and the
-/// files of other workloads below their own.
+/// Checks that cold files are a set different from the load's, which must be a set as well: all
+/// sets lie below one document root, the files of other workloads below their own.
 fn set(sweep: &Sweep, beside: &BesideSpec) -> Result<(), String> {
     let Some(cold) = &beside.workload else {
         return must(beside.kind != BesideKind::Cold, || {
@@ -149,7 +149,7 @@ fn set(sweep: &Sweep, beside: &BesideSpec) -> Result<(), String> {
     })
 }
 
-/// A pair of figures along time.
+/// Validates a pair of figures over time.
 pub(super) fn figure(experiment: &Experiment, figure: &TimelineFigure) -> Result<(), String> {
     let place = format!("timeline {}", figure.id);
     let sweep = drawn(experiment, &place, &figure.sweep, &figure.servers)?;

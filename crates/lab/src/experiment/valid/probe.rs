@@ -1,12 +1,12 @@
-//! What a sweep with a probe must keep to. Each error is one sentence. Nothing here runs.
+//! Validation of sweeps with a probe. Each error is one sentence.
 
 use super::{must, positive};
 use crate::experiment::{Axis, Experiment, Kind, LoadSpec, ProbeSpec, RateUnit, Sweep, probe};
 
-/// Active members at most: as many as `weir probe` takes.
+/// Maximum number of active members, as in `weir probe`.
 const ACTIVE_MAX: u32 = 4096;
 
-/// A sweep of `spec`.
+/// Validates a sweep with the probe `spec`.
 pub(super) fn sweep(
     experiment: &Experiment,
     sweep: &Sweep,

@@ -1,5 +1,5 @@
-//! A figure or a table of the page with all that belongs to it: note, legend, the paper's numbers,
-//! verdicts, files. It knows of no other figure.
+//! A figure or a table of the page with everything that belongs to it: note, legend, the paper's
+//! numbers, verdicts, files.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,11 +9,11 @@ use crate::report::look::{INVALID, INVALID_NAME, Look, Shape, look};
 use crate::report::number::{interval, number, with_unit};
 use crate::report::{scale, still};
 
-/// A figure: still, until the script draws it.
+/// Renders a figure: static until the script draws it.
 ///
 /// # Errors
 ///
-/// A sentence with the figure that could not be drawn.
+/// Returns a message naming the figure that could not be drawn.
 pub(super) fn picture(
     picture: &Picture,
     stem: &str,
@@ -50,7 +50,7 @@ fn plot(picture: &Picture, live: &mut live::Figures) -> Result<Markup, String> {
     })
 }
 
-/// Where a figure or a table stands on the page.
+/// Returns the link to a figure or a table on the page.
 pub(super) fn anchor(kind: &str, stem: &str) -> String {
     format!("#{kind}-{stem}")
 }
@@ -99,7 +99,7 @@ fn corners(shape: &Shape, size: f64) -> String {
     shape.corners.iter().map(corner).collect::<Vec<_>>().join(" ")
 }
 
-/// A table: what was measured, its interval below, and the paper's number beside.
+/// Renders a table: the measured number, its interval below, and the paper's number beside it.
 pub(super) fn sheet(sheet: &Sheet, stem: &str) -> Markup {
     html! {
         section.figure id=(format!("table-{stem}")) {
@@ -147,7 +147,7 @@ fn row(sheet: &Sheet, row: &Row) -> Markup {
     }
 }
 
-/// What was measured, with its interval in small print below.
+/// Renders a measured number, with its interval in small print below.
 pub(super) fn measured(estimate: Option<&Estimate>, write: impl Fn(f64) -> String) -> Markup {
     html! {
         @if let Some(estimate) = estimate {
@@ -180,7 +180,7 @@ fn values(values: &[PaperValue]) -> Markup {
     }
 }
 
-/// Claims with all that is known of them.
+/// Renders claims with their details.
 pub(super) fn judged(heading: &str, all: &[Judged]) -> Markup {
     html! {
         @if !all.is_empty() {
@@ -211,12 +211,12 @@ fn claim(judged: &Judged) -> Markup {
     }
 }
 
-/// A sentence without its full stop, which is set after it.
+/// Strips the full stop of a sentence; the template adds its own.
 fn unstopped(text: &str) -> &str {
     text.trim_end().trim_end_matches('.')
 }
 
-/// A verdict: a sign, a word and a colour.
+/// Renders a verdict: a sign, a word and a colour.
 pub(super) fn verdict(verdict: Verdict) -> Markup {
     let class = match verdict {
         Verdict::Holds => "holds",

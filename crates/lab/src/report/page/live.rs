@@ -1,5 +1,5 @@
-//! What makes the page interactive: plotly.js, packed, the figures as data, and our own script,
-//! which unpacks the one and feeds it the other. Colours are the style's: the script reads them.
+//! The interactive part of the page: plotly.js, compressed, the figures as data, and our own
+//! script, which unpacks the library and draws the data. Colours are read from the style sheet.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ const SCRIPT: &str = include_str!("page.js");
 pub(super) struct Figures(Vec<Value>);
 
 impl Figures {
-    /// Adds a figure and returns its place.
+    /// Adds a figure and returns its index.
     pub(super) fn add(&mut self, picture: &Picture) -> usize {
         let all = picture.series.iter().enumerate();
         self.0.push(json!({
@@ -36,7 +36,7 @@ impl Figures {
         self.0.len() - 1
     }
 
-    /// The scripts, none without a figure.
+    /// Returns the scripts; empty without a figure.
     pub(super) fn scripts(&self) -> Result<Markup, String> {
         if self.0.is_empty() {
             return Ok(html! {});
@@ -82,7 +82,7 @@ fn series(picture: &Picture, nth: usize, series: &Series) -> Value {
     })
 }
 
-/// What the pointer is told at a point.
+/// Returns the hover text of a point.
 fn said(picture: &Picture, series: &Series, mark: &Mark) -> String {
     let Some(estimate) = mark.estimate else { return String::new() };
     let value = with_unit(estimate.value, unit_of(&picture.y_label));
@@ -100,17 +100,18 @@ fn said_invalid(picture: &Picture, series: &Series, mark: &Mark) -> String {
     format!("{label}: {value}, {INVALID_NAME}")
 }
 
-/// A text in which plotly.js, which knows some HTML, finds none.
+/// Escapes a text for plotly.js, which interprets some HTML.
 fn drawn(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// JSON that can stand in a script element: nothing in it opens or closes one.
+/// Serialises JSON for a script element: it contains nothing that opens or closes one.
 fn inert(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// plotly.js, compressed, as text. The crate has it with a second library, which is left out.
+/// Returns plotly.js, compressed and encoded as text. The crate bundles it with a second library,
+/// which is left out.
 fn engine() -> Result<&'static str, String> {
     static PACKED: OnceLock<Result<String, String>> = OnceLock::new();
     let packed = PACKED.get_or_init(|| {

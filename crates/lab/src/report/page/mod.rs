@@ -1,6 +1,6 @@
-//! The page of a run: one file that reads without scripts and without a network, and is interactive
-//! where scripts run. Everything from findings is escaped by the templates; only our own style,
-//! script and drawings are not.
+//! The page of a run: a single file that is readable without scripts and without a network, and
+//! interactive where scripts run. The templates escape everything from findings; only our own
+//! style, script and drawings are inserted as they are.
 
 mod figure;
 mod live;
@@ -17,15 +17,15 @@ use crate::findings::{Chapter, Findings};
 
 const STYLE: &str = include_str!("page.css");
 
-/// Nothing is loaded from anywhere, whatever the text says.
+/// Content security policy: nothing is loaded from anywhere, whatever the text contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data: blob:";
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
 ///
-/// A sentence with the figure that could not be drawn.
+/// Returns a message naming the figure that could not be drawn.
 pub fn page(findings: &Findings) -> Result<String, String> {
     let names = Names::of(findings);
     let mut live = live::Figures::default();
@@ -60,7 +60,7 @@ pub fn page(findings: &Findings) -> Result<String, String> {
     Ok(text.into_string() + "\n")
 }
 
-/// The colours of series as CSS variables, light and dark.
+/// Returns the colours of series as CSS variables, light and dark.
 fn colours() -> String {
     let all = |dark: bool| {
         let one = |(nth, (light, night))| {
@@ -94,7 +94,7 @@ fn how_to_read() -> Markup {
     }
 }
 
-/// A paragraph, in which what stands between backticks is code.
+/// Renders a paragraph; text between backticks becomes code.
 fn prose(text: &str) -> Markup {
     html! {
         @for (nth, part) in text.split('`').enumerate() {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn no_text_is_paler_than_it_may_be() {
-        // A variable of the style and the paper it is written on, light and dark.
+        // A variable of the style and its background, light and dark.
         let value = |name: &str, nth: usize| {
             let text = STYLE.match_indices(&format!("--{name}: #")).nth(nth).unwrap().0;
             let digits = &STYLE[text + name.len() + 5..][..6];

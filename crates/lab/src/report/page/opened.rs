@@ -1,5 +1,6 @@
-//! The page opened in Chromium, as a reader opens it: from a file, without a network, on a desk and
-//! on a phone. A probe is put into a copy of the page; it tells the frame around it what it saw.
+//! Opens the page in Chromium as a reader would: from a file, without a network, at desktop and
+//! phone widths. A probe injected into a copy of the page reports its observations to the
+//! surrounding frame.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::page;
 use crate::report::example::{self, HOSTILE};
 
-/// Notes whatever goes wrong, from before the page's own scripts.
+/// Records all errors, from before the page's own scripts.
 const WATCH: &str = "<script>window.wrong = [];
 addEventListener('error', (e) => wrong.push(String(e.message)));
 addEventListener('unhandledrejection', (e) => wrong.push(String(e.reason)));
@@ -18,7 +19,8 @@ addEventListener('securitypolicyviolation', (e) => wrong.push(e.violatedDirectiv
 console.error = console.warn = (...all) => wrong.push(all.join(' '));
 </script>";
 
-/// Waits until every figure is drawn, hides a series by its legend, points at a point, and tells.
+/// Waits until every figure is drawn, hides a series by its legend, hovers over a point, and
+/// reports.
 const PROBE: &str = "<script>(async () => {
 const root = document.documentElement, next = () => new Promise((go) => setTimeout(go, 20));
 while (!root.dataset.drawn && wrong.length === 0) await next();
@@ -42,8 +44,8 @@ parent.postMessage({ wrong, plots: plots.length, drawn, still, hover, before, af
   inner: innerWidth, room: root.clientWidth, wide: root.scrollWidth }, '*');
 })();</script>";
 
-/// The page at two widths, and what the probes told, in the order of their widths. A browser's own
-/// window is not as narrow as a phone.
+/// The page at two widths, and the reports of the probes in the order of their widths. Frames are
+/// needed because a browser's own window cannot be as narrow as a phone.
 const FRAMES: &str = "<!DOCTYPE html><meta charset=utf-8><body><script>
 const all = [];
 addEventListener('message', (e) => {
@@ -55,7 +57,7 @@ addEventListener('message', (e) => {
 <iframe src=report.html style='width:390px;height:800px;border:0'></iframe>
 <iframe src=report.html style='width:1200px;height:800px;border:0'></iframe>";
 
-/// What the probe saw on a phone and on a desk; none where there is no Chromium.
+/// Returns the reports of the probe at phone and desktop width; `None` without Chromium.
 fn seen() -> Option<[Value; 2]> {
     static SEEN: OnceLock<Option<[Value; 2]>> = OnceLock::new();
     let seen = SEEN.get_or_init(|| {
@@ -96,7 +98,7 @@ fn look(browser: &str) -> [Value; 2] {
 
 #[test]
 fn chromium_draws_every_figure_loads_nothing_and_reports_no_error() {
-    // The example has one figure without a point: it is said, not drawn.
+    // The example has one figure without a point: a sentence takes its place.
     let figures = example::findings().chapters.iter().map(|c| c.pictures.len()).sum::<usize>() - 1;
     for seen in seen().into_iter().flatten() {
         assert_eq!(seen["wrong"], Value::Array(Vec::new()));

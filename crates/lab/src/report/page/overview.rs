@@ -1,5 +1,5 @@
-//! The page's first screen, what a hurried reader takes along: title, warnings, verdicts, peaks;
-//! and its last, the set-up. Nothing here is about one figure.
+//! The first part of the page, the summary for a reader in a hurry: title, warnings, verdicts,
+//! peaks; and the last, the set-up.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ use crate::report::names::Names;
 use crate::report::number::{number, percent};
 use crate::report::{About, Claimed, claims, claims_heading, tally_of};
 
-/// Title, citation, warnings.
+/// Renders title, citation and warnings.
 pub(super) fn head(findings: &Findings) -> Markup {
     html! {
         header {
@@ -35,7 +35,7 @@ fn citation(paper: &PaperHead) -> Markup {
     }
 }
 
-/// Verdicts, peaks, and the way to the chapters.
+/// Renders verdicts, peaks, and links to the chapters.
 pub(super) fn summary(findings: &Findings, names: &Names) -> Markup {
     let claims = claims(findings, names);
     html! {
@@ -153,7 +153,7 @@ fn sweep_rows(nth: usize, title: &str, rows: &[Saturation]) -> Markup {
     }
 }
 
-/// The machine and the testbed.
+/// Renders the machine and the testbed.
 pub(super) fn set_up(pairs: &[(String, String)]) -> Markup {
     html! {
         @if !pairs.is_empty() {

@@ -1,8 +1,8 @@
-//! The workloads of httperf: sessions in bursts with think times, and lists of URIs. One file each,
-//! named after the option of httperf(1).
+//! The workloads of httperf: sessions in bursts with think times, and lists of URIs. Each is in a
+//! file named after the option of httperf(1).
 //!
-//! Options are parsed as httperf writes them; files are parsed from their bytes, and an error names
-//! file and line. Nothing here opens a file.
+//! Options have httperf's syntax. Files are parsed from their bytes, which the caller reads; errors
+//! name the file and line.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub use wsess::Wsess;
 pub use wsesslog::{SessionLog, Wsesslog};
 pub use wset::Wset;
 
-/// Sessions that are known beforehand.
+/// A table of sessions that are known in advance.
 #[derive(Default)]
 pub(super) struct Table {
     steps: Vec<Step>,
@@ -34,7 +34,7 @@ impl Table {
         self.ends.push(self.steps.len());
     }
 
-    /// The workload that has them in turn, `sessions` in all.
+    /// Builds the workload that plays the sessions in turn, `sessions` in total.
     pub(super) fn played(self, sessions: u64, close: bool) -> Arc<dyn Workload> {
         Arc::new(Copies(Played { table: Arc::new(self), sessions, close }))
     }
@@ -67,19 +67,19 @@ impl Source for Played {
     }
 }
 
-/// A request of a burst, after `think_ns` for its first. The first goes alone; when its reply is
-/// there the others go together, as a browser does with a page and what is on it.
+/// Creates a request of a burst; `think_ns` applies to the first. The first request is sent alone;
+/// after its reply the others are sent together, as a browser does with a page and its resources.
 fn burst_step(position: usize, request: RequestId, think_ns: u64) -> Step {
     Step { request, think_ns: if position == 0 { think_ns } else { 0 }, piped: position >= 2 }
 }
 
-/// Seconds, as nanoseconds.
+/// Parses seconds; returns nanoseconds.
 fn seconds_ns(text: &str) -> Option<u64> {
     let seconds: f64 = text.parse().ok()?;
     (seconds.is_finite() && seconds >= 0.0).then(|| (seconds * 1e9).round() as u64)
 }
 
-/// What an option should have looked like.
+/// Creates the error for an option that does not have the expected form.
 fn usage(given: &str, expected: &str) -> Error {
     Error(format!("{given} is not {expected}"))
 }

@@ -1,7 +1,7 @@
-//! `--wlog B,F`: a list of URIs, taken in order.
+//! `--wlog B,F`: a list of URIs, requested in order.
 //!
-//! httperf separates them by NUL bytes. Line ends are taken as well, so that a list can be written
-//! with an editor. Empty ones are skipped.
+//! httperf separates URIs by NUL bytes. Line ends are accepted as well, so that a list can be
+//! written with an editor. Empty URIs are skipped.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,21 +11,21 @@ use crate::session::Template;
 use crate::workload::simple::{Order, Shape, Targets};
 use crate::workload::{Built, target};
 
-/// Whether the list of the file F is taken again and again (httperf(1)).
+/// The list of URIs in the file F, played once or repeatedly (httperf(1)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wlog {
-    /// Yes; otherwise the run ends with the list.
+    /// True to repeat the list; otherwise the run ends with it.
     pub repeat: bool,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
 }
 
 impl Wlog {
-    /// The workload of a list; `name` is what errors call it.
+    /// Builds the workload of a list, named `name` in errors.
     ///
     /// # Errors
-    /// What cannot be a request target, with its line (in a list with NULs, its place in it); a
-    /// list without any.
+    /// A URI that cannot be a request target, with its line (in a list with NULs, its position); a
+    /// list without URIs.
     pub fn build(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! `--wsess N1,N2,X`: sessions that are all alike. Pure.
+//! `--wsess N1,N2,X`: identical sessions.
 
 use std::str::FromStr;
 
@@ -6,24 +6,24 @@ use super::{Error, Table, burst_step, seconds_ns, usage};
 use crate::session::{Requests, Template};
 use crate::workload::Built;
 
-/// The most calls a session may have: all are kept in memory.
+/// The largest number of calls per session: all are kept in memory.
 const CALLS_MAX: u32 = 1_000_000;
 
-/// N1 sessions of N2 calls each, and X seconds of thinking between two bursts (httperf(1)).
+/// N1 sessions of N2 calls each, with a think time of X seconds between bursts (httperf(1)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wsess {
-    /// How many sessions there are in all.
+    /// Number of sessions in total.
     pub sessions: u64,
-    /// Requests a session.
+    /// Requests per session.
     pub calls: u32,
-    /// From the last reply to a burst to the first request of the next, nanoseconds.
+    /// Think time from the last reply to a burst to the first request of the next, nanoseconds.
     pub think_ns: u64,
 }
 
 impl Wsess {
-    /// Sessions that ask for `target`, in bursts of `burst_length` (0 counts as 1): the first
-    /// request of a burst goes alone, then the others together. `close`: the last request of a
-    /// session asks the server to close.
+    /// Builds sessions that request `target`, in bursts of `burst_length` (0 counts as 1): the
+    /// first request of a burst is sent alone, then the others together. `close`: the last request
+    /// of a session asks the server to close.
     pub fn build(
         &self,
         template: &Template,

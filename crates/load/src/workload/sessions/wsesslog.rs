@@ -1,10 +1,10 @@
-//! `--wsesslog N,X,F`: sessions as a file describes them.
+//! `--wsesslog N,X,F`: sessions described by a file.
 //!
-//! A line is a request: its target, then `method=`, `think=` and `contents=` in any order. An
+//! Each line is a request: its target, then `method=`, `think=` and `contents=` in any order. An
 //! indented line belongs to the burst of the line above. A blank line ends a session; a line that
-//! begins with `#` is a comment. Contents may stand in quotes of either kind, and know `\n`, `\r`,
-//! `\t` and a line end after a backslash. Where httperf guesses, this refuses: a method that only
-//! begins like one, a quote that is not closed.
+//! begins with `#` is a comment. Contents may be in quotes of either kind, and may contain `\n`,
+//! `\r`, `\t` and a line end after a backslash. Where httperf guesses, this parser reports an
+//! error: a method that only begins like a known one, an unclosed quote.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,15 +15,15 @@ use crate::workload::{Built, Interned, target};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"];
 
-/// N sessions from the file F, with X seconds of thinking between bursts that do not say theirs
+/// N sessions from the file F, with a think time of X seconds after bursts that do not specify one
 /// (httperf(1)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wsesslog {
-    /// How many sessions there are in all; the file's are taken in turn.
+    /// Number of sessions in total; those of the file are played in turn.
     pub sessions: u64,
-    /// From the last reply to a burst to the first request of the next, nanoseconds.
+    /// Think time from the last reply to a burst to the first request of the next, nanoseconds.
     pub think_ns: u64,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
 }
 
@@ -48,11 +48,11 @@ impl FromStr for Wsesslog {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionLog(Vec<Vec<Burst>>);
 
-/// Requests that go together, the first ahead.
+/// Requests of a burst: the first is sent alone, then the others together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Burst {
     calls: Vec<Call>,
-    /// After it, if it says so.
+    /// Think time after the burst, if specified.
     think_ns: Option<u64>,
 }
 
@@ -64,10 +64,10 @@ struct Call {
 }
 
 impl SessionLog {
-    /// Parses a file; `name` is what errors call it.
+    /// Parses a file, named `name` in errors.
     ///
     /// # Errors
-    /// A line that is none of the format, with its number; a file without a request.
+    /// A line that does not have the format, with its number; a file without a request.
     pub fn parse(name: &str, text: &[u8]) -> Result<Self, Error> {
         let mut parser = Parser { rest: text, line: 1, sessions: Vec::new(), fresh: true };
         while !parser.rest.is_empty() {
@@ -79,8 +79,8 @@ impl SessionLog {
         Ok(Self(parser.sessions))
     }
 
-    /// The workload of `sessions` sessions, which thinks for `think_ns` where the file does not say
-    /// how long. `close`: the last request of a session asks the server to close.
+    /// Builds the workload of `sessions` sessions, with a think time of `think_ns` where the file
+    /// does not specify one. `close`: the last request of a session asks the server to close.
     pub fn build(&self, template: &Template, sessions: u64, think_ns: u64, close: bool) -> Built {
         let mut interned = Interned::new(template);
         let mut table = Table::default();
@@ -104,17 +104,17 @@ fn steps(bursts: &[Burst], think_ns: u64, interned: &mut Interned<'_>) -> Vec<St
     steps
 }
 
-/// What is parsed, and what is left.
+/// The parser's state: the sessions so far, and the remaining text.
 struct Parser<'a> {
     rest: &'a [u8],
     line: usize,
     sessions: Vec<Vec<Burst>>,
-    /// Whether the next request begins a session.
+    /// True if the next request begins a session.
     fresh: bool,
 }
 
 impl<'a> Parser<'a> {
-    /// One line, or more where contents go on.
+    /// Parses a line, or several if contents continue.
     fn line(&mut self) -> Result<(), String> {
         let indented = self.rest.first().is_some_and(|&byte| is_blank(byte));
         if self.rest.first() == Some(&b'#') {
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Up to the first blank that is neither quoted nor escaped.
+    /// Parses contents up to the first blank that is neither quoted nor escaped.
     fn contents(&mut self) -> Result<Vec<u8>, String> {
         let mut contents = Vec::new();
         let mut quote = None;
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         if quote.is_some() { Err("a quote is not closed".into()) } else { Ok(contents) }
     }
 
-    /// What the byte after a backslash stands for; it is left where it is.
+    /// Returns the byte denoted by the escape after a backslash, without consuming it.
     fn escaped(&mut self) -> Result<u8, String> {
         if self.rest.starts_with(b"\r\n") {
             self.advance();
@@ -207,7 +207,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Puts a request where it belongs: a session of its own, a burst of its own, or a burst.
+    /// Adds a request to a new session, to a new burst, or to the current burst.
     fn add(&mut self, call: Call, think_ns: Option<u64>, indented: bool) {
         if std::mem::take(&mut self.fresh) {
             self.sessions.push(Vec::new());
@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
         taken
     }
 
-    /// Over one byte.
+    /// Skips a byte.
     fn advance(&mut self) {
         if let Some((&byte, rest)) = self.rest.split_first() {
             self.line += usize::from(byte == b'\n');
@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// White space within a line, as C has it.
+/// Returns whether a byte is white space within a line, as in C.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c)
 }

@@ -1,4 +1,4 @@
-//! `--wset N,X`: a walk through a working set of files. Pure.
+//! `--wset N,X`: a walk through a working set of files.
 
 use std::str::FromStr;
 
@@ -10,19 +10,19 @@ use crate::workload::{Built, below};
 /// The largest working set: its requests are all kept in memory.
 const FILES_MAX: u32 = 1_000_000;
 
-/// N files, and X new ones a request, 0 to 1 (httperf(1)). httperf begins at a random point of the
-/// first file's turn; here its turn is whole.
+/// N files, and X new ones per request, 0 to 1 (httperf(1)). httperf begins at a random point of
+/// the first file's turn; here that turn is complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wset {
-    /// How many files there are.
+    /// Number of files.
     pub files: u32,
-    /// How often a request is for the next file.
+    /// Share of the requests that advance to the next file, 0 to 1.
     pub rate: f64,
 }
 
 impl Wset {
-    /// The workload that walks through `prefix/0/0/0.html`, `prefix/0/0/1.html` and so on, with as
-    /// many digits as the last needs.
+    /// Builds the workload that walks through `prefix/0/0/0.html`, `prefix/0/0/1.html` and so on,
+    /// with as many digits as the last file needs.
     pub fn build(&self, template: &Template, prefix: &str, shape: Shape) -> Built {
         let list = (0..self.files).map(|number| below(prefix, &self.path(number))).collect();
         Targets { order: Order::Slowly(self.rate), ..Targets::get(list) }.build(template, shape)

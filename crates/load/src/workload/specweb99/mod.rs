@@ -1,7 +1,7 @@
-//! The static part of SPECweb99: which files there are, and how likely each is asked for.
+//! The static part of SPECweb99: its files, and the probability with which each is requested.
 //!
-//! After the SPECweb99 design document. Chance comes from the seed and the arrival's number alone;
-//! nothing here writes a file or knows who asks.
+//! Follows the SPECweb99 design document. Random draws depend only on the seed and the arrival's
+//! number.
 
 use std::sync::Arc;
 
@@ -16,42 +16,42 @@ mod trace;
 
 pub use trace::{Marginal, Marginals, SpecTrace};
 
-/// How likely a request is for each class of files.
+/// Probability of each class of files.
 pub const CLASS_SHARES: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
 
-/// How likely a request of a class is for each file of it.
+/// Probability of each file within its class.
 pub const FILE_SHARES: [f64; 9] = [0.039, 0.059, 0.088, 0.177, 0.353, 0.118, 0.071, 0.050, 0.045];
 
-/// How many connections have one request only; the others have [`REQUESTS_MIN`] to
-/// [`REQUESTS_MAX`], each as likely.
+/// Share of the connections with a single request; the others have [`REQUESTS_MIN`] to
+/// [`REQUESTS_MAX`], uniformly distributed.
 pub const SINGLE_SHARE: f64 = 0.3;
 
-/// The fewest requests of a connection that has more than one.
+/// Smallest number of requests of a connection with more than one.
 pub const REQUESTS_MIN: u64 = 5;
 
-/// The most requests of a connection.
+/// Largest number of requests of a connection.
 pub const REQUESTS_MAX: u64 = 15;
 
-/// The size of a directory: 36 files, bytes.
+/// Size of a directory of 36 files, bytes.
 pub const DIRECTORY_BYTES: u64 = 5_119_484;
 
-/// The largest file set, MiB: its requests are all kept in memory.
+/// Largest file set, MiB: its requests are all kept in memory.
 pub const MB_MAX: u64 = 100_000;
 
 const CLASSES: u32 = CLASS_SHARES.len() as u32;
 const FILES: u32 = FILE_SHARES.len() as u32;
 
-/// The files of a set. Directory `d` (0-based) is asked for in proportion to `1 / (d + 1)`.
+/// A file set. Directory `d` (0-based) is requested in proportion to `1 / (d + 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSet {
     directories: u32,
 }
 
 impl FileSet {
-    /// As many directories as go into `mb` MiB, and at least one.
+    /// Creates a set with as many directories as fit into `mb` MiB, but at least one.
     ///
     /// # Errors
-    /// More than [`MB_MAX`].
+    /// `mb` is more than [`MB_MAX`].
     pub fn new(mb: u64) -> Result<Self, Error> {
         if mb > MB_MAX {
             return Err(Error(format!("a file set of {mb} MB is too large: {MB_MAX} at most")));
@@ -61,12 +61,13 @@ impl FileSet {
         Ok(Self { directories })
     }
 
-    /// How many directories it has.
+    /// Returns the number of directories.
     pub fn directories(&self) -> u32 {
         self.directories
     }
 
-    /// Path below the root, without a slash in front, and size in bytes of each file.
+    /// Returns the path of each file below the root, without a leading slash, and its size in
+    /// bytes.
     pub fn files(&self) -> impl Iterator<Item = (String, u64)> + use<> {
         (0..self.directories * CLASSES * FILES).map(|index| {
             let file = Drawn::from_index(index);
@@ -74,8 +75,9 @@ impl FileSet {
         })
     }
 
-    /// Requests for the files below the path `base`. A connection of one request ends with it, as
-    /// the benchmark's HTTP/1.0 connections do; `close`: the others' last asks for a close too.
+    /// Builds the workload that requests the files below the path `base`. A connection of one
+    /// request ends with it, as the benchmark's HTTP/1.0 connections do; `close`: the last request
+    /// of the others asks for a close too.
     pub fn build(self, template: &Template, base: &str, close: bool) -> Built {
         let mut requests = Requests::default();
         for (path, _) in self.files() {
@@ -85,7 +87,7 @@ impl FileSet {
     }
 }
 
-/// One file of a set.
+/// A file of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Drawn {
     directory: u32,
@@ -94,7 +96,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Its place among all files, which is its place in the table of requests.
+    /// Returns the file's index in the set, which is also its index in the request table.
     fn index(self) -> u32 {
         (self.directory * CLASSES + self.class) * FILES + self.file
     }
@@ -108,13 +110,13 @@ impl Drawn {
         format!("file_set/dir{:05}/class{}_{}", self.directory, self.class, self.file)
     }
 
-    /// `floor(102.4 * 10^class * (file + 1))`.
+    /// Returns the size in bytes: `floor(102.4 * 10^class * (file + 1))`.
     fn bytes(self) -> u64 {
         1024 * 10_u64.pow(self.class) * u64::from(self.file + 1) / 10
     }
 }
 
-/// What is drawn how often, as cumulative shares.
+/// Cumulative probabilities of directories, classes and files.
 #[derive(Debug)]
 struct Mix {
     directories: Vec<f64>,
@@ -138,7 +140,7 @@ impl Mix {
     }
 }
 
-/// How likely a request is for each directory: Zipf's law, with an exponent of 1.
+/// Returns the probability of each directory: Zipf's law with exponent 1.
 fn directory_shares(set: FileSet) -> Vec<f64> {
     let weights = (1..=set.directories).map(|rank| 1.0 / f64::from(rank));
     let total: f64 = weights.clone().sum();
@@ -154,7 +156,8 @@ fn cumulative(shares: &[f64]) -> Vec<f64> {
     shares.iter().map(add).collect()
 }
 
-/// Where `point` (0 to 1) falls; the last when rounding left the sum short of it.
+/// Returns the index of the interval into which `point` (0 to 1) falls; the last one if rounding
+/// left the sum short of it.
 fn pick(cumulative: &[f64], point: f64) -> u32 {
     let index = cumulative.partition_point(|&sum| sum <= point);
     index.min(cumulative.len().saturating_sub(1)) as u32

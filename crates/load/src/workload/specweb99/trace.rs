@@ -1,7 +1,6 @@
-//! SPECweb99 sessions as a file, and how near their shares come to what they should be.
+//! SPECweb99 sessions as a file, and a comparison of their shares with the expected ones.
 //!
-//! A trace is a seed and a number of sessions: it can be counted and written without being kept.
-//! Nothing here knows a disk; what is written goes to the caller's writer.
+//! A trace is a seed and a number of sessions: it can be counted and written without being stored.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -14,19 +13,19 @@ use super::{
 use crate::session::{Session, Source};
 use crate::workload::below;
 
-/// What a share may be off by, of itself, however many draws there are.
+/// Relative tolerance of a share, independent of the number of draws.
 const TOLERANCE: f64 = 0.01;
 
-/// What it may be off by, in standard deviations of so many draws, where that is more.
+/// Tolerance in standard deviations of the mean of the draws, used if it is larger.
 const TOLERANCE_SIGMAS: f64 = 3.0;
 
-/// Seeds tried for a trace that is accepted.
+/// Number of seeds tried to find a trace that is accepted.
 const SEEDS_TRIED: u64 = 16;
 
-/// Directories that have a line of their own; the rest share lines.
+/// Number of directories with a row of their own; the others share rows.
 const DIRECTORIES_ALONE: usize = 32;
 
-/// Sessions drawn by a seed: those that a run with this seed would have.
+/// Sessions drawn from a seed, the same as in a run with this seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpecTrace {
     set: FileSet,
@@ -35,13 +34,13 @@ pub struct SpecTrace {
 }
 
 impl SpecTrace {
-    /// A trace of `sessions` sessions.
+    /// Creates a trace of `sessions` sessions.
     pub fn new(set: FileSet, sessions: u64, seed: u64) -> Self {
         Self { set, sessions, seed }
     }
 
-    /// The first trace that is accepted, by this seed or one of the 15 after it. About one in eight
-    /// is not: it has some fifty marginals.
+    /// Returns the first trace that is accepted, with this seed or one of the 15 after it. About
+    /// one in eight is not accepted, because there are some fifty marginals.
     pub fn accepted(set: FileSet, sessions: u64, seed: u64) -> Option<(Self, Marginals)> {
         (0..SEEDS_TRIED)
             .map(|more| Self::new(set, sessions, seed.wrapping_add(more)))
@@ -49,23 +48,23 @@ impl SpecTrace {
             .find(|(_, marginals)| marginals.accepted())
     }
 
-    /// The seed it is drawn by.
+    /// Returns the seed of the trace.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The shares it has, and those it should have.
+    /// Returns the trace's shares with their expected values.
     pub fn marginals(&self) -> Marginals {
         let mut counts = Counts::new(self.set);
         self.sessions().for_each(|files| counts.session(&files));
         counts.marginals(self.set)
     }
 
-    /// Writes it in the format of httperf's `--wsesslog`, with targets below the path `base`. Its
-    /// think time X is to be 0. httperf itself takes no more than 1000 sessions.
+    /// Writes the trace in the format of httperf's `--wsesslog`, with targets below the path
+    /// `base`. It is meant for a think time X of 0. httperf itself accepts at most 1000 sessions.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Any error of `out`.
     pub fn write(&self, base: &str, out: &mut impl Write) -> io::Result<()> {
         let Self { set, sessions, seed } = self;
         let count = set.directories();
@@ -78,7 +77,7 @@ impl SpecTrace {
         Ok(())
     }
 
-    /// The files that each session asks for.
+    /// Returns the files that each session requests.
     fn sessions(&self) -> impl Iterator<Item = Vec<Drawn>> + use<> {
         let mut draws = Draws::new(Arc::new(Mix::new(self.set)), true, self.seed);
         let mut session = Session::default();
@@ -90,22 +89,22 @@ impl SpecTrace {
     }
 }
 
-/// A share or a mean: what it should be, and what it is.
+/// A share or a mean, with its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marginal {
-    /// Of what.
+    /// Name of the share or mean.
     pub name: String,
-    /// What it should be.
+    /// Expected value.
     pub target: f64,
-    /// What it is.
+    /// Value in the trace.
     pub achieved: f64,
-    /// How far apart the two may be: 1 % of the target, or three standard deviations of as many
-    /// draws as there were, whichever is more.
+    /// Largest accepted difference: 1 % of the target, or three standard deviations of the mean of
+    /// the draws, whichever is larger.
     pub tolerance: f64,
 }
 
 impl Marginal {
-    /// Whether it is as it should be.
+    /// Returns whether the difference is within the tolerance.
     pub fn accepted(&self) -> bool {
         (self.achieved - self.target).abs() <= self.tolerance
     }
@@ -123,20 +122,20 @@ impl Marginal {
     }
 }
 
-/// Every share that makes a trace: classes, files of all classes, directories, requests a
+/// The shares that characterize a trace: classes, files of all classes, directories, requests per
 /// connection; then the means that follow from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marginals(pub Vec<Marginal>);
 
 impl Marginals {
-    /// Whether each is as it should be.
+    /// Returns whether all marginals are accepted.
     pub fn accepted(&self) -> bool {
         self.0.iter().all(Marginal::accepted)
     }
 }
 
 impl fmt::Display for Marginals {
-    /// A table: name, target, achieved, tolerance, and whether it is accepted.
+    /// Formats a table: name, target, achieved, tolerance, and whether it is accepted.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ("marginal", "target", "achieved", "tolerance");
         writeln!(out, "{:<26} {:>12} {:>12} {:>12}", head.0, head.1, head.2, head.3)?;
@@ -149,7 +148,7 @@ impl fmt::Display for Marginals {
     }
 }
 
-/// What was drawn how often.
+/// Numbers of sessions, requests and bytes, and of draws by class, file, directory and length.
 struct Counts {
     sessions: u64,
     requests: u64,
@@ -201,8 +200,8 @@ impl Counts {
         shares.iter().zip(counts).enumerate().map(row).collect()
     }
 
-    /// The first directories one by one, the rest in groups, each as many as all before it: they
-    /// are too rarely asked for to be judged alone.
+    /// Returns a row for each of the first directories; the others are grouped, each group as large
+    /// as all directories before it, because they are requested too rarely to be judged alone.
     fn directories(&self, shares: &[f64]) -> Vec<Marginal> {
         let alone = shares.len().min(DIRECTORIES_ALONE);
         let mut rows = self.shares("directory", &shares[..alone], &self.directories);
@@ -239,14 +238,14 @@ impl Counts {
     }
 }
 
-/// How many requests a connection has, and how likely.
+/// Returns the possible numbers of requests per connection, with their probabilities.
 fn lengths() -> impl Iterator<Item = (u64, f64)> {
     let each = (1.0 - SINGLE_SHARE) / (REQUESTS_MAX - REQUESTS_MIN + 1) as f64;
     let more = (REQUESTS_MIN..=REQUESTS_MAX).map(move |length| (length, each));
     [(1, SINGLE_SHARE)].into_iter().chain(more)
 }
 
-/// How likely each file of a directory is, and its size.
+/// Returns the probability and size of each file of a directory.
 fn sizes() -> impl Iterator<Item = (f64, f64)> {
     (0..36).map(Drawn::from_index).map(|file| {
         let share = CLASS_SHARES[file.class as usize] * FILE_SHARES[file.file as usize];
@@ -254,7 +253,7 @@ fn sizes() -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// Mean and standard deviation of values, each with how likely it is.
+/// Returns mean and standard deviation of values with their probabilities.
 fn moments(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     let (mean, square) = values.fold((0.0, 0.0), |(mean, square), (share, value)| {
         (mean + share * value, square + share * value * value)

@@ -1,5 +1,5 @@
-//! What the fibers of a thread share, and who of them waits for what. Borrowed between two
-//! switches only: whoever waits holds no borrow. Makes no switch, and knows no script.
+//! State shared by the fibers of a thread, with the waiting fibers. It is borrowed only between two
+//! switches: a fiber that waits holds no borrow. Makes no switch, and knows no script.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,38 +18,38 @@ use crate::arch::{Architecture, Housekeeping, Tenant};
 use crate::close_reason::CloseReason;
 use crate::link::{Link, Next};
 
-/// A connection that a fiber is to serve.
+/// A connection to be served by a fiber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
     pub token: Token,
-    /// It is read now, and not when it is ready.
+    /// True if it is read now instead of when it is ready.
     pub at_once: bool,
 }
 
-/// A fiber to be made.
+/// A fiber to be created.
 pub(super) struct Birth {
     pub stack: DefaultStack,
     pub task: Task,
 }
 
-/// What the fibers of a thread share.
+/// State shared by the fibers of a thread.
 pub(super) struct Common<M> {
     pub watched: Watched<M>,
     turns: Turns,
-    /// Listeners where somebody waits.
+    /// Listeners with a pending connection.
     knocked: VecDeque<usize>,
-    /// Fibers are as many as at the start; else there is one for each connection.
+    /// True with a fixed number of fibers; otherwise there is one per connection.
     has_pool: bool,
-    /// Accepted in a pool, and nobody's yet.
+    /// Connections accepted in a pool and not yet taken by a fiber.
     taken: VecDeque<Task>,
-    /// Accepted otherwise: each gets a fiber.
+    /// Connections accepted without a pool, for each of which a fiber is created.
     births: Vec<Birth>,
     stacks: Stacks,
-    /// Connections that let others go first in earlier rounds, and may go on in this one.
+    /// Connections that yielded in earlier rounds and may resume in this one.
     resumable: usize,
-    /// This round's work so far.
+    /// Work of this round so far.
     work: Work,
-    /// Every fiber ends when it sees this.
+    /// True once every fiber is to end.
     is_over: bool,
 }
 
@@ -121,7 +121,7 @@ impl<M: Mechanism> Architecture for Common<M> {
     }
 }
 
-/// What the thread does between two switches.
+/// Operations of the thread between two switches.
 impl<M: Mechanism> Common<M> {
     pub(super) fn new(watched: Watched<M>, stacks: Stacks, has_pool: bool) -> Self {
         Self {
@@ -138,8 +138,8 @@ impl<M: Mechanism> Common<M> {
         }
     }
 
-    /// Asks who is ready, and gives each fiber that waited for one of them its turn: first whoever
-    /// accepts, then the others as the mechanism reported them.
+    /// Polls the mechanism, and makes the fibers that waited for ready connections runnable: first
+    /// the accepting fiber, then the others in the order reported.
     pub(super) fn getevents_phase(&mut self) {
         if self.has_pool {
             self.watch_listeners(true);
@@ -159,7 +159,7 @@ impl<M: Mechanism> Common<M> {
         self.note_runnable();
     }
 
-    /// The bell is answered, and whoever knocks is noted.
+    /// Answers the bell, or notes a listener with a pending connection.
     fn hear(&mut self, token: Token) {
         match self.watched.member(token) {
             Member::Bell => self.heed_bell(),
@@ -175,7 +175,7 @@ impl<M: Mechanism> Common<M> {
         (0..self.taken.len()).for_each(|_| self.wake_idle());
     }
 
-    /// Whether there is something for whoever accepts.
+    /// Returns whether there is work for an accepting fiber.
     fn must_accept(&self) -> bool {
         let floor = &self.watched.floor;
         let now_ns = floor.service.now_ns();
@@ -183,7 +183,8 @@ impl<M: Mechanism> Common<M> {
         !self.knocked.is_empty() || !floor.deferred.is_empty() || floor.listeners.iter().any(is_due)
     }
 
-    /// The fiber that waits for a connection has its turn. One that has no fiber was refused.
+    /// Makes the fiber that waits for a connection runnable. A connection without a fiber was
+    /// refused, and is served here.
     fn wake(&mut self, token: Token) {
         if self.watched.is_served_when_ready(token) {
             self.run_fiber_of(token);
@@ -207,8 +208,7 @@ impl<M: Mechanism> Common<M> {
         counters.fibers_runnable_max.raise(runnable);
     }
 
-    /// The fiber whose turn it is. When all that are ready have had theirs, those go on that have
-    /// let others go first.
+    /// Returns the next fiber to run. Once all ready fibers have run, yielded connections resume.
     pub(super) fn next(&mut self) -> Option<FiberId> {
         if self.watched.floor.is_long(&mut self.work) {
             self.cut_work();
@@ -225,8 +225,7 @@ impl<M: Mechanism> Common<M> {
         Some(fiber)
     }
 
-    /// The other phases of a round in the middle of work that takes long: whoever accepts has the
-    /// next turn.
+    /// Runs the other phases of a round in the middle of long work; an accepting fiber runs next.
     fn cut_work(&mut self) {
         self.watched.floor.cut_work(self.work, self.turns.runnable());
         self.work = Work::default();
@@ -243,18 +242,18 @@ impl<M: Mechanism> Common<M> {
         }
     }
 
-    /// A fiber to be made, the youngest first: each is then put before the others.
+    /// Returns a fiber to be created, the youngest first: each is then put before the others.
     pub(super) fn next_birth(&mut self) -> Option<Birth> {
         self.births.pop()
     }
 
-    /// A fiber was made, and has the next turn. So many are alive.
+    /// Puts a new fiber at the front of the run queue; `alive` fibers exist.
     pub(super) fn admit(&mut self, fiber: FiberId, alive: usize) {
         self.turns.put_first(fiber);
         self.note_begun(alive);
     }
 
-    /// A fiber was made, and waits for somebody to accept. So many are alive.
+    /// Makes a new fiber wait for a connection to accept; `alive` fibers exist.
     pub(super) fn employ(&mut self, fiber: FiberId, alive: usize) {
         self.turns.wait_at_listeners(fiber, 0);
         self.note_begun(alive);
@@ -266,13 +265,13 @@ impl<M: Mechanism> Common<M> {
         counters.fibers_max.raise(alive as u64);
     }
 
-    /// A fiber has ended.
+    /// Counts a fiber that has ended, and takes back its stack.
     pub(super) fn bury(&mut self, stack: DefaultStack) {
         self.watched.floor.service.counters.fibers_ended.one();
         self.stacks.give(stack);
     }
 
-    /// A stack for a fiber.
+    /// Takes a stack for a fiber.
     ///
     /// # Errors
     /// ENOMEM: mmap(2).
@@ -280,19 +279,19 @@ impl<M: Mechanism> Common<M> {
         self.stacks.take()
     }
 
-    /// Every fiber has had its turn.
+    /// Ends a round in which every fiber has had its turn.
     pub(super) fn end_round(&mut self) {
         self.watched.floor.note_work(self.work);
     }
 
-    /// From now on each fiber ends when it is switched to.
+    /// Makes each fiber end when it is next switched to.
     pub(super) fn end_fibers(&mut self) {
         self.is_over = true;
         self.births.clear();
     }
 
-    /// A connection was accepted for which there is no stack: it is refused, and accepting rests
-    /// until some have ended.
+    /// Refuses an accepted connection for which there is no stack, and pauses accepting until
+    /// others have ended.
     fn do_without(&mut self, slot: u32, error: &io::Error) {
         if let Some(link) = self.watched.floor.table.conn(slot) {
             link.reset_on_close();
@@ -312,19 +311,20 @@ impl<M: Mechanism> Common<M> {
     }
 }
 
-/// What a fiber does between two switches.
+/// Operations of a fiber between two switches.
 impl<M: Mechanism> Common<M> {
-    /// Whether fibers end.
+    /// Returns whether fibers are to end.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// A fiber is about to wait until a connection is ready, or gone.
+    /// Registers a fiber about to wait until a connection is ready or closed.
     pub(super) fn wait_for(&mut self, token: Token, fiber: FiberId) {
         self.turns.wait_at_slot(token.slot, fiber);
     }
 
-    /// A fiber is about to wait until there is somebody to accept, unless somebody was accepted.
+    /// Registers a fiber about to wait for a connection to accept; keeps it runnable if some are
+    /// already accepted.
     pub(super) fn wait_at_listeners(&mut self, fiber: FiberId) {
         if self.taken.is_empty() {
             self.turns.wait_at_listeners(fiber, self.watched.floor.rounds);
@@ -333,22 +333,23 @@ impl<M: Mechanism> Common<M> {
         }
     }
 
-    /// A fiber is about to wait until the fibers just to be made have had their turn.
+    /// Registers a fiber about to wait until the fibers yet to be created have had their turn.
     pub(super) fn give_way(&mut self, fiber: FiberId) {
         self.turns.put_first(fiber);
     }
 
-    /// Whether the last accepted is to be served before another is accepted.
+    /// Returns whether the last accepted connection is to be served before another is accepted.
     pub(super) fn is_urgent(&self) -> bool {
         self.births.last().is_some_and(|birth| birth.task.at_once)
     }
 
-    /// A listener where somebody waits; each once a round.
+    /// Returns a listener with a pending connection, each once per round.
     pub(super) fn next_knock(&mut self) -> Option<usize> {
         self.knocked.pop_front()
     }
 
-    /// One accept-phase, and whom it took. The next fiber has its turn when more wait.
+    /// Takes a connection already accepted, or runs one accept-phase and takes all it accepted.
+    /// Wakes another accepting fiber if more are pending.
     pub(super) fn take_some(&mut self) -> VecDeque<Task> {
         if let Some(task) = self.taken.pop_front() {
             return VecDeque::from([task]);
@@ -364,7 +365,7 @@ impl<M: Mechanism> Common<M> {
         std::mem::take(&mut self.taken)
     }
 
-    /// A fiber's first act with a connection. Whether there is more to do.
+    /// Begins to serve a connection taken by a fiber; returns whether it is still open.
     pub(super) fn meet(&mut self, task: Task) -> bool {
         let Task { token, at_once } = task;
         if self.is_open(token) {
@@ -377,7 +378,7 @@ impl<M: Mechanism> Common<M> {
         self.is_open(token)
     }
 
-    /// Serves a connection that is ready. Whether there is more to do.
+    /// Serves a ready connection; returns whether it is still open.
     pub(super) fn work(&mut self, token: Token) -> bool {
         if !self.is_open(token) {
             return false;

@@ -1,9 +1,9 @@
 //! Knot: user-level threads, each with a stack of its own and code in the blocking style, over any
-//! mechanism that tells readiness (pariag-accept §3.1.2).
+//! readiness mechanism (pariag-accept §3.1.2).
 //!
-//! One thread asks who is ready and switches to the fibers that waited for it, in their order; a
-//! fiber runs until it would block. What fibers do is in [`script`], what they share in [`common`].
-//! Nothing here reads, parses or decides.
+//! One thread polls the mechanism and switches to the fibers that waited for the reported events,
+//! in their order; a fiber runs until it would block. The code of the fibers is in [`script`],
+//! their shared state in [`common`].
 
 mod common;
 mod scheduler;
@@ -31,7 +31,7 @@ use scheduler::Scheduler;
 use script::Here;
 use stacks::Stacks;
 
-/// How many fibers there are.
+/// Option: number of fibers per loop.
 pub(super) const POOL: Knob = Knob {
     name: "pool",
     help: "fibers of a loop, each serving all it accepted before it accepts again (Knot-C); \
@@ -49,7 +49,7 @@ const STACK_KIB: Knob = Knob {
     max: 1024,
 };
 
-/// What can be set.
+/// Options of this architecture.
 pub(super) const KNOBS: &[Knob] = &[POOL, STACK_KIB, HELPERS];
 
 /// A loop whose connections are served by fibers.
@@ -94,7 +94,7 @@ impl<M: Mechanism> Start for Fibers<M> {
 }
 
 impl<M: Mechanism> Fibers<M> {
-    /// Switches to each fiber whose turn it is, until all of them wait.
+    /// Switches to each runnable fiber until all of them wait.
     fn run_fibers(&mut self) {
         loop {
             self.beget();
@@ -105,7 +105,7 @@ impl<M: Mechanism> Fibers<M> {
         }
     }
 
-    /// Makes the fibers that are wanted.
+    /// Creates the fibers requested for accepted connections.
     fn beget(&mut self) {
         loop {
             let Some(Birth { stack, task }) = self.common.borrow_mut().next_birth() else { return };
@@ -117,7 +117,7 @@ impl<M: Mechanism> Fibers<M> {
         }
     }
 
-    /// Makes a fiber that accepts.
+    /// Creates a fiber that accepts connections.
     fn employ(&mut self, script: fn(&Here<'_, M>)) -> io::Result<()> {
         let stack = self.common.borrow_mut().take_stack()?;
         let common = Rc::clone(&self.common);
@@ -146,8 +146,8 @@ fn knob(config: &Config, knob: &Knob) -> usize {
     usize::try_from(config.arch_settings.get(knob)).unwrap_or(usize::MAX)
 }
 
-/// How many connections there may be, when each needs a fiber: what the kernel lets a process map
-/// bounds them.
+/// Returns the maximum number of connections when each needs a fiber, bounded by the mappings that
+/// the kernel allows a process. Fails if a pool does not fit.
 fn fit(config: &Config, pool: usize, open_max: usize) -> io::Result<usize> {
     let room = stacks::room(config.workers);
     if pool > room {

@@ -1,23 +1,22 @@
-//! Fibers, and the switch to one. A fiber runs until it waits, and then gives the processor back to
-//! whoever switched to it. Knows neither what fibers do nor whose turn it is.
+//! Fibers, and the switch to one. A fiber runs until it waits, and then returns control to its
+//! caller. Knows neither the fibers' code nor their order.
 //!
-//! A fiber that waits must not be dropped: nothing unwinds its stack, and in a program that aborts
-//! on panic nothing can. Each is switched to until it has ended, and its script sees to it that it
-//! does.
+//! A suspended fiber must not be dropped: nothing unwinds its stack, and in a program that aborts
+//! on panic nothing can. Each is resumed until it has ended; its script ensures that it does end.
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-/// Which fiber. The number is used again after its end.
+/// Index of a fiber, reused after its end.
 pub(super) type FiberId = usize;
 
 type Fiber = Coroutine<(), (), ()>;
 
-/// How the code on a fiber waits.
+/// Handle with which the code on a fiber waits.
 pub(super) struct Pause<'a>(&'a Yielder<(), ()>);
 
 impl Pause<'_> {
-    /// Lets others run; returns when somebody switches to this fiber again.
+    /// Suspends this fiber; returns when it is switched to again.
     pub(super) fn wait(&self) {
         self.0.suspend(());
     }
@@ -31,7 +30,7 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Makes a fiber that will run `script` when it is first switched to.
+    /// Creates a fiber that runs `script` when it is first switched to.
     pub(super) fn spawn(
         &mut self,
         stack: DefaultStack,
@@ -50,7 +49,7 @@ impl Scheduler {
         id
     }
 
-    /// Lets a fiber run until it waits or ends. Its stack, when it has ended.
+    /// Runs a fiber until it waits or ends. Returns its stack if it has ended.
     pub(super) fn switch_to(&mut self, id: FiberId) -> Option<DefaultStack> {
         let place = self.fibers.get_mut(id)?;
         match place.as_mut()?.resume(()) {
@@ -62,12 +61,12 @@ impl Scheduler {
         }
     }
 
-    /// Fibers that have not ended.
+    /// Number of fibers that have not ended.
     pub(super) fn alive(&self) -> usize {
         self.fibers.len() - self.free.len()
     }
 
-    /// Switches to every fiber until it has ended, and hands each stack to `give`.
+    /// Runs every fiber to its end, and passes each stack to `give`.
     pub(super) fn run_out(&mut self, mut give: impl FnMut(DefaultStack)) {
         for id in 0..self.fibers.len() {
             while self.fibers.get(id).is_some_and(Option::is_some) {

@@ -1,5 +1,5 @@
-//! What fibers do, in the blocking style: a call that would have to wait waits, and whoever reads
-//! this need not know that others run meanwhile (pariag-accept §3.1.2). Knows no mechanism.
+//! The code of the fibers, in the blocking style: a call that would block suspends the fiber, and a
+//! reader need not know that others run meanwhile (pariag-accept §3.1.2). Knows no mechanism.
 
 use std::cell::{RefCell, RefMut};
 
@@ -17,7 +17,7 @@ pub(super) struct Here<'a, M> {
     pub pause: Pause<'a>,
 }
 
-/// Knot-A: accepts whenever somebody comes. Each connection has a fiber of its own.
+/// Knot-A: accepts connections as they arrive. Each has a fiber of its own.
 pub(super) fn acceptor<M: Mechanism>(here: &Here<'_, M>) {
     while !here.is_over() {
         accept_phase(here);
@@ -34,7 +34,7 @@ pub(super) fn worker<M: Mechanism>(here: &Here<'_, M>, task: Task) {
     }
 }
 
-/// Knot-C: accepts some, and serves each to its end before it accepts again.
+/// Knot-C: accepts some connections, and serves each to its end before it accepts again.
 pub(super) fn member<M: Mechanism>(here: &Here<'_, M>) {
     while !here.is_over() {
         let tasks = here.common().take_some();
@@ -53,8 +53,8 @@ fn accept_phase<M: Mechanism>(here: &Here<'_, M>) {
     serve_deferred(here);
 }
 
-/// As [`Accepting::accept`], but for those read at once: they are, by their own fibers, before
-/// another is accepted.
+/// Works as [`Accepting::accept`], except that a connection read at once is served by its own fiber
+/// before another is accepted.
 fn accept<M: Mechanism>(here: &Here<'_, M>, index: usize) {
     let Some(mut phase) = here.common().begin_accepting(index) else { return };
     while here.common().accept_one(index, &mut phase) {
@@ -63,7 +63,7 @@ fn accept<M: Mechanism>(here: &Here<'_, M>, index: usize) {
     here.common().end_accepting(index, phase);
 }
 
-/// As [`Accepting::serve_deferred`], each by a fiber of its own.
+/// Works as [`Accepting::serve_deferred`], with a fiber of its own for each connection.
 fn serve_deferred<M: Mechanism>(here: &Here<'_, M>) {
     let Some(until_ns) = here.common().sift_deferred() else { return };
     while !here.is_resting() && here.common().serve_newest() {
@@ -75,7 +75,7 @@ fn serve_deferred<M: Mechanism>(here: &Here<'_, M>) {
 }
 
 impl<M: Mechanism> Here<'_, M> {
-    /// What all fibers share, until the end of the statement.
+    /// Borrows the state shared by all fibers, until the end of the statement.
     fn common(&self) -> RefMut<'_, Common<M>> {
         self.common.borrow_mut()
     }
@@ -84,25 +84,25 @@ impl<M: Mechanism> Here<'_, M> {
         self.common().is_over()
     }
 
-    /// Whether there was no stack, or no descriptor, for the last one.
+    /// Returns whether accepting is paused: the last connection found no stack or no descriptor.
     fn is_resting(&self) -> bool {
         self.common().floor().paused_until_ns.is_some()
     }
 
-    /// Waits until a connection is ready, or gone.
+    /// Waits until a connection is ready or closed.
     fn wait_until_ready(&self, token: Token) {
         self.common().wait_for(token, self.id);
         self.pause.wait();
     }
 
-    /// Waits until there is somebody to accept.
+    /// Waits until there is a connection to accept.
     fn wait_for_somebody(&self) {
         self.common().wait_at_listeners(self.id);
         self.pause.wait();
     }
 
-    /// Waits until the fiber of the connection just accepted has read and answered it, if that is
-    /// wanted at once.
+    /// Waits until the fiber of the connection just accepted has read and answered it, if it is to
+    /// be served at once.
     fn let_newborn_run(&self) {
         if self.common().is_urgent() {
             self.common().give_way(self.id);

@@ -1,35 +1,35 @@
-//! Stacks for fibers: mapped, with a guard page below each, and used again. Knows no fiber.
+//! Stacks for fibers: mapped, with a guard page below each, and reused.
 //!
-//! A stack costs the pages that were touched. What one fiber touched stays for the next: a request
-//! touches little, and the next one touches the same.
+//! A stack costs the pages that were touched. They stay for the next fiber: a request touches few,
+//! and the next one touches the same.
 
 use std::io;
 
 use corosensei::stack::DefaultStack;
 use weir_sys::process;
 
-/// Stacks kept for reuse, at most.
+/// Maximum number of stacks kept for reuse.
 const SPARE_MAX: usize = 1024;
 
-/// Mappings of a stack: itself and its guard page.
+/// Mappings per stack: the stack itself and its guard page.
 const MAPPINGS_EACH: usize = 2;
 
-/// Mappings left to everything else: without one a larger allocation would fail.
+/// Mappings left to everything else; with none left, a larger allocation would fail.
 const MAPPINGS_SPARED: usize = 4096;
 
-/// Stacks of one size.
+/// Pool of stacks of one size.
 pub(super) struct Stacks {
     bytes: usize,
     spare: Vec<DefaultStack>,
 }
 
 impl Stacks {
-    /// None yet, of `bytes` each, rounded up to whole pages.
+    /// Creates an empty pool for stacks of `bytes` each, rounded up to whole pages.
     pub(super) fn new(bytes: usize) -> Self {
         Self { bytes, spare: Vec::new() }
     }
 
-    /// One that was used before, or a new one.
+    /// Takes a used stack, or maps a new one.
     ///
     /// # Errors
     /// ENOMEM: mmap(2).
@@ -37,7 +37,7 @@ impl Stacks {
         self.spare.pop().map_or_else(|| DefaultStack::new(self.bytes), Ok)
     }
 
-    /// Takes one back that is used no more.
+    /// Takes back a stack that is no longer used.
     pub(super) fn give(&mut self, stack: DefaultStack) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(stack);
@@ -45,7 +45,8 @@ impl Stacks {
     }
 }
 
-/// How many stacks each of `loops` loops may have (vm.max_map_count, proc_sys_vm(5)).
+/// Returns the number of stacks available to each of `loops` loops (vm.max_map_count,
+/// proc_sys_vm(5)).
 pub(super) fn room(loops: usize) -> usize {
     let mappings = process::mappings_max().saturating_sub(MAPPINGS_SPARED);
     (mappings / MAPPINGS_EACH / loops.max(1)).max(1)

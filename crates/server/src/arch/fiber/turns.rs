@@ -1,42 +1,42 @@
-//! Whose turn it is: a queue, first come, first served; and where the others wait until they join
-//! it. Knows neither fibers nor what they wait for.
+//! The run queue of a thread's fibers, first come, first served, and the fibers that wait to join
+//! it. Knows neither the fibers' code nor what they wait for.
 
 use std::collections::VecDeque;
 
 use super::scheduler::FiberId;
 
-/// The fibers of a thread, but for the one that runs.
+/// The fibers of a thread, except the running one.
 #[derive(Default)]
 pub(super) struct Turns {
     runnable: VecDeque<FiberId>,
-    /// Which fiber waits for the connection in each slot.
+    /// Fiber that waits for the connection in each slot.
     at_slots: Vec<Option<FiberId>>,
-    /// Those that wait for somebody to accept, and since which round.
+    /// Fibers that wait for a connection to accept, with the round in which each began to wait.
     at_listeners: VecDeque<(FiberId, u64)>,
 }
 
 impl Turns {
-    /// The fiber whose turn it is.
+    /// Removes and returns the next fiber to run.
     pub(super) fn next(&mut self) -> Option<FiberId> {
         self.runnable.pop_front()
     }
 
-    /// How many have a turn.
+    /// Number of runnable fibers.
     pub(super) fn runnable(&self) -> usize {
         self.runnable.len()
     }
 
-    /// A fiber has the next turn.
+    /// Puts a fiber at the front of the queue.
     pub(super) fn put_first(&mut self, fiber: FiberId) {
         self.runnable.push_front(fiber);
     }
 
-    /// A fiber has its turn when all have had theirs.
+    /// Puts a fiber at the back of the queue.
     pub(super) fn put_last(&mut self, fiber: FiberId) {
         self.runnable.push_back(fiber);
     }
 
-    /// A fiber waits for the connection in a slot.
+    /// Makes a fiber wait for the connection in a slot.
     pub(super) fn wait_at_slot(&mut self, slot: u32, fiber: FiberId) {
         let slot = slot as usize;
         if slot >= self.at_slots.len() {
@@ -45,34 +45,35 @@ impl Turns {
         self.at_slots[slot] = Some(fiber);
     }
 
-    /// The fiber that waits for the connection in a slot has its turn. Whether there is one.
+    /// Makes the fiber that waits for the connection in a slot runnable; returns whether there was
+    /// one.
     pub(super) fn wake_at_slot(&mut self, slot: u32) -> bool {
         let fiber = self.at_slots.get_mut(slot as usize).and_then(Option::take);
         self.runnable.extend(fiber);
         fiber.is_some()
     }
 
-    /// A fiber waits for somebody to accept.
+    /// Makes a fiber wait for a connection to accept.
     pub(super) fn wait_at_listeners(&mut self, fiber: FiberId, round: u64) {
         self.at_listeners.push_back((fiber, round));
     }
 
-    /// The fiber that has waited longest for somebody to accept has its turn; none that began to
-    /// wait in this round, so that a round ends.
+    /// Makes the fiber that has waited longest for a connection to accept runnable, unless it began
+    /// to wait in this round, so that a round ends.
     pub(super) fn wake_at_listeners(&mut self, round: u64) {
         if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
             self.runnable.push_back(fiber);
         }
     }
 
-    /// The same, and its turn is the next.
+    /// Does the same as [`Turns::wake_at_listeners`], but puts the fiber at the front of the queue.
     pub(super) fn wake_first_at_listeners(&mut self, round: u64) {
         if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
             self.runnable.push_front(fiber);
         }
     }
 
-    /// Whether a fiber waits for somebody to accept.
+    /// Returns whether a fiber waits for a connection to accept.
     pub(super) fn has_hands(&self) -> bool {
         !self.at_listeners.is_empty()
     }

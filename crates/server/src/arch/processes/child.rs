@@ -1,6 +1,7 @@
-//! A child: accepts as many as its policy allows, serves them to their end one after the other, and
-//! accepts again. The script of a thread of a pool, alone with a group of its own: no lock, and a
-//! store, cache and policies that no sibling shares. Between two waits it hears its keeper.
+//! A child: accepts as many connections as its policy allows, serves them to their end one after
+//! the other, and accepts again. It runs the script of a pool's thread with a group of its own: no
+//! lock, and a store, cache and policies shared with no sibling. Between two waits it reads its
+//! keeper's orders.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::control::{Answer, Control};
 use crate::log::LogWriter;
 use crate::service::Service;
 
-/// A process that serves.
+/// A process that serves connections.
 struct Child {
     group: Group,
     porch: Porch,
@@ -36,10 +37,10 @@ struct Child {
     log: Option<LogWriter>,
 }
 
-/// Serves until the keeper says stop.
+/// Serves until the keeper orders a stop.
 ///
 /// # Errors
-/// A sentence: something it needs cannot be had.
+/// A message: a required resource is unavailable.
 pub(super) fn serve(config: Arc<Config>, sockets: Vec<Socket>, line: OwnedFd) -> Result<(), Error> {
     let mut child = Child::new(config, sockets, line)?;
     child.run();
@@ -81,7 +82,7 @@ impl Child {
         self.answer();
     }
 
-    /// One round at the listeners, with whatever else is due.
+    /// Runs one round at the listeners, and handles everything else that is due.
     fn accept_some(&mut self) {
         let timeout = self.group.floor.sleep_max();
         self.group.depart();
@@ -109,7 +110,7 @@ impl Child {
         }
     }
 
-    /// Waits for a connection's socket, and meanwhile for the line and for whatever is due.
+    /// Waits for a connection's socket, and handles orders and deadlines meanwhile.
     fn wait(&mut self, wait: Wait) -> News {
         let line = PollFd { fd: self.line.as_raw_fd(), events: POLLIN, revents: 0 };
         let mut fds = [wait.entry(), line];
@@ -121,7 +122,7 @@ impl Child {
         if fds[0].revents != 0 { News::Ready } else { News::Late }
     }
 
-    /// Does what is due, between two turns of a connection that could go on at once.
+    /// Handles what is due between two turns of a connection that yielded.
     fn pause(&mut self) {
         let mut line = [PollFd { fd: self.line.as_raw_fd(), events: POLLIN, revents: 0 }];
         self.group.depart();
@@ -140,7 +141,7 @@ impl Child {
         self.group.keep_time();
     }
 
-    /// Hears what the keeper has ordered. Without a keeper there is nobody to serve for.
+    /// Reads the keeper's orders. Exits the process if the keeper has gone.
     fn hear(&mut self) {
         let mut message = [0; BYTES_MAX];
         loop {

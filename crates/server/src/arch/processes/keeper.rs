@@ -1,10 +1,9 @@
-//! A keeper: the master of one worker's children. It serves nobody: it makes the children, tells
-//! them what the main process has ordered, adds up what they counted, and makes another when one
-//! dies.
+//! A keeper: the master of one worker's children. It serves no connection: it forks the children,
+//! passes on the main process's orders, sums their counters, and replaces a child that dies.
 //!
-//! It is a process of one thread, so that it may make a child at any time; the main process has a
-//! thread for each worker and one that hears signals, and may not. Each dies with its parent
-//! (PR_SET_PDEATHSIG), so that no child outlives the main process whatever ends it.
+//! It is a single-threaded process, so that it may fork at any time; the main process has a thread
+//! per worker and one for signals, and may not. Each process dies with its parent
+//! (PR_SET_PDEATHSIG), so that no child outlives the main process, however that ends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -26,20 +25,20 @@ use crate::config::{Config, Error};
 use crate::control::{LAST_WORD, Phase};
 use crate::{log, run};
 
-/// A child that died younger than this is replaced only after as long.
+/// Age below which a child that dies is replaced only after a delay of the same length.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// What cannot be done at once is tried again after this.
+/// Delay before an order that could not be sent is sent again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A child, as its keeper knows it.
+/// A child as known to its keeper.
 struct Kept {
     id: u32,
     line: OwnedFd,
     born: Instant,
-    /// The last order it was sent.
+    /// The last order sent to it.
     sent: Order,
-    /// What it told last, and in answer to which question.
+    /// Its last report, and the number of the request it answered.
     question: u64,
     report: LoopReport,
 }
@@ -52,16 +51,16 @@ pub(super) struct Keeper {
     line: OwnedFd,
     signals: Signals,
     children: Vec<Kept>,
-    /// When the places of children that died are filled again.
+    /// Times at which the places of dead children are filled again.
     vacant: Vec<Instant>,
     order: Order,
-    /// The last question that was answered.
+    /// Number of the last report request answered.
     answered: u64,
-    /// What those counted that are no more.
+    /// Total counters of children that have ended.
     past: LoopReport,
 }
 
-/// Keeps a worker's children until the server stops: a process's life. Its exit status.
+/// Runs a keeper's process until the server stops; returns its exit status.
 pub(super) fn keep(index: usize, config: &Arc<Config>, sockets: Vec<Socket>, line: OwnedFd) -> i32 {
     let signals = match prepare(index, config) {
         Ok(signals) => signals,
@@ -82,7 +81,8 @@ fn fail(line: &OwnedFd, why: String) -> i32 {
     2
 }
 
-/// Finds out whether the children will have what they need, and goes where they will run.
+/// Checks that the children will have what they need, and pins the process to the processor on
+/// which they will run.
 fn prepare(index: usize, config: &Config) -> Result<Signals, Error> {
     run::pin(index, config)?;
     run::open_store(config)?;
@@ -107,7 +107,7 @@ impl Keeper {
         }
     }
 
-    /// Makes as many children as were asked for, or as can be had.
+    /// Forks the configured number of children, or as many as possible.
     fn make_all(&mut self) -> Result<(), String> {
         let wanted = super::children(&self.config);
         for _ in 0..wanted {
@@ -125,7 +125,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes a child. In the child it does not return.
+    /// Forks a child. Does not return in the child.
     fn make(&mut self) -> io::Result<()> {
         let (here, there) = fork::line()?;
         let keeper = std::process::id();
@@ -149,7 +149,7 @@ impl Keeper {
         }
     }
 
-    /// In the child: lets go of all that is the keeper's, and serves. Its exit status.
+    /// Releases all that is the keeper's, in the child, and serves; returns the exit status.
     fn become_child(&mut self, line: OwnedFd) -> i32 {
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
@@ -194,7 +194,8 @@ impl Keeper {
         Ready { main: fds[0].revents != 0, signal: fds[1].revents != 0 }
     }
 
-    /// Without a main process there is nobody to serve for, and no child lives on.
+    /// Reads the main process's orders. Exits the process, and with it every child, if the main
+    /// process has gone.
     fn hear_main(&mut self) {
         let mut message = [0; BYTES_MAX];
         loop {
@@ -217,7 +218,7 @@ impl Keeper {
         self.children.iter_mut().for_each(Kept::hear);
     }
 
-    /// Sees to the children that have ended.
+    /// Handles the children that have ended.
     fn bury(&mut self) {
         let _ = self.signals.next();
         while let Some((id, end)) = fork::ended_child() {
@@ -231,7 +232,7 @@ impl Keeper {
         }
     }
 
-    /// A child ended without being told to: its place is filled again, unless the server stops.
+    /// Handles a child that ended without an order: fills its place again, unless the server stops.
     fn replace(&mut self, child: &Kept, end: End) {
         self.past.counters.children_lost.one();
         let (now, id) = (Instant::now(), child.id);
@@ -245,7 +246,7 @@ impl Keeper {
         (self.config.tell)(&format!("child {id} has died ({end}), {left} left{then}"));
     }
 
-    /// Fills the places whose time has come.
+    /// Fills the places that are due.
     fn fill(&mut self) {
         let now = Instant::now();
         let due = self.vacant.iter().filter(|&&at| at <= now).count();
@@ -258,7 +259,7 @@ impl Keeper {
         }
     }
 
-    /// Sends the order to those who have not got it. One that has no room for it is tried again.
+    /// Sends the order to the children that do not have it. A full line is retried later.
     fn pass_on(&mut self) {
         let order = self.order;
         for child in self.children.iter_mut().filter(|child| child.sent != order) {
@@ -287,14 +288,14 @@ impl Keeper {
     }
 }
 
-/// Who has something to say, besides the children.
+/// Readiness of the descriptors other than the children's.
 struct Ready {
     main: bool,
     signal: bool,
 }
 
 impl Kept {
-    /// Hears what the child has told. One that has hung up is seen to when its end is known.
+    /// Reads the child's messages. A closed line is handled when the child's exit is known.
     fn hear(&mut self) {
         let mut message = [0; BYTES_MAX];
         while let Ok(Some(bytes @ 1..)) = fork::receive(self.line.as_fd(), &mut message) {

@@ -1,10 +1,10 @@
-//! MP: processes made beforehand, each of which serves one connection at a time (Pai, Druschel and
+//! MP: preforked processes, each of which serves one connection at a time (Pai, Druschel and
 //! Zwaenepoel, Flash, section 3.1; Apache's prefork).
 //!
-//! The main process makes a keeper for each worker, and each keeper its children, before there is
-//! any thread. Here is the main process's side: how keepers are made, and the line to each. A
-//! worker's children share its listening sockets, so none of them may bound the accept queue or put
-//! a gate before it: what they know is how long those have waited whom they accept.
+//! The main process forks a keeper for each worker, and each keeper its children, before there is
+//! any thread. This is the main process's side: it forks the keepers and holds the line to each. A
+//! worker's children share its listening sockets, so that none of them may bound the accept queue
+//! or put a SYN filter before it: they know only how long the connections they accept have waited.
 
 mod child;
 mod keeper;
@@ -34,31 +34,32 @@ const POOL: Knob = Knob {
     max: 4096,
 };
 
-/// What can be set about processes.
+/// Options of this architecture.
 pub(super) const KNOBS: &[Knob] = &[POOL];
 
-/// How many children each worker has: no more than may have a connection each.
+/// Returns the number of children per worker: no more than may have a connection each.
 pub(crate) fn children(config: &Config) -> usize {
     let pool = config.arch_settings.get(&POOL) as usize;
     pool.min(config.conns_max.div_ceil(config.workers.max(1))).max(1)
 }
 
-/// How many connections a child may have open.
+/// Returns the maximum number of open connections per child.
 fn open_max(config: &Config) -> usize {
     config.conns_max.div_ceil(config.workers.max(1) * children(config)).max(1)
 }
 
-/// A worker's keeper, as the main process knows it.
+/// A worker's keeper as known to the main process.
 #[derive(Debug)]
 pub(crate) struct Crew {
     id: u32,
     line: OwnedFd,
 }
 
-/// Makes a keeper for each worker, with its listening sockets. While this process has one thread.
+/// Forks a keeper for each worker, with its listening sockets. Must be called while this process
+/// has one thread.
 ///
 /// # Errors
-/// A sentence: a process, or something a child needs, cannot be had.
+/// A message: a process, or something a child needs, is unavailable.
 pub(crate) fn hire(config: &Arc<Config>, per_worker: Vec<Vec<Socket>>) -> Result<Vec<Crew>, Error> {
     let mut crews: Vec<Crew> = Vec::new();
     let mut left = per_worker.into_iter();
@@ -92,7 +93,8 @@ impl Crew {
         }
     }
 
-    /// Passes on what the main thread orders, and what it is told, until the crew has ended.
+    /// Relays the main thread's orders to the keeper, and its reports back, until the keeper has
+    /// ended.
     pub(crate) fn relay(self, control: &Control, tell: fn(&str)) {
         let (mut sent, mut last) = (Order::FIRST, LoopReport::default());
         loop {
@@ -136,7 +138,7 @@ impl Crew {
         }
     }
 
-    /// The next word; waits for it. `None` when the keeper has gone.
+    /// Waits for the next message; `None` if the keeper has gone.
     fn hear(&self) -> Option<Word> {
         let mut message = [0; BYTES_MAX];
         loop {

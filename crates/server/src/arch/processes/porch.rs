@@ -1,6 +1,6 @@
-//! Where a child waits for the listening sockets that it shares with its siblings: epoll(7) with
-//! EPOLLEXCLUSIVE, so that a connection wakes one of those that sleep and not all of them. Accepts
-//! nobody.
+//! The wait of a child for the listening sockets that it shares with its siblings: epoll(7) with
+//! EPOLLEXCLUSIVE, so that a connection wakes one of the sleeping children and not all of them.
+//! Accepts no connection itself.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::arch::threads::doors::Knocks;
 use crate::arch::threads::group::Group;
 use crate::arch::threads::wait::sleep;
 
-/// What the line is called among the events; a listener is called by its index.
+/// Event data of the line; that of a listener is its index.
 const LINE: u64 = u64::MAX;
 
 const SHARED: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
@@ -26,7 +26,7 @@ pub(super) struct Porch {
 }
 
 impl Porch {
-    /// Takes down the listeners of a group, which stay until the server stops.
+    /// Registers the listeners of a group, which stay until the server stops.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM, ENOSPC: epoll_create1(2), epoll_ctl(2).
@@ -40,8 +40,8 @@ impl Porch {
         Ok(Self { epoll, events, knocks: Knocks::default() })
     }
 
-    /// Waits until somebody knocks or the line has something to say: whether it has. Where nobody
-    /// may be accepted it waits for the line alone.
+    /// Waits until a listener is ready or the line has a message; returns whether the line has one.
+    /// Waits for the line alone while accepting is paused.
     pub(super) fn wait(
         &mut self,
         group: &Group,

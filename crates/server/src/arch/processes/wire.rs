@@ -1,40 +1,40 @@
-//! What the processes of a server say to each other, as bytes: orders down, words up. Both ends are
-//! the same program, so numbers go as they stand in memory. Knows nothing of lines or processes.
+//! The messages between the processes of a server, as bytes: orders down, words up. Both ends are
+//! the same program, so numbers are sent in native byte order. Knows nothing of lines or processes.
 
 use weir_stats::{CallRow, Counters, LoopReport, TABLE};
 use weir_sys::profile;
 
 use crate::control::Phase;
 
-/// The longest message.
+/// Maximum size of a message, bytes.
 pub(super) const BYTES_MAX: usize = 8192;
 
-/// A sentence is cut so that it fits.
+/// Maximum size of an error message, bytes; a longer one is cut to fit.
 const SENTENCE_BYTES_MAX: usize = 2048;
 
-/// Everything a process has been told so far: the last order says all that matters.
+/// Everything a process has been told so far; the last order replaces all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub phase: Phase,
-    /// The number of the report that was asked for last.
+    /// Number of the last report requested.
     pub question: u64,
-    /// How often the access log was to be opened again.
+    /// Number of requests to reopen the access log.
     pub reopens: u64,
 }
 
-/// What a process has to say.
+/// A message from a process to its parent.
 #[derive(Debug)]
 pub(super) enum Word {
-    /// It serves.
+    /// The process serves.
     Ready,
-    /// It cannot: why.
+    /// The process cannot serve, with the reason.
     Failed(String),
-    /// Its counters, in answer to a question.
+    /// Its counters, with the number of the request they answer.
     Told(u64, Box<LoopReport>),
 }
 
 impl Order {
-    /// Serve.
+    /// The initial order: serve.
     pub(super) const FIRST: Self = Self { phase: Phase::Run, question: 0, reopens: 0 };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {

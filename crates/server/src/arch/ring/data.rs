@@ -1,9 +1,8 @@
-//! What an operation is begun with, so that its completion can be told: which kind it is, and
-//! whose. Knows nothing of what becomes of it.
+//! The user data of an operation, which tells its kind and its owner when it completes.
 
 use weir_dispatch::readiness::Token;
 
-/// What an operation is for.
+/// Purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The bell was rung.
@@ -12,23 +11,23 @@ pub(super) enum Kind {
     Accept,
     /// A connection was accepted into a slot that the kernel chose.
     AcceptMany,
-    /// Somebody waits at a listener.
+    /// A connection is pending at a listener.
     Knock,
-    /// A descriptor's socket got a slot.
+    /// A descriptor's socket was put into a slot.
     Adopted,
     /// Bytes were received.
     Receive,
-    /// Something of a connection's output was done.
+    /// An operation on a connection's output ended.
     Output,
     /// The close at the end of a chain was done.
     Close,
-    /// How many bytes have not arrived, asked at a deadline.
+    /// Unacknowledged bytes, queried at a deadline.
     Expire,
-    /// How many bytes had not arrived when the socket was full.
+    /// Bytes that were unacknowledged when the socket was full.
     Mark,
-    /// Something was brought from a disk.
+    /// Something was read from a disk.
     Fetch,
-    /// Nobody wants to know.
+    /// The result does not matter.
     Ignored,
 }
 
@@ -47,43 +46,44 @@ const KINDS: [Kind; 12] = [
     Kind::Ignored,
 ];
 
-/// Slots are below 2²⁸: RLIMIT_NOFILE bounds them.
+/// Number of bits of a slot: RLIMIT_NOFILE keeps slots below 2²⁸.
 const SLOT_BITS: u32 = 28;
 
 impl Kind {
-    /// Whether it belongs into the accept queue.
+    /// Returns whether the completion belongs in the accept queue.
     pub(super) fn is_arrival(self) -> bool {
         matches!(self, Self::Accept | Self::AcceptMany | Self::Knock)
     }
 }
 
-/// What operations are begun with.
+/// Encoding of operations' user data.
 pub(super) struct Data;
 
 impl Data {
-    /// Of a connection, or for a listener: its index is the generation.
+    /// Encodes the user data of a connection's operation, or of a listener's: then the index of the
+    /// listener takes the place of the generation.
     pub(super) fn of(kind: Kind, token: Token) -> u64 {
         let kind = KINDS.iter().position(|each| *each == kind).unwrap_or_default() as u64;
         let slot = u64::from(token.slot) & ((1 << SLOT_BITS) - 1);
         u64::from(token.generation) << 32 | kind << SLOT_BITS | slot
     }
 
-    /// Nobody's.
+    /// Returns user data of an operation whose result does not matter.
     pub(super) fn ignored() -> u64 {
         Self::of(Kind::Ignored, Token { slot: 0, generation: 0 })
     }
 
-    /// The kind of an operation.
+    /// Returns the kind of an operation.
     pub(super) fn kind_of(data: u64) -> Option<Kind> {
         KINDS.get((data >> SLOT_BITS & 0xf) as usize).copied()
     }
 
-    /// Whose it is, or the promised slot and the listener's index.
+    /// Returns the connection of an operation, or the promised slot with the listener's index.
     pub(super) fn whose(data: u64) -> Token {
         Token { slot: (data & ((1 << SLOT_BITS) - 1)) as u32, generation: (data >> 32) as u32 }
     }
 
-    /// Which connection's it is; `None` when it is no connection's.
+    /// Returns the connection of an operation; `None` if it has none.
     pub(super) fn token_of(data: u64) -> Option<Token> {
         let kind = Self::kind_of(data)?;
         let is_one = !kind.is_arrival() && !matches!(kind, Kind::Bell | Kind::Ignored);

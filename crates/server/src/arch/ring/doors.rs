@@ -1,8 +1,8 @@
-//! The accept queue: how many are accepted stays exact. One accept waits at each listener; when it
-//! has ended somebody has come, the policy is asked, and as many more as it allows are accepted by
-//! a chain of accepts that do not wait: the first that finds nobody ends the chain. Without a limit
-//! one accept goes on for ever. A policy that wants to look at connections before they are served
-//! has them accepted by a call each, as the loop does.
+//! The accept queue, with an exact number of accepts. One accept waits at each listener. When it
+//! completes, the policy is asked, and as many more connections as it allows are accepted by a
+//! chain of accepts that do not wait: the first that finds the queue empty ends the chain. Without
+//! a limit, one multishot accept is used. If a policy looks at connections before they are served,
+//! each is accepted by a call of its own, as in the event loop.
 //!
 //! Knows nothing of what is served.
 
@@ -22,46 +22,48 @@ use crate::arch::Architecture;
 use crate::arch::accepting::Accepting;
 use crate::arch::listener::Listener;
 
-/// Accepts in a chain, at most; what a policy allows beyond is another chain of the same phase.
+/// Maximum number of accepts in a chain; if the policy allows more, another chain of the same phase
+/// follows.
 const CHAIN_MAX: u64 = 64;
 
-/// What is under way at a listener.
+/// Operations under way at a listener.
 #[derive(Default)]
 pub(super) struct Door {
-    /// What waits there.
+    /// The operation that waits for connections.
     waits: Option<Op>,
-    /// The first receive of the connection that the accept which waits will bring.
+    /// First receive of the connection that the waiting accept will bring.
     receive: Option<Op>,
     /// Accepts of the chain that have not ended.
     chain: u64,
-    /// Some of the chain found nobody, or were not tried.
+    /// True if accepts of the chain found the queue empty, or were not tried.
     is_drained: bool,
-    /// The last phase left nobody behind.
+    /// True if the last phase left no connection pending.
     is_forsaken: bool,
-    /// The accept-phase that is not over yet.
+    /// The accept-phase in progress.
     phase: Option<AcceptPhase>,
 }
 
 impl Door {
-    /// Whether connections may still come of it.
+    /// Returns whether its operations may still bring connections.
     pub(super) fn is_busy(&self) -> bool {
         self.waits.is_some() || self.is_chained()
     }
 
-    /// Whether accepts are under way that end at once.
+    /// Returns whether accepts are under way that end at once.
     pub(super) fn is_chained(&self) -> bool {
         self.chain > 0
     }
 }
 
-/// Whether a phase takes whoever comes, in the order they come. (How long it may take is looked at
-/// between chains: an accept by the kernel is a microsecond, and nobody is served meanwhile.)
+/// Returns whether a phase takes every connection in order of arrival. (Its time limit is checked
+/// between chains: an accept by the kernel takes a microsecond, and no connection is served
+/// meanwhile.)
 fn is_plain(decision: &Decision) -> bool {
     decision.look == Look::Nobody && decision.order == Order::Oldest && decision.refuse == 0
 }
 
 impl RingLoop {
-    /// Has something wait at each listener where nothing does and somebody may be accepted.
+    /// Starts an operation at each watched listener that has none under way.
     pub(super) fn open_doors(&mut self) {
         for index in 0..self.floor.listeners.len() {
             let is_busy = self.doors.get(index).is_none_or(Door::is_busy);
@@ -100,14 +102,15 @@ impl RingLoop {
         };
     }
 
-    /// Ends what waits at a listener. A connection may still come of it.
+    /// Cancels the operation that waits at a listener. A connection may still come of it.
     pub(super) fn disarm(&mut self, index: usize) {
         if let Some(op) = self.doors.get(index).and_then(|door| door.waits) {
             self.ring.cancel(op, Then::Nothing);
         }
     }
 
-    /// Ends what waits at a listener before it is closed: connects would go on to succeed.
+    /// Cancels the operation that waits at a listener, and closes it: otherwise connects would go
+    /// on to succeed.
     pub(super) fn leave_listener(&mut self, listener: Listener) {
         self.disarm((listener.token.slot - crate::arch::floor::FIRST_LISTENER) as usize);
         self.hand_over();
@@ -115,7 +118,7 @@ impl RingLoop {
         listener.close();
     }
 
-    /// Something has come to a door.
+    /// Handles a completion at a listener.
     pub(super) fn arrive(&mut self, completion: &Completion) {
         let Token { slot, generation } = Data::whose(completion.data);
         let index = generation as usize;
@@ -139,7 +142,7 @@ impl RingLoop {
         }
     }
 
-    /// One of the accepts into a promised slot has ended: that which waited, or one of a chain.
+    /// Handles the end of an accept into a promised slot: the one that waited, or one of a chain.
     fn accepted(&mut self, index: usize, slot: u32, completion: &Completion) {
         let Some(door) = self.doors.get_mut(index) else { return };
         let is_first = door.chain == 0;
@@ -171,7 +174,8 @@ impl RingLoop {
         self.go_on(index, phase, nobody_more);
     }
 
-    /// A connection that nobody decided about: accepting has ended, or rests.
+    /// Returns a phase for a connection that no policy has decided about: accepting has ended, or
+    /// is paused.
     fn uninvited(&self) -> AcceptPhase {
         AcceptPhase::new(Decision::default(), self.floor.service.now_ns())
     }
@@ -186,7 +190,7 @@ impl RingLoop {
         }
     }
 
-    /// What follows when one accept of a phase has ended: another chain, or the end of the phase.
+    /// Continues a phase when one of its accepts has ended: with another chain, or with its end.
     fn go_on(&mut self, index: usize, mut phase: AcceptPhase, nobody_more: bool) {
         let has_listener = index < self.floor.listeners.len();
         let Some(door) = self.doors.get_mut(index).filter(|_| has_listener) else { return };
@@ -209,7 +213,8 @@ impl RingLoop {
         self.end_accepting(index, phase);
     }
 
-    /// As many accepts as the phase allows, each tried only when the one before found somebody.
+    /// Begins a chain of as many accepts as the phase allows, each tried only if the one before
+    /// brought a connection.
     fn begin_chain(&mut self, index: usize, phase: AcceptPhase) {
         let Self { floor, ring, doors, .. } = self;
         let (listener, Some(door)) = (&floor.listeners[index], doors.get_mut(index)) else {
@@ -233,7 +238,7 @@ impl RingLoop {
         }
     }
 
-    /// One that came by an accept without end.
+    /// Handles a completion of a multishot accept.
     fn accepted_many(&mut self, index: usize, completion: &Completion) {
         let phase = self.doors.get_mut(index).and_then(|door| door.phase.take());
         let phase = phase.or_else(|| self.begin_accepting(index));
@@ -260,8 +265,8 @@ impl RingLoop {
         }
     }
 
-    /// The kernel has given a slot away again whose close, at the end of a chain, we have not heard
-    /// of: it is in a queue, or about to be.
+    /// Frees a slot that the kernel has reused before the close at the end of its chain was seen:
+    /// that completion is in a queue, or about to be.
     fn free_leaving(&mut self, slot: u32) {
         for is_last in [false, true] {
             self.serve(slot);
@@ -273,7 +278,7 @@ impl RingLoop {
         }
     }
 
-    /// Phases that last as long as a round are over.
+    /// Ends the phases that last as long as a round.
     pub(super) fn end_phases(&mut self) {
         for index in 0..self.floor.listeners.len() {
             let Some(door) = self.doors.get_mut(index).filter(|door| door.chain == 0) else {
@@ -288,7 +293,7 @@ impl RingLoop {
         }
     }
 
-    /// A connection has come into its promised slot, with the receive that is linked behind it.
+    /// Puts a connection into its promised slot, with the receive linked behind its accept.
     fn fulfil(
         &mut self,
         index: usize,

@@ -1,52 +1,52 @@
-//! Who waits for a disk, and what is under way for them: no more at a time than is good for the
-//! others, since everything that is read takes memory and keeps the disk from somebody. Knows no
-//! ring, and nothing of what is read.
+//! The connections that wait for a disk, and their operations under way. Their number is bounded
+//! for the others' sake: everything read takes memory and keeps the disk busy.
 
 use std::collections::VecDeque;
 
 use weir_dispatch::readiness::Token;
 
-/// The connections that wait for a disk, in the order in which they came.
+/// The connections that wait for a disk, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Fetching {
-    /// Connections for which something is under way, at most.
+    /// Maximum number of connections with operations under way.
     max: usize,
     waiting: VecDeque<Token>,
     under_way: Vec<UnderWay>,
 }
 
-/// What is under way for one.
+/// Operations under way for a connection.
 #[derive(Debug)]
 struct UnderWay {
     token: Token,
-    /// Operations that have not ended.
+    /// Number of operations that have not ended.
     left: usize,
 }
 
 impl Fetching {
-    /// For so many at a time, one at least.
+    /// Creates a queue that serves up to `max` connections at a time, but at least one.
     pub(super) fn new(max: usize) -> Self {
         Self { max: max.max(1), waiting: VecDeque::new(), under_way: Vec::new() }
     }
 
-    /// A connection waits from now on.
+    /// Adds a connection to the queue.
     pub(super) fn join(&mut self, token: Token) {
         self.waiting.push_back(token);
     }
 
-    /// Who is next, when there is room.
+    /// Removes and returns the next connection, if there is room for its operations.
     pub(super) fn next(&mut self) -> Option<Token> {
         if self.under_way.len() < self.max { self.waiting.pop_front() } else { None }
     }
 
-    /// So many operations have begun for a connection that was next. None is its end.
+    /// Records that `operations` have begun for a connection returned by [`Fetching::next`]; with 0
+    /// it is done.
     pub(super) fn begun(&mut self, token: Token, operations: usize) {
         if operations > 0 {
             self.under_way.push(UnderWay { token, left: operations });
         }
     }
 
-    /// One of them has ended. Whether it was the last.
+    /// Records that an operation has ended; returns whether it was the connection's last.
     pub(super) fn ended(&mut self, token: Token) -> bool {
         let Some(index) = self.under_way.iter().position(|each| each.token == token) else {
             return false;

@@ -1,49 +1,51 @@
-//! For how many completions a loop sleeps. To wake and to sleep costs as much as a request: while
-//! completions come thick and fast it is better to sleep a little longer and find several; while
-//! they do not, nobody may be kept waiting for it. Knows no ring.
+//! The number of completions for which a loop sleeps. To wake and to sleep costs as much as a
+//! request: while completions come in quick succession, it pays to sleep a little longer and find
+//! several; while they do not, no client may be kept waiting for it.
 
 use std::time::Duration;
 
-/// The most it waits for: then there is enough to do.
+/// Maximum number of completions to wait for; with these there is enough to do.
 const WANT_MAX: u32 = 32;
 
-/// After it waited in vain for more, so many sleeps are for no more than were found.
+/// Number of sleeps, after one that waited in vain, for which the target is not raised.
 const HOLD_OFF: u32 = 64;
 
-/// How long a sleep waits for what is sure to be there, and was not: a socket was full.
+/// Maximum sleep for completions that are certain to come at once, but did not because a socket was
+/// full.
 const SURE_WITHIN: Duration = Duration::from_millis(1);
 
-/// For how many to sleep, learnt from what sleeps found.
+/// Number of completions to sleep for, learned from earlier sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gathering {
-    /// How many are worth waiting for.
+    /// Number of completions worth waiting for.
     want: u32,
-    /// How long they are; not at all when it is zero.
+    /// Time for which they are worth waiting; zero if they are not.
     within: Duration,
     hold_off: u32,
-    /// Nobody came in time when there was something else already.
+    /// True after a sleep that found no completions besides the certain ones.
     is_quiet: bool,
 }
 
 impl Gathering {
-    /// Nobody has been found; one is worth waiting for.
+    /// Creates an estimate from no sleeps: one completion is worth waiting for.
     pub(super) fn new(within: Duration) -> Self {
         Self { want: 1, within, hold_off: 0, is_quiet: false }
     }
 
-    /// How long a sleep for more than one may last, when there is one.
+    /// Returns the maximum time of a sleep for more than one completion, once there is one.
     pub(super) fn within(&self) -> Duration {
         if self.within.is_zero() { SURE_WITHIN } else { self.within }
     }
 
-    /// For how many to sleep when so many are `sure` to be there at once, and nobody waits for
-    /// them.
+    /// Returns the number of completions to sleep for, when `sure` of them are certain to come at
+    /// once and are not waited for by a client.
     pub(super) fn wanted(&self, sure: u32) -> u32 {
         if self.is_quiet { self.want } else { self.want + sure }
     }
 
-    /// A sleep for so many has ended, and `count` were found. As many as were wanted: there may be
-    /// more in it. Fewer: that took as long as it may, and does not happen again soon.
+    /// Learns from a sleep for `wanted` completions that found `count`. If it found enough, more
+    /// may be worth waiting for. If it found fewer, it took the maximum time, which does not happen
+    /// again soon.
     pub(super) fn found(&mut self, count: usize, wanted: u32) {
         let missing = wanted.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         if missing > 0 {
@@ -64,7 +66,8 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// What sleeps want when `there(want)` are found by a sleep that wants so many.
+    /// Returns the target of each sleep, when a sleep for `wanted` completions finds
+    /// `there(wanted)`.
     fn learnt(sleeps: usize, sure: u32, there: impl Fn(u32) -> u32) -> Vec<u32> {
         let mut gathering = Gathering::new(Duration::from_micros(50));
         let mut wants = Vec::new();

@@ -1,10 +1,11 @@
 //! TUX's structure in user space, on completions of io_uring (pariag-accept §2.3): two queues, the
-//! accept queue and `work_pending`; accept-phase, then work-phase; nobody is asked who is ready.
+//! accept queue and `work_pending`, and an accept-phase followed by a work-phase. Readiness is
+//! never polled.
 //!
-//! What is to be done is queued and handed to the kernel once a round. What was done comes back as
-//! completions: connections for the accept-phase, bytes received and sent for the work-phase. A
-//! connection has a slot of the ring's instead of a descriptor, of the same number as its slot in
-//! the table. Knows neither requests nor what a policy decides by.
+//! Operations are queued, and handed to the kernel once per round. Their completions are
+//! connections for the accept-phase, and bytes received and sent for the work-phase. A connection
+//! has a slot of the ring instead of a descriptor, numbered as its slot in the table, less the
+//! reserved slots. Knows neither requests nor the criteria of a policy.
 
 mod data;
 mod doors;
@@ -93,23 +94,24 @@ const SPIN: Knob = Knob {
     max: 1_000_000,
 };
 
-/// The size of a buffer to receive into: a browser's request fits.
+/// Size of a receive buffer, bytes: a browser's request fits.
 const BUFFER_BYTES: u32 = 4096;
 
-/// Completions that fit, for each entry.
+/// Room for completions per submission entry.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// How long the kernel's thread looks for work before it sleeps, milliseconds.
+/// Time for which the kernel's polling thread looks for work before it sleeps, milliseconds.
 const SQPOLL_IDLE_MS: u32 = 1000;
 
-/// How long a loop that ends waits for what the kernel still does for it.
+/// Length of one wait for operations still under way when the loop ends; [`LAST_WAITS`] bounds
+/// their number.
 const LAST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAITS: u32 = 50;
 
-/// An operation that has ended and was not looked at.
+/// A completion that has not been handled.
 struct Pending {
     completion: Completion,
-    /// About when it ended, nanoseconds on the loop's clock.
+    /// Approximate time at which it came, nanoseconds on the loop's clock.
     came_ns: u64,
 }
 
@@ -117,39 +119,38 @@ pub(crate) struct RingLoop {
     floor: Floor<Ringed>,
     ring: ServerRing,
     doors: Vec<Door>,
-    /// What waits for the bell.
+    /// The poll operation on the bell.
     bell: Op,
     /// Completions as they came.
     fresh: Vec<Completion>,
-    /// The accept queue: connections, and listeners where somebody waits.
+    /// The accept queue: connections, and listeners with a pending connection.
     arrived: VecDeque<Completion>,
-    /// Operations that have ended and were not looked at.
+    /// Completions of other operations that have not been handled.
     work_pending: VecDeque<Pending>,
-    /// Connections with a large reply that wait for their turn to send some of it, and what of it
-    /// is left.
+    /// Connections that wait for their turn to send part of a large reply, with what is left of it.
     turns: VecDeque<(Token, Pieces)>,
-    /// Connections that could go on and let others go first, the longest waiting at the front.
+    /// Connections that yielded and could continue, longest waiting first.
     yielded: VecDeque<Token>,
-    /// What the kernel took for this round's large replies, if there were any, nanoseconds of core
-    /// time.
+    /// CPU time that the kernel took for this round's large replies, nanoseconds; `None` if it was
+    /// not measured.
     turn_ns: Option<u64>,
-    /// How many bytes of replies this round found sent.
+    /// Bytes of replies that this round found sent.
     sent_bytes: u64,
-    /// Connections whose receive ended for want of buffers.
+    /// Connections whose receive ended for lack of buffers.
     starved: Vec<Token>,
-    /// Who waits for a disk, and for whom operations are under way.
+    /// Connections that wait for a disk, or have operations under way there.
     fetching: Fetching,
-    /// When completions were last taken.
+    /// Time at which completions were last taken, nanoseconds.
     taken_at_ns: u64,
-    /// About when the one came that is being looked at.
+    /// Approximate time at which the completion being handled came, nanoseconds.
     came_ns: u64,
-    /// How long to look for completions before sleeping.
+    /// Time to poll for completions before sleeping; `None` without `sqpoll`.
     spin: Option<Duration>,
     zero_copy_from: u64,
     gathering: Gathering,
-    /// Completions that what is queued will bring at once, and that nobody waits for.
+    /// Completions that queued operations will bring at once and that no client waits for.
     sure: u32,
-    /// When this round's sleep began, if it slept.
+    /// Time at which this round's sleep began, nanoseconds; `None` if it did not sleep.
     slept_since_ns: Option<u64>,
 }
 
@@ -280,7 +281,7 @@ impl Architecture for RingLoop {
         self.leave_listener(listener);
     }
 
-    /// The request whose completion is being looked at.
+    /// Returns the arrival data of the request whose completion is being handled.
     fn arrival(&mut self, slot: u32) -> Option<Arrival> {
         let departed = self.floor.table.conn(slot)?.ended.is_some();
         let age_ns = self.floor.service.read_clock_ns().saturating_sub(self.came_ns);
@@ -300,8 +301,8 @@ impl Architecture for RingLoop {
 }
 
 impl RingLoop {
-    /// Hands over what is queued and takes what was done; when nothing is left to do, one call
-    /// waits for something as well.
+    /// Hands over queued operations and takes completions; when nothing is left to do, also waits
+    /// in the same call.
     fn turn(&mut self) {
         self.open_doors();
         self.receive_starved();
@@ -374,8 +375,8 @@ impl RingLoop {
         std::thread::sleep(Duration::from_millis(10));
     }
 
-    /// Connections into the one queue, work into the other. What is found now came since the last
-    /// look.
+    /// Sorts completions into the two queues, connections into one and work into the other. A
+    /// completion found now is taken to have come halfway since the last look.
     fn sort(&mut self) {
         let now_ns = self.floor.service.now_ns();
         let came_ns = self.taken_at_ns + now_ns.saturating_sub(self.taken_at_ns) / 2;
@@ -419,18 +420,19 @@ impl RingLoop {
         self.bell = watch_bell(&mut self.ring, &self.floor);
     }
 
-    /// The slot of the ring that a slot of the table has.
+    /// Returns the ring's slot for a slot of the table.
     fn ring_slot(&self, slot: u32) -> u32 {
         slot - self.floor.table.reserved()
     }
 
-    /// Connections that are still to come out of accepts keep the loop going.
+    /// Returns whether the loop is to end. Connections still to come out of accepts keep it going,
+    /// unless it must stop at once.
     fn is_over(&self) -> bool {
         let has_more = self.doors.iter().any(Door::is_busy) || !self.arrived.is_empty();
         self.floor.is_over() && (!has_more || self.floor.control.phase() == Phase::Stop)
     }
 
-    /// Puts a connection that has a descriptor into its slot of the ring.
+    /// Puts the descriptor of a connection that has one into its slot of the ring.
     fn adopt(&mut self, slot: u32) {
         let ring_slot = self.ring_slot(slot);
         let data = Data::of(Kind::Adopted, self.floor.table.token(slot));
@@ -440,8 +442,8 @@ impl RingLoop {
         }
     }
 
-    /// Closes what is open and waits until the kernel has let go of it: then what is still missing
-    /// was lost by us.
+    /// Closes what is open, and waits until the kernel has released it: anything still missing then
+    /// was lost by the server.
     fn let_go(&mut self) {
         self.floor.service.draining = true;
         for slot in self.floor.table.find(0, usize::MAX, |_| true) {

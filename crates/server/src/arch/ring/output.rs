@@ -1,6 +1,5 @@
-//! What goes out: chunks of replies are lent to the kernel and come back, files are read by the
-//! ring before they are sent, and a reply that ends its connection is sent and closed in one chain.
-//! Knows nothing of what the bytes say.
+//! Output: chunks of replies are lent to the kernel and come back, files are read by the ring
+//! before they are sent, and a reply that ends its connection is sent and closed in one chain.
 
 use std::ffi::CString;
 use std::io::ErrorKind::{Unsupported, WouldBlock};
@@ -21,15 +20,16 @@ use crate::conn::Want;
 use crate::output::{Chunk, Sent};
 use crate::turn::TURN_BYTES_MIN;
 
-/// How much of a file is read at a time, bytes.
+/// Maximum number of bytes of a file read at a time.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Up to here a socket that is not full takes all at once, so that a close may be chained behind.
+/// Maximum size of output that a socket with room takes whole, bytes, so that a close may be
+/// chained behind it.
 const WHOLE_BYTES_MAX: usize = 16 << 10;
 
 impl RingLoop {
-    /// Takes the next chunk of a connection's output and begins to send it. What the connection
-    /// wants when there is none; `None` while something is under way.
+    /// Takes the next chunk of a connection's output and begins to send it. Returns what the
+    /// connection wants if there is none, and `None` while an operation is under way.
     pub(super) fn begin_output(&mut self, slot: u32) -> Option<Want> {
         let floor = &mut self.floor;
         let ringed = floor.table.conn(slot)?;
@@ -67,7 +67,7 @@ impl RingLoop {
         None
     }
 
-    /// Sends a reply, if it is short, and otherwise has it wait for its turn.
+    /// Sends a short reply at once, and has a longer one wait for its turn.
     fn send_reply(&mut self, slot: u32, pieces: Pieces) {
         let bytes = pieces[0].1.len() + pieces[1].1.len();
         if bytes < TURN_BYTES_MIN as usize {
@@ -79,8 +79,8 @@ impl RingLoop {
         self.turns.push_back((token, pieces));
     }
 
-    /// Sends what has waited longest for its turn, as much as one turn has for all: what the kernel
-    /// is given it sends before it looks at anything else. How many bytes that is.
+    /// Sends the replies that have waited longest, up to one turn's worth for all: the kernel sends
+    /// what it is given before it looks at anything else. Returns the number of bytes.
     pub(super) fn take_turns(&mut self) -> u64 {
         let turn_bytes = self.floor.service.turn.bytes();
         let mut taken = 0;
@@ -94,7 +94,7 @@ impl RingLoop {
         taken
     }
 
-    /// Sends ranges of two pieces: a turn's worth of them, the rest in another.
+    /// Sends ranges of two pieces: one turn's worth of them now, the rest in another turn.
     fn send(&mut self, slot: u32, mut pieces: Pieces, stage: Stage) {
         let ring_slot = self.ring_slot(slot);
         let to = Handle::Slot(ring_slot);
@@ -161,7 +161,7 @@ impl RingLoop {
         }
     }
 
-    /// Something of a connection's output has ended.
+    /// Handles the end of an operation on a connection's output.
     pub(super) fn put_out(&mut self, slot: u32, completion: Completion) {
         if completion.notice {
             // Memory that was lent, and whose bytes have arrived.
@@ -220,8 +220,8 @@ impl RingLoop {
         }
     }
 
-    /// What is left goes out in another turn, or as there is room in the socket, and the clock
-    /// begins to tell.
+    /// Sends the rest of a reply, in another turn or as the socket gets room. Queries the
+    /// unacknowledged bytes first, if the client's pace is to be measured from now on.
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
         let pieces = match returned {
@@ -240,8 +240,8 @@ impl RingLoop {
         self.send_reply(slot, pieces);
     }
 
-    /// A piece of a file was looked for in memory. What is not there, or not all of it, is read by
-    /// somebody who may wait for it.
+    /// Handles the read of a piece of a file from memory. If some of it is not in memory, a worker
+    /// that may block reads it.
     fn file_found(&mut self, slot: u32, completion: Completion) {
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         let Some(reading) = &mut ringed.reading else { return };
@@ -257,7 +257,7 @@ impl RingLoop {
         }
     }
 
-    /// Has a connection wait until it is its turn to read from a disk.
+    /// Queues a connection for its turn to read from a disk.
     fn wait_to_read(&mut self, slot: u32) {
         let token = self.floor.table.token(slot);
         let Some(ringed) = self.floor.table.conn(slot) else { return };
@@ -277,8 +277,8 @@ impl RingLoop {
         self.fetching.begun(token, 1);
     }
 
-    /// A piece of a file was read: it is sent if all of it is there, and the file is still the one
-    /// that was promised.
+    /// Handles the read of a piece of a file: sends it if it is complete and the file is still the
+    /// one that was promised.
     fn file_read(&mut self, slot: u32, completion: Completion) {
         let floor = &mut self.floor;
         let Some(ringed) = floor.table.conn(slot) else { return };
@@ -297,7 +297,7 @@ impl RingLoop {
         }
     }
 
-    /// Has the ring bring what those wait for who are next.
+    /// Begins the disk operations of the next connections in the queue.
     pub(super) fn fetch_next(&mut self) {
         while let Some(token) = self.fetching.next() {
             if !self.floor.table.is_current(token) {
@@ -343,8 +343,8 @@ impl RingLoop {
         }
     }
 
-    /// One of those operations has ended. What it brought is sent, if it is a piece of a reply, and
-    /// thrown away otherwise.
+    /// Handles the end of a disk operation. Its data is sent if it is a piece of a reply, and
+    /// discarded otherwise.
     pub(super) fn fetched(&mut self, token: Token, completion: Completion) {
         if self.fetching.ended(token) && self.floor.table.is_current(token) {
             match self.stage_of(token.slot) {

@@ -1,4 +1,4 @@
-//! A connection in a slot of the ring, with what the kernel is doing for it. Knows no queue.
+//! A connection in a slot of the ring, with its operations under way.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -15,55 +15,55 @@ use crate::arch::Tenant;
 use crate::conn::Conn;
 use crate::service::Service;
 
-/// A connection, and the operations it has under way.
+/// A connection and its operations under way.
 #[derive(Debug)]
 pub(crate) struct Ringed {
     conn: Conn,
-    /// The socket, as long as it is not in a slot: one that was looked at, or is deferred.
+    /// The socket while it has no slot in the ring: the connection was looked at, or is deferred.
     pub fd: Option<OwnedFd>,
-    /// Receives until it is told to end.
+    /// The receive under way.
     pub receive: Option<Op>,
-    /// The receive was told to end: what was read waits to be wanted.
+    /// True if the receive was told to end because too much input is unread.
     pub is_full: bool,
-    /// How the client's bytes ended, when nobody wanted to know: 0, or a negative errno.
+    /// Result that ended the client's bytes before they were wanted: 0, or a negative errno.
     pub ended: Option<i32>,
-    /// What goes out; nothing else does meanwhile.
+    /// The output operation in progress; there is at most one.
     pub send: Option<Send>,
-    /// The close follows the send in one chain.
+    /// True if the close follows the send in one chain.
     pub leaves: bool,
-    /// It is to be closed when that chain has ended.
+    /// True if the connection is to be closed when that chain has ended.
     pub is_doomed: bool,
-    /// What is read for the send.
+    /// The piece of a file that is read for the send.
     pub reading: Option<Reading>,
-    /// The close is to be a reset.
+    /// True if the close is to be a reset.
     pub resets: Cell<bool>,
 }
 
-/// Ranges of two pieces, of which the second may be empty.
+/// Ranges of two pieces; the second may be empty.
 pub(crate) type Pieces = [(Piece, Range<usize>); 2];
 
-/// What is on its way to the client, of one piece or two.
+/// An output operation on one piece or two.
 #[derive(Debug)]
 pub(crate) struct Send {
-    /// What is under way; nothing while it waits for its turn.
+    /// The operation under way; `None` while it waits for its turn.
     pub op: Option<Op>,
     pub first: Range<usize>,
     pub second: Range<usize>,
     pub stage: Stage,
 }
 
-/// What an operation of output does.
+/// Purpose of an output operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Sends a reply.
     Reply,
-    /// Shuts our side down.
+    /// Shuts down the sending side.
     Shutdown,
-    /// Reads from a file what is to be sent.
+    /// Reads a piece of a file that is to be sent, if it is in memory.
     Read,
     /// Waits for its turn to read what is not in memory.
     Wait,
-    /// Has it read.
+    /// Has a worker read it.
     ReadLate,
 }
 
@@ -71,43 +71,43 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub file: Arc<OpenFile>,
-    /// Where it is, bytes.
+    /// Its range in the file, bytes.
     pub range: Range<u64>,
-    /// What goes out before it, while it waits.
+    /// Bytes to be sent before it, while it waits.
     pub bytes: Vec<u8>,
 }
 
 impl Reading {
-    /// How many bytes it has.
+    /// Returns the number of bytes in it.
     pub(crate) fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
 impl Send {
-    /// One without bytes.
+    /// Creates an operation without bytes.
     pub(crate) fn of(op: Option<Op>, stage: Stage) -> Self {
         Self { op, first: 0..0, second: 0..0, stage }
     }
 
-    /// How many bytes it is to send.
+    /// Returns the number of bytes to send.
     pub(crate) fn bytes(&self) -> usize {
         self.first.len() + self.second.len()
     }
 
-    /// What is left of the ranges after so many bytes.
+    /// Returns what is left of the ranges after the first `bytes`.
     pub(crate) fn after(&self, bytes: usize) -> (Range<usize>, Range<usize>) {
         (skip(&self.first, bytes), skip(&self.second, bytes.saturating_sub(self.first.len())))
     }
 }
 
-/// A range without so many of its first.
+/// Returns a range without its first `bytes`.
 fn skip(range: &Range<usize>, bytes: usize) -> Range<usize> {
     range.start + bytes.min(range.len())..range.end
 }
 
 impl Ringed {
-    /// One in a slot already.
+    /// Creates a connection that is already in a slot of the ring.
     pub(crate) fn in_slot(peer: SocketAddr, service: &Service) -> Self {
         Self {
             conn: Conn::new(peer, service),

@@ -1,4 +1,4 @@
-//! `work_pending`: what has ended for a connection is told to its machine, and what that wants next
+//! `work_pending`: completions are reported to their connection's machine, and what it wants next
 //! is queued. Knows nothing of accepting.
 
 use weir_dispatch::readiness::Token;
@@ -12,11 +12,12 @@ use crate::arch::accepting::Accepting;
 use crate::close_reason::CloseReason;
 use crate::conn::Want;
 
-/// Of what nobody wants yet, a connection keeps so many bytes; then it receives no more at first.
+/// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
+/// time being.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 impl RingLoop {
-    /// Looks at one operation that has ended.
+    /// Handles one completion.
     pub(super) fn work(&mut self, Pending { mut completion, came_ns }: Pending) {
         self.came_ns = came_ns;
         let filled = completion.filled.take();
@@ -46,7 +47,8 @@ impl RingLoop {
         self.floor.table.is_current(token)
     }
 
-    /// Bytes have come, or their end. A connection that has gone leaves a buffer to be given back.
+    /// Handles received bytes, or their end. The buffer is given back even if the connection is
+    /// closed.
     fn received(&mut self, token: Token, completion: &Completion, filled: Option<Filled>) {
         if self.is_its(token) {
             self.note_receive(token, completion);
@@ -121,7 +123,8 @@ impl RingLoop {
         }
     }
 
-    /// Has those go on who have waited longest, until this round's turn is over. How many did.
+    /// Resumes yielded connections, longest waiting first, until this round's turn is over. Returns
+    /// the number resumed.
     pub(super) fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;
         for _ in 0..self.yielded.len() {
@@ -141,7 +144,7 @@ impl RingLoop {
         items
     }
 
-    /// Does what a connection wants until that is under way.
+    /// Does what a connection wants until an operation for it is under way.
     pub(super) fn follow(&mut self, slot: u32, mut want: Want) {
         loop {
             let Some(ringed) = self.floor.table.conn(slot) else { return };
@@ -175,9 +178,9 @@ impl RingLoop {
         self.arm_timer(slot);
     }
 
-    /// Has the kernel receive for a connection, unless it does: once, and on and on when it has
-    /// been kept open. Many connections are over after one request, and a receive that goes on has
-    /// to be told to end.
+    /// Begins a receive for a connection that has none: a single one before the client's first
+    /// bytes, a multishot one afterwards. Many connections end after one request, and a multishot
+    /// receive has to be cancelled.
     pub(super) fn receive(&mut self, slot: u32) {
         let data = Data::of(Kind::Receive, self.floor.table.token(slot));
         let ring_slot = self.ring_slot(slot);
@@ -189,7 +192,7 @@ impl RingLoop {
         }
     }
 
-    /// Buffers have come back: those who found none go on.
+    /// Resumes the receives that found no buffer, now that some have come back.
     pub(super) fn receive_starved(&mut self) {
         for token in std::mem::take(&mut self.starved) {
             if self.is_its(token) {
@@ -204,13 +207,13 @@ impl RingLoop {
         }
     }
 
-    /// Asks how much of what was sent has not arrived.
+    /// Queries how many of the bytes sent have not been acknowledged.
     pub(super) fn ask_unacknowledged(&mut self, slot: u32, data: u64) {
         let ring_slot = self.ring_slot(slot);
         self.ring.unacknowledged(Handle::Slot(ring_slot), Then::Nothing, data);
     }
 
-    /// What is due at a deadline, now that it is known how much has arrived.
+    /// Handles a deadline, now that the number of unacknowledged bytes is known.
     pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: Option<u64>) {
         let now_ns = self.floor.service.now_ns();
         let Some(ringed) = self.floor.table.conn(slot) else { return };
@@ -230,7 +233,7 @@ impl RingLoop {
         }
     }
 
-    /// Closes a connection for which the kernel has refused something.
+    /// Closes a connection for which the kernel has refused an operation.
     pub(super) fn fail(&mut self, slot: u32) {
         if let Some(ringed) = self.floor.table.conn(slot) {
             ringed.note_close(CloseReason::Failed);
@@ -238,7 +241,7 @@ impl RingLoop {
         self.close_slot(slot);
     }
 
-    /// Lets go of a connection: what the kernel does for it ends, then its slot is closed.
+    /// Closes a connection: cancels its operations, and then closes its slot.
     pub(super) fn close_slot(&mut self, slot: u32) {
         if self.is_leaving(slot) {
             return;
@@ -263,8 +266,8 @@ impl RingLoop {
         }
     }
 
-    /// Whether a chain ends in the close of this slot: then only its end frees it. It is broken,
-    /// so that it ends soon.
+    /// Returns whether a chain ends in the close of this slot, in which case only its end frees the
+    /// slot. Breaks the chain, so that it ends soon.
     fn is_leaving(&mut self, slot: u32) -> bool {
         let Some(ringed) = self.floor.table.conn(slot).filter(|ringed| ringed.leaves) else {
             return false;
@@ -277,7 +280,7 @@ impl RingLoop {
         true
     }
 
-    /// The close at the end of a chain: done, or not tried.
+    /// Handles the close at the end of a chain: done, or not tried.
     fn chain_ended(&mut self, slot: u32, completion: &Completion) {
         let Some(ringed) = self.floor.table.conn(slot) else { return };
         if completion.failed_with(ECANCELED) {
@@ -294,7 +297,7 @@ impl RingLoop {
     }
 }
 
-/// The bytes that a completion tells, unless the kernel could not.
+/// Returns the byte count of a completion; `None` if the kernel could not tell it.
 fn counted(completion: &Completion) -> Option<u64> {
     completion.outcome().ok().map(u64::from)
 }

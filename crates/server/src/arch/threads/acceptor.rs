@@ -1,10 +1,11 @@
-//! The first thread of a group: it accepts, hands each connection to a thread of its own, keeps the
-//! time and answers the main thread. It serves nobody.
+//! The first thread of a group: accepts, hands each connection to a thread of its own, keeps the
+//! time and answers the main thread. It serves no connection.
 //!
-//! It begins an accept-phase only when those accepted in the last one have had their first turn. A
-//! thread that accepts whenever it runs would move the whole queue into the server, each with a
-//! thread; so the queue stays in the kernel, where its length is known and refusing is cheap, and
-//! what happens between two accept-phases is the work-phase that the policies know.
+//! It begins an accept-phase only when the connections accepted in the last one have had their
+//! first turn. A thread that accepts whenever it runs would move the whole queue into the server,
+//! with a thread for each connection. So the queue stays in the kernel, where its length is known
+//! and refusing is cheap, and the time between two accept-phases is the work-phase that the
+//! policies know.
 
 use std::io;
 use std::sync::Arc;
@@ -23,13 +24,14 @@ use super::wait::News;
 use crate::arch::accepting::Accepting;
 use crate::arch::{Architecture, Housekeeping};
 
-/// How long a thread with nothing to do is kept.
+/// Time for which an idle thread is kept.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The main thread's bell, among those that call the acceptor away; the other is the group's own.
+/// Index of the main thread's bell among the bells that interrupt the acceptor; the other is the
+/// group's own.
 const BELL: usize = 0;
 
-/// Accepts until it is over. `starts`: threads may be started for those accepted.
+/// Accepts until the server stops. `starts`: threads may be started for accepted connections.
 pub(super) fn preside(monitor: &Monitor, hands: &mut Hands, starts: bool) {
     let mut doors = Doors::new(&[&monitor.control.bell, &monitor.knock]);
     let mut asked = 0;
@@ -45,7 +47,7 @@ pub(super) fn preside(monitor: &Monitor, hands: &mut Hands, starts: bool) {
     }
 }
 
-/// Lets go of everything, and tells what was counted.
+/// Closes every connection, ends the threads, and reports the counters.
 pub(super) fn end(monitor: &Monitor, hands: Hands) {
     monitor.turn(|group| {
         group.floor.service.draining = true;
@@ -56,8 +58,9 @@ pub(super) fn end(monitor: &Monitor, hands: Hands) {
     monitor.turn(Housekeeping::end);
 }
 
-/// Notes what the threads have used so far if a report is asked for that comes after `asked`. Not
-/// under the lock: there may be many. Which report is asked for.
+/// Measures the usage of all threads if a report later than number `asked` is requested, and
+/// returns the number of the last request. The threads may be many, so they are measured without
+/// the lock.
 pub(super) fn look_at_threads(monitor: &Monitor, asked: u64) -> u64 {
     let question = monitor.control.question();
     if question > asked {
@@ -82,7 +85,7 @@ fn plan(group: &mut Group, doors: &mut Doors) -> bool {
     !group.floor.is_over()
 }
 
-/// One round. Those for whom a thread has to be started.
+/// Runs one round. Returns the connections that need a new thread.
 fn round(group: &mut Group, doors: &Doors) -> Vec<Token> {
     group.keeper_woke();
     if doors.rang(BELL) {
@@ -93,7 +96,8 @@ fn round(group: &mut Group, doors: &Doors) -> Vec<Token> {
     group.assign()
 }
 
-/// Starts a thread for a connection. When none can be had accepting rests, and it waits.
+/// Starts a thread for a connection. If none is available, accepting pauses, and the connection
+/// waits.
 fn man(monitor: &Monitor, hands: &mut Hands, token: Token, starts: bool) {
     if !starts {
         return monitor.turn(|group| group.put_off(token));
@@ -107,7 +111,7 @@ fn man(monitor: &Monitor, hands: &mut Hands, token: Token, starts: bool) {
     }
 }
 
-/// A thread's life: a connection, and then others, until there is none for a while.
+/// Runs a thread: serves one connection, and then others, until there is none for [`PATIENCE`].
 fn serve(monitor: &Monitor, id: Id, first: Token) {
     let wake = Arc::new(Condvar::new());
     let mut next = Some(first);

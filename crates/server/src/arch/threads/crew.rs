@@ -1,5 +1,5 @@
-//! The threads of a group: who is parked and wakes for what, who has ended, and what all of them
-//! used together. Starts no thread and serves nobody.
+//! The threads of a group: the parked ones and the jobs they are woken for, the ended ones, and the
+//! usage of all. Starts no thread and serves no connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use parking_lot::Condvar;
 use weir_dispatch::readiness::Token;
 use weir_sys::process::{self, ThreadId, Usage};
 
-/// A thread of a group: never given twice.
+/// Identifier of a thread of a group, never used twice.
 pub(super) type Id = u64;
 
-/// What a thread has used, nanoseconds and times.
+/// Usage of a thread: CPU time, nanoseconds, and context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     cpu_ns: u64,
@@ -20,7 +20,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// The calling thread's.
+    /// Returns the usage of the calling thread.
     fn own() -> Self {
         let usage = process::thread_usage();
         Self {
@@ -30,7 +30,7 @@ impl Spent {
         }
     }
 
-    /// That of another thread, nothing if it has ended.
+    /// Returns the usage of another thread, zero if it has ended.
     pub(super) fn of(thread: ThreadId) -> Self {
         let (voluntary, involuntary) = process::switches_of(thread).unwrap_or_default();
         let cpu_ns = process::cpu_clock_of_ns(thread).unwrap_or(0);
@@ -52,36 +52,36 @@ struct Parked {
     wake: Arc<Condvar>,
 }
 
-/// The threads besides the first.
+/// The threads of a group besides the first.
 #[derive(Default)]
 pub(super) struct Crew {
-    /// The one that was parked last wakes first: its stack is warm, and the others may end.
+    /// Parked threads. The last one parked wakes first: its stack is warm, and the others may end.
     parked: Vec<Parked>,
     jobs: HashMap<Id, Token>,
-    /// Handed out while no thread could be had.
+    /// Connections handed out while no thread was available.
     pub(super) waiting: VecDeque<Token>,
-    /// Those that serve or are parked, by what the kernel calls them.
+    /// Threads that serve or are parked, with their ids in the kernel.
     pub(super) live: HashMap<Id, ThreadId>,
-    /// What the live ones had used when they were last looked at.
+    /// Usage of the live threads when last measured.
     pub(super) seen: HashMap<Id, Spent>,
-    /// Those that have ended, to be joined.
+    /// Threads that have ended, to be joined.
     pub(super) ended: Vec<Id>,
     spent: Spent,
     most: usize,
-    /// Who has to be woken once the lock is free.
+    /// Threads to be woken once the lock is free.
     pub(super) wakes: Vec<Arc<Condvar>>,
-    /// Nobody is parked again, and nobody served.
+    /// True once threads neither park nor serve any more.
     pub(super) is_over: bool,
 }
 
 impl Crew {
-    /// The calling thread begins.
+    /// Adds the calling thread.
     pub(super) fn join(&mut self, id: Id) {
         self.live.insert(id, process::this_thread());
         self.most = self.most.max(self.live.len());
     }
 
-    /// The calling thread ends.
+    /// Removes the calling thread, which ends.
     pub(super) fn leave(&mut self, id: Id) {
         self.live.remove(&id);
         self.seen.remove(&id);
@@ -94,12 +94,12 @@ impl Crew {
         self.parked.push(Parked { id, wake: Arc::clone(wake) });
     }
 
-    /// A thread is no longer parked, though nobody gave it anything to do.
+    /// Removes a thread from those parked, if it was given no connection.
     pub(super) fn unpark(&mut self, id: Id) {
         self.parked.retain(|parked| parked.id != id);
     }
 
-    /// What a parked thread was given to do.
+    /// Takes the connection given to a parked thread.
     pub(super) fn job(&mut self, id: Id) -> Option<Token> {
         self.jobs.remove(&id)
     }
@@ -112,20 +112,21 @@ impl Crew {
         true
     }
 
-    /// Sends everybody home who has nothing to do.
+    /// Ends all threads that have nothing to do.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.waiting.clear();
         self.wakes.extend(self.parked.drain(..).map(|parked| parked.wake));
     }
 
-    /// The most threads there were at once, with the first.
+    /// Maximum number of threads at one time, including the first.
     pub(super) fn threads_max(&self) -> u64 {
         self.most as u64 + 1
     }
 
-    /// What all used so far, those that have ended too. The kernel tells exactly how long each ran,
-    /// and of another thread not in which mode: that is divided as the whole process's time is.
+    /// Returns the total usage, including that of ended threads. The kernel tells exactly how long
+    /// each thread ran, but not in which mode another thread did: that is divided as the whole
+    /// process's time is.
     pub(super) fn usage(&self) -> Usage {
         let seen = self.seen.values().fold(self.spent, |sum, spent| sum.and(*spent));
         let whole = process::process_usage();

@@ -1,5 +1,5 @@
-//! The listening sockets as whoever accepts waits for them, with the bells that may call it away.
-//! Accepts nobody, and holds no lock while it waits.
+//! The listening sockets as an acceptor waits for them, with the bells that may interrupt the wait.
+//! Accepts no connection itself, and holds no lock while it waits.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
@@ -10,23 +10,24 @@ use weir_sys::poll::{POLLIN, PollFd};
 use super::group::Group;
 use super::wait::sleep;
 
-/// What a wait for the listeners has told.
+/// Result of a wait for the listeners.
 #[derive(Default)]
 pub(crate) struct Knocks {
-    /// The listeners at which somebody waits, by their index.
+    /// Indices of the listeners with a pending connection.
     pub(crate) listeners: Vec<usize>,
-    /// Getevents-phases.
+    /// Number of getevents-phases.
     pub(crate) rounds: u64,
-    /// Descriptors they reported.
+    /// Number of descriptors reported ready.
     pub(crate) ready: u64,
-    /// Somebody had been waiting.
+    /// True if connections had already been pending before the wait.
     pub(crate) at_once: bool,
 }
 
 impl Knocks {
-    /// Waits by `sleep`, which says how many descriptors are ready. Where the last accept-phase
-    /// left some (`glances`) it looks without waiting first: whether they have been waiting since
-    /// is what tells a queue from one caller after the other, and the policies go by it.
+    /// Waits by calling `sleep`, which returns the number of ready descriptors. If the last
+    /// accept-phase left connections pending (`glances`), looks first without waiting: whether
+    /// connections are still pending tells a queue from arrivals one by one, which the policies
+    /// rely on.
     pub(crate) fn wait(
         &mut self,
         glances: bool,
@@ -40,12 +41,12 @@ impl Knocks {
     }
 }
 
-/// What whoever accepts waits for, and what came of it.
+/// Descriptors that an acceptor waits for, and the result of the wait.
 pub(crate) struct Doors {
-    /// The bells first, then the listeners that are watched.
+    /// The bells, followed by the watched listeners.
     fds: Vec<PollFd>,
     bells: usize,
-    /// Which listeners, by their index.
+    /// Indices of the watched listeners.
     listeners: Vec<usize>,
     timeout: Option<Duration>,
     glances: bool,
@@ -64,7 +65,7 @@ impl Doors {
         }
     }
 
-    /// Takes down which listeners are watched now, to be waited for no longer than `timeout`.
+    /// Notes which listeners are watched now, for a wait of no more than `timeout`.
     pub(crate) fn plan(&mut self, group: &Group, timeout: Option<Duration>) {
         self.fds.truncate(self.bells);
         self.listeners.clear();
@@ -78,7 +79,7 @@ impl Doors {
         self.glances = group.undrained;
     }
 
-    /// Waits.
+    /// Waits for a listener, a bell or the timeout.
     pub(crate) fn wait(&mut self) {
         let fds = &mut self.fds;
         self.knocks.wait(self.glances, self.timeout, |timeout| sleep(fds, timeout));
@@ -88,7 +89,7 @@ impl Doors {
         self.knocks.listeners.extend(knocked);
     }
 
-    /// Whether a bell rang, by its place among those given at the beginning.
+    /// Returns whether a bell rang, given its index among those passed to [`Doors::new`].
     pub(crate) fn rang(&self, bell: usize) -> bool {
         bell < self.bells && self.fds.get(bell).is_some_and(|entry| entry.revents != 0)
     }

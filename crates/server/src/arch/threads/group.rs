@@ -1,12 +1,12 @@
-//! A group: one floor, shared by the threads that serve its connections: how these come, are handed
-//! out and go. Knows nothing of locks: whoever calls has the group to itself, which is a lock's
-//! doing where there are threads, and nobody's where a process serves alone.
+//! A group: one floor shared by the threads that serve its connections, from accept through
+//! hand-over to close. Knows nothing of locks: the caller has the group to itself, by means of a
+//! lock where there are threads, and without one in a process that serves alone.
 //!
-//! A connection that waits is waited for by its own thread, in poll(2) and outside of the lock.
-//! Nobody else may close that descriptor meanwhile: its number could be another connection's before
-//! the thread looks again. Who closes such a connection takes it out of its slot, shuts its socket
-//! down, which wakes the thread, and leaves the socket in the estate; the thread finds that its
-//! token is no longer current, and closes what it inherits.
+//! A connection is waited for by its own thread, in poll(2) and outside the lock. No other thread
+//! may close that descriptor meanwhile: its number could be another connection's before the thread
+//! looks again. To close such a connection, a thread takes it out of its slot, shuts its socket
+//! down, which wakes the waiting thread, and leaves the socket in the estate. The woken thread
+//! finds that its token is no longer current, and closes the socket it inherits.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -27,44 +27,45 @@ use crate::arch::floor::Floor;
 use crate::arch::listener::Listener;
 use crate::link::{Link, Next};
 
-/// When nobody uses a group for longer, all its threads sleep, nanoseconds.
+/// Time without use of a group after which all its threads count as asleep, nanoseconds.
 const SWITCH_NS: u64 = 100_000;
 
-/// What the threads of a group share.
+/// State shared by the threads of a group.
 pub(crate) struct Group {
     pub(crate) floor: Floor<Link>,
-    /// Whoever accepts a connection serves it, at once where reads are eager. Otherwise each is
-    /// handed to a thread.
+    /// True if the thread that accepts a connection serves it, at once where reads are eager.
+    /// Otherwise each connection is handed to a thread.
     pub(crate) serves: bool,
-    /// Accepted, and to be served by whoever accepted them or handed over.
+    /// Accepted connections, to be served by the thread that accepted them or handed over.
     pub(crate) begun: VecDeque<(Token, News)>,
-    /// The threads, where there are some.
+    /// The threads, if there are any.
     pub(super) crew: Crew,
-    /// Handed to a thread that has not had its first turn.
+    /// Connections handed to a thread that have not had their first turn.
     pub(super) fresh: HashSet<Token>,
-    /// How many wait for the group to be calm.
+    /// Number of threads that wait for the group to be calm.
     pub(super) calm_awaited: u32,
-    /// Rung when what the listeners are watched for changes, for the thread that watches them.
+    /// Rung when the set of watched listeners changes, for the thread that waits for them.
     knock: Option<Arc<Bell>>,
-    /// The sockets of connections closed by others than their threads, until these let go of them.
+    /// Sockets of connections closed by a thread other than their own, until their own releases
+    /// them.
     pub(super) estate: HashMap<Token, OwnedFd>,
-    /// The connection that has its turn.
+    /// Slot of the connection that has its turn.
     pub(super) turn: Option<u32>,
-    /// Turns since the last accept-phase, and when that ended.
+    /// Turns since the last accept-phase, and the time at which that ended.
     pub(super) turns: u64,
     phase_ended_ns: u64,
-    /// The last accept-phase left some, as far as it knows.
+    /// True if the last accept-phase left connections pending, as far as it knows.
     pub(crate) undrained: bool,
-    /// When the group was last left alone.
+    /// Time at which the group was last left, nanoseconds.
     left_ns: u64,
-    /// When the thread that keeps the time wakes next.
+    /// Time at which the timekeeping thread wakes next, nanoseconds.
     wakes_ns: u64,
 }
 
 impl Architecture for Group {
     type Tenant = Link;
 
-    /// One that its thread waits for is closed by that thread.
+    /// False: a connection that is waited for is closed by the thread that waits.
     const CLOSES_AT_ONCE: bool = false;
 
     fn floor(&mut self) -> &mut Floor<Link> {
@@ -96,8 +97,9 @@ impl Architecture for Group {
         }
     }
 
-    /// For a deadline that its thread does not know of: none waits for the connection yet, or it
-    /// was moved while one did, which only befalls those that have never said anything.
+    /// Handles a deadline that the connection's thread does not know of: no thread waits for the
+    /// connection yet, or the deadline was moved during the wait, as happens only to connections
+    /// that have never sent anything.
     fn expire(&mut self, slot: u32) {
         let Some(link) = self.floor.table.conn(slot) else { return };
         if link.registered.is_some() && link.was_heard() {
@@ -125,7 +127,8 @@ impl Architecture for Group {
         }
     }
 
-    /// A request that has come is left to the connection's thread, which is about to wake.
+    /// Closes an idle connection, but leaves a request that has arrived to the connection's thread,
+    /// which is about to wake.
     fn dismiss(&mut self, slot: u32) {
         let Some(link) = self.floor.table.conn(slot) else { return };
         if link.is_idle() && !socket::has_unread(link.fd()) {
@@ -133,8 +136,9 @@ impl Architecture for Group {
         }
     }
 
-    /// Who serves what it accepts, and reads eagerly, has enough with the first that must be waited
-    /// for: another would wait behind it, however long that is.
+    /// Returns whether to accept another connection. With eager reads, a thread that serves what it
+    /// accepts stops at the first connection it must wait for, except in a drain: another would
+    /// wait behind it, however long that takes.
     fn takes_more(&self) -> bool {
         let Floor { service, .. } = &self.floor;
         let is_eager = self.serves && service.config.strategy.eager_read;
@@ -184,8 +188,8 @@ impl Group {
         }
     }
 
-    /// Somebody begins to use the group: the time is read, and what has passed since the group was
-    /// last used counts as waiting.
+    /// Begins a use of the group: reads the time, and counts a longer gap since the last use as
+    /// sleep.
     pub(crate) fn arrive(&mut self) {
         self.floor.service.tick();
         // From one thread to the next, or from its sleep to its work, takes a while as well.
@@ -194,12 +198,13 @@ impl Group {
         }
     }
 
-    /// Nobody uses the group for now.
+    /// Ends a use of the group.
     pub(crate) fn depart(&mut self) {
         self.left_ns = self.floor.service.read_clock_ns();
     }
 
-    /// How long the thread that keeps the time may sleep now.
+    /// Returns how long the timekeeping thread may sleep now. `deferred`: deferred connections keep
+    /// it from sleeping.
     pub(super) fn sleep(&mut self, deferred: bool) -> Option<Duration> {
         let sleep = if deferred { self.floor.sleep_max() } else { self.floor.due_in() };
         let now_ns = self.floor.service.now_ns();
@@ -207,13 +212,13 @@ impl Group {
         sleep
     }
 
-    /// The thread that keeps the time is awake.
+    /// Notes that the timekeeping thread is awake.
     pub(super) fn keeper_woke(&mut self) {
         self.wakes_ns = 0;
     }
 
-    /// One round of whoever watches the listeners: accepts where somebody knocked, as the policies
-    /// allow, and begins to serve those that are deferred.
+    /// Runs one round of the acceptor: accepts at ready listeners, as the policies allow, and
+    /// begins to serve deferred connections.
     pub(crate) fn accept_phase(&mut self, knocks: &Knocks) {
         self.note_round(knocks);
         self.floor.someone_waits = false;
@@ -228,14 +233,14 @@ impl Group {
         self.call_timekeeper();
     }
 
-    /// Whether all that was begun has had its turn, and all that were closed have let go: until
-    /// then whoever accepts waits. So the queue of those who wait grows where the policy sees it.
+    /// Returns whether every connection begun has had its turn, and every closed one has been
+    /// released. Until then accepting waits, so that the queue grows where the policy sees it.
     pub(super) fn is_calm(&self) -> bool {
         self.fresh.is_empty() && self.estate.is_empty()
     }
 
-    /// Hands out what was begun: to those who are parked, and what is left to new threads, which
-    /// the caller starts.
+    /// Hands connections to parked threads. Returns those left over, for which the caller starts
+    /// new threads.
     pub(super) fn assign(&mut self) -> Vec<Token> {
         let retried = if self.floor.paused_until_ns.is_none() {
             std::mem::take(&mut self.crew.waiting)
@@ -255,25 +260,25 @@ impl Group {
         unmanned
     }
 
-    /// No thread could be had for a connection: it waits until one is free, or can be had.
+    /// Queues a connection for which no thread is available.
     pub(super) fn put_off(&mut self, token: Token) {
         self.fresh.remove(&token);
         self.crew.waiting.push_back(token);
         self.arm(token.slot);
     }
 
-    /// A connection that waits for a thread.
+    /// Removes and returns a connection that waits for a thread.
     pub(super) fn next_waiting(&mut self) -> Option<Token> {
         self.crew.waiting.pop_front()
     }
 
-    /// Has the timers look at a connection that no thread minds.
+    /// Arms the timer of a connection that no thread waits for.
     pub(super) fn arm(&mut self, slot: u32) {
         let Some(link) = self.floor.table.conn(slot) else { return };
         self.floor.timers.arm(slot, link.deadline_ns());
     }
 
-    /// Wakes the thread that keeps the time if something is due before it would wake.
+    /// Wakes the timekeeping thread if something is due before it would wake.
     pub(super) fn call_timekeeper(&mut self) {
         let due_ns = self.floor.upkeep_ns();
         if let Some(due_ns) = due_ns.filter(|&due_ns| due_ns < self.wakes_ns) {
@@ -282,8 +287,8 @@ impl Group {
         }
     }
 
-    /// What took place since the last accept-phase is the work-phase, if somebody waited for its
-    /// end.
+    /// Records the turns since the last accept-phase as the work-phase, if connections were waiting
+    /// for its end.
     fn note_round(&mut self, knocks: &Knocks) {
         let floor = &mut self.floor;
         floor.rounds += knocks.rounds;
@@ -298,7 +303,7 @@ impl Group {
         floor.turns_ns += floor.work_ns;
     }
 
-    /// Leaves a connection to a thread: this one or another.
+    /// Queues a connection for a thread: this one or another.
     fn hand_out(&mut self, slot: u32, news: News) {
         let token = self.floor.table.token(slot);
         self.begun.push_back((token, news));

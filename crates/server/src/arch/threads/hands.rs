@@ -1,5 +1,4 @@
-//! The threads of a group as those who start and join them see them. Knows nothing of what a thread
-//! does.
+//! Starting and joining the threads of a group. Knows nothing of what a thread does.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +21,7 @@ impl Hands {
         Self { monitor: Arc::clone(monitor), stack_bytes, handles: HashMap::new(), next: 0 }
     }
 
-    /// Starts a thread that does `work`. It runs where the caller does (sched_setaffinity(2)).
+    /// Starts a thread that does `work`. It runs on the caller's processors (sched_setaffinity(2)).
     ///
     /// # Errors
     /// EAGAIN past a limit of threads, ENOMEM: pthread_create(3).
@@ -44,7 +43,7 @@ impl Hands {
         Ok(())
     }
 
-    /// Joins those that have ended.
+    /// Joins the threads that have ended.
     pub(super) fn join_ended(&mut self) {
         for id in self.monitor.turn(|group| std::mem::take(&mut group.crew.ended)) {
             if let Some(handle) = self.handles.remove(&id) {
@@ -54,7 +53,7 @@ impl Hands {
         }
     }
 
-    /// Has every thread end, and joins it.
+    /// Ends every thread, and joins it.
     pub(super) fn dismiss(self) {
         self.monitor.turn(|group| group.crew.end());
         self.monitor.knock.ring();

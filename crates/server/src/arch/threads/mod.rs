@@ -1,10 +1,10 @@
-//! MT: kernel threads, each with a connection of its own, one for each on demand or a pool of a
-//! fixed number (Pai, Druschel and Zwaenepoel, Flash, section 3.2; pariag-accept ch. 3, for the
-//! pool's script). A thread runs what looks like blocking code: it does what it can, waits for its
-//! own socket, and does what it can again.
+//! MT: kernel threads, one per connection on demand, or a pool of a fixed number (Pai, Druschel and
+//! Zwaenepoel, Flash, section 3.2; pariag-accept ch. 3, for the pool's script). A thread runs what
+//! looks like blocking code: it does what it can, waits for its connection's socket, and does what
+//! it can again.
 //!
-//! The threads of one worker are a group, and share what a loop has under one lock ([`monitor`]).
-//! Here is how a group begins and ends; who accepts is in [`acceptor`] and [`pool`].
+//! The threads of one worker are a group, and share the state of a loop under one lock
+//! ([`monitor`]). This module begins and ends a group; accepting is in [`acceptor`] and [`pool`].
 
 mod acceptor;
 mod crew;
@@ -49,7 +49,7 @@ const STACK_KIB: Knob = Knob {
     max: 65_536,
 };
 
-/// What can be set about threads.
+/// Options of this architecture.
 pub(super) const KNOBS: &[Knob] = &[POOL, STACK_KIB];
 
 /// A group with its threads.
@@ -91,8 +91,7 @@ impl Start for Threads {
     }
 }
 
-/// Serves a connection to its end: turns with the lock, and between them, without it, whatever a
-/// turn has to wait for.
+/// Serves a connection to its end: turns with the lock, and between them, without it, the waits.
 fn stay(monitor: &Monitor, token: Token, mut news: News) {
     loop {
         match monitor.serve(token, news) {

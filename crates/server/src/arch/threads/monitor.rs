@@ -1,17 +1,17 @@
-//! The lock around a group, and the ways to wait for something inside it. Knows nothing of what is
-//! done with the group.
+//! The lock around a group, and the waits for conditions inside it. Knows nothing of what is done
+//! with the group.
 //!
-//! One thread at a time has the group: what it does there, a turn of a connection or an
-//! accept-phase, makes no call that waits for a client. Nobody sleeps with the lock: who waits for
-//! a socket or for a disk does so outside, who waits for others gives it up (Condvar).
+//! One thread at a time has the group. Its work there, a turn of a connection or an accept-phase,
+//! makes no call that waits for a client. No thread sleeps with the lock held: waits for a socket
+//! or a disk happen outside, and waits for other threads release it (Condvar).
 //!
-//! A connection that could go on at once, and yields, hands the lock to whoever waits longest: a
-//! lock that is free for a moment only is found taken by those who first have to wake.
+//! A connection that yields hands the lock to the thread that has waited longest: a lock that is
+//! free for a moment only is found taken by threads that first have to wake.
 //!
-//! The lock is what makes a group's counters, cache and policies one, as a loop's are. It costs the
-//! parallelism: a group does one thing at a time, so that there are as many groups as processors,
-//! each on its own (`--workers`, `--cpus`). There the lock is rarely taken when somebody wants it:
-//! only when its holder lost the processor in the middle of a turn, which is counted.
+//! The lock makes a group's counters, cache and policies one, as a loop's are. It costs
+//! parallelism: a group does one thing at a time, so there are as many groups as processors, each
+//! on its own (`--workers`, `--cpus`). The lock is then rarely contended: only when its holder lost
+//! the processor in the middle of a turn, which is counted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,9 +31,9 @@ pub(super) struct Monitor {
     group: Mutex<Group>,
     /// Notified when the group has become calm.
     calm: Arc<Condvar>,
-    /// Whoever has it may wait for the listeners and accept: one thread of a pool.
+    /// Held by the one thread of a pool that may wait for the listeners and accept.
     pub(super) accept_turn: Mutex<()>,
-    /// Calls away whoever waits for the listeners.
+    /// Interrupts the wait for the listeners.
     pub(super) knock: Arc<Bell>,
     pub(super) control: Arc<Control>,
 }
@@ -44,7 +44,7 @@ impl Monitor {
         Self { group, calm, accept_turn: Mutex::new(()), knock, control }
     }
 
-    /// Does something with the group.
+    /// Runs `act` with the group.
     pub(super) fn turn<T>(&self, act: impl FnOnce(&mut Group) -> T) -> T {
         let mut group = self.enter();
         let result = act(&mut group);
@@ -52,8 +52,8 @@ impl Monitor {
         result
     }
 
-    /// Lets a connection have its turn. What it does then; when it yields, whoever waits for the
-    /// group has had it first.
+    /// Gives a connection its turn, and returns what it does next. If it yields, the thread that
+    /// has waited longest gets the group first.
     pub(super) fn serve(&self, token: Token, news: News) -> Rest {
         let mut group = self.enter();
         let rest = group.take_turn(token, news);
@@ -64,7 +64,7 @@ impl Monitor {
         rest
     }
 
-    /// Does something with the group once it is calm.
+    /// Runs `act` with the group once that is calm.
     pub(super) fn turn_when_calm<T>(&self, act: impl FnOnce(&mut Group) -> T) -> T {
         let mut group = self.enter();
         group.calm_awaited += 1;
@@ -79,8 +79,8 @@ impl Monitor {
         result
     }
 
-    /// Waits for a connection to serve, for no longer than `patience`. `None` when none came, or it
-    /// is over.
+    /// Waits for a connection to serve, for at most `patience`. `None` if none came, or the group
+    /// has ended.
     pub(super) fn park(
         &self,
         id: Id,
@@ -98,12 +98,13 @@ impl Monitor {
         job
     }
 
-    /// Whether a thread of a pool accepts nobody any more.
+    /// Returns whether a thread of a pool is to stop accepting.
     pub(super) fn is_closing(&self) -> bool {
         self.control.phase() > Phase::Run || self.turn(|group| group.crew.is_over)
     }
 
-    /// A thread that panicked in its turn has said so; the group is what it left.
+    /// Takes the lock. A thread that panicked in its turn has reported it; the group is as it left
+    /// it.
     fn enter(&self) -> MutexGuard<'_, Group> {
         let free = self.group.try_lock();
         let is_taken = free.is_none();
@@ -117,7 +118,8 @@ impl Monitor {
         self.exit_by(group, drop);
     }
 
-    /// Wakes who is to wake when the lock is free: one that wakes earlier finds it taken.
+    /// Releases the lock, and then wakes the threads to be woken: a thread woken earlier finds it
+    /// taken.
     fn exit_by<'m>(
         &'m self,
         mut group: MutexGuard<'m, Group>,
@@ -137,7 +139,7 @@ impl Monitor {
     }
 }
 
-/// Waits until there is a connection for a parked thread, or nothing to wait for any more.
+/// Waits until a parked thread gets a connection, its time is up, or the group ends.
 fn await_job(
     group: &mut MutexGuard<'_, Group>,
     id: Id,

@@ -1,15 +1,16 @@
-//! A pool: each thread accepts as many as the policy allows, serves one to its end and then
-//! another, and accepts again when all that were accepted are served (the script of Knot-C's
-//! threads, pariag-accept section 3.3). There each thread keeps what it accepted; here one that is
-//! free takes what no thread has come to, so that nobody waits behind a client that is slow, or
-//! only keeps its connection open, while threads have nothing to do.
+//! A pool: each thread accepts as many connections as the policy allows, serves them one after the
+//! other, and accepts again when all are served (the script of Knot-C's threads, pariag-accept
+//! section 3.3). There each thread keeps what it accepted. Here an idle thread takes connections
+//! that no thread has begun, so that none waits behind a client that is slow, or only keeps its
+//! connection open, while threads have nothing to do.
 //!
 //! One thread at a time has the accept-turn and waits for the listeners; the others wait for the
 //! turn, so that one connection wakes one thread (Apache serialises its accepts for that reason).
-//! It is given up with the first connection to serve, and before that is served.
+//! The turn ends with the first connection to serve, before that is served.
 //!
-//! The group's first thread serves nobody: it keeps the time and answers the main thread. When the
-//! server stops it takes the turn and accepts the rest, and the pool serves what it is handed.
+//! The group's first thread serves no connection: it keeps the time and answers the main thread.
+//! When the server stops, it takes the turn and accepts the rest, and the pool serves what it is
+//! handed.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::arch::Housekeeping;
 use crate::arch::accepting::Accepting;
 use crate::control::Phase;
 
-/// A thread's life.
+/// Runs a thread of the pool.
 pub(super) fn serve(monitor: &Monitor, id: Id) {
     let mut doors = Doors::new(&[&monitor.knock]);
     while let Some((token, news)) = next(monitor, &mut doors) {
@@ -41,8 +42,8 @@ pub(super) fn serve(monitor: &Monitor, id: Id) {
     }
 }
 
-/// What the first thread does until the server stops. It then has accepted those that wait, and let
-/// go of the listeners.
+/// Runs the first thread until the server stops. Pending connections are then accepted, and the
+/// listeners closed.
 pub(super) fn preside(monitor: &Monitor) {
     let mut asked = 0;
     loop {
@@ -64,7 +65,7 @@ pub(super) fn preside(monitor: &Monitor) {
     }
 }
 
-/// Takes the accept-turn: nobody may wait for a listener that is closed.
+/// Takes the accept-turn, so that no thread waits for a listener that is closed.
 fn close_doors(monitor: &Monitor) {
     monitor.knock.ring();
     let _turn = monitor.accept_turn.lock();
@@ -74,14 +75,13 @@ fn close_doors(monitor: &Monitor) {
     });
 }
 
-/// The next connection to serve: one that was accepted, or that is now. `None` when nobody is
-/// accepted any more.
+/// Returns the next connection to serve, accepted earlier or now; `None` once accepting has ended.
 fn next(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
     let accepted = monitor.turn(|group| group.begun.pop_front());
     accepted.or_else(|| accept(monitor, doors))
 }
 
-/// Waits for the accept-turn, and for somebody to accept.
+/// Takes the accept-turn, and waits for a connection to accept.
 fn accept(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
     let _turn = monitor.accept_turn.lock();
     loop {

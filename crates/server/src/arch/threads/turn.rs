@@ -1,5 +1,5 @@
-//! A connection's turn: what its thread does with the group, and what it waits for afterwards.
-//! Knows neither who accepted the connection nor how its thread waits.
+//! A connection's turn: its thread's work with the group, and what it waits for afterwards. Knows
+//! neither how the connection was accepted nor how its thread waits.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::conn::Want;
 use crate::link::Next;
 
 impl Group {
-    /// A connection's turn: it makes what progress it can without waiting. What to wait for then.
+    /// Gives a connection its turn: it makes what progress it can without waiting. Returns what it
+    /// does next.
     pub(crate) fn take_turn(&mut self, token: Token, news: News) -> Rest {
         self.note_turn(news);
         self.fresh.remove(&token);
@@ -42,7 +43,7 @@ impl Group {
         rest
     }
 
-    /// What a thread waits for is one descriptor, and its wait a getevents-phase.
+    /// Counts a turn, and the wait before it, for one descriptor, as a getevents-phase.
     fn note_turn(&mut self, news: News) {
         let counters = &mut self.floor.service.counters;
         counters.getevents_calls.add(matches!(news, News::Ready | News::Late).into());
@@ -50,7 +51,7 @@ impl Group {
         self.turns += 1;
     }
 
-    /// What the connection that has its turn waits for, after what its deadline demands.
+    /// Returns what the connection does after its turn, once its deadline has been handled.
     fn rest_of(&mut self, token: Token) -> Rest {
         let now_ns = self.floor.service.now_ns();
         self.expire_if_late(token, now_ns);
@@ -88,7 +89,7 @@ impl Group {
         }
     }
 
-    /// A thread has woken, and its connection was closed meanwhile.
+    /// Closes the socket of a connection that was closed while its thread waited.
     fn let_go(&mut self, token: Token) {
         if let Some(fd) = self.estate.remove(&token) {
             socket::close(fd);

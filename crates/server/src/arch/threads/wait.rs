@@ -1,5 +1,5 @@
-//! What a connection does between two turns, and the one place where its thread sleeps: poll(2) on
-//! its own socket, with its own deadline. Knows nothing of requests, and holds no lock.
+//! The rest of a connection between two turns, and the one place where its thread sleeps: poll(2)
+//! on its own socket, with its own deadline. Knows nothing of requests, and holds no lock.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use std::time::Duration;
 use weir_content::Fetch;
 use weir_sys::poll::{self, PollFd};
 
-/// What a connection does after its turn.
+/// Next step of a connection after its turn.
 pub(crate) enum Rest {
-    /// It waits, and then has another turn.
+    /// The connection waits, and then has another turn.
     Wait(Wait),
-    /// Something has to come from a disk; then it has another turn.
+    /// The connection needs something from a disk, and then has another turn.
     Fetch(Fetch),
-    /// It has another turn when those who wait now have had theirs.
+    /// The connection has another turn after others that wait now.
     Yield,
-    /// It is over.
+    /// The connection is closed.
     Gone,
 }
 
-/// What a thread knows when its connection's turn begins.
+/// Event with which a connection's turn begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It has not been tried yet.
+    /// The connection has not been tried yet.
     First,
-    /// It was tried when it was accepted, and has to wait.
+    /// The connection was tried when it was accepted, and has to wait.
     Tried,
     /// Its socket is ready.
     Ready,
-    /// What was to come from a disk has come.
+    /// Its fetch from a disk has ended.
     Fetched,
-    /// Others were served.
+    /// Others were served after it yielded.
     Resumed,
-    /// The time is up.
+    /// Its deadline has come.
     Late,
 }
 
-/// A socket that is waited for, until a deadline.
+/// A wait for a socket, with a timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     fd: RawFd,
@@ -45,7 +45,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// `fd` stays open until this thread has had its next turn.
+    /// Creates a wait. `fd` stays open until this thread has had its next turn.
     pub(crate) fn new(fd: RawFd, events: i16, timeout: Option<Duration>) -> Self {
         Self { fd, events, timeout }
     }
@@ -56,18 +56,18 @@ impl Wait {
         if sleep(&mut fds, self.timeout) > 0 { News::Ready } else { News::Late }
     }
 
-    /// The socket as an entry for poll(2), for who waits for more than it.
+    /// Returns the socket as an entry for poll(2), for a caller that waits for more besides.
     pub(crate) fn entry(&self) -> PollFd {
         PollFd { fd: self.fd, events: self.events, revents: 0 }
     }
 
-    /// How long until the deadline; `None` is for ever.
+    /// Time until the deadline; `None` waits forever.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 }
 
-/// Waits for any of `fds`, and says how many are ready.
+/// Waits for any of `fds`; returns the number of those ready.
 pub(crate) fn sleep(fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
     poll::poll(fds, timeout).unwrap_or_else(|_| {
         // Only want of memory can be the reason, and pass.

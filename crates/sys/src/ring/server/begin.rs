@@ -1,5 +1,4 @@
-//! The operations a server's ring has, each a call that queues it. Knows nothing of when they are
-//! handed over, or how they end.
+//! Operations of a server's ring, each a method that queues it.
 
 use std::ffi::CString;
 use std::net::Shutdown;
@@ -23,7 +22,7 @@ use crate::ring::NOBODY;
 /// A socket.
 #[derive(Clone, Copy, Debug)]
 pub enum Handle<'a> {
-    /// In a slot of the ring's.
+    /// A slot of the ring.
     Slot(u32),
     /// An ordinary descriptor, of which the operation takes a share.
     Fd(&'a SharedFd),
@@ -37,7 +36,7 @@ impl Handle<'_> {
         }
     }
 
-    /// What is to stay open.
+    /// Share of the descriptor that must stay open, if there is one.
     fn shared(self) -> Option<SharedFd> {
         match self {
             Self::Slot(_) => None,
@@ -53,29 +52,30 @@ impl Handle<'_> {
     }
 }
 
-/// Where a connection is accepted into.
+/// Destination of an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A slot of the ring's. What it holds is replaced, and so closed.
+    /// A slot of the ring. A socket already in it is replaced, and so closed.
     Slot(u32),
-    /// A descriptor, which comes with the completion.
+    /// A descriptor, returned with the completion.
     Fd,
 }
 
-/// Whether an accept waits for somebody to come.
+/// Waiting behaviour of an accept when no connection is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// It does not: it fails with EAGAIN when nobody is there.
+    /// Does not wait: fails with EAGAIN if no connection is queued.
     None,
-    /// When nobody is there.
+    /// Tries to accept first, and waits if no connection is queued.
     Looks,
-    /// It does, and looks when it has been woken, which it is at once if somebody is there. Where
-    /// nobody is, that spares a look, for which the kernel makes a socket and throws it away.
+    /// Polls the listener first, and accepts when the poll completes, which is at once if a
+    /// connection is queued. If none is, this saves a futile attempt, for which the kernel
+    /// allocates a socket and discards it.
     Waits,
 }
 
 impl Patience {
-    /// struct io_uring_sqe, `ioprio` of an accept.
+    /// Value of `ioprio` in struct io_uring_sqe for an accept.
     fn bits(self) -> u16 {
         match self {
             Self::None => ACCEPT_DONTWAIT,
@@ -85,26 +85,28 @@ impl Patience {
     }
 }
 
-/// Who reads a file.
+/// Executor of a file read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// This thread, at once, what is in the page cache: fewer bytes when the rest is not, EAGAIN
-    /// when the first is not, EOPNOTSUPP where the file system cannot (RWF_NOWAIT, preadv2(2)).
+    /// The calling thread, at once, from the page cache: a short read if the rest is not cached,
+    /// EAGAIN if the first byte is not, EOPNOTSUPP where the file system does not support it
+    /// (RWF_NOWAIT, preadv2(2)).
     Caller,
-    /// A thread of the kernel's, of which there are four for each processor, so that this one waits
-    /// neither for the disk nor for room in memory (IOSQE_ASYNC).
+    /// A kernel worker thread, of which there are four per processor, so that the calling thread
+    /// waits neither for the disk nor for free memory (IOSQE_ASYNC).
     Worker,
 }
 
-/// How bytes are sent.
+/// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sending {
-    /// Others follow at once, so that a segment which is not full is held back (MSG_MORE).
+    /// More bytes follow at once, so that a partial segment is held back (MSG_MORE).
     pub more: bool,
-    /// All of them, before there is a completion; less is a failure to the chain (MSG_WAITALL).
+    /// Sends all bytes before completing; a short send counts as a failure in a chain
+    /// (MSG_WAITALL).
     pub whole: bool,
-    /// Without copying, where the kernel can (IORING_OP_SEND_ZC): the memory comes back by a
-    /// [`notice`](super::Completion::notice) of its own, when the peer has acknowledged all.
+    /// Sends without copying, where the kernel can (IORING_OP_SEND_ZC): the memory is returned by a
+    /// separate [`notice`](super::Completion::notice), when the peer has acknowledged all bytes.
     pub zero_copy: bool,
 }
 
@@ -117,15 +119,16 @@ impl Sending {
 }
 
 impl ServerRing {
-    /// Accepts one connection, non-blocking, for which it waits though the listener be
-    /// non-blocking, if it has the patience. Brings
-    /// [`Peer`](super::Returned::Peer) or [`Connection`](super::Returned::Connection); `nonempty`
-    /// says that more wait.
+    /// Accepts one connection, which is made non-blocking. Whether it waits depends on `patience`
+    /// alone, even if the listener is non-blocking. Returns [`Peer`](super::Returned::Peer) or
+    /// [`Connection`](super::Returned::Connection); `nonempty` means that more connections are
+    /// queued.
     ///
-    /// Cancel one that waits before its listener is closed: connects go on to succeed until then.
+    /// Cancel a waiting accept before closing its listener: until then, connects continue to
+    /// succeed.
     ///
     /// Errors of the completion: EAGAIN, ECONNABORTED, EMFILE, ENFILE, ENOBUFS, ENOMEM: accept4(2).
-    /// EINVAL, ENXIO when there is no such slot.
+    /// EINVAL, ENXIO when the slot does not exist.
     pub fn accept(
         &mut self,
         listener: SharedFd,
@@ -149,21 +152,21 @@ impl ServerRing {
         self.begin(accept, Held::Peer(peer, is_descriptor), Some(listener), then, data)
     }
 
-    /// Accepts connections into slots that the kernel chooses, as they come: the whole backlog, and
-    /// all that follow, whatever the limit of anybody. The slot is the result. Ends when
-    /// completions find no room, for want of slots (ENFILE), or with an error of accept4(2).
+    /// Accepts connections as they arrive into slots chosen by the kernel: the whole backlog and
+    /// all later ones, regardless of any accept-limit. The result is the slot. Ends when the
+    /// completion queue is full, for lack of slots (ENFILE), or with an error of accept4(2).
     pub fn accept_many(&mut self, listener: SharedFd, data: u64) -> Op {
         let accept = opcode::AcceptMulti::new(number(&listener));
         let accept = accept.allocate_file_index(true).flags(libc::SOCK_NONBLOCK).build();
         self.begin(accept, Held::Nothing, Some(listener), Then::Nothing, data)
     }
 
-    /// Receives into a buffer of the ring's, once or, with `many`, again and again. 0 bytes are the
-    /// end of the peer's; `nonempty` says that there are more to receive.
+    /// Receives into a ring buffer, once or, with `many`, repeatedly. 0 bytes mean that the peer
+    /// has closed its side; `nonempty` means that more bytes are available.
     ///
-    /// Ends with ENOBUFS, which is not the peer's fault, when all buffers are out, also before
-    /// there is anything to receive. Repeated receives also end when completions find no room, with
-    /// a completion that says no more follow.
+    /// Ends with ENOBUFS, which is not the peer's fault, when no buffer is left, even before there
+    /// is anything to receive. A repeated receive also ends when the completion queue is full, with
+    /// a completion whose `more` is false.
     ///
     /// Errors of the completion: ENOBUFS, ECONNRESET, ETIMEDOUT: recv(2).
     pub fn receive(&mut self, from: Handle<'_>, many: bool, data: u64) -> Op {
@@ -177,11 +180,11 @@ impl ServerRing {
         self.begin(receive, Held::Nothing, from.shared(), Then::Nothing, data)
     }
 
-    /// Sends a range of a piece. The piece comes back as [`Piece`](super::Returned::Piece), also
-    /// when it could not be sent.
+    /// Sends a range of a piece. The piece is returned as [`Piece`](super::Returned::Piece), even
+    /// if the send fails.
     ///
-    /// Errors of the completion: EPIPE, ECONNRESET: send(2). EINVAL when the piece has no such
-    /// range, or it is longer than 2 GiB.
+    /// Errors of the completion: EPIPE, ECONNRESET: send(2). EINVAL when the range is out of bounds
+    /// or longer than 2 GiB.
     pub fn send(
         &mut self,
         to: Handle<'_>,
@@ -204,7 +207,7 @@ impl ServerRing {
         self.begin(send.flags(to.flags()), Held::Piece(piece), to.shared(), then, data)
     }
 
-    /// Sends ranges of two pieces as one. Both come back as [`Two`](super::Returned::Two).
+    /// Sends ranges of two pieces as one. Both are returned as [`Two`](super::Returned::Two).
     ///
     /// Errors of the completion: as [`send`](Self::send).
     pub fn send_two(
@@ -228,10 +231,10 @@ impl ServerRing {
         self.begin(send.flags(to.flags()), Held::Pair(pair), to.shared(), then, data)
     }
 
-    /// Appends a range of a file to `into`, which grows when it has not the room, up to the end of
-    /// the file. Comes back as [`Read`](super::Returned::Read); 0 bytes are its end.
+    /// Appends a range of a file to `into`, growing it if necessary, up to the end of the file.
+    /// Returned as [`Read`](super::Returned::Read); 0 bytes mean end of file.
     ///
-    /// Errors of the completion: EIO, EISDIR: pread(2); and what the [`Reader`] cannot do.
+    /// Errors of the completion: EIO, EISDIR: pread(2); and those of the [`Reader`].
     pub fn read(
         &mut self,
         file: SharedFd,
@@ -254,10 +257,10 @@ impl ServerRing {
         self.begin(read, Held::Read(into), Some(file), then, data)
     }
 
-    /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, by a
-    /// thread of the kernel's. Comes as [`Fd`](super::Returned::Fd).
+    /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, in a
+    /// kernel worker thread. Returned as [`Fd`](super::Returned::Fd).
     ///
-    /// Errors of the completion: as there, and EAGAIN, when a rename elsewhere raced with a `..` in
+    /// Errors of the completion: as there, and EAGAIN when a rename elsewhere raced with a `..` in
     /// a link: try again.
     pub fn open_beneath(
         &mut self,
@@ -273,13 +276,13 @@ impl ServerRing {
         self.begin(open, Held::Path(path), Some(root), then, data)
     }
 
-    /// Waits for the poll(2) bits `events`, once. The result is what was seen.
+    /// Waits for the poll(2) bits `events`, once. The result is the bits seen.
     pub fn poll(&mut self, fd: SharedFd, events: u32, data: u64) -> Op {
         let poll = opcode::PollAdd::new(number(&fd), events).build();
         self.begin(poll, Held::Nothing, Some(fd), Then::Nothing, data)
     }
 
-    /// Ends one direction of a connection, or both.
+    /// Shuts down one direction of a connection, or both.
     ///
     /// Errors of the completion: ENOTCONN: shutdown(2).
     pub fn shutdown(&mut self, of: Handle<'_>, how: Shutdown, then: Then, data: u64) -> Op {
@@ -292,9 +295,10 @@ impl ServerRing {
         self.begin(shutdown, Held::Nothing, of.shared(), then, data)
     }
 
-    /// Empties a slot, which closes its socket once no operation has it.
+    /// Empties a slot, which closes its socket once no operation uses it.
     ///
-    /// Errors of the completion: EBADF when it was empty, EINVAL, ENXIO when there is none.
+    /// Errors of the completion: EBADF when the slot was empty, EINVAL, ENXIO when it does not
+    /// exist.
     pub fn close(&mut self, slot: u32, then: Then, data: u64) -> Op {
         let Some(slot) = Some(slot).filter(|slot| *slot < SLOTS_MAX) else {
             return self.refuse(libc::EINVAL, Held::Nothing, then, data);
@@ -303,7 +307,7 @@ impl ServerRing {
         self.begin(close, Held::Nothing, None, then, data)
     }
 
-    /// Makes the close that follows a reset (SO_LINGER of 0, socket(7)).
+    /// Makes the subsequent close a reset (SO_LINGER of 0, socket(7)).
     ///
     /// Errors of the completion: EBADF, ENOTSOCK.
     pub fn reset_on_close(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
@@ -318,7 +322,8 @@ impl ServerRing {
         self.begin(set.build().flags(of.flags()), Held::Nothing, of.shared(), then, data)
     }
 
-    /// The bytes sent that the peer has not acknowledged, as the result (SIOCOUTQ, tcp(7)).
+    /// Returns as the result the number of sent bytes that the peer has not acknowledged (SIOCOUTQ,
+    /// tcp(7)).
     ///
     /// Errors of the completion: EOPNOTSUPP on a Unix socket, EBADF.
     pub fn unacknowledged(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
@@ -326,7 +331,7 @@ impl ServerRing {
         self.begin(ask.flags(of.flags()), Held::Nothing, of.shared(), then, data)
     }
 
-    /// Gives the socket of a slot a descriptor too, closed on exec. Comes as
+    /// Installs the socket of a slot as a descriptor too, close-on-exec. Returned as
     /// [`Fd`](super::Returned::Fd).
     ///
     /// Errors of the completion: EBADF, EMFILE.
@@ -335,10 +340,10 @@ impl ServerRing {
         self.begin(install, Held::Descriptor, None, then, data)
     }
 
-    /// Puts the socket of a descriptor into a slot as well, closing what the slot held. The
-    /// descriptor comes back as [`Fd`](super::Returned::Fd), and may then be closed.
+    /// Puts the socket of a descriptor into a slot as well, closing the slot's previous socket. The
+    /// descriptor is returned as [`Fd`](super::Returned::Fd), and may then be closed.
     ///
-    /// Errors of the completion: EBADF, ENOMEM; EINVAL, ENXIO when there is no such slot.
+    /// Errors of the completion: EBADF, ENOMEM; EINVAL, ENXIO when the slot does not exist.
     pub fn adopt(&mut self, fd: OwnedFd, slot: u32, then: Then, data: u64) -> Op {
         let Ok(offset) = i32::try_from(slot) else {
             return self.refuse(libc::EINVAL, Held::Nothing, then, data);
@@ -348,14 +353,15 @@ impl ServerRing {
         self.begin(update, Held::Number(number, fd), None, then, data)
     }
 
-    /// Orders an operation to end. It does with one last completion, whose result is ECANCELED
-    /// unless something else came first. One that has ended stays so; one behind others in a chain
-    /// is not found before it starts. The order itself has no completion.
+    /// Requests cancellation of an operation. It ends with one last completion, whose result is
+    /// ECANCELED unless another result came first. Has no effect on an operation that has ended;
+    /// one behind others in a chain is not found before it starts. The request itself has no
+    /// completion.
     pub fn cancel(&mut self, op: Op, then: Then) {
         self.order(CancelBuilder::user_data(op.0), then);
     }
 
-    /// Orders all operations that the socket of a slot has under way to end, as
+    /// Requests cancellation of all operations in progress on the socket of a slot, as
     /// [`cancel`](Self::cancel) does.
     pub fn cancel_all_of(&mut self, slot: u32, then: Then) {
         self.order(CancelBuilder::fd(Fixed(slot)).all(), then);
@@ -367,7 +373,8 @@ impl ServerRing {
 }
 
 impl ServerRing {
-    /// Begins what reaches the memory `held` and the descriptor `fd` names, until it ends.
+    /// Begins an operation that uses the memory in `held` and the descriptor that `fd` keeps open
+    /// until it ends.
     fn begin(
         &mut self,
         entry: Entry,
@@ -381,16 +388,17 @@ impl ServerRing {
         op
     }
 
-    /// Begins what ends at once with an errno, in its place in the chain.
+    /// Begins an operation that ends at once with an errno, in its place in the chain.
     #[cold]
     fn refuse(&mut self, errno: i32, held: Held, then: Then, data: u64) -> Op {
         self.begin(entry::failing(errno), held, None, then, data)
     }
 
-    /// Queues an order, which has no completion but when it fails, and then nobody is told.
+    /// Queues a cancel request. It completes only when it fails, and that completion is not
+    /// reported.
     fn order(&mut self, what: CancelBuilder, then: Then) {
         let order = opcode::AsyncCancel2::new(what).build().user_data(NOBODY);
-        // When such an order fails, a chain it is to break would end without completions too.
+        // If such a request fails, a chain that it should break would end without completions too.
         let is_silent = then != Then::OnSuccess;
         self.push(if is_silent { order.flags(Flags::SKIP_SUCCESS) } else { order }, then);
     }
@@ -404,7 +412,7 @@ impl ServerRing {
     }
 }
 
-/// The number of a descriptor, which an operation that holds it knows it by.
+/// Number of a descriptor, by which an operation that holds a share in it refers to it.
 fn number(fd: &SharedFd) -> Fd {
     Fd(fd.as_fd().as_raw_fd())
 }
@@ -429,5 +437,5 @@ const ZERO_COPY: u16 = 1 << 3;
 
 const SOCKET_URING_OP_SIOCOUTQ: u32 = 1;
 
-/// A slot past this would be none to the kernel, or any.
+/// Upper bound of slot numbers: to the kernel, a greater one means no slot or any slot.
 const SLOTS_MAX: u32 = u32::MAX - 1;

@@ -1,8 +1,8 @@
-//! The buffers that receives write to: lent to the kernel by a ring of their own, taken by it when
-//! bytes have come, and given back. Knows nothing of operations.
+//! Receive buffers: provided to the kernel through a buffer ring, picked by it when bytes arrive,
+//! and given back after use.
 //!
-//! The kernel writes to the buffers that are with it only, and those are never read here. A buffer
-//! taken is read through its [`Filled`], of which there is one.
+//! The kernel writes only to the buffers provided to it, and those are never read here. A buffer in
+//! use is read through its unique [`Filled`].
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,8 +12,7 @@ use io_uring::IoUring;
 
 use super::setting::Setting;
 
-/// Bytes received, in a buffer of the ring's. Whoever drops it leaves the ring with one buffer
-/// less.
+/// Received bytes, in a buffer of the ring. Dropping it instead of giving it back loses the buffer.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the buffer is to be given back"]
 pub struct Filled {
@@ -23,28 +22,28 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// How many bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// The buffers, and the ring by which the kernel gets them.
+/// The buffers, and the ring through which they are provided to the kernel.
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// Tells those of one ring from those of another.
+    /// Distinguishes the buffers of one ring from those of another.
     owner: u32,
     lent: Option<Lent>,
     out: usize,
 }
 
 impl Buffers {
-    /// Registers them, all with the kernel.
+    /// Registers the buffers and provides all of them to the kernel.
     pub(super) fn open(io: &IoUring, setting: &Setting) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let owner = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -52,12 +51,12 @@ impl Buffers {
         Ok(Self { owner, lent, out: 0 })
     }
 
-    /// How many are not with the kernel.
+    /// Number of buffers not provided to the kernel.
     pub(super) fn out(&self) -> usize {
         self.out
     }
 
-    /// The kernel has taken a buffer and written to it.
+    /// Records that the kernel has picked a buffer and written to it.
     #[inline]
     pub(super) fn taken(&mut self, id: u16, result: i32) -> Filled {
         self.out += 1;
@@ -82,8 +81,7 @@ impl Buffers {
         }
     }
 
-    /// Takes them from the kernel, which has no use for them any more; they are leaked when it
-    /// keeps them.
+    /// Unregisters the buffers, which the kernel no longer uses; leaks them if that fails.
     pub(super) fn close(&mut self, io: &IoUring) {
         if let Some(lent) = self.lent.take()
             && io.submitter().unregister_buf_ring(GROUP).is_err()
@@ -93,9 +91,9 @@ impl Buffers {
     }
 }
 
-/// What the kernel has of us.
+/// Memory shared with the kernel.
 struct Lent {
-    /// A power of two of [`Provided`].
+    /// Entries of type [`Provided`], a power of two of them.
     ring: Map,
     buffers: Map,
     count: u16,
@@ -103,7 +101,7 @@ struct Lent {
     tail: u16,
 }
 
-/// A place in the ring of buffers (struct io_uring_buf). The ring's end is in the first of them.
+/// An entry of the buffer ring (struct io_uring_buf). The first also holds the ring's tail.
 #[repr(C)]
 struct Provided {
     address: u64,
@@ -136,7 +134,7 @@ impl Lent {
         unsafe { std::slice::from_raw_parts(self.at(filled.id), len) }
     }
 
-    /// Gives a buffer to the kernel, which may write to it from now on.
+    /// Provides a buffer to the kernel, which may write to it from now on.
     #[inline]
     fn provide(&mut self, id: u16) {
         let index = usize::from(self.tail & (self.count - 1));
@@ -162,7 +160,8 @@ impl Lent {
     }
 }
 
-/// Memory of whole pages, zeros at first, and no pages before they are used. No child has any.
+/// Page-aligned, initially zero memory, allocated on first use of each page. Not inherited by
+/// children.
 struct Map(NonNull<u8>, usize);
 
 impl Map {
@@ -191,5 +190,5 @@ impl Drop for Map {
     }
 }
 
-/// The one group of buffers that a ring has.
+/// The only buffer group of a ring.
 pub(super) const GROUP: u16 = 0;

@@ -1,16 +1,15 @@
-//! What the crate's operations cannot say of themselves: bits it has no setter for. Knows nothing
-//! of what an operation is for.
+//! Submission entry fields for which the io-uring crate has no setter.
 
 use io_uring::opcode::Nop;
 use io_uring::squeue::Entry;
 
-/// Sets the bits of an operation's own (struct io_uring_sqe, `ioprio`), all zero before.
+/// Sets the operation-specific bits (struct io_uring_sqe, `ioprio`), all zero before.
 #[inline]
 pub(super) fn with_ioprio(entry: Entry, bits: u16) -> Entry {
     with(entry, |raw| raw.ioprio = bits)
 }
 
-/// An operation that does nothing, and ends with `-errno`.
+/// Builds an operation that does nothing and ends with `-errno`.
 pub(super) fn failing(errno: i32) -> Entry {
     with(Nop::new().build(), |raw| {
         raw.len = -errno as u32;
@@ -18,7 +17,7 @@ pub(super) fn failing(errno: i32) -> Entry {
     })
 }
 
-/// An operation as the kernel reads it (struct io_uring_sqe).
+/// Kernel layout of a submission entry (struct io_uring_sqe).
 #[repr(C)]
 struct Raw {
     opcode: u8,

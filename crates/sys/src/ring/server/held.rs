@@ -1,5 +1,4 @@
-//! Memory the kernel may reach while an operation goes on, and what becomes of it at the end. Knows
-//! nothing of queues.
+//! Memory that the kernel may access during an operation, and its return at the end.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,29 +10,30 @@ use super::completion::Returned;
 use super::piece::Piece;
 use crate::socket::UNKNOWN_PEER;
 
-/// What an operation has lent to the kernel, or will bring.
+/// Resources that an operation has lent to the kernel, or will create.
 #[derive(Default)]
 pub(super) enum Held {
-    /// Nothing at all.
+    /// Nothing.
     #[default]
     Nothing,
-    /// A descriptor will come.
+    /// A descriptor that the operation will create.
     Descriptor,
-    /// A descriptor will come, of what has this name.
+    /// The path of a file that the operation will open as a descriptor.
     Path(#[expect(dead_code, reason = "the kernel reads it")] CString),
-    /// The number of a descriptor is read, and it must stay open until then.
+    /// A descriptor, which must stay open until its number has been read.
     Number(#[expect(dead_code, reason = "the kernel reads it")] Kept<RawFd>, OwnedFd),
-    /// The address of a peer is written to; a descriptor comes with it, or the peer is in a slot.
+    /// Space for a peer's address. The flag is true if the connection gets a descriptor, false if
+    /// it goes into a slot.
     Peer(Kept<Peer>, bool),
-    /// Bytes are read from.
+    /// Bytes to send.
     Piece(Piece),
-    /// Bytes of two are read from.
+    /// Two pieces to send as one.
     Pair(Kept<Pair>),
-    /// Bytes are appended.
+    /// A buffer to append to.
     Read(Vec<u8>),
 }
 
-/// Memory of operations that have ended, for others.
+/// Memory of ended operations, kept for reuse.
 #[derive(Default)]
 pub(super) struct Spare {
     peers: Vec<Kept<Peer>>,
@@ -51,7 +51,7 @@ impl Spare {
         self.pairs.pop().unwrap_or_else(|| Kept::new(Pair::new()))
     }
 
-    /// What is given back of an operation whose last completion had this result.
+    /// Returns the resources of an operation whose last completion had this result.
     pub(super) fn end(&mut self, held: Held, result: i32) -> Returned {
         match held {
             Held::Nothing => Returned::Nothing,
@@ -86,13 +86,13 @@ impl Spare {
     }
 }
 
-/// The descriptor that an operation gave as its result.
+/// Takes ownership of the descriptor that is an operation's result.
 fn owned(result: RawFd) -> Option<OwnedFd> {
     // SAFETY: the kernel opened it for this operation, and it is taken from its one completion.
     (result >= 0).then(|| unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// With what was read into the spare room.
+/// Extends the vector by the bytes read into its spare capacity.
 fn longer(mut bytes: Vec<u8>, result: i32) -> Vec<u8> {
     let read = usize::try_from(result).unwrap_or(0).min(bytes.capacity() - bytes.len());
     // SAFETY: the kernel wrote as many bytes behind those that were there, and they fit.
@@ -100,8 +100,8 @@ fn longer(mut bytes: Vec<u8>, result: i32) -> Vec<u8> {
     bytes
 }
 
-/// A value at an address that the kernel knows. Not a `Box`: to move one asserts that nobody else
-/// reaches what is in it.
+/// A value at an address known to the kernel. Not a `Box`, because moving a box asserts exclusive
+/// access to its content.
 pub(super) struct Kept<T>(NonNull<T>);
 
 impl<T> Kept<T> {
@@ -130,7 +130,7 @@ impl<T> Drop for Kept<T> {
     }
 }
 
-/// Where accept(2) says who called.
+/// Space for the peer's address returned by accept(2).
 pub(super) struct Peer {
     address: libc::sockaddr_storage,
     bytes: libc::socklen_t,
@@ -144,14 +144,14 @@ impl Peer {
         Self { address: unsafe { mem::zeroed() }, bytes: Self::BYTES }
     }
 
-    /// Where the kernel writes.
+    /// Pointers to the address and its length, for the kernel to write.
     pub(super) fn places(peer: &Kept<Self>) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
         let peer = peer.as_ptr();
         // SAFETY: the value is there as long as what keeps it, and only addresses are taken.
         unsafe { ((&raw mut (*peer).address).cast(), &raw mut (*peer).bytes) }
     }
 
-    /// The address, which is that of nobody afterwards.
+    /// Takes the address and clears it.
     fn take(&mut self) -> SocketAddr {
         let address = self.read();
         self.address.ss_family = libc::AF_UNSPEC as libc::sa_family_t;
@@ -180,7 +180,7 @@ impl Peer {
     }
 }
 
-/// What sendmsg(2) takes: two pieces, where they are, and the message that says so.
+/// Arguments of sendmsg(2): two pieces, their locations, and the message header.
 pub(super) struct Pair {
     pieces: [Piece; 2],
     parts: [libc::iovec; 2],
@@ -195,7 +195,8 @@ impl Pair {
         Self { pieces: Default::default(), parts: [part; 2], message }
     }
 
-    /// Takes the pieces, and whether their ranges can be sent: if not they are only kept.
+    /// Stores the pieces and returns whether their ranges can be sent; stores the pieces either
+    /// way.
     pub(super) fn fill(
         pair: &mut Kept<Self>,
         pieces: [Piece; 2],
@@ -216,7 +217,7 @@ impl Pair {
         true
     }
 
-    /// Where the kernel reads.
+    /// Pointer to the message header, for the kernel to read.
     pub(super) fn message(pair: &Kept<Self>) -> *const libc::msghdr {
         // SAFETY: the value is there as long as what keeps it, and only an address is taken.
         unsafe { &raw const (*pair.as_ptr()).message }

@@ -1,31 +1,33 @@
-//! io_uring(7) for a server that waits for completions instead of readiness: accept, receive,
-//! send, files, chains of them, and what became of each.
+//! io_uring(7) for a completion-based server: accept, receive, send, files, chains of operations,
+//! and their completions.
 //!
-//! Calls queue, or look at memory; [`submit`](ServerRing::submit) and [`wait`](ServerRing::wait)
-//! enter the kernel, and so does a call that finds the queue full. Those that queue cannot fail:
-//! what is wrong with an operation is told by its completion, like everything else.
+//! Methods queue operations or read memory. [`submit`](ServerRing::submit) and
+//! [`wait`](ServerRing::wait) enter the kernel, and so does a method that finds the queue full.
+//! Queuing cannot fail: an invalid operation is reported by its completion, like any other error.
 //!
 //! **Memory** lent to the kernel belongs to the ring until the operation's last completion, which
-//! brings it back. A ring that is dropped cancels all operations and waits for their ends; what the
-//! kernel does not let go of within a second is never freed.
+//! returns it. A ring that is dropped cancels all operations and waits for them to end; memory that
+//! the kernel does not release within a second is leaked.
 //!
-//! **Descriptors** are looked up by their numbers when an operation starts, perhaps by a thread of
-//! the kernel's, long after it was queued: under the number of one that was closed another file may
-//! be met. So an operation holds a share in what owns its descriptor, a
-//! [`SharedFd`](crate::descriptor::SharedFd), until its last completion, whatever the caller drops
-//! meanwhile. That takes no call and no allocation.
+//! **Descriptors** are looked up by number when an operation starts, perhaps in a kernel thread,
+//! long after it was queued; by then a closed descriptor's number may refer to another file. So an
+//! operation holds a share in the owner of its descriptor, a
+//! [`SharedFd`](crate::descriptor::SharedFd), until its last completion, even if the caller drops
+//! its own. That takes no call and no allocation.
 //!
 //! **Slots** hold sockets that have no descriptor.
-//! - An accept into a slot that holds a socket replaces it, which closes that one.
-//! - A close empties the slot at once and ends nothing: an operation under way keeps the socket
-//!   open, and the peer hears of no close until it has ended. So an armed receive is cancelled in
-//!   the same chain: `send`, [`Then::Always`], `cancel`, [`Then::Always`], `close`.
-//! - The kernel, choosing a slot itself, takes any that is empty. It says ENFILE when none is.
+//! - An accept into an occupied slot replaces its socket, and so closes it.
+//! - A close empties the slot at once but ends no operation: one in progress keeps the socket open,
+//!   and the peer sees no close until it has ended. So an armed receive is cancelled in the same
+//!   chain: `send`, [`Then::Always`], `cancel`, [`Then::Always`], `close`.
+//! - When the kernel chooses the slot, it takes any empty one, and fails with ENFILE if there is
+//!   none.
 //!
-//! **Chains** are made of operations begun one after the other, each but the last with a [`Then`].
-//! Those that take none can be the last only: so may a receive follow its accept. Chains are handed
-//! over whole. One open at a `submit` ends there; one longer than
-//! [`chain_max`](ServerRing::chain_max) is not begun at all, and all of it ends with E2BIG.
+//! **Chains** are operations begun one after the other, each but the last with a [`Then`]. An
+//! operation that takes no `Then` can only be the last: for example, a receive may follow its
+//! accept. Chains are submitted whole. A chain still open at a `submit` ends there. A chain longer
+//! than [`chain_max`](ServerRing::chain_max) is not begun at all, and all its operations end with
+//! E2BIG.
 //!
 //! Nothing here knows of HTTP, connections or deadlines.
 
@@ -56,16 +58,16 @@ use buffers::Buffers;
 use operations::{Operations, Told};
 use queues::Queues;
 
-/// What the next operation begun has to do with this one.
+/// Link from an operation to the next one begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Then {
-    /// Nothing.
+    /// No link.
     #[default]
     Nothing,
-    /// It starts when this one has succeeded; when this one fails, the rest of the chain ends with
-    /// ECANCELED (IOSQE_IO_LINK). A send that was to be whole and was not has failed.
+    /// The next operation starts if this one succeeds; if this one fails, the rest of the chain
+    /// ends with ECANCELED (IOSQE_IO_LINK). A short send counts as failed if it was to be whole.
     OnSuccess,
-    /// It starts when this one has ended, however (IOSQE_IO_HARDLINK).
+    /// The next operation starts when this one has ended, whatever its result (IOSQE_IO_HARDLINK).
     Always,
 }
 
@@ -79,24 +81,24 @@ impl Then {
     }
 }
 
-/// A ring, for the thread that made it.
+/// A server's ring, bound to the thread that created it.
 pub struct ServerRing {
     queues: Queues,
     operations: Operations,
     buffers: Buffers,
-    /// Completions taken to make room for others, and those of operations never begun.
+    /// Completions taken to free space for others, and those of operations never begun.
     taken: Vec<Completion>,
-    /// Of chains that were too long.
+    /// Operations of chains that were too long.
     refused: Vec<u64>,
 }
 
 impl ServerRing {
-    /// Makes a ring.
+    /// Creates a ring.
     ///
     /// # Errors
-    /// Unsupported, with the reason in a sentence, where the kernel has no ring, forbids it, or is
-    /// older than Linux 6.10. InvalidInput, with a sentence too, when the setting makes no sense.
-    /// EMFILE when RLIMIT_NOFILE is less than the slots, ENFILE, ENOMEM: io_uring_setup(2),
+    /// Unsupported, with an explanatory sentence, where the kernel has no ring, forbids it, or is
+    /// older than Linux 6.10. InvalidInput, also with a sentence, for an invalid setting. EMFILE
+    /// when RLIMIT_NOFILE is less than the number of slots, ENFILE, ENOMEM: io_uring_setup(2),
     /// io_uring_register(2).
     pub fn open(setting: &Setting) -> io::Result<Self> {
         setting.check()?;
@@ -111,26 +113,27 @@ impl ServerRing {
         })
     }
 
-    /// Hands over what is queued, without waiting, and turns what happened into completions: one
-    /// call, and none when a thread of the kernel's takes what is queued and is awake.
+    /// Submits queued operations without waiting, and turns pending events into completions. Takes
+    /// one call, or none if the kernel's polling thread takes the queue and is awake.
     ///
     /// # Errors
-    /// EAGAIN, ENOMEM for want of memory; what was queued stays so. EBADR when the kernel had no
-    /// memory for a completion, which is lost, so that the ring is of no use any more. EOWNERDEAD
-    /// when the kernel's thread has ended. (io_uring_enter(2))
+    /// EAGAIN, ENOMEM for lack of memory; queued operations remain queued. EBADR when the kernel
+    /// had no memory for a completion, which is lost, so that the ring is no longer usable.
+    /// EOWNERDEAD when the kernel's thread has ended. (io_uring_enter(2))
     pub fn submit(&mut self) -> io::Result<()> {
         self.queues.end_chain();
         if self.queues.is_polled() {
             return self.submit_polled();
         }
-        // The kernel turns 20 wake-ups at most into completions (IO_LOCAL_TW_DEFAULT_MAX); the next
-        // call has the others. To want more of one call takes a timer, which costs more than that.
+        // The kernel turns at most 20 wake-ups into completions (IO_LOCAL_TW_DEFAULT_MAX); the next
+        // call gets the others. Requesting more from one call takes a timer, which costs more than
+        // that.
         self.enter(0, NO_TIME)
     }
 
-    /// As [`submit`](Self::submit), and waits up to `timeout` (for ever when `None`) until there is
-    /// a completion, unless there is one. A signal ends the wait, and so may the end of an order to
-    /// cancel, of which nobody is told.
+    /// Submits like [`submit`](Self::submit), and waits up to `timeout` (for ever when `None`) for
+    /// a completion, unless there is one already. A signal ends the wait, and so may the end of a
+    /// cancel request, which is not reported.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -142,8 +145,8 @@ impl ServerRing {
         self.enter(1, timeout)
     }
 
-    /// As [`wait`](Self::wait), but for `want` completions, as long as they come within `within`:
-    /// after that one will do. A kernel before Linux 6.12 waits for one.
+    /// Waits like [`wait`](Self::wait), but for `want` completions as long as they arrive within
+    /// `within`; after that, one is enough. Kernels before Linux 6.12 wait for one.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -169,7 +172,7 @@ impl ServerRing {
         }
     }
 
-    /// Appends all completions that there are. No system call.
+    /// Appends all available completions. Makes no system call.
     #[inline]
     pub fn take(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.taken);
@@ -184,40 +187,40 @@ impl ServerRing {
         queues.counts.copied += copied;
     }
 
-    /// The bytes received. None when they are another ring's.
+    /// Returns the received bytes; empty if they belong to another ring.
     #[inline]
     pub fn buffer(&self, filled: &Filled) -> &[u8] {
         self.buffers.bytes(filled)
     }
 
-    /// Lets the kernel write to a buffer again, from now on.
+    /// Gives a buffer back: the kernel may write to it again from now on.
     #[inline]
     pub fn give_back(&mut self, filled: Filled) {
         self.buffers.give_back(filled);
     }
 
-    /// Whether a [`submit`](Self::submit) would hand anything over.
+    /// Returns whether [`submit`](Self::submit) would have anything to submit.
     #[inline]
     pub fn has_queued(&mut self) -> bool {
         self.queues.is_polled() || !self.queues.is_handed_over()
     }
 
-    /// How many buffers have been filled and not given back.
+    /// Number of filled buffers not yet given back.
     pub fn buffers_out(&self) -> usize {
         self.buffers.out()
     }
 
-    /// How many operations have begun whose last completion was not taken.
+    /// Number of operations begun whose last completion has not been taken.
     pub fn pending(&self) -> usize {
         self.operations.len()
     }
 
-    /// The most operations that a chain may have.
+    /// Maximum number of operations in a chain.
     pub fn chain_max(&self) -> usize {
         self.queues.io.params().sq_entries() as usize
     }
 
-    /// What the ring has done so far.
+    /// Counters of the ring so far.
     pub fn counts(&self) -> Counts {
         self.queues.counts
     }
@@ -228,7 +231,7 @@ impl ServerRing {
         !self.taken.is_empty() || !self.queues.completions().is_empty()
     }
 
-    /// Calls only when a call is what the kernel's thread waits for.
+    /// Enters the kernel only if its thread must be woken or completions wait for space.
     fn submit_polled(&mut self) -> io::Result<()> {
         self.fill();
         let queues = &mut self.queues;
@@ -238,7 +241,8 @@ impl ServerRing {
         self.enter(0, NO_TIME)
     }
 
-    /// Enters the kernel until it has all that is queued, and has told all that happened.
+    /// Enters the kernel until all queued operations are submitted and all overflowed completions
+    /// delivered.
     fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
         loop {
             self.fill();
@@ -257,8 +261,8 @@ impl ServerRing {
         }
     }
 
-    /// Moves what is queued to the kernel's queue, and hands that over when it is full. What fails
-    /// here is told by the next submit, which tries again.
+    /// Moves queued operations to the kernel's queue, and submits that when it is full. Errors are
+    /// left to the next submit, which tries again.
     fn fill_or_enter(&mut self) {
         self.fill();
         if !self.queues.is_filled() {
@@ -266,8 +270,8 @@ impl ServerRing {
         }
     }
 
-    /// Takes what there is, to be asked for later. How many completions the kernel has room for now
-    /// that it had not before.
+    /// Takes available completions for a later [`take`](Self::take). Returns how much space that
+    /// freed in the completion queue.
     fn make_room(&mut self) -> u64 {
         let before = self.queues.counts.completed;
         let mut taken = std::mem::take(&mut self.taken);
@@ -290,7 +294,7 @@ impl ServerRing {
         taken.extend(refused.filter_map(|told| operations.complete(told, buffers)));
     }
 
-    /// Ends all operations. Whether the kernel holds nothing of ours any more.
+    /// Ends all operations. Returns whether the kernel has released all memory lent to it.
     fn end_all(&mut self) -> bool {
         let start = Instant::now();
         self.queues.end_chain();
@@ -300,7 +304,7 @@ impl ServerRing {
                 return false;
             }
             self.make_room();
-            // Descriptors among them are closed.
+            // This closes descriptors among them.
             self.taken.clear();
         }
         true
@@ -318,11 +322,11 @@ impl Drop for ServerRing {
     }
 }
 
-/// The errno of an operation that was told to end, or stood in a chain behind one that failed.
+/// Errno of an operation that was cancelled or followed a failed one in its chain.
 pub const ECANCELED: i32 = libc::ECANCELED;
 
-/// How long a ring that is dropped waits for its operations to end.
+/// Maximum time that a dropped ring waits for its operations to end.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// After how long it cancels again what has begun since, as the rest of a chain.
+/// Interval between cancellations of operations started since, such as the rest of a chain.
 const END_STEP: Duration = Duration::from_millis(20);

@@ -1,8 +1,8 @@
-//! The operations under way: whose they are, and what they hold. Knows nothing of queues or calls.
+//! Operations in progress: their user data, and the resources they hold.
 //!
-//! An operation is a slot and a generation, which together are what the kernel is told of it. The
-//! slot goes to another with the last completion, and with another generation, so that what comes
-//! late for one that has ended meets nobody.
+//! An operation is a slot and a generation, which together are the user data passed to the kernel.
+//! After the last completion the slot is reused with another generation, so that late completions
+//! of an ended operation match nothing.
 
 use std::mem;
 
@@ -13,11 +13,11 @@ use super::completion::{Completion, Returned};
 use super::held::{Held, Spare};
 use crate::descriptor::SharedFd;
 
-/// An operation begun, to cancel it by. When it has ended this means nothing any more.
+/// Handle of an operation, for cancelling it. Meaningless once the operation has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op(pub(super) u64);
 
-/// All that are under way.
+/// All operations in progress.
 #[derive(Default)]
 pub(super) struct Operations {
     slots: Vec<Slot>,
@@ -28,12 +28,12 @@ pub(super) struct Operations {
 struct Slot {
     data: u64,
     held: Held,
-    /// Keeps open what the operation names.
+    /// Keeps the operation's descriptor open.
     fd: Option<SharedFd>,
     generation: u32,
 }
 
-/// A completion as the kernel wrote it.
+/// A completion as written by the kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Told {
     pub(super) op: u64,
@@ -49,19 +49,19 @@ impl From<cqueue::Entry> for Told {
 }
 
 impl Told {
-    /// That an operation never began.
+    /// Completion of an operation that never began.
     pub(super) fn refusal(op: u64, errno: i32) -> Self {
         Self { op, result: -errno, flags: 0 }
     }
 
-    /// Whether this is the end of a zero-copy send whose bytes were copied.
+    /// Returns whether this is the end of a zero-copy send whose bytes were copied.
     pub(super) fn was_copied(self) -> bool {
         cqueue::notif(self.flags) && self.result as u32 & NOTIF_USAGE_ZC_COPIED != 0
     }
 }
 
 impl Operations {
-    /// How many are under way.
+    /// Number of operations in progress.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -81,7 +81,7 @@ impl Operations {
         Op(op((self.slots.len() - 1) as u32, 0))
     }
 
-    /// What is told of an operation; nothing when it is none of these.
+    /// Converts a kernel completion; `None` if it matches no operation.
     #[inline]
     pub(super) fn complete(&mut self, told: Told, buffers: &mut Buffers) -> Option<Completion> {
         let index = told.op as u32;

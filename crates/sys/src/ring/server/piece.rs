@@ -1,22 +1,21 @@
-//! Bytes to send, in memory that stays where it is while it is lent to the kernel. Knows nothing of
-//! what they say.
+//! Bytes to send, at a stable address while they are lent to the kernel.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes to send, owned by the ring until the kernel needs them no more.
+/// Bytes to send, owned by the ring until the kernel has finished with them.
 pub enum Piece {
-    /// Bytes of its own.
+    /// Owned bytes.
     Bytes(Vec<u8>),
     /// Bytes shared between threads.
     Shared(Arc<[u8]>),
-    /// Bytes of the program.
+    /// Static bytes.
     Static(&'static [u8]),
 }
 
 impl Piece {
-    /// The bytes of a range that the kernel can send by one call.
+    /// Returns the bytes of a range, if the range is valid and the kernel can send it in one call.
     pub(super) fn part(&self, range: &Range<usize>) -> Option<&[u8]> {
         self.get(range.clone()).filter(|part| part.len() <= PART_BYTES_MAX)
     }
@@ -52,7 +51,7 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// What one call moves at most (read(2), MAX_RW_COUNT), bytes.
+/// Maximum number of bytes per call (read(2), MAX_RW_COUNT).
 pub(super) const PART_BYTES_MAX: usize = 0x7fff_f000;
 
 #[cfg(test)]

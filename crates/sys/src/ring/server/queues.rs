@@ -1,9 +1,8 @@
-//! The two queues of a server's ring, and the call that moves them. Knows nothing of what the
-//! operations are, or whose.
+//! Submission and completion queues of a server's ring, and the call that processes them.
 //!
-//! An operation goes to the kernel's queue at once, one of a chain with the last of the chain: the
-//! kernel ends a chain where a call ends, and its own thread wherever it looks. What finds no room
-//! waits here, in order.
+//! A single operation goes to the kernel's queue at once; the operations of a chain go there
+//! together, with the last one. The kernel ends a chain at the end of a submission, and its polling
+//! thread wherever it happens to look. Operations that find no space wait here, in order.
 
 use std::io;
 use std::marker::PhantomData;
@@ -22,13 +21,13 @@ use crate::ring::{Counted, Entered};
 pub(super) struct Queues {
     pub(super) io: IoUring,
     pub(super) counts: Counts,
-    /// Under which number the kernel knows the ring from this thread, which spares a look-up.
+    /// Index by which the kernel knows the ring in this thread; saves a descriptor lookup.
     registered: Option<u32>,
     is_polled: bool,
-    /// What goes with every call.
+    /// Flags passed to every call.
     flags: EnterFlags,
     waiting: Vec<Waiting>,
-    /// How many of those that wait, at their end, are of a chain that is not whole.
+    /// Number of operations at the end of `waiting` that belong to an incomplete chain.
     open: usize,
     thread: PhantomData<*const ()>,
     /// Dropped after the ring.
@@ -61,18 +60,19 @@ impl Queues {
         })
     }
 
-    /// Whether the kernel can wait for several for a while, and then for one.
+    /// Returns whether the kernel supports waiting for several completions for a while, then for
+    /// one.
     pub(super) fn can_gather(&self) -> bool {
         self.io.params().is_feature_min_timeout()
     }
 
-    /// Whether the kernel takes what is queued by itself.
+    /// Returns whether a kernel thread takes queued entries by itself.
     pub(super) fn is_polled(&self) -> bool {
         self.is_polled
     }
 
-    /// Queues an operation. Whether it is in the kernel's queue, or may wait for the rest of its
-    /// chain.
+    /// Queues an operation. Returns true if it is in the kernel's queue, or waits for the rest of
+    /// its chain.
     ///
     /// # Safety
     /// What the entry points to must stay until its last completion.
@@ -91,7 +91,7 @@ impl Queues {
         then != Then::Nothing
     }
 
-    /// Says that the chain that is not whole has no more to come.
+    /// Ends an incomplete chain at its last operation so far.
     #[inline]
     pub(super) fn end_chain(&mut self) {
         if self.open > 0
@@ -102,8 +102,8 @@ impl Queues {
         }
     }
 
-    /// Moves whole chains to the kernel's queue while there is room. Of a chain that is longer than
-    /// the queue the operations are appended to `refused` instead.
+    /// Moves whole chains to the kernel's queue while there is space. The operations of a chain
+    /// longer than the queue are appended to `refused` instead.
     pub(super) fn fill(&mut self, refused: &mut Vec<u64>) {
         let whole = self.waiting.len() - self.open;
         let mut moved = 0;
@@ -128,38 +128,38 @@ impl Queues {
         self.waiting.drain(..moved);
     }
 
-    /// Whether all whole chains are in the kernel's queue.
+    /// Returns whether all whole chains are in the kernel's queue.
     #[inline]
     pub(super) fn is_filled(&self) -> bool {
         self.waiting.len() == self.open
     }
 
-    /// Whether nothing is left for this thread to hand over.
+    /// Returns whether this thread has nothing left to submit.
     pub(super) fn is_handed_over(&mut self) -> bool {
         self.is_filled() && (self.is_polled || self.io.submission().is_empty())
     }
 
-    /// Whether the kernel's thread sleeps, and nobody but a call wakes it.
+    /// Returns whether the kernel's thread sleeps, so that a call must wake it.
     #[inline]
     pub(super) fn needs_wakeup(&mut self) -> bool {
         self.is_polled && self.io.submission().need_wakeup()
     }
 
-    /// Whether completions wait for room, which they are given by a call only.
+    /// Returns whether completions have overflowed the queue; only a call delivers them.
     #[inline]
     pub(super) fn is_overflown(&mut self) -> bool {
         self.io.submission().cq_overflow()
     }
 
-    /// The completions that are there.
+    /// Available completions.
     #[inline]
     pub(super) fn completions(&mut self) -> CompletionQueue<'_> {
         self.io.completion()
     }
 
-    /// One io_uring_enter(2): hands over what is in the queue and waits for `want` completions to
-    /// be there, up to `timeout`. With `within`, microseconds, one will do after so long. Also with
-    /// none wanted, what happened is turned into completions.
+    /// Calls io_uring_enter(2): submits the queue and waits up to `timeout` for `want` completions.
+    /// If `within_us` is not 0, one is enough after that many microseconds. Even with `want` 0,
+    /// pending events are turned into completions.
     pub(super) fn enter(
         &mut self,
         want: u32,
@@ -215,8 +215,8 @@ impl Queues {
 }
 
 impl Drop for Queues {
-    /// Lets go of the sockets in slots, at once, and of the thread's number for the ring, which
-    /// would hold it open.
+    /// Releases the sockets in slots at once, and the ring's index in this thread, which would keep
+    /// the ring open.
     fn drop(&mut self) {
         let _ = self.io.submitter().unregister_files();
         if let Some(index) = self.registered.take() {
@@ -225,7 +225,7 @@ impl Drop for Queues {
     }
 }
 
-/// The first of chains that follow each other.
+/// Returns the first of several consecutive chains.
 fn first_chain(waiting: &[Waiting]) -> &[Waiting] {
     waiting.split_inclusive(|last| last.then == Then::Nothing).next().unwrap_or(waiting)
 }
@@ -233,7 +233,7 @@ fn first_chain(waiting: &[Waiting]) -> &[Waiting] {
 fn build(setting: &Setting) -> io::Result<IoUring> {
     let io = build_with(setting, setting.sqpoll).map_err(|error| unsupported(error, setting))?;
     let params = io.params();
-    // Of Linux 6.10, as is the flag of accept that asks not to wait, which none tells of.
+    // Of Linux 6.10, like the accept flag for not waiting, which no feature bit announces.
     if params.is_feature_recvsend_bundle() && params.is_feature_ext_arg() {
         Ok(io)
     } else {
@@ -257,8 +257,8 @@ fn build_with(setting: &Setting, sqpoll: Option<SqPoll>) -> io::Result<IoUring> 
 
 const TOO_OLD: &str = "the ring needs Linux 6.10 or newer";
 
-/// Says in a sentence why there is no ring, where it is the kernel that has none, or the processor
-/// that is none.
+/// Explains in a sentence why there is no ring, if the kernel has none, or the requested processor
+/// is not usable.
 fn unsupported(error: io::Error, setting: &Setting) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring",
@@ -275,15 +275,15 @@ fn unsupported(error: io::Error, setting: &Setting) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-/// Whether the ring could be, were it not for the processor.
+/// Returns whether the ring would open without the requested processor.
 fn is_for_want_of_processor(setting: &Setting) -> bool {
     let anywhere = setting.sqpoll.filter(|sqpoll| sqpoll.cpu.is_some());
     let anywhere = anywhere.map(|sqpoll| SqPoll { cpu: None, ..sqpoll });
     anywhere.is_some() && build_with(setting, anywhere).is_ok()
 }
 
-/// Gives the ring a number that spares the look-up of its descriptor; `None` when the thread has
-/// no number left, of 16.
+/// Registers the ring's descriptor to save its lookup, and returns the index; `None` when the
+/// thread has used up its 16 indices.
 fn register(io: &IoUring) -> Option<u32> {
     let fd = io.as_raw_fd();
     let mut number = Number { number: u32::MAX, reserved: 0, fd: fd as u64 };

@@ -1,36 +1,35 @@
-//! What a server's ring is made with, and what it counts. Knows no system call.
+//! Parameters and counters of a server's ring.
 
 use std::io;
 
-/// What a ring is made with.
+/// Parameters of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Operations handed over by one call at most, and so the length of a chain; 1 to 32,768,
-    /// rounded up to a power of two.
+    /// Maximum number of operations submitted by one call, and so the maximum length of a chain; 1
+    /// to 32,768, rounded up to a power of two.
     pub entries: u32,
-    /// Completions that fit before the kernel keeps them elsewhere, which costs it; at least
-    /// `entries`, at most 65,536, rounded up to a power of two.
+    /// Size of the completion queue, beyond which the kernel stores completions elsewhere, at a
+    /// cost; at least `entries`, at most 65,536, rounded up to a power of two.
     pub completions: u32,
-    /// Slots for sockets that are no descriptors; 0 for none. RLIMIT_NOFILE bounds them.
+    /// Number of slots for sockets without descriptors; 0 for none. Bounded by RLIMIT_NOFILE.
     pub files: u32,
-    /// Buffers to receive into, a power of two up to 32,768; 0 for none, and then nothing can be
+    /// Number of receive buffers, a power of two up to 32,768; 0 for none, and then nothing can be
     /// received.
     pub buffers: u16,
-    /// The size of one of them, bytes.
+    /// Size of a receive buffer, bytes.
     pub buffer_bytes: u32,
-    /// A thread of the kernel's takes what is queued, instead of a call of ours; `None` for the
-    /// ordinary way.
+    /// A kernel thread takes queued entries, instead of a call; `None` for ordinary submission.
     pub sqpoll: Option<SqPoll>,
 }
 
-/// The kernel's thread that takes what is queued (IORING_SETUP_SQPOLL). It needs a processor of its
-/// own.
+/// Polling thread of the kernel that takes queued entries (IORING_SETUP_SQPOLL). It needs a
+/// processor of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqPoll {
-    /// How long it looks for work before it sleeps, milliseconds; 0 for the kernel's default, a
-    /// second.
+    /// Time that the thread polls for work before it sleeps, milliseconds; 0 for the kernel's
+    /// default, a second.
     pub idle_ms: u32,
-    /// The processor it runs on; `None` for any.
+    /// Processor that the thread runs on; `None` for any.
     pub cpu: Option<u32>,
 }
 
@@ -52,20 +51,20 @@ impl Setting {
     }
 }
 
-/// What a ring has done so far.
+/// Counters of a ring since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls of io_uring_enter(2).
     pub enters: u64,
-    /// Operations and orders given to the kernel.
+    /// Operations and cancel requests given to the kernel.
     pub submitted: u64,
-    /// Completions that came of them, also those of orders, which nobody is told of.
+    /// Completions of both, including unreported ones of cancel requests.
     pub completed: u64,
-    /// How often completions had found no room.
+    /// Times that the completion queue was found overflowed.
     pub overflows: u64,
     /// Calls made because the kernel's thread slept.
     pub wakeups: u64,
-    /// Zero-copy sends whose bytes the kernel copied all the same, as it does on loopback.
+    /// Zero-copy sends whose bytes the kernel copied anyway, as it does on loopback.
     pub copied: u64,
 }
 

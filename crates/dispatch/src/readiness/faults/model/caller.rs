@@ -1,12 +1,12 @@
-//! The caller's side of the model: what it does with a member, and when it says `blocked`. It is a
-//! server in little: it reads, writes and accepts, wholly or in part, and leaves after an end.
+//! The caller's side of the model: how it uses a member, and when it calls `blocked`. It is a
+//! miniature server: it reads, writes and accepts, wholly or in part, and leaves after an end.
 
 use super::super::super::fake::{Kind, Refused, world};
 use super::super::super::{Interest, Mechanism};
 use super::{ALL, Member, Model};
 
 impl<M: Mechanism> Model<M> {
-    /// The caller's own turn, as when a member was reported.
+    /// Takes the caller's turn with a member, as when it was reported.
     pub(super) fn use_it(&mut self, slot: usize) {
         let Some(member) = self.members[slot].clone() else { return };
         for _ in 0..1 + self.chance.below(4) {
@@ -34,7 +34,7 @@ impl<M: Mechanism> Model<M> {
         false
     }
 
-    /// After the end of the bytes, or an error.
+    /// Reacts to the end of the bytes, or to an error.
     fn leave(&mut self, slot: usize) {
         if let Some(member) = &mut self.members[slot] {
             member.no_read = true;
@@ -58,7 +58,7 @@ impl<M: Mechanism> Model<M> {
         false
     }
 
-    /// Ends our side, to linger until the peer has ended its own.
+    /// Ends our side, and lingers until the peer has ended its own.
     fn shut(&mut self, slot: usize) {
         let next = match &mut self.members[slot] {
             Some(member) => {
@@ -85,7 +85,7 @@ impl<M: Mechanism> Model<M> {
         false
     }
 
-    /// Between the call that moved too little and the word about it, more may happen.
+    /// Calls `blocked`; more may happen between the short call and this one.
     fn blocked(&mut self, slot: usize, direction: Interest) {
         if self.chance.one_in(4) {
             self.happen(slot);
@@ -96,7 +96,7 @@ impl<M: Mechanism> Model<M> {
         }
     }
 
-    /// Uses a member until it blocks, and says so; one that is at its end leaves.
+    /// Uses a member until it blocks, and calls `blocked`; one at its end leaves.
     pub(super) fn exhaust(&mut self, slot: usize) {
         while let Some(member) = self.members[slot].clone() {
             let (count, interest) = (ALL, member.interest);

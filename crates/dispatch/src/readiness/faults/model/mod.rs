@@ -1,8 +1,9 @@
 //! A caller that keeps the readiness contract to the letter and does everything it allows, at
-//! random, with a mechanism on the fake kernel; and what the contract promises it, checked at every
+//! random, with a mechanism on the fake kernel; and the contract's guarantees, checked at every
 //! wait.
 //!
-//! Knows no mechanism, and none of the kernel's families: only what is true of each file.
+//! Independent of mechanisms and of the kernel's families of calls: it uses only the true state of
+//! each file.
 
 mod caller;
 
@@ -16,11 +17,11 @@ use super::super::settings::Settings;
 use super::super::{Interest, Mechanism, Token};
 
 const SLOTS: usize = 6;
-/// Waits in which everybody ready must have been reported, once nothing is held back: more than the
-/// fake kernel can have queued, for a mechanism that takes one notice at a wait.
+/// Number of waits in which all ready members must have been reported, once nothing is held back:
+/// more than the fake kernel can have queued, for a mechanism that takes one notice per wait.
 const SETTLE_WAITS: usize = 100;
-/// Waits after which nothing is reported any more, once nothing is ready, and how many have to
-/// report nothing then.
+/// Number of waits after which nothing is reported any more, once nothing is ready, and number of
+/// those at the end that must report nothing.
 const CALM_WAITS: usize = 100;
 const CALM_AT_LAST: usize = 4;
 /// More than any buffer of the fake kernel.
@@ -29,17 +30,17 @@ const ALL: usize = 64;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(3600));
 
-/// What a promise that was broken is told with.
+/// Error that describes a broken guarantee.
 pub(super) type Promise = Result<(), String>;
 
-/// One history.
+/// A random history of a mechanism.
 pub(super) struct Model<M> {
     mechanism: M,
     chance: Chance,
     members: [Option<Member>; SLOTS],
     generations: [u32; SLOTS],
     ready: Vec<Token>,
-    /// Whether to print what is done.
+    /// True to print each step.
     told: bool,
 }
 
@@ -49,7 +50,7 @@ struct Member {
     token: Token,
     kind: Kind,
     interest: Interest,
-    /// The end was read, or our own side was ended: nobody waits for that again.
+    /// True if the end was read, or our own side was ended: neither is waited for again.
     no_read: bool,
     no_write: bool,
     reported: bool,
@@ -71,7 +72,7 @@ impl Member {
 }
 
 impl<M: Mechanism> Model<M> {
-    /// An empty interest set in a new world.
+    /// Creates an empty interest set in a new world.
     pub(super) fn new(seed: u64, told: bool) -> Self {
         World::begin(seed);
         Self {
@@ -84,7 +85,8 @@ impl<M: Mechanism> Model<M> {
         }
     }
 
-    /// A whole life: `steps` of it, and then everything comes to rest and wakes once more.
+    /// Runs a whole history: `steps` random steps, after which everything comes to rest and wakes
+    /// once more.
     pub(super) fn live(&mut self, steps: usize) -> Promise {
         for _ in 0..steps {
             self.step()?;
@@ -144,7 +146,7 @@ impl<M: Mechanism> Model<M> {
         self.members[slot] = Some(member);
     }
 
-    /// A connection may have lived a while before it first has to wait.
+    /// Lets a connection live a while before it first has to wait.
     fn live_unwatched(&mut self, number: RawFd, kind: Kind) {
         for _ in 0..self.chance.below(4) {
             if kind == Kind::Stream && self.chance.one_in(4) {
@@ -156,7 +158,7 @@ impl<M: Mechanism> Model<M> {
         }
     }
 
-    /// What may happen to a descriptor from outside.
+    /// Applies a random external event to a descriptor.
     fn befall(&mut self, number: RawFd, kind: Kind) {
         let some = 1 + self.chance.below(5);
         let happening = match (kind, self.chance.below(16)) {
@@ -204,7 +206,7 @@ impl<M: Mechanism> Model<M> {
 
     fn remove(&mut self, slot: usize) {
         let Some(member) = self.members[slot].take() else { return };
-        // A listening socket may be open in another process too, and go on.
+        // A listening socket may be open in another process too, and continue.
         let held = member.kind == Kind::Listener && self.chance.one_in(2);
         self.tell(|| format!("remove and close {} {:?}", member.number(), member.token));
         let _ = self.mechanism.remove(member.descriptor.as_fd(), member.token);
@@ -222,7 +224,7 @@ impl<M: Mechanism> Model<M> {
         for token in batch {
             let slot = token.slot as usize;
             let present = self.members[slot].as_ref().is_some_and(|m| m.token == token);
-            // A caller may put somebody off, and others' turns may change anything meanwhile.
+            // A caller may put a member off, and others' turns may change anything meanwhile.
             if present && !self.chance.one_in(4) {
                 self.use_it(slot);
             }
@@ -235,7 +237,7 @@ impl<M: Mechanism> Model<M> {
         Ok(())
     }
 
-    /// One wait, and what is promised of every one.
+    /// Waits once, and checks the guarantees of every wait.
     fn wait_for(&mut self, timeout: Option<Duration>) -> Promise {
         self.ready.clear();
         world(World::take_slept);
@@ -276,7 +278,7 @@ impl<M: Mechanism> Model<M> {
         }
     }
 
-    /// Nothing is held back any more: everybody ready is reported before long.
+    /// Checks that, with nothing held back, all ready members are reported before long.
     fn settle(&mut self) -> Promise {
         self.tell(|| "settle".to_owned());
         world(|w| w.honest = true);
@@ -292,7 +294,8 @@ impl<M: Mechanism> Model<M> {
         Err(format!("NEVER REPORTED, but ready: {:?}", unheard.map(|member| member.token)))
     }
 
-    /// Nobody is ready, and it was said of everybody: before long nothing is reported.
+    /// Checks that, when no member is ready and `blocked` was called for all, reports cease before
+    /// long.
     fn calm(&mut self) -> Promise {
         self.tell(|| "calm".to_owned());
         for slot in 0..SLOTS {
@@ -303,7 +306,7 @@ impl<M: Mechanism> Model<M> {
             if round + CALM_AT_LAST >= CALM_WAITS && !self.ready.is_empty() {
                 return Err(format!("nobody is ready, yet reported: {:?}", self.ready));
             }
-            // Whoever is reported is tried, and blocks.
+            // Each reported member is tried, and blocks.
             for index in 0..self.ready.len() {
                 self.exhaust(self.ready[index].slot as usize);
             }

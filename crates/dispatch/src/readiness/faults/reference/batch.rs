@@ -1,4 +1,4 @@
-//! Level-triggered epoll whose changes are handed over together before a wait.
+//! Level-triggered epoll whose changes are submitted together before a wait.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::super::super::kernel::{CtlBatch, EpollSet, Kernel};
 use super::super::super::settings::Settings;
 use super::super::super::{Interest, Mechanism, Token};
 
-// What can be wrong with it.
+// Faults that can be built in.
 pub(in super::super) const NONE: u8 = 0;
 pub(in super::super) const IGNORES_A_FAILURE: u8 = 1;
 
@@ -24,7 +24,7 @@ pub(in super::super) struct BatchReference<const FAULT: u8> {
     members: BTreeMap<RawFd, Member>,
 }
 
-/// What is asked of the kernel for a descriptor, and what ought to be.
+/// Actual and wanted registration of a descriptor in the kernel.
 struct Member {
     token: Token,
     actual: Option<EventFlags>,
@@ -51,7 +51,7 @@ impl Member {
 }
 
 impl<const FAULT: u8> BatchReference<FAULT> {
-    /// Whether all is as it ought to be.
+    /// Applies pending changes; returns whether all succeeded.
     fn apply(&mut self) -> io::Result<bool> {
         let changes: Vec<_> =
             self.members.iter().filter_map(|(&fd, member)| member.ctl(fd)).collect();

@@ -1,4 +1,4 @@
-//! Edge-triggered epoll. Knows nothing of the one in the table.
+//! Edge-triggered epoll, independent of the implementation in the table.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use super::super::super::settings::Settings;
 use super::super::super::{Interest, Mechanism, Token};
 use super::Book;
 
-// What can be wrong with it.
+// Faults that can be built in.
 pub(in super::super) const NONE: u8 = 0;
 pub(in super::super) const FORGETS_THE_END: u8 = 1;
 pub(in super::super) const SLEEPS_ON_WHAT_IS_KNOWN: u8 = 2;

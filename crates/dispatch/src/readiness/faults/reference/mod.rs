@@ -1,7 +1,7 @@
-//! The plainest mechanism of each family that can be right, each with faults that can be built in:
-//! they try the fake kernel and the model, and show that the model finds what is wrong.
+//! The simplest correct mechanism of each family, with optional built-in faults: they exercise the
+//! fake kernel and the model, and show that the model finds errors.
 //!
-//! Not fast, and not for use: they look at every member at every wait.
+//! Not fast, and not for use: they visit every member at every wait.
 
 pub(super) mod batch;
 pub(super) mod edges;
@@ -11,7 +11,7 @@ pub(super) mod signals;
 use super::super::fake::{ERR, HUP, IN, OUT, RDHUP};
 use super::super::{Interest, Token};
 
-/// The poll bit that an interest waits for.
+/// Returns the poll bit that an interest waits for.
 fn bit(interest: Interest) -> u32 {
     match interest {
         Interest::Nothing => 0,
@@ -20,14 +20,14 @@ fn bit(interest: Interest) -> u32 {
     }
 }
 
-/// A member, and what is known of it.
+/// A member, and its known state.
 #[derive(Clone, Copy)]
 struct Member {
     token: Token,
     interest: Interest,
-    /// IN and OUT, as far as they are known.
+    /// IN and OUT bits known to be set.
     known: u32,
-    /// Those that stay.
+    /// Bits that are never cleared.
     stuck: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Polls of a ring: for each direction of a member one that goes on (`MANY`), or one at a time.
+//! Ring polls: per direction of a member, a multishot poll (`MANY`), or one-shot polls.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,12 +13,12 @@ use super::super::super::settings::Settings;
 use super::super::super::{Interest, Mechanism, Token};
 use super::Book;
 
-// What can be wrong with it.
+// Faults that can be built in.
 pub(in super::super) const NONE: u8 = 0;
 pub(in super::super) const FORGETS_THE_GENERATION: u8 = 1;
 pub(in super::super) const TRUSTS_THE_POLL_TO_GO_ON: u8 = 2;
 
-/// The bit that tells a member's two polls apart; no generation of the model's is so high.
+/// Bit that distinguishes a member's two polls; no generation of the model is that high.
 const FOR_WRITING: u64 = 1 << 63;
 
 pub(in super::super) struct RingReference<const FAULT: u8, const MANY: bool> {
@@ -28,20 +28,20 @@ pub(in super::super) struct RingReference<const FAULT: u8, const MANY: bool> {
     completions: Vec<Completion>,
 }
 
-/// A poll, by what it comes back with.
+/// A poll, keyed by its user data.
 struct Poll {
     fd: RawFd,
     asked: u32,
     is_armed: bool,
 }
 
-/// The token of a poll, and whether it is the one for writing.
+/// Returns the token of a poll, and whether it is the one for writing.
 fn read(data: u64) -> (Token, bool) {
     (Token::unpack(data & !FOR_WRITING), data & FOR_WRITING != 0)
 }
 
 impl<const FAULT: u8, const MANY: bool> RingReference<FAULT, MANY> {
-    /// Arms what is missing: polls that go on at once, the others when they are waited for.
+    /// Arms missing polls: multishot polls at once, one-shot polls when they are waited for.
     fn arm(&mut self) -> io::Result<()> {
         for (&data, poll) in &mut self.polls {
             let (token, writes) = read(data);

@@ -1,7 +1,7 @@
-//! Real-time signals, one at a time. What a signal tells may be of the last that had the number, so
-//! it only makes the member one to be asked about with poll. So do what no signal will tell: what
-//! was there before signals were on, and what a short read may have hidden. Room to write is told
-//! only after a try that found none, so each member is presumed to have some.
+//! Real-time signals, one at a time. A signal may belong to the previous owner of the number, so it
+//! only marks the member to be checked with poll. Events that no signal announces mark it too:
+//! those from before signals were on, and those that a short read may have hidden. Space to write
+//! is signalled only after a failed try, so each member is presumed to have some.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use super::super::super::settings::Settings;
 use super::super::super::{Interest, Mechanism, Token};
 use super::Book;
 
-// What can be wrong with it.
+// Faults that can be built in.
 pub(in super::super) const NONE: u8 = 0;
 pub(in super::super) const IGNORES_OVERFLOW: u8 = 1;
 pub(in super::super) const ASKS_NOT_AFTER_ARMING: u8 = 2;
@@ -29,9 +29,9 @@ pub(in super::super) struct SignalReference<const FAULT: u8> {
     queue: <Fake as Kernel>::Signals,
     book: Book,
     numbers: BTreeMap<RawFd, Token>,
-    /// Those to be asked before the next wait.
+    /// Members to be checked before the next wait.
     doubtful: Vec<Token>,
-    /// Those that send no signals.
+    /// Members that send no signals.
     silent: Vec<Token>,
 }
 
@@ -66,7 +66,7 @@ impl<const FAULT: u8> SignalReference<FAULT> {
         Ok(taken)
     }
 
-    /// Sleeps until a signal is queued or one of the silent is ready.
+    /// Sleeps until a signal is queued or a silent member is ready.
     fn sleep(&self, timeout: Option<Duration>) -> io::Result<()> {
         let mut fds = vec![asked(self.queue.poll_fd(), IN)];
         let silent = self.numbers.iter().filter(|(_, token)| self.silent.contains(token));
@@ -74,7 +74,7 @@ impl<const FAULT: u8> SignalReference<FAULT> {
         Fake::poll(&mut fds, timeout).map(drop)
     }
 
-    /// Of these, only those that wait for something.
+    /// Returns the silent members that wait for something.
     fn silent_waiting(&mut self) -> Vec<Token> {
         let waits = |token: &Token| {
             self.book.at(*token).is_some_and(|member| member.interest != Interest::Nothing)
