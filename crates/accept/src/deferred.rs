@@ -47,10 +47,10 @@ impl<T> Deferred<T> {
         now_ns: u64,
         token: T,
         since_ns: u64,
-        source: Option<Source>,
+        source: Source,
         share: Option<Share>,
     ) {
-        let is_fair = source.zip(share).is_none_or(|(source, share)| {
+        let is_fair = share.is_none_or(|share| {
             let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(BURST)));
             let claim = shares.claim(now_ns, source, share.each_ns, share.weight);
             if claim.is_fair {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn the_newest_comes_first() {
         let mut deferred = Deferred::default();
-        (0..4).for_each(|n| deferred.push(0, n, u64::from(n), None, None));
+        (0..4).for_each(|n| deferred.push(0, n, u64::from(n), Source::v4(n), None));
         assert_eq!(
             (deferred.len(), deferred.pop_stale(1), deferred.pop_stale(1)),
             (4, Some(0), None)
@@ -105,7 +105,7 @@ mod tests {
         // Two ask once, one between them ten times.
         let sources = [1].into_iter().chain([2; 10]).chain([3]);
         for (n, source) in (0..).zip(sources) {
-            deferred.push(0, n, u64::from(n), Some(Source::v4(source << 8)), share);
+            deferred.push(0, n, u64::from(n), Source::v4(source << 8), share);
         }
         assert_eq!(take_all(&mut deferred.clone()), [11, 8, 7, 6, 5, 4, 3, 2, 1, 0, 10, 9]);
         let stale: Vec<_> = std::iter::from_fn(|| deferred.pop_stale(10)).collect();

@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 
-use crate::View;
-use crate::{AcceptPhase, Arrival, Controls, Decision, Handshakes, Limit, Name, Order, Outcome};
-use crate::{Policy, Refusal, Setting, Signals, SynDecision, SynFilter, Syns, TARGET_NS, Verdict};
+use crate::{
+    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Name, Order, Outcome,
+    Policy, Refusal, Setting, Signals, Source, SynDecision, SynFilter, Syns, TARGET_NS, Verdict,
+    View,
+};
 
 /// Duration of a getevents-phase, nanoseconds.
 const GETEVENTS_NS: u64 = 10_000;
@@ -65,8 +67,7 @@ pub(crate) struct Fake {
     knock_ns: u64,
     /// Arrival time of each connection in the accept queue.
     queue: VecDeque<u64>,
-    /// Arrival time of each deferred connection.
-    deferred: VecDeque<u64>,
+    deferred: Deferred<()>,
     /// Remaining steps of each open connection.
     open: Vec<u64>,
     /// Bound of the last decision on the wait of deferred connections.
@@ -120,7 +121,7 @@ impl Fake {
             now_ns: 0,
             knock_ns: 0,
             queue: VecDeque::from(vec![0; load.burst]),
-            deferred: VecDeque::new(),
+            deferred: Deferred::default(),
             open: Vec::new(),
             stale_ns: None,
             rounds_since: 0,
@@ -289,7 +290,7 @@ impl Fake {
     fn admit(&mut self, order: Order, came_ns: u64) {
         self.begun += u64::from(order == Order::Oldest);
         match order {
-            Order::Newest => self.deferred.push_back(came_ns),
+            Order::Newest => self.deferred.push(self.now_ns, (), came_ns, Source::v4(0), None),
             Order::Oldest if self.load.eager => self.serve(),
             Order::Oldest => self.open.push(self.load.steps),
         }
@@ -318,8 +319,8 @@ impl Fake {
     /// Drops deferred connections that are too old, and serves the newest.
     fn serve_deferred(&mut self) {
         let oldest_ns = self.stale_ns.map_or(0, |stale_ns| self.now_ns.saturating_sub(stale_ns));
-        self.deferred.retain(|came_ns| *came_ns >= oldest_ns);
-        if self.deferred.pop_back().is_some() {
+        while self.deferred.pop_stale(oldest_ns).is_some() {}
+        if self.deferred.pop_newest().is_some() {
             self.begun += 1;
             self.serve();
         }

@@ -28,6 +28,18 @@ impl Law {
         }
     }
 
+    /// Returns the mean square.
+    fn mean_square(self) -> f64 {
+        match self {
+            Self::Fixed(ns) => (ns as f64).powi(2),
+            Self::Exponential(ns) => 2.0 * (ns as f64).powi(2),
+            Self::Uniform(low, high) => {
+                let (low, high) = (low as f64, high as f64);
+                (low * low + low * high + high * high) / 3.0
+            }
+        }
+    }
+
     /// Returns the time that a uniform number in [0, 1) maps to.
     pub(crate) fn at(self, uniform: f64) -> u64 {
         match self {
@@ -228,9 +240,17 @@ impl Scenario {
 
     /// Returns the mean work per request, nanoseconds.
     pub fn service_mean_ns(&self) -> f64 {
+        self.service_mean_of(Law::mean_ns)
+    }
+
+    /// Returns the standard deviation of the work per request, nanoseconds.
+    pub fn service_deviation_ns(&self) -> f64 {
+        (self.service_mean_of(Law::mean_square) - self.service_mean_ns().powi(2)).max(0.0).sqrt()
+    }
+
+    fn service_mean_of(&self, of: impl Fn(Law) -> f64) -> f64 {
         let weights: f64 = self.classes.iter().map(|class| class.weight).sum();
-        let sum: f64 =
-            self.classes.iter().map(|class| class.weight * class.service.mean_ns()).sum();
+        let sum: f64 = self.classes.iter().map(|class| class.weight * of(class.service)).sum();
         sum / weights
     }
 

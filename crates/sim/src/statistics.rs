@@ -204,10 +204,7 @@ impl Statistics {
     }
 
     /// Records a refusal on account of load of a request that began at `request_began_ns`.
-    pub(crate) fn note_refusal(&mut self, core: u32, now_ns: u64, request_began_ns: u64) {
-        if !self.overloads.iter().any(|overload| overload.core == core) {
-            self.note_overload(core, now_ns);
-        }
+    pub(crate) fn note_refusal(&mut self, core: u32, request_began_ns: u64) {
         if let Some(last) = self.overloads.iter_mut().rfind(|overload| overload.core == core) {
             last.refused_last_ns = last.refused_last_ns.max(request_began_ns);
         }

@@ -191,24 +191,8 @@ fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
 /// Returns the longest time that the shortest queue kept may take, nanoseconds: twenty requests,
 /// plus four standard deviations.
 fn queue_ns(scenario: &Scenario) -> u64 {
-    let weights: f64 = scenario.classes.iter().map(|class| class.weight).sum();
-    let squares: f64 =
-        scenario.classes.iter().map(|class| class.weight * square(class.service)).sum();
-    let mean_ns = scenario.service_mean_ns();
-    let variance = (squares / weights - mean_ns * mean_ns).max(0.0);
-    (20.0 * mean_ns + 4.0 * (20.0 * variance).sqrt()) as u64
-}
-
-/// Returns the mean square of a distribution.
-fn square(law: Law) -> f64 {
-    match law {
-        Law::Fixed(ns) => (ns as f64).powi(2),
-        Law::Exponential(ns) => 2.0 * (ns as f64).powi(2),
-        Law::Uniform(from_ns, to_ns) => {
-            let (from, to) = (from_ns as f64, to_ns as f64);
-            (from * from + from * to + to * to) / 3.0
-        }
-    }
+    let deviation_ns = 20_f64.sqrt() * scenario.service_deviation_ns();
+    (20.0 * scenario.service_mean_ns() + 4.0 * deviation_ns) as u64
 }
 
 /// Returns the work of a burst, nanoseconds.

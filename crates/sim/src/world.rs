@@ -151,7 +151,7 @@ impl<'a> World<'a> {
     pub(crate) fn note_refusal(&mut self, core: u32, token: Token) {
         let client = self.conns.get(token).map(|conn| conn.client);
         if let Some(client) = client.filter(|client| client.kind.asks()) {
-            self.statistics.note_refusal(core, self.now_ns, client.began_ns);
+            self.statistics.note_refusal(core, client.began_ns);
         }
         let sleeps = &self.cores[core as usize].sleeps;
         if sleeps.has_time(self.now_ns, self.scenario.setting.target_ns) {

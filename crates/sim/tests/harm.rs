@@ -98,27 +98,44 @@ fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
     }
 }
 
+/// Creates a scenario of two hundred honest sources, from this address on, at half the capacity,
+/// beside a group.
+fn attacked(honest_from: u32, group: Group) -> Scenario {
+    let honest = Group { addresses: (honest_from, 200), ..Group::new(Kind::Honest, 1.0) };
+    Scenario {
+        setting: setting(),
+        groups: vec![honest, group],
+        classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
+        ..Scenario::default()
+    }
+    .loaded(0.5)
+}
+
+/// Creates a group from nine addresses with ten times the load of the honest.
+fn hostile(kind: Kind) -> Group {
+    Group { addresses: (0x0b00_0001, 9), ..Group::new(kind, 10.0) }
+}
+
+/// Creates such a group that keeps its connections, and asks again after a wait, milliseconds.
+fn keeping(wait_ms: u64) -> Group {
+    let think = Law::Fixed(wait_ms * MILLI_NS);
+    let sessions = Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 };
+    Group { sessions: Some(sessions), ..hostile(Kind::Reconnecting) }
+}
+
 #[test]
 fn honest_clients_have_their_share_beside_few_that_take_all_they_can() {
     let mut faults = Faults::default();
-    let hostile = |kind| Group { addresses: (0x0b00_0001, 9), ..Group::new(kind, 10.0) };
-    let think = Law::Fixed(1_500 * MILLI_NS);
-    let keeping = Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 };
-    let keeps = Group { sessions: Some(keeping), ..hostile(Kind::Reconnecting) };
+    let keeps = keeping(1_500);
     for (first, spread) in [(0x0a00_0001, "a network"), (0x0b00_0020, "the network of the others")]
     {
         for group in [hostile(Kind::Mute), hostile(Kind::Slow), hostile(Kind::Reconnecting), keeps]
         {
-            let honest = Group { addresses: (first, 200), ..Group::new(Kind::Honest, 1.0) };
             let scenario = Scenario {
-                setting: setting(),
-                groups: vec![honest, group],
-                classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
                 open_max: 10_000,
                 measured_from_ns: 2 * SECOND_NS,
-                ..Scenario::default()
-            }
-            .loaded(0.5);
+                ..attacked(first, group)
+            };
             let statistics = run(&scenario, 1);
             let good = statistics.kinds[0].good_share();
             faults.at_least(0.95, good, "of the honest", &(spread, group.kind, group.sessions));
@@ -130,20 +147,11 @@ fn honest_clients_have_their_share_beside_few_that_take_all_they_can() {
 fn connections_kept_from_before_the_overload_do_not_come_first_when_they_ask_again() {
     let mut faults = Faults::default();
     for wait_ms in [500, 1_500] {
-        let think = Law::Fixed(wait_ms * MILLI_NS);
-        let sessions = Some(Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 });
-        let keeps =
-            Group { addresses: (0x0b00_0001, 9), sessions, ..Group::new(Kind::Reconnecting, 10.0) };
-        let honest = Group { addresses: (0x0a00_0001, 200), ..Group::new(Kind::Honest, 1.0) };
         let scenario = Scenario {
-            setting: setting(),
-            groups: vec![honest, keeps],
-            classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
             measured_from_ns: wait_ms * MILLI_NS,
             duration_ns: (wait_ms + 1_000) * MILLI_NS,
-            ..Scenario::default()
-        }
-        .loaded(0.5);
+            ..attacked(0x0a00_0001, keeping(wait_ms))
+        };
         let statistics = run(&scenario, 1);
         faults.at_least(0.95, statistics.kinds[0].good_share(), "of the honest", &wait_ms);
         faults.at_least(1.0, statistics.loops.unfair as f64, "refused", &wait_ms);

@@ -99,11 +99,11 @@ impl Overload {
     pub(super) fn tick(&mut self, now_ns: u64, seen: &Seen) {
         let &Seen { woke_ns, waits, syns, queue, fit, ticks_of_way } = seen;
         let slept = woke_ns > self.tick_ns;
-        let dropped = syns.is_none_or(|syns| syns.dropped > self.before.dropped);
+        let refused = syns.is_some_and(|syns| syns.dropped > self.before.dropped);
+        let dropped = refused || syns.is_none();
         self.note_dropped(syns);
         self.tick_ns = now_ns;
         // A loop that ran dry while somebody was refused lets in too little, and is overloaded.
-        let refused = dropped && syns.is_some();
         // One expensive request may take many targets, with nobody behind it.
         self.calm_ticks = match (slept, waits) {
             (true, _) if !refused => self.calm_ticks + 1,

@@ -186,7 +186,7 @@ pub(crate) trait Accepting: Architecture {
 
     /// Begins to serve an accepted connection, or defers it until there is time.
     fn admit(&mut self, tenant: Self::Tenant, decision: Decision, since_ns: u64) {
-        let source = Some(tenant.peer().ip().into());
+        let source = tenant.peer().ip().into();
         let Some(slot) = self.enter(tenant) else { return };
         let floor = self.floor();
         if decision.order == Order::Newest {
@@ -299,11 +299,10 @@ pub(crate) trait Accepting: Architecture {
     fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
         let floor = self.floor();
         let now_ns = floor.service.now_ns();
-        let is_new = floor.table.conn(token.slot).is_some_and(|conn| conn.is_idle());
-        let arrival = if is_new { self.arrival(token.slot) } else { None };
-        let floor = self.floor();
-        let peer = floor.table.conn(token.slot).map(|conn| conn.peer());
-        let service = &mut floor.service;
+        let new = floor.table.conn(token.slot).filter(|conn| conn.is_idle());
+        let peer = new.map(|conn| conn.peer());
+        let arrival = peer.and_then(|_| self.arrival(token.slot));
+        let service = &mut self.floor().service;
         let is_fair = |_| peer.is_none_or(|peer| service.has_a_share(peer));
         AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival), is_fair)
     }

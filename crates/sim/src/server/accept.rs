@@ -97,7 +97,7 @@ impl World<'_> {
         if state.phase.decision.order == Order::Newest {
             conn.socket.seat = Seat::Deferred;
             let (source, share) = (conn.client.source, state.phase.decision.order_share);
-            state.deferred.push(self.now_ns, token, since_ns, Some(source), share);
+            state.deferred.push(self.now_ns, token, since_ns, source, share);
         } else {
             conn.socket.seat = Seat::Open;
             state.begun += 1;
