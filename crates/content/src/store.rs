@@ -146,7 +146,7 @@ impl Store {
     /// Opens the directory to serve.
     ///
     /// # Errors
-    /// Those of opening it, and `InvalidInput` for invalid options: a path as the name of an index
+    /// Errors of opening it, and `InvalidInput` for invalid options: a path as the name of an index
     /// file, a content type that is not valid in a header field.
     pub fn open(root: &Path, options: Options) -> io::Result<Store> {
         let tree = Arc::new(Tree::open(root, &options)?);

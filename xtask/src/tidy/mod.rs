@@ -58,10 +58,7 @@ fn check(root: &Path, files: &[String]) -> Result<Vec<Violation>> {
         let bytes = fs::read(root.join(file)).with_context(|| file.clone())?;
         match String::from_utf8(bytes) {
             Ok(text) => {
-                check_text(file, &text, &known, &mut violations);
-                if file.ends_with(".rs") {
-                    openings.add(&text);
-                }
+                violations.extend(check_text(file, &text, &known, &mut openings));
             }
             Err(_) if file.ends_with(".rs") => {
                 violations.push(Violation::new(file, 1, "not UTF-8"));
@@ -76,13 +73,20 @@ fn check(root: &Path, files: &[String]) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-fn check_text(file: &str, text: &str, known: &BTreeSet<&str>, violations: &mut Vec<Violation>) {
-    violations.extend(paths::check_mentions(file, text));
+fn check_text(
+    file: &str,
+    text: &str,
+    known: &BTreeSet<&str>,
+    openings: &mut Openings,
+) -> Vec<Violation> {
+    let mut violations = paths::check_mentions(file, text);
     if file.ends_with(".rs") {
+        openings.add(text);
         violations.extend(rust::check(file, text));
     } else if file.ends_with(".md") {
         violations.extend(markdown::check(file, text, known));
     }
+    violations
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Reads a regular file.
 ///
 /// # Errors
-/// Those of the system; the file is not a regular one, or too large.
+/// Errors of the system; the file is not a regular one, or too large.
 pub(crate) fn file(path: &Path) -> io::Result<Vec<u8>> {
     // Before it is opened, which for a FIFO would wait.
     if !fs::metadata(path)?.is_file() {
@@ -32,7 +32,7 @@ pub(crate) fn text(path: &Path) -> io::Result<String> {
 /// Reads all of `from`.
 ///
 /// # Errors
-/// Those of the system; the input is too large.
+/// Errors of the system; the input is too large.
 pub(crate) fn all(from: impl Read) -> io::Result<Vec<u8>> {
     bounded(from, BYTES_MAX)
 }

@@ -62,7 +62,7 @@ impl Build {
     /// Builds the next part. Blocks on the disk.
     ///
     /// # Errors
-    /// Those of reading a directory. An entry that cannot be examined is left out.
+    /// Errors of reading a directory. An entry that cannot be examined is left out.
     pub(super) fn advance(&mut self, tree: &Tree) -> io::Result<Part> {
         let (mut effort, mut rows) = (0, 0);
         while effort < PART_EFFORT {

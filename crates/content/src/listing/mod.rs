@@ -142,7 +142,7 @@ impl Listings {
     /// construction.
     ///
     /// # Errors
-    /// Those of reading a directory; the listing is then abandoned.
+    /// Errors of reading a directory; the listing is then abandoned.
     pub(crate) fn go_on(
         &mut self,
         key: &[u8],

@@ -100,7 +100,7 @@ pub trait Mechanism: Sized + 'static {
     /// before.
     ///
     /// # Errors
-    /// Those of the call when the set itself is broken: EBADF, EINVAL, ENOMEM.
+    /// Errors of the call when the set itself is broken: EBADF, EINVAL, ENOMEM.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize>;
 
     /// Returns the counters since the mechanism was opened.

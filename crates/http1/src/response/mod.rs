@@ -16,7 +16,7 @@ pub const HEAD_BYTES_MAX: u32 = 64 << 10;
 
 /// Parser for one reply, independent of how the input is split.
 ///
-/// One buffer serves any number of parsers: bytes that a parser has consumed are not needed again.
+/// A buffer serves any number of parsers: bytes that a parser has consumed are not needed again.
 /// Memory is allocated only while a head is incomplete. Each reply takes a new parser.
 #[derive(Debug)]
 pub struct ReplyParser {

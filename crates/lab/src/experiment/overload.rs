@@ -98,7 +98,7 @@ impl BesideKind {
 }
 
 /// Two figures of a sweep over time, at one of its values: replies per second, and response times.
-/// One line per server, and a grey one for the offered load.
+/// Each has a line per server, and a grey one for the offered load.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TimelineFigure {

@@ -1,7 +1,7 @@
 //! Knot: user-level threads, each with a stack of its own and code in the blocking style, over any
 //! readiness mechanism (pariag-accept §3.1.2).
 //!
-//! One thread polls the mechanism and switches to the fibers that waited for the reported events,
+//! A thread polls the mechanism and switches to the fibers that waited for the reported events,
 //! in their order; a fiber runs until it would block. The code of the fibers is in [`script`],
 //! their shared state in [`common`].
 
