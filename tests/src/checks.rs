@@ -9,7 +9,7 @@ mod reply;
 
 use weir_content::path::{Decoded, decode, encode, redirect_location};
 use weir_content::range::{ByteRange, Multipart, PARTS_MAX, Ranges, parse};
-use weir_content::{Coding, Conditions, Now, Outcome, Validators};
+use weir_content::{Coding, Conditions, Now, PreconditionResult, Validators};
 use weir_content::{evaluate, if_range_holds, negotiate};
 use weir_http1::{
     Body, Framing, HeadParser, Limits, Lines, Parse, Refusal, Request, Target, Version,
@@ -245,10 +245,10 @@ fn check_conditions(given: &Conditions<'_>, validators: &Validators<'_>) {
         assert_eq!(evaluate(&dateless, validators), outcome);
     }
     let any = Conditions { if_match: &[b"*"], ..*given };
-    assert_ne!(evaluate(&any, validators), Outcome::Failed);
+    assert_ne!(evaluate(&any, validators), PreconditionResult::Failed);
     let none = Conditions { if_none_match: &[b"*"], ..*given };
-    assert_ne!(evaluate(&none, validators), Outcome::Proceed);
-    assert_eq!(evaluate(&Conditions::default(), validators), Outcome::Proceed);
+    assert_ne!(evaluate(&none, validators), PreconditionResult::Proceed);
+    assert_eq!(evaluate(&Conditions::default(), validators), PreconditionResult::Proceed);
 }
 
 fn is_modified_date(value: &[u8]) -> bool {

@@ -22,7 +22,7 @@ const KINDS: [&str; 3] = ["epoll-et", "poll", "select"];
 
 /// Name of the architectures' option for the number of connections served to completion at the same
 /// time. Where it may be 0, that means no limit.
-const POOL_KNOB: &str = "pool";
+const POOL_TUNABLE: &str = "pool";
 
 /// Pool size of a set-up: more connections than most tests hold open.
 const POOL: u64 = 64;
@@ -150,11 +150,11 @@ impl Setup {
         if !is_usual {
             options.extend(["--arch".to_owned(), arch.spelling.to_owned()]);
         }
-        let chosen: Vec<_> = pool.iter().map(|pool| format!("{POOL_KNOB}={pool}")).collect();
+        let chosen: Vec<_> = pool.iter().map(|pool| format!("{POOL_TUNABLE}={pool}")).collect();
         for choice in &chosen {
             options.extend(["--arch-option".to_owned(), choice.clone()]);
         }
-        let settings = Settings::parse(arch.knobs, &chosen).unwrap_or_default();
+        let settings = Settings::parse(arch.tunables, &chosen).unwrap_or_default();
         let at_once = pool.filter(|&pool| pool > 0).map(|pool| pool as usize);
         Self { name: String::new(), at_once, arch, shown, options, settings, weir }
     }
@@ -168,7 +168,7 @@ impl Setup {
     }
 
     fn named(mut self) -> Self {
-        let pool = self.at_once.map(|pool| format!(", {POOL_KNOB}={pool}"));
+        let pool = self.at_once.map(|pool| format!(", {POOL_TUNABLE}={pool}"));
         self.name = format!("{}{}", self.shown, pool.unwrap_or_default());
         self
     }
@@ -210,10 +210,10 @@ pub fn mechanisms() -> Vec<&'static str> {
 
 /// Returns the pools to try with an architecture: `None` where it has none.
 fn pools(row: &arch::Row) -> Vec<Option<u64>> {
-    match row.knobs.iter().find(|knob| knob.name == POOL_KNOB) {
+    match row.tunables.iter().find(|tunable| tunable.name == POOL_TUNABLE) {
         None => vec![None],
-        Some(knob) if knob.min == 0 => vec![Some(0), Some(POOL.min(knob.max))],
-        Some(knob) => vec![Some(POOL.clamp(knob.min, knob.max))],
+        Some(tunable) if tunable.min == 0 => vec![Some(0), Some(POOL.min(tunable.max))],
+        Some(tunable) => vec![Some(POOL.clamp(tunable.min, tunable.max))],
     }
 }
 

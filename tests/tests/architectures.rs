@@ -317,14 +317,15 @@ fn refused(arch: &arch::Row, option: &str) -> String {
 #[test]
 fn what_cannot_be_set_about_an_architecture_is_refused_in_a_sentence() {
     for row in arch::TABLE {
-        for wrong in ["no-such-knob=1", "pool", "=", ""] {
+        for wrong in ["no-such-tunable=1", "pool", "=", ""] {
             assert!(refused(row, wrong).contains("--arch-option"), "{}", row.spelling);
         }
-        for knob in row.knobs {
-            let beyond = [knob.min.checked_sub(1), knob.max.checked_add(1)].into_iter().flatten();
+        for tunable in row.tunables {
+            let beyond =
+                [tunable.min.checked_sub(1), tunable.max.checked_add(1)].into_iter().flatten();
             for number in beyond {
-                let said = refused(row, &format!("{}={number}", knob.name));
-                assert!(said.contains(knob.name), "{said}");
+                let said = refused(row, &format!("{}={number}", tunable.name));
+                assert!(said.contains(tunable.name), "{said}");
             }
         }
     }

@@ -3,7 +3,8 @@
 //! waited.
 
 use crate::{
-    Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Setting, Signals, View,
+    Control, Controls, Decision, Inspect, Order, PhaseOutcome, Policy, PolicyConfig, Ramp, Signals,
+    View,
 };
 
 /// Length of an interval in targets: 100 ms for the default target, the interval of RFC 8289 and of
@@ -26,10 +27,10 @@ const SLOUGH_TARGETS: u64 = 2;
 /// ([`crate::Conserving`]). Under overload the newest are served first: the others have waited so
 /// long that their clients may be gone when their turn comes (adaptive LIFO, same article).
 ///
-/// A phase's sojourn is [`Outcome::age_min_ns`]. While connections arrive one by one, with a round
-/// between them, none is looked at, so that a calm server pays nothing; the sojourn is then zero,
-/// because the queue was empty. While connections accepted before are deferred, the phase says
-/// nothing: they are the queue then, and the kernel knows the ages of its youngest part only.
+/// A phase's sojourn is [`PhaseOutcome::age_min_ns`]. While connections arrive one by one, with a
+/// round between them, none is looked at, so that a calm server pays nothing; the sojourn is then
+/// zero, because the queue was empty. While connections accepted before are deferred, the phase
+/// says nothing: they are the queue then, and the kernel knows the ages of its youngest part only.
 ///
 /// Ages are rounded to the kernel's tick, 4 ms at 250 Hz and 10 ms at 100 Hz: a target of a tick or
 /// two is a guess, one of 20 ms is distinguished well enough from twice as much. A connection whose
@@ -53,7 +54,7 @@ pub struct Codel {
 
 impl Codel {
     /// Creates the policy for a delay target and a set of controls.
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new(setting: &PolicyConfig) -> Self {
         Self {
             target_ns: setting.target_ns,
             interval_ns: setting.target_ns.saturating_mul(INTERVAL_TARGETS),
@@ -100,7 +101,7 @@ impl Policy for Codel {
         }
         Decision {
             budget: self.ramp.budget(view),
-            look: if is_queued { Look::Each } else { Look::Nobody },
+            inspect: if is_queued { Inspect::All } else { Inspect::None },
             stale_ns: self.controls.has(Control::Stale).then(|| self.age_max_ns()),
             drop_departed: self.controls.has(Control::Departed),
             order: self.order(),
@@ -108,7 +109,7 @@ impl Policy for Codel {
         }
     }
 
-    fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
+    fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome) {
         self.ramp.heard(outcome);
         if let (Some(age_ns), false) = (outcome.age_min_ns, self.holding) {
             self.heard(now_ns, age_ns);
@@ -133,7 +134,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn codel(controls: Controls) -> Codel {
-        Codel::new(&Setting { controls, ..setting(Name::Codel) })
+        Codel::new(&PolicyConfig { controls, ..setting(Name::Codel) })
     }
 
     /// Returns a server that can serve a thousand connections per second.
@@ -154,8 +155,9 @@ mod tests {
     /// `age_ns`.
     fn phase(codel: &mut Codel, now_ns: u64, view: &View, age_ns: u64) -> Decision {
         let decision = codel.decide(now_ns, view, &Signals::default());
-        let age_min_ns = (decision.look == Look::Each).then_some(age_ns);
-        let outcome = Outcome { accepted: decision.budget, age_min_ns, ..Outcome::default() };
+        let age_min_ns = (decision.inspect == Inspect::All).then_some(age_ns);
+        let outcome =
+            PhaseOutcome { accepted: decision.budget, age_min_ns, ..PhaseOutcome::default() };
         codel.finished(now_ns, &outcome);
         decision
     }
@@ -177,7 +179,7 @@ mod tests {
         let mut codel = codel(Controls::ALL);
         let phases = server(2 * MS).run(&mut codel, 1_000 * MS);
         assert!(phases.len() > 400);
-        assert!(phases.iter().all(|phase| phase.decision.look == Look::Nobody));
+        assert!(phases.iter().all(|phase| phase.decision.inspect == Inspect::None));
         assert!(phases.iter().all(|phase| phase.decision.stale_ns == Some(100 * MS)));
         assert!(phases.iter().all(|phase| phase.refused == 0));
         assert!(!codel.is_overloaded());
@@ -188,7 +190,7 @@ mod tests {
         let load = Load { eager: true, step_ns: MS, gap_ns: 2 * MS, ..Load::default() };
         let mut codel = codel(Controls::ALL);
         let phases = Fake::new(load).run(&mut codel, 1_000 * MS);
-        assert!(phases.iter().any(|phase| phase.decision.look == Look::Each));
+        assert!(phases.iter().any(|phase| phase.decision.inspect == Inspect::All));
         assert!(phases.iter().all(|phase| phase.decision.order == Order::Oldest));
         assert!(phases.iter().all(|phase| phase.refused == 0));
     }
@@ -227,7 +229,7 @@ mod tests {
         let phases = server.run(&mut codel, 2_200 * MS);
         assert!(!codel.is_overloaded());
         assert!(phases.iter().all(|phase| phase.refused == 0 && phase.view.deferred == 0));
-        assert!(phases.iter().all(|phase| phase.decision.look == Look::Nobody));
+        assert!(phases.iter().all(|phase| phase.decision.inspect == Inspect::None));
     }
 
     #[test]
@@ -282,7 +284,10 @@ mod tests {
         let (mut codel, now_ns) = overloaded();
         for ms in 1..300 {
             codel.decide(now_ns + ms * MS, &queued(0), &Signals::default());
-            codel.finished(now_ns + ms * MS, &Outcome { accepted: 1, ..Outcome::default() });
+            codel.finished(
+                now_ns + ms * MS,
+                &PhaseOutcome { accepted: 1, ..PhaseOutcome::default() },
+            );
         }
         assert!(codel.is_overloaded());
     }
@@ -292,9 +297,9 @@ mod tests {
         let mut codel = codel(Controls::ALL);
         let phases: Vec<Phase> = burst(100, 1_000 * MS).run(&mut codel, 50 * MS);
         let seen: Vec<_> =
-            phases.iter().take(4).map(|it| (it.decision.budget, it.decision.look)).collect();
-        let each = Look::Each;
-        assert_eq!(seen, [(1, Look::Nobody), (2, each), (4, each), (8, each)]);
+            phases.iter().take(4).map(|it| (it.decision.budget, it.decision.inspect)).collect();
+        let each = Inspect::All;
+        assert_eq!(seen, [(1, Inspect::None), (2, each), (4, each), (8, each)]);
     }
 
     #[test]
@@ -303,7 +308,7 @@ mod tests {
         let view = View { open: 95, ..queued(0) };
         let decision = phase(&mut codel, now_ns, &view, 30 * MS);
         let expected = Decision {
-            look: Look::Each,
+            inspect: Inspect::All,
             stale_ns: Some(40 * MS),
             drop_departed: true,
             order: Order::Newest,

@@ -1,6 +1,6 @@
 //! The wrapper that keeps a policy to the promise of work conservation.
 
-use crate::{Busy, Decision, Outcome, Policy, Setting, Signals, View, Wanted};
+use crate::{Busy, Decision, PhaseOutcome, Policy, PolicyConfig, Signals, View, Wanted};
 
 /// A policy whose decisions refuse nothing while the loop is not saturated.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct Conserving<P> {
 
 impl<P: Policy> Conserving<P> {
     /// Wraps a policy.
-    pub fn new(policy: P, setting: &Setting) -> Self {
+    pub fn new(policy: P, setting: &PolicyConfig) -> Self {
         Self { policy, busy: Busy::new(setting.target_ns) }
     }
 }
@@ -27,7 +27,7 @@ impl<P: Policy> Policy for Conserving<P> {
         if saturated { decision } else { decision.open() }
     }
 
-    fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
+    fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome) {
         self.policy.finished(now_ns, outcome);
     }
 

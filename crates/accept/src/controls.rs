@@ -45,7 +45,7 @@ impl Control {
     }
 
     /// Returns the spelling of the control in options.
-    pub fn spelled(self) -> &'static str {
+    pub fn spelling(self) -> &'static str {
         TABLE[self as usize].1
     }
 
@@ -105,7 +105,7 @@ pub struct NotAControl(String);
 
 impl fmt::Display for NotAControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Control::all().map(Control::spelled).collect();
+        let names: Vec<_> = Control::all().map(Control::spelling).collect();
         write!(f, "{:?} is no overload control: {} or all", self.0, names.join(", "))
     }
 }
@@ -204,12 +204,12 @@ mod tests {
     #[test]
     fn the_tables_are_in_the_order_of_their_variants() {
         for control in Control::all() {
-            assert_eq!(control.spelled().parse(), Ok(control));
+            assert_eq!(control.spelling().parse(), Ok(control));
             assert!(!control.summary().is_empty());
         }
-        for (refusal, spelled) in REFUSALS {
-            assert_eq!(refusal.to_string(), *spelled);
-            assert_eq!(spelled.parse(), Ok(*refusal));
+        for (refusal, spelling) in REFUSALS {
+            assert_eq!(refusal.to_string(), *spelling);
+            assert_eq!(spelling.parse(), Ok(*refusal));
         }
     }
 

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 
 use crate::{
-    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Name, Order, Outcome,
-    Policy, Refusal, Setting, Signals, Source, SynDecision, SynFilter, Syns, TARGET_NS, Verdict,
-    View,
+    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Name, Order,
+    PhaseOutcome, Policy, PolicyConfig, Refusal, Signals, Source, SynDecision, SynFilter, Syns,
+    TARGET_NS, Verdict, View,
 };
 
 /// Duration of a getevents-phase, nanoseconds.
@@ -20,8 +20,8 @@ pub(crate) const ACCEPT_NS: u64 = 5_000;
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
 /// Returns the default setting of a policy.
-pub(crate) fn setting(name: Name) -> Setting {
-    Setting {
+pub(crate) fn setting(name: Name) -> PolicyConfig {
+    PolicyConfig {
         name,
         limit: Limit::Auto,
         target_ns: TARGET_NS,
@@ -246,7 +246,7 @@ impl Fake {
         let (outcome, waited_max_ns) = self.accept(&decision);
         self.rounds_since = 0;
         policy.finished(self.now_ns, &outcome);
-        let Outcome { accepted, refused, drained, .. } = outcome;
+        let PhaseOutcome { accepted, refused, drained, .. } = outcome;
         let spent_ns = self.now_ns - began_ns;
         Phase {
             view,
@@ -263,10 +263,10 @@ impl Fake {
 
     /// Accepts as many connections as the decision allows; returns the outcome and the longest wait
     /// among those served.
-    fn accept(&mut self, decision: &Decision) -> (Outcome, Option<u64>) {
+    fn accept(&mut self, decision: &Decision) -> (PhaseOutcome, Option<u64>) {
         let mut phase = AcceptPhase::new(*decision, self.now_ns);
         let mut waited_max_ns = None;
-        while phase.goes_on(false, || self.now_ns) {
+        while phase.may_continue(false, || self.now_ns) {
             self.knock();
             self.now_ns += ACCEPT_NS;
             let Some(came_ns) = self.queue.pop_front() else {
@@ -277,7 +277,7 @@ impl Fake {
             let waited_ns = self.now_ns - came_ns;
             let age_ns = waited_ns - waited_ns % TICK_NS;
             let arrival = Arrival { age_ns, departed: false, spoken: true, rtt_ns: 0 };
-            let arrival = phase.looks().then_some(arrival);
+            let arrival = phase.inspects().then_some(arrival);
             if let Verdict::Admit { .. } = phase.judge(self.now_ns, arrival) {
                 waited_max_ns = waited_max_ns.max(Some(waited_ns));
                 self.admit(decision.order, came_ns);

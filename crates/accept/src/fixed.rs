@@ -1,7 +1,7 @@
 //! The classic accept-limit: at most N connections per accept-phase (brecht-select §4.1,
 //! `accept-count`; pariag-accept ch. 3, `accept-limit`).
 
-use crate::{Decision, Outcome, Policy, Signals, View};
+use crate::{Decision, PhaseOutcome, Policy, Signals, View};
 
 /// A policy whose budget is always its limit; without a limit only max-conns bounds it.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ impl Policy for FixedLimit {
         Decision::accept(self.0.map_or(view.room(), |limit| limit.min(view.room())))
     }
 
-    fn finished(&mut self, _: u64, _: &Outcome) {}
+    fn finished(&mut self, _: u64, _: &PhaseOutcome) {}
 }
 
 #[cfg(test)]

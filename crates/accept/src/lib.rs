@@ -55,7 +55,7 @@ pub const TARGET_NS: u64 = 20_000_000;
 
 /// Parameters of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct PolicyConfig {
     /// The policy.
     pub name: Name,
     /// The accept-limit, for the policy that has one.
@@ -75,7 +75,7 @@ pub struct Setting {
     pub eager: bool,
 }
 
-impl Setting {
+impl PolicyConfig {
     /// Creates the policy.
     pub fn policy(&self) -> Box<dyn Policy + Send> {
         match (self.name, self.limit) {
@@ -168,14 +168,14 @@ pub struct Syns {
 
 /// Accepted connections that the server asks the kernel about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Look {
+pub enum Inspect {
     /// None: the cost to a server that is not overloaded.
     #[default]
-    Nobody,
+    None,
     /// The first of the phase, which has waited longest.
     First,
     /// All.
-    Each,
+    All,
 }
 
 /// Order in which waiting connections are served.
@@ -208,7 +208,7 @@ pub struct Decision {
     /// for service even so.
     pub refuse: u64,
     /// Accepted connections to ask the kernel about.
-    pub look: Look,
+    pub inspect: Inspect,
     /// Maximum wait, nanoseconds: connections looked at or deferred that have waited longer are
     /// refused.
     pub stale_ns: Option<u64>,
@@ -225,7 +225,7 @@ pub struct Decision {
     pub syn: SynDecision,
     /// True if requests on open connections are looked at before they are served, like those of new
     /// ones.
-    pub look_open: bool,
+    pub inspect_open: bool,
     /// True if replies close their connection.
     pub pressure: bool,
     /// Share of each source while sources have to share: replies to a source that exceeds its share
@@ -286,7 +286,7 @@ impl Decision {
                 guard @ SynDecision::Guard { .. } => guard,
                 _ => SynDecision::Open,
             },
-            look_open: false,
+            inspect_open: false,
             pressure: false,
             share: None,
             ..self
@@ -301,7 +301,7 @@ impl Decision {
 
 /// Outcome of an accept-phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PhaseOutcome {
     /// Connections accepted, including those refused later.
     pub accepted: u64,
     /// Accepted connections that were refused or dropped, and not served.
@@ -328,7 +328,7 @@ pub trait Policy {
     fn decide(&mut self, now_ns: u64, view: &View, signals: &Signals) -> Decision;
 
     /// Receives the outcome of the phase.
-    fn finished(&mut self, now_ns: u64, outcome: &Outcome);
+    fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome);
 
     /// Returns when the policy must be asked again even if the listener is not ready, because its
     /// decision keeps connections away from the listener.

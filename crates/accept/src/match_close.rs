@@ -1,7 +1,7 @@
 //! Match-close: a saturated server accepts a connection for each that has closed, so that the
 //! number of open connections stays constant. Counts open connections; does not use time.
 
-use crate::{Decision, Outcome, Policy, Signals, View};
+use crate::{Decision, PhaseOutcome, Policy, Signals, View};
 
 /// Consecutive rounds that must find connections waiting, and work in hand, before the server
 /// counts as saturated. Also the maximum number of consecutive rounds in which a saturated server
@@ -78,7 +78,7 @@ impl Policy for MatchClose {
         Decision::accept(budget)
     }
 
-    fn finished(&mut self, _: u64, outcome: &Outcome) {
+    fn finished(&mut self, _: u64, outcome: &PhaseOutcome) {
         let accepted = usize::try_from(outcome.accepted).unwrap_or(usize::MAX);
         self.open_last = self.open_last.saturating_add(accepted);
         self.drained = outcome.drained;
@@ -118,7 +118,7 @@ mod tests {
 
     fn budget(policy: &mut MatchClose, view: &View) -> u64 {
         let budget = policy.decide(0, view, &Signals::default()).budget;
-        policy.finished(0, &Outcome { accepted: budget, ..Outcome::default() });
+        policy.finished(0, &PhaseOutcome { accepted: budget, ..PhaseOutcome::default() });
         budget
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn a_phase_that_finds_fewer_than_it_might_accept_ends_saturation() {
         let (mut policy, open) = saturated();
         assert_eq!(policy.decide(0, &busy(open - 3), &Signals::default()).budget, 3);
-        policy.finished(0, &Outcome { accepted: 2, drained: true, ..Outcome::default() });
+        policy.finished(0, &PhaseOutcome { accepted: 2, drained: true, ..PhaseOutcome::default() });
         let view = busy(open - 1);
         assert_eq!(budget(&mut policy, &view), view.room());
         assert!(!policy.is_overloaded());
@@ -193,7 +193,10 @@ mod tests {
         for _ in 0..100 {
             let view = busy(50);
             assert_eq!(policy.decide(0, &view, &Signals::default()).budget, view.room());
-            policy.finished(0, &Outcome { accepted: 5, drained: true, ..Outcome::default() });
+            policy.finished(
+                0,
+                &PhaseOutcome { accepted: 5, drained: true, ..PhaseOutcome::default() },
+            );
         }
     }
 

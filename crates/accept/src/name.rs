@@ -24,7 +24,7 @@ pub struct Row {
     /// The policy.
     pub name: Name,
     /// Spelling in options.
-    pub spelled: &'static str,
+    pub spelling: &'static str,
     /// Summary in one line.
     pub summary: &'static str,
     /// Source in the literature.
@@ -35,31 +35,31 @@ pub struct Row {
 pub const TABLE: &[Row] = &[
     Row {
         name: Name::Adaptive,
-        spelled: "adaptive",
+        spelling: "adaptive",
         summary: "keeps the delay of those it serves at the target, by every control there is",
         source: "docs/overload.md",
     },
     Row {
         name: Name::Limit,
-        spelled: "limit",
+        spelling: "limit",
         summary: "at most --accept-limit connections a phase, and nothing else",
         source: "brecht-select §4.1",
     },
     Row {
         name: Name::MatchClose,
-        spelled: "match-close",
+        spelling: "match-close",
         summary: "all that wait until saturated, then as many as have closed since",
         source: "pariag-accept ch. 6",
     },
     Row {
         name: Name::Timed,
-        spelled: "timed",
+        spelling: "timed",
         summary: "all that wait, but no longer than a tenth of the delay target a phase",
         source: "after pariag-accept ch. 6",
     },
     Row {
         name: Name::Codel,
-        spelled: "codel",
+        spelling: "codel",
         summary: "refuses those that waited too long, by the least wait of each interval",
         source: "RFC 8289; Maurer, Fail at Scale",
     },
@@ -68,7 +68,7 @@ pub const TABLE: &[Row] = &[
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = TABLE.iter().find(|row| row.name == *self);
-        f.write_str(row.map_or("", |row| row.spelled))
+        f.write_str(row.map_or("", |row| row.spelling))
     }
 }
 
@@ -78,7 +78,7 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, String> {
         TABLE
             .iter()
-            .find(|row| row.spelled == text)
+            .find(|row| row.spelling == text)
             .map(|row| row.name)
             .ok_or_else(|| format!("no accept policy is called {text:?}"))
     }

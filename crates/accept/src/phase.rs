@@ -1,7 +1,7 @@
 //! An accept-phase in progress: whether another connection may be accepted, and the verdict on
 //! each. The server and the simulator share this code; the accepts themselves are theirs.
 
-use crate::{Decision, Look, Outcome, Share};
+use crate::{Decision, Inspect, PhaseOutcome, Share};
 
 /// The kernel's information about an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct AcceptPhase {
     /// The decision in force.
     pub decision: Decision,
     /// Outcome so far.
-    pub outcome: Outcome,
+    pub outcome: PhaseOutcome,
     /// Connections accepted for service.
     taken: u64,
     /// Time after which no refusal begins: connections to be served come after the refused, and
@@ -63,7 +63,7 @@ impl AcceptPhase {
 
     /// Returns whether another connection may be accepted; `clock_ns` is called only when time
     /// matters. With `serves_later`, accepted connections are served after the phase.
-    pub fn goes_on(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
+    pub fn may_continue(&mut self, serves_later: bool, clock_ns: impl FnOnce() -> u64) -> bool {
         if let Some(until_ns) = self.decision.until_ns
             && self.outcome.accepted > 0
         {
@@ -89,12 +89,12 @@ impl AcceptPhase {
     }
 
     /// Returns whether to ask the kernel about the connection just accepted.
-    pub fn looks(&self) -> bool {
-        match self.decision.look {
+    pub fn inspects(&self) -> bool {
+        match self.decision.inspect {
             _ if self.is_excess() => false,
-            Look::Nobody => false,
-            Look::First => self.taken == 0,
-            Look::Each => true,
+            Inspect::None => false,
+            Inspect::First => self.taken == 0,
+            Inspect::All => true,
         }
     }
 
@@ -169,8 +169,8 @@ mod tests {
     fn as_many_are_accepted_as_the_budget_says() {
         let mut phase = AcceptPhase::new(Decision::accept(2), 0);
         let mut taken = 0;
-        while phase.goes_on(false, || 0) {
-            assert!(!phase.looks());
+        while phase.may_continue(false, || 0) {
+            assert!(!phase.inspects());
             assert_eq!(phase.judge(5, None), Verdict::Admit { since_ns: 5 });
             taken += 1;
         }
@@ -182,7 +182,9 @@ mod tests {
         let decision = Decision { refuse: 9, until_ns: Some(10 * MS), ..Decision::accept(100) };
         let mut phase = AcceptPhase::new(decision, 0);
         let verdicts: Vec<_> = (0..)
-            .map_while(|ms| phase.goes_on(false, || ms * MS).then(|| phase.judge(ms * MS, None)))
+            .map_while(|ms| {
+                phase.may_continue(false, || ms * MS).then(|| phase.judge(ms * MS, None))
+            })
             .collect();
         assert!(verdicts[..5].iter().all(|verdict| *verdict == Verdict::Excess));
         assert!(verdicts[5..].iter().all(|verdict| matches!(verdict, Verdict::Admit { .. })));
@@ -195,7 +197,7 @@ mod tests {
             Decision { until_ns: Some(10 * MS), each_ns: 3 * MS, ..Decision::accept(100) };
         let accepted = |serves_later| {
             let mut phase = AcceptPhase::new(decision, 0);
-            while phase.goes_on(serves_later, || 0) && phase.outcome.accepted < 50 {
+            while phase.may_continue(serves_later, || 0) && phase.outcome.accepted < 50 {
                 phase.judge(0, None);
             }
             phase.outcome.accepted
@@ -206,7 +208,7 @@ mod tests {
     #[test]
     fn the_stale_are_refused_unless_one_is_owed() {
         let stale = Decision {
-            look: Look::Each,
+            inspect: Inspect::All,
             stale_ns: Some(40 * MS),
             until_ns: Some(MS),
             ..Decision::accept(10)
@@ -220,15 +222,15 @@ mod tests {
         );
         let mut phase = AcceptPhase::new(Decision { refuse: 1, ..stale }, 0);
         assert_eq!(phase.judge(0, None), Verdict::Excess);
-        assert!(phase.goes_on(false, || 2 * MS));
+        assert!(phase.may_continue(false, || 2 * MS));
         assert!(matches!(phase.judge(2 * MS, arrival(90)), Verdict::Admit { .. }));
-        assert!(!phase.goes_on(false, || 2 * MS));
+        assert!(!phase.may_continue(false, || 2 * MS));
     }
 
     #[test]
     fn a_source_that_has_had_its_share_is_refused_while_sources_share() {
         let share = Share { each_ns: MS, weight: 2 };
-        let shares = Decision { look_open: true, share: Some(share), ..Decision::accept(1) };
+        let shares = Decision { inspect_open: true, share: Some(share), ..Decision::accept(1) };
         let judge = |decision, arrival, is_fair| {
             AcceptPhase::judge_open(decision, 9 * MS, arrival, |of| {
                 assert_eq!(of, share);

@@ -6,7 +6,7 @@
 //! one pays a wait for each connection of a server that does not. This policy pays neither. It does
 //! not use time.
 
-use crate::{Decision, Outcome, Policy, Signals, View};
+use crate::{Decision, PhaseOutcome, Policy, Signals, View};
 
 /// Maximum number of accepts per phase, however long the queue: with eager reads each connection is
 /// served too, and those accepted earlier wait meanwhile.
@@ -44,7 +44,7 @@ impl Ramp {
     }
 
     /// Records whether a phase found fewer connections than it could have accepted.
-    pub fn heard(&mut self, outcome: &Outcome) {
+    pub fn heard(&mut self, outcome: &PhaseOutcome) {
         self.drained = outcome.drained;
     }
 }
@@ -54,7 +54,7 @@ impl Policy for Ramp {
         Decision::accept(self.budget(view))
     }
 
-    fn finished(&mut self, _: u64, outcome: &Outcome) {
+    fn finished(&mut self, _: u64, outcome: &PhaseOutcome) {
         self.heard(outcome);
     }
 }
@@ -79,7 +79,7 @@ mod tests {
             let taken = budget.min(queue);
             failed += u64::from(taken < budget);
             let drained = taken < budget;
-            ramp.finished(0, &Outcome { accepted: taken, drained, ..Outcome::default() });
+            ramp.finished(0, &PhaseOutcome { accepted: taken, drained, ..PhaseOutcome::default() });
             queue -= taken;
             rounds_since = 0;
             accepted.push(taken);

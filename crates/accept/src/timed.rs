@@ -1,7 +1,7 @@
 //! A limit in time: an accept-phase accepts all waiting connections, but begins no accept once its
 //! time is up. It uses the clock, and keeps no history.
 
-use crate::{Decision, Outcome, Policy, Setting, Signals, View};
+use crate::{Decision, PhaseOutcome, Policy, PolicyConfig, Signals, View};
 
 /// Divisor of the delay target: the part that a phase may take. Connections accepted before wait
 /// for its end, and more than once before they are served.
@@ -28,7 +28,7 @@ pub struct Timed {
 
 impl Timed {
     /// Creates the policy for a delay target.
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new(setting: &PolicyConfig) -> Self {
         Self { phase_ns: (setting.target_ns / TARGET_PART).max(PHASE_MIN_NS) }
     }
 }
@@ -39,7 +39,7 @@ impl Policy for Timed {
         Decision { until_ns, ..Decision::accept(view.room()) }
     }
 
-    fn finished(&mut self, _: u64, _: &Outcome) {}
+    fn finished(&mut self, _: u64, _: &PhaseOutcome) {}
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     fn timed(target_ns: u64) -> Timed {
-        Timed::new(&Setting { target_ns, ..setting(Name::Timed) })
+        Timed::new(&PolicyConfig { target_ns, ..setting(Name::Timed) })
     }
 
     /// Returns the load of an eager server, at twice its capacity.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use weir_accept::{
-    Control, Controls, Limit, Look, Name, Outcome, Policy, Refusal, Setting, Signals, SynFilter,
-    Syns, TABLE, View,
+    Control, Controls, Inspect, Limit, Name, PhaseOutcome, Policy, PolicyConfig, Refusal, Signals,
+    SynFilter, Syns, TABLE, View,
 };
 
 const OPEN_MAX: usize = 500;
@@ -59,7 +59,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(setting: &Setting) -> Self {
+    fn new(setting: &PolicyConfig) -> Self {
         let view = View { open_max: OPEN_MAX, ..View::default() };
         let target_ns = setting.target_ns;
         Self { policy: setting.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
@@ -100,7 +100,7 @@ impl Server {
         let lost = round.lost.min(self.queue - refused).min(decision.budget);
         self.queue -= lost;
         let served = (decision.budget - lost).min(self.queue - refused);
-        let age_ns = (served > 0 && decision.look != Look::Nobody).then_some(round.age_ns);
+        let age_ns = (served > 0 && decision.inspect != Inspect::None).then_some(round.age_ns);
         self.queue -= refused + served;
         self.view.open += served as usize;
         self.view.begun += served;
@@ -110,13 +110,13 @@ impl Server {
         self.view.accepted += accepted;
         self.policy.finished(
             self.now_ns,
-            &Outcome { accepted, refused, drained, age_first_ns, age_min_ns, rtt_ns: age_ns },
+            &PhaseOutcome { accepted, refused, drained, age_first_ns, age_min_ns, rtt_ns: age_ns },
         );
         decision.budget
     }
 }
 
-fn setting() -> impl Strategy<Value = Setting> {
+fn setting() -> impl Strategy<Value = PolicyConfig> {
     let names: Vec<Name> = TABLE.iter().map(|row| row.name).collect();
     let limit = prop_oneof![Just(Limit::Inf), Just(Limit::Auto), (1..50u64).prop_map(Limit::Count)];
     let controls = vec(select(Control::all().collect::<Vec<_>>()), 0..8)
@@ -125,7 +125,7 @@ fn setting() -> impl Strategy<Value = Setting> {
     let filter = select(vec![SynFilter::Tokens, SynFilter::Random, SynFilter::None]);
     let rest = (1..5_000u32, filter, any::<bool>());
     (select(names), limit, 0..100_000_000u64, controls, refusal, rest).prop_map(
-        |(name, limit, target_ns, controls, refusal, (backlog, syn_filter, eager))| Setting {
+        |(name, limit, target_ns, controls, refusal, (backlog, syn_filter, eager))| PolicyConfig {
             name,
             limit,
             target_ns,

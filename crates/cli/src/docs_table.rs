@@ -80,10 +80,11 @@ fn architectures() -> String {
 }
 
 fn architecture_options() -> String {
-    let knobs = arch::TABLE.iter().flat_map(|row| row.knobs.iter().map(move |knob| (row, knob)));
+    let tunables =
+        arch::TABLE.iter().flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
     table(
         ["architecture", "option", "meaning", "default", "range"],
-        knobs.map(|(row, knob)| knob_row(row.spelling, knob)),
+        tunables.map(|(row, tunable)| tunable_row(row.spelling, tunable)),
     )
 }
 
@@ -111,9 +112,9 @@ fn architecture_presets() -> String {
     )
 }
 
-fn knob_row(owner: &str, knob: &readiness::settings::Knob) -> [String; 5] {
-    let range = format!("{} to {}", knob.min, knob.max);
-    [code(owner), code(knob.name), knob.help.into(), knob.default.to_string(), range]
+fn tunable_row(owner: &str, tunable: &readiness::settings::Tunable) -> [String; 5] {
+    let range = format!("{} to {}", tunable.min, tunable.max);
+    [code(owner), code(tunable.name), tunable.help.into(), tunable.default.to_string(), range]
 }
 
 /// Renders the mechanisms. The last cell links to a page, so that a mechanism without one shows up
@@ -130,11 +131,12 @@ fn mechanisms() -> String {
 }
 
 fn mechanism_options() -> String {
-    let knobs =
-        readiness::TABLE.iter().flat_map(|row| row.knobs.iter().map(move |knob| (row, knob)));
+    let tunables = readiness::TABLE
+        .iter()
+        .flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
     table(
         ["mechanism", "option", "meaning", "default", "range"],
-        knobs.map(|(row, knob)| knob_row(row.spelling, knob)),
+        tunables.map(|(row, tunable)| tunable_row(row.spelling, tunable)),
     )
 }
 
@@ -142,7 +144,7 @@ fn accept_policies() -> String {
     let rows = accept::TABLE.iter();
     table(
         ["policy", "what it does", "source"],
-        rows.map(|row| [code(row.spelled), row.summary.into(), row.source.into()]),
+        rows.map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
     )
 }
 

@@ -335,7 +335,7 @@ pub(crate) fn mechanisms() -> PossibleValuesParser {
 }
 
 fn policies() -> PossibleValuesParser {
-    PossibleValuesParser::new(accept::TABLE.iter().map(|row| row.spelled))
+    PossibleValuesParser::new(accept::TABLE.iter().map(|row| row.spelling))
 }
 
 fn presets() -> PossibleValuesParser {

@@ -8,7 +8,7 @@ use std::io::{self, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use weir_dispatch::probe::{self, Amount, Meeting, Outcome, Plan, Shelf, Trouble};
-use weir_dispatch::readiness::settings::{Knob, Settings};
+use weir_dispatch::readiness::settings::{Settings, Tunable};
 use weir_dispatch::readiness::{Name, Row, TABLE};
 
 use options::Kind;
@@ -70,17 +70,19 @@ fn plan(options: &ProbeOptions) -> Result<Plan, String> {
 fn mechanisms(named: &[String], choices: &[String]) -> Result<Vec<(Name, Settings)>, String> {
     let wanted = |row: &&Row| named.is_empty() || named.iter().any(|name| name == row.spelling);
     let rows: Vec<&Row> = TABLE.iter().filter(wanted).collect();
-    let knob_of = |choice: &str| choice.split_once('=').map_or_else(String::new, |of| of.0.into());
-    let has = |knobs: &[Knob], choice: &String| {
-        let name = knob_of(choice);
-        knobs.iter().any(|knob| knob.name == name)
+    let tunable_of =
+        |choice: &str| choice.split_once('=').map_or_else(String::new, |of| of.0.into());
+    let has = |tunables: &[Tunable], choice: &String| {
+        let name = tunable_of(choice);
+        tunables.iter().any(|tunable| tunable.name == name)
     };
-    if let Some(stray) = choices.iter().find(|one| !rows.iter().any(|row| has(row.knobs, one))) {
+    if let Some(stray) = choices.iter().find(|one| !rows.iter().any(|row| has(row.tunables, one))) {
         return Err(format!("`{stray}` is nothing that can be set about any of these mechanisms"));
     }
     let of = |row: &&Row| {
-        let own: Vec<String> = choices.iter().filter(|one| has(row.knobs, one)).cloned().collect();
-        Ok((row.name, Settings::parse(row.knobs, &own)?))
+        let own: Vec<String> =
+            choices.iter().filter(|one| has(row.tunables, one)).cloned().collect();
+        Ok((row.name, Settings::parse(row.tunables, &own)?))
     };
     rows.iter().map(of).collect()
 }
@@ -162,12 +164,12 @@ mod tests {
     #[test]
     fn a_choice_is_for_those_that_have_it_and_one_that_is_for_none_is_refused() {
         for row in TABLE {
-            for knob in row.knobs {
-                let choice = [format!("{}={}", knob.name, knob.max)];
+            for tunable in row.tunables {
+                let choice = [format!("{}={}", tunable.name, tunable.max)];
                 for (name, settings) in mechanisms(&[], &choice).unwrap() {
-                    let own = name.row().knobs.iter().find(|own| own.name == knob.name);
-                    let wanted = own.map_or(Settings::default().get(knob), |_| knob.max);
-                    assert_eq!(settings.get(knob), wanted, "{choice:?}");
+                    let own = name.row().tunables.iter().find(|own| own.name == tunable.name);
+                    let wanted = own.map_or(Settings::default().get(tunable), |_| tunable.max);
+                    assert_eq!(settings.get(tunable), wanted, "{choice:?}");
                 }
             }
         }

@@ -84,7 +84,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         .iter()
         .find(|row| row.spelling == options.mechanism)
         .ok_or("there is no such mechanism")?;
-    let settings = Settings::parse(mechanism.knobs, &options.mechanism_option);
+    let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -99,7 +99,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
-        setting: accept::Setting {
+        setting: accept::PolicyConfig {
             name: strategy.accept_policy,
             limit: strategy.accept_limit,
             target_ns: target_ns(options.delay_target)?,
@@ -154,7 +154,7 @@ fn architecture(
         .iter()
         .find(|row| row.spelling == options.arch)
         .ok_or("there is no such architecture")?;
-    let settings = Settings::parse(row.knobs, &options.arch_option)
+    let settings = Settings::parse(row.tunables, &options.arch_option)
         .map_err(|why| format!("--arch-option: {why}"))?;
     if let Some(arch::Exclusion { choice, why }) = row.excludes(strategy, &settings) {
         let (choice, name) = (choice.spelling(), row.spelling);

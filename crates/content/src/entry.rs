@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use weir_sys::file::{self, File, Look, Status};
+use weir_sys::file::{self, File, ResidencyCheck, Status};
 
 use crate::Now;
 use crate::validators::{self, Validators};
@@ -253,9 +253,9 @@ impl OpenFile {
     /// Returns the number of bytes at the start of `range` that can be sent without waiting for a
     /// disk, as reported by [`file::resident`]. If that fails, all of `range` counts as resident:
     /// sending it then reports the error.
-    pub fn resident(&self, range: Range<u64>, look: Look) -> u64 {
+    pub fn resident(&self, range: Range<u64>, check: ResidencyCheck) -> u64 {
         let len = range.end.saturating_sub(range.start);
-        file::resident(self.file.as_fd(), range.start, len, look).unwrap_or(len)
+        file::resident(self.file.as_fd(), range.start, len, check).unwrap_or(len)
     }
 
     /// Returns the length of the file when it was examined, bytes.

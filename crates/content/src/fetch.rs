@@ -23,7 +23,7 @@ pub struct Fetch(Arc<Work>);
 
 /// A single operation of a [`Fetch`], for submission to the kernel (`io_uring`).
 #[derive(Clone, Debug)]
-pub enum FetchKind<'a> {
+pub enum FetchOp<'a> {
     /// A name to open below `root` and to close again: openat2(2) with `O_RDONLY`, `O_NONBLOCK`,
     /// `O_NOCTTY`, `RESOLVE_BENEATH`, `RESOLVE_NO_MAGICLINKS` and, unless `symlinks`,
     /// `RESOLVE_NO_SYMLINKS`. A name that does not exist is a valid result too.
@@ -108,7 +108,7 @@ impl Fetch {
     /// Returns the system calls that may be run instead of [`Fetch::run`], one or several, in any
     /// order. For a path they cover only the names known to be missing: the next answer may be
     /// another fetch.
-    pub fn kinds(&self) -> impl Iterator<Item = FetchKind<'_>> {
+    pub fn ops(&self) -> impl Iterator<Item = FetchOp<'_>> {
         let (root, paths, parts): (_, &[Vec<u8>], &[_]) = match &*self.0 {
             Work::Path { tree, cold, .. } => (Some(tree), cold, &[]),
             Work::Bytes(parts) => (None, &[], parts),
@@ -145,13 +145,13 @@ impl Hash for Fetch {
     }
 }
 
-fn open<'a>(tree: &Arc<Tree>, path: &'a [u8]) -> FetchKind<'a> {
-    FetchKind::Open { root: SharedFd::of(tree), path, symlinks: tree.follows_symlinks() }
+fn open<'a>(tree: &Arc<Tree>, path: &'a [u8]) -> FetchOp<'a> {
+    FetchOp::Open { root: SharedFd::of(tree), path, symlinks: tree.follows_symlinks() }
 }
 
-fn read<'a>((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchKind<'a> {
+fn read<'a>((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchOp<'a> {
     let len = range.end.saturating_sub(range.start);
-    FetchKind::Read { file: SharedFd::of(file), offset: range.start, len }
+    FetchOp::Read { file: SharedFd::of(file), offset: range.start, len }
 }
 
 fn run_path(tree: &Tree, path: &Decoded<'_>, read_max: u64, scratch: &mut [u8]) {

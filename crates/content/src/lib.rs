@@ -21,11 +21,11 @@ mod variants;
 
 pub use cache::CacheCounts;
 pub use entry::{Content, Entry, OpenFile};
-pub use fetch::{ColdCounts, Fetch, FetchKind};
+pub use fetch::{ColdCounts, Fetch, FetchOp};
 pub use listing::{ListingCounts, Waiter};
 pub use mime::MimeTypes;
 pub use store::{Found, Lookup, Options, Store};
-pub use validators::{Conditions, Outcome, Validators, evaluate, if_range_holds};
+pub use validators::{Conditions, PreconditionResult, Validators, evaluate, if_range_holds};
 pub use variants::{Coding, negotiate};
 
 /// The time, as last read by the event loop.

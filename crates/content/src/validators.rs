@@ -31,9 +31,9 @@ pub struct Conditions<'a> {
     pub if_unmodified_since: Option<&'a [u8]>,
 }
 
-/// Outcome of a conditional GET or HEAD.
+/// Result of the preconditions of a conditional GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionResult {
     /// Answer as if there were no condition; evaluate `Range` next.
     Proceed,
     /// 304 Not Modified.
@@ -44,22 +44,22 @@ pub enum Outcome {
 
 /// Evaluates the conditions of a GET or HEAD in the order of RFC 9110 section 13.2.2. An invalid
 /// date is ignored; an invalid tag matches nothing.
-pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> Outcome {
+pub fn evaluate(conditions: &Conditions<'_>, validators: &Validators<'_>) -> PreconditionResult {
     if !conditions.if_match.is_empty() {
         if !matches_any(conditions.if_match, validators.etag, Comparison::Strong) {
-            return Outcome::Failed;
+            return PreconditionResult::Failed;
         }
     } else if modified_after(validators, conditions.if_unmodified_since) == Some(true) {
-        return Outcome::Failed;
+        return PreconditionResult::Failed;
     }
     if !conditions.if_none_match.is_empty() {
         if matches_any(conditions.if_none_match, validators.etag, Comparison::Weak) {
-            return Outcome::NotModified;
+            return PreconditionResult::NotModified;
         }
     } else if modified_after(validators, conditions.if_modified_since) == Some(false) {
-        return Outcome::NotModified;
+        return PreconditionResult::NotModified;
     }
-    Outcome::Proceed
+    PreconditionResult::Proceed
 }
 
 /// Returns whether an `If-Range` of this value lets the `Range` stand (RFC 9110 section 13.1.5).
@@ -180,11 +180,11 @@ mod tests {
     const LATER: &[u8] = b"Sun, 06 Nov 1994 08:49:38 GMT";
     const OURS: Validators<'_> = Validators { etag: b"\"a,b\"", modified_s: Some(784_111_777) };
 
-    fn matching(if_match: &[&[u8]], if_none_match: &[&[u8]]) -> Outcome {
+    fn matching(if_match: &[&[u8]], if_none_match: &[&[u8]]) -> PreconditionResult {
         evaluate(&Conditions { if_match, if_none_match, ..Conditions::default() }, &OURS)
     }
 
-    fn dated(unmodified: Option<&[u8]>, modified: Option<&[u8]>) -> Outcome {
+    fn dated(unmodified: Option<&[u8]>, modified: Option<&[u8]>) -> PreconditionResult {
         let conditions = Conditions {
             if_unmodified_since: unmodified,
             if_modified_since: modified,
@@ -195,45 +195,48 @@ mod tests {
 
     #[test]
     fn no_condition_proceeds() {
-        assert_eq!(evaluate(&Conditions::default(), &OURS), Outcome::Proceed);
+        assert_eq!(evaluate(&Conditions::default(), &OURS), PreconditionResult::Proceed);
     }
 
     #[test]
     fn if_match_compares_strongly() {
-        assert_eq!(matching(&[b"*"], &[]), Outcome::Proceed);
-        assert_eq!(matching(&[b"\"x\" , \"a,b\""], &[]), Outcome::Proceed);
-        assert_eq!(matching(&[b"\"x\"", b"\"a,b\""], &[]), Outcome::Proceed);
-        assert_eq!(matching(&[b"W/\"a,b\""], &[]), Outcome::Failed);
-        assert_eq!(matching(&[b"\"a\", \"b\""], &[]), Outcome::Failed);
-        assert_eq!(matching(&[b"garbage"], &[]), Outcome::Failed);
-        assert_eq!(matching(&[b""], &[]), Outcome::Failed);
+        assert_eq!(matching(&[b"*"], &[]), PreconditionResult::Proceed);
+        assert_eq!(matching(&[b"\"x\" , \"a,b\""], &[]), PreconditionResult::Proceed);
+        assert_eq!(matching(&[b"\"x\"", b"\"a,b\""], &[]), PreconditionResult::Proceed);
+        assert_eq!(matching(&[b"W/\"a,b\""], &[]), PreconditionResult::Failed);
+        assert_eq!(matching(&[b"\"a\", \"b\""], &[]), PreconditionResult::Failed);
+        assert_eq!(matching(&[b"garbage"], &[]), PreconditionResult::Failed);
+        assert_eq!(matching(&[b""], &[]), PreconditionResult::Failed);
     }
 
     #[test]
     fn if_none_match_compares_weakly() {
-        assert_eq!(matching(&[], &[b" * "]), Outcome::NotModified);
-        assert_eq!(matching(&[], &[b"\"a,b\""]), Outcome::NotModified);
-        assert_eq!(matching(&[], &[b",, W/\"a,b\""]), Outcome::NotModified);
-        assert_eq!(matching(&[], &[b"\"x\"", b"\"y\",\"a,b\""]), Outcome::NotModified);
-        assert_eq!(matching(&[], &[b"\"A,B\", \"a,b"]), Outcome::Proceed);
-        assert_eq!(matching(&[], &[b"a,b"]), Outcome::Proceed);
-        assert_eq!(matching(&[b"\"x\""], &[b"*"]), Outcome::Failed);
+        assert_eq!(matching(&[], &[b" * "]), PreconditionResult::NotModified);
+        assert_eq!(matching(&[], &[b"\"a,b\""]), PreconditionResult::NotModified);
+        assert_eq!(matching(&[], &[b",, W/\"a,b\""]), PreconditionResult::NotModified);
+        assert_eq!(matching(&[], &[b"\"x\"", b"\"y\",\"a,b\""]), PreconditionResult::NotModified);
+        assert_eq!(matching(&[], &[b"\"A,B\", \"a,b"]), PreconditionResult::Proceed);
+        assert_eq!(matching(&[], &[b"a,b"]), PreconditionResult::Proceed);
+        assert_eq!(matching(&[b"\"x\""], &[b"*"]), PreconditionResult::Failed);
     }
 
     #[test]
     fn dates_count_in_whole_seconds_and_garbage_not_at_all() {
-        assert_eq!(dated(None, Some(MODIFIED)), Outcome::NotModified);
-        assert_eq!(dated(None, Some(LATER)), Outcome::NotModified);
-        assert_eq!(dated(None, Some(EARLIER)), Outcome::Proceed);
-        assert_eq!(dated(Some(MODIFIED), None), Outcome::Proceed);
-        assert_eq!(dated(Some(LATER), None), Outcome::Proceed);
-        assert_eq!(dated(Some(EARLIER), None), Outcome::Failed);
-        assert_eq!(dated(None, Some(b"Sunday, 06-Nov-94 08:49:37 GMT")), Outcome::NotModified);
-        assert_eq!(dated(None, Some(b"Sun Nov  6 08:49:37 1994")), Outcome::NotModified);
+        assert_eq!(dated(None, Some(MODIFIED)), PreconditionResult::NotModified);
+        assert_eq!(dated(None, Some(LATER)), PreconditionResult::NotModified);
+        assert_eq!(dated(None, Some(EARLIER)), PreconditionResult::Proceed);
+        assert_eq!(dated(Some(MODIFIED), None), PreconditionResult::Proceed);
+        assert_eq!(dated(Some(LATER), None), PreconditionResult::Proceed);
+        assert_eq!(dated(Some(EARLIER), None), PreconditionResult::Failed);
+        assert_eq!(
+            dated(None, Some(b"Sunday, 06-Nov-94 08:49:37 GMT")),
+            PreconditionResult::NotModified
+        );
+        assert_eq!(dated(None, Some(b"Sun Nov  6 08:49:37 1994")), PreconditionResult::NotModified);
         let garbage: [&[u8]; 5] =
             [b"", b"yesterday", b"\xff", b"Mon, 06 Nov 1994 08:49:37 GMT", b"784111777"];
         for date in garbage {
-            assert_eq!(dated(Some(date), Some(date)), Outcome::Proceed);
+            assert_eq!(dated(Some(date), Some(date)), PreconditionResult::Proceed);
         }
     }
 
@@ -245,7 +248,7 @@ mod tests {
             if_none_match: &[b"\"other\""],
             if_modified_since: Some(LATER),
         };
-        assert_eq!(evaluate(&conditions, &OURS), Outcome::Proceed);
+        assert_eq!(evaluate(&conditions, &OURS), PreconditionResult::Proceed);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod site;
 
 use site::{Site, at, body, find};
-use weir_content::{FetchKind, Found, Options};
+use weir_content::{FetchOp, Found, Options};
 
 #[test]
 fn a_name_the_kernel_dropped_is_cold_until_it_was_fetched() {
@@ -19,8 +19,8 @@ fn a_name_the_kernel_dropped_is_cold_until_it_was_fetched() {
         }
         let mut store = site.store(options());
         if let Found::Cold(fetch) = find(&mut store, "/directory/a", at(0)) {
-            let kind = fetch.kinds().next();
-            assert!(matches!(kind, Some(FetchKind::Open { path: b"directory/a", .. })));
+            let kind = fetch.ops().next();
+            assert!(matches!(kind, Some(FetchOp::Open { path: b"directory/a", .. })));
             assert_eq!((store.cold_counts().lookups, store.cold_counts().reads), (1, 0));
             fetch.run();
             was_cold = true;

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use site::{Site, assert_body, at, body, entry, find};
 use weir_content::{
-    CacheCounts, ColdCounts, Content, Entry, Fetch, FetchKind, Found, Lookup, Options, Store,
+    CacheCounts, ColdCounts, Content, Entry, Fetch, FetchOp, Found, Lookup, Options, Store,
 };
-use weir_sys::file::Look;
+use weir_sys::file::ResidencyCheck;
 use weir_sys::profile;
 
 /// Creates a site whose files the kernel evicts on request; returns `None` where it does not.
@@ -73,12 +73,12 @@ fn after_fetches(store: &mut Store, path: &str) -> (Found, usize) {
 
 /// Makes the calls that the fetch names and no others, as a ring would.
 fn run_kinds(fetch: &Fetch) {
-    for kind in fetch.kinds() {
+    for kind in fetch.ops() {
         match kind {
-            FetchKind::Open { root, path, symlinks } => {
+            FetchOp::Open { root, path, symlinks } => {
                 let _ = weir_sys::file::open_beneath(root.as_fd(), path, symlinks);
             }
-            FetchKind::Read { file, offset, len } => {
+            FetchOp::Read { file, offset, len } => {
                 let mut bytes = vec![0; len as usize];
                 weir_sys::file::pread_full(file.as_fd(), &mut bytes, offset).unwrap();
             }
@@ -145,7 +145,7 @@ fn a_file_that_was_forgotten_is_cold_until_it_was_fetched() {
         let fetch = cold(find(&mut store, "/a", at(0)))?;
         let ColdCounts { lookups, reads } = store.cold_counts();
         assert_eq!((lookups + reads, store.counts().misses), (1, 0));
-        if let Some(FetchKind::Read { offset, len, .. }) = fetch.kinds().next() {
+        if let Some(FetchOp::Read { offset, len, .. }) = fetch.ops().next() {
             assert_eq!((offset, len, reads), (0, 50_000, 1));
         }
         std::thread::spawn(move || fetch.run()).join().unwrap();
@@ -259,9 +259,9 @@ fn fetch_by_calls(site: &Site, name: &str) -> Option<()> {
     for _ in 0..100 {
         match find(&mut store, &format!("/{name}"), at(0)) {
             Found::Cold(fetch) => {
-                opened.extend(fetch.kinds().filter_map(|kind| match kind {
-                    FetchKind::Open { path, .. } => Some(path.to_vec()),
-                    FetchKind::Read { .. } => None,
+                opened.extend(fetch.ops().filter_map(|kind| match kind {
+                    FetchOp::Open { path, .. } => Some(path.to_vec()),
+                    FetchOp::Read { .. } => None,
                 }));
                 run_kinds(&fetch);
             }
@@ -310,20 +310,20 @@ fn of_a_large_file_the_range_that_is_sent_is_fetched() {
     assert_eq!(store.cold_counts().reads, 0);
     attempt(|| {
         forget(&site, "a");
-        (file.resident(0..len, Look::Close) == 0).then_some(())
+        (file.resident(0..len, ResidencyCheck::Thorough) == 0).then_some(())
     });
     attempt(|| {
         Fetch::of_range(file, 0..len).run();
         let ranges = [0..len, 777..70_777];
         let is_there = |range: Range<u64>| {
-            file.resident(range.clone(), Look::Close) == range.end - range.start
+            file.resident(range.clone(), ResidencyCheck::Thorough) == range.end - range.start
         };
         ranges.into_iter().all(is_there).then_some(())
     });
-    assert_eq!(file.resident(5..5, Look::Close), 0);
+    assert_eq!(file.resident(5..5, ResidencyCheck::Thorough), 0);
     let shortened = File::options().write(true).open(site.path("a")).unwrap();
     shortened.set_len(10).unwrap();
-    assert_eq!(file.resident(1000..2000, Look::Close), 1000);
+    assert_eq!(file.resident(1000..2000, ResidencyCheck::Thorough), 1000);
 }
 
 #[test]

@@ -54,11 +54,11 @@ impl Store for Slots {
     }
 
     fn take(&mut self) -> Option<u32> {
-        self.take()
+        self.allocate()
     }
 
     fn give(&mut self, slot: u32) {
-        self.give(slot);
+        self.free(slot);
     }
 }
 

@@ -32,7 +32,7 @@ impl Slots {
     }
 
     /// Takes the lowest free slot; `None` when all are taken.
-    pub fn take(&mut self) -> Option<u32> {
+    pub fn allocate(&mut self) -> Option<u32> {
         let mut word = 0;
         for level in self.levels.iter().rev() {
             word = word * WORD_BITS + (*level.get(word)?).trailing_ones() as usize;
@@ -56,7 +56,7 @@ impl Slots {
     }
 
     /// Frees a taken slot; a free slot stays free.
-    pub fn give(&mut self, slot: u32) {
+    pub fn free(&mut self, slot: u32) {
         let mut index = slot as usize;
         if !self.is_taken(slot) {
             return;
@@ -107,9 +107,9 @@ mod tests {
     fn a_slot_that_somebody_else_chose_is_claimed_once() {
         let mut slots = Slots::new(70);
         assert!(slots.claim(1) && !slots.claim(1) && !slots.claim(70));
-        assert_eq!((slots.take(), slots.take()), (Some(0), Some(2)));
-        slots.give(1);
-        assert_eq!((slots.take(), slots.taken()), (Some(1), 3));
+        assert_eq!((slots.allocate(), slots.allocate()), (Some(0), Some(2)));
+        slots.free(1);
+        assert_eq!((slots.allocate(), slots.taken()), (Some(1), 3));
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
                 random ^= random >> 7;
                 random ^= random << 17;
                 if random % 16 < 9 {
-                    assert_eq!(slots.take(), free.pop_first());
+                    assert_eq!(slots.allocate(), free.pop_first());
                 } else {
                     let slot = (random >> 8) as u32 % capacity as u32;
-                    slots.give(slot);
+                    slots.free(slot);
                     free.insert(slot);
                 }
                 assert_eq!(slots.taken(), capacity - free.len());

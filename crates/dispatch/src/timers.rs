@@ -13,7 +13,7 @@ const NEVER: u64 = u64::MAX;
 
 /// A wheel of 4096 ticks of 10 ms. An entry for a more distant deadline is checked on the way.
 #[derive(Debug)]
-pub struct Timers {
+pub struct TimerWheel {
     wheel: Vec<Vec<u32>>,
     /// A bit per bucket of the wheel, set while the bucket is not empty.
     occupied: [u64; WORDS],
@@ -28,7 +28,7 @@ pub struct Timers {
     spare: Vec<Vec<u32>>,
 }
 
-impl Timers {
+impl TimerWheel {
     /// Creates an empty wheel that starts at `now_ns`.
     pub fn new(now_ns: u64) -> Self {
         Self {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_deadline_expires_within_a_tick_and_none_early() {
-        let mut timers = Timers::new(0);
+        let mut timers = TimerWheel::new(0);
         let mut deadlines: Vec<Option<u64>> = vec![None; 200];
         let mut random = 88_172_645_463_325_252_u64;
         let mut now = 0;
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_deadline_laps_away_is_carried_along() {
-        let mut timers = Timers::new(0);
+        let mut timers = TimerWheel::new(0);
         let deadline = 10 * TICKS * TICK_NS + 7;
         timers.arm(3, deadline);
         let mut expired = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_deadline_armed_before_a_long_sleep_outlives_it() {
-        let mut timers = Timers::new(0);
+        let mut timers = TimerWheel::new(0);
         let (deadline, mut expired) = (100_000_000_000, Vec::new());
         timers.arm(3, deadline);
         timers.expire(90_000_000_000, |_| Some(deadline), &mut expired);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_armed_after_a_long_quiet() {
-        let (mut timers, mut expired) = (Timers::new(0), Vec::new());
+        let (mut timers, mut expired) = (TimerWheel::new(0), Vec::new());
         let (quiet, deadline) = (88_000_000_000, 91_000_000_000);
         timers.arm(0, quiet + 5);
         timers.expire(quiet, |_| Some(deadline), &mut expired);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn memory_goes_by_the_buckets_that_are_full_at_once() {
-        let (mut timers, mut expired) = (Timers::new(0), Vec::new());
+        let (mut timers, mut expired) = (TimerWheel::new(0), Vec::new());
         for tick in 0..2 * TICKS {
             let now = tick * TICK_NS;
             (0..100).for_each(|slot| timers.arm(slot, now + TICK_NS));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_long_sleep_expires_everything_at_once_and_leaves_nothing() {
-        let mut timers = Timers::new(0);
+        let mut timers = TimerWheel::new(0);
         (0..100).for_each(|slot| timers.arm(slot, u64::from(slot) * 1_000_000_000));
         let mut expired = Vec::new();
         let now = 10_000_000_000_000;

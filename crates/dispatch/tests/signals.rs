@@ -51,7 +51,7 @@ for_each_mechanism! {
 
 fn open<M: Mechanism>(pending_max: u64) -> M {
     let choice = format!("pending-signals={pending_max}");
-    M::open(&Settings::parse(M::KNOBS, &[choice]).unwrap()).unwrap()
+    M::open(&Settings::parse(M::TUNABLES, &[choice]).unwrap()).unwrap()
 }
 
 fn token(slot: u32) -> Token {

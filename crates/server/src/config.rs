@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weir_accept::{Limit, Name, Setting, SynFilter};
+use weir_accept::{Limit, Name, PolicyConfig, SynFilter};
 use weir_content as content;
 use weir_dispatch::readiness;
 
@@ -223,7 +223,7 @@ pub struct Config {
     pub strategy: Strategy,
     /// Accept policy, with the strategy's name and limit. Its SYN filter and its eagerness are
     /// determined at the start.
-    pub setting: Setting,
+    pub setting: PolicyConfig,
     /// SYN filter to use; `None` selects the best available.
     pub syn_filter: Option<SynFilter>,
     /// Maximum number of open connections, all loops together (max-conns).

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use weir_stats::LoopReport;
-use weir_sys::event::Bell;
+use weir_sys::waker::Waker;
 
 /// Phase of a loop's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl Phase {
 /// The main thread's channel to a loop. The loop watches the bell like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub bell: Arc<Bell>,
+    pub bell: Arc<Waker>,
     phase: AtomicU8,
     /// Number of the last report request; a loop that has answered it has nothing to report.
     question: AtomicU64,
@@ -60,7 +60,7 @@ pub(crate) const LAST_WORD: u64 = u64::MAX;
 impl Control {
     pub(crate) fn new(index: usize, reports: Sender<Answer>) -> std::io::Result<Self> {
         Ok(Self {
-            bell: Arc::new(Bell::new()?),
+            bell: Arc::new(Waker::new()?),
             phase: AtomicU8::new(Phase::Run as u8),
             question: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
@@ -72,7 +72,7 @@ impl Control {
     /// Tells the loop to enter a phase; it never returns to an earlier one.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
-        self.bell.ring();
+        self.bell.wake();
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -82,7 +82,7 @@ impl Control {
     /// Requests the loop's counters, under a number larger than any before.
     pub(crate) fn ask_report(&self, question: u64) {
         self.question.store(question, Ordering::Relaxed);
-        self.bell.ring();
+        self.bell.wake();
     }
 
     /// Returns the number of the last report request; zero before the first.
@@ -93,7 +93,7 @@ impl Control {
     /// Requests that the access log be reopened.
     pub(crate) fn ask_reopen(&self) {
         self.reopens.fetch_add(1, Ordering::Relaxed);
-        self.bell.ring();
+        self.bell.wake();
     }
 
     /// Returns the number of requests to reopen the access log.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use weir_content::{Content, Entry, Fetch, OpenFile};
-use weir_sys::file::{self, Look};
+use weir_sys::file::{self, ResidencyCheck};
 
 use crate::helpers;
 use crate::log::Record;
@@ -261,7 +261,8 @@ impl Output {
             return false;
         }
         let next_bytes = service.turn.bytes().min(end - from);
-        let look = if helpers::are_at_work() { Look::Close } else { Look::Quick };
+        let look =
+            if helpers::are_at_work() { ResidencyCheck::Thorough } else { ResidencyCheck::Quick };
         if file.resident(from..from + next_bytes, look) == next_bytes {
             return false;
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use weir_content::range::{self, ByteRange, Multipart, Ranges};
 use weir_content::{
-    Conditions, Content, Entry, Fetch, Found, Lookup, Outcome, Waiter, evaluate, if_range_holds,
+    Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
+    if_range_holds,
 };
 use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
 use weir_sys::is_exhaustion;
@@ -238,13 +239,13 @@ impl Reply<'_, '_> {
 
     fn entry(&mut self, request: &Request<'_>, entry: &Arc<Entry>) {
         match judge(request, entry) {
-            Outcome::Proceed => {}
-            Outcome::NotModified => {
+            PreconditionResult::Proceed => {}
+            PreconditionResult::NotModified => {
                 self.start(Status::NOT_MODIFIED);
                 self.raw(entry.fields_304());
                 return self.end(Status::NOT_MODIFIED, 0);
             }
-            Outcome::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
+            PreconditionResult::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
         }
         match self.ranges(request, entry) {
             Ranges::Whole => self.whole(entry),
@@ -383,13 +384,13 @@ fn has_changed(entry: &Entry) -> bool {
     matches!(entry.content(), Content::File(file) if !file.is_unchanged().unwrap_or(false))
 }
 
-fn judge(request: &Request<'_>, entry: &Entry) -> Outcome {
+fn judge(request: &Request<'_>, entry: &Entry) -> PreconditionResult {
     let unconditional = request.if_match.is_empty()
         && request.if_none_match.is_empty()
         && request.if_modified_since.is_none()
         && request.if_unmodified_since.is_none();
     if unconditional {
-        return Outcome::Proceed;
+        return PreconditionResult::Proceed;
     }
     let (mut room, mut more_room) = ([&b""[..]; 4], [&b""[..]; 4]);
     let conditions = Conditions {

@@ -12,9 +12,9 @@ use weir_accept::SynFilter;
 use weir_content as content;
 use weir_dispatch::readiness::{Mechanism, Visitor};
 use weir_stats::{LoopReport, Report};
-use weir_sys::event::Bell;
 use weir_sys::poll::{self, POLLIN, PollFd};
-use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals};
+use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SignalFd};
+use weir_sys::waker::Waker;
 use weir_sys::{process, profile};
 
 use crate::arch::event_loop::EventLoop;
@@ -57,7 +57,7 @@ pub enum Signal {
 /// Number of loops that have ended, with a bell rung by each of them.
 #[derive(Debug)]
 struct Ended {
-    bell: Bell,
+    bell: Waker,
     count: AtomicUsize,
 }
 
@@ -67,7 +67,7 @@ struct End(Arc<Ended>);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.count.fetch_add(1, Ordering::Release);
-        self.0.bell.ring();
+        self.0.bell.wake();
     }
 }
 
@@ -83,7 +83,7 @@ pub struct Server {
     told: Vec<(u64, LoopReport)>,
     question: u64,
     ended: Arc<Ended>,
-    signals: Signals,
+    signals: SignalFd,
     log: Option<LogWriter>,
     start: Instant,
     stops: u32,
@@ -101,7 +101,7 @@ impl Server {
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
         // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
         let mut listeners = listen::open(&config)?;
-        let signals = Signals::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
+        let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
         if config.profile_calls {
             profile::enable();
         }
@@ -133,7 +133,7 @@ impl Server {
             None => None,
         };
         let (answer_sender, answers) = channel();
-        let bell = Bell::new().map_err(failed)?;
+        let bell = Waker::new().map_err(failed)?;
         let ended = Arc::new(Ended { bell, count: AtomicUsize::new(0) });
         let mut server = Self {
             addresses: listeners.addresses,
@@ -180,7 +180,7 @@ impl Server {
             // Should the wait fail, the loops are looked at again a little later.
             let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
             if fds[1].revents != 0 {
-                bell.hush();
+                bell.clear();
             }
             if fds[0].revents == 0 {
                 continue;

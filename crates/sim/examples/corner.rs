@@ -2,7 +2,7 @@
 //! tests.
 
 use clap::Parser;
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter};
+use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter};
 use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Neighbour, Pattern, SECOND_NS, Scenario};
 use weir_sim::{Sessions, Statistics, Step, run};
 
@@ -152,7 +152,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error::Error>> {
     let off = options.controls_off.as_deref();
     let duration_ns = (options.seconds * 1e9) as u64;
-    let setting = Setting {
+    let setting = PolicyConfig {
         name: options.policy,
         limit: options.limit,
         target_ns: options.target * MILLI_NS,

@@ -1,7 +1,7 @@
 //! Scenarios: the clients, the machine, the server, its policy and the duration of a run. Plain
 //! data.
 
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, Source, SynFilter, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, Source, SynFilter, TARGET_NS};
 
 use crate::costs::Costs;
 use crate::kernel::Rules;
@@ -155,7 +155,7 @@ impl Sessions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The policy and its controls; each core has a policy of its own.
-    pub setting: Setting,
+    pub setting: PolicyConfig,
     /// Cores, each with a loop and a listening socket (SO_REUSEPORT).
     pub cores: u32,
     /// True if a connection is read, and answered, when it is accepted.
@@ -199,7 +199,7 @@ pub struct Scenario {
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            setting: Setting {
+            setting: PolicyConfig {
                 name: Name::Adaptive,
                 limit: Limit::Auto,
                 target_ns: TARGET_NS,
@@ -234,8 +234,8 @@ impl Default for Scenario {
 
 impl Scenario {
     /// Returns the setting of each core's policy.
-    pub fn setting(&self) -> Setting {
-        Setting { eager: self.eager, ..self.setting }
+    pub fn setting(&self) -> PolicyConfig {
+        PolicyConfig { eager: self.eager, ..self.setting }
     }
 
     /// Returns the mean work per request, nanoseconds.

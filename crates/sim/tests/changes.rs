@@ -5,7 +5,7 @@
 mod trial;
 
 use trial::{Faults, WINDOW_NS, goodput_of_attainable, setting};
-use weir_accept::{Control, Controls, Limit, Name, Refusal, Setting};
+use weir_accept::{Control, Controls, Limit, Name, PolicyConfig, Refusal};
 use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
 use weir_sim::{Sessions, Statistics, Step, run};
 
@@ -141,7 +141,7 @@ fn every_refusal_holds_against_clients_that_come_again_at_once() {
     let mut faults = Faults::default();
     for refusal in [Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503] {
         let groups = [Kind::Honest, Kind::Reconnecting].map(|kind| Group::new(kind, 0.5));
-        let setting = Setting { refusal, ..setting() };
+        let setting = PolicyConfig { refusal, ..setting() };
         let rtt = Law::Fixed(20 * MILLI_NS);
         let scenario = Scenario { setting, groups: groups.to_vec(), rtt, ..plain() }.loaded(1.5);
         let statistics = run(&scenario, 1);
@@ -160,8 +160,8 @@ fn every_refusal_holds_against_clients_that_come_again_at_once() {
 fn no_control_is_indispensable() {
     for control in Control::all() {
         let controls = Controls::ALL.without(control);
-        let scenario = Scenario { setting: Setting { controls, ..setting() }, ..plain() };
-        let what = format!("goodput without {}", control.spelled());
+        let scenario = Scenario { setting: PolicyConfig { controls, ..setting() }, ..plain() };
+        let what = format!("goodput without {}", control.spelling());
         assert_goodput(0.85, &what, &scenario, &[2.0, 10.0]);
     }
 }
@@ -173,8 +173,8 @@ fn without_controls_it_is_the_accept_limit() {
     for (load, eager) in [(0.5, true), (2.0, true), (0.9, false), (4.0, false)] {
         let scenario = Scenario { eager, cores: 2, sessions, ..plain() }.loaded(load);
         let with = |setting| run(&Scenario { setting, ..scenario.clone() }, 1);
-        let none = with(Setting { controls: Controls::NONE, ..setting() });
-        let limit = with(Setting { name: Name::Limit, limit: Limit::Auto, ..setting() });
+        let none = with(PolicyConfig { controls: Controls::NONE, ..setting() });
+        let limit = with(PolicyConfig { name: Name::Limit, limit: Limit::Auto, ..setting() });
         assert!(none == limit, "load {load}, eager {eager}");
     }
 }

@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use weir_accept::{Decision, Limit, Look, Name, Order, Outcome, Policy, Refusal, Setting};
+use weir_accept::{
+    Decision, Inspect, Limit, Name, Order, PhaseOutcome, Policy, PolicyConfig, Refusal,
+};
 use weir_accept::{Signals, SynDecision, View, Wanted};
 use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Sessions};
 use weir_sim::{Statistics, Step, run, run_with};
 
-type Log = Rc<RefCell<Vec<(View, Signals, Outcome)>>>;
+type Log = Rc<RefCell<Vec<(View, Signals, PhaseOutcome)>>>;
 
 /// A policy that decides by a function of the time and the view, and records what it is told.
 struct Script<F> {
@@ -30,7 +32,7 @@ impl<F: FnMut(u64, &View) -> Decision> Policy for Script<F> {
         (self.decide)(now_ns, view)
     }
 
-    fn finished(&mut self, _: u64, outcome: &Outcome) {
+    fn finished(&mut self, _: u64, outcome: &PhaseOutcome) {
         let (view, signals) = self.told;
         self.log.borrow_mut().push((view, signals, *outcome));
     }
@@ -40,7 +42,7 @@ impl<F: FnMut(u64, &View) -> Decision> Policy for Script<F> {
     }
 }
 
-type Told = Vec<(View, Signals, Outcome)>;
+type Told = Vec<(View, Signals, PhaseOutcome)>;
 
 fn play(
     scenario: &Scenario,
@@ -60,7 +62,11 @@ fn play(
 /// three seconds.
 fn overloaded() -> Scenario {
     Scenario {
-        setting: Setting { name: Name::Limit, limit: Limit::Auto, ..Scenario::default().setting },
+        setting: PolicyConfig {
+            name: Name::Limit,
+            limit: Limit::Auto,
+            ..Scenario::default().setting
+        },
         classes: vec![Class { weight: 1.0, service: Law::Fixed(MILLI_NS) }],
         duration_ns: 3 * SECOND_NS,
         measured_from_ns: 0,
@@ -108,7 +114,7 @@ fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
     let share_ns = MILLI_NS;
     let tokens = move |_, _: &View| Decision {
         syn: SynDecision::Tokens { window: 20, reserve: 0, share_ns },
-        look: Look::First,
+        inspect: Inspect::First,
         ..Decision::accept(4)
     };
     for (rtt_ms, longest) in [(0, 30), (2, 40), (50, 60)] {
@@ -180,17 +186,19 @@ fn the_oldest_are_refused_before_others_are_served() {
 
 #[test]
 fn those_who_waited_too_long_are_refused_when_they_are_looked_at() {
-    for (look, good) in [(Look::Each, 15..30), (Look::Nobody, 100..101), (Look::First, 100..101)] {
+    for (inspect, good) in
+        [(Inspect::All, 15..30), (Inspect::None, 100..101), (Inspect::First, 100..101)]
+    {
         let stale = move |_, _: &View| Decision {
-            look,
+            inspect,
             stale_ns: Some(20 * MILLI_NS),
             ..Decision::accept(100)
         };
         let (statistics, told) = play(&burst_of_100(), None, stale);
         let total = statistics.total;
-        assert!(good.contains(&total.good), "{look:?}: {total:?}");
+        assert!(good.contains(&total.good), "{inspect:?}: {total:?}");
         assert_eq!(total.refused, 100 - total.good);
-        let ages = (look != Look::Nobody).then_some(0);
+        let ages = (inspect != Inspect::None).then_some(0);
         assert_eq!(told[0].2.age_min_ns, ages);
     }
 }
@@ -200,8 +208,11 @@ fn those_whose_client_has_gone_are_dropped_when_they_are_looked_at() {
     let mut scenario = overloaded();
     scenario.timeout_ns = 100 * MILLI_NS;
     let play = |drop_departed| {
-        let decide =
-            move |_, _: &View| Decision { look: Look::Each, drop_departed, ..Decision::accept(1) };
+        let decide = move |_, _: &View| Decision {
+            inspect: Inspect::All,
+            drop_departed,
+            ..Decision::accept(1)
+        };
         play(&scenario, None, decide).0
     };
     let (kept, dropped) = (play(false), play(true));
@@ -213,7 +224,7 @@ fn those_whose_client_has_gone_are_dropped_when_they_are_looked_at() {
 #[test]
 fn the_newest_are_served_first_and_the_oldest_held_refused() {
     let newest = |_, _: &View| Decision {
-        look: Look::Each,
+        inspect: Inspect::All,
         order: Order::Newest,
         stale_ns: Some(40 * MILLI_NS),
         ..Decision::accept(1000)
@@ -285,7 +296,7 @@ fn pressure_closes_after_each_reply_and_clients_come_again() {
 #[test]
 fn under_pressure_requests_that_waited_too_long_are_refused() {
     let pressed = |_, _: &View| Decision {
-        look_open: true,
+        inspect_open: true,
         stale_ns: Some(12 * MILLI_NS),
         ..Decision::accept(100)
     };

@@ -8,7 +8,7 @@
 mod trial;
 
 use trial::{Faults, WINDOW_NS, goodput_of_attainable, requests_rate, setting};
-use weir_accept::{Setting, TARGET_NS};
+use weir_accept::{PolicyConfig, TARGET_NS};
 use weir_sim::{Class, Law, MILLI_NS, SECOND_NS, Scenario, Statistics, run};
 
 /// A point of the grid.
@@ -37,7 +37,7 @@ const FAR_NS: u64 = 100 * MILLI_NS;
 const AWAY_NS: u64 = 10 * MILLI_NS;
 
 impl Corner {
-    fn scenario(self, setting: Setting) -> Scenario {
+    fn scenario(self, setting: PolicyConfig) -> Scenario {
         let scenario = Scenario {
             setting,
             cores: self.cores,
@@ -143,7 +143,7 @@ impl Corner {
 }
 
 /// Asserts that a setting meets the bounds in each of the corners.
-fn assert_holds(setting: Setting, corners: impl IntoIterator<Item = Corner>) {
+fn assert_holds(setting: PolicyConfig, corners: impl IntoIterator<Item = Corner>) {
     let mut faults = Faults::default();
     for corner in corners {
         let scenario = corner.scenario(setting);

@@ -1,14 +1,16 @@
 //! Handshakes end to end: which clients get in, which only believe they did, and when the others
 //! retry.
 
-use weir_accept::{Decision, Limit, Name, Outcome, Policy, Setting, Signals, SynDecision, View};
+use weir_accept::{
+    Decision, Limit, Name, PhaseOutcome, Policy, PolicyConfig, Signals, SynDecision, View,
+};
 use weir_sim::{Class, Costs, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Statistics, Step};
 use weir_sim::{run, run_with};
 
 fn scenario(backlog: u32) -> Scenario {
     let limit = Limit::Auto;
     Scenario {
-        setting: Setting { name: Name::Limit, limit, backlog, ..Scenario::default().setting },
+        setting: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().setting },
         classes: vec![Class { weight: 1.0, service: Law::Fixed(MILLI_NS) }],
         duration_ns: 10 * SECOND_NS,
         measured_from_ns: 0,
@@ -41,7 +43,7 @@ impl Policy for Closed {
         Decision { syn: SynDecision::Random(share), ..Decision::accept(100) }
     }
 
-    fn finished(&mut self, _: u64, _: &Outcome) {}
+    fn finished(&mut self, _: u64, _: &PhaseOutcome) {}
 
     fn due_ns(&self) -> Option<u64> {
         Some(self.due_ns)

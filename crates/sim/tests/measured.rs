@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter, TARGET_NS};
 use weir_sim::{Class, Law, SECOND_NS, Scenario, Step, run};
 
 /// Paths of the measured runs, below `results`.
@@ -64,7 +64,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the setting of a server of the ladder, if the model can run it.
-fn setting(server: &str) -> Option<Setting> {
+fn setting(server: &str) -> Option<PolicyConfig> {
     let (name, backlog) = match server {
         "weir" => (Name::Adaptive, 4096),
         "weir-limit" => (Name::Limit, 4096),
@@ -74,10 +74,10 @@ fn setting(server: &str) -> Option<Setting> {
     let (limit, controls, refusal) = (Limit::Auto, Controls::ALL, Refusal::Kernel);
     let (syn_filter, eager) = (SynFilter::Tokens, true);
     let target_ns = TARGET_NS;
-    Some(Setting { name, limit, target_ns, controls, refusal, backlog, syn_filter, eager })
+    Some(PolicyConfig { name, limit, target_ns, controls, refusal, backlog, syn_filter, eager })
 }
 
-fn scenario(setting: Setting, capacity: f64, rate: f64) -> Scenario {
+fn scenario(setting: PolicyConfig, capacity: f64, rate: f64) -> Scenario {
     let with = |service_ns: u64| Scenario {
         setting,
         classes: vec![Class { weight: 1.0, service: Law::Fixed(service_ns) }],

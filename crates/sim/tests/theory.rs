@@ -1,11 +1,11 @@
 //! The model against known results: queueing theory, and invariances of its own.
 
-use weir_accept::{Limit, Name, Setting};
+use weir_accept::{Limit, Name, PolicyConfig};
 use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
 use weir_sim::{Sessions, Step, run};
 
-fn fixed(limit: Limit) -> Setting {
-    Setting { name: Name::Limit, limit, ..Scenario::default().setting }
+fn fixed(limit: Limit) -> PolicyConfig {
+    PolicyConfig { name: Name::Limit, limit, ..Scenario::default().setting }
 }
 
 /// Returns a single-server queue with a mean service time of a millisecond; nothing else has a
@@ -127,7 +127,7 @@ fn every_request_has_one_fate() {
 fn the_capacity_is_what_a_saturated_server_serves() {
     for (eager, requests) in [(true, 1), (true, 20), (false, 1), (false, 20)] {
         let scenario = Scenario {
-            setting: Setting { backlog: 64, ..fixed(Limit::Count(16)) },
+            setting: PolicyConfig { backlog: 64, ..fixed(Limit::Count(16)) },
             eager,
             sessions: Sessions {
                 requests: (requests, requests),

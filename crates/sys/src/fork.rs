@@ -37,14 +37,14 @@ pub fn fork() -> io::Result<u32> {
 
 /// Exit of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ExitStatus {
     /// Exited with this status.
     Status(i32),
     /// Killed by this signal.
     Signal(i32),
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Status(status) => write!(f, "status {status}"),
@@ -54,7 +54,7 @@ impl std::fmt::Display for End {
 }
 
 /// Reaps a child that has ended, if there is one, and returns its ID and how it ended (waitpid(2)).
-pub fn ended_child() -> Option<(u32, End)> {
+pub fn reap_child() -> Option<(u32, ExitStatus)> {
     let (pid, status) = rustix::process::waitpid(None, WaitOptions::NOHANG).ok()??;
     Some((pid.as_raw_nonzero().get().unsigned_abs(), end(status)))
 }
@@ -63,7 +63,7 @@ pub fn ended_child() -> Option<(u32, End)> {
 ///
 /// # Errors
 /// ECHILD when there is no such child: waitpid(2).
-pub fn await_child(id: u32) -> io::Result<End> {
+pub fn wait_child(id: u32) -> io::Result<ExitStatus> {
     // Pid 0 would match any child.
     let pid = pid(id).ok_or_else(|| io::Error::from_raw_os_error(libc::ECHILD))?;
     let wait = || rustix::process::waitpid(Some(pid), WaitOptions::empty());
@@ -77,10 +77,10 @@ fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-fn end(status: WaitStatus) -> End {
+fn end(status: WaitStatus) -> ExitStatus {
     match status.terminating_signal() {
-        Some(signal) => End::Signal(signal),
-        None => End::Status(status.exit_status().unwrap_or(0)),
+        Some(signal) => ExitStatus::Signal(signal),
+        None => ExitStatus::Status(status.exit_status().unwrap_or(0)),
     }
 }
 
@@ -89,7 +89,7 @@ fn end(status: WaitStatus) -> End {
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM: socketpair(2).
-pub fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn messages_come_whole_and_the_end_is_heard() {
-        let (one, other) = line().unwrap();
+        let (one, other) = channel().unwrap();
         let mut buffer = [0; 8];
         assert_eq!(receive(other.as_fd(), &mut buffer).unwrap(), None);
         send(one.as_fd(), b"abc", false).unwrap();
@@ -150,11 +150,11 @@ mod tests {
     #[test]
     fn a_child_is_waited_for_and_its_end_is_told() {
         let start = |program: &str| Command::new(program).arg("1000").spawn().map(|it| it.id());
-        assert_eq!(await_child(start("false").unwrap()).unwrap(), End::Status(1));
+        assert_eq!(wait_child(start("false").unwrap()).unwrap(), ExitStatus::Status(1));
         let id = start("sleep").unwrap();
         kill_process(pid(id).unwrap(), Signal::KILL).unwrap();
-        assert_eq!(await_child(id).unwrap().to_string(), "signal 9");
-        assert!(await_child(id).is_err());
-        assert!(await_child(0).is_err() && await_child(u32::MAX).is_err(), "nobody has these");
+        assert_eq!(wait_child(id).unwrap().to_string(), "signal 9");
+        assert!(wait_child(id).is_err());
+        assert!(wait_child(0).is_err() && wait_child(u32::MAX).is_err(), "nobody has these");
     }
 }

@@ -14,7 +14,6 @@ pub mod bpf;
 pub mod client;
 pub mod descriptor;
 pub mod epoll;
-pub mod event;
 pub mod file;
 pub mod fork;
 pub mod listener;
@@ -29,6 +28,7 @@ pub mod signal;
 pub mod socket;
 pub mod syn_filter;
 pub mod tun;
+pub mod waker;
 
 /// Returns whether a call failed for lack of descriptors or memory, a condition that may pass:
 /// EMFILE, ENFILE, ENOBUFS, ENOMEM.

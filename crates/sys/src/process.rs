@@ -272,7 +272,7 @@ mod tests {
     /// Makes a descriptor that stays open on exec, as a passed one does, at a number not used by
     /// any other test.
     fn passed_at_least(number: RawFd) -> RawFd {
-        let (socket, _) = crate::fork::line().unwrap();
+        let (socket, _) = crate::fork::channel().unwrap();
         // SAFETY: the descriptor is open; the copy is owned by whoever takes the number.
         unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD, number) }
     }

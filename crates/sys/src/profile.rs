@@ -64,7 +64,7 @@ pub fn table() -> Option<Vec<Row>> {
 
 /// Adds the calling thread's table to `sum`, row by row, and resets it: for threads whose calls are
 /// reported together. Does nothing while the profile is disabled.
-pub fn hand_over(sum: &mut Vec<Row>) {
+pub fn drain_into(sum: &mut Vec<Row>) {
     if !ENABLED.load(Ordering::Relaxed) {
         return;
     }
@@ -111,7 +111,7 @@ mod tests {
         assert!(table[Call::Read as usize].count >= 1);
         assert_eq!(table[Call::Getdents as usize], Row::default());
         let mut sum = vec![Row { count: 1, time_ns: 0 }];
-        hand_over(&mut sum);
+        drain_into(&mut sum);
         assert_eq!(sum[0].count, 1);
         assert_eq!(sum[Call::Read as usize].count, table[Call::Read as usize].count);
         assert_eq!(super::table().unwrap()[Call::Read as usize], Row::default());

@@ -7,9 +7,9 @@ pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// A set of signals blocked in this thread and in threads it starts later, and read one at a time.
 #[derive(Debug)]
-pub struct Signals(OwnedFd);
+pub struct SignalFd(OwnedFd);
 
-impl Signals {
+impl SignalFd {
     /// Blocks `signals` and opens a descriptor that delivers them. Call it before starting threads.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{Advice, fadvise};
-use weir_sys::file::{self, File, Look};
+use weir_sys::file::{self, File, ResidencyCheck};
 
 /// A scratch directory, removed on drop.
 struct Scratch {
@@ -86,7 +86,7 @@ fn can_be_cold(scratch: &Scratch, file: &File) -> bool {
 }
 
 fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> u64 {
-    file::resident(fd, offset, len, Look::Quick).unwrap()
+    file::resident(fd, offset, len, ResidencyCheck::Quick).unwrap()
 }
 
 fn warm(file: &File, offset: u64, len: u64) -> u64 {
@@ -294,7 +294,8 @@ fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
         fadvise(&file, 0, None, Advice::WillNeed).unwrap();
         // The kernel reads as much at a time as it likes, and may stop anywhere.
         for _ in 0..20 {
-            let there = file::resident(file.as_fd(), 0, 8 * LEN_U64, Look::Close).unwrap() as usize;
+            let there = file::resident(file.as_fd(), 0, 8 * LEN_U64, ResidencyCheck::Thorough)
+                .unwrap() as usize;
             let read = file::pread_nowait(file.as_fd(), &mut buffer[..there], 0).unwrap_or(0);
             looks += 1;
             wrong += usize::from(read < there);

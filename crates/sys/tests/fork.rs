@@ -3,12 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
 
-use weir_sys::fork::{End, await_child, fork};
+use weir_sys::fork::{ExitStatus, fork, wait_child};
 use weir_sys::ring::PollRing;
-use weir_sys::ring::server::{ServerRing, Setting};
+use weir_sys::ring::server::{RingConfig, ServerRing};
 
-const SETTING: Setting =
-    Setting { entries: 4, completions: 8, files: 4, buffers: 4, buffer_bytes: 512, sqpoll: None };
+const SETTING: RingConfig = RingConfig {
+    entries: 4,
+    completions: 8,
+    files: 4,
+    buffers: 4,
+    buffer_bytes: 512,
+    sqpoll: None,
+};
 
 fn main() {
     let (Ok(polls), Ok(server)) = (PollRing::open(4), ServerRing::open(&SETTING)) else {
@@ -30,7 +36,7 @@ fn is_refused(with: &str) {
 fn is_made() {
     match fork().unwrap() {
         0 => std::process::exit(7),
-        id => assert_eq!(await_child(id).unwrap(), End::Status(7)),
+        id => assert_eq!(wait_child(id).unwrap(), ExitStatus::Status(7)),
     }
 }
 

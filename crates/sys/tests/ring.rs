@@ -9,8 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use weir_sys::epoll::{self, Event, EventFlags};
-use weir_sys::event::Bell;
 use weir_sys::ring::{Change, Completion, Ctl, CtlRing, PollRing};
+use weir_sys::waker::Waker;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -58,14 +58,14 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
 #[test]
 fn a_descriptor_still_ready_completes_each_time_it_is_armed() {
     let Some(mut ring) = ring(8) else { return };
-    let bell = Bell::new().unwrap();
-    ring.arm(bell.as_fd().as_raw_fd(), 1, IN, false).unwrap();
+    let waker = Waker::new().unwrap();
+    ring.arm(waker.as_fd().as_raw_fd(), 1, IN, false).unwrap();
     assert_eq!(wait(&mut ring, NOW), []);
-    bell.ring();
+    waker.wake();
     let expected = Completion { data: 1, result: IN as i32, more: false };
     assert_eq!(wait(&mut ring, LONG), [expected]);
     assert_eq!(wait(&mut ring, NOW), [], "once");
-    ring.arm(bell.as_fd().as_raw_fd(), 2, IN, false).unwrap();
+    ring.arm(waker.as_fd().as_raw_fd(), 2, IN, false).unwrap();
     assert_eq!(wait(&mut ring, NOW), [Completion { data: 2, ..expected }]);
 }
 
@@ -158,14 +158,14 @@ fn a_ring_that_is_dropped_has_ended_what_was_disarmed() {
 #[test]
 fn a_poll_ends_at_once_though_many_others_have_wake_ups_to_tell() {
     let Some(mut ring) = ring(256) else { return };
-    let crowd: Vec<_> = (0..100).map(|_| Bell::new().unwrap()).collect();
+    let crowd: Vec<_> = (0..100).map(|_| Waker::new().unwrap()).collect();
     let (near, mut far) = tcp_pair();
-    for (data, bell) in (0..).zip(&crowd) {
-        ring.arm(bell.as_fd().as_raw_fd(), data, IN, false).unwrap();
+    for (data, waker) in (0..).zip(&crowd) {
+        ring.arm(waker.as_fd().as_raw_fd(), data, IN, false).unwrap();
     }
     ring.arm(near.as_raw_fd(), 1000, IN, false).unwrap();
     assert_eq!(wait(&mut ring, NOW), []);
-    crowd.iter().for_each(Bell::ring);
+    crowd.iter().for_each(Waker::wake);
     drop(near);
     ring.disarm(1000).unwrap();
     ring.submit().unwrap();
@@ -209,12 +209,12 @@ fn a_closed_descriptor_completes_with_an_error() {
 /// Arms more polls than there are entries, makes them all ready, and returns the user data of those
 /// reported.
 fn told_of_many(ring: &mut PollRing, many: bool) -> Vec<u64> {
-    let bells: Vec<_> = (0..200).map(|_| Bell::new().unwrap()).collect();
-    for (data, bell) in (0..).zip(&bells) {
-        ring.arm(bell.as_fd().as_raw_fd(), data, IN, many).unwrap();
+    let wakers: Vec<_> = (0..200).map(|_| Waker::new().unwrap()).collect();
+    for (data, waker) in (0..).zip(&wakers) {
+        ring.arm(waker.as_fd().as_raw_fd(), data, IN, many).unwrap();
     }
     assert_eq!(wait(ring, NOW), []);
-    bells.iter().for_each(Bell::ring);
+    wakers.iter().for_each(Waker::wake);
     let completions = wait(ring, LONG);
     assert!(completions.iter().all(|completion| completion.result == IN as i32));
     let mut told: Vec<_> = completions.iter().map(|completion| completion.data).collect();
@@ -243,22 +243,22 @@ fn nothing_is_lost_when_completions_overflow_their_queue() {
 #[test]
 fn a_repeated_poll_goes_on_or_says_that_it_ended_when_its_queue_overflows() {
     let Some(mut ring) = ring(1) else { return };
-    let bell = Bell::new().unwrap();
-    let crowd: Vec<_> = (0..50).map(|_| Bell::new().unwrap()).collect();
-    ring.arm(bell.as_fd().as_raw_fd(), 1000, IN, true).unwrap();
+    let waker = Waker::new().unwrap();
+    let crowd: Vec<_> = (0..50).map(|_| Waker::new().unwrap()).collect();
+    ring.arm(waker.as_fd().as_raw_fd(), 1000, IN, true).unwrap();
     for (data, other) in (0..).zip(&crowd) {
-        other.ring();
+        other.wake();
         ring.arm(other.as_fd().as_raw_fd(), data, IN, false).unwrap();
     }
-    bell.ring();
+    waker.wake();
     let completions = wait(&mut ring, LONG);
     let last = completions.iter().rfind(|completion| completion.data == 1000).unwrap();
     if !last.more {
-        ring.arm(bell.as_fd().as_raw_fd(), 1000, IN, true).unwrap();
+        ring.arm(waker.as_fd().as_raw_fd(), 1000, IN, true).unwrap();
         assert!(wait_for(&mut ring, 1000, IN));
     }
-    bell.hush();
-    bell.ring();
+    waker.clear();
+    waker.wake();
     assert!(wait_for(&mut ring, 1000, IN));
 }
 

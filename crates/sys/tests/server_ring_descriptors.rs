@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_sys::descriptor::SharedFd;
-use weir_sys::ring::server::{Patience, Place, ServerRing, Setting, SqPoll, Then};
+use weir_sys::ring::server::{AcceptTarget, AcceptWait, RingConfig, ServerRing, SqPoll, Then};
 
-const SETTING: Setting = Setting {
+const SETTING: RingConfig = RingConfig {
     entries: 64,
     completions: 128,
     files: 16,
@@ -26,7 +26,7 @@ fn open_descriptors() -> usize {
 }
 
 /// Drops a ring with descriptors taken, reported, not yet reported, and in progress.
-fn use_and_drop(setting: &Setting) -> Option<()> {
+fn use_and_drop(setting: &RingConfig) -> Option<()> {
     let mut ring = ServerRing::open(setting)
         .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
         .ok()?;
@@ -35,11 +35,17 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     let _peers: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
     let root = Arc::new(weir_sys::file::open_root(Path::new("/")).unwrap());
     for data in 0..2 {
-        ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, data);
         ring.accept(
             SharedFd::of(&listener),
-            Place::Slot(data as u32),
-            Patience::Looks,
+            AcceptTarget::Fd,
+            AcceptWait::AfterAttempt,
+            Then::Nothing,
+            data,
+        );
+        ring.accept(
+            SharedFd::of(&listener),
+            AcceptTarget::Slot(data as u32),
+            AcceptWait::AfterAttempt,
             Then::Nothing,
             data,
         );
@@ -52,7 +58,13 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
     ring.submit().unwrap();
     ring.install(1, Then::Nothing, 9);
     ring.open_beneath(SharedFd::of(&root), CString::from(c"etc"), false, Then::Nothing, 9);
-    ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 9);
+    ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        9,
+    );
     drop(ring);
     Some(())
 }
@@ -61,7 +73,7 @@ fn use_and_drop(setting: &Setting) -> Option<()> {
 fn a_ring_that_is_dropped_leaves_no_descriptor_behind() {
     let before = open_descriptors();
     let polled = Some(SqPoll { idle_ms: 100, cpu: None });
-    for setting in [SETTING, Setting { sqpoll: polled, ..SETTING }] {
+    for setting in [SETTING, RingConfig { sqpoll: polled, ..SETTING }] {
         for _ in 0..50 {
             if use_and_drop(&setting).is_none() {
                 return;

@@ -21,8 +21,8 @@ use onset::Onset;
 use overload::{Overload, Seen};
 
 use crate::{
-    Control, Controls, Decision, Look, Order, Outcome, Policy, Ramp, Refusal, Setting, Share,
-    Signals, SynDecision, SynFilter, View, Wanted,
+    Control, Controls, Decision, Inspect, Order, PhaseOutcome, Policy, PolicyConfig, Ramp, Refusal,
+    Share, Signals, SynDecision, SynFilter, View, Wanted,
 };
 
 /// Minimum length of the accept queue: with less, a server whose requests are expensive runs dry
@@ -90,7 +90,7 @@ pub struct Adaptive {
 
 impl Adaptive {
     /// Creates the policy.
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new(setting: &PolicyConfig) -> Self {
         let target_ns = setting.target_ns.max(1_000_000);
         let has_filter = setting.controls.has(Control::SynFilter);
         Self {
@@ -231,7 +231,7 @@ impl Adaptive {
         if self.guards && self.syn_filter == SynFilter::Tokens {
             let each_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
             decision.syn = SynDecision::Guard { each_ns };
-            decision.look = Look::First;
+            decision.inspect = Inspect::First;
         }
         decision
     }
@@ -239,7 +239,7 @@ impl Adaptive {
     /// Sets the decision to refuse connections that have waited too long, and to drop those whose
     /// client has gone.
     fn drop_the_late(&self, fit: u32, decision: &mut Decision) {
-        decision.look_open = self.pressure;
+        decision.inspect_open = self.pressure;
         decision.drop_departed = self.controls.has(Control::Departed);
         if self.controls.has(Control::Stale) {
             decision.stale_ns = Some(self.stale_ns(fit));
@@ -259,7 +259,7 @@ impl Adaptive {
         let keeps_on = !view.saturated && view.deferred > fit as usize;
         let by_kernel = self.refusal == Refusal::Kernel;
         if (is_long || keeps_on) && by_kernel && self.controls.has(Control::Newest) {
-            decision.look = Look::Each;
+            decision.inspect = Inspect::All;
             decision.order = Order::Newest;
             let weight = self.overload.map_or(0, |overload| overload.weight());
             decision.order_share = self.share(weight);
@@ -273,10 +273,10 @@ impl Adaptive {
         if !view.saturated && self.guards {
             return self.prefer_newest(fit, view, decision);
         }
-        decision.look = Look::First;
+        decision.inspect = Inspect::First;
         self.drop_the_late(fit, decision);
-        decision.look_open |= self.in_hand_ns(view) > self.target_ns as f64;
-        decision.look_open |= self.is_contended(view, overload);
+        decision.inspect_open |= self.in_hand_ns(view) > self.target_ns as f64;
+        decision.inspect_open |= self.is_contended(view, overload);
         let by_hand = self.refusal != Refusal::Kernel;
         // Those deferred have been accepted, and may still be served; who is newer comes first.
         let left = fit.saturating_sub(view.deferred as u32).max(fit / 2).max(1);
@@ -358,13 +358,13 @@ impl Policy for Adaptive {
             None if is_flood => {
                 self.prefer_newest(self.queue_fit(view, 1.0, QUEUE_MIN), view, &mut decision);
             }
-            None if waiting && self.queue.is_none() => decision.look = Look::First,
+            None if waiting && self.queue.is_none() => decision.inspect = Inspect::First,
             None => {}
         }
         decision
     }
 
-    fn finished(&mut self, _: u64, outcome: &Outcome) {
+    fn finished(&mut self, _: u64, outcome: &PhaseOutcome) {
         self.ramp.heard(outcome);
         self.age_ns = outcome.age_first_ns;
         if let Some(rtt_ns) = outcome.rtt_ns {

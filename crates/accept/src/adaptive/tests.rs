@@ -15,7 +15,7 @@ fn load(percent: u64) -> Load {
     Load { gap_ns, step_ns: SERVICE_NS, eager: true, ..Load::default() }
 }
 
-fn run(load: Load, setting: &Setting, ms: u64) -> (Fake, Vec<Phase>, bool) {
+fn run(load: Load, setting: &PolicyConfig, ms: u64) -> (Fake, Vec<Phase>, bool) {
     let mut fake = Fake::new(load);
     fake.tells = true;
     let mut policy = setting.policy();
@@ -76,7 +76,7 @@ fn what_is_outstanding_is_what_can_be_served_within_the_target() {
 
 #[test]
 fn the_random_filter_drops_what_is_too_much() {
-    let setting = Setting { syn_filter: SynFilter::Random, ..setting(Name::Adaptive) };
+    let setting = PolicyConfig { syn_filter: SynFilter::Random, ..setting(Name::Adaptive) };
     let dropped = |percent| {
         let (_, phases, _) = run(load(percent), &setting, 4_000);
         let late = &phases[phases.len() / 2..];
@@ -96,13 +96,13 @@ fn the_random_filter_drops_what_is_too_much() {
 fn a_control_that_is_off_is_not_in_any_decision() {
     let off = |control| {
         let controls = Controls::ALL.without(control);
-        run(load(500), &Setting { controls, ..setting(Name::Adaptive) }, 1_000).1
+        run(load(500), &PolicyConfig { controls, ..setting(Name::Adaptive) }, 1_000).1
     };
     let is_open = |phase: &Phase| phase.decision.syn == SynDecision::Open;
     assert!(off(Control::SynFilter).iter().all(is_open));
     assert!(off(Control::SynFilter).iter().any(|phase| phase.decision.backlog.is_some()));
     let neither = Controls::ALL.without(Control::Backlog).without(Control::SynFilter);
-    let neither = Setting { controls: neither, ..setting(Name::Adaptive) };
+    let neither = PolicyConfig { controls: neither, ..setting(Name::Adaptive) };
     let unbounded = |phase: &Phase| phase.decision.backlog.is_none();
     assert!(run(load(500), &neither, 1_000).1.iter().all(unbounded));
     assert!(off(Control::Stale).iter().all(|phase| phase.decision.stale_ns.is_none()));
@@ -116,8 +116,8 @@ fn a_control_that_is_off_is_not_in_any_decision() {
 #[test]
 fn with_every_control_off_it_is_the_ramp() {
     for percent in [50, 100, 300] {
-        let none = Setting { controls: Controls::NONE, ..setting(Name::Adaptive) };
-        let ramp = Setting { limit: Limit::Auto, ..setting(Name::Limit) };
+        let none = PolicyConfig { controls: Controls::NONE, ..setting(Name::Adaptive) };
+        let ramp = PolicyConfig { limit: Limit::Auto, ..setting(Name::Limit) };
         let (ours, phases, _) = run(load(percent), &none, 1_000);
         let (theirs, as_phases, _) = run(load(percent), &ramp, 1_000);
         assert_eq!(ours.closed, theirs.closed);
@@ -128,7 +128,7 @@ fn with_every_control_off_it_is_the_ramp() {
 
 #[test]
 fn refusing_by_hand_leaves_little_to_the_kernel() {
-    let by_hand = Setting { refusal: Refusal::Rst, ..setting(Name::Adaptive) };
+    let by_hand = PolicyConfig { refusal: Refusal::Rst, ..setting(Name::Adaptive) };
     let (_, phases, overloaded) = run(load(300), &by_hand, 1_000);
     assert!(overloaded);
     let windows = || {
@@ -186,8 +186,8 @@ fn work_in_hand_that_does_not_get_less_is_an_overload() {
     let begun = decisions.iter().position(|decision| decision.pressure).unwrap();
     assert!((8..=12).contains(&begun), "{begun}");
     let decision = decisions[begun];
-    assert!(decision.look_open && decision.drop_departed && decision.stale_ns.is_some());
-    assert!(!decisions[16..].iter().any(|decision| decision.pressure || decision.look_open));
+    assert!(decision.inspect_open && decision.drop_departed && decision.stale_ns.is_some());
+    assert!(!decisions[16..].iter().any(|decision| decision.pressure || decision.inspect_open));
     assert!(!with_work_in_hand(&ready, false).iter().any(Decision::refuses));
     let falls: Vec<_> = (0..20).map(|phase| 240 - 10 * phase).collect();
     assert!(!with_work_in_hand(&falls, true).iter().any(Decision::refuses));

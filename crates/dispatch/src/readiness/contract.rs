@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 
 /// Recipient of an event: a slot, and the generation of its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
@@ -63,7 +63,7 @@ pub enum Interest {
 /// A mechanism that reports which descriptors are ready: the functions of the contract above.
 pub trait Mechanism: Sized + 'static {
     /// Settings that the operator can change.
-    const KNOBS: &'static [Knob] = &[];
+    const TUNABLES: &'static [Tunable] = &[];
 
     /// Opens an empty interest set, in the thread that will wait.
     ///

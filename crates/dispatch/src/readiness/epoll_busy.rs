@@ -17,10 +17,10 @@ use weir_sys::epoll::{BusyPoll, lacks_busy};
 
 use super::epoll_et::EpollEt;
 use super::kernel::{EpollSet, Kernel, Linux};
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 use super::{Counts, Interest, Mechanism, Token};
 
-const BUSY_US: Knob = Knob {
+const BUSY_US: Tunable = Tunable {
     name: "busy-us",
     help: "how long the kernel polls the network device before it sleeps, microseconds",
     default: 50,
@@ -28,7 +28,7 @@ const BUSY_US: Knob = Knob {
     max: 1_000_000,
 };
 
-const BUDGET: Knob = Knob {
+const BUDGET: Tunable = Tunable {
     name: "budget",
     help: "packets the kernel takes from the device at a time; over 64 needs CAP_NET_ADMIN",
     default: 8,
@@ -36,7 +36,7 @@ const BUDGET: Knob = Knob {
     max: u16::MAX as u64,
 };
 
-const PREFER: Knob = Knob {
+const PREFER: Tunable = Tunable {
     name: "prefer",
     help: "1: the device's interrupts wait while the loop keeps polling",
     default: 0,
@@ -44,7 +44,7 @@ const PREFER: Knob = Knob {
     max: 1,
 };
 
-const SPIN_US: Knob = Knob {
+const SPIN_US: Tunable = Tunable {
     name: "spin-us",
     help: "how long the loop asks again and again before it sleeps, microseconds",
     default: 50,
@@ -60,13 +60,14 @@ pub struct EpollBusy<K: Kernel = Linux> {
 
 /// Returns the kernel's parameters, and whether the operator set any of them.
 fn busy_poll(settings: &Settings) -> (BusyPoll, bool) {
-    let [busy_us, budget, prefer] = [BUSY_US, BUDGET, PREFER].map(|knob| settings.get(&knob));
+    let [busy_us, budget, prefer] = [BUSY_US, BUDGET, PREFER].map(|tunable| settings.get(&tunable));
     let busy = BusyPoll {
         busy_us: u32::try_from(busy_us).unwrap_or(u32::MAX),
         budget: u16::try_from(budget).unwrap_or(u16::MAX),
         prefer: prefer != 0,
     };
-    let asked = [BUSY_US, BUDGET, PREFER].iter().any(|knob| settings.get(knob) != knob.default);
+    let asked =
+        [BUSY_US, BUDGET, PREFER].iter().any(|tunable| settings.get(tunable) != tunable.default);
     (busy, asked)
 }
 
@@ -112,7 +113,7 @@ impl<K: Kernel> EpollBusy<K> {
 }
 
 impl<K: Kernel> Mechanism for EpollBusy<K> {
-    const KNOBS: &'static [Knob] = &[BUSY_US, BUDGET, PREFER, SPIN_US];
+    const TUNABLES: &'static [Tunable] = &[BUSY_US, BUDGET, PREFER, SPIN_US];
 
     fn open(settings: &Settings) -> io::Result<Self> {
         let inner = EpollEt::<K>::open(settings)?;
@@ -157,7 +158,7 @@ mod tests {
 
     fn open(choices: &[&str]) -> io::Result<EpollBusy<Linux>> {
         let choices: Vec<_> = choices.iter().map(ToString::to_string).collect();
-        EpollBusy::open(&Settings::parse(EpollBusy::<Linux>::KNOBS, &choices).unwrap())
+        EpollBusy::open(&Settings::parse(EpollBusy::<Linux>::TUNABLES, &choices).unwrap())
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::io;
 use contract::PerSlot;
 pub use contract::{Counts, Interest, Mechanism, Token};
 use kernel::{Kernel, Linux};
-use settings::{Knob, Settings};
+use settings::{Settings, Tunable};
 
 /// A row of the table of mechanisms.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub struct Row {
     /// Publication that first measured it.
     pub source: &'static str,
     /// Settings that the operator can change.
-    pub knobs: &'static [Knob],
+    pub tunables: &'static [Tunable],
 }
 
 /// An operation generic over the mechanism type, such as the loop, which is compiled for each.
@@ -70,7 +70,7 @@ macro_rules! table {
             spelling: $spelling,
             summary: $summary,
             source: $source,
-            knobs: <$name as Mechanism>::KNOBS,
+            tunables: <$name as Mechanism>::TUNABLES,
         }),+];
 
         impl Name {

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 use super::signalled::{self, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
@@ -20,7 +20,7 @@ use super::{Counts, Interest, Mechanism, Token};
 pub struct Rtsig<K: Kernel = Linux>(Signalled<K>);
 
 impl<K: Kernel> Mechanism for Rtsig<K> {
-    const KNOBS: &'static [Knob] = signalled::KNOBS;
+    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
 
     fn open(settings: &Settings) -> io::Result<Self> {
         Signalled::open(settings).map(Self)

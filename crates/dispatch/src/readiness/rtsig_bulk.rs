@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 use super::signalled::{self, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
@@ -20,7 +20,7 @@ pub struct RtsigBulk<K: Kernel = Linux> {
 }
 
 impl<K: Kernel> Mechanism for RtsigBulk<K> {
-    const KNOBS: &'static [Knob] = signalled::KNOBS;
+    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
 
     fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self { members: Signalled::open(settings)?, notices: Vec::new() })

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// A numeric setting of a mechanism.
 #[derive(Clone, Copy, Debug)]
-pub struct Knob {
+pub struct Tunable {
     /// Spelling in the option, including the unit: `busy-us`.
     pub name: &'static str,
     /// Description, in a single line.
@@ -18,7 +18,7 @@ pub struct Knob {
     pub max: u64,
 }
 
-impl Knob {
+impl Tunable {
     /// Returns the range of valid values.
     pub fn range(&self) -> RangeInclusive<u64> {
         self.min..=self.max
@@ -34,29 +34,32 @@ impl Settings {
     ///
     /// # Errors
     /// A sentence when the setting or the value does not exist.
-    pub fn parse(knobs: &'static [Knob], choices: &[String]) -> Result<Self, String> {
-        choices.iter().map(|choice| parse(knobs, choice)).collect::<Result<_, _>>().map(Self)
+    pub fn parse(tunables: &'static [Tunable], choices: &[String]) -> Result<Self, String> {
+        choices.iter().map(|choice| parse(tunables, choice)).collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns the value of a setting.
-    pub fn get(&self, knob: &Knob) -> u64 {
-        let chosen = self.0.iter().rev().find(|(name, _)| *name == knob.name);
-        chosen.map_or(knob.default, |&(_, value)| value)
+    pub fn get(&self, tunable: &Tunable) -> u64 {
+        let chosen = self.0.iter().rev().find(|(name, _)| *name == tunable.name);
+        chosen.map_or(tunable.default, |&(_, value)| value)
     }
 }
 
-fn parse(knobs: &'static [Knob], choice: &str) -> Result<(&'static str, u64), String> {
+fn parse(tunables: &'static [Tunable], choice: &str) -> Result<(&'static str, u64), String> {
     let (name, value) = choice
         .split_once('=')
         .ok_or_else(|| format!("`{choice}` is not of the form name=number"))?;
-    let knob = knobs.iter().find(|knob| knob.name == name).ok_or_else(|| {
-        let names: Vec<_> = knobs.iter().map(|knob| knob.name).collect();
+    let tunable = tunables.iter().find(|tunable| tunable.name == name).ok_or_else(|| {
+        let names: Vec<_> = tunables.iter().map(|tunable| tunable.name).collect();
         let known = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
         format!("`{name}` cannot be set here; what can: {known}")
     })?;
     match value.parse() {
-        Ok(value) if knob.range().contains(&value) => Ok((knob.name, value)),
-        _ => Err(format!("{name} is a number from {} to {}, not `{value}`", knob.min, knob.max)),
+        Ok(value) if tunable.range().contains(&value) => Ok((tunable.name, value)),
+        _ => Err(format!(
+            "{name} is a number from {} to {}, not `{value}`",
+            tunable.min, tunable.max
+        )),
     }
 }
 
@@ -64,15 +67,16 @@ fn parse(knobs: &'static [Knob], choice: &str) -> Result<(&'static str, u64), St
 mod tests {
     use super::*;
 
-    const KNOBS: &[Knob] = &[Knob { name: "busy-us", help: "", default: 50, min: 0, max: 1000 }];
+    const TUNABLES: &[Tunable] =
+        &[Tunable { name: "busy-us", help: "", default: 50, min: 0, max: 1000 }];
 
     fn parse(choices: &[&str]) -> Result<u64, String> {
         let choices: Vec<_> = choices.iter().map(ToString::to_string).collect();
-        Settings::parse(KNOBS, &choices).map(|settings| settings.get(&KNOBS[0]))
+        Settings::parse(TUNABLES, &choices).map(|settings| settings.get(&TUNABLES[0]))
     }
 
     #[test]
-    fn a_knob_has_its_default_until_it_is_set_and_the_last_word_counts() {
+    fn a_tunable_has_its_default_until_it_is_set_and_the_last_word_counts() {
         assert_eq!(parse(&[]), Ok(50));
         assert_eq!(parse(&["busy-us=0", "busy-us=7"]), Ok(7));
     }

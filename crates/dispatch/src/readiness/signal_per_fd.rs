@@ -14,7 +14,7 @@ use std::time::Duration;
 use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 use super::signalled::{self, Heard, NOW, Signalled};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
@@ -43,7 +43,7 @@ impl<K: Kernel> SignalPerFd<K> {
 }
 
 impl<K: Kernel> Mechanism for SignalPerFd<K> {
-    const KNOBS: &'static [Knob] = signalled::KNOBS;
+    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
 
     fn open(settings: &Settings) -> io::Result<Self> {
         let members = Signalled::open(settings)?;

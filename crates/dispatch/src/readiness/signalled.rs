@@ -44,13 +44,13 @@ use weir_sys::rtsig::Notice;
 use self::member::Member;
 use super::edges::{Edges, Seen};
 use super::kernel::{Kernel, SignalQueue};
-use super::settings::{Knob, Settings};
+use super::settings::{Settings, Tunable};
 use super::{Counts, Interest, PerSlot, Token};
 
 /// Settings common to these mechanisms.
-pub(super) const KNOBS: &[Knob] = &[PENDING];
+pub(super) const TUNABLES: &[Tunable] = &[PENDING];
 
-const PENDING: Knob = Knob {
+const PENDING: Tunable = Tunable {
     name: "pending-signals",
     help: "how many signals may be queued, for all processes of the user (RLIMIT_SIGPENDING); 0 \
            leaves the limit as it is",

@@ -502,7 +502,7 @@ impl Worker<'_> {
             conn.free_ns = self.clock.now_ns();
             self.free.push_back(slot);
         } else {
-            self.slots.give(slot);
+            self.slots.free(slot);
         }
     }
 

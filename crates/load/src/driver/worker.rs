@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use weir_dispatch::slots::Slots;
-use weir_dispatch::timers::Timers;
+use weir_dispatch::timers::TimerWheel;
 use weir_sys::epoll::{self, Event};
 use weir_sys::process;
 
@@ -59,7 +59,7 @@ pub(super) struct Worker<'a> {
     pub(super) epoll: OwnedFd,
     pub(super) slots: Slots,
     pub(super) conns: Vec<Conn>,
-    pub(super) timers: Timers,
+    pub(super) timers: TimerWheel,
     pub(super) background: Background<'a>,
     pub(super) pieces: Pieces,
     /// Connections in a think time, by its end.
@@ -132,7 +132,7 @@ impl<'a> Worker<'a> {
             epoll: epoll::create()?,
             slots: Slots::new(open_max),
             conns: Vec::new(),
-            timers: Timers::new(clock.now_ns()),
+            timers: TimerWheel::new(clock.now_ns()),
             background: Background::new(config, index),
             pieces: Pieces::new(config.send_rate),
             thinking: BinaryHeap::new(),
@@ -381,7 +381,7 @@ impl<'a> Worker<'a> {
 
     /// Takes a slot for a new connection; `None` once the limit on connections is reached.
     pub(super) fn take_slot(&mut self) -> Option<u32> {
-        let slot = self.slots.take()?;
+        let slot = self.slots.allocate()?;
         if slot as usize >= self.conns.len() {
             self.conns.resize_with(slot as usize + 1, Conn::default);
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use weir_accept::{AcceptPhase, Decision, Order, Outcome, Refusal, Verdict, View};
+use weir_accept::{AcceptPhase, Decision, Order, PhaseOutcome, Refusal, Verdict, View};
 use weir_dispatch::readiness::Token;
 use weir_sys::listener;
 use weir_sys::{is_exhaustion, socket};
@@ -31,8 +31,8 @@ const LOOKED_AT: usize = 512;
 /// Accepting, refusing and evicting, shared by all architectures.
 pub(crate) trait Accepting: Architecture {
     /// Runs an accept-phase of one listener, up to the policy's limit.
-    fn accept(&mut self, index: usize) -> Outcome {
-        let Some(mut phase) = self.begin_accepting(index) else { return Outcome::default() };
+    fn accept(&mut self, index: usize) -> PhaseOutcome {
+        let Some(mut phase) = self.begin_accepting(index) else { return PhaseOutcome::default() };
         self.accept_more(index, &mut phase);
         self.end_accepting(index, phase)
     }
@@ -60,7 +60,7 @@ pub(crate) trait Accepting: Architecture {
 
     /// Returns whether the phase allows another accept.
     fn goes_on(&mut self, phase: &mut AcceptPhase) -> bool {
-        phase.goes_on(Self::SERVES_LATER, || self.floor().service.read_clock_ns())
+        phase.may_continue(Self::SERVES_LATER, || self.floor().service.read_clock_ns())
     }
 
     /// Accepts further connections in place of a closed one, if `accept_on_close` is set.
@@ -87,7 +87,7 @@ pub(crate) trait Accepting: Architecture {
     }
 
     /// Reports the outcome of a phase to the policy.
-    fn end_accepting(&mut self, index: usize, phase: AcceptPhase) -> Outcome {
+    fn end_accepting(&mut self, index: usize, phase: AcceptPhase) -> PhaseOutcome {
         let floor = self.floor();
         let now_ns = floor.service.now_ns();
         if let Some(listener) = floor.listeners.get_mut(index) {
@@ -136,7 +136,7 @@ pub(crate) trait Accepting: Architecture {
         for index in 0..self.floor().listeners.len() {
             if self.floor().listeners[index].due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                 self.decide(index, false);
-                self.floor().listeners[index].finished(now_ns, &Outcome::default());
+                self.floor().listeners[index].finished(now_ns, &PhaseOutcome::default());
             }
         }
     }
@@ -154,8 +154,11 @@ pub(crate) trait Accepting: Architecture {
     fn receive(&mut self, index: usize, fd: OwnedFd, peer: SocketAddr, phase: &mut AcceptPhase) {
         self.note_accepted(index);
         let floor = self.floor();
-        let arrival =
-            if phase.looks() { listener::arrival(fd.as_fd()).ok().map(into_arrival) } else { None };
+        let arrival = if phase.inspects() {
+            listener::arrival(fd.as_fd()).ok().map(into_arrival)
+        } else {
+            None
+        };
         let verdict = phase.judge(floor.service.now_ns(), arrival);
         if let Verdict::Admit { since_ns } = verdict {
             let tenant = Self::Tenant::new(fd, peer, &floor.service);

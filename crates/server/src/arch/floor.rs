@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_accept::{Decision, Deferred, View};
 use weir_dispatch::readiness::Token;
-use weir_dispatch::timers::Timers;
+use weir_dispatch::timers::TimerWheel;
 use weir_stats::{CallRow, LoopReport};
 use weir_sys::profile;
 
@@ -45,7 +45,7 @@ pub(super) struct Work {
 pub(crate) struct Floor<C> {
     pub(super) listeners: Vec<Listener>,
     pub(super) table: Table<C>,
-    pub(super) timers: Timers,
+    pub(super) timers: TimerWheel,
     /// Buffer for slots whose deadline has come, filled by the timers.
     pub(super) expired: Vec<u32>,
     pub(super) service: Service,
@@ -108,7 +108,7 @@ impl<C> Floor<C> {
         Self {
             table: Table::new(FIRST_LISTENER + listeners.len() as u32, open_max),
             listeners,
-            timers: Timers::new(0),
+            timers: TimerWheel::new(0),
             expired: Vec::new(),
             service,
             control,
@@ -212,7 +212,7 @@ impl<C> Floor<C> {
         self.service.pressure = decisions().any(|each| each.pressure);
         self.service.share = decisions().find_map(|each| each.share);
         self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
-        self.judges = decisions().find(|each| each.look_open).copied();
+        self.judges = decisions().find(|each| each.inspect_open).copied();
     }
 
     /// Records a sleep of the loop that began at `since_ns`.
@@ -328,7 +328,7 @@ impl<C> Floor<C> {
         }
         let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
         self.service.counters.set_syn_dropped(dropped);
-        profile::hand_over(&mut self.calls);
+        profile::drain_into(&mut self.calls);
         let calls = profile::NAMES
             .iter()
             .zip(&self.calls)

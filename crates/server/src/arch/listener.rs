@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use weir_accept::{Decision, Outcome, Policy, Setting, Signals, SynDecision, View};
+use weir_accept::{Decision, PhaseOutcome, Policy, PolicyConfig, Signals, SynDecision, View};
 use weir_dispatch::readiness::Token;
 use weir_stats::Counters;
 use weir_sys::descriptor::SharedFd;
@@ -48,7 +48,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(slot: u32, socket: Socket, setting: &Setting, listenq: i32) -> Self {
+    pub(crate) fn new(slot: u32, socket: Socket, setting: &PolicyConfig, listenq: i32) -> Self {
         let kind = if socket.own { setting.syn_filter } else { weir_accept::SynFilter::None };
         Self {
             socket,
@@ -131,7 +131,7 @@ impl Listener {
     }
 
     /// Reports the outcome of a phase to the policy.
-    pub(crate) fn finished(&mut self, now_ns: u64, outcome: &Outcome) {
+    pub(crate) fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome) {
         if let Some(rtt_ns) = outcome.rtt_ns {
             self.syn_filter.rtt(rtt_ns);
         }

@@ -20,7 +20,7 @@ use std::ops::DerefMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use weir_accept::Outcome;
+use weir_accept::PhaseOutcome;
 use weir_stats::LoopReport;
 use weir_sys::listener::Arrival;
 
@@ -163,7 +163,7 @@ pub(crate) trait Housekeeping: Accepting {
 
     /// Answers the main thread's requests.
     fn answer_bell(&mut self) {
-        self.floor().control.bell.hush();
+        self.floor().control.bell.clear();
         if let Some(question) = self.floor().question() {
             let report = self.report();
             self.floor().control.answer(question, report);
@@ -199,7 +199,7 @@ pub(crate) trait Housekeeping: Accepting {
         let mut accepted = 0;
         while accepted < queue_max && self.floor().control.phase() < Phase::Stop {
             match self.accept(index) {
-                Outcome { accepted: 0, .. } => return,
+                PhaseOutcome { accepted: 0, .. } => return,
                 outcome => accepted += outcome.accepted,
             }
         }

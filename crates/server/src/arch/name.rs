@@ -1,6 +1,6 @@
 //! The architectures by name: the table from which options, help, pages and tests are generated.
 
-use weir_dispatch::readiness::settings::{Knob, Settings};
+use weir_dispatch::readiness::settings::{Settings, Tunable};
 
 use super::{fiber, processes, threads};
 use crate::Strategy;
@@ -36,7 +36,7 @@ pub struct Row {
     /// True if an event mechanism watches its connections.
     pub takes_mechanism: bool,
     /// Options of the architecture.
-    pub knobs: &'static [Knob],
+    pub tunables: &'static [Tunable],
     /// Choices incompatible with it.
     pub exclusions: &'static [Exclusion],
 }
@@ -101,7 +101,7 @@ pub const TABLE: &[Row] = &[
         summary: "one event loop: who is ready, accept, work, again (SPED)",
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
-        knobs: &[super::watched::HELPERS],
+        tunables: &[super::watched::HELPERS],
         exclusions: &[],
     },
     Row {
@@ -110,7 +110,7 @@ pub const TABLE: &[Row] = &[
         summary: "the event loop, and threads that wait for disks in its place (AMPED)",
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
-        knobs: &[super::watched::AMPED_HELPERS],
+        tunables: &[super::watched::AMPED_HELPERS],
         exclusions: &[],
     },
     Row {
@@ -119,7 +119,7 @@ pub const TABLE: &[Row] = &[
         summary: "two queues, of connections and of work, filled by completions of io_uring (TUX)",
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
-        knobs: super::ring::KNOBS,
+        tunables: super::ring::TUNABLES,
         exclusions: &[
             Exclusion {
                 choice: Choice::FullRead,
@@ -137,7 +137,7 @@ pub const TABLE: &[Row] = &[
         summary: "user-level threads in the blocking style, a scheduler over a mechanism (Knot)",
         source: "pariag-accept §3.1.2",
         takes_mechanism: true,
-        knobs: fiber::KNOBS,
+        tunables: fiber::TUNABLES,
         exclusions: &[
             Exclusion {
                 choice: Choice::OtherPoliciesInPool,
@@ -156,7 +156,7 @@ pub const TABLE: &[Row] = &[
         summary: "a kernel thread for each connection, or a pool of them (MT)",
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
         takes_mechanism: false,
-        knobs: threads::KNOBS,
+        tunables: threads::TUNABLES,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
     Row {
@@ -165,7 +165,7 @@ pub const TABLE: &[Row] = &[
         summary: "processes made beforehand, a connection at a time in each (MP)",
         source: "Flash §3.1; Apache's prefork",
         takes_mechanism: false,
-        knobs: processes::KNOBS,
+        tunables: processes::TUNABLES,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
 ];
@@ -195,12 +195,12 @@ impl Name {
 
     /// Returns the number of helpers per loop.
     pub(crate) fn helpers(self, settings: &Settings) -> usize {
-        let knob = match self {
+        let tunable = match self {
             Self::Loop | Self::Fiber => super::watched::HELPERS,
             Self::Helpers => super::watched::AMPED_HELPERS,
             Self::Ring | Self::Threads | Self::Processes => return 0,
         };
-        settings.get(&knob) as usize
+        settings.get(&tunable) as usize
     }
 
     /// Returns whether a loop waits for a file that is not in memory, instead of having it fetched

@@ -30,7 +30,7 @@ impl<C> Table<C> {
     pub(crate) fn new(reserved: u32, open_max: usize) -> Self {
         let mut slots = Slots::new(reserved as usize + open_max);
         for _ in 0..reserved {
-            slots.take();
+            slots.allocate();
         }
         let entries = (0..reserved).map(|_| Entry::empty()).collect();
         Self { slots, entries, reserved, promised: 0, open_max }
@@ -69,7 +69,7 @@ impl<C> Table<C> {
     /// Takes the lowest free slot for a connection that may come, and returns the token that the
     /// connection will have. [`Table::fulfil`] or [`Table::release`] must follow.
     pub(crate) fn promise(&mut self) -> Option<Token> {
-        let slot = self.slots.take()?;
+        let slot = self.slots.allocate()?;
         self.promised += 1;
         Some(Token { slot, generation: self.token(slot).generation.wrapping_add(1) })
     }
@@ -77,7 +77,7 @@ impl<C> Table<C> {
     /// Frees a promised slot whose connection has not come.
     pub(crate) fn release(&mut self, slot: u32) {
         self.promised = self.promised.saturating_sub(1);
-        self.slots.give(slot);
+        self.slots.free(slot);
     }
 
     /// Puts a connection into the slot promised for it.
@@ -97,7 +97,7 @@ impl<C> Table<C> {
 
     /// Puts a connection into the lowest free slot; gives it back if there is none.
     pub(crate) fn insert(&mut self, conn: C) -> Result<u32, C> {
-        let Some(slot) = self.slots.take() else { return Err(conn) };
+        let Some(slot) = self.slots.allocate() else { return Err(conn) };
         self.fill(slot, conn);
         Ok(slot)
     }
@@ -127,7 +127,7 @@ impl<C> Table<C> {
     pub(crate) fn remove(&mut self, slot: u32) -> Option<(C, Token)> {
         let entry = self.entries.get_mut(slot as usize)?;
         let conn = entry.conn.take()?;
-        self.slots.give(slot);
+        self.slots.free(slot);
         Some((conn, Token { slot, generation: entry.generation }))
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::settings::Tunable;
 use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
 
 use super::floor::{BELL, FIRST_LISTENER, Floor};
@@ -20,14 +20,14 @@ use crate::link::{Link, Next};
 use crate::service::Service;
 
 /// Option: threads that wait for disks in the loop's place, by default and with AMPED.
-pub(crate) const HELPERS: Knob = Knob {
+pub(crate) const HELPERS: Tunable = Tunable {
     name: "helpers",
     help: "threads that bring files from a disk, for a loop; 0: the loop waits for the disk itself",
     default: 0,
     min: 0,
     max: 256,
 };
-pub(crate) const AMPED_HELPERS: Knob = Knob { default: 8, min: 1, ..HELPERS };
+pub(crate) const AMPED_HELPERS: Tunable = Tunable { default: 8, min: 1, ..HELPERS };
 
 const BELL_TOKEN: Token = Token { slot: BELL, generation: 0 };
 
@@ -317,6 +317,6 @@ fn start_helpers(floor: &Floor<Link>) -> io::Result<Option<Helpers>> {
     let config = &floor.service.config;
     let count = config.arch.helpers(&config.arch_settings);
     let control = Arc::clone(&floor.control);
-    let start = || Helpers::start(count, "weir-helper", move || control.bell.ring());
+    let start = || Helpers::start(count, "weir-helper", move || control.bell.wake());
     (count > 0).then(start).transpose()
 }

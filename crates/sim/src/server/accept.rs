@@ -15,7 +15,7 @@ impl World<'_> {
     /// Begins another accept, if the phase allows one.
     pub(super) fn accept(&mut self, core: u32) -> Option<(Step, u64)> {
         let state = &mut self.cores[core as usize];
-        if !state.phase.goes_on(false, || self.now_ns) {
+        if !state.phase.may_continue(false, || self.now_ns) {
             return None;
         }
         let costs = &self.scenario.costs;
@@ -36,8 +36,8 @@ impl World<'_> {
         state.accepted += 1;
         state.filter.accepted();
         state.steps.push(Step::Accept);
-        if state.phase.looks() {
-            return state.steps.push(Step::Look(token));
+        if state.phase.inspects() {
+            return state.steps.push(Step::Inspect(token));
         }
         let verdict = state.phase.judge(state.clock_ns, None);
         self.judged(core, token, verdict);

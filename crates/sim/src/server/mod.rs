@@ -44,7 +44,7 @@ enum Step {
     Accept,
     Accepted(Token),
     Blocked,
-    Look(Token),
+    Inspect(Token),
     /// Admits a connection whose request arrived at this time, as far as is known.
     Admit(Token, u64),
     Finish {
@@ -230,7 +230,7 @@ impl World<'_> {
             Step::Backlog(_) => costs.listen,
             Step::Filter => costs.filter,
             Step::Accept => return self.accept(core),
-            Step::Look(_) | Step::WorkLook(_) => costs.tcp_info,
+            Step::Inspect(_) | Step::WorkLook(_) => costs.tcp_info,
             Step::Work(token) => return self.work(token),
             Step::Serve(token) => self.serve_cost_ns(token)?,
             Step::Watch(token) => self.watch_cost_ns(token),
@@ -252,7 +252,7 @@ impl World<'_> {
             Step::Backlog(backlog) => self.set_backlog(core, backlog),
             Step::Accepted(token) => self.accepted(core, token),
             Step::Blocked => self.blocked(core),
-            Step::Look(token) => self.looked(core, token),
+            Step::Inspect(token) => self.looked(core, token),
             Step::Admit(token, since_ns) => self.admit(core, token, since_ns),
             Step::Finish { accepts } => self.finish(core, accepts),
             Step::Hold => self.hold(core),

@@ -26,7 +26,7 @@ impl World<'_> {
         socket.ready = false;
         state.working += 1;
         state.reported -= 1;
-        if state.phase.decision.look_open && !replying {
+        if state.phase.decision.inspect_open && !replying {
             return Some((Step::WorkLook(token), self.scenario.costs.tcp_info));
         }
         let cost_ns = self.serve_cost_ns(token)?;

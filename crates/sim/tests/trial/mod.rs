@@ -1,6 +1,6 @@
 //! The policy under test, and helpers shared by several test files.
 
-use weir_accept::{Controls, Limit, Name, Refusal, Setting, SynFilter, TARGET_NS};
+use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter, TARGET_NS};
 use weir_sim::{MILLI_NS, Scenario, Statistics};
 
 /// The policy under test.
@@ -10,8 +10,8 @@ pub(crate) const POLICY: Name = Name::Adaptive;
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;
 
 /// Returns the default setting of the policy.
-pub(crate) fn setting() -> Setting {
-    Setting {
+pub(crate) fn setting() -> PolicyConfig {
+    PolicyConfig {
         name: POLICY,
         limit: Limit::Auto,
         target_ns: TARGET_NS,

@@ -79,21 +79,21 @@ pub fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
 
 /// Granularity at which [`resident`] checks for pages that are still being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum ResidencyCheck {
     /// Checks the last byte of each piece of 128 KiB, the usual read-ahead of a disk. A page in
     /// flight between two resident pages of one piece goes undetected.
     Quick,
     /// Checks each page: for use while other reads, perhaps of this file, are known to be in
     /// progress.
-    Close,
+    Thorough,
 }
 
-impl Look {
+impl ResidencyCheck {
     /// Bytes per byte checked.
     fn piece_bytes(self) -> u64 {
         match self {
             Self::Quick => PIECE_BYTES,
-            Self::Close => rustix::param::page_size() as u64,
+            Self::Thorough => rustix::param::page_size() as u64,
         }
     }
 }
@@ -104,7 +104,7 @@ impl Look {
 ///
 /// cachestat(2) tells whether a range is in the page cache, but includes pages that are still being
 /// read, and reads in flight complete in any order. So single bytes are checked too, at the
-/// granularity of `look`. Where the range has gaps, the result may be too low.
+/// granularity of `check`. Where the range has gaps, the result may be too low.
 ///
 /// The cost is one system call per byte checked plus one or two; a range with gaps adds one for
 /// each time that it can be halved. So a range should not be much longer than what is sent at a
@@ -117,13 +117,18 @@ impl Look {
 ///
 /// # Errors
 /// Those of reading.
-pub fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> io::Result<u64> {
+pub fn resident(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: u64,
+    check: ResidencyCheck,
+) -> io::Result<u64> {
     let len = len.min(u64::MAX - offset);
     let cached = match counted(fd, offset, len) {
         Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::OPNOTSUPP) => len,
         cached => cached?,
     };
-    let there = probed(fd, offset, cached, look)?;
+    let there = probed(fd, offset, cached, check)?;
     let is_past = there == 0 && len > 0 && offset >= status(fd)?.len;
     Ok(if is_past { len } else { there })
 }
@@ -255,8 +260,8 @@ fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64, Errno>
 
 /// Bytes of the range that can be read without waiting, found by checking its first byte and the
 /// last byte of each piece.
-fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64, look: Look) -> Result<u64, Errno> {
-    let (end, piece_bytes) = (offset + len, look.piece_bytes());
+fn probed(fd: BorrowedFd<'_>, offset: u64, len: u64, check: ResidencyCheck) -> Result<u64, Errno> {
+    let (end, piece_bytes) = (offset + len, check.piece_bytes());
     let mut there = offset;
     while there < end && (there > offset || is_ready(fd, there)?) {
         let piece_end = (there - there % piece_bytes).saturating_add(piece_bytes).min(end);
@@ -298,6 +303,6 @@ const NO_FLAGS: libc::c_uint = 0;
 /// among them, are released without notification.
 const EVICT_PAUSES_MS: [u64; 8] = [0, 1, 2, 5, 10, 50, 100, 200];
 
-/// Bytes per check of a quick look: the usual read-ahead of a disk, and less than it reads at a
+/// Bytes per check of a quick check: the usual read-ahead of a disk, and less than it reads at a
 /// time.
 const PIECE_BYTES: u64 = 128 << 10;

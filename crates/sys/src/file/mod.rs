@@ -15,8 +15,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 pub use self::cached::{
-    Look, evict, is_in_memory, open_beneath_cached, pread_full_nowait, pread_nowait, resident,
-    seems_cached, warm,
+    ResidencyCheck, evict, is_in_memory, open_beneath_cached, pread_full_nowait, pread_nowait,
+    resident, seems_cached, warm,
 };
 use crate::profile::{Call, timed};
 

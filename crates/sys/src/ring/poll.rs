@@ -152,8 +152,8 @@ impl PollRing {
     }
 
     fn take(&mut self) {
-        let told = self.ring.0.completion().filter(|entry| entry.user_data() != NOBODY);
-        self.taken.extend(told.map(|entry| Completion {
+        let raw = self.ring.0.completion().filter(|entry| entry.user_data() != NOBODY);
+        self.taken.extend(raw.map(|entry| Completion {
             data: entry.user_data(),
             result: entry.result(),
             more: cqueue::more(entry.flags()),

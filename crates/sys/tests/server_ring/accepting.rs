@@ -2,7 +2,7 @@
 
 use super::*;
 
-use weir_sys::ring::server::{Piece, Sending};
+use weir_sys::ring::server::{SendBuffer, SendOptions};
 
 fn waits(listener: &TcpListener) -> bool {
     listener.accept().is_ok()
@@ -36,10 +36,10 @@ fn a_chain_takes_no_more_than_it_is_long() {
 
 #[test]
 fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
-    for patience in [Patience::Looks, Patience::Waits] {
+    for patience in [AcceptWait::AfterAttempt, AcceptWait::PollFirst] {
         let Some(mut bench) = Bench::new(SETTING) else { return };
         let listener = listener();
-        let into = Place::Slot(7);
+        let into = AcceptTarget::Slot(7);
         bench.ring.accept(SharedFd::of(&listener), into, patience, Then::Nothing, 1);
         bench.turn();
         assert!(bench.told.is_empty());
@@ -61,8 +61,13 @@ fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
 fn an_accept_that_is_cancelled_takes_nobody() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
-    let op =
-        bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    let op = bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        1,
+    );
     bench.turn();
     bench.ring.cancel(op, Then::Nothing);
     bench.ring.cancel(op, Then::Nothing);
@@ -78,7 +83,13 @@ fn a_connection_comes_as_a_descriptor_that_does_not_block() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let peer = call(&listener);
-    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        1,
+    );
     let completion = bench.next(1);
     let Returned::Connection(socket, address) = completion.returned else { panic!("no socket") };
     assert_eq!(address, peer.local_addr().unwrap());
@@ -95,7 +106,13 @@ fn the_address_of_a_caller_by_version_6_is_told() {
         return;
     };
     let peer = call(&listener);
-    bench.ring.accept(SharedFd::of(&listener), Place::Slot(0), Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Slot(0),
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        1,
+    );
     let completion = bench.next(1);
     assert!(matches!(completion.returned, Returned::Peer(at) if at == peer.local_addr().unwrap()));
     bench.close(0);
@@ -125,7 +142,7 @@ fn repeated_accepts_take_all_who_call_into_slots_of_the_kernels_choice() {
 
 #[test]
 fn a_table_without_an_empty_slot_ends_repeated_accepts() {
-    let Some(mut bench) = Bench::new(Setting { files: 2, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { files: 2, ..SETTING }) else { return };
     let listener = listener();
     bench.ring.accept_many(SharedFd::of(&listener), 1);
     let mut peers: Vec<_> = (0..3).map(|_| call(&listener)).collect();
@@ -156,8 +173,8 @@ fn a_slot_that_does_not_exist_takes_nobody_and_breaks_the_chain() {
     for missing in [SETTING.files, u32::MAX - 1, u32::MAX] {
         bench.ring.accept(
             SharedFd::of(&listener),
-            Place::Slot(missing),
-            Patience::None,
+            AcceptTarget::Slot(missing),
+            AcceptWait::Never,
             Then::OnSuccess,
             1,
         );
@@ -176,16 +193,22 @@ fn a_socket_that_has_a_descriptor_gets_a_slot_and_the_descriptor_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peer = call(&listener);
-    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::None, Then::Nothing, 1);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::Never,
+        Then::Nothing,
+        1,
+    );
     let Returned::Connection(fd, _) = bench.next(1).returned else { panic!("no connection") };
     bench.ring.adopt(fd, 3, Then::Nothing, 2);
     let completion = bench.next(2);
     assert!(completion.result >= 0, "{completion:?}");
     // The slot keeps the connection open when the descriptor is closed.
     drop(completion);
-    let how = Sending::default();
+    let how = SendOptions::default();
     let to = Handle::Slot(3);
-    bench.ring.send(to, Piece::Static(b"hello"), 0..5, how, Then::Nothing, 3);
+    bench.ring.send(to, SendBuffer::Static(b"hello"), 0..5, how, Then::Nothing, 3);
     assert_eq!(bench.end(3), 5);
     bench.close(3);
     let mut bytes = Vec::new();

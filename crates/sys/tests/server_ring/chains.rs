@@ -4,12 +4,12 @@
 use super::*;
 use std::io::{ErrorKind, Write};
 
-use weir_sys::ring::server::{Piece, Sending};
+use weir_sys::ring::server::{SendBuffer, SendOptions};
 
-const WHOLE: Sending = Sending { more: false, whole: true, zero_copy: false };
+const WHOLE: SendOptions = SendOptions { more: false, whole: true, zero_copy: false };
 
 fn send(bench: &mut Bench, to: u32, text: &'static [u8], then: Then, data: u64) {
-    bench.ring.send(slot(to), Piece::Static(text), 0..text.len(), WHOLE, then, data);
+    bench.ring.send(slot(to), SendBuffer::Static(text), 0..text.len(), WHOLE, then, data);
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn a_receive_behind_an_accept_starts_with_the_connection() {
     for many in [false, true] {
         bench.ring.accept(
             SharedFd::of(&listener),
-            Place::Slot(0),
-            Patience::Looks,
+            AcceptTarget::Slot(0),
+            AcceptWait::AfterAttempt,
             Then::OnSuccess,
             1,
         );
@@ -106,7 +106,13 @@ fn a_receive_behind_an_accept_starts_with_the_connection() {
         assert_eq!(rest(&mut peer), b"");
         assert!(!many || is_cancelled(bench.end(2)));
     }
-    bench.ring.accept(SharedFd::of(&listener), Place::Slot(0), Patience::None, Then::OnSuccess, 1);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Slot(0),
+        AcceptWait::Never,
+        Then::OnSuccess,
+        1,
+    );
     bench.ring.receive(slot(0), true, 2);
     assert_eq!((bench.end(1), bench.end(2)), (-libc::EAGAIN, -libc::ECANCELED));
     bench.assert_idle();
@@ -128,14 +134,14 @@ fn a_failure_ends_the_rest_of_a_chain_and_memory_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     bench.ring.close(9, Then::OnSuccess, 1);
     let input = SharedFd::of(&Arc::new(std::io::stdin()));
-    bench.ring.read(input, vec![1, 2], 0..5, Reader::Worker, Then::OnSuccess, 2);
+    bench.ring.read(input, vec![1, 2], 0..5, ReadThread::Worker, Then::OnSuccess, 2);
     send(&mut bench, 9, b"abc", Then::OnSuccess, 3);
     bench.ring.close(9, Then::Nothing, 4);
     assert_eq!(bench.end(1), -libc::EBADF);
     let (read, sent) = (bench.next(2), bench.next(3));
     assert!(is_cancelled(read.result) && is_cancelled(sent.result) && is_cancelled(bench.end(4)));
     assert!(matches!(read.returned, Returned::Read(bytes) if bytes == [1, 2]));
-    assert!(matches!(sent.returned, Returned::Piece(_)));
+    assert!(matches!(sent.returned, Returned::Buffer(_)));
     bench.assert_idle();
 }
 
@@ -179,7 +185,7 @@ fn a_failure_before_an_order_ends_the_chain_with_all_told() {
 
 #[test]
 fn chains_are_not_torn_where_the_queue_is_full() {
-    let Some(mut bench) = Bench::new(Setting { entries: 8, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { entries: 8, ..SETTING }) else { return };
     // Five at a time into a queue of eight: if a chain were torn, its second part would run after
     // an EAGAIN.
     bench.assert_chains_are_whole(50);
@@ -188,7 +194,7 @@ fn chains_are_not_torn_where_the_queue_is_full() {
 
 #[test]
 fn a_chain_longer_than_the_queue_is_not_begun() {
-    let Some(mut bench) = Bench::new(Setting { entries: 8, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { entries: 8, ..SETTING }) else { return };
     let mut peer = bench.connect(0);
     assert_eq!(bench.ring.chain_max(), 8);
     for data in 1..=8 {
@@ -202,7 +208,7 @@ fn a_chain_longer_than_the_queue_is_not_begun() {
     for data in 1..=9 {
         let completion = bench.next(data);
         assert_eq!(completion.result, -libc::E2BIG);
-        assert!(matches!(completion.returned, Returned::Piece(_)));
+        assert!(matches!(completion.returned, Returned::Buffer(_)));
     }
     assert!((101..108).all(|data| bench.end(data) == 3));
     assert_eq!(bench.end(108), 0);

@@ -55,7 +55,7 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
             SharedFd::of(&file),
             b"> ".to_vec(),
             range,
-            Reader::Worker,
+            ReadThread::Worker,
             Then::Nothing,
             2,
         );
@@ -64,7 +64,14 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
     // Bytes just read are still cached, or the file system never caches them.
-    bench.ring.read(SharedFd::of(&file), b"> ".to_vec(), 6..10, Reader::Caller, Then::Nothing, 3);
+    bench.ring.read(
+        SharedFd::of(&file),
+        b"> ".to_vec(),
+        6..10,
+        ReadThread::Caller,
+        Then::Nothing,
+        3,
+    );
     let completion = bench.next(3);
     let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
     assert!(whole || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
@@ -81,12 +88,26 @@ fn what_is_in_no_cache_is_not_read_at_once() {
     if !file::evict(file.as_fd(), 0, 0).unwrap() {
         return eprintln!("SKIPPED: {} stays in the page cache", path.display());
     }
-    bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Caller, Then::Nothing, 1);
+    bench.ring.read(
+        SharedFd::of(&file),
+        Vec::new(),
+        0..1 << 20,
+        ReadThread::Caller,
+        Then::Nothing,
+        1,
+    );
     let completion = bench.next(1);
     // A fast disk delivers some of it during the check.
     let told = completion.result;
     assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{told}");
-    bench.ring.read(SharedFd::of(&file), Vec::new(), 0..1 << 20, Reader::Worker, Then::Nothing, 2);
+    bench.ring.read(
+        SharedFd::of(&file),
+        Vec::new(),
+        0..1 << 20,
+        ReadThread::Worker,
+        Then::Nothing,
+        2,
+    );
     assert_eq!(bench.next(2).result, 1 << 20);
     bench.assert_idle();
 }
@@ -117,7 +138,7 @@ fn nothing_is_opened_outside_the_root() {
 /// Checks that a file is read although its owner is dropped before the read has begun, or even been
 /// submitted: files opened meanwhile get other numbers, and the file closes when the read has
 /// ended.
-fn is_read_though_dropped(submits: bool, by: Reader, then: Then) {
+fn is_read_though_dropped(submits: bool, by: ReadThread, then: Then) {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let scratch = Scratch::new(&format!("dropped-{submits}-{by:?}-{then:?}"));
     std::fs::write(scratch.0.join("other"), "other file").unwrap();
@@ -147,7 +168,7 @@ fn is_read_though_dropped(submits: bool, by: Reader, then: Then) {
 
 #[test]
 fn a_file_stays_open_for_a_read_whoever_drops_it() {
-    for by in [Reader::Caller, Reader::Worker] {
+    for by in [ReadThread::Caller, ReadThread::Worker] {
         for then in [Then::Nothing, Then::Always] {
             is_read_though_dropped(false, by, then);
             is_read_though_dropped(true, by, then);
@@ -158,14 +179,14 @@ fn a_file_stays_open_for_a_read_whoever_drops_it() {
 #[test]
 fn a_ring_that_is_dropped_lets_go_of_what_its_operations_keep_open() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let (listener, bell) = (listener(), bell());
-    let alive = (Arc::downgrade(&listener), Arc::downgrade(&bell));
-    let into = Place::Slot(0);
-    bench.ring.accept(SharedFd::of(&listener), into, Patience::Looks, Then::Nothing, 1);
-    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 2);
+    let (listener, waker) = (listener(), waker());
+    let alive = (Arc::downgrade(&listener), Arc::downgrade(&waker));
+    let into = AcceptTarget::Slot(0);
+    bench.ring.accept(SharedFd::of(&listener), into, AcceptWait::AfterAttempt, Then::Nothing, 1);
+    bench.ring.poll(SharedFd::of(&waker), libc::POLLIN as u32, 2);
     bench.turn();
-    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 3);
-    drop((listener, bell));
+    bench.ring.poll(SharedFd::of(&waker), libc::POLLIN as u32, 3);
+    drop((listener, waker));
     assert_eq!((alive.0.strong_count(), alive.1.strong_count()), (1, 2));
     drop(bench);
     assert_eq!((alive.0.strong_count(), alive.1.strong_count()), (0, 0));
@@ -182,7 +203,7 @@ fn a_failed_read_gives_back_what_it_was_given() {
         SharedFd::of(&directory),
         vec![1, 2, 3],
         0..10,
-        Reader::Worker,
+        ReadThread::Worker,
         Then::Nothing,
         2,
     );
@@ -205,7 +226,7 @@ fn a_file_read_and_sent_in_one_chain_arrives() {
     loop {
         let at = got.len() as u64;
         let range = at..at + (1 << 20);
-        bench.ring.read(SharedFd::of(&file), got, range, Reader::Worker, Then::Nothing, 2);
+        bench.ring.read(SharedFd::of(&file), got, range, ReadThread::Worker, Then::Nothing, 2);
         let completion = bench.next(2);
         let Returned::Read(bytes) = completion.returned else { panic!("nothing came back") };
         got = bytes;

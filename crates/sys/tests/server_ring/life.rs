@@ -4,18 +4,18 @@
 use super::*;
 use std::io::{ErrorKind, Write};
 
-use weir_sys::ring::server::{Piece, Sending, SqPoll};
+use weir_sys::ring::server::{SendBuffer, SendOptions, SqPoll};
 
 #[test]
 fn more_operations_than_entries_are_all_done() {
-    let Some(mut bench) = Bench::new(Setting { entries: 4, ..SETTING }) else { return };
-    let bells: Vec<_> = (0..200).map(|_| bell()).collect();
-    for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
+    let Some(mut bench) = Bench::new(RingConfig { entries: 4, ..SETTING }) else { return };
+    let wakers: Vec<_> = (0..200).map(|_| waker()).collect();
+    for (data, waker) in (0..).zip(&wakers) {
+        bench.ring.poll(SharedFd::of(waker), libc::POLLIN as u32, data);
     }
     bench.turn();
     assert_eq!((bench.told.len(), bench.ring.pending()), (0, 200));
-    bells.iter().for_each(|bell| bell.ring());
+    wakers.iter().for_each(|waker| waker.wake());
     (0..200).for_each(|data| assert_eq!(bench.end(data), i32::from(libc::POLLIN)));
     bench.assert_idle();
     assert_eq!(bench.ring.counts().submitted, 200);
@@ -24,24 +24,24 @@ fn more_operations_than_entries_are_all_done() {
 
 #[test]
 fn nothing_is_lost_when_completions_find_no_room() {
-    let setting = Setting { entries: 4, completions: 4, ..SETTING };
+    let setting = RingConfig { entries: 4, completions: 4, ..SETTING };
     let Some(mut bench) = Bench::new(setting) else { return };
     let mut peer = bench.connect(0);
-    let bells: Vec<_> = (0..100).map(|_| bell()).collect();
-    for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
+    let wakers: Vec<_> = (0..100).map(|_| waker()).collect();
+    for (data, waker) in (0..).zip(&wakers) {
+        bench.ring.poll(SharedFd::of(waker), libc::POLLIN as u32, data);
     }
     bench.ring.submit().unwrap();
-    bells.iter().for_each(|bell| bell.ring());
+    wakers.iter().for_each(|waker| waker.wake());
     for data in 200..300 {
-        let piece = Piece::Bytes(vec![data as u8]);
-        bench.ring.send(slot(0), piece, 0..1, Sending::default(), Then::Nothing, data);
+        let piece = SendBuffer::Bytes(vec![data as u8]);
+        bench.ring.send(slot(0), piece, 0..1, SendOptions::default(), Then::Nothing, data);
     }
     bench.ring.submit().unwrap();
     (0..100).for_each(|data| assert_eq!(bench.end(data), i32::from(libc::POLLIN)));
     for data in 200..300 {
         let completion = bench.next(data);
-        assert!(matches!(completion.returned, Returned::Piece(piece) if *piece == [data as u8]));
+        assert!(matches!(completion.returned, Returned::Buffer(piece) if *piece == [data as u8]));
     }
     bench.close(0);
     assert_eq!(rest(&mut peer), Vec::from_iter((200..300).map(|data| data as u8)));
@@ -51,7 +51,7 @@ fn nothing_is_lost_when_completions_find_no_room() {
 
 #[test]
 fn repeated_receives_end_or_go_on_when_completions_find_no_room() {
-    let setting = Setting { entries: 4, completions: 4, buffers: 64, ..SETTING };
+    let setting = RingConfig { entries: 4, completions: 4, buffers: 64, ..SETTING };
     let Some(mut bench) = Bench::new(setting) else { return };
     let mut peers: Vec<_> = (0..20).map(|slot| bench.connect(slot)).collect();
     for at in 0..20 {
@@ -78,12 +78,12 @@ fn repeated_receives_end_or_go_on_when_completions_find_no_room() {
 #[test]
 fn wake_ups_are_told_twenty_at_a_call_until_there_are_none() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bells: Vec<_> = (0..150).map(|_| bell()).collect();
-    for (data, bell) in (0..).zip(&bells) {
-        bench.ring.poll(SharedFd::of(bell), libc::POLLIN as u32, data);
+    let wakers: Vec<_> = (0..150).map(|_| waker()).collect();
+    for (data, waker) in (0..).zip(&wakers) {
+        bench.ring.poll(SharedFd::of(waker), libc::POLLIN as u32, data);
     }
     bench.turn();
-    bells.iter().for_each(|bell| bell.ring());
+    wakers.iter().for_each(|waker| waker.wake());
     for told in 1..=8 {
         bench.turn();
         assert!(bench.told.len() >= (20 * told).min(150), "{} by call {told}", bench.told.len());
@@ -96,8 +96,8 @@ fn a_round_with_much_to_hand_over_is_one_call() {
     let peers: Vec<_> = (0..16).map(|slot| bench.connect(slot)).collect();
     let before = bench.ring.counts();
     for at in 0..16 {
-        let piece = Piece::Static(b"x");
-        bench.ring.send(slot(at), piece, 0..1, Sending::default(), Then::OnSuccess, 1);
+        let piece = SendBuffer::Static(b"x");
+        bench.ring.send(slot(at), piece, 0..1, SendOptions::default(), Then::OnSuccess, 1);
         bench.ring.close(at, Then::Nothing, 2);
     }
     bench.ring.wait(LONG).unwrap();
@@ -111,8 +111,8 @@ fn a_round_with_much_to_hand_over_is_one_call() {
 #[test]
 fn a_wait_that_nothing_ends_ends_with_its_time() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bell = bell();
-    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
+    let waker = waker();
+    bench.ring.poll(SharedFd::of(&waker), libc::POLLIN as u32, 1);
     for timeout in [NOW, Some(Duration::from_millis(1))] {
         bench.ring.wait(timeout).unwrap();
         bench.ring.take(&mut bench.told);
@@ -130,14 +130,26 @@ fn a_ring_dropped_with_operations_under_way_lets_go_of_all() {
     let (near, mut far) = pair();
     let near = Arc::new(near);
     let piece: Arc<[u8]> = Arc::from(vec![1; 20_000_000]);
-    let how = Sending { whole: true, ..Sending::default() };
+    let how = SendOptions { whole: true, ..SendOptions::default() };
     let all = 0..piece.len();
     let ring = &mut bench.ring;
     ring.receive(slot(0), true, 1);
     ring.receive(Handle::Fd(&SharedFd::of(&near)), true, 2);
-    ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 3);
-    ring.accept(SharedFd::of(&listener), Place::Slot(9), Patience::Looks, Then::Nothing, 4);
-    ring.send(slot(2), Piece::Shared(piece.clone()), all, how, Then::Always, 5);
+    ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        3,
+    );
+    ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Slot(9),
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        4,
+    );
+    ring.send(slot(2), SendBuffer::Shared(piece.clone()), all, how, Then::Always, 5);
     ring.receive(slot(2), true, 6);
     bench.turn();
     assert_eq!(bench.ring.pending(), 6);
@@ -160,9 +172,21 @@ fn a_descriptor_that_nobody_took_is_closed_with_the_ring() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peers = [call(&listener), call(&listener)];
-    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 1);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        1,
+    );
     bench.ring.submit().unwrap();
-    bench.ring.accept(SharedFd::of(&listener), Place::Fd, Patience::Looks, Then::Nothing, 2);
+    bench.ring.accept(
+        SharedFd::of(&listener),
+        AcceptTarget::Fd,
+        AcceptWait::AfterAttempt,
+        Then::Nothing,
+        2,
+    );
     drop(bench);
     drop(listener);
     assert_eq!(rest(&mut peers[0]), b"");
@@ -175,9 +199,9 @@ fn a_ring_that_is_dropped_waits_for_memory_that_is_being_sent() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let mut peer = bench.connect(0);
     let piece: Arc<[u8]> = Arc::from(vec![1; 20_000_000]);
-    let how = Sending { zero_copy: true, whole: true, ..Sending::default() };
+    let how = SendOptions { zero_copy: true, whole: true, ..SendOptions::default() };
     let all = 0..piece.len();
-    bench.ring.send(slot(0), Piece::Shared(piece.clone()), all, how, Then::Nothing, 1);
+    bench.ring.send(slot(0), SendBuffer::Shared(piece.clone()), all, how, Then::Nothing, 1);
     bench.turn();
     assert_eq!((bench.ring.pending(), Arc::strong_count(&piece)), (1, 2));
     let reader = std::thread::spawn(move || rest(&mut peer).len());
@@ -188,14 +212,14 @@ fn a_ring_that_is_dropped_waits_for_memory_that_is_being_sent() {
 
 #[test]
 fn a_thread_may_have_more_rings_than_the_kernel_has_numbers_for() {
-    let Some(first) = Bench::new(Setting { buffers: 0, ..SETTING }) else { return };
+    let Some(first) = Bench::new(RingConfig { buffers: 0, ..SETTING }) else { return };
     let mut rings = vec![first];
-    rings.extend((0..19).filter_map(|_| Bench::new(Setting { buffers: 0, ..SETTING })));
+    rings.extend((0..19).filter_map(|_| Bench::new(RingConfig { buffers: 0, ..SETTING })));
     assert_eq!(rings.len(), 20);
-    let bell = bell();
-    bell.ring();
+    let waker = waker();
+    waker.wake();
     for bench in &mut rings {
-        bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
+        bench.ring.poll(SharedFd::of(&waker), libc::POLLIN as u32, 1);
         assert_eq!(bench.end(1), i32::from(libc::POLLIN));
     }
 }
@@ -203,10 +227,10 @@ fn a_thread_may_have_more_rings_than_the_kernel_has_numbers_for() {
 #[test]
 fn a_setting_that_makes_no_sense_is_refused_in_a_sentence() {
     let wrong = [
-        Setting { entries: 0, ..SETTING },
-        Setting { buffers: 3, ..SETTING },
-        Setting { completions: 1, ..SETTING },
-        Setting { sqpoll: Some(SqPoll { idle_ms: 1, cpu: Some(1 << 20) }), ..SETTING },
+        RingConfig { entries: 0, ..SETTING },
+        RingConfig { buffers: 3, ..SETTING },
+        RingConfig { completions: 1, ..SETTING },
+        RingConfig { sqpoll: Some(SqPoll { idle_ms: 1, cpu: Some(1 << 20) }), ..SETTING },
     ];
     if Bench::new(SETTING).is_none() {
         return;

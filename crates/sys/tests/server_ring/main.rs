@@ -19,15 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_sys::descriptor::SharedFd;
-use weir_sys::event::Bell;
 use weir_sys::ring::server::{
-    Completion, Handle, Patience, Place, Reader, Returned, ServerRing, Setting, Then,
+    AcceptTarget, AcceptWait, Completion, Handle, ReadThread, Returned, RingConfig, ServerRing,
+    Then,
 };
+use weir_sys::waker::Waker;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
-const SETTING: Setting = Setting {
+const SETTING: RingConfig = RingConfig {
     entries: 64,
     completions: 256,
     files: 64,
@@ -44,7 +45,7 @@ struct Bench {
 
 impl Bench {
     /// Opens a ring; `None`, with a message, where the kernel has none or forbids it.
-    fn new(setting: Setting) -> Option<Self> {
+    fn new(setting: RingConfig) -> Option<Self> {
         ServerRing::open(&setting)
             .inspect_err(|error| eprintln!("SKIPPED: no ring here: {error}"))
             .ok()
@@ -104,8 +105,14 @@ impl Bench {
     fn connect(&mut self, slot: u32) -> TcpStream {
         let listener = listener();
         let peer = call(&listener);
-        let into = Place::Slot(slot);
-        self.ring.accept(SharedFd::of(&listener), into, Patience::Looks, Then::Nothing, ACCEPT);
+        let into = AcceptTarget::Slot(slot);
+        self.ring.accept(
+            SharedFd::of(&listener),
+            into,
+            AcceptWait::AfterAttempt,
+            Then::Nothing,
+            ACCEPT,
+        );
         let completion = self.next(ACCEPT);
         assert_eq!(completion.result, 0);
         let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };
@@ -117,8 +124,8 @@ impl Bench {
     fn chain(&mut self, listener: &Arc<TcpListener>, count: u32, first_data: u64) {
         for slot in 0..count {
             let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
-            let (into, data) = (Place::Slot(slot), first_data + u64::from(slot));
-            self.ring.accept(SharedFd::of(listener), into, Patience::None, then, data);
+            let (into, data) = (AcceptTarget::Slot(slot), first_data + u64::from(slot));
+            self.ring.accept(SharedFd::of(listener), into, AcceptWait::Never, then, data);
         }
     }
 
@@ -151,8 +158,8 @@ fn listener() -> Arc<TcpListener> {
     Arc::new(listener)
 }
 
-fn bell() -> Arc<Bell> {
-    Arc::new(Bell::new().unwrap())
+fn waker() -> Arc<Waker> {
+    Arc::new(Waker::new().unwrap())
 }
 
 fn call(listener: &TcpListener) -> TcpStream {
@@ -192,11 +199,11 @@ fn is_cancelled(result: i32) -> bool {
 #[test]
 fn a_bell_is_heard_by_a_poll_once() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
-    let bell = bell();
-    bench.ring.poll(SharedFd::of(&bell), libc::POLLIN as u32, 1);
+    let waker = waker();
+    bench.ring.poll(SharedFd::of(&waker), libc::POLLIN as u32, 1);
     bench.turn();
     assert!(bench.told.is_empty());
-    bell.ring();
+    waker.wake();
     assert_eq!(bench.end(1), i32::from(libc::POLLIN));
     bench.assert_idle();
 }

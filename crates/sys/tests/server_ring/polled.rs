@@ -3,9 +3,10 @@
 use super::*;
 use std::io::Write;
 
-use weir_sys::ring::server::{Piece, Sending, SqPoll};
+use weir_sys::ring::server::{SendBuffer, SendOptions, SqPoll};
 
-const POLLED: Setting = Setting { sqpoll: Some(SqPoll { idle_ms: 10_000, cpu: None }), ..SETTING };
+const POLLED: RingConfig =
+    RingConfig { sqpoll: Some(SqPoll { idle_ms: 10_000, cpu: None }), ..SETTING };
 
 #[test]
 fn a_round_trip_needs_no_call_per_operation_while_the_thread_is_awake() {
@@ -22,9 +23,9 @@ fn a_round_trip_needs_no_call_per_operation_while_the_thread_is_awake() {
         assert_eq!(bench.received(1), b"ask");
         bench.ring.send(
             slot(0),
-            Piece::Static(b"tell"),
+            SendBuffer::Static(b"tell"),
             0..4,
-            Sending::default(),
+            SendOptions::default(),
             Then::Nothing,
             2,
         );
@@ -47,10 +48,17 @@ fn a_round_trip_needs_no_call_per_operation_while_the_thread_is_awake() {
 #[test]
 fn a_thread_that_sleeps_is_woken() {
     let polled = Some(SqPoll { idle_ms: 1, cpu: Some(0) });
-    let Some(mut bench) = Bench::new(Setting { sqpoll: polled, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { sqpoll: polled, ..SETTING }) else { return };
     let mut peer = bench.connect(0);
     while bench.ring.counts().wakeups < 2 {
-        bench.ring.send(slot(0), Piece::Static(b"x"), 0..1, Sending::default(), Then::Nothing, 1);
+        bench.ring.send(
+            slot(0),
+            SendBuffer::Static(b"x"),
+            0..1,
+            SendOptions::default(),
+            Then::Nothing,
+            1,
+        );
         assert_eq!(bench.end(1), 1);
         // Nothing is submitted for longer than the thread stays awake.
         bench.ring.wait(Some(Duration::from_millis(20))).unwrap();
@@ -62,20 +70,20 @@ fn a_thread_that_sleeps_is_woken() {
 
 #[test]
 fn chains_are_whole_to_the_thread_and_more_than_entries_are_done() {
-    let Some(mut bench) = Bench::new(Setting { entries: 8, ..POLLED }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { entries: 8, ..POLLED }) else { return };
     bench.assert_chains_are_whole(30);
     bench.assert_idle();
 }
 
 #[test]
 fn nothing_is_lost_when_the_thread_finds_no_room_for_completions() {
-    let Some(mut bench) = Bench::new(Setting { entries: 4, completions: 4, ..POLLED }) else {
+    let Some(mut bench) = Bench::new(RingConfig { entries: 4, completions: 4, ..POLLED }) else {
         return;
     };
     let mut peer = bench.connect(0);
     for data in 0..100 {
-        let piece = Piece::Bytes(vec![data as u8]);
-        bench.ring.send(slot(0), piece, 0..1, Sending::default(), Then::Nothing, data);
+        let piece = SendBuffer::Bytes(vec![data as u8]);
+        bench.ring.send(slot(0), piece, 0..1, SendOptions::default(), Then::Nothing, data);
     }
     (0..100).for_each(|data| assert_eq!(bench.end(data), 1));
     bench.close(0);

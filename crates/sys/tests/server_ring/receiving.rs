@@ -84,7 +84,7 @@ fn a_receive_without_a_buffer_ends_and_goes_on_when_there_is_one() {
 
 #[test]
 fn a_receive_begun_without_a_buffer_ends_though_there_is_nothing_to_receive() {
-    let Some(mut bench) = Bench::new(Setting { buffers: 1, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { buffers: 1, ..SETTING }) else { return };
     let (mut first, _second) = (bench.connect(0), bench.connect(1));
     first.write_all(b"x").unwrap();
     bench.ring.receive(slot(0), false, 1);
@@ -129,7 +129,7 @@ fn what_another_ring_filled_is_nothing_to_this_one() {
 
 #[test]
 fn a_ring_without_buffers_receives_nothing() {
-    let Some(mut bench) = Bench::new(Setting { buffers: 0, ..SETTING }) else { return };
+    let Some(mut bench) = Bench::new(RingConfig { buffers: 0, ..SETTING }) else { return };
     let mut peer = bench.connect(0);
     peer.write_all(b"x").unwrap();
     bench.ring.receive(slot(0), false, 1);

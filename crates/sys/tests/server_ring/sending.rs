@@ -3,14 +3,18 @@
 use super::*;
 use std::ops::Range;
 
-use weir_sys::ring::server::{Piece, Sending};
+use weir_sys::ring::server::{SendBuffer, SendOptions};
 
-const PLAIN: Sending = Sending { more: false, whole: false, zero_copy: false };
-const WHOLE: Sending = Sending { whole: true, ..PLAIN };
-const ZERO_COPY: Sending = Sending { zero_copy: true, ..WHOLE };
+const PLAIN: SendOptions = SendOptions { more: false, whole: false, zero_copy: false };
+const WHOLE: SendOptions = SendOptions { whole: true, ..PLAIN };
+const ZERO_COPY: SendOptions = SendOptions { zero_copy: true, ..WHOLE };
 
-fn each_kind(text: &'static [u8]) -> [Piece; 3] {
-    [Piece::Bytes(text.to_vec()), Piece::Shared(Arc::from(text)), Piece::Static(text)]
+fn each_kind(text: &'static [u8]) -> [SendBuffer; 3] {
+    [
+        SendBuffer::Bytes(text.to_vec()),
+        SendBuffer::Shared(Arc::from(text)),
+        SendBuffer::Static(text),
+    ]
 }
 
 fn get(peer: &mut TcpStream, bytes: usize) -> Vec<u8> {
@@ -27,7 +31,7 @@ fn a_part_of_each_kind_of_piece_arrives_and_the_piece_comes_back() {
         bench.ring.send(slot(0), piece, 2..7, PLAIN, Then::Nothing, 1);
         let completion = bench.next(1);
         assert_eq!((completion.result, completion.more), (5, false));
-        assert!(matches!(completion.returned, Returned::Piece(piece) if *piece == *b"0123456789"));
+        assert!(matches!(completion.returned, Returned::Buffer(piece) if *piece == *b"0123456789"));
         assert_eq!(get(&mut peer, 5), b"23456");
     }
     bench.close(0);
@@ -40,21 +44,28 @@ fn a_part_that_a_piece_has_not_is_refused_and_the_piece_comes_back() {
     let _peer = bench.connect(0);
     let (first, end) = (3, 2);
     for range in [0..4, 4..4, first..end, usize::MAX - 1..usize::MAX] {
-        bench.ring.send(slot(0), Piece::Static(b"abc"), range.clone(), PLAIN, Then::OnSuccess, 1);
-        let two = [(Piece::Static(b"abc"), 0..3), (Piece::Bytes(b"def".to_vec()), range)];
+        bench.ring.send(
+            slot(0),
+            SendBuffer::Static(b"abc"),
+            range.clone(),
+            PLAIN,
+            Then::OnSuccess,
+            1,
+        );
+        let two = [(SendBuffer::Static(b"abc"), 0..3), (SendBuffer::Bytes(b"def".to_vec()), range)];
         bench.ring.send_two(slot(0), two, PLAIN, Then::Nothing, 2);
         let [one, two] = [1, 2].map(|data| bench.next(data));
         assert_eq!(one.result, -libc::EINVAL);
-        assert!(matches!(one.returned, Returned::Piece(piece) if *piece == *b"abc"));
+        assert!(matches!(one.returned, Returned::Buffer(piece) if *piece == *b"abc"));
         assert!(is_cancelled(two.result));
-        assert!(matches!(two.returned, Returned::Two(_, piece) if *piece == *b"def"));
+        assert!(matches!(two.returned, Returned::Pair(_, piece) if *piece == *b"def"));
     }
     bench.close(0);
     bench.assert_idle();
 }
 
 /// Sends ranges of two pieces as one, for each kind of piece, and checks the received bytes.
-fn two_of_each_kind(how: Sending) -> Option<()> {
+fn two_of_each_kind(how: SendOptions) -> Option<()> {
     let mut bench = Bench::new(SETTING)?;
     let mut peer = bench.connect(0);
     for (first, second) in each_kind(b"head: ").into_iter().zip(each_kind(b"..body..")) {
@@ -64,7 +75,7 @@ fn two_of_each_kind(how: Sending) -> Option<()> {
         assert_eq!(completion.result, 10);
         let last = if completion.more { bench.next(1) } else { completion };
         assert_eq!(last.notice, how.zero_copy);
-        let Returned::Two(first, second) = last.returned else { panic!("nothing came back") };
+        let Returned::Pair(first, second) = last.returned else { panic!("nothing came back") };
         assert_eq!((&*first, &*second), (&b"head: "[..], &b"..body.."[..]));
         assert_eq!(get(&mut peer, 10), b"head: body");
     }
@@ -95,7 +106,7 @@ fn a_piece_sent_without_a_copy_comes_back_after_its_result() {
         assert_eq!(get(&mut peer, 5), b"56789");
         let notice = bench.next(1);
         assert_eq!((notice.result, notice.more, notice.notice), (0, false, true));
-        assert!(matches!(notice.returned, Returned::Piece(piece) if *piece == *b"0123456789"));
+        assert!(matches!(notice.returned, Returned::Buffer(piece) if *piece == *b"0123456789"));
     }
     bench.close(0);
     bench.assert_idle();
@@ -110,7 +121,7 @@ fn a_piece_larger_than_the_socket_arrives_whole() {
         let bytes: Vec<u8> = (0..20_000_000_u32).map(|index| (index % 251) as u8).collect();
         let sent: Arc<[u8]> = Arc::from(bytes);
         let all: Range<usize> = 0..sent.len();
-        bench.ring.send(slot(0), Piece::Shared(sent.clone()), all, how, Then::OnSuccess, 1);
+        bench.ring.send(slot(0), SendBuffer::Shared(sent.clone()), all, how, Then::OnSuccess, 1);
         bench.ring.close(0, Then::Nothing, 2);
         let reader = std::thread::spawn(move || rest(&mut peer));
         let completion = bench.next(1);
@@ -129,9 +140,9 @@ fn a_piece_larger_than_the_socket_arrives_whole() {
 fn what_follows_at_once_is_sent_together() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let mut peer = bench.connect(0);
-    let more = Sending { more: true, ..WHOLE };
-    bench.ring.send(slot(0), Piece::Static(b"head"), 0..4, more, Then::OnSuccess, 1);
-    bench.ring.send(slot(0), Piece::Static(b"body"), 0..4, WHOLE, Then::Nothing, 2);
+    let more = SendOptions { more: true, ..WHOLE };
+    bench.ring.send(slot(0), SendBuffer::Static(b"head"), 0..4, more, Then::OnSuccess, 1);
+    bench.ring.send(slot(0), SendBuffer::Static(b"body"), 0..4, WHOLE, Then::Nothing, 2);
     assert_eq!((bench.end(1), bench.end(2)), (4, 4));
     assert_eq!(get(&mut peer, 8), b"headbody");
     bench.close(0);
@@ -145,11 +156,11 @@ fn a_send_to_one_who_has_gone_fails_and_raises_no_signal() {
         let peer = bench.connect(0);
         bench.ring.shutdown(slot(0), Shutdown::Write, Then::Nothing, 1);
         assert_eq!(bench.end(1), 0);
-        bench.ring.send(slot(0), Piece::Bytes(vec![1; 10]), 0..10, how, Then::Nothing, 2);
+        bench.ring.send(slot(0), SendBuffer::Bytes(vec![1; 10]), 0..10, how, Then::Nothing, 2);
         let completion = bench.next(2);
         assert_eq!(completion.result, -libc::EPIPE);
         let last = if completion.more { bench.next(2) } else { completion };
-        assert!(matches!(last.returned, Returned::Piece(_)), "{last:?}");
+        assert!(matches!(last.returned, Returned::Buffer(_)), "{last:?}");
         drop(peer);
     }
     bench.close(0);
@@ -161,7 +172,7 @@ fn bytes_not_acknowledged_are_counted() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let mut peer = bench.connect(0);
     let bytes = vec![7; 20_000_000];
-    bench.ring.send(slot(0), Piece::Bytes(bytes), 0..20_000_000, PLAIN, Then::Nothing, 1);
+    bench.ring.send(slot(0), SendBuffer::Bytes(bytes), 0..20_000_000, PLAIN, Then::Nothing, 1);
     let sent = bench.end(1);
     bench.ring.unacknowledged(slot(0), Then::Nothing, 2);
     let left = bench.end(2);

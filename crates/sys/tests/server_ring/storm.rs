@@ -5,7 +5,7 @@ use super::*;
 use std::collections::HashMap;
 use std::io::Write;
 
-use weir_sys::ring::server::{Op, Piece, Sending, SqPoll};
+use weir_sys::ring::server::{Op, SendBuffer, SendOptions, SqPoll};
 
 const SLOTS: u32 = 6;
 
@@ -25,7 +25,7 @@ struct Storm {
     bench: Bench,
     dice: Dice,
     listener: Arc<TcpListener>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
     ops: Vec<Op>,
     /// Operations in progress, and whether each lent memory.
     under_way: HashMap<u64, bool>,
@@ -36,24 +36,27 @@ struct Storm {
 impl Storm {
     fn begin(&mut self, then: Then) {
         let (kind, at) = (self.dice.roll(14), self.dice.roll(SLOTS.into()) as u32);
-        let how = Sending {
+        let how = SendOptions {
             more: self.dice.roll(8) == 0,
             whole: self.dice.roll(2) == 0,
             zero_copy: self.dice.roll(3) == 0,
         };
-        let patience =
-            [Patience::None, Patience::Looks, Patience::Waits][self.dice.roll(3) as usize];
+        let patience = [AcceptWait::Never, AcceptWait::AfterAttempt, AcceptWait::PollFirst]
+            [self.dice.roll(3) as usize];
         let (ring, data) = (&mut self.bench.ring, self.begun);
         let listener = SharedFd::of(&self.listener);
-        let piece = Piece::Bytes(vec![b'x'; 3000]);
-        let two = [(Piece::Static(b"head"), 0..4), (Piece::Bytes(vec![b'y'; 50]), 10..20)];
+        let piece = SendBuffer::Bytes(vec![b'x'; 3000]);
+        let two =
+            [(SendBuffer::Static(b"head"), 0..4), (SendBuffer::Bytes(vec![b'y'; 50]), 10..20)];
         let op = match kind {
-            0 | 1 => ring.accept(listener, Place::Slot(at), patience, then, data),
-            2 => ring.accept(listener, Place::Fd, Patience::None, then, data),
+            0 | 1 => ring.accept(listener, AcceptTarget::Slot(at), patience, then, data),
+            2 => ring.accept(listener, AcceptTarget::Fd, AcceptWait::Never, then, data),
             3 | 4 => ring.send(slot(at), piece, 0..3000, how, then, data),
             5 => ring.send(slot(at), piece, 0..3001, how, then, data),
             6 => ring.send_two(slot(at), two, how, then, data),
-            7 => ring.read(SharedFd::of(&self.bell), vec![1], 0..8, Reader::Worker, then, data),
+            7 => {
+                ring.read(SharedFd::of(&self.waker), vec![1], 0..8, ReadThread::Worker, then, data)
+            }
             8 => ring.close(at, then, data),
             9 => ring.reset_on_close(slot(at), then, data),
             10 => ring.install(at, then, data),
@@ -73,7 +76,7 @@ impl Storm {
             0 => ring.receive(at, true, data),
             1 => ring.receive(at, false, data),
             2 => ring.accept_many(SharedFd::of(&self.listener), data),
-            _ => ring.poll(SharedFd::of(&self.bell), libc::POLLIN as u32, data),
+            _ => ring.poll(SharedFd::of(&self.waker), libc::POLLIN as u32, data),
         };
         self.under_way.insert(data, false);
         self.began(op);
@@ -109,7 +112,7 @@ impl Storm {
             if !completion.more {
                 let returned = matches!(
                     completion.returned,
-                    Returned::Piece(_) | Returned::Two(..) | Returned::Read(_)
+                    Returned::Buffer(_) | Returned::Pair(..) | Returned::Read(_)
                 );
                 assert_eq!(returned, lent, "{completion:?}");
                 self.under_way.remove(&completion.data);
@@ -144,12 +147,12 @@ impl Storm {
     }
 }
 
-fn weather(setting: Setting, seed: u64) -> Option<()> {
-    let (listener, bell) = (listener(), bell());
+fn weather(setting: RingConfig, seed: u64) -> Option<()> {
+    let (listener, waker) = (listener(), waker());
     let bench = Bench::new(setting)?;
     let (ops, under_way) = (Vec::new(), HashMap::new());
     let dice = Dice(seed);
-    let mut storm = Storm { bench, dice, listener, bell, ops, under_way, begun: 0, called: 0 };
+    let mut storm = Storm { bench, dice, listener, waker, ops, under_way, begun: 0, called: 0 };
     for _ in 0..200 {
         storm.peers();
         for _ in 0..storm.dice.roll(6) {
@@ -171,14 +174,15 @@ fn weather(setting: Setting, seed: u64) -> Option<()> {
 #[test]
 fn all_that_is_begun_ends_once_and_brings_back_what_it_was_lent() {
     for seed in 1..=20 {
-        weather(Setting { entries: 16, files: SLOTS + 2, ..SETTING }, seed);
+        weather(RingConfig { entries: 16, files: SLOTS + 2, ..SETTING }, seed);
     }
 }
 
 #[test]
 fn all_that_is_begun_ends_once_though_nothing_ever_has_room() {
     for seed in 101..=120 {
-        let setting = Setting { entries: 8, completions: 8, files: SLOTS, buffers: 1, ..SETTING };
+        let setting =
+            RingConfig { entries: 8, completions: 8, files: SLOTS, buffers: 1, ..SETTING };
         weather(setting, seed);
     }
 }
@@ -187,6 +191,6 @@ fn all_that_is_begun_ends_once_though_nothing_ever_has_room() {
 fn all_that_is_begun_ends_once_when_a_thread_of_the_kernels_takes_it() {
     for seed in 201..=205 {
         let sqpoll = Some(SqPoll { idle_ms: 1, cpu: None });
-        weather(Setting { entries: 16, files: SLOTS, sqpoll, ..SETTING }, seed);
+        weather(RingConfig { entries: 16, files: SLOTS, sqpoll, ..SETTING }, seed);
     }
 }

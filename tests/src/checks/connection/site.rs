@@ -4,7 +4,7 @@
 use std::fs::File;
 
 use rustix::fs::{Advice, fadvise};
-use weir_server::accept::{Controls, Limit, Refusal, Setting, SynFilter};
+use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
 use weir_server::{Config, PRESETS, Strategy, Timeouts, arch, readiness};
@@ -136,7 +136,7 @@ fn plain() -> Config {
         mechanism: readiness::TABLE[0].name,
         mechanism_settings: Settings::default(),
         strategy,
-        setting: Setting {
+        setting: PolicyConfig {
             name: strategy.accept_policy,
             limit: Limit::Inf,
             target_ns: 0,

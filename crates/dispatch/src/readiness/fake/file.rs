@@ -16,7 +16,7 @@ pub(in crate::readiness) enum Kind {
     /// A listening socket.
     Listener,
     /// An eventfd, which can send no signals.
-    Bell,
+    Waker,
 }
 
 /// Reason why a call failed.
@@ -87,7 +87,7 @@ impl File {
     /// when it no longer is.
     pub(super) fn poll(&mut self) -> u32 {
         if self.kind != Kind::Stream {
-            let out = if self.kind == Kind::Bell { OUT } else { 0 };
+            let out = if self.kind == Kind::Waker { OUT } else { 0 };
             return if self.waiting > 0 { IN | out } else { out };
         }
         if !self.shut && !self.unix && !self.is_writable() {

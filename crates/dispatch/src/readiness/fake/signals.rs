@@ -65,7 +65,7 @@ impl World {
             return errno(EBADF).map(|()| false);
         };
         let file = &mut self.files[file];
-        if file.kind == Kind::Bell {
+        if file.kind == Kind::Waker {
             return Ok(false);
         }
         file.owner = Some((queue, number));

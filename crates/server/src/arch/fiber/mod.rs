@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_dispatch::readiness::Mechanism;
-use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::settings::Tunable;
 
 use super::listener::Socket;
 use super::watched::{HELPERS, Watched};
@@ -32,7 +32,7 @@ use script::Here;
 use stacks::Stacks;
 
 /// Option: number of fibers per loop.
-pub(super) const POOL: Knob = Knob {
+pub(super) const POOL: Tunable = Tunable {
     name: "pool",
     help: "fibers of a loop, each serving all it accepted before it accepts again (Knot-C); \
            0: one for each connection (Knot-A)",
@@ -41,7 +41,7 @@ pub(super) const POOL: Knob = Knob {
     max: 100_000,
 };
 
-const STACK_KIB: Knob = Knob {
+const STACK_KIB: Tunable = Tunable {
     name: "stack-kib",
     help: "size of a fiber's stack; what is never touched costs no memory",
     default: 64,
@@ -50,7 +50,7 @@ const STACK_KIB: Knob = Knob {
 };
 
 /// Options of this architecture.
-pub(super) const KNOBS: &[Knob] = &[POOL, STACK_KIB, HELPERS];
+pub(super) const TUNABLES: &[Tunable] = &[POOL, STACK_KIB, HELPERS];
 
 /// A loop whose connections are served by fibers.
 pub(crate) struct Fibers<M> {
@@ -66,9 +66,9 @@ impl<M: Mechanism> Start for Fibers<M> {
         open_max: usize,
     ) -> io::Result<Self> {
         let config = service.config();
-        let pool = knob(&config, &POOL);
+        let pool = tunable(&config, &POOL);
         let open_max = fit(&config, pool, open_max)?;
-        let stacks = Stacks::new(knob(&config, &STACK_KIB) << 10);
+        let stacks = Stacks::new(tunable(&config, &STACK_KIB) << 10);
         let watched = Watched::open(service, sockets, control, open_max)?;
         let common = Rc::new(RefCell::new(Common::new(watched, stacks, pool > 0)));
         let mut fibers = Self { common, scheduler: Scheduler::default() };
@@ -142,8 +142,8 @@ impl<M: Mechanism> Fibers<M> {
     }
 }
 
-fn knob(config: &Config, knob: &Knob) -> usize {
-    usize::try_from(config.arch_settings.get(knob)).unwrap_or(usize::MAX)
+fn tunable(config: &Config, tunable: &Tunable) -> usize {
+    usize::try_from(config.arch_settings.get(tunable)).unwrap_or(usize::MAX)
 }
 
 /// Returns the maximum number of connections when each needs a fiber, bounded by the mappings that

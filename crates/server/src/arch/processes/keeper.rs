@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_stats::LoopReport;
-use weir_sys::fork::{self, End};
+use weir_sys::fork::{self, ExitStatus};
 use weir_sys::namespace;
 use weir_sys::poll::{POLLIN, PollFd};
-use weir_sys::signal::{SIGCHLD, Signals};
+use weir_sys::signal::{SIGCHLD, SignalFd};
 
 use super::child;
 use super::wire::{self, BYTES_MAX, Order, Word};
@@ -49,7 +49,7 @@ pub(super) struct Keeper {
     sockets: Vec<Socket>,
     /// The line to the main process.
     line: OwnedFd,
-    signals: Signals,
+    signals: SignalFd,
     children: Vec<Kept>,
     /// Times at which the places of dead children are filled again.
     vacant: Vec<Instant>,
@@ -83,17 +83,17 @@ fn fail(line: &OwnedFd, why: String) -> i32 {
 
 /// Checks that the children will have what they need, and pins the process to the processor on
 /// which they will run.
-fn prepare(index: usize, config: &Config) -> Result<Signals, Error> {
+fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
     run::pin(index, config)?;
     run::open_store(config)?;
     if let Some((target, _)) = &config.access_log {
         log::check(target)?;
     }
-    Signals::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))
+    SignalFd::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))
 }
 
 impl Keeper {
-    fn new(config: &Arc<Config>, sockets: Vec<Socket>, line: OwnedFd, signals: Signals) -> Self {
+    fn new(config: &Arc<Config>, sockets: Vec<Socket>, line: OwnedFd, signals: SignalFd) -> Self {
         Self {
             config: Arc::clone(config),
             sockets,
@@ -127,7 +127,7 @@ impl Keeper {
 
     /// Forks a child. Does not return in the child.
     fn make(&mut self) -> io::Result<()> {
-        let (here, there) = fork::line()?;
+        let (here, there) = fork::channel()?;
         let keeper = std::process::id();
         match fork::fork()? {
             0 => {
@@ -221,7 +221,7 @@ impl Keeper {
     /// Handles the children that have ended.
     fn bury(&mut self) {
         let _ = self.signals.next();
-        while let Some((id, end)) = fork::ended_child() {
+        while let Some((id, end)) = fork::reap_child() {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.hear();
@@ -233,7 +233,7 @@ impl Keeper {
     }
 
     /// Handles a child that ended without an order: fills its place again, unless the server stops.
-    fn replace(&mut self, child: &Kept, end: End) {
+    fn replace(&mut self, child: &Kept, end: ExitStatus) {
         self.past.counters.children_lost.one();
         let (now, id) = (Instant::now(), child.id);
         let stops = self.order.phase > Phase::Run;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::settings::Tunable;
 use weir_stats::LoopReport;
 use weir_sys::poll::{POLLIN, PollFd};
 use weir_sys::{fork, namespace};
@@ -26,7 +26,7 @@ use crate::config::{Config, Error};
 use crate::control::{Control, LAST_WORD};
 use wire::{BYTES_MAX, Order, Word};
 
-const POOL: Knob = Knob {
+const POOL: Tunable = Tunable {
     name: "pool",
     help: "child processes of each worker, made at the start",
     default: 16,
@@ -35,7 +35,7 @@ const POOL: Knob = Knob {
 };
 
 /// Options of this architecture.
-pub(super) const KNOBS: &[Knob] = &[POOL];
+pub(super) const TUNABLES: &[Tunable] = &[POOL];
 
 /// Returns the number of children per worker: no more than may have a connection each.
 pub(crate) fn children(config: &Config) -> usize {
@@ -65,7 +65,7 @@ pub(crate) fn hire(config: &Arc<Config>, per_worker: Vec<Vec<Socket>>) -> Result
     let mut left = per_worker.into_iter();
     while let Some(sockets) = left.next() {
         let failed = |error| Error(format!("cannot start a process: {error}"));
-        let (here, there) = fork::line().map_err(failed)?;
+        let (here, there) = fork::channel().map_err(failed)?;
         let main = std::process::id();
         match fork::fork().map_err(failed)? {
             0 => {
@@ -101,7 +101,7 @@ impl Crew {
             let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
             let mut fds = [watch(control.bell.as_fd().as_raw_fd()), watch(self.line.as_raw_fd())];
             sleep(&mut fds, None);
-            control.bell.hush();
+            control.bell.clear();
             self.pass_on(&mut sent, control);
             if fds[1].revents == 0 {
                 continue;
@@ -123,7 +123,7 @@ impl Crew {
             }
         }
         control.answer(LAST_WORD, last);
-        let _ = fork::await_child(self.id);
+        let _ = fork::wait_child(self.id);
     }
 
     fn pass_on(&self, sent: &mut Order, control: &Control) {

@@ -9,10 +9,12 @@
 use std::io;
 use std::net::SocketAddr;
 
-use weir_accept::{AcceptPhase, Decision, Limit, Look, Order};
+use weir_accept::{AcceptPhase, Decision, Inspect, Limit, Order};
 use weir_dispatch::readiness::Token;
 use weir_sys::poll::POLLIN;
-use weir_sys::ring::server::{Completion, ECANCELED, Handle, Op, Patience, Place, Returned, Then};
+use weir_sys::ring::server::{
+    AcceptTarget, AcceptWait, Completion, ECANCELED, Handle, Op, Returned, Then,
+};
 use weir_sys::{is_exhaustion, socket};
 
 use super::RingLoop;
@@ -59,7 +61,7 @@ impl Door {
 /// between chains: an accept by the kernel takes a microsecond, and no connection is served
 /// meanwhile.)
 fn is_plain(decision: &Decision) -> bool {
-    decision.look == Look::Nobody && decision.order == Order::Oldest && decision.refuse == 0
+    decision.inspect == Inspect::None && decision.order == Order::Oldest && decision.refuse == 0
 }
 
 impl RingLoop {
@@ -91,8 +93,9 @@ impl RingLoop {
         } else if let Some(token) = floor.table.promise() {
             let slot = token.slot - floor.table.reserved();
             let data = data(Kind::Accept, token.slot);
-            let patience = if door.is_forsaken { Patience::Waits } else { Patience::Looks };
-            let place = Place::Slot(slot);
+            let patience =
+                if door.is_forsaken { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
+            let place = AcceptTarget::Slot(slot);
             let op = ring.accept(listener.shared_fd(), place, patience, Then::OnSuccess, data);
             let data = Data::of(Kind::Receive, token);
             door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
@@ -227,8 +230,8 @@ impl RingLoop {
             rest -= 1;
             let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
             let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
-            let place = Place::Slot(slot - floor.table.reserved());
-            ring.accept(listener.shared_fd(), place, Patience::None, then, data);
+            let place = AcceptTarget::Slot(slot - floor.table.reserved());
+            ring.accept(listener.shared_fd(), place, AcceptWait::Never, then, data);
             door.chain += 1;
         }
         if door.chain > 0 {

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_dispatch::readiness::Token;
-use weir_dispatch::readiness::settings::Knob;
+use weir_dispatch::readiness::settings::Tunable;
 use weir_sys::descriptor::SharedFd;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
 use weir_sys::process::{thread_cpu_clock_ns, wake_precisely};
-use weir_sys::ring::server::{Completion, Op, ServerRing, Setting, SqPoll, Then};
+use weir_sys::ring::server::{Completion, Op, RingConfig, ServerRing, SqPoll, Then};
 
 use super::accepting::Accepting;
 use super::floor::{BELL, Floor};
@@ -40,23 +40,24 @@ use fetching::Fetching;
 use gathering::Gathering;
 use tenant::{Pieces, Ringed};
 
-pub(crate) const KNOBS: &[Knob] = &[ENTRIES, BUFFERS, GATHER, FETCHES, ZERO_COPY, SQPOLL, SPIN];
+pub(crate) const TUNABLES: &[Tunable] =
+    &[ENTRIES, BUFFERS, GATHER, FETCHES, ZERO_COPY, SQPOLL, SPIN];
 
-const ENTRIES: Knob = Knob {
+const ENTRIES: Tunable = Tunable {
     name: "entries",
     help: "operations handed over by one call, at most",
     default: 4096,
     min: 64,
     max: 32_768,
 };
-const BUFFERS: Knob = Knob {
+const BUFFERS: Tunable = Tunable {
     name: "buffers",
     help: "buffers of 4 KiB to receive into, for a loop; rounded up to a power of two",
     default: 1024,
     min: 16,
     max: 32_768,
 };
-const GATHER: Knob = Knob {
+const GATHER: Tunable = Tunable {
     name: "gather-us",
     help: "how long the loop sleeps for more completions than one while they come thick and fast, \
            microseconds; 0: it wakes for the first",
@@ -64,7 +65,7 @@ const GATHER: Knob = Knob {
     min: 0,
     max: 10_000,
 };
-const FETCHES: Knob = Knob {
+const FETCHES: Tunable = Tunable {
     name: "fetches",
     help: "connections for which something is brought from a disk at a time, for a loop; the \
            others wait their turn",
@@ -72,21 +73,21 @@ const FETCHES: Knob = Knob {
     min: 1,
     max: 4096,
 };
-const ZERO_COPY: Knob = Knob {
+const ZERO_COPY: Tunable = Tunable {
     name: "zero-copy-from",
     help: "bytes from which a reply in memory is sent without a copy; 0: none is",
     default: 0,
     min: 0,
     max: 1 << 40,
 };
-const SQPOLL: Knob = Knob {
+const SQPOLL: Tunable = Tunable {
     name: "sqpoll",
     help: "1: a thread of the kernel's takes what is queued; it needs a processor of its own",
     default: 0,
     min: 0,
     max: 1,
 };
-const SPIN: Knob = Knob {
+const SPIN: Tunable = Tunable {
     name: "spin-us",
     help: "with sqpoll, how long the loop looks for completions before it sleeps, microseconds",
     default: 200,
@@ -161,10 +162,10 @@ impl Start for RingLoop {
         control: Arc<Control>,
         open_max: usize,
     ) -> io::Result<Self> {
-        let chosen = |knob: &Knob| service.config.arch_settings.get(knob);
+        let chosen = |tunable: &Tunable| service.config.arch_settings.get(tunable);
         let polled = chosen(&SQPOLL) == 1;
         let entries = chosen(&ENTRIES) as u32;
-        let ring = ServerRing::open(&Setting {
+        let ring = ServerRing::open(&RingConfig {
             entries,
             completions: entries.saturating_mul(COMPLETIONS_PER_ENTRY),
             files: u32::try_from(open_max).unwrap_or(u32::MAX),

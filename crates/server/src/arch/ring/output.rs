@@ -5,12 +5,12 @@ use std::ffi::CString;
 use std::io::ErrorKind::{Unsupported, WouldBlock};
 use std::os::fd::AsFd;
 
-use weir_content::FetchKind;
+use weir_content::FetchOp;
 use weir_dispatch::readiness::Token;
 use weir_sys::descriptor::SharedFd;
 use weir_sys::file;
 use weir_sys::ring::server::{
-    Completion, ECANCELED, Handle, Op, Piece, Reader, Returned, Sending, Then,
+    Completion, ECANCELED, Handle, Op, ReadThread, Returned, SendBuffer, SendOptions, Then,
 };
 
 use super::RingLoop;
@@ -37,17 +37,17 @@ impl RingLoop {
             return None;
         }
         let Some(output) = ringed.output() else { return Some(Want::Close) };
-        let nothing = Piece::Static(&[]);
+        let nothing = SendBuffer::Static(&[]);
         match output.take_chunk(FILE_BYTES_MAX) {
             Chunk::Nothing => return Some(ringed.sent(Sent::All, &mut floor.service)),
             Chunk::Bytes(bytes) => {
                 let range = 0..bytes.len();
-                self.send_reply(slot, [(Piece::Bytes(bytes), range), (nothing, 0..0)]);
+                self.send_reply(slot, [(SendBuffer::Bytes(bytes), range), (nothing, 0..0)]);
             }
             Chunk::Both(bytes, body, range) => {
                 let head_bytes = bytes.len();
-                let head = (Piece::Bytes(bytes), 0..head_bytes);
-                self.send_reply(slot, [head, (Piece::Shared(body), range)]);
+                let head = (SendBuffer::Bytes(bytes), 0..head_bytes);
+                self.send_reply(slot, [head, (SendBuffer::Shared(body), range)]);
             }
             Chunk::File(bytes, file, range) => {
                 let len = range.end - range.start;
@@ -57,7 +57,7 @@ impl RingLoop {
                     return None;
                 }
                 let data = Data::of(Kind::Output, self.floor.table.token(slot));
-                let (fd, by) = (SharedFd::of(&file), Reader::Caller);
+                let (fd, by) = (SharedFd::of(&file), ReadThread::Caller);
                 let op = self.ring.read(fd, bytes, range.clone(), by, Then::Nothing, data);
                 let ringed = self.floor.table.conn(slot)?;
                 ringed.reading = Some(Reading { file, range, bytes: Vec::new() });
@@ -116,7 +116,7 @@ impl RingLoop {
         let later = bytes.saturating_sub(turn_bytes_max).min(last.len().saturating_sub(1));
         last.end -= later;
         let more = stage == Stage::Reply && (later > 0 || !is_last);
-        let how = Sending { more, whole, zero_copy };
+        let how = SendOptions { more, whole, zero_copy };
         let then = if leaves { Then::OnSuccess } else { Then::Nothing };
         let data = Data::of(Kind::Output, token);
         let op = self.lend(to, pieces, how, then, data);
@@ -139,7 +139,7 @@ impl RingLoop {
         &mut self,
         to: Handle<'_>,
         [first, second]: Pieces,
-        how: Sending,
+        how: SendOptions,
         then: Then,
         data: u64,
     ) -> Op {
@@ -203,7 +203,8 @@ impl RingLoop {
             return self.send_rest(slot, send, sent, returned);
         }
         if let (
-            Returned::Piece(Piece::Bytes(bytes)) | Returned::Two(Piece::Bytes(bytes), _),
+            Returned::Buffer(SendBuffer::Bytes(bytes))
+            | Returned::Pair(SendBuffer::Bytes(bytes), _),
             Some(output),
         ) = (returned, ringed.output())
         {
@@ -225,11 +226,11 @@ impl RingLoop {
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
         let pieces = match returned {
-            Returned::Piece(piece) if send.second.is_empty() => {
-                [(piece, first), (Piece::Static(&[]), 0..0)]
+            Returned::Buffer(piece) if send.second.is_empty() => {
+                [(piece, first), (SendBuffer::Static(&[]), 0..0)]
             }
-            Returned::Piece(piece) => [(Piece::Static(&[]), 0..0), (piece, second)],
-            Returned::Two(one, two) => [(one, first), (two, second)],
+            Returned::Buffer(piece) => [(SendBuffer::Static(&[]), 0..0), (piece, second)],
+            Returned::Pair(one, two) => [(one, first), (two, second)],
             // Nothing else comes back of a send.
             _ => return self.fail(slot),
         };
@@ -271,7 +272,7 @@ impl RingLoop {
         let Some(ringed) = self.floor.table.conn(token.slot) else { return };
         let Some(reading) = &mut ringed.reading else { return };
         let (range, bytes) = (reading.range.clone(), std::mem::take(&mut reading.bytes));
-        let (fd, by) = (SharedFd::of(&reading.file), Reader::Worker);
+        let (fd, by) = (SharedFd::of(&reading.file), ReadThread::Worker);
         let op = self.ring.read(fd, bytes, range, by, Then::Nothing, data);
         ringed.send = Some(Send::of(Some(op), Stage::ReadLate));
         self.fetching.begun(token, 1);
@@ -288,7 +289,10 @@ impl RingLoop {
         match completion.returned {
             Returned::Read(bytes) if is_same => {
                 let range = 0..bytes.len();
-                self.send_reply(slot, [(Piece::Bytes(bytes), range), (Piece::Static(&[]), 0..0)]);
+                self.send_reply(
+                    slot,
+                    [(SendBuffer::Bytes(bytes), range), (SendBuffer::Static(&[]), 0..0)],
+                );
             }
             _ => {
                 let want = ringed.sent(Sent::Changed, &mut floor.service);
@@ -319,17 +323,17 @@ impl RingLoop {
         let Some(ringed) = self.floor.table.conn(token.slot) else { return };
         let Some(fetch) = ringed.fetch().cloned() else { return };
         let mut begun = 0;
-        for kind in fetch.kinds() {
+        for kind in fetch.ops() {
             match kind {
-                FetchKind::Open { root, path, symlinks } => {
+                FetchOp::Open { root, path, symlinks } => {
                     let Ok(path) = CString::new(path) else { continue };
                     self.ring.open_beneath(root, path, symlinks, Then::Nothing, data);
                     begun += 1;
                 }
-                FetchKind::Read { file, offset, len } => {
+                FetchOp::Read { file, offset, len } => {
                     for start in (offset..offset + len).step_by(FILE_BYTES_MAX as usize) {
                         let range = start..(offset + len).min(start + FILE_BYTES_MAX);
-                        let by = Reader::Worker;
+                        let by = ReadThread::Worker;
                         let file = file.clone();
                         self.ring.read(file, Vec::new(), range, by, Then::Nothing, data);
                         begun += 1;

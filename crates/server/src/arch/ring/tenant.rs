@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weir_content::OpenFile;
 use weir_sys::listener::{self, Arrival};
-use weir_sys::ring::server::{Op, Piece};
+use weir_sys::ring::server::{Op, SendBuffer};
 use weir_sys::socket;
 
 use crate::arch::Tenant;
@@ -40,7 +40,7 @@ pub(crate) struct Ringed {
 }
 
 /// Ranges of two pieces; the second may be empty.
-pub(crate) type Pieces = [(Piece, Range<usize>); 2];
+pub(crate) type Pieces = [(SendBuffer, Range<usize>); 2];
 
 /// An output operation on one piece or two.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use weir_dispatch::readiness::Token;
 use weir_sys::is_exhaustion;
-use weir_sys::ring::server::{Completion, ECANCELED, Filled, Handle, Then};
+use weir_sys::ring::server::{Completion, ECANCELED, Handle, ReceivedBuffer, Then};
 
 use super::data::{Data, Kind};
 use super::{Pending, RingLoop};
@@ -49,7 +49,7 @@ impl RingLoop {
 
     /// Handles received bytes, or their end. The buffer is given back even if the connection is
     /// closed.
-    fn received(&mut self, token: Token, completion: &Completion, filled: Option<Filled>) {
+    fn received(&mut self, token: Token, completion: &Completion, filled: Option<ReceivedBuffer>) {
         if self.is_its(token) {
             self.note_receive(token, completion);
             let is_new = completion.result > 0 && self.floor.judges.is_some();
@@ -70,7 +70,7 @@ impl RingLoop {
         }
     }
 
-    fn take_in(&mut self, slot: u32, result: i32, filled: Option<&Filled>) {
+    fn take_in(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
         let Self { floor, ring, .. } = self;
         let Some(ringed) = floor.table.conn(slot) else { return };
         let error = std::io::Error::from_raw_os_error(-result);

@@ -37,7 +37,7 @@ pub(super) fn preside(monitor: &Monitor, hands: &mut Hands, starts: bool) {
     let mut asked = 0;
     while monitor.turn(|group| plan(group, &mut doors)) {
         doors.wait();
-        monitor.knock.hush();
+        monitor.knock.clear();
         asked = look_at_threads(monitor, asked);
         let unmanned = monitor.turn_when_calm(|group| round(group, &doors));
         for token in unmanned {

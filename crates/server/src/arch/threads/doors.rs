@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
-use weir_sys::event::Bell;
 use weir_sys::poll::{POLLIN, PollFd};
+use weir_sys::waker::Waker;
 
 use super::group::Group;
 use super::wait::sleep;
@@ -54,7 +54,7 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    pub(crate) fn new(bells: &[&Bell]) -> Self {
+    pub(crate) fn new(bells: &[&Waker]) -> Self {
         Self {
             fds: bells.iter().map(|bell| entry(bell.as_fd().as_raw_fd())).collect(),
             bells: bells.len(),
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_bell_is_heard_and_no_listener_has_knocked() {
-        let (first, second) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let (first, second) = (Waker::new().unwrap(), Waker::new().unwrap());
         let mut doors = Doors::new(&[&first, &second]);
-        second.ring();
+        second.wake();
         doors.wait();
         assert!(!doors.rang(0) && doors.rang(1) && !doors.rang(2));
         let Knocks { listeners, rounds, ready, at_once } = &doors.knocks;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_dispatch::readiness::Token;
-use weir_sys::event::Bell;
 use weir_sys::socket;
+use weir_sys::waker::Waker;
 
 use super::crew::Crew;
 use super::doors::Knocks;
@@ -45,7 +45,7 @@ pub(crate) struct Group {
     /// Number of threads that wait for the group to be calm.
     pub(super) calm_awaited: u32,
     /// Rung when the set of watched listeners changes, for the thread that waits for them.
-    knock: Option<Arc<Bell>>,
+    knock: Option<Arc<Waker>>,
     /// Sockets of connections closed by a thread other than their own, until their own releases
     /// them.
     pub(super) estate: HashMap<Token, OwnedFd>,
@@ -123,7 +123,7 @@ impl Architecture for Group {
             socket::close(fd);
         }
         if self.floor.drained_by_ns.is_some() && self.floor.table.open() == 0 {
-            self.floor.control.bell.ring();
+            self.floor.control.bell.wake();
         }
     }
 
@@ -153,7 +153,7 @@ impl Architecture for Group {
 
     fn watch(&mut self, _: usize, _: bool) -> io::Result<()> {
         if let Some(knock) = &self.knock {
-            knock.ring();
+            knock.wake();
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Architecture for Group {
 }
 
 impl Group {
-    pub(crate) fn new(floor: Floor<Link>, serves: bool, knock: Option<Arc<Bell>>) -> Self {
+    pub(crate) fn new(floor: Floor<Link>, serves: bool, knock: Option<Arc<Waker>>) -> Self {
         Self {
             floor,
             serves,
@@ -283,7 +283,7 @@ impl Group {
         let due_ns = self.floor.upkeep_ns();
         if let Some(due_ns) = due_ns.filter(|&due_ns| due_ns < self.wakes_ns) {
             self.wakes_ns = due_ns;
-            self.floor.control.bell.ring();
+            self.floor.control.bell.wake();
         }
     }
 

@@ -56,7 +56,7 @@ impl Hands {
     /// Ends every thread, and joins it.
     pub(super) fn dismiss(self) {
         self.monitor.turn(|group| group.crew.end());
-        self.monitor.knock.ring();
+        self.monitor.knock.wake();
         for handle in self.handles.into_values() {
             let _ = handle.join();
         }

@@ -20,8 +20,8 @@ use std::io;
 use std::sync::Arc;
 
 use weir_dispatch::readiness::Token;
-use weir_dispatch::readiness::settings::Knob;
-use weir_sys::event::Bell;
+use weir_dispatch::readiness::settings::Tunable;
+use weir_sys::waker::Waker;
 
 use super::Start;
 use super::floor::Floor;
@@ -33,7 +33,7 @@ use hands::Hands;
 use monitor::Monitor;
 use wait::{News, Rest};
 
-pub(super) const POOL: Knob = Knob {
+pub(super) const POOL: Tunable = Tunable {
     name: "pool",
     help: "threads of each worker, made at the start; 0 is one for each connection, on demand",
     default: 0,
@@ -41,7 +41,7 @@ pub(super) const POOL: Knob = Knob {
     max: 10_000,
 };
 
-const STACK_KIB: Knob = Knob {
+const STACK_KIB: Tunable = Tunable {
     name: "stack-kib",
     help: "stack of each thread, KiB; memory is used as far as it is touched",
     default: 256,
@@ -50,7 +50,7 @@ const STACK_KIB: Knob = Knob {
 };
 
 /// Options of this architecture.
-pub(super) const KNOBS: &[Knob] = &[POOL, STACK_KIB];
+pub(super) const TUNABLES: &[Tunable] = &[POOL, STACK_KIB];
 
 /// A group with its threads.
 pub(crate) struct Threads {
@@ -68,7 +68,7 @@ impl Start for Threads {
     ) -> io::Result<Self> {
         let settings = &service.config.arch_settings;
         let (pool, stack_kib) = (settings.get(&POOL), settings.get(&STACK_KIB));
-        let knock = Arc::new(Bell::new()?);
+        let knock = Arc::new(Waker::new()?);
         let floor = Floor::new(service, sockets, Arc::clone(&control), open_max);
         let group = Group::new(floor, pool > 0, Some(Arc::clone(&knock)));
         let monitor = Arc::new(Monitor::new(group, knock, control));

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use weir_dispatch::readiness::Token;
-use weir_sys::event::Bell;
 use weir_sys::profile;
+use weir_sys::waker::Waker;
 
 use super::crew::Id;
 use super::group::Group;
@@ -34,12 +34,12 @@ pub(super) struct Monitor {
     /// Held by the one thread of a pool that may wait for the listeners and accept.
     pub(super) accept_turn: Mutex<()>,
     /// Interrupts the wait for the listeners.
-    pub(super) knock: Arc<Bell>,
+    pub(super) knock: Arc<Waker>,
     pub(super) control: Arc<Control>,
 }
 
 impl Monitor {
-    pub(super) fn new(group: Group, knock: Arc<Bell>, control: Arc<Control>) -> Self {
+    pub(super) fn new(group: Group, knock: Arc<Waker>, control: Arc<Control>) -> Self {
         let (group, calm) = (Mutex::new(group), Arc::new(Condvar::new()));
         Self { group, calm, accept_turn: Mutex::new(()), knock, control }
     }
@@ -125,7 +125,7 @@ impl Monitor {
         mut group: MutexGuard<'m, Group>,
         unlock: impl FnOnce(MutexGuard<'m, Group>),
     ) {
-        profile::hand_over(&mut group.floor.calls);
+        profile::drain_into(&mut group.floor.calls);
         let wakes = std::mem::take(&mut group.crew.wakes);
         let is_calm = group.calm_awaited > 0 && group.is_calm();
         group.depart();

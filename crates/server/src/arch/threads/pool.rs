@@ -67,7 +67,7 @@ pub(super) fn preside(monitor: &Monitor) {
 
 /// Takes the accept-turn, so that no thread waits for a listener that is closed.
 fn close_doors(monitor: &Monitor) {
-    monitor.knock.ring();
+    monitor.knock.wake();
     let _turn = monitor.accept_turn.lock();
     monitor.turn_when_calm(|group| {
         group.serves = false;
@@ -95,7 +95,7 @@ fn accept(monitor: &Monitor, doors: &mut Doors) -> Option<(Token, News)> {
         }
         doors.wait();
         if doors.rang(0) {
-            monitor.knock.hush();
+            monitor.knock.clear();
         }
         monitor.turn_when_calm(|group| group.accept_phase(&doors.knocks));
     }

@@ -80,15 +80,15 @@ pub(crate) fn sleep(fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
 mod tests {
     use super::*;
     use std::os::fd::{AsFd, AsRawFd};
-    use weir_sys::event::Bell;
     use weir_sys::poll::POLLIN;
+    use weir_sys::waker::Waker;
 
     #[test]
     fn a_wait_ends_with_what_is_waited_for_or_with_the_time() {
-        let bell = Bell::new().unwrap();
+        let bell = Waker::new().unwrap();
         let wait = |timeout| Wait::new(bell.as_fd().as_raw_fd(), POLLIN, timeout).sleep();
         assert_eq!(wait(Some(Duration::from_millis(1))), News::Late);
-        bell.ring();
+        bell.wake();
         assert_eq!(wait(None), News::Ready);
     }
 }

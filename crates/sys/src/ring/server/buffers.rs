@@ -2,7 +2,7 @@
 //! and given back after use.
 //!
 //! The kernel writes only to the buffers provided to it, and those are never read here. A buffer in
-//! use is read through its unique [`Filled`].
+//! use is read through its unique [`ReceivedBuffer`].
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use io_uring::IoUring;
 
-use super::setting::Setting;
+use super::config::RingConfig;
 
 /// Received bytes, in a buffer of the ring. Dropping it instead of giving it back loses the buffer.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the buffer is to be given back"]
-pub struct Filled {
+pub struct ReceivedBuffer {
     owner: u32,
     len: u32,
     id: u16,
 }
 
-impl Filled {
+impl ReceivedBuffer {
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len as usize
@@ -44,10 +44,10 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Registers the buffers and provides all of them to the kernel.
-    pub(super) fn open(io: &IoUring, setting: &Setting) -> io::Result<Self> {
+    pub(super) fn open(io: &IoUring, config: &RingConfig) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let owner = NEXT.fetch_add(1, Ordering::Relaxed);
-        let lent = (setting.buffers > 0).then(|| Lent::open(io, setting)).transpose()?;
+        let lent = (config.buffers > 0).then(|| Lent::open(io, config)).transpose()?;
         Ok(Self { owner, lent, out: 0 })
     }
 
@@ -58,13 +58,13 @@ impl Buffers {
 
     /// Records that the kernel has picked a buffer and written to it.
     #[inline]
-    pub(super) fn taken(&mut self, id: u16, result: i32) -> Filled {
+    pub(super) fn taken(&mut self, id: u16, result: i32) -> ReceivedBuffer {
         self.out += 1;
-        Filled { owner: self.owner, len: u32::try_from(result).unwrap_or(0), id }
+        ReceivedBuffer { owner: self.owner, len: u32::try_from(result).unwrap_or(0), id }
     }
 
     #[inline]
-    pub(super) fn bytes(&self, filled: &Filled) -> &[u8] {
+    pub(super) fn bytes(&self, filled: &ReceivedBuffer) -> &[u8] {
         match &self.lent {
             Some(lent) if filled.owner == self.owner => lent.bytes(filled),
             _ => &[],
@@ -72,7 +72,7 @@ impl Buffers {
     }
 
     #[inline]
-    pub(super) fn give_back(&mut self, filled: Filled) {
+    pub(super) fn give_back(&mut self, filled: ReceivedBuffer) {
         if let Some(lent) = &mut self.lent
             && filled.owner == self.owner
         {
@@ -111,9 +111,9 @@ struct Provided {
 }
 
 impl Lent {
-    fn open(io: &IoUring, setting: &Setting) -> io::Result<Self> {
-        let count = setting.buffers;
-        let bytes_each = setting.buffer_bytes;
+    fn open(io: &IoUring, config: &RingConfig) -> io::Result<Self> {
+        let count = config.buffers;
+        let bytes_each = config.buffer_bytes;
         let ring = Map::new(usize::from(count) * size_of::<Provided>())?;
         let buffers = Map::new(usize::from(count) * bytes_each as usize)?;
         let address = ring.0.as_ptr().expose_provenance() as u64;
@@ -126,10 +126,10 @@ impl Lent {
     }
 
     #[inline]
-    fn bytes(&self, filled: &Filled) -> &[u8] {
+    fn bytes(&self, filled: &ReceivedBuffer) -> &[u8] {
         let len = filled.len.min(self.bytes_each) as usize;
         // SAFETY: `at` is one of the buffers, whose bytes are so many, and zeros or what the kernel
-        // wrote. It is not with the kernel: there is one `Filled` of it, which giving it back
+        // wrote. It is not with the kernel: there is one `ReceivedBuffer` of it, which giving it
         // takes.
         unsafe { std::slice::from_raw_parts(self.at(filled.id), len) }
     }

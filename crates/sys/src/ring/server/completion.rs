@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use super::buffers::Filled;
-use super::piece::Piece;
+use super::buffers::ReceivedBuffer;
+use super::send_buffer::SendBuffer;
 
 /// Result of an operation, or one of several.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Completion {
     pub notice: bool,
     /// Received bytes. Must be given back, whatever the result:
     /// [`give_back`](super::ServerRing::give_back).
-    pub filled: Option<Filled>,
+    pub filled: Option<ReceivedBuffer>,
     /// Lent or newly created resources; only with the last completion.
     pub returned: Returned,
 }
@@ -57,9 +57,9 @@ pub enum Returned {
     /// The opened file, or the installed descriptor.
     Fd(OwnedFd),
     /// The piece that was sent.
-    Piece(Piece),
+    Buffer(SendBuffer),
     /// The two pieces that were sent as one, in order.
-    Two(Piece, Piece),
+    Pair(SendBuffer, SendBuffer),
     /// The read buffer, with the bytes read appended.
     Read(Vec<u8>),
 }

@@ -36,26 +36,26 @@ use std::time::{Duration, Instant};
 
 use io_uring::squeue::Flags;
 
-mod begin;
 mod buffers;
 mod completion;
+mod config;
 mod entry;
-mod held;
 mod operations;
-mod piece;
 mod queues;
-mod setting;
+mod resources;
+mod send_buffer;
+mod submit;
 
-pub use begin::{Handle, Patience, Place, Reader, Sending};
-pub use buffers::Filled;
+pub use buffers::ReceivedBuffer;
 pub use completion::{Completion, Returned};
+pub use config::{Counts, RingConfig, SqPoll};
 pub use operations::Op;
-pub use piece::Piece;
-pub use setting::{Counts, Setting, SqPoll};
+pub use send_buffer::SendBuffer;
+pub use submit::{AcceptTarget, AcceptWait, Handle, ReadThread, SendOptions};
 
 use super::{Entered, NO_TIME};
 use buffers::Buffers;
-use operations::{Operations, Told};
+use operations::{Operations, RawCompletion};
 use queues::Queues;
 
 /// Link from an operation to the next one begun.
@@ -97,13 +97,13 @@ impl ServerRing {
     ///
     /// # Errors
     /// Unsupported, with an explanatory sentence, where the kernel has no ring, forbids it, or is
-    /// older than Linux 6.10. InvalidInput, also with a sentence, for an invalid setting. EMFILE
+    /// older than Linux 6.10. InvalidInput, also with a sentence, for an invalid config. EMFILE
     /// when RLIMIT_NOFILE is less than the number of slots, ENFILE, ENOMEM: io_uring_setup(2),
     /// io_uring_register(2).
-    pub fn open(setting: &Setting) -> io::Result<Self> {
-        setting.check()?;
-        let queues = Queues::open(setting)?;
-        let buffers = Buffers::open(&queues.io, setting)?;
+    pub fn open(config: &RingConfig) -> io::Result<Self> {
+        config.check()?;
+        let queues = Queues::open(config)?;
+        let buffers = Buffers::open(&queues.io, config)?;
         Ok(Self {
             queues,
             operations: Operations::default(),
@@ -178,10 +178,10 @@ impl ServerRing {
         into.append(&mut self.taken);
         let Self { queues, operations, buffers, .. } = self;
         let (mut completed, mut copied) = (0, 0);
-        for told in queues.completions().map(Told::from) {
+        for raw in queues.completions().map(RawCompletion::from) {
             completed += 1;
-            copied += u64::from(told.was_copied());
-            into.extend(operations.complete(told, buffers));
+            copied += u64::from(raw.was_copied());
+            into.extend(operations.complete(raw, buffers));
         }
         queues.counts.completed += completed as u64;
         queues.counts.copied += copied;
@@ -189,13 +189,13 @@ impl ServerRing {
 
     /// Returns the received bytes; empty if they belong to another ring.
     #[inline]
-    pub fn buffer(&self, filled: &Filled) -> &[u8] {
+    pub fn buffer(&self, filled: &ReceivedBuffer) -> &[u8] {
         self.buffers.bytes(filled)
     }
 
     /// Gives a buffer back: the kernel may write to it again from now on.
     #[inline]
-    pub fn give_back(&mut self, filled: Filled) {
+    pub fn give_back(&mut self, filled: ReceivedBuffer) {
         self.buffers.give_back(filled);
     }
 
@@ -290,8 +290,8 @@ impl ServerRing {
     fn fill_waiting(&mut self) {
         self.queues.fill(&mut self.refused);
         let Self { refused, operations, buffers, taken, .. } = self;
-        let refused = refused.drain(..).map(|op| Told::refusal(op, libc::E2BIG));
-        taken.extend(refused.filter_map(|told| operations.complete(told, buffers)));
+        let refused = refused.drain(..).map(|op| RawCompletion::refusal(op, libc::E2BIG));
+        taken.extend(refused.filter_map(|raw| operations.complete(raw, buffers)));
     }
 
     /// Ends all operations. Returns whether the kernel has released all memory lent to it.

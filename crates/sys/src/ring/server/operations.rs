@@ -10,7 +10,7 @@ use io_uring::cqueue;
 
 use super::buffers::Buffers;
 use super::completion::{Completion, Returned};
-use super::held::{Held, Spare};
+use super::resources::{Resources, Spare};
 use crate::descriptor::SharedFd;
 
 /// Handle of an operation, for cancelling it. Meaningless once the operation has ended.
@@ -27,7 +27,7 @@ pub(super) struct Operations {
 
 struct Slot {
     data: u64,
-    held: Held,
+    resources: Resources,
     /// Keeps the operation's descriptor open.
     fd: Option<SharedFd>,
     generation: u32,
@@ -35,20 +35,20 @@ struct Slot {
 
 /// A completion as written by the kernel.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct RawCompletion {
     pub(super) op: u64,
     pub(super) result: i32,
     pub(super) flags: u32,
 }
 
-impl From<cqueue::Entry> for Told {
+impl From<cqueue::Entry> for RawCompletion {
     #[inline]
     fn from(entry: cqueue::Entry) -> Self {
         Self { op: entry.user_data(), result: entry.result(), flags: entry.flags() }
     }
 }
 
-impl Told {
+impl RawCompletion {
     /// Completion of an operation that never began.
     pub(super) fn refusal(op: u64, errno: i32) -> Self {
         Self { op, result: -errno, flags: 0 }
@@ -68,30 +68,34 @@ impl Operations {
     }
 
     #[inline]
-    pub(super) fn begin(&mut self, data: u64, held: Held, fd: Option<SharedFd>) -> Op {
+    pub(super) fn begin(&mut self, data: u64, resources: Resources, fd: Option<SharedFd>) -> Op {
         if let Some(index) = self.free.pop()
             && let Some(slot) = self.slots.get_mut(index as usize)
         {
             slot.data = data;
-            slot.held = held;
+            slot.resources = resources;
             slot.fd = fd;
             return Op(op(index, slot.generation));
         }
-        self.slots.push(Slot { data, held, fd, generation: 0 });
+        self.slots.push(Slot { data, resources, fd, generation: 0 });
         Op(op((self.slots.len() - 1) as u32, 0))
     }
 
     /// Converts a kernel completion; `None` if it matches no operation.
     #[inline]
-    pub(super) fn complete(&mut self, told: Told, buffers: &mut Buffers) -> Option<Completion> {
-        let index = told.op as u32;
+    pub(super) fn complete(
+        &mut self,
+        raw: RawCompletion,
+        buffers: &mut Buffers,
+    ) -> Option<Completion> {
+        let index = raw.op as u32;
         let slot = self.slots.get_mut(index as usize)?;
-        if op(index, slot.generation) != told.op {
+        if op(index, slot.generation) != raw.op {
             return None;
         }
-        let more = cqueue::more(told.flags);
-        let notice = cqueue::notif(told.flags);
-        let result = if notice { 0 } else { told.result };
+        let more = cqueue::more(raw.flags);
+        let notice = cqueue::notif(raw.flags);
+        let result = if notice { 0 } else { raw.result };
         let data = slot.data;
         let returned = if more {
             Returned::Nothing
@@ -99,15 +103,15 @@ impl Operations {
             slot.generation = slot.generation.wrapping_add(1);
             slot.fd = None;
             self.free.push(index);
-            self.spare.end(mem::take(&mut slot.held), result)
+            self.spare.end(mem::take(&mut slot.resources), result)
         };
         Some(Completion {
             data,
             result,
             more,
-            nonempty: cqueue::sock_nonempty(told.flags),
+            nonempty: cqueue::sock_nonempty(raw.flags),
             notice,
-            filled: cqueue::buffer_select(told.flags).map(|id| buffers.taken(id, result)),
+            filled: cqueue::buffer_select(raw.flags).map(|id| buffers.taken(id, result)),
             returned,
         })
     }
@@ -123,19 +127,19 @@ const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::server::Piece;
+    use crate::ring::server::SendBuffer;
 
-    fn ended(op: Op, result: i32) -> Told {
-        Told { op: op.0, result, flags: 0 }
+    fn ended(op: Op, result: i32) -> RawCompletion {
+        RawCompletion { op: op.0, result, flags: 0 }
     }
 
     #[test]
     fn a_slot_goes_to_another_operation_and_the_first_is_nobody_then() {
         let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
-        let first = operations.begin(1, Held::Piece(Piece::Static(b"abc")), None);
+        let first = operations.begin(1, Resources::Buffer(SendBuffer::Static(b"abc")), None);
         let completion = operations.complete(ended(first, 3), &mut buffers).unwrap();
-        assert!(matches!(completion.returned, Returned::Piece(piece) if *piece == *b"abc"));
-        let second = operations.begin(2, Held::Nothing, None);
+        assert!(matches!(completion.returned, Returned::Buffer(piece) if *piece == *b"abc"));
+        let second = operations.begin(2, Resources::Nothing, None);
         assert_ne!(first, second);
         assert!(operations.complete(ended(first, 3), &mut buffers).is_none());
         assert_eq!(operations.len(), 1);
@@ -148,14 +152,14 @@ mod tests {
         const MORE: u32 = 1 << 1;
         const NOTIF: u32 = 1 << 3;
         let (mut operations, mut buffers) = (Operations::default(), Buffers::default());
-        let op = operations.begin(1, Held::Piece(Piece::Static(b"abc")), None);
-        let told = Told { flags: MORE, ..ended(op, 3) };
-        let completion = operations.complete(told, &mut buffers).unwrap();
+        let op = operations.begin(1, Resources::Buffer(SendBuffer::Static(b"abc")), None);
+        let raw = RawCompletion { flags: MORE, ..ended(op, 3) };
+        let completion = operations.complete(raw, &mut buffers).unwrap();
         assert!(completion.more && matches!(completion.returned, Returned::Nothing));
-        let told = Told { flags: NOTIF, ..ended(op, i32::MIN) };
-        assert!(told.was_copied());
-        let completion = operations.complete(told, &mut buffers).unwrap();
+        let raw = RawCompletion { flags: NOTIF, ..ended(op, i32::MIN) };
+        assert!(raw.was_copied());
+        let completion = operations.complete(raw, &mut buffers).unwrap();
         assert!(completion.notice && completion.result == 0);
-        assert!(matches!(completion.returned, Returned::Piece(_)));
+        assert!(matches!(completion.returned, Returned::Buffer(_)));
     }
 }

@@ -13,7 +13,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{CompletionQueue, EnterFlags, IoUring, squeue};
 
 use super::Then;
-use super::setting::{Counts, Setting, SqPoll};
+use super::config::{Counts, RingConfig, SqPoll};
 use crate::profile::{Call, timed};
 use crate::ring::{Counted, Entered};
 
@@ -40,17 +40,17 @@ struct Waiting {
 }
 
 impl Queues {
-    pub(super) fn open(setting: &Setting) -> io::Result<Self> {
+    pub(super) fn open(config: &RingConfig) -> io::Result<Self> {
         let counted = Counted::new();
-        let io = build(setting)?;
-        if setting.files > 0 {
-            io.submitter().register_files_sparse(setting.files)?;
+        let io = build(config)?;
+        if config.files > 0 {
+            io.submitter().register_files_sparse(config.files)?;
         }
         let no_iowait = io.params().is_feature_no_iowait();
         Ok(Self {
             counts: Counts::default(),
             registered: register(&io),
-            is_polled: setting.sqpoll.is_some(),
+            is_polled: config.sqpoll.is_some(),
             flags: if no_iowait { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() },
             waiting: Vec::new(),
             open: 0,
@@ -230,8 +230,8 @@ fn first_chain(waiting: &[Waiting]) -> &[Waiting] {
     waiting.split_inclusive(|last| last.then == Then::Nothing).next().unwrap_or(waiting)
 }
 
-fn build(setting: &Setting) -> io::Result<IoUring> {
-    let io = build_with(setting, setting.sqpoll).map_err(|error| unsupported(error, setting))?;
+fn build(config: &RingConfig) -> io::Result<IoUring> {
+    let io = build_with(config, config.sqpoll).map_err(|error| unsupported(error, config))?;
     let params = io.params();
     // Of Linux 6.10, like the accept flag for not waiting, which no feature bit announces.
     if params.is_feature_recvsend_bundle() && params.is_feature_ext_arg() {
@@ -241,9 +241,9 @@ fn build(setting: &Setting) -> io::Result<IoUring> {
     }
 }
 
-fn build_with(setting: &Setting, sqpoll: Option<SqPoll>) -> io::Result<IoUring> {
+fn build_with(config: &RingConfig, sqpoll: Option<SqPoll>) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder.setup_cqsize(setting.completions).setup_clamp().dontfork();
+    builder.setup_cqsize(config.completions).setup_clamp().dontfork();
     builder.setup_single_issuer().setup_submit_all().setup_no_sqarray();
     match sqpoll {
         None => _ = builder.setup_defer_taskrun(),
@@ -252,20 +252,20 @@ fn build_with(setting: &Setting, sqpoll: Option<SqPoll>) -> io::Result<IoUring> 
             cpu.map(|cpu| builder.setup_sqpoll_cpu(cpu));
         }
     }
-    builder.build(setting.entries)
+    builder.build(config.entries)
 }
 
 const TOO_OLD: &str = "the ring needs Linux 6.10 or newer";
 
 /// Explains in a sentence why there is no ring, if the kernel has none, or the requested processor
 /// is not usable.
-fn unsupported(error: io::Error, setting: &Setting) -> io::Error {
+fn unsupported(error: io::Error, config: &RingConfig) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring",
         Some(libc::EPERM | libc::EACCES) => {
             "io_uring is forbidden here, by kernel.io_uring_disabled or a filter of system calls"
         }
-        Some(libc::EINVAL) if is_for_want_of_processor(setting) => {
+        Some(libc::EINVAL) if is_for_want_of_processor(config) => {
             let why = "the processor for the ring's thread is none that this process may use";
             return io::Error::new(io::ErrorKind::InvalidInput, why);
         }
@@ -276,10 +276,10 @@ fn unsupported(error: io::Error, setting: &Setting) -> io::Error {
 }
 
 /// Returns whether the ring would open without the requested processor.
-fn is_for_want_of_processor(setting: &Setting) -> bool {
-    let anywhere = setting.sqpoll.filter(|sqpoll| sqpoll.cpu.is_some());
+fn is_for_want_of_processor(config: &RingConfig) -> bool {
+    let anywhere = config.sqpoll.filter(|sqpoll| sqpoll.cpu.is_some());
     let anywhere = anywhere.map(|sqpoll| SqPoll { cpu: None, ..sqpoll });
-    anywhere.is_some() && build_with(setting, anywhere).is_ok()
+    anywhere.is_some() && build_with(config, anywhere).is_ok()
 }
 
 /// Registers the ring's descriptor to save its lookup, and returns the index; `None` when the
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_ring_gives_back_its_number() {
-        let setting = Setting {
+        let config = RingConfig {
             entries: 1,
             completions: 1,
             files: 0,
@@ -331,7 +331,7 @@ mod tests {
             sqpoll: None,
         };
         for _ in 0..40 {
-            let Ok(queues) = Queues::open(&setting) else {
+            let Ok(queues) = Queues::open(&config) else {
                 eprintln!("SKIPPED: no ring here");
                 return;
             };

@@ -75,7 +75,7 @@ impl<M: Mechanism> Model<M> {
     }
 
     fn accept(&mut self, member: &Member) -> bool {
-        let count = if member.kind == Kind::Bell { ALL } else { 1 };
+        let count = if member.kind == Kind::Waker { ALL } else { 1 };
         let taken = world(|w| w.take(member.number(), count));
         self.tell(|| format!("accept on {}: {taken:?}", member.number()));
         if taken.is_ok() && member.kind == Kind::Listener {

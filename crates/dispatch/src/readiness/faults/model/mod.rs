@@ -126,7 +126,7 @@ impl<M: Mechanism> Model<M> {
         if self.members[slot].is_some() {
             return;
         }
-        let kind = self.chance.pick(&[Kind::Stream, Kind::Stream, Kind::Listener, Kind::Bell]);
+        let kind = self.chance.pick(&[Kind::Stream, Kind::Stream, Kind::Listener, Kind::Waker]);
         let descriptor = world(|w| w.open(kind));
         self.live_unwatched(descriptor.as_raw_fd(), kind);
         self.generations[slot] += 1 + u32::from(self.chance.one_in(4));
@@ -181,7 +181,7 @@ impl<M: Mechanism> Model<M> {
     fn change(&mut self, slot: usize) {
         let Some(member) = &self.members[slot] else { return };
         let choices: &[Interest] = match (member.kind, member.no_read, member.no_write) {
-            (Kind::Listener | Kind::Bell, ..) => &[Interest::Accept, Interest::Nothing],
+            (Kind::Listener | Kind::Waker, ..) => &[Interest::Accept, Interest::Nothing],
             (_, false, false) => &[Interest::Read, Interest::Write, Interest::Nothing],
             (_, false, true) => &[Interest::Read, Interest::Nothing],
             (_, true, false) => &[Interest::Write, Interest::Nothing],

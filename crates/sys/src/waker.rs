@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::EventfdFlags;
 
-/// A descriptor that becomes readable when any thread rings it.
+/// A descriptor that becomes readable when any thread wakes it.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Waker(OwnedFd);
 
-impl Bell {
-    /// Creates a silent bell.
+impl Waker {
+    /// Creates a waker that is not readable.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: eventfd(2).
@@ -18,19 +18,19 @@ impl Bell {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Makes the bell readable. Ringing it twice has the effect of ringing it once.
-    pub fn ring(&self) {
+    /// Makes the waker readable. Waking twice has the effect of waking once.
+    pub fn wake(&self) {
         // The only failure is EAGAIN, at the counter's limit, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the bell silent again.
-    pub fn hush(&self) {
+    /// Makes the waker unreadable again.
+    pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

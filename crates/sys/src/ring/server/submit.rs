@@ -12,9 +12,9 @@ use rustix::fs::{OFlags, ResolveFlags};
 
 use super::buffers::GROUP;
 use super::entry;
-use super::held::{Held, Kept, Pair, Peer};
 use super::operations::Op;
-use super::piece::{PART_BYTES_MAX, Piece};
+use super::resources::{Pair, Peer, Pinned, Resources};
+use super::send_buffer::{PART_BYTES_MAX, SendBuffer};
 use super::{ServerRing, Then};
 use crate::descriptor::SharedFd;
 use crate::ring::NOBODY;
@@ -54,7 +54,7 @@ impl Handle<'_> {
 
 /// Destination of an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AcceptTarget {
     /// A slot of the ring. A socket already in it is replaced, and so closed.
     Slot(u32),
     /// A descriptor, returned with the completion.
@@ -63,31 +63,31 @@ pub enum Place {
 
 /// Waiting behaviour of an accept when no connection is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum AcceptWait {
     /// Does not wait: fails with EAGAIN if no connection is queued.
-    None,
+    Never,
     /// Tries to accept first, and waits if no connection is queued.
-    Looks,
+    AfterAttempt,
     /// Polls the listener first, and accepts when the poll completes, which is at once if a
     /// connection is queued. If none is, this saves a futile attempt, for which the kernel
     /// allocates a socket and discards it.
-    Waits,
+    PollFirst,
 }
 
-impl Patience {
+impl AcceptWait {
     /// Value of `ioprio` in struct io_uring_sqe for an accept.
     fn bits(self) -> u16 {
         match self {
-            Self::None => ACCEPT_DONTWAIT,
-            Self::Looks => 0,
-            Self::Waits => ACCEPT_POLL_FIRST,
+            Self::Never => ACCEPT_DONTWAIT,
+            Self::AfterAttempt => 0,
+            Self::PollFirst => ACCEPT_POLL_FIRST,
         }
     }
 }
 
 /// Executor of a file read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum ReadThread {
     /// The calling thread, at once, from the page cache: a short read if the rest is not cached,
     /// EAGAIN if the first byte is not, EOPNOTSUPP where the file system does not support it
     /// (RWF_NOWAIT, preadv2(2)).
@@ -99,7 +99,7 @@ pub enum Reader {
 
 /// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sending {
+pub struct SendOptions {
     /// More bytes follow at once, so that a partial segment is held back (MSG_MORE).
     pub more: bool,
     /// Sends all bytes before completing; a short send counts as a failure in a chain
@@ -110,7 +110,7 @@ pub struct Sending {
     pub zero_copy: bool,
 }
 
-impl Sending {
+impl SendOptions {
     fn flags(self) -> i32 {
         let more = if self.more { libc::MSG_MORE } else { 0 };
         let whole = if self.whole { libc::MSG_WAITALL } else { 0 };
@@ -132,16 +132,16 @@ impl ServerRing {
     pub fn accept(
         &mut self,
         listener: SharedFd,
-        into: Place,
-        patience: Patience,
+        into: AcceptTarget,
+        patience: AcceptWait,
         then: Then,
         data: u64,
     ) -> Op {
         let (is_descriptor, slot, flags) = match into {
-            Place::Fd => (true, None, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC),
-            Place::Slot(slot) => match DestinationSlot::try_from_slot_target(slot) {
+            AcceptTarget::Fd => (true, None, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC),
+            AcceptTarget::Slot(slot) => match DestinationSlot::try_from_slot_target(slot) {
                 Ok(slot) => (false, Some(slot), libc::SOCK_NONBLOCK),
-                Err(_) => return self.refuse(libc::EINVAL, Held::Nothing, then, data),
+                Err(_) => return self.refuse(libc::EINVAL, Resources::Nothing, then, data),
             },
         };
         let peer = self.operations.spare.peer();
@@ -149,7 +149,7 @@ impl ServerRing {
         let accept = opcode::Accept::new(number(&listener), address, bytes);
         let accept = accept.flags(flags).file_index(slot).build();
         let accept = entry::with_ioprio(accept, patience.bits());
-        self.begin(accept, Held::Peer(peer, is_descriptor), Some(listener), then, data)
+        self.begin(accept, Resources::Peer(peer, is_descriptor), Some(listener), then, data)
     }
 
     /// Accepts connections as they arrive into slots chosen by the kernel: the whole backlog and
@@ -158,7 +158,7 @@ impl ServerRing {
     pub fn accept_many(&mut self, listener: SharedFd, data: u64) -> Op {
         let accept = opcode::AcceptMulti::new(number(&listener));
         let accept = accept.allocate_file_index(true).flags(libc::SOCK_NONBLOCK).build();
-        self.begin(accept, Held::Nothing, Some(listener), Then::Nothing, data)
+        self.begin(accept, Resources::Nothing, Some(listener), Then::Nothing, data)
     }
 
     /// Receives into a ring buffer, once or, with `many`, repeatedly. 0 bytes mean that the peer
@@ -177,10 +177,10 @@ impl ServerRing {
             receive.buf_group(GROUP).build().flags(Flags::BUFFER_SELECT)
         };
         let receive = receive.flags(from.flags());
-        self.begin(receive, Held::Nothing, from.shared(), Then::Nothing, data)
+        self.begin(receive, Resources::Nothing, from.shared(), Then::Nothing, data)
     }
 
-    /// Sends a range of a piece. The piece is returned as [`Piece`](super::Returned::Piece), even
+    /// Sends a range of a piece. The piece is returned as [`Buffer`](super::Returned::Buffer), even
     /// if the send fails.
     ///
     /// Errors of the completion: EPIPE, ECONNRESET: send(2). EINVAL when the range is out of bounds
@@ -188,15 +188,15 @@ impl ServerRing {
     pub fn send(
         &mut self,
         to: Handle<'_>,
-        piece: Piece,
+        piece: SendBuffer,
         range: Range<usize>,
-        how: Sending,
+        how: SendOptions,
         then: Then,
         data: u64,
     ) -> Op {
         let Some((at, len)) = piece.part(&range).map(|part| (part.as_ptr(), part.len() as u32))
         else {
-            return self.refuse(libc::EINVAL, Held::Piece(piece), then, data);
+            return self.refuse(libc::EINVAL, Resources::Buffer(piece), then, data);
         };
         let (fd, flags) = (to.number(), how.flags());
         let send = if how.zero_copy {
@@ -204,23 +204,23 @@ impl ServerRing {
         } else {
             opcode::Send::new(fd, at, len).flags(flags).build()
         };
-        self.begin(send.flags(to.flags()), Held::Piece(piece), to.shared(), then, data)
+        self.begin(send.flags(to.flags()), Resources::Buffer(piece), to.shared(), then, data)
     }
 
-    /// Sends ranges of two pieces as one. Both are returned as [`Two`](super::Returned::Two).
+    /// Sends ranges of two pieces as one. Both are returned as [`Pair`](super::Returned::Pair).
     ///
     /// Errors of the completion: as [`send`](Self::send).
     pub fn send_two(
         &mut self,
         to: Handle<'_>,
-        [first, second]: [(Piece, Range<usize>); 2],
-        how: Sending,
+        [first, second]: [(SendBuffer, Range<usize>); 2],
+        how: SendOptions,
         then: Then,
         data: u64,
     ) -> Op {
         let mut pair = self.operations.spare.pair();
         if !Pair::fill(&mut pair, [first.0, second.0], [first.1, second.1]) {
-            return self.refuse(libc::EINVAL, Held::Pair(pair), then, data);
+            return self.refuse(libc::EINVAL, Resources::Pair(pair), then, data);
         }
         let (fd, flags, message) = (to.number(), how.flags() as u32, Pair::message(&pair));
         let send = if how.zero_copy {
@@ -228,19 +228,19 @@ impl ServerRing {
         } else {
             opcode::SendMsg::new(fd, message).flags(flags).build()
         };
-        self.begin(send.flags(to.flags()), Held::Pair(pair), to.shared(), then, data)
+        self.begin(send.flags(to.flags()), Resources::Pair(pair), to.shared(), then, data)
     }
 
     /// Appends a range of a file to `into`, growing it if necessary, up to the end of the file.
     /// Returned as [`Read`](super::Returned::Read); 0 bytes mean end of file.
     ///
-    /// Errors of the completion: EIO, EISDIR: pread(2); and those of the [`Reader`].
+    /// Errors of the completion: EIO, EISDIR: pread(2); and those of the [`ReadThread`].
     pub fn read(
         &mut self,
         file: SharedFd,
         mut into: Vec<u8>,
         range: Range<u64>,
-        by: Reader,
+        by: ReadThread,
         then: Then,
         data: u64,
     ) -> Op {
@@ -249,12 +249,12 @@ impl ServerRing {
         into.reserve(want);
         let at = into.spare_capacity_mut().as_mut_ptr().cast();
         let (how, flags) = match by {
-            Reader::Caller => (libc::RWF_NOWAIT, Flags::empty()),
-            Reader::Worker => (0, Flags::ASYNC),
+            ReadThread::Caller => (libc::RWF_NOWAIT, Flags::empty()),
+            ReadThread::Worker => (0, Flags::ASYNC),
         };
         let read = opcode::Read::new(number(&file), at, want as u32);
         let read = read.offset(range.start).rw_flags(how as _).build().flags(flags);
-        self.begin(read, Held::Read(into), Some(file), then, data)
+        self.begin(read, Resources::Read(into), Some(file), then, data)
     }
 
     /// Opens `path`, relative to `root`, as [`open_beneath`](crate::file::open_beneath) does, in a
@@ -273,13 +273,13 @@ impl ServerRing {
         let how = if symlinks { &BENEATH } else { &BENEATH_WITHOUT_LINKS };
         let open = opcode::OpenAt2::new(number(&root), path.as_ptr(), how).build();
         let open = open.flags(Flags::ASYNC);
-        self.begin(open, Held::Path(path), Some(root), then, data)
+        self.begin(open, Resources::Path(path), Some(root), then, data)
     }
 
     /// Waits for the poll(2) bits `events`, once. The result is the bits seen.
     pub fn poll(&mut self, fd: SharedFd, events: u32, data: u64) -> Op {
         let poll = opcode::PollAdd::new(number(&fd), events).build();
-        self.begin(poll, Held::Nothing, Some(fd), Then::Nothing, data)
+        self.begin(poll, Resources::Nothing, Some(fd), Then::Nothing, data)
     }
 
     /// Shuts down one direction of a connection, or both.
@@ -292,7 +292,7 @@ impl ServerRing {
             Shutdown::Both => libc::SHUT_RDWR,
         };
         let shutdown = opcode::Shutdown::new(of.number(), how).build().flags(of.flags());
-        self.begin(shutdown, Held::Nothing, of.shared(), then, data)
+        self.begin(shutdown, Resources::Nothing, of.shared(), then, data)
     }
 
     /// Empties a slot, which closes its socket once no operation uses it.
@@ -301,10 +301,10 @@ impl ServerRing {
     /// exist.
     pub fn close(&mut self, slot: u32, then: Then, data: u64) -> Op {
         let Some(slot) = Some(slot).filter(|slot| *slot < SLOTS_MAX) else {
-            return self.refuse(libc::EINVAL, Held::Nothing, then, data);
+            return self.refuse(libc::EINVAL, Resources::Nothing, then, data);
         };
         let close = opcode::Close::new(Fixed(slot)).build();
-        self.begin(close, Held::Nothing, None, then, data)
+        self.begin(close, Resources::Nothing, None, then, data)
     }
 
     /// Makes the subsequent close a reset (SO_LINGER of 0, socket(7)).
@@ -319,7 +319,7 @@ impl ServerRing {
             (&raw const AT_ONCE).cast(),
             size_of_val(&AT_ONCE) as u32,
         );
-        self.begin(set.build().flags(of.flags()), Held::Nothing, of.shared(), then, data)
+        self.begin(set.build().flags(of.flags()), Resources::Nothing, of.shared(), then, data)
     }
 
     /// Returns as the result the number of sent bytes that the peer has not acknowledged (SIOCOUTQ,
@@ -328,7 +328,7 @@ impl ServerRing {
     /// Errors of the completion: EOPNOTSUPP on a Unix socket, EBADF.
     pub fn unacknowledged(&mut self, of: Handle<'_>, then: Then, data: u64) -> Op {
         let ask = opcode::UringCmd16::new(of.number(), SOCKET_URING_OP_SIOCOUTQ).build();
-        self.begin(ask.flags(of.flags()), Held::Nothing, of.shared(), then, data)
+        self.begin(ask.flags(of.flags()), Resources::Nothing, of.shared(), then, data)
     }
 
     /// Installs the socket of a slot as a descriptor too, close-on-exec. Returned as
@@ -337,7 +337,7 @@ impl ServerRing {
     /// Errors of the completion: EBADF, EMFILE.
     pub fn install(&mut self, slot: u32, then: Then, data: u64) -> Op {
         let install = opcode::FixedFdInstall::new(Fixed(slot), 0).build();
-        self.begin(install, Held::Descriptor, None, then, data)
+        self.begin(install, Resources::Descriptor, None, then, data)
     }
 
     /// Puts the socket of a descriptor into a slot as well, closing the slot's previous socket. The
@@ -346,11 +346,11 @@ impl ServerRing {
     /// Errors of the completion: EBADF, ENOMEM; EINVAL, ENXIO when the slot does not exist.
     pub fn adopt(&mut self, fd: OwnedFd, slot: u32, then: Then, data: u64) -> Op {
         let Ok(offset) = i32::try_from(slot) else {
-            return self.refuse(libc::EINVAL, Held::Nothing, then, data);
+            return self.refuse(libc::EINVAL, Resources::Nothing, then, data);
         };
-        let number = Kept::new(fd.as_raw_fd());
+        let number = Pinned::new(fd.as_raw_fd());
         let update = opcode::FilesUpdate::new(number.as_ptr(), 1).offset(offset).build();
-        self.begin(update, Held::Number(number, fd), None, then, data)
+        self.begin(update, Resources::Number(number, fd), None, then, data)
     }
 
     /// Requests cancellation of an operation. It ends with one last completion, whose result is
@@ -373,25 +373,25 @@ impl ServerRing {
 }
 
 impl ServerRing {
-    /// Begins an operation that uses the memory in `held` and the descriptor that `fd` keeps open
-    /// until it ends.
+    /// Begins an operation that uses the memory in `resources` and the descriptor that `fd` keeps
+    /// open until it ends.
     fn begin(
         &mut self,
         entry: Entry,
-        held: Held,
+        resources: Resources,
         fd: Option<SharedFd>,
         then: Then,
         data: u64,
     ) -> Op {
-        let op = self.operations.begin(data, held, fd);
+        let op = self.operations.begin(data, resources, fd);
         self.push(entry.user_data(op.0), then);
         op
     }
 
     /// Begins an operation that ends at once with an errno, in its place in the chain.
     #[cold]
-    fn refuse(&mut self, errno: i32, held: Held, then: Then, data: u64) -> Op {
-        self.begin(entry::failing(errno), held, None, then, data)
+    fn refuse(&mut self, errno: i32, resources: Resources, then: Then, data: u64) -> Op {
+        self.begin(entry::failing(errno), resources, None, then, data)
     }
 
     /// Queues a cancel request. It completes only when it fails, and that completion is not

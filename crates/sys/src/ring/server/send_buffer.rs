@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Bytes to send, owned by the ring until the kernel has finished with them.
-pub enum Piece {
+pub enum SendBuffer {
     /// Owned bytes.
     Bytes(Vec<u8>),
     /// Bytes shared between threads.
@@ -14,14 +14,14 @@ pub enum Piece {
     Static(&'static [u8]),
 }
 
-impl Piece {
+impl SendBuffer {
     /// Returns the bytes of a range, if the range is valid and the kernel can send it in one call.
     pub(super) fn part(&self, range: &Range<usize>) -> Option<&[u8]> {
         self.get(range.clone()).filter(|part| part.len() <= PART_BYTES_MAX)
     }
 }
 
-impl Deref for Piece {
+impl Deref for SendBuffer {
     type Target = [u8];
 
     #[inline]
@@ -34,13 +34,13 @@ impl Deref for Piece {
     }
 }
 
-impl Default for Piece {
+impl Default for SendBuffer {
     fn default() -> Self {
         Self::Static(&[])
     }
 }
 
-impl fmt::Debug for Piece {
+impl fmt::Debug for SendBuffer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Self::Bytes(_) => "Bytes",
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_range_past_the_end_is_no_part() {
-        let piece = Piece::Bytes(b"abcd".to_vec());
+        let piece = SendBuffer::Bytes(b"abcd".to_vec());
         assert_eq!(piece.part(&(1..3)), Some(&b"bc"[..]));
         assert_eq!(piece.part(&(4..4)), Some(&b""[..]));
         assert_eq!(piece.part(&(3..5)), None);

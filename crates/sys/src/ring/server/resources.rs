@@ -7,12 +7,12 @@ use std::ptr::NonNull;
 use std::{ffi::CString, mem};
 
 use super::completion::Returned;
-use super::piece::Piece;
+use super::send_buffer::SendBuffer;
 use crate::socket::UNKNOWN_PEER;
 
 /// Resources that an operation has lent to the kernel, or will create.
 #[derive(Default)]
-pub(super) enum Held {
+pub(super) enum Resources {
     /// Nothing.
     #[default]
     Nothing,
@@ -21,14 +21,14 @@ pub(super) enum Held {
     /// The path of a file that the operation will open as a descriptor.
     Path(#[expect(dead_code, reason = "the kernel reads it")] CString),
     /// A descriptor, which must stay open until its number has been read.
-    Number(#[expect(dead_code, reason = "the kernel reads it")] Kept<RawFd>, OwnedFd),
+    Number(#[expect(dead_code, reason = "the kernel reads it")] Pinned<RawFd>, OwnedFd),
     /// Space for a peer's address. The flag is true if the connection gets a descriptor, false if
     /// it goes into a slot.
-    Peer(Kept<Peer>, bool),
+    Peer(Pinned<Peer>, bool),
     /// Bytes to send.
-    Piece(Piece),
+    Buffer(SendBuffer),
     /// Two pieces to send as one.
-    Pair(Kept<Pair>),
+    Pair(Pinned<Pair>),
     /// A buffer to append to.
     Read(Vec<u8>),
 }
@@ -36,37 +36,37 @@ pub(super) enum Held {
 /// Memory of ended operations, kept for reuse.
 #[derive(Default)]
 pub(super) struct Spare {
-    peers: Vec<Kept<Peer>>,
-    pairs: Vec<Kept<Pair>>,
+    peers: Vec<Pinned<Peer>>,
+    pairs: Vec<Pinned<Pair>>,
 }
 
 impl Spare {
     #[inline]
-    pub(super) fn peer(&mut self) -> Kept<Peer> {
-        self.peers.pop().unwrap_or_else(|| Kept::new(Peer::new()))
+    pub(super) fn peer(&mut self) -> Pinned<Peer> {
+        self.peers.pop().unwrap_or_else(|| Pinned::new(Peer::new()))
     }
 
     #[inline]
-    pub(super) fn pair(&mut self) -> Kept<Pair> {
-        self.pairs.pop().unwrap_or_else(|| Kept::new(Pair::new()))
+    pub(super) fn pair(&mut self) -> Pinned<Pair> {
+        self.pairs.pop().unwrap_or_else(|| Pinned::new(Pair::new()))
     }
 
     /// Returns the resources of an operation whose last completion had this result.
-    pub(super) fn end(&mut self, held: Held, result: i32) -> Returned {
-        match held {
-            Held::Nothing => Returned::Nothing,
-            Held::Number(_, fd) => Returned::Fd(fd),
-            Held::Descriptor | Held::Path(_) => {
+    pub(super) fn end(&mut self, resources: Resources, result: i32) -> Returned {
+        match resources {
+            Resources::Nothing => Returned::Nothing,
+            Resources::Number(_, fd) => Returned::Fd(fd),
+            Resources::Descriptor | Resources::Path(_) => {
                 owned(result).map_or(Returned::Nothing, Returned::Fd)
             }
-            Held::Peer(peer, is_descriptor) => self.end_accept(peer, is_descriptor, result),
-            Held::Piece(piece) => Returned::Piece(piece),
-            Held::Pair(pair) => self.end_pair(pair),
-            Held::Read(bytes) => Returned::Read(longer(bytes, result)),
+            Resources::Peer(peer, is_descriptor) => self.end_accept(peer, is_descriptor, result),
+            Resources::Buffer(piece) => Returned::Buffer(piece),
+            Resources::Pair(pair) => self.end_pair(pair),
+            Resources::Read(bytes) => Returned::Read(longer(bytes, result)),
         }
     }
 
-    fn end_accept(&mut self, mut peer: Kept<Peer>, is_descriptor: bool, result: i32) -> Returned {
+    fn end_accept(&mut self, mut peer: Pinned<Peer>, is_descriptor: bool, result: i32) -> Returned {
         // SAFETY: the operation has ended.
         let address = unsafe { peer.get_mut() }.take();
         self.peers.push(peer);
@@ -78,11 +78,11 @@ impl Spare {
         }
     }
 
-    fn end_pair(&mut self, mut pair: Kept<Pair>) -> Returned {
+    fn end_pair(&mut self, mut pair: Pinned<Pair>) -> Returned {
         // SAFETY: the operation has ended.
         let [first, second] = mem::take(unsafe { &mut pair.get_mut().pieces });
         self.pairs.push(pair);
-        Returned::Two(first, second)
+        Returned::Pair(first, second)
     }
 }
 
@@ -102,9 +102,9 @@ fn longer(mut bytes: Vec<u8>, result: i32) -> Vec<u8> {
 
 /// A value at an address known to the kernel. Not a `Box`, because moving a box asserts exclusive
 /// access to its content.
-pub(super) struct Kept<T>(NonNull<T>);
+pub(super) struct Pinned<T>(NonNull<T>);
 
-impl<T> Kept<T> {
+impl<T> Pinned<T> {
     pub(super) fn new(value: T) -> Self {
         Self(NonNull::from(Box::leak(Box::new(value))))
     }
@@ -122,7 +122,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for Pinned<T> {
     fn drop(&mut self) {
         // SAFETY: the value came from a box, and nothing can reach it any more: a ring that is
         // dropped leaks what the kernel has not let go of.
@@ -145,7 +145,7 @@ impl Peer {
     }
 
     /// Pointers to the address and its length, for the kernel to write.
-    pub(super) fn places(peer: &Kept<Self>) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
+    pub(super) fn places(peer: &Pinned<Self>) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
         let peer = peer.as_ptr();
         // SAFETY: the value is there as long as what keeps it, and only addresses are taken.
         unsafe { ((&raw mut (*peer).address).cast(), &raw mut (*peer).bytes) }
@@ -182,7 +182,7 @@ impl Peer {
 
 /// Arguments of sendmsg(2): two pieces, their locations, and the message header.
 pub(super) struct Pair {
-    pieces: [Piece; 2],
+    pieces: [SendBuffer; 2],
     parts: [libc::iovec; 2],
     message: libc::msghdr,
 }
@@ -198,8 +198,8 @@ impl Pair {
     /// Stores the pieces and returns whether their ranges can be sent; stores the pieces either
     /// way.
     pub(super) fn fill(
-        pair: &mut Kept<Self>,
-        pieces: [Piece; 2],
+        pair: &mut Pinned<Self>,
+        pieces: [SendBuffer; 2],
         ranges: [Range<usize>; 2],
     ) -> bool {
         let at = pair.as_ptr();
@@ -218,7 +218,7 @@ impl Pair {
     }
 
     /// Pointer to the message header, for the kernel to read.
-    pub(super) fn message(pair: &Kept<Self>) -> *const libc::msghdr {
+    pub(super) fn message(pair: &Pinned<Self>) -> *const libc::msghdr {
         // SAFETY: the value is there as long as what keeps it, and only an address is taken.
         unsafe { &raw const (*pair.as_ptr()).message }
     }

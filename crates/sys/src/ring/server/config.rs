@@ -4,7 +4,7 @@ use std::io;
 
 /// Parameters of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct RingConfig {
     /// Maximum number of operations submitted by one call, and so the maximum length of a chain; 1
     /// to 32,768, rounded up to a power of two.
     pub entries: u32,
@@ -33,7 +33,7 @@ pub struct SqPoll {
     pub cpu: Option<u32>,
 }
 
-impl Setting {
+impl RingConfig {
     pub(super) fn check(&self) -> io::Result<()> {
         let has_buffers = self.buffers > 0;
         let wrong = if self.entries == 0 {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_makes_no_ring_is_told_in_a_sentence() {
-        let fine = Setting {
+        let fine = RingConfig {
             entries: 8,
             completions: 8,
             files: 0,
@@ -84,13 +84,13 @@ mod tests {
         };
         assert!(fine.check().is_ok());
         let wrong = [
-            Setting { entries: 0, ..fine },
-            Setting { completions: 7, ..fine },
-            Setting { buffers: 3, buffer_bytes: 1, ..fine },
-            Setting { buffers: 2, buffer_bytes: 0, ..fine },
+            RingConfig { entries: 0, ..fine },
+            RingConfig { completions: 7, ..fine },
+            RingConfig { buffers: 3, buffer_bytes: 1, ..fine },
+            RingConfig { buffers: 2, buffer_bytes: 0, ..fine },
         ];
-        for setting in wrong {
-            assert_eq!(setting.check().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        for config in wrong {
+            assert_eq!(config.check().unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
     }
 }
