@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
-use weir_lab::allow_list::{self, AllowList, Shape};
+use weir_lab::allow_list::{self, AllowList, ValueShape};
 use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
@@ -180,7 +180,8 @@ fn lab_metrics() -> String {
 
 /// Renders the allowed options, with one row per program: one per option would fill a page.
 fn lab_allowed_options() -> String {
-    let option = |(name, shape): &(&str, Shape)| format!("{} {}", code(name), shape.words());
+    let option =
+        |(name, shape): &(&str, ValueShape)| format!("{} {}", code(name), shape.describe());
     let options = |list: &AllowList| match list.options {
         [] => "none".to_owned(),
         some => some

@@ -43,7 +43,7 @@ enum Task {
     Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab
     #[command(hide = true, disable_help_flag = true)]
-    LabKeeper {
+    LabHolder {
         /// Of the testbed's making
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
@@ -91,7 +91,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
         Task::Probe(options) => probe::probe(&options),
-        Task::LabKeeper { args } => Ok(weir_lab::testbed::keeper_main(args)),
+        Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),
         Task::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weir", &mut io::stdout());

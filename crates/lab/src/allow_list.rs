@@ -17,7 +17,7 @@ pub struct AllowList {
     pub syntax: Syntax,
     /// The options by name, with the values each may take. With such a value an option runs nothing
     /// and names no file.
-    pub options: &'static [(&'static str, Shape)],
+    pub options: &'static [(&'static str, ValueShape)],
 }
 
 /// Option syntax of a program.
@@ -36,10 +36,10 @@ pub enum Syntax {
 }
 
 /// Permitted values of an option. No shape accepts white space, quotes, braces, semicolons,
-/// slashes, dollar signs or backslashes, except that [`Shape::Word`] accepts dollar signs. A value
-/// therefore cannot end its line, name a file or refer to a variable.
+/// slashes, dollar signs or backslashes, except that [`ValueShape::Word`] accepts dollar signs. A
+/// value therefore cannot end its line, name a file or refer to a variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Shape {
+pub enum ValueShape {
     /// No value: the name alone.
     Nothing,
     /// No value, `on` or `off`.
@@ -106,32 +106,32 @@ impl AllowList {
     /// Fails with the first option that is not allowed.
     fn check<'a>(&self, options: &'a [String]) -> Result<(), Refused<'a>> {
         match self.syntax {
-            Syntax::Words => self.words(options),
-            _ => options.iter().try_for_each(|option| self.line(option)),
+            Syntax::Words => self.command_line(options),
+            _ => options.iter().try_for_each(|option| self.directive(option)),
         }
     }
 
-    fn shape(&self, name: &str) -> Option<Shape> {
+    fn shape(&self, name: &str) -> Option<ValueShape> {
         let allowed = self.options.iter().find(|(allowed, _)| *allowed == name)?;
         Some(allowed.1)
     }
 
     /// Checks a command line. No permitted value begins with a dash, so a word checked as a value
     /// here cannot be an option's name to the program.
-    fn words<'a>(&self, words: &'a [String]) -> Result<(), Refused<'a>> {
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
+    fn command_line<'a>(&self, command_line: &'a [String]) -> Result<(), Refused<'a>> {
+        let mut command_line = command_line.iter();
+        while let Some(word) = command_line.next() {
             let (name, value) = match word.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
                 None => (word.as_str(), None),
             };
             let shape = self.shape(name).ok_or(word.as_str())?;
             let value = match (value, shape) {
-                (None, Shape::Nothing | Shape::Switch) => continue,
-                (None, _) => words.next().map_or("", String::as_str),
+                (None, ValueShape::Nothing | ValueShape::Switch) => continue,
+                (None, _) => command_line.next().map_or("", String::as_str),
                 (Some(value), _) => value,
             };
-            if !shape.fits(value) {
+            if !shape.accepts(value) {
                 return Err(word);
             }
         }
@@ -139,8 +139,8 @@ impl AllowList {
     }
 
     /// Checks a line of a configuration file.
-    fn line<'a>(&self, option: &'a str) -> Result<(), Refused<'a>> {
-        let line = match self.syntax {
+    fn directive<'a>(&self, option: &'a str) -> Result<(), Refused<'a>> {
+        let directive = match self.syntax {
             Syntax::Statement => option.strip_suffix(';').unwrap_or(option),
             _ => option,
         };
@@ -149,20 +149,20 @@ impl AllowList {
             Syntax::Equals => "=",
             Syntax::Words | Syntax::Line | Syntax::Statement => " ",
         };
-        let (name, value) = line.split_once(separator).unwrap_or((line, ""));
+        let (name, value) = directive.split_once(separator).unwrap_or((directive, ""));
         let (name, value) = (name.trim_matches(' '), value.trim_matches(' '));
         let quoted = || value.strip_prefix('"')?.strip_suffix('"');
         let value = match self.syntax {
             Syntax::Equals => quoted().unwrap_or(value),
             _ => value,
         };
-        let fits = self.shape(name).is_some_and(|shape| shape.fits(value));
-        if fits { Ok(()) } else { Err(option) }
+        let accepts = self.shape(name).is_some_and(|shape| shape.accepts(value));
+        if accepts { Ok(()) } else { Err(option) }
     }
 }
 
-impl Shape {
-    fn fits(self, value: &str) -> bool {
+impl ValueShape {
+    fn accepts(self, value: &str) -> bool {
         match self {
             Self::Nothing => value.is_empty(),
             Self::Switch => ["on", "off"].contains(&value.to_ascii_lowercase().as_str()),
@@ -182,7 +182,7 @@ impl Shape {
     }
 
     /// Returns a description of the shape for readers.
-    pub fn words(self) -> String {
+    pub fn describe(self) -> String {
         match self {
             Self::Nothing => String::new(),
             Self::Switch => "on or off".to_owned(),
@@ -263,22 +263,22 @@ mod tests {
         for list in all().filter(|list| list.syntax != Syntax::Words) {
             for (name, shape) in list.options {
                 let value = match shape {
-                    Shape::Nothing => "",
-                    Shape::Switch => "on",
-                    Shape::OneOf(names) => names[0],
+                    ValueShape::Nothing => "",
+                    ValueShape::Switch => "on",
+                    ValueShape::OneOf(names) => names[0],
                     _ => "5",
                 };
-                let line = |value: &str| match list.syntax {
+                let directive = |value: &str| match list.syntax {
                     Syntax::Colon => format!("{name}: {value}"),
                     Syntax::Equals => format!("{name} = {value}"),
                     _ => format!("{name} {value}"),
                 };
-                assert!(allows(&list, &[&line(value)]), "{}", line(value));
+                assert!(allows(&list, &[&directive(value)]), "{}", directive(value));
                 for end in ENDS {
                     let [behind, before] = [format!("{value}{end}x"), format!("x{end}{value}")];
-                    assert!(!allows(&list, &[&line(&behind)]), "{behind:?}");
-                    assert!(!allows(&list, &[&line(&before)]), "{before:?}");
-                    assert!(!allows(&list, &[&format!("{end}{}", line(value))]), "{name}");
+                    assert!(!allows(&list, &[&directive(&behind)]), "{behind:?}");
+                    assert!(!allows(&list, &[&directive(&before)]), "{before:?}");
+                    assert!(!allows(&list, &[&format!("{end}{}", directive(value))]), "{name}");
                 }
             }
         }
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn no_value_of_a_line_is_a_word() {
         for list in all().filter(|list| list.syntax != Syntax::Words) {
-            assert!(list.options.iter().all(|(_, shape)| *shape != Shape::Word), "{list:?}");
+            assert!(list.options.iter().all(|(_, shape)| *shape != ValueShape::Word), "{list:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::confine;
+use crate::cgroup;
 use crate::machine;
 use crate::programs;
 
@@ -23,7 +23,7 @@ pub enum State {
 
 /// The availability of a resource that experiments use.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckResult {
     /// Name of the resource: `open files`, `httperf`.
     pub what: String,
     /// Availability of the resource.
@@ -33,38 +33,38 @@ pub struct Finding {
 }
 
 /// A program that experiments start.
-struct Wanted {
+struct RequiredProgram {
     name: &'static str,
     version: &'static str,
     package: &'static str,
     lost: &'static str,
 }
 
-const PROGRAMS: [Wanted; 9] = [
-    wanted("ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"),
-    wanted("nginx", "-v", "nginx-light", "comparisons with nginx are left out"),
-    wanted("h2o", "--version", "h2o", "comparisons with h2o are left out"),
-    wanted("lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"),
-    wanted("haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"),
-    wanted("apache2", "-v", "apache2", "comparisons with Apache are left out"),
+const PROGRAMS: [RequiredProgram; 9] = [
+    required("ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"),
+    required("nginx", "-v", "nginx-light", "comparisons with nginx are left out"),
+    required("h2o", "--version", "h2o", "comparisons with h2o are left out"),
+    required("lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"),
+    required("haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"),
+    required("apache2", "-v", "apache2", "comparisons with Apache are left out"),
     // With --version alone httperf continues and loads this machine.
-    wanted(
+    required(
         "httperf",
         "--version --help",
         "httperf",
         "the papers' own generator checks ours nowhere",
     ),
-    wanted("wrk", "-v", "wrk", "no second closed-loop generator checks ours"),
-    wanted("strace", "-V", "strace", "other servers' system calls are not counted"),
+    required("wrk", "-v", "wrk", "no second closed-loop generator checks ours"),
+    required("strace", "-V", "strace", "other servers' system calls are not counted"),
 ];
 
-const fn wanted(
+const fn required(
     name: &'static str,
     version: &'static str,
     package: &'static str,
     lost: &'static str,
-) -> Wanted {
-    Wanted { name, version, package, lost }
+) -> RequiredProgram {
+    RequiredProgram { name, version, package, lost }
 }
 
 /// File descriptors for the papers' 12,000 connections, twice: a generator's and a server's both
@@ -79,7 +79,7 @@ const STEAL_MAX: f64 = 0.01;
 const NEEDED: u64 = 1 << 12 | 1 << 21;
 
 /// Checks this machine.
-pub fn check() -> Vec<Finding> {
+pub fn check() -> Vec<CheckResult> {
     let allowed = weir_sys::process::allowed_cpus().map_or(0, |cpus| cpus.len());
     let status = machine::text("/proc/self/status").unwrap_or_default();
     let stat = machine::text("/proc/stat").unwrap_or_default();
@@ -90,46 +90,46 @@ pub fn check() -> Vec<Finding> {
         open_files(machine::open_files_max()),
         clock(machine::clock_source().as_deref()),
         steal(&stat),
-        limits(confine::available()),
+        limits(cgroup::available()),
     ];
     findings.extend(PROGRAMS.iter().map(program));
     findings
 }
 
-fn finding(what: &str, state: State, says: impl Into<String>) -> Finding {
-    Finding { what: what.into(), state, says: says.into() }
+fn result(what: &str, state: State, says: impl Into<String>) -> CheckResult {
+    CheckResult { what: what.into(), state, says: says.into() }
 }
 
-fn namespaces(status: &str) -> Finding {
+fn namespaces(status: &str) -> CheckResult {
     let what = "network namespaces";
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let held = held.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let kinds = ["net", "mnt", "pid"];
     let absent = kinds.iter().find(|kind| !exists(&format!("/proc/self/ns/{kind}")));
     match absent {
-        _ if held & NEEDED != NEEDED => finding(
+        _ if held & NEEDED != NEEDED => result(
             what,
             State::Missing,
             "needs CAP_SYS_ADMIN and CAP_NET_ADMIN; without them everything runs over loopback, \
              where the client's processor does part of the server's work: run as root",
         ),
-        Some(kind) => finding(
+        Some(kind) => result(
             what,
             State::Missing,
             format!("the kernel has no {kind} namespaces; everything runs over loopback"),
         ),
-        None => finding(what, State::Have, "two networks joined by a link, for each run"),
+        None => result(what, State::Have, "two networks joined by a link, for each run"),
     }
 }
 
-fn limits(available: Result<String, String>) -> Finding {
+fn limits(available: Result<String, String>) -> CheckResult {
     let what = "limits on servers";
     match available {
-        Ok(says) => finding(what, State::Have, says),
+        Ok(says) => result(what, State::Have, says),
         Err(why) => {
             let says =
                 format!("{why}: experiments with memory-mib or disk-reads-per-s are refused");
-            finding(what, State::Missing, says)
+            result(what, State::Missing, says)
         }
     }
 }
@@ -138,68 +138,68 @@ fn exists(path: &str) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-fn processors(allowed: usize) -> Finding {
+fn processors(allowed: usize) -> CheckResult {
     let what = "two processors";
     if allowed >= 2 {
-        return finding(what, State::Have, format!("{allowed} may be used"));
+        return result(what, State::Have, format!("{allowed} may be used"));
     }
     let says = "one may be used: server and client share it, so figures are of the two together; \
                 give the machine another, or this process (taskset)";
-    finding(what, State::Reduced, says)
+    result(what, State::Reduced, says)
 }
 
-fn idle(load: Option<[f64; 3]>) -> Finding {
+fn idle(load: Option<[f64; 3]>) -> CheckResult {
     let what = "idle machine";
     match load {
         Some([minute, ..]) if minute < BUSY => {
-            finding(what, State::Have, format!("load average {minute:.2}"))
+            result(what, State::Have, format!("load average {minute:.2}"))
         }
         Some([minute, ..]) => {
             let says = format!(
                 "load average {minute:.2}: other programs take time from both sides, and figures \
                  are worse and less steady than they could be; stop them, or wait"
             );
-            finding(what, State::Reduced, says)
+            result(what, State::Reduced, says)
         }
-        None => finding(what, State::Missing, "the kernel tells no load average"),
+        None => result(what, State::Missing, "the kernel tells no load average"),
     }
 }
 
-fn open_files(max: Option<u64>) -> Finding {
+fn open_files(max: Option<u64>) -> CheckResult {
     let what = "open files";
     match max {
-        None => finding(what, State::Have, "no limit"),
-        Some(max) if max >= OPEN_FILES_WANTED => finding(what, State::Have, format!("{max}")),
+        None => result(what, State::Have, "no limit"),
+        Some(max) if max >= OPEN_FILES_WANTED => result(what, State::Have, format!("{max}")),
         Some(max) => {
             let says = format!(
                 "{max}: points with more connections fail; raise the hard limit to \
                  {OPEN_FILES_WANTED} or more (ulimit -Hn, limits.conf)"
             );
-            finding(what, State::Reduced, says)
+            result(what, State::Reduced, says)
         }
     }
 }
 
-fn clock(source: Option<&str>) -> Finding {
+fn clock(source: Option<&str>) -> CheckResult {
     let what = "clock source";
     match source {
         // Clock sources that are read without a system call, on x86 and on arm64.
         Some(fast @ ("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter")) => {
-            finding(what, State::Have, fast)
+            result(what, State::Have, fast)
         }
         Some(slow) => {
             let says = format!(
                 "{slow}: reading the time takes a system call, which counts against whoever reads \
                  it often; start the kernel with clocksource=tsc if the processor's is stable"
             );
-            finding(what, State::Reduced, says)
+            result(what, State::Reduced, says)
         }
-        None => finding(what, State::Missing, "the kernel does not tell its clock"),
+        None => result(what, State::Missing, "the kernel does not tell its clock"),
     }
 }
 
 /// Checks the share of time since boot that the host took from this guest (proc_stat(5)).
-fn steal(stat: &str) -> Finding {
+fn steal(stat: &str) -> CheckResult {
     let what = "time of its own";
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let ticks: Vec<f64> =
@@ -207,12 +207,12 @@ fn steal(stat: &str) -> Finding {
     // user nice system idle iowait irq softirq steal; user and nice include the later columns.
     let whole: f64 = ticks.iter().take(8).sum();
     let Some(&stolen) = ticks.get(7).filter(|_| whole > 0.0) else {
-        return finding(what, State::Missing, "the kernel does not tell what a host takes");
+        return result(what, State::Missing, "the kernel does not tell what a host takes");
     };
     let share = stolen / whole;
     let percent = share * 100.0;
     if share <= STEAL_MAX {
-        return finding(
+        return result(
             what,
             State::Have,
             format!("{percent:.1} % taken by a host since the start"),
@@ -222,19 +222,19 @@ fn steal(stat: &str) -> Finding {
         "{percent:.1} % of the time since the start was taken by the host: points during which it \
          takes much are marked; use a machine of its own"
     );
-    finding(what, State::Reduced, says)
+    result(what, State::Reduced, says)
 }
 
-fn program(wanted: &Wanted) -> Finding {
-    match programs::find(wanted.name) {
+fn program(required: &RequiredProgram) -> CheckResult {
+    match programs::find(required.name) {
         Some(file) => {
-            let flags: Vec<&str> = wanted.version.split_whitespace().collect();
+            let flags: Vec<&str> = required.version.split_whitespace().collect();
             let version = programs::version_of(&file, &flags);
-            finding(wanted.name, State::Have, version.unwrap_or_else(|| "version unknown".into()))
+            result(required.name, State::Have, version.unwrap_or_else(|| "version unknown".into()))
         }
         None => {
-            let says = format!("{}; Debian: apt install {}", wanted.lost, wanted.package);
-            finding(wanted.name, State::Missing, says)
+            let says = format!("{}; Debian: apt install {}", required.lost, required.package);
+            result(required.name, State::Missing, says)
         }
     }
 }
@@ -247,15 +247,15 @@ mod tests {
     fn everything_is_looked_at_once_and_says_something() {
         let findings = check();
         let names: std::collections::BTreeSet<_> =
-            findings.iter().map(|finding| finding.what.as_str()).collect();
+            findings.iter().map(|result| result.what.as_str()).collect();
         assert_eq!(names.len(), findings.len());
         assert!(names.contains("network namespaces") && names.contains("httperf"));
-        assert!(findings.iter().all(|finding| !finding.says.is_empty()));
+        assert!(findings.iter().all(|result| !result.says.is_empty()));
     }
 
     #[test]
     fn what_is_missing_says_what_is_lost_and_how_to_get_it() {
-        let none = wanted("no-such-program", "-v", "a-package", "figures are left out");
+        let none = required("no-such-program", "-v", "a-package", "figures are left out");
         let found = program(&none);
         assert_eq!(found.state, State::Missing);
         assert!(found.says.contains("left out") && found.says.contains("apt install a-package"));

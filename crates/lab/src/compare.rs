@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::number;
+use crate::analysis::number;
 use crate::findings::{Chapter, Estimate, Findings, Stroke};
 
 /// A comparison of two runs, A and B.
@@ -61,15 +61,15 @@ pub struct Agreement {
 }
 
 /// Place of a number: chapter, figure or sweep, and label.
-type Place = (String, String, String);
+type EstimateKey = (String, String, String);
 
 /// Numbers by place, in the order of their run.
-type Numbers = Vec<(Place, Estimate)>;
+type KeyedEstimates = Vec<(EstimateKey, Estimate)>;
 
 /// Compares two runs. Estimates are matched by chapter, figure, server and value of the sweep.
 pub fn compare(a: &Findings, b: &Findings) -> Comparison {
     let mut alone = 0;
-    let mut both = |of: fn(&Chapter) -> Numbers| {
+    let mut both = |of: fn(&Chapter) -> KeyedEstimates| {
         let numbers = |run: &Findings| run.chapters.iter().flat_map(of).collect();
         let (pairs, single) = pairs(numbers(a), numbers(b));
         alone += single;
@@ -91,7 +91,7 @@ pub fn compare(a: &Findings, b: &Findings) -> Comparison {
     }
 }
 
-fn peaks(chapter: &Chapter) -> Numbers {
+fn peaks(chapter: &Chapter) -> KeyedEstimates {
     let all = chapter.saturations.iter();
     all.map(|one| {
         let what = format!("{}, peak", one.server);
@@ -100,7 +100,7 @@ fn peaks(chapter: &Chapter) -> Numbers {
     .collect()
 }
 
-fn kept(chapter: &Chapter) -> Numbers {
+fn kept(chapter: &Chapter) -> KeyedEstimates {
     let all = chapter.saturations.iter();
     all.filter_map(|one| {
         let what = format!("{}, left of it", one.server);
@@ -109,7 +109,7 @@ fn kept(chapter: &Chapter) -> Numbers {
     .collect()
 }
 
-fn marks(chapter: &Chapter) -> Numbers {
+fn marks(chapter: &Chapter) -> KeyedEstimates {
     let mut numbers = Vec::new();
     for picture in &chapter.pictures {
         // A line over time has too many numbers to compare.
@@ -125,8 +125,8 @@ fn marks(chapter: &Chapter) -> Numbers {
 }
 
 /// Pairs numbers by place; returns the pairs and the count of unpaired numbers.
-fn pairs(a: Numbers, b: Numbers) -> (Vec<Pair>, u32) {
-    let mut theirs: BTreeMap<Place, Estimate> = b.into_iter().collect();
+fn pairs(a: KeyedEstimates, b: KeyedEstimates) -> (Vec<Pair>, u32) {
+    let mut theirs: BTreeMap<EstimateKey, Estimate> = b.into_iter().collect();
     let mut alone = 0;
     let mut pairs = Vec::new();
     for (place, mine) in a {
@@ -138,7 +138,7 @@ fn pairs(a: Numbers, b: Numbers) -> (Vec<Pair>, u32) {
     (pairs, alone + theirs.len() as u32)
 }
 
-fn pair((chapter, part, what): Place, a: Estimate, b: Estimate) -> Pair {
+fn pair((chapter, part, what): EstimateKey, a: Estimate, b: Estimate) -> Pair {
     let ratio = Some(b.value / a.value).filter(|ratio| ratio.is_finite());
     let overlap = a.low <= b.high && b.low <= a.high;
     Pair { chapter, part, what, a, b, ratio, overlap }

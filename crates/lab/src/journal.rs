@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::atomic_file::replace;
 use crate::machine::Machine;
 use crate::record::{Key, Line};
 use crate::testbed::Description;
-use crate::whole::replace;
 
 /// The file with a line per step.
 pub const POINTS: &str = "points.jsonl";
@@ -43,7 +43,7 @@ pub struct Request {
 
 /// A part of a run without interruption: from its start or resumption to its end or interruption.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Stretch {
+pub struct Session {
     /// Start time, UTC, RFC 3339.
     pub began: String,
     /// End time, UTC, RFC 3339; `None` while in progress, or if the process was killed.
@@ -64,11 +64,12 @@ pub struct Stretch {
 
 /// Content of [`SET_UP`].
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct SetUp {
+pub struct RunSetup {
     /// The request.
     pub request: Request,
-    /// The stretches of the run so far.
-    pub stretches: Vec<Stretch>,
+    /// The sessions of the run so far.
+    #[serde(rename = "stretches")]
+    pub sessions: Vec<Session>,
     /// True once every step is done.
     pub complete: bool,
 }
@@ -83,7 +84,7 @@ pub struct Journal {
     /// Lines recorded so far.
     pub lines: Vec<Line>,
     /// Content of [`SET_UP`].
-    pub set_up: SetUp,
+    pub set_up: RunSetup,
 }
 
 impl Journal {
@@ -107,7 +108,7 @@ impl Journal {
                     found.request.seed
                 ));
             }
-            None => SetUp { request: request.clone(), stretches: Vec::new(), complete: false },
+            None => RunSetup { request: request.clone(), sessions: Vec::new(), complete: false },
         };
         let lines = read_points(&points, &dir.join(POINTS))?;
         // Leftovers of a killed run.
@@ -189,7 +190,7 @@ impl Journal {
 ///
 /// # Errors
 /// Returns a sentence if the folder holds no run, or if the run cannot be read.
-pub fn read(dir: &Path) -> Result<(SetUp, Vec<Line>), String> {
+pub fn read(dir: &Path) -> Result<(RunSetup, Vec<Line>), String> {
     let set_up = read_set_up(dir)?
         .ok_or_else(|| format!("{}: there is no run in it (no {SET_UP})", dir.display()))?;
     let path = dir.join(POINTS);
@@ -198,7 +199,7 @@ pub fn read(dir: &Path) -> Result<(SetUp, Vec<Line>), String> {
     Ok((set_up, lines))
 }
 
-fn read_set_up(dir: &Path) -> Result<Option<SetUp>, String> {
+fn read_set_up(dir: &Path) -> Result<Option<RunSetup>, String> {
     let path = dir.join(SET_UP);
     match fs::read(&path) {
         Ok(text) => serde_json::from_slice(&text)

@@ -6,33 +6,33 @@
 //! serves or sends a byte. Nothing here prints: events are reported to the caller.
 
 pub mod allow_list;
-pub mod analyse;
+pub mod analysis;
+mod atomic_file;
 pub mod catalogue;
+pub mod cgroup;
 pub mod check;
-mod child;
 pub mod compare;
-pub mod confine;
+pub mod environment;
 pub mod experiment;
 pub mod file_set;
 pub mod findings;
 pub mod generators;
-pub mod ground;
 pub mod journal;
 #[cfg(test)]
 mod loopback;
 pub mod machine;
 pub mod measure;
 pub mod metrics;
-pub mod outcome;
 pub mod paper;
 pub mod plan;
 mod proc_stat;
+mod process_group;
 pub mod programs;
 pub mod record;
 pub mod report;
+pub mod results;
 pub mod run;
 pub mod servers;
-pub mod set_up;
+pub mod setup_summary;
 pub mod testbed;
 pub mod time;
-mod whole;

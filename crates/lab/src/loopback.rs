@@ -1,4 +1,5 @@
-//! A ground for tests: loopback, with commands run directly. Not a testbed: nothing is isolated.
+//! An environment for tests: loopback, with commands run directly. Not a testbed: nothing is
+//! isolated.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -6,12 +7,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::ground::{Ground, Side};
+use crate::environment::{Environment, Side};
 
-/// A ground with both sides on 127.0.0.1.
+/// An environment with both sides on 127.0.0.1.
 pub(crate) struct Loopback;
 
-impl Ground for Loopback {
+impl Environment for Loopback {
     fn command_in(&self, _side: Side, program: &OsStr, _groups: &[PathBuf]) -> Command {
         Command::new(program)
     }

@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::experiment::{
-    Axis, BesideKind, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+    Axis, BackgroundLoadKind, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
 };
 use crate::record::Key;
 
@@ -22,7 +22,7 @@ pub const CAPACITY_WARMUP_S: f64 = 0.4;
 
 /// Time to start and stop a server and a load, in seconds, in addition to the load itself. Used
 /// only in the estimate of the time left, which is corrected as the run proceeds.
-const AROUND_S: f64 = 0.7;
+const OVERHEAD_S: f64 = 0.7;
 
 /// Minimum duration of a point, in seconds.
 const DURATION_S_MIN: f64 = 0.5;
@@ -31,7 +31,7 @@ const DURATION_S_MIN: f64 = 0.5;
 const PROBE_S_MIN: f64 = 0.02;
 
 /// Overhead of a probe without idle members, in seconds, in addition to what it measures.
-const PROBE_AROUND_S: f64 = 0.15;
+const PROBE_OVERHEAD_S: f64 = 0.15;
 
 /// Overhead of a probe per idle member, in seconds: connecting it, and adding it in each
 /// repetition.
@@ -68,41 +68,41 @@ pub struct Step {
 }
 
 /// An experiment with its name.
-pub type Named = (String, Experiment);
+pub type NamedExperiment = (String, Experiment);
 
 /// Returns the steps of a run in order. For each experiment: the capacities, then the points round
 /// by round, then the counts of system calls. Each round is shuffled separately, so that drift
 /// affects all servers alike.
-pub fn steps(experiments: &[Named], scale: f64, seed: u64) -> Vec<Step> {
-    let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
+pub fn steps(experiments: &[NamedExperiment], scale: f64, seed: u64) -> Vec<Step> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..experiments.len())
-        .flat_map(|index| of_one(experiments, index, scale, &mut chance))
+        .flat_map(|index| experiment_steps(experiments, index, scale, &mut rng))
         .collect()
 }
 
-fn of_one(
-    experiments: &[Named],
+fn experiment_steps(
+    experiments: &[NamedExperiment],
     index: usize,
     scale: f64,
-    chance: &mut Xoshiro256PlusPlus,
+    rng: &mut Xoshiro256PlusPlus,
 ) -> Vec<Step> {
     let (_, experiment) = &experiments[index];
-    let maker = Maker { name: &experiments[index].0, index, experiment, scale };
+    let builder = StepBuilder { name: &experiments[index].0, index, experiment, scale };
     let mut steps = Vec::new();
     for round in 0..CAPACITY_ROUNDS {
-        let capacities = maker.each(|sweep| maker.capacities(sweep, round));
-        steps.extend(shuffled(capacities, chance));
+        let capacities = builder.each(|sweep| builder.capacities(sweep, round));
+        steps.extend(shuffled(capacities, rng));
     }
     let rounds = experiment.sweep.iter().map(|sweep| scaled(sweep, scale).0).max().unwrap_or(0);
     for round in 0..rounds {
-        steps.extend(shuffled(maker.each(|sweep| maker.points(sweep, round)), chance));
+        steps.extend(shuffled(builder.each(|sweep| builder.points(sweep, round)), rng));
     }
-    steps.extend(shuffled(maker.each(|sweep| maker.calls(sweep)), chance));
+    steps.extend(shuffled(builder.each(|sweep| builder.calls(sweep)), rng));
     steps
 }
 
-fn shuffled(mut steps: Vec<Step>, chance: &mut Xoshiro256PlusPlus) -> Vec<Step> {
-    steps.shuffle(chance);
+fn shuffled(mut steps: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
+    steps.shuffle(rng);
     steps
 }
 
@@ -125,14 +125,14 @@ pub fn load_seed(seed: u64, key: &Key) -> u64 {
     Xoshiro256PlusPlus::seed_from_u64(mixed).random::<u64>() >> 16
 }
 
-struct Maker<'a> {
+struct StepBuilder<'a> {
     name: &'a str,
     index: usize,
     experiment: &'a Experiment,
     scale: f64,
 }
 
-impl Maker<'_> {
+impl StepBuilder<'_> {
     fn each(&self, of: impl Fn(usize) -> Vec<Step>) -> Vec<Step> {
         (0..self.experiment.sweep.len()).flat_map(of).collect()
     }
@@ -150,8 +150,8 @@ impl Maker<'_> {
             }
         };
         let made = servers.into_iter().map(|server| {
-            let around = AROUND_S + CAPACITY_WARMUP_S;
-            self.step(Task::Capacity, sweep, server, (0.0, round), (CAPACITY_S, around))
+            let overhead = OVERHEAD_S + CAPACITY_WARMUP_S;
+            self.step(Task::Capacity, sweep, server, (0.0, round), (CAPACITY_S, overhead))
         });
         made.collect()
     }
@@ -163,11 +163,11 @@ impl Maker<'_> {
             return Vec::new();
         }
         self.grid(sweep, |server, x| {
-            let around = match spec.probe {
-                Some(_) => PROBE_AROUND_S + PROBE_IDLE_S * x,
-                None => AROUND_S + spec.load.warmup_s + drain_s(spec, x),
+            let overhead = match spec.probe {
+                Some(_) => PROBE_OVERHEAD_S + PROBE_IDLE_S * x,
+                None => OVERHEAD_S + spec.load.warmup_s + drain_s(spec, x),
             };
-            self.step(Task::Point, sweep, server, (x, round), (duration_s, around))
+            self.step(Task::Point, sweep, server, (x, round), (duration_s, overhead))
         })
     }
 
@@ -178,9 +178,9 @@ impl Maker<'_> {
         }
         let foreign = |server: usize| self.experiment.server[server].kind != Kind::Weir;
         let (_, duration_s) = scaled(spec, self.scale);
-        let around = AROUND_S + spec.load.warmup_s + spec.load.timeout_s;
+        let overhead = OVERHEAD_S + spec.load.warmup_s + spec.load.timeout_s;
         let mut steps = self.grid(sweep, |server, x| {
-            self.step(Task::Calls, sweep, server, (x, 0), (duration_s, around))
+            self.step(Task::Calls, sweep, server, (x, 0), (duration_s, overhead))
         });
         steps.retain(|step| foreign(step.server));
         steps
@@ -199,7 +199,7 @@ impl Maker<'_> {
         sweep: usize,
         server: usize,
         (x, round): (f64, u32),
-        (duration_s, around_s): (f64, f64),
+        (duration_s, overhead_s): (f64, f64),
     ) -> Step {
         let key = Key {
             experiment: self.name.to_owned(),
@@ -208,7 +208,7 @@ impl Maker<'_> {
             x,
             round,
         };
-        let estimate_s = duration_s + around_s;
+        let estimate_s = duration_s + overhead_s;
         Step { task, key, experiment: self.index, sweep, server, duration_s, estimate_s }
     }
 }
@@ -219,7 +219,8 @@ impl Maker<'_> {
 fn drain_s(sweep: &Sweep, x: f64) -> f64 {
     let over = sweep.x != Axis::Rate || sweep.rate_unit == RateUnit::PerSecond || x > 1.0;
     let load_s = if over { sweep.load.timeout_s } else { 0.0 };
-    beside(sweep, x, Some(1.0)).map_or(load_s, |beside| load_s.max(beside.hold_s))
+    background_load(sweep, x, Some(1.0))
+        .map_or(load_s, |background_load| load_s.max(background_load.hold_s))
 }
 
 /// Returns the rate of a step, in sessions per second, given the capacity that the sweep's rates
@@ -235,7 +236,7 @@ pub fn rate(sweep: &Sweep, x: f64, capacity: f64) -> Option<f64> {
 pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     let LoadSpec { idle, conns, .. } = sweep.load;
     match sweep.x {
-        Axis::Rate | Axis::Beside => (idle, conns),
+        Axis::Rate | Axis::BackgroundLoad => (idle, conns),
         Axis::Idle => (x as u32, conns),
         Axis::Conns => (idle, Some(x as u32)),
     }
@@ -289,9 +290,9 @@ pub fn spike(sweep: &Sweep, x: f64, capacity: f64, duration_s: f64) -> Option<Sp
 
 /// Clients beside a load, as passed to their own load generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beside {
+pub struct BackgroundLoad {
     /// Behaviour of the clients.
-    pub kind: BesideKind,
+    pub kind: BackgroundLoadKind,
     /// Clients started per second, in an open loop.
     pub rate: Option<f64>,
     /// Number of clients, in a closed loop.
@@ -302,21 +303,22 @@ pub struct Beside {
 
 /// Returns the clients beside a load of `rate` sessions per second, at a value of the sweep; `None`
 /// if none are to start.
-pub fn beside(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Beside> {
-    let (spec, rate) = sweep.beside.as_ref().zip(rate)?;
+pub fn background_load(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<BackgroundLoad> {
+    let (spec, rate) = sweep.background_load.as_ref().zip(rate)?;
     let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
-    let rate = if sweep.x == Axis::Beside { x } else { spec.factor.unwrap_or(1.0) * rate };
+    let rate = if sweep.x == Axis::BackgroundLoad { x } else { spec.factor.unwrap_or(1.0) * rate };
     if rate <= 0.0 {
         return None;
     }
     let (rate, closed) = match spec.kind {
         // A client without an answer restarts after each hold time: rate × hold time of them.
-        BesideKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
-        BesideKind::Mute | BesideKind::Slow | BesideKind::KeepAlive | BesideKind::Cold => {
-            (Some(rate), None)
-        }
+        BackgroundLoadKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
+        BackgroundLoadKind::Mute
+        | BackgroundLoadKind::Slow
+        | BackgroundLoadKind::KeepAlive
+        | BackgroundLoadKind::Cold => (Some(rate), None),
     };
-    Some(Beside { kind: spec.kind, rate, closed, hold_s })
+    Some(BackgroundLoad { kind: spec.kind, rate, closed, hold_s })
 }
 
 /// Returns the CPU time burnt per request, in microseconds, in a server or in the server behind it
@@ -352,7 +354,7 @@ mod tests {
         repetitions = 4
     "#;
 
-    fn named() -> Vec<Named> {
+    fn named() -> Vec<NamedExperiment> {
         vec![("e".to_owned(), toml::from_str(TEXT).unwrap())]
     }
 
@@ -438,7 +440,7 @@ mod tests {
     fn clients_beside_a_load_are_a_multiple_of_its_rate() {
         let of = |kind: &str, more: &str| {
             let text = format!("beside = {{ kind = \"{kind}\", factor = 10{more} }}");
-            beside(&sweep(&text), 2.0, Some(50.0)).unwrap()
+            background_load(&sweep(&text), 2.0, Some(50.0)).unwrap()
         };
         let mute = of("mute", "");
         assert_eq!((mute.rate, mute.closed, mute.hold_s), (Some(500.0), None, 1.0));
@@ -446,7 +448,7 @@ mod tests {
         let again = of("reconnect", ", hold-s = 0.25");
         assert_eq!((again.rate, again.closed), (None, Some(125)));
         assert_eq!(of("reconnect", ", hold-s = 0.0001").closed, Some(1));
-        assert_eq!(beside(&sweep(""), 2.0, Some(50.0)), None);
+        assert_eq!(background_load(&sweep(""), 2.0, Some(50.0)), None);
         let held = sweep("beside = { kind = \"mute\", factor = 10, hold-s = 7 }");
         assert_eq!((drain_s(&held, 0.5), drain_s(&sweep(""), 0.5)), (7.0, 0.0));
     }
@@ -454,8 +456,11 @@ mod tests {
     #[test]
     fn where_the_sweep_says_how_many_there_are_its_value_does_and_none_is_none() {
         let mut sweep = sweep("rate = 50\nbeside = { kind = \"cold\", hold-s = 2 }");
-        sweep.x = Axis::Beside;
-        let of = |x| beside(&sweep, x, Some(50.0)).map(|beside| (beside.rate, beside.hold_s));
+        sweep.x = Axis::BackgroundLoad;
+        let of = |x| {
+            background_load(&sweep, x, Some(50.0))
+                .map(|background_load| (background_load.rate, background_load.hold_s))
+        };
         assert_eq!((of(40.0), of(0.0)), (Some((Some(40.0), 2.0)), None));
         assert_eq!((rate(&sweep, 40.0, 3.0), drain_s(&sweep, 40.0)), (Some(150.0), 2.0));
     }

@@ -85,8 +85,8 @@ pub struct Point {
     /// CPU time of the processors while the load was measured.
     pub cores: Cores,
     /// Results of the clients beside the load, if there were any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Beside>,
+    #[serde(rename = "beside", default, skip_serializing_if = "Option::is_none")]
+    pub background_load: Option<BackgroundLoad>,
     /// Cost of the event mechanism by itself, for a probe; there is no load then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeResult>,
@@ -206,7 +206,7 @@ pub struct Timeline {
 
 /// Results of the clients beside a load.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Beside {
+pub struct BackgroundLoad {
     /// Behaviour of the clients: `mute`, `slow`, `reconnect`, `keep-alive`, `cold`.
     pub kind: String,
     /// Results of the clients, measured in the same window as the load.

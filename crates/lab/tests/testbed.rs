@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use weir_lab::confine::{Confined, Limits};
-use weir_lab::ground::{Ground, Side};
-use weir_lab::testbed::{Mode, Testbed, WishedMode, Wishes};
+use weir_lab::cgroup::{ControlGroup, Limits};
+use weir_lab::environment::{Environment, Side};
+use weir_lab::testbed::{Mode, RequestedMode, Testbed, TestbedOptions};
 
-const HAND: &str = env!("CARGO_BIN_EXE_weir-lab-hand");
+const HAND: &str = env!("CARGO_BIN_EXE_weir-lab-test-helper");
 /// Timeout of every wait: longer than any of them should take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of sleeping processes in each shell of `weir-lab-hand lab`.
+/// Number of sleeping processes in each shell of `weir-lab-test-helper lab`.
 const SLEEPERS: usize = 5;
 
 /// Builds a testbed with namespaces; returns `None`, with a message on stderr, if the machine does
@@ -28,7 +28,8 @@ fn namespaces(sysctl: &[(&str, i64)]) -> Option<Testbed> {
         return None;
     }
     let sysctl = sysctl.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    let wishes = Wishes { mode: WishedMode::Namespaces, sysctl, ..Wishes::default() };
+    let wishes =
+        TestbedOptions { mode: RequestedMode::Namespaces, sysctl, ..TestbedOptions::default() };
     Some(Testbed::build(&wishes, Path::new(HAND)).unwrap())
 }
 
@@ -37,7 +38,8 @@ fn succeeds(command: &mut Command) -> bool {
 }
 
 fn loopback(sysctl: BTreeMap<String, i64>) -> Testbed {
-    let wishes = Wishes { mode: WishedMode::Loopback, sysctl, ..Wishes::default() };
+    let wishes =
+        TestbedOptions { mode: RequestedMode::Loopback, sysctl, ..TestbedOptions::default() };
     Testbed::build(&wishes, Path::new(HAND)).unwrap()
 }
 
@@ -100,7 +102,7 @@ fn a_process_on_a_side_sees_its_end_its_settings_and_its_processors_only() {
     let expected = description.server.cpus.iter().map(|cpu| 1_u128 << cpu).sum();
     assert_eq!(u128::from_str_radix(&mask, 16), Ok(expected));
     assert!(testbed.proc_net(Side::Server).join("netstat").exists());
-    testbed.still_there().unwrap();
+    testbed.check_alive().unwrap();
     assert!(!Path::new("/sys/class/net/server").exists());
 }
 
@@ -151,7 +153,7 @@ fn a_setting_no_network_has_is_named() {
         return;
     }
     let sysctl = BTreeMap::from([("net.ipv4.no_such_setting".to_owned(), 1)]);
-    let wishes = Wishes { sysctl, ..Wishes::default() };
+    let wishes = TestbedOptions { sysctl, ..TestbedOptions::default() };
     let error = Testbed::build(&wishes, Path::new(HAND)).unwrap_err();
     assert!(error.contains("net.ipv4.no_such_setting"), "{error}");
 }
@@ -165,14 +167,14 @@ fn what_cannot_be_run_ends_with_127_and_a_sentence() {
 }
 
 #[test]
-fn a_lost_keeper_is_noticed() {
+fn a_lost_holder_is_noticed() {
     let mut testbed = loopback(BTreeMap::new());
-    testbed.still_there().unwrap();
-    // `/proc/PID/net` of the keeper.
-    let keeper = testbed.proc_net(Side::Server).parent().unwrap().to_owned();
-    let pid = keeper.file_name().unwrap().to_str().unwrap();
+    testbed.check_alive().unwrap();
+    // `/proc/PID/net` of the holder.
+    let holder = testbed.proc_net(Side::Server).parent().unwrap().to_owned();
+    let pid = holder.file_name().unwrap().to_str().unwrap();
     assert!(succeeds(Command::new("kill").args(["-9", pid])));
-    until("the keeper is gone", || testbed.still_there().err());
+    until("the holder is gone", || testbed.check_alive().err());
 }
 
 /// Drops a testbed while processes are still running on it and have not been waited for.
@@ -214,8 +216,8 @@ fn killed_lab_leaves_nothing(mode: &str, tools: &str, kill: impl FnOnce(&mut Chi
     let own = network(Path::new("/proc/self"));
     let networks: Vec<_> = all.iter().filter_map(|path| network(path)).collect();
     assert_eq!(networks.iter().any(|network| Some(network) == own.as_ref()), mode == "loopback");
-    let keepers = keepers_of(lab.id());
-    assert_eq!(keepers.len(), if mode == "loopback" { 1 } else { 2 });
+    let holders = holders_of(lab.id());
+    assert_eq!(holders.len(), if mode == "loopback" { 1 } else { 2 });
     kill(&mut lab);
     lab.wait().unwrap();
     until("nothing sleeps", || with_argument(&mark).is_empty().then_some(()));
@@ -224,17 +226,17 @@ fn killed_lab_leaves_nothing(mode: &str, tools: &str, kill: impl FnOnce(&mut Chi
         let left = in_use.any(|used| Some(&used) != own.as_ref() && networks.contains(&used));
         (!left).then_some(())
     });
-    let keepers_left = || with_argument("lab-keeper").iter().any(|left| keepers.contains(left));
-    until("no keeper is left", || (!keepers_left()).then_some(()));
+    let holders_left = || with_argument("lab-holder").iter().any(|left| holders.contains(left));
+    until("no holder is left", || (!holders_left()).then_some(()));
 }
 
-fn keepers_of(lab: u32) -> Vec<PathBuf> {
+fn holders_of(lab: u32) -> Vec<PathBuf> {
     let parent = format!("PPid:\t{lab}");
     let of_lab = |path: &PathBuf| {
         let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
         status.lines().any(|line| line == parent)
     };
-    with_argument("lab-keeper").into_iter().filter(of_lab).collect()
+    with_argument("lab-holder").into_iter().filter(of_lab).collect()
 }
 
 #[test]
@@ -245,12 +247,12 @@ fn nothing_is_left_of_a_killed_lab_with_namespaces() {
 }
 
 #[test]
-fn nothing_is_left_of_a_lab_that_is_killed_with_its_keepers() {
+fn nothing_is_left_of_a_lab_that_is_killed_with_its_holders() {
     if namespaces(&[]).is_none() {
         return;
     }
     killed_lab_leaves_nothing("namespaces", "none", |lab| {
-        let pids: Vec<_> = keepers_of(lab.id())
+        let pids: Vec<_> = holders_of(lab.id())
             .iter()
             .map(|path| path.file_name().unwrap().to_owned())
             .chain([lab.id().to_string().into()])
@@ -267,7 +269,7 @@ fn nothing_is_left_of_a_killed_lab_on_loopback() {
 #[test]
 fn a_process_of_a_side_is_in_the_groups_it_is_put_into_and_in_no_others() {
     let limits = Limits { memory_mib: Some(64), disk_reads_per_s: None };
-    let confined = match Confined::make(&limits, Path::new("/")) {
+    let confined = match ControlGroup::make(&limits, Path::new("/")) {
         Ok(confined) => confined,
         Err(why) => return eprintln!("skipped: {why}"),
     };

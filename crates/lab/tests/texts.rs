@@ -150,7 +150,7 @@ fn a_metric_of_a_timeline_of_clients_beside_or_of_a_probe_is_of_a_sweep_that_has
             let sweep = sweep(experiment, from, id);
             let any = |family: &str| metrics.iter().any(|metric| metric.starts_with(family));
             assert!(sweep.timeline_ms.is_some() || !any("timeline."), "{id}: sweep {from}");
-            assert!(sweep.beside.is_some() || !any("beside."), "{id}: sweep {from}");
+            assert!(sweep.background_load.is_some() || !any("beside."), "{id}: sweep {from}");
             assert_eq!(sweep.probe.is_some(), any("probe_"), "{id}: sweep {from}");
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn list() -> Result<ExitCode, String> {
 
 /// Formats the estimated duration of experiments.
 fn minutes(entries: &[Entry]) -> String {
-    let named: Vec<plan::Named> =
+    let named: Vec<plan::NamedExperiment> =
         entries.iter().map(|entry| (entry.id.clone(), entry.experiment.clone())).collect();
     let steps = plan::steps(&named, 1.0, 1);
     let s: f64 = steps.iter().map(|step| step.estimate_s).sum();

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use weir_lab::catalogue::{self, Entry};
 use weir_lab::findings::{Chapter, Findings, Verdict};
 use weir_lab::journal::{self, Request};
-use weir_lab::run::{self, Asked, End};
-use weir_lab::testbed::{WishedMode, Wishes};
-use weir_lab::{outcome, time};
+use weir_lab::run::{self, End, RunRequest};
+use weir_lab::testbed::{RequestedMode, TestbedOptions};
+use weir_lab::{results, time};
 
 use super::options::RunOptions;
 use super::progress::Progress;
@@ -62,25 +62,25 @@ fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
     };
     let weir = std::env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
     let list = |cpus: &Option<crate::options::CpuList>| cpus.as_ref().map(|list| list.0.clone());
-    let asked = Asked {
+    let request = RunRequest {
         request,
         dir: dir.clone(),
         weir,
-        wishes: Wishes {
-            mode: if options.loopback { WishedMode::Loopback } else { WishedMode::Auto },
+        testbed: TestbedOptions {
+            mode: if options.loopback { RequestedMode::Loopback } else { RequestedMode::Auto },
             server_cpus: list(&options.server_cpus),
             client_cpus: list(&options.client_cpus),
             client_addresses: options.client_addresses,
-            ..Wishes::default()
+            ..TestbedOptions::default()
         },
         command: command(),
         allow_any_options: options.allow_any_options,
     };
     let stop = Stop::listen()?;
     let mut progress = Progress::new(options.quiet, &dir);
-    let end = run::run(&asked, stop.flag(), &mut |event| progress.tell(&event));
+    let end = run::run(&request, stop.flag(), &mut |event| progress.tell(&event));
     // What was measured before a failure is shown too.
-    let findings = outcome::draw(&dir);
+    let findings = results::draw(&dir);
     match end? {
         End::Complete => {
             print_text(&summary(&findings?, &dir))?;

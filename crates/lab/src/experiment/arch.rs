@@ -78,7 +78,7 @@ fn option(arch: &Arch, word: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::valid::tests::said_of;
+    use super::super::validation::tests::said_of;
 
     const GOOD: &str = r#"
 title = "T"

@@ -4,7 +4,7 @@
 mod arch;
 mod overload;
 pub(crate) mod probe;
-mod valid;
+mod validation;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::paper::Claim;
 
-pub use overload::{BesideKind, BesideSpec, NeighbourSpec, SpikeSpec, TimelineFigure};
+pub use overload::{
+    BackgroundLoadKind, BackgroundLoadSpec, NeighbourSpec, SpikeSpec, TimelineFigure,
+};
 pub use probe::ProbeSpec;
 
 /// An experiment: one TOML file.
@@ -60,9 +62,9 @@ impl Experiment {
     /// Returns one sentence that names the place: invalid TOML or fields, an undefined name, a
     /// number out of range, contradictory settings.
     pub fn parse(text: &str) -> Result<Self, String> {
-        valid::texts(text)?;
+        validation::texts(text)?;
         let experiment = read(text)?;
-        valid::check(&experiment)?;
+        validation::check(&experiment)?;
         Ok(experiment)
     }
 
@@ -205,7 +207,8 @@ pub enum Axis {
     /// Persistent connections that share the rate.
     Conns,
     /// Additional clients started per second alongside the load.
-    Beside,
+    #[serde(rename = "beside")]
+    BackgroundLoad,
 }
 
 /// The unit of rates.
@@ -286,8 +289,8 @@ pub struct Sweep {
     #[serde(default)]
     pub spike: Option<SpikeSpec>,
     /// Additional clients alongside the load.
-    #[serde(default)]
-    pub beside: Option<BesideSpec>,
+    #[serde(default, rename = "beside")]
+    pub background_load: Option<BackgroundLoadSpec>,
     /// A competing process on the server's processors.
     #[serde(default)]
     pub neighbour: Option<NeighbourSpec>,
@@ -333,7 +336,7 @@ pub struct LoadSpec {
     pub arrivals: Option<String>,
     /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
     /// only, with a workload of one file. Replaces the sweep's `burn-us`.
-    pub mix: Vec<Class>,
+    pub mix: Vec<RequestClass>,
     /// Additional options of `weir load`, httperf or wrk.
     pub options: Vec<String>,
 }
@@ -352,7 +355,7 @@ impl LoadSpec {
 /// A class of requests in a mix.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Class {
+pub struct RequestClass {
     /// Share of the requests in this class, 0 to 1.
     pub share: f64,
     /// Processor time that weir burns per request, in microseconds.
@@ -458,11 +461,11 @@ pub struct Cells {
 }
 
 fn highest() -> At {
-    At::Named(Place::Last)
+    At::Named(Position::Last)
 }
 
 fn last() -> Vec<At> {
-    vec![At::Named(Place::Last)]
+    vec![At::Named(Position::Last)]
 }
 
 /// A position along a sweep.
@@ -472,13 +475,13 @@ pub enum At {
     /// A value of the sweep, in the sweep's unit.
     Value(f64),
     /// A named position.
-    Named(Place),
+    Named(Position),
 }
 
 /// A named position along a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum Position {
     /// The lowest value.
     First,
     /// The highest value.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Place};
+use super::{At, Position};
 
 /// A load that steps up and down again. The sweep's rate is the rate of the spike.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
@@ -30,9 +30,9 @@ impl SpikeSpec {
 /// files that the load does not.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct BesideSpec {
+pub struct BackgroundLoadSpec {
     /// Their behaviour.
-    pub kind: BesideKind,
+    pub kind: BackgroundLoadKind,
     /// Their start rate as a multiple of the load's session rate; absent if the sweep's values set
     /// it.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub struct NeighbourSpec {
 /// The behaviour of an additional client.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub enum BesideKind {
+pub enum BackgroundLoadKind {
     /// Connects and sends nothing.
     Mute,
     /// Sends its request at one byte per second.
@@ -80,7 +80,7 @@ pub enum BesideKind {
     Cold,
 }
 
-impl BesideKind {
+impl BackgroundLoadKind {
     /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Mute, Self::Slow, Self::Reconnect, Self::KeepAlive, Self::Cold];
@@ -120,7 +120,7 @@ pub struct TimelineFigure {
 }
 
 fn last() -> At {
-    At::Named(Place::Last)
+    At::Named(Position::Last)
 }
 
 impl TimelineFigure {
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_called_in_files_as_it_calls_itself() {
-        for kind in BesideKind::ALL {
+        for kind in BackgroundLoadKind::ALL {
             let read = format!("kind = \"{}\"\nfactor = 2", kind.name());
-            assert_eq!(toml::from_str::<BesideSpec>(&read).unwrap().kind, kind);
+            assert_eq!(toml::from_str::<BackgroundLoadSpec>(&read).unwrap().kind, kind);
         }
     }
 }

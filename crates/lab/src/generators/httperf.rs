@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Asked, Left, Order, Recipe, installed, seconds};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::record::{LoadResult, Times};
 
 /// Minimum fraction of the planned rate that it must reach.
@@ -33,30 +33,30 @@ pub(super) const ALLOWED: AllowList = AllowList {
     program: "httperf",
     syntax: Syntax::Words,
     options: &[
-        ("--burst-length", Shape::Number),
-        ("--close-with-reset", Shape::Nothing),
-        ("--max-connections", Shape::Number),
-        ("--max-piped-calls", Shape::Number),
-        ("--no-host-hdr", Shape::Nothing),
-        ("--recv-buffer", Shape::Number),
-        ("--send-buffer", Shape::Number),
-        ("--think-timeout", Shape::Number),
+        ("--burst-length", ValueShape::Number),
+        ("--close-with-reset", ValueShape::Nothing),
+        ("--max-connections", ValueShape::Number),
+        ("--max-piped-calls", ValueShape::Number),
+        ("--no-host-hdr", ValueShape::Nothing),
+        ("--recv-buffer", ValueShape::Number),
+        ("--send-buffer", ValueShape::Number),
+        ("--think-timeout", ValueShape::Number),
     ],
 };
 
-pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
-    order.plain("httperf")?;
-    let load = order.load;
-    let (Some(rate), None) = (order.rate, order.closed) else {
+pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String> {
+    request.plain("httperf")?;
+    let load = request.load;
+    let (Some(rate), None) = (request.rate, request.closed) else {
         return Err("httperf is an open loop: it takes a rate".to_owned());
     };
     let requests = load.requests_per_conn.unwrap_or(1).max(1);
-    let conns = (rate * order.duration_s).round().max(1.0);
+    let conns = (rate * request.duration_s).round().max(1.0);
     let mut arguments = vec![
         "--hog".to_owned(),
-        format!("--server={}", order.server.ip()),
-        format!("--port={}", order.server.port()),
-        format!("--uri={}", order.path("httperf")?),
+        format!("--server={}", request.server.ip()),
+        format!("--port={}", request.server.port()),
+        format!("--uri={}", request.path("httperf")?),
         law(load.arrivals.as_deref(), rate)?,
         format!("--num-conns={conns}"),
         format!("--num-calls={requests}"),
@@ -67,12 +67,12 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     if requests == 1 {
         arguments.push("--add-header=Connection: close\\n".to_owned());
     }
-    if order.gzip {
+    if request.gzip {
         arguments.push("--add-header=Accept-Encoding: gzip\\n".to_owned());
     }
     arguments.extend(load.options.iter().cloned());
-    let window = (Duration::ZERO, seconds(order.duration_s)?);
-    Ok(Recipe { program: installed("httperf")?, arguments, window })
+    let window = (Duration::ZERO, seconds(request.duration_s)?);
+    Ok(Invocation { program: installed("httperf")?, arguments, window })
 }
 
 /// Returns the option for the arrival process, as a rate or as a distribution of interarrival
@@ -86,14 +86,17 @@ fn law(name: Option<&str>, rate: f64) -> Result<String, String> {
     }
 }
 
-pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String> {
-    left.ended_well()?;
-    result(&left.said, asked)
+pub(super) fn read(
+    output: &GeneratorOutput<'_>,
+    context: &ReportContext,
+) -> Result<LoadResult, String> {
+    output.ended_well()?;
+    result(&output.said, context)
 }
 
 /// Translates the report into the lab's terms. httperf knows no planned starts: response times
 /// count from the actual start, and only with one request per connection.
-fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
+fn result(said: &str, context: &ReportContext) -> Result<LoadResult, String> {
     let figure = |line: &str, name: &str| {
         after(said, line, name).ok_or_else(|| format!("its report has no {line} {name}"))
     };
@@ -105,20 +108,20 @@ fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
         figure("Reply time [ms]:", "response")? + figure("Reply time [ms]:", "transfer")?;
     let errors = ERRORS.iter().map(|kind| Ok(((*kind).to_owned(), count("Errors:", kind)?)));
     let errors = errors.collect::<Result<BTreeMap<_, _>, String>>()?;
-    let reasons = reasons(said, asked, conns, took_s, &errors);
+    let reasons = reasons(said, context, conns, took_s, &errors);
     let status = |class: &str| count("Reply status:", class);
     let mean = |mean_ms: f64| Times { count: replies, mean_us: 1e3 * mean_ms, ..Times::default() };
     let times = (replies > 0).then(|| mean(connect_ms + reply_ms));
     let per_s = |count: f64| if took_s > 0.0 { count / took_s } else { 0.0 };
-    let one = asked.requests == 1;
+    let one = context.requests == 1;
     Ok(LoadResult {
         valid: reasons.is_empty(),
         reasons,
         open_loop: true,
         window_s: took_s,
-        planned_per_s: asked.rate.map(|rate| rate * f64::from(asked.requests)),
+        planned_per_s: context.rate.map(|rate| rate * f64::from(context.requests)),
         started_per_s: Some(
-            figure("Total:", "requests")? / asked.duration_s.max(f64::MIN_POSITIVE),
+            figure("Total:", "requests")? / context.duration_s.max(f64::MIN_POSITIVE),
         ),
         replies_per_s: per_s(replies as f64),
         sessions_per_s: one.then(|| per_s(replies as f64)),
@@ -138,17 +141,17 @@ fn result(said: &str, asked: &Asked) -> Result<LoadResult, String> {
 /// longer and a client has timed out.
 fn reasons(
     said: &str,
-    asked: &Asked,
+    context: &ReportContext,
     conns: f64,
     took_s: f64,
     errors: &BTreeMap<String, u64>,
 ) -> Vec<String> {
     let count = |kind: &str| errors.get(kind).copied().unwrap_or(0);
     let longest_s = after(said, "Connection time [ms]:", "max").unwrap_or(0.0) / 1e3;
-    let waited_s = if count("client-timo") > 0 { asked.timeout_s } else { 0.0 };
-    let started_s = (took_s - longest_s.max(waited_s)).max(asked.duration_s);
+    let waited_s = if count("client-timo") > 0 { context.timeout_s } else { 0.0 };
+    let started_s = (took_s - longest_s.max(waited_s)).max(context.duration_s);
     let mut reasons = Vec::new();
-    let rate = asked.rate.unwrap_or(0.0);
+    let rate = context.rate.unwrap_or(0.0);
     if conns / started_s < REACHED_MIN * rate {
         let reached = conns / started_s;
         reasons.push(format!("httperf started {reached:.1} connections/s of {rate:.1} at most"));
@@ -181,13 +184,13 @@ mod tests {
 
     const REPORT: &str = include_str!("fixtures/httperf.txt");
 
-    fn asked(rate: f64) -> Asked {
-        Asked { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0, grid: None }
+    fn context(rate: f64) -> ReportContext {
+        ReportContext { rate: Some(rate), requests: 1, duration_s: 1.0, timeout_s: 1.0, grid: None }
     }
 
     #[test]
     fn a_report_is_read() {
-        let result = result(REPORT, &asked(100.0)).unwrap();
+        let result = result(REPORT, &context(100.0)).unwrap();
         assert!(result.valid && result.open_loop, "{:?}", result.reasons);
         assert_eq!((result.replies, result.replies_refused), (100, 100));
         assert_eq!(result.window_s, 0.997);
@@ -201,7 +204,7 @@ mod tests {
     #[test]
     fn a_rate_that_was_not_reached_makes_it_invalid() {
         let late = REPORT.replace("test-duration 0.997", "test-duration 1.300");
-        let result = result(&late, &asked(100.0)).unwrap();
+        let result = result(&late, &context(100.0)).unwrap();
         assert!(!result.valid);
         assert!(result.reasons[0].contains("of 100.0"), "{:?}", result.reasons);
     }
@@ -211,7 +214,7 @@ mod tests {
         let late = REPORT
             .replace("test-duration 0.997", "test-duration 1.990")
             .replace("client-timo 0", "client-timo 20");
-        let result = result(&late, &asked(100.0)).unwrap();
+        let result = result(&late, &context(100.0)).unwrap();
         assert!(result.valid, "{:?}", result.reasons);
         assert_eq!(result.errors["client-timo"], 20);
     }
@@ -219,7 +222,7 @@ mod tests {
     #[test]
     fn a_lack_of_descriptors_makes_it_invalid() {
         let short = REPORT.replace("fd-unavail 0", "fd-unavail 9");
-        let result = result(&short, &asked(100.0)).unwrap();
+        let result = result(&short, &context(100.0)).unwrap();
         assert!(!result.valid && result.reasons[0].contains("fd-unavail"));
     }
 
@@ -233,6 +236,6 @@ mod tests {
 
     #[test]
     fn what_is_no_report_is_refused() {
-        assert!(result("Total: connections 5\n", &asked(1.0)).is_err());
+        assert!(result("Total: connections 5\n", &context(1.0)).is_err());
     }
 }

@@ -11,8 +11,8 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 
-use super::{EACH, Order};
-use crate::experiment::Class;
+use super::{LoadRequest, REQUEST_LOG};
+use crate::experiment::RequestClass;
 use crate::record::{ClassResult, Times};
 
 const LIST: &str = "mix.uris";
@@ -25,23 +25,23 @@ const LENGTH: usize = 10_000;
 ///
 /// # Errors
 /// Returns a sentence if the workload is not a single file or the list cannot be written.
-pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
-    if order.load.mix.is_empty() {
+pub(super) fn write(request: &LoadRequest<'_>) -> Result<(), String> {
+    if request.load.mix.is_empty() {
         return Ok(());
     }
-    let path = order.dir.join(LIST);
-    let text = list(&order.load.mix, &order.path("a mix")?, order.seed);
+    let path = request.dir.join(LIST);
+    let text = list(&request.load.mix, &request.path("a mix")?, request.seed);
     fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Returns the options that make `weir load` use the list, if the order has a mix.
-pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
-    let list = format!("y,{}", order.dir.join(LIST).display());
-    (!order.load.mix.is_empty()).then(|| ["--wlog".to_owned(), list])
+pub(super) fn arguments(request: &LoadRequest<'_>) -> Option<[String; 2]> {
+    let list = format!("y,{}", request.dir.join(LIST).display());
+    (!request.load.mix.is_empty()).then(|| ["--wlog".to_owned(), list])
 }
 
 /// Generates the list: paths in random order, one per line, each class in proportion to its share.
-fn list(mix: &[Class], file: &str, seed: u64) -> String {
+fn list(mix: &[RequestClass], file: &str, seed: u64) -> String {
     let mut classes = Vec::with_capacity(LENGTH);
     let mut share = 0.0;
     for (index, class) in mix.iter().enumerate() {
@@ -54,18 +54,18 @@ fn list(mix: &[Class], file: &str, seed: u64) -> String {
     lines.collect()
 }
 
-fn prefix(class: &Class) -> String {
+fn prefix(class: &RequestClass) -> String {
     format!("/.weir/burn/{}", class.burn_us)
 }
 
 /// The interval of planned starts whose requests are evaluated, in seconds since the run began.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct MeasuredWindow {
     from_s: f64,
     to_s: f64,
 }
 
-impl Stretch {
+impl MeasuredWindow {
     /// Creates the interval from the end of the warm-up to one timeout before the end of the load,
     /// so that each client gets its reply or gives up while the load lasts. It covers at least half
     /// of the measured duration.
@@ -85,12 +85,12 @@ impl Stretch {
 /// Returns a sentence if there are no lines or one cannot be parsed.
 pub(super) fn read(
     dir: &Path,
-    mix: &[Class],
-    stretch: Stretch,
+    mix: &[RequestClass],
+    measured: MeasuredWindow,
 ) -> Result<Vec<ClassResult>, String> {
-    let path = dir.join(EACH);
+    let path = dir.join(REQUEST_LOG);
     let file = File::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    classes(BufReader::new(file), mix, stretch)
+    classes(BufReader::new(file), mix, measured)
 }
 
 /// The fields of a request's line that are needed.
@@ -105,8 +105,8 @@ struct Line<'a> {
 
 fn classes(
     lines: impl BufRead,
-    mix: &[Class],
-    stretch: Stretch,
+    mix: &[RequestClass],
+    measured: MeasuredWindow,
 ) -> Result<Vec<ClassResult>, String> {
     let starts: Vec<String> = mix.iter().map(|class| prefix(class) + "/").collect();
     let mut planned = vec![0_u64; mix.len()];
@@ -116,7 +116,7 @@ fn classes(
         let line: Line<'_> = serde_json::from_str(&text)
             .map_err(|error| format!("its line for each request: {error}"))?;
         let class = starts.iter().position(|start| line.target.starts_with(start));
-        let Some(class) = class.filter(|_| stretch.has(line.planned_ns)) else { continue };
+        let Some(class) = class.filter(|_| measured.has(line.planned_ns)) else { continue };
         planned[class] += 1;
         // A refusal is a complete reply, but not the requested one.
         let is_good = line.status.is_some_and(|status| matches!(status, 200..400));
@@ -124,7 +124,7 @@ fn classes(
             times_us[class].push(last_byte_ns.saturating_sub(line.planned_ns) as f64 / 1e3);
         }
     }
-    let window_s = stretch.to_s - stretch.from_s;
+    let window_s = measured.to_s - measured.from_s;
     let all = mix.iter().zip(planned).zip(times_us).map(|((class, planned), times_us)| {
         let (burn_us, share, replies) = (class.burn_us, class.share, times_us.len() as u64);
         ClassResult { burn_us, share, window_s, planned, replies, response: times(&times_us) }
@@ -150,8 +150,8 @@ fn times(times_us: &[f64]) -> Option<Times> {
 mod tests {
     use super::*;
 
-    const MIX: [Class; 2] =
-        [Class { share: 0.9, burn_us: 60 }, Class { share: 0.1, burn_us: 5000 }];
+    const MIX: [RequestClass; 2] =
+        [RequestClass { share: 0.9, burn_us: 60 }, RequestClass { share: 0.1, burn_us: 5000 }];
 
     #[test]
     fn the_list_has_each_class_as_often_as_its_share_says_in_an_order_of_the_seed() {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn shares_that_do_not_divide_the_list_fill_it_all_the_same() {
-        let third = |burn_us| Class { share: 1.0 / 3.0, burn_us };
+        let third = |burn_us| RequestClass { share: 1.0 / 3.0, burn_us };
         let text = list(&[third(1), third(2), third(3)], "/f", 1);
         let count = |path: &str| text.lines().filter(|line| *line == path).count();
         assert_eq!(text.lines().count(), LENGTH);
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn requests_are_looked_at_that_end_while_the_load_goes_on() {
-        assert_eq!(Stretch::new(1.5, 2.0, 0.5), Stretch { from_s: 1.5, to_s: 3.0 });
-        assert_eq!(Stretch::new(1.0, 0.5, 3.0), Stretch { from_s: 1.0, to_s: 1.25 });
+        assert_eq!(MeasuredWindow::new(1.5, 2.0, 0.5), MeasuredWindow { from_s: 1.5, to_s: 3.0 });
+        assert_eq!(MeasuredWindow::new(1.0, 0.5, 3.0), MeasuredWindow { from_s: 1.0, to_s: 1.25 });
     }
 
     #[test]
@@ -205,13 +205,13 @@ mod tests {
             line(5000, 2_000, "\"status\":200"),
             line(600, 1_400, "\"status\":200"),
         ];
-        let stretch = Stretch { from_s: 1.0, to_s: 2.0 };
-        let found = classes(text.concat().as_bytes(), &MIX, stretch).unwrap();
+        let measured = MeasuredWindow { from_s: 1.0, to_s: 2.0 };
+        let found = classes(text.concat().as_bytes(), &MIX, measured).unwrap();
         let counts = |class: &ClassResult| (class.burn_us, class.planned, class.replies);
         assert_eq!(found.iter().map(counts).collect::<Vec<_>>(), [(60, 4, 2), (5000, 1, 1)]);
         let response = found[0].response.unwrap();
         assert_eq!((response.count, response.p99_us, found[0].window_s), (2, Some(2000.0), 1.0));
-        assert!(classes(&b"{}\n"[..], &MIX, stretch).is_err());
-        assert!(classes(&b""[..], &MIX, stretch).unwrap()[1].response.is_none());
+        assert!(classes(&b"{}\n"[..], &MIX, measured).is_err());
+        assert!(classes(&b""[..], &MIX, measured).unwrap()[1].response.is_none());
     }
 }

@@ -14,22 +14,22 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::allow_list::AllowList;
-use crate::child::Group;
-use crate::experiment::{Class, Generator, LoadSpec};
-use crate::ground::{Ground, Side};
+use crate::environment::{Environment, Side};
+use crate::experiment::{Generator, LoadSpec, RequestClass};
 use crate::plan::Spike;
+use crate::process_group::ProcessGroup;
 use crate::programs;
 use crate::record::LoadResult;
-use mix::Stretch;
+use mix::MeasuredWindow;
 
 /// Grace period for a generator to end after its window and its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// The file to which `weir load` writes a line per request, if these are needed.
-const EACH: &str = "each.ndjson";
+const REQUEST_LOG: &str = "each.ndjson";
 
 /// A load to be generated.
-pub struct Order<'a> {
+pub struct LoadRequest<'a> {
     /// Its specification, except for the varied quantity.
     pub load: &'a LoadSpec,
     /// Measured duration, in seconds.
@@ -58,7 +58,7 @@ pub struct Order<'a> {
     /// True if replies may be compressed.
     pub gzip: bool,
     /// The testbed it runs on.
-    pub ground: &'a dyn Ground,
+    pub environment: &'a dyn Environment,
     /// Path of the weir binary.
     pub weir: &'a Path,
     /// Address of the server to load.
@@ -70,7 +70,7 @@ pub struct Order<'a> {
 }
 
 /// The invocation of a generator.
-struct Recipe {
+struct Invocation {
     program: PathBuf,
     arguments: Vec<String>,
     /// Beginning and end of the measured part, from the start of the generator.
@@ -78,7 +78,7 @@ struct Recipe {
 }
 
 /// The output of a generator that has ended.
-struct Left<'a> {
+struct GeneratorOutput<'a> {
     status: ExitStatus,
     /// Its standard output.
     said: String,
@@ -87,11 +87,11 @@ struct Left<'a> {
     dir: &'a Path,
 }
 
-type Read = fn(&Left<'_>, &Asked) -> Result<LoadResult, String>;
+type ReadReport = fn(&GeneratorOutput<'_>, &ReportContext) -> Result<LoadResult, String>;
 
 /// The parameters of a load that are needed to interpret its report.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct ReportContext {
     rate: Option<f64>,
     requests: u32,
     duration_s: f64,
@@ -140,43 +140,43 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 ///
 /// # Errors
 /// Returns a sentence if the generator cannot make this load, is not installed, or does not start.
-pub fn start(order: &Order<'_>) -> Result<RunningLoad, String> {
-    let generator = order.load.generator;
-    let (recipe, read): (Recipe, Read) = match generator {
-        Generator::Weir => (weir::recipe(order)?, weir::read),
-        Generator::Httperf => (httperf::recipe(order)?, httperf::read),
-        Generator::Wrk => (wrk::recipe(order)?, wrk::read),
+pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
+    let generator = request.load.generator;
+    let (invocation, read): (Invocation, ReadReport) = match generator {
+        Generator::Weir => (weir::invocation(request)?, weir::read),
+        Generator::Httperf => (httperf::invocation(request)?, httperf::read),
+        Generator::Wrk => (wrk::invocation(request)?, wrk::read),
     };
-    mix::write(order)?;
-    set::write(order)?;
-    let mut command = order.ground.command(Side::Client, recipe.program.as_os_str());
-    command.args(&recipe.arguments);
-    let group = Group::start(order.ground, command, order.dir, "load")?;
-    let asked = Asked {
-        rate: order.rate,
-        requests: order.load.requests_per_conn.unwrap_or(1).max(1),
-        duration_s: order.duration_s,
-        timeout_s: order.load.timeout_s,
-        grid: order.grid(),
+    mix::write(request)?;
+    set::write(request)?;
+    let mut command = request.environment.command(Side::Client, invocation.program.as_os_str());
+    command.args(&invocation.arguments);
+    let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;
+    let context = ReportContext {
+        rate: request.rate,
+        requests: request.load.requests_per_conn.unwrap_or(1).max(1),
+        duration_s: request.duration_s,
+        timeout_s: request.load.timeout_s,
+        grid: request.grid(),
     };
     Ok(RunningLoad {
         group,
-        command: shown(&recipe, order),
+        command: shown(&invocation, request),
         generator: version(generator)?,
-        window: recipe.window,
-        dir: order.dir.to_owned(),
-        asked,
+        window: invocation.window,
+        dir: request.dir.to_owned(),
+        context,
         read,
-        mix: order.rate.map_or_else(Vec::new, |_| order.load.mix.clone()),
-        stretch: Stretch::new(order.warmup_s, order.duration_s, order.load.timeout_s),
+        mix: request.rate.map_or_else(Vec::new, |_| request.load.mix.clone()),
+        measured: MeasuredWindow::new(request.warmup_s, request.duration_s, request.load.timeout_s),
     })
 }
 
 /// Formats the command for the report, without the paths of this run.
-fn shown(recipe: &Recipe, order: &Order<'_>) -> String {
-    let program = recipe.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let words = std::iter::once(program).chain(recipe.arguments.iter().map(|word| {
-        let word = word.replace(&order.dir.display().to_string(), "DIR");
+fn shown(invocation: &Invocation, request: &LoadRequest<'_>) -> String {
+    let program = invocation.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let words = std::iter::once(program).chain(invocation.arguments.iter().map(|word| {
+        let word = word.replace(&request.dir.display().to_string(), "DIR");
         if word.contains([' ', '\\']) { format!("'{word}'") } else { word }
     }));
     words.collect::<Vec<_>>().join(" ")
@@ -184,16 +184,16 @@ fn shown(recipe: &Recipe, order: &Order<'_>) -> String {
 
 /// A load in progress. Dropping it kills its generator.
 pub struct RunningLoad {
-    group: Group,
+    group: ProcessGroup,
     command: String,
     generator: String,
     window: (Duration, Duration),
     dir: PathBuf,
-    asked: Asked,
-    read: Read,
-    /// Request classes of an open loop, to be evaluated for the requests of `stretch`.
-    mix: Vec<Class>,
-    stretch: Stretch,
+    context: ReportContext,
+    read: ReadReport,
+    /// Request classes of an open loop, to be evaluated for the requests of `measured`.
+    mix: Vec<RequestClass>,
+    measured: MeasuredWindow,
 }
 
 impl RunningLoad {
@@ -215,23 +215,23 @@ impl RunningLoad {
     /// Returns a sentence if the generator failed, did not end in time, or left an unreadable
     /// report.
     pub fn wait(self) -> Result<LoadResult, String> {
-        let Self { group, command, generator, window, dir, asked, read, mix, stretch } = self;
-        let patience = window.1 + Duration::from_secs_f64(asked.timeout_s.max(0.0)) + END_WITHIN;
+        let Self { group, command, generator, window, dir, context, read, mix, measured } = self;
+        let patience = window.1 + Duration::from_secs_f64(context.timeout_s.max(0.0)) + END_WITHIN;
         if !group.ended_within(patience) {
-            return Err(format!("{generator} did not end in time: {}", group.last_words()));
+            return Err(format!("{generator} did not end in time: {}", group.last_output()));
         }
-        let (said, words) = (group.said(), group.last_words());
-        let left = Left { status: group.end()?, said, words, dir: &dir };
+        let (said, words) = (group.said(), group.last_output());
+        let output = GeneratorOutput { status: group.end()?, said, words, dir: &dir };
         let said = |why| format!("{generator}: {why}");
-        let mut result = read(&left, &asked).map_err(said)?;
+        let mut result = read(&output, &context).map_err(said)?;
         if !mix.is_empty() {
-            result.classes = mix::read(&dir, &mix, stretch).map_err(said)?;
+            result.classes = mix::read(&dir, &mix, measured).map_err(said)?;
         }
         Ok(LoadResult { generator, command, ..result })
     }
 }
 
-impl Left<'_> {
+impl GeneratorOutput<'_> {
     /// Returns an error for any exit status but 0.
     fn ended_well(&self) -> Result<(), String> {
         if self.status.success() {
@@ -241,7 +241,7 @@ impl Left<'_> {
     }
 }
 
-impl Order<'_> {
+impl LoadRequest<'_> {
     /// Returns the path of the workload's only file, for generators that do not support workloads.
     fn path(&self, name: &str) -> Result<String, String> {
         let workload = &self.load.workload;

@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::Order;
+use super::LoadRequest;
 use crate::file_set::FileSet;
 
 const LIST: &str = "set.uris";
@@ -20,17 +20,17 @@ const LENGTH: usize = 20_000;
 ///
 /// # Errors
 /// Returns a sentence if the list cannot be written.
-pub(super) fn write(order: &Order<'_>) -> Result<(), String> {
-    let Some(set) = FileSet::named(&order.load.workload) else { return Ok(()) };
-    let path = order.dir.join(LIST);
-    fs::write(&path, list(set, order.prefix, order.seed))
+pub(super) fn write(request: &LoadRequest<'_>) -> Result<(), String> {
+    let Some(set) = FileSet::named(&request.load.workload) else { return Ok(()) };
+    let path = request.dir.join(LIST);
+    fs::write(&path, list(set, request.prefix, request.seed))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Returns the options that make `weir load` use the list, if the order's workload is a set.
-pub(super) fn arguments(order: &Order<'_>) -> Option<[String; 2]> {
-    FileSet::named(&order.load.workload)?;
-    Some(["--wlog".to_owned(), format!("y,{}", order.dir.join(LIST).display())])
+pub(super) fn arguments(request: &LoadRequest<'_>) -> Option<[String; 2]> {
+    FileSet::named(&request.load.workload)?;
+    Some(["--wlog".to_owned(), format!("y,{}", request.dir.join(LIST).display())])
 }
 
 /// Generates the list: random paths, one per line.

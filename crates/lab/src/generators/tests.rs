@@ -6,7 +6,7 @@ use std::fs;
 use super::*;
 use crate::experiment::{Kind, ServerSpec};
 use crate::loopback::{self, Loopback};
-use crate::servers::{self, Launch, Running};
+use crate::servers::{self, Launch, RunningServer};
 
 const SHORT_S: f64 = 0.5;
 
@@ -14,8 +14,8 @@ fn load(generator: Generator, workload: &str) -> LoadSpec {
     LoadSpec { generator, workload: workload.to_owned(), ..LoadSpec::default() }
 }
 
-fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Order<'a> {
-    Order {
+fn request<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> LoadRequest<'a> {
+    LoadRequest {
         load,
         duration_s: SHORT_S,
         warmup_s: 0.25,
@@ -29,7 +29,7 @@ fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Or
         sources: Loopback.client_sources(),
         prefix: "",
         gzip: false,
-        ground: &Loopback,
+        environment: &Loopback,
         weir,
         server: SocketAddr::from(([127, 0, 0, 1], port)),
         dir,
@@ -38,15 +38,15 @@ fn order<'a>(load: &'a LoadSpec, dir: &'a Path, port: u16, weir: &'a Path) -> Or
 }
 
 /// Starts a server of the small file; returns it with its port.
-fn serve(base: &Path, weir: &Path) -> (Running, u16) {
+fn serve(base: &Path, weir: &Path) -> (RunningServer, u16) {
     let spec = ServerSpec::plain(Kind::Weir);
     let (root, dir, port) = (base.join("www"), base.join("run"), loopback::free_port());
     servers::write_root(weir, "one-byte", None, &root).unwrap();
     fs::create_dir(&dir).unwrap();
-    let (ground, calls, bench_endpoints, workers) = (&Loopback, false, true, 1);
+    let (environment, calls, bench_endpoints, workers) = (&Loopback, false, true, 1);
     let launch = Launch {
         spec: &spec,
-        ground,
+        environment,
         weir,
         root: &root,
         dir: &dir,
@@ -65,8 +65,9 @@ fn weir_load_reports_a_plausible_load() {
     let base = tempfile::tempdir().unwrap();
     let (server, port) = serve(base.path(), &weir);
     let spec = load(Generator::Weir, "one-byte");
-    let order = Order { rate: Some(100.0), idle: 5, ..order(&spec, base.path(), port, &weir) };
-    let running = start(&order).unwrap();
+    let request =
+        LoadRequest { rate: Some(100.0), idle: 5, ..request(&spec, base.path(), port, &weir) };
+    let running = start(&request).unwrap();
     let (from, to) = running.window();
     assert_eq!((to - from).as_secs_f64(), SHORT_S);
     let result = running.wait().unwrap();
@@ -90,8 +91,8 @@ fn httperf_reports_a_plausible_load() {
     let base = tempfile::tempdir().unwrap();
     let (_server, port) = serve(base.path(), &weir);
     let spec = load(Generator::Httperf, "one-byte");
-    let order = Order { rate: Some(100.0), ..order(&spec, base.path(), port, &weir) };
-    let result = start(&order).unwrap().wait().unwrap();
+    let request = LoadRequest { rate: Some(100.0), ..request(&spec, base.path(), port, &weir) };
+    let result = start(&request).unwrap().wait().unwrap();
     assert_eq!((result.replies, result.replies_refused), (50, 0), "{result:?}");
     assert!(result.open_loop && result.generator.starts_with("httperf 0."), "{result:?}");
 }
@@ -106,8 +107,8 @@ fn wrk_reports_a_closed_loop() {
     let base = tempfile::tempdir().unwrap();
     let (_server, port) = serve(base.path(), &weir);
     let spec = load(Generator::Wrk, "one-byte");
-    let order = Order { closed: Some(2), ..order(&spec, base.path(), port, &weir) };
-    let result = start(&order).unwrap().wait().unwrap();
+    let request = LoadRequest { closed: Some(2), ..request(&spec, base.path(), port, &weir) };
+    let result = start(&request).unwrap().wait().unwrap();
     assert!(result.replies > 0 && result.replies_refused == 0, "{result:?}");
     assert!(!result.open_loop && result.planned_per_s.is_none());
 }
@@ -117,13 +118,13 @@ fn a_generator_that_refuses_or_is_dropped_is_gone() {
     let Some(weir) = loopback::weir() else { return };
     let base = tempfile::tempdir().unwrap();
     let mut spec = load(Generator::Weir, "one-byte");
-    let long = Order { rate: Some(1.0), ..order(&spec, base.path(), 9, &weir) };
-    let running = start(&Order { duration_s: 100.0, ..long }).unwrap();
+    let long = LoadRequest { rate: Some(1.0), ..request(&spec, base.path(), 9, &weir) };
+    let running = start(&LoadRequest { duration_s: 100.0, ..long }).unwrap();
     let pid = running.group.pid();
     drop(running);
-    assert!(crate::child::members(pid as i32).iter().all(|state| *state == 'Z'));
+    assert!(crate::process_group::members(pid as i32).iter().all(|state| *state == 'Z'));
     spec.options.push("--no-such-option".to_owned());
-    let wrong = Order { rate: Some(1.0), ..order(&spec, base.path(), 9, &weir) };
+    let wrong = LoadRequest { rate: Some(1.0), ..request(&spec, base.path(), 9, &weir) };
     let why = start(&wrong).unwrap().wait().unwrap_err();
     assert!(why.contains("no-such-option"), "{why}");
 }
@@ -137,38 +138,38 @@ fn weir_load_is_told_all_of_an_order() {
         ..load(Generator::Weir, "one-packet")
     };
     let dir = Path::new("/x");
-    let order = Order {
+    let request = LoadRequest {
         rate: Some(250.0),
         idle: 1000,
         prefix: "/.weir/burn/60",
         gzip: true,
-        ..order(&spec, dir, 80, Path::new("/bin/weir"))
+        ..request(&spec, dir, 80, Path::new("/bin/weir"))
     };
-    let recipe = weir::recipe(&order).unwrap();
+    let invocation = weir::invocation(&request).unwrap();
     let expected = "weir load --quiet --rate 250 --arrivals poisson --duration 0.75s \
         --warmup 0.25s --timeout 1s --source 127.0.0.2 --cpus 0 --threads 1 --seed 7 --idle 1000 \
         --requests-per-conn 3 --workload one-packet --header 'Accept-Encoding: gzip' \
         --json DIR/load.json --close reset http://127.0.0.1:80/.weir/burn/60/";
-    assert_eq!(shown(&recipe, &order), expected);
+    assert_eq!(shown(&invocation, &request), expected);
     // A thousand idle connections take half a second to open.
-    let (from, to) = recipe.window;
+    let (from, to) = invocation.window;
     assert!(from >= Duration::from_millis(750) && to - from == Duration::from_millis(500));
 }
 
 /// Returns the command line of `weir load` for the usual order with one change.
-fn told(spec: &LoadSpec, change: fn(&mut Order<'_>)) -> String {
-    let mut order = order(spec, Path::new("/x"), 80, Path::new("/bin/weir"));
-    change(&mut order);
-    shown(&weir::recipe(&order).unwrap(), &order)
+fn told(spec: &LoadSpec, change: fn(&mut LoadRequest<'_>)) -> String {
+    let mut request = request(spec, Path::new("/x"), 80, Path::new("/bin/weir"));
+    change(&mut request);
+    shown(&weir::invocation(&request).unwrap(), &request)
 }
 
 #[test]
 fn a_spike_is_a_law_of_steps_and_a_timeline_a_line_a_request() {
-    let words = told(&load(Generator::Weir, "one-packet"), |order| {
+    let words = told(&load(Generator::Weir, "one-packet"), |request| {
         let (base, height) = (50.0, 500.0);
-        order.rate = Some(height);
-        order.spike = Some(Spike { base, height, before_s: 0.1, for_s: 0.3, after_s: 0.1 });
-        order.timeline_ms = Some(100);
+        request.rate = Some(height);
+        request.spike = Some(Spike { base, height, before_s: 0.1, for_s: 0.3, after_s: 0.1 });
+        request.timeline_ms = Some(100);
     });
     let law = "weir load --quiet --arrivals steps:50x0.35s,500x0.3s,50x0.1s --duration 0.75s ";
     assert!(words.starts_with(law) && !words.contains("--rate"), "{words}");
@@ -177,8 +178,8 @@ fn a_spike_is_a_law_of_steps_and_a_timeline_a_line_a_request() {
 
 #[test]
 fn who_comes_back_asks_for_the_one_file_below_the_prefix() {
-    let words = told(&load(Generator::Weir, "2k"), |order| {
-        (order.rate, order.twice_s, order.prefix) = (Some(5.0), Some(1.5), "/.weir/burn/60");
+    let words = told(&load(Generator::Weir, "2k"), |request| {
+        (request.rate, request.twice_s, request.prefix) = (Some(5.0), Some(1.5), "/.weir/burn/60");
     });
     assert!(words.contains(" --wsess 1000000000000,2,1.5 "), "{words}");
     assert!(words.ends_with(" http://127.0.0.1:80/.weir/burn/60/2k.txt"), "{words}");
@@ -188,22 +189,23 @@ fn who_comes_back_asks_for_the_one_file_below_the_prefix() {
 #[test]
 fn a_closed_loop_has_no_law_of_arrivals() {
     let law = LoadSpec { arrivals: Some("poisson".into()), ..load(Generator::Weir, "2k") };
-    let words = told(&law, |order| order.closed = Some(3));
+    let words = told(&law, |request| request.closed = Some(3));
     assert!(words.contains("--closed 3") && !words.contains("--arrivals"), "{words}");
 }
 
 #[test]
 fn a_mix_is_a_list_of_whole_paths_and_each_request_is_told_of_in_an_open_loop() {
-    let class = |share, burn_us| Class { share, burn_us };
+    let class = |share, burn_us| RequestClass { share, burn_us };
     let mix = vec![class(0.75, 1), class(0.25, 2)];
     let spec = LoadSpec { mix, ..load(Generator::Weir, "one-byte") };
     let dir = tempfile::tempdir().unwrap();
-    let open = Order { rate: Some(5.0), ..order(&spec, dir.path(), 80, Path::new("/bin/weir")) };
-    let said = shown(&weir::recipe(&open).unwrap(), &open);
+    let open =
+        LoadRequest { rate: Some(5.0), ..request(&spec, dir.path(), 80, Path::new("/bin/weir")) };
+    let said = shown(&weir::invocation(&open).unwrap(), &open);
     let expected = "--each DIR/each.ndjson --wlog y,DIR/mix.uris http://127.0.0.1:80";
     assert!(said.ends_with(expected) && !said.contains("--workload"), "{said}");
-    let closed = Order { rate: None, closed: Some(3), ..open };
-    assert!(!shown(&weir::recipe(&closed).unwrap(), &closed).contains("--each"));
+    let closed = LoadRequest { rate: None, closed: Some(3), ..open };
+    assert!(!shown(&weir::invocation(&closed).unwrap(), &closed).contains("--each"));
 }
 
 #[test]
@@ -211,11 +213,11 @@ fn the_classes_of_a_mix_are_told_apart() {
     let Some(weir) = loopback::weir() else { return };
     let base = tempfile::tempdir().unwrap();
     let (_server, port) = serve(base.path(), &weir);
-    let class = |share, burn_us| Class { share, burn_us };
+    let class = |share, burn_us| RequestClass { share, burn_us };
     let mix = vec![class(0.75, 1), class(0.25, 2)];
     let spec = LoadSpec { mix, timeout_s: 0.25, ..load(Generator::Weir, "one-byte") };
-    let order = Order { rate: Some(400.0), ..order(&spec, base.path(), port, &weir) };
-    let result = start(&order).unwrap().wait().unwrap();
+    let request = LoadRequest { rate: Some(400.0), ..request(&spec, base.path(), port, &weir) };
+    let result = start(&request).unwrap().wait().unwrap();
     assert_eq!(result.replies_refused, 0, "{result:?}");
     let [cheap, dear] = &result.classes[..] else { panic!("{result:?}") };
     assert_eq!((cheap.burn_us, dear.burn_us, cheap.window_s), (1, 2, 0.25));
@@ -229,9 +231,11 @@ fn the_classes_of_a_mix_are_told_apart() {
 fn the_page_is_asked_for_itself() {
     let arrivals = Some("poisson".to_owned());
     let spec = LoadSpec { arrivals, ..load(Generator::Weir, "page-40k") };
-    let order =
-        Order { closed: Some(4), ..order(&spec, Path::new("/x"), 80, Path::new("/bin/weir")) };
-    let words = weir::recipe(&order).unwrap().arguments.join(" ");
+    let request = LoadRequest {
+        closed: Some(4),
+        ..request(&spec, Path::new("/x"), 80, Path::new("/bin/weir"))
+    };
+    let words = weir::invocation(&request).unwrap().arguments.join(" ");
     // A closed loop has no law of arrivals.
     assert!(!words.contains("--arrivals"), "{words}");
     assert!(words.ends_with(" http://127.0.0.1:80/page.html"), "{words}");
@@ -241,29 +245,30 @@ fn the_page_is_asked_for_itself() {
 #[test]
 fn what_a_generator_cannot_do_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = |generator, workload, change: fn(&mut Order<'_>)| {
+    let refused = |generator, workload, change: fn(&mut LoadRequest<'_>)| {
         let spec = load(generator, workload);
-        let mut order = order(&spec, dir.path(), 9, Path::new("weir"));
-        change(&mut order);
-        start(&order).err().unwrap()
+        let mut request = request(&spec, dir.path(), 9, Path::new("weir"));
+        change(&mut request);
+        start(&request).err().unwrap()
     };
-    let rate = |order: &mut Order<'_>| order.rate = Some(5.0);
-    let closed = |order: &mut Order<'_>| {
-        order.closed = Some(5);
+    let rate = |request: &mut LoadRequest<'_>| request.rate = Some(5.0);
+    let closed = |request: &mut LoadRequest<'_>| {
+        request.closed = Some(5);
     };
     assert!(refused(Generator::Httperf, "2k", closed).contains("open loop"));
     assert!(refused(Generator::Httperf, "specweb99", rate).contains("specweb99"));
     assert!(refused(Generator::Wrk, "2k", rate).contains("closed loop"));
     assert!(refused(Generator::Wrk, "specweb99", closed).contains("specweb99"));
-    let idle = |order: &mut Order<'_>| {
-        order.closed = Some(5);
-        order.idle = 3;
+    let idle = |request: &mut LoadRequest<'_>| {
+        request.closed = Some(5);
+        request.idle = 3;
     };
     assert!(refused(Generator::Wrk, "2k", idle).contains("idle"));
-    let conns = |order: &mut Order<'_>| (order.rate, order.conns) = (Some(5.0), Some(3));
+    let conns =
+        |request: &mut LoadRequest<'_>| (request.rate, request.conns) = (Some(5.0), Some(3));
     assert!(refused(Generator::Httperf, "2k", conns).contains("share a rate"));
-    let along_time = |order: &mut Order<'_>| {
-        (order.rate, order.timeline_ms) = (Some(5.0), Some(100));
+    let along_time = |request: &mut LoadRequest<'_>| {
+        (request.rate, request.timeline_ms) = (Some(5.0), Some(100));
     };
     assert!(refused(Generator::Httperf, "2k", along_time).contains("no timelines"));
     assert!(refused(Generator::Weir, "2k", |_| ()).contains("a rate or"));

@@ -7,9 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::timeline::{self, Grid};
-use super::{Asked, EACH, Left, Order, Recipe, mix, seconds, set};
-use crate::allow_list::{AllowList, Shape, Syntax};
-use crate::ground::Side;
+use super::{
+    GeneratorOutput, Invocation, LoadRequest, REQUEST_LOG, ReportContext, mix, seconds, set,
+};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::environment::Side;
 use crate::record::{LoadResult, Times, WholeRun};
 use crate::servers::{file_of, path_of};
 
@@ -34,30 +36,30 @@ pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir load",
     syntax: Syntax::Words,
     options: &[
-        ("--background-rate", Shape::Number),
-        ("--burst-length", Shape::Number),
-        ("--close", Shape::OneOf(&["server", "client", "reset"])),
-        ("--deadline", Shape::Quantity),
-        ("--http", Shape::OneOf(&["1.0", "1.1"])),
-        ("--max-conns", Shape::Number),
-        ("--mb", Shape::Number),
-        ("--pipeline", Shape::Number),
-        ("--send-rate", Shape::Quantity),
-        ("--slow-rate", Shape::Quantity),
-        ("--slow-readers", Shape::Number),
-        ("--slow-senders", Shape::Number),
-        ("--wsess", Shape::Numbers),
-        ("--wset", Shape::Numbers),
+        ("--background-rate", ValueShape::Number),
+        ("--burst-length", ValueShape::Number),
+        ("--close", ValueShape::OneOf(&["server", "client", "reset"])),
+        ("--deadline", ValueShape::Quantity),
+        ("--http", ValueShape::OneOf(&["1.0", "1.1"])),
+        ("--max-conns", ValueShape::Number),
+        ("--mb", ValueShape::Number),
+        ("--pipeline", ValueShape::Number),
+        ("--send-rate", ValueShape::Quantity),
+        ("--slow-rate", ValueShape::Quantity),
+        ("--slow-readers", ValueShape::Number),
+        ("--slow-senders", ValueShape::Number),
+        ("--wsess", ValueShape::Numbers),
+        ("--wset", ValueShape::Numbers),
     ],
 };
 
-pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
-    let load = order.load;
-    let run_s = order.warmup_s + order.duration_s;
+pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String> {
+    let load = request.load;
+    let run_s = request.warmup_s + request.duration_s;
     let mut arguments = vec!["load".to_owned(), "--quiet".to_owned()];
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    match (order.rate, order.closed, order.spike) {
-        (Some(_), None, Some(spike)) => option("--arrivals", spike.law(order.warmup_s)),
+    match (request.rate, request.closed, request.spike) {
+        (Some(_), None, Some(spike)) => option("--arrivals", spike.law(request.warmup_s)),
         (Some(rate), None, None) => {
             option("--rate", rate.to_string());
             load.arrivals.iter().for_each(|law| option("--arrivals", law.clone()));
@@ -66,20 +68,20 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
         _ => return Err("weir load takes a rate or the connections of a closed loop".to_owned()),
     }
     option("--duration", format!("{run_s}s"));
-    option("--warmup", format!("{}s", order.warmup_s));
+    option("--warmup", format!("{}s", request.warmup_s));
     option("--timeout", format!("{}s", load.timeout_s));
-    let cpus = order.ground.cpus(Side::Client);
-    if !order.sources.is_empty() {
-        option("--source", list(&order.sources));
+    let cpus = request.environment.cpus(Side::Client);
+    if !request.sources.is_empty() {
+        option("--source", list(&request.sources));
     }
     if !cpus.is_empty() {
         option("--cpus", list(cpus));
     }
     option("--threads", cpus.len().max(1).to_string());
-    option("--seed", order.seed.to_string());
+    option("--seed", request.seed.to_string());
     let counts = [
-        ("--idle", Some(order.idle).filter(|idle| *idle > 0)),
-        ("--conns", order.conns),
+        ("--idle", Some(request.idle).filter(|idle| *idle > 0)),
+        ("--conns", request.conns),
         ("--requests-per-conn", load.requests_per_conn),
     ];
     for (name, count) in counts {
@@ -88,30 +90,30 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
         }
     }
     // The paths in a list are complete.
-    let listed = set::arguments(order).or_else(|| mix::arguments(order));
+    let listed = set::arguments(request).or_else(|| mix::arguments(request));
     let (prefix, path) =
-        if listed.is_some() { ("", "") } else { (order.prefix, path_of(&load.workload)) };
+        if listed.is_some() { ("", "") } else { (request.prefix, path_of(&load.workload)) };
     let mut path = path.to_owned();
-    if let Some(apart_s) = order.twice_s {
+    if let Some(apart_s) = request.twice_s {
         path = file_of(&load.workload)
             .ok_or_else(|| format!("no one file of workload {} can be asked for", load.workload))?;
         option("--wsess", format!("{SESSIONS},2,{apart_s}"));
     } else if path.ends_with('/') {
         option("--workload", load.workload.clone());
     }
-    if order.gzip {
+    if request.gzip {
         option("--header", "Accept-Encoding: gzip".to_owned());
     }
-    option("--json", order.dir.join(REPORT).display().to_string());
+    option("--json", request.dir.join(REPORT).display().to_string());
     // A mix needs the outcome of each request, its capacity only the total.
-    if order.timeline_ms.is_some() || (!load.mix.is_empty() && order.rate.is_some()) {
-        option("--each", order.dir.join(EACH).display().to_string());
+    if request.timeline_ms.is_some() || (!load.mix.is_empty() && request.rate.is_some()) {
+        option("--each", request.dir.join(REQUEST_LOG).display().to_string());
     }
     arguments.extend(listed.into_iter().flatten());
     arguments.extend(load.options.iter().cloned());
     let prefix = prefix.trim_end_matches('/');
-    arguments.push(format!("http://{}{prefix}{path}", order.server));
-    Ok(Recipe { program: order.weir.to_owned(), arguments, window: window(order)? })
+    arguments.push(format!("http://{}{prefix}{path}", request.server));
+    Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
 }
 
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
@@ -121,32 +123,35 @@ fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
 /// Returns the measurement window. Idle and shared connections are opened before the schedule
 /// begins, evenly, by all threads together at the background rate. If the server accepts them more
 /// slowly, the schedule begins later than returned here.
-fn window(order: &Order<'_>) -> Result<(Duration, Duration), String> {
-    let options = &order.load.options;
+fn window(request: &LoadRequest<'_>) -> Result<(Duration, Duration), String> {
+    let options = &request.load.options;
     let given = options.iter().position(|option| option == "--background-rate");
     let rate = given.and_then(|at| options.get(at + 1)?.parse().ok());
-    let opened = f64::from(order.idle) + f64::from(order.conns.unwrap_or(0));
+    let opened = f64::from(request.idle) + f64::from(request.conns.unwrap_or(0));
     let opening = seconds(opened / rate.unwrap_or(BACKGROUND_PER_S))?;
-    let begin = SET_UP + opening + seconds(order.warmup_s)?;
-    Ok((begin, begin + seconds(order.duration_s)?))
+    let begin = SET_UP + opening + seconds(request.warmup_s)?;
+    Ok((begin, begin + seconds(request.duration_s)?))
 }
 
-pub(super) fn read(left: &Left<'_>, asked: &Asked) -> Result<LoadResult, String> {
-    if left.status.code() != Some(INVALID) {
-        left.ended_well()?;
+pub(super) fn read(
+    output: &GeneratorOutput<'_>,
+    context: &ReportContext,
+) -> Result<LoadResult, String> {
+    if output.status.code() != Some(INVALID) {
+        output.ended_well()?;
     }
-    let text = fs::read(left.dir.join(REPORT))
-        .map_err(|_| format!("it wrote no report: {}", left.words))?;
+    let text = fs::read(output.dir.join(REPORT))
+        .map_err(|_| format!("it wrote no report: {}", output.words))?;
     let report = serde_json::from_slice(&text).map_err(|error| format!("its report: {error}"))?;
     let result =
         result(&report).ok_or_else(|| "its report lacks what is expected of it".to_owned())?;
-    let timeline = asked.grid.map(|grid| folded(left, &grid)).transpose()?;
+    let timeline = context.grid.map(|grid| folded(output, &grid)).transpose()?;
     Ok(LoadResult { timeline, ..result })
 }
 
 /// Aggregates the lines of all requests over time.
-fn folded(left: &Left<'_>, grid: &Grid) -> Result<crate::record::Timeline, String> {
-    let path = left.dir.join(EACH);
+fn folded(output: &GeneratorOutput<'_>, grid: &Grid) -> Result<crate::record::Timeline, String> {
+    let path = output.dir.join(REQUEST_LOG);
     let said = |error| format!("{}: {error}", path.display());
     timeline::fold(BufReader::new(File::open(&path).map_err(said)?), grid)
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Asked, Left, Order, Recipe, installed};
+use super::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed};
 use crate::allow_list::{AllowList, Syntax};
-use crate::ground::Side;
+use crate::environment::Side;
 use crate::record::{LoadResult, Times};
 
 /// Script that prints wrk's counters as one line of JSON. Without a `request` function, it leaves
@@ -50,10 +50,10 @@ struct Counts {
 pub(super) const ALLOWED: AllowList =
     AllowList { program: "wrk", syntax: Syntax::Words, options: &[] };
 
-pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
-    order.plain("wrk")?;
-    let load = order.load;
-    let (None, Some(conns)) = (order.rate, order.closed) else {
+pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String> {
+    request.plain("wrk")?;
+    let load = request.load;
+    let (None, Some(conns)) = (request.rate, request.closed) else {
         return Err(
             "wrk is a closed loop: it takes a number of connections, and no rate".to_owned()
         );
@@ -61,12 +61,12 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     if load.arrivals.is_some() {
         return Err("wrk is a closed loop: it has no law of arrivals".to_owned());
     }
-    let path = order.path("wrk")?;
-    let script = order.dir.join("wrk.lua");
+    let path = request.path("wrk")?;
+    let script = request.dir.join("wrk.lua");
     fs::write(&script, SCRIPT)
         .map_err(|error| format!("cannot write {}: {error}", script.display()))?;
-    let threads = order.ground.cpus(Side::Client).len().clamp(1, conns.max(1) as usize);
-    let seconds = order.duration_s.ceil().max(1.0);
+    let threads = request.environment.cpus(Side::Client).len().clamp(1, conns.max(1) as usize);
+    let seconds = request.duration_s.ceil().max(1.0);
     let mut arguments = vec![
         format!("-c{conns}"),
         format!("-t{threads}"),
@@ -78,18 +78,21 @@ pub(super) fn recipe(order: &Order<'_>) -> Result<Recipe, String> {
     if load.requests_per_conn.unwrap_or(1) == 1 {
         arguments.push("--header=Connection: close".to_owned());
     }
-    if order.gzip {
+    if request.gzip {
         arguments.push("--header=Accept-Encoding: gzip".to_owned());
     }
     arguments.extend(load.options.iter().cloned());
-    arguments.push(format!("http://{}{path}", order.server));
+    arguments.push(format!("http://{}{path}", request.server));
     let window = (Duration::ZERO, super::seconds(seconds)?);
-    Ok(Recipe { program: installed("wrk")?, arguments, window })
+    Ok(Invocation { program: installed("wrk")?, arguments, window })
 }
 
-pub(super) fn read(left: &Left<'_>, _asked: &Asked) -> Result<LoadResult, String> {
-    left.ended_well()?;
-    result(&left.said)
+pub(super) fn read(
+    output: &GeneratorOutput<'_>,
+    _context: &ReportContext,
+) -> Result<LoadResult, String> {
+    output.ended_well()?;
+    result(&output.said)
 }
 
 fn result(said: &str) -> Result<LoadResult, String> {

@@ -49,7 +49,7 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add("identity", accepted_and_calls(point));
     add("identity", above_limit(point));
     add("counts", replies_differ(point));
-    add("beside", beside_fell_short(point));
+    add("beside", background_fell_short(point));
     add("steal", stolen("server", &point.cores.server));
     add("steal", stolen("client", &point.cores.client));
     flags
@@ -153,21 +153,21 @@ fn answered_late(point: &Point) -> Option<String> {
 /// them.
 fn clients(point: &Point) -> Option<WholeRun> {
     let load = point.load.whole?;
-    let Some(beside) = &point.beside else { return Some(load) };
-    let beside = beside.load.whole?;
+    let Some(background_load) = &point.background_load else { return Some(load) };
+    let background_load = background_load.load.whole?;
     Some(WholeRun {
-        replies: load.replies + beside.replies,
-        errors: load.errors + beside.errors,
-        connected: load.connected + beside.connected,
+        replies: load.replies + background_load.replies,
+        errors: load.errors + background_load.errors,
+        connected: load.connected + background_load.connected,
     })
 }
 
 /// Flags clients beside the load that did not reach their planned number.
-fn beside_fell_short(point: &Point) -> Option<String> {
-    let beside = point.beside.as_ref()?;
-    let load = &beside.load;
+fn background_fell_short(point: &Point) -> Option<String> {
+    let background_load = point.background_load.as_ref()?;
+    let load = &background_load.load;
     (!load.valid && !load.late_only).then(|| {
-        format!("the {} clients beside the load: {}", beside.kind, load.reasons.join("; "))
+        format!("the {} clients beside the load: {}", background_load.kind, load.reasons.join("; "))
     })
 }
 
@@ -213,7 +213,9 @@ fn queue_max(point: &Point) -> f64 {
     let errors: u64 = point.load.errors.values().sum();
     let gave_up = errors + clients(point).map_or(0, |whole| whole.errors) > 0;
     match point.load.open_max {
-        Some(open) if !gave_up && point.beside.is_none() => length.min(open as f64 + idle(point)),
+        Some(open) if !gave_up && point.background_load.is_none() => {
+            length.min(open as f64 + idle(point))
+        }
         _ => length,
     }
 }
@@ -296,15 +298,15 @@ fn stolen(side: &str, time: &CoreTime) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::made_up;
-    use crate::record::{Beside, CallCount, LoadResult};
+    use crate::measure::fixtures;
+    use crate::record::{BackgroundLoad, CallCount, LoadResult};
 
     fn kinds(point: &Point) -> Vec<String> {
         flags(point).into_iter().map(|flag| flag.kind).collect()
     }
 
     fn says(change: impl FnOnce(&mut Point)) -> String {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         change(&mut point);
         let flags = flags(&point);
         assert_eq!(flags.len(), 1, "{flags:?}");
@@ -313,13 +315,13 @@ mod tests {
 
     #[test]
     fn a_point_that_fits_has_no_flag() {
-        let flags = flags(&made_up::point());
+        let flags = flags(&fixtures::point());
         assert!(flags.is_empty(), "{flags:?}");
     }
 
     #[test]
     fn a_peer_without_statistics_of_its_own_has_no_identity_to_break() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         point.server.version = "nginx/1.22.1".into();
         point.server.counted.clear();
         point.server.counted_whole.clear();
@@ -341,7 +343,7 @@ mod tests {
         assert!(said.contains("1000.0 connections/s"), "{said}");
         assert!(says(opens(4000)).contains("2000.0 connections/s"));
         // In a shared namespace the kernel counts connections of others too.
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         opens(4000)(&mut point);
         point.kernel.shared = true;
         assert_eq!(kinds(&point), [""; 0]);
@@ -363,7 +365,7 @@ mod tests {
             point.server.counted.insert("elapsed_s".into(), 0.04);
         };
         assert!(says(late).starts_with("server: its statistics are of 0.040 s"), "{}", says(late));
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         assert!(crate::metrics::value(&point, "c_avg").is_some());
         late(&mut point);
         assert_eq!(crate::metrics::value(&point, "c_avg"), None);
@@ -373,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_a_queue_may_hold_is_no_difference() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         point.load.whole = Some(WholeRun { errors: 900, ..point.load.whole.unwrap() });
         point.kernel.moved.insert("Tcp.PassiveOpens".into(), 3900);
         // Clients gave up, so the queue may have been full of their connections, if it is long
@@ -394,7 +396,7 @@ mod tests {
         assert!(said.starts_with("identity: the server accepted 5000"), "{said}");
         assert!(says(connected(4000)).contains("the client made 4000"));
         // The lab's own connections, and the idle ones.
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         connected(4990)(&mut point);
         assert_eq!(kinds(&point), [""; 0]);
         connected(4000)(&mut point);
@@ -444,7 +446,7 @@ mod tests {
     #[test]
     fn replies_differ_only_by_what_errors_explain() {
         let replies = |server: f64, errors: u64| {
-            let mut point = made_up::point();
+            let mut point = fixtures::point();
             point.load.whole = Some(WholeRun { errors, ..point.load.whole.unwrap() });
             point.server.counted_whole.insert("replies".into(), server);
             point
@@ -461,7 +463,7 @@ mod tests {
         assert_eq!(found, wanted);
         let said = &flags(&replies(5012.0, 10))[0].says;
         assert!(said.contains("12 apart, more than the 10 errors"), "{said}");
-        let mut untold = made_up::point();
+        let mut untold = fixtures::point();
         untold.load.whole = None;
         assert_eq!(reconcile(&untold), None);
     }
@@ -470,12 +472,12 @@ mod tests {
     fn clients_beside_the_load_are_clients_too() {
         let whole = |connected, replies, errors| WholeRun { replies, errors, connected };
         let with = |theirs: WholeRun| {
-            let mut point = made_up::point();
+            let mut point = fixtures::point();
             let counted = &mut point.server.counted_whole;
             counted.insert("accepted".into(), 6000.0);
             counted.insert("replies".into(), 5700.0);
             let load = LoadResult { valid: true, whole: Some(theirs), ..LoadResult::default() };
-            point.beside = Some(Beside { kind: "mute".into(), load });
+            point.background_load = Some(BackgroundLoad { kind: "mute".into(), load });
             point
         };
         assert_eq!(kinds(&with(whole(1000, 700, 300))), [""; 0]);
@@ -492,14 +494,14 @@ mod tests {
                 reasons: vec!["No port was free".into()],
                 ..LoadResult::default()
             };
-            point.beside = Some(Beside { kind: "mute".into(), load });
+            point.background_load = Some(BackgroundLoad { kind: "mute".into(), load });
         });
         assert_eq!(said, "beside: the mute clients beside the load: No port was free");
     }
 
     #[test]
     fn a_probe_has_no_load_to_be_held_against_and_may_have_lost_its_processor() {
-        let mut point = made_up::probed();
+        let mut point = fixtures::probed();
         assert_eq!(kinds(&point), Vec::<String>::new());
         point.cores.server.steal_s = point.cores.server.total_s();
         assert_eq!(kinds(&point), ["steal"]);

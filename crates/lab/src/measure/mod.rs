@@ -6,16 +6,16 @@
 
 pub mod calls;
 pub mod cores;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod identity;
 pub mod kernel;
-#[cfg(test)]
-pub(crate) mod made_up;
 pub mod processes;
 pub mod weir_stats;
 
 use std::time::Instant;
 
-use crate::ground::{Ground, Side};
+use crate::environment::{Environment, Side};
 use crate::record::{Cores, Kernel};
 use cores::CoreTimes;
 use processes::Processes;
@@ -53,21 +53,21 @@ impl Sample {
     ///
     /// # Errors
     /// The server is gone, or /proc cannot be read or parsed.
-    pub fn take(ground: &dyn Ground, pids: &[u32]) -> Result<Self, String> {
+    pub fn take(environment: &dyn Environment, pids: &[u32]) -> Result<Self, String> {
         let stat = std::fs::read_to_string("/proc/stat")
             .map_err(|error| format!("cannot read /proc/stat: {error}"))?;
         Ok(Self {
             at: Instant::now(),
-            counters: kernel::read(&ground.proc_net(Side::Server))?,
-            shared: ground.shared(),
-            server: CoreTimes::parse(&stat, ground.cpus(Side::Server))?,
-            client: CoreTimes::parse(&stat, ground.cpus(Side::Client))?,
+            counters: kernel::read(&environment.proc_net(Side::Server))?,
+            shared: environment.shared(),
+            server: CoreTimes::parse(&stat, environment.cpus(Side::Server))?,
+            client: CoreTimes::parse(&stat, environment.cpus(Side::Client))?,
             processes: Processes::take(pids)?,
         })
     }
 }
 
-/// Returns the differences between two samples of the same ground and server.
+/// Returns the differences between two samples of the same environment and server.
 pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcesses) {
     let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
     let kernel = Kernel {
@@ -102,7 +102,7 @@ mod tests {
     /// This machine as it is.
     struct Here(Vec<usize>);
 
-    impl Ground for Here {
+    impl Environment for Here {
         fn command_in(&self, _: Side, program: &OsStr, _: &[PathBuf]) -> Command {
             Command::new(program)
         }
@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn what_happens_between_two_samples_is_in_their_difference() {
-        let ground = Here(weir_sys::process::allowed_cpus().unwrap());
+        let environment = Here(weir_sys::process::allowed_cpus().unwrap());
         let me = [std::process::id()];
-        let before = Sample::take(&ground, &me).unwrap();
+        let before = Sample::take(&environment, &me).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let accepted: Vec<_> = (0..3)
             .map(|_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap()))
             .collect();
-        let after = Sample::take(&ground, &me).unwrap();
+        let after = Sample::take(&environment, &me).unwrap();
         drop(accepted);
         let (kernel, cores, server) = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");

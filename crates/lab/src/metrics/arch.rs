@@ -116,7 +116,7 @@ fn disk_read_rate(point: &Point) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::measure::made_up;
+    use crate::measure::fixtures;
     use crate::metrics::value;
 
     #[test]
@@ -138,14 +138,14 @@ mod tests {
             ("disk_read_rate", 32.0),
         ];
         for (name, wanted) in wanted {
-            let got = value(&made_up::point(), name).unwrap();
+            let got = value(&fixtures::point(), name).unwrap();
             assert!((got - wanted).abs() < 1e-9, "{name}: {got}");
         }
     }
 
     #[test]
     fn an_older_record_without_the_counters_has_none_of_them() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         let new = ["ring_", "fiber", "context_", "helper_", "cold_"];
         let old = |name: &String, _: &mut f64| !new.iter().any(|family| name.starts_with(family));
         point.server.counted.retain(old);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn who_has_no_ring_and_no_fibers_has_no_figures_of_them() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         for name in ["ring_enters", "ring_entries", "ring_completions", "fiber_switches"] {
             point.server.counted.insert(name.to_owned(), 0.0);
         }

@@ -181,13 +181,13 @@ pub(super) fn calls_value(run: &CallsRun, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::made_up;
+    use crate::measure::fixtures;
     use crate::metrics;
     use crate::record::Times;
 
     #[test]
     fn members_of_every_family_have_values_and_say_what_they_are() {
-        let point = made_up::point();
+        let point = fixtures::point();
         let wanted = [
             ("calls.epoll_wait.share", 50.0, "time in epoll_wait", "%"),
             ("calls.accept4.rate", 1550.0, "accept4 a second", "1/s"),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_no_member_is_not_found() {
-        let point = made_up::point();
+        let point = fixtures::point();
         for name in [
             "calls.accept4.median",
             "calls.share",
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_class_of_a_mix_has_its_figures() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         let of = |point: &Point, name: &str| metrics::value(point, name);
         assert_eq!(of(&point, "class.1.reply_rate"), None);
         let response = Some(Times { p99_us: Some(3000.0), count: 9, ..Times::default() });
@@ -256,12 +256,12 @@ mod tests {
 
     #[test]
     fn without_a_profile_no_call_has_a_value() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         point.server.calls.clear();
         assert_eq!(metrics::value(&point, "calls.total.rate"), None);
         assert_eq!(metrics::value(&point, "calls.accept4.per_reply"), None);
         // A call that was never made has a share but no mean.
-        let point = made_up::point();
+        let point = fixtures::point();
         assert_eq!(metrics::value(&point, "calls.close.share"), Some(0.0));
         assert_eq!(metrics::value(&point, "calls.close.mean_us"), None);
     }
@@ -270,7 +270,7 @@ mod tests {
     fn calls_counted_from_outside_are_told_for_each_reply_only() {
         let call = |name: &str, count| CallCount { name: name.into(), count, time_s: None };
         let mut run = CallsRun {
-            key: made_up::key(),
+            key: fixtures::key(),
             by: "strace".into(),
             calls: vec![call("accept4", 200), call("writev", 100)],
             replies: 100,

@@ -85,7 +85,7 @@ fn of_notices(point: &Point, name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::measure::made_up;
+    use crate::measure::fixtures;
     use crate::metrics::value;
 
     #[test]
@@ -102,14 +102,14 @@ mod tests {
             ("batched_per_wait", 0.25),
         ];
         for (name, wanted) in wanted {
-            let got = value(&made_up::point(), name).unwrap();
+            let got = value(&fixtures::point(), name).unwrap();
             assert!((got - wanted).abs() < 1e-9, "{name}: {got}");
         }
     }
 
     #[test]
     fn a_mechanism_without_notices_has_no_share_of_them() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         for name in ["event_notices", "event_overflows"] {
             point.server.counted.insert(name.to_owned(), 0.0);
         }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_tells_of_overflows_alone_overflows_always() {
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         point.server.counted.insert("event_notices".to_owned(), 0.0);
         assert_eq!(value(&point, "overflow_share"), Some(100.0));
     }

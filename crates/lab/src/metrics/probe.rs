@@ -38,12 +38,12 @@ fn of(point: &Point, figure: fn(&ProbeResult) -> f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::measure::made_up;
+    use crate::measure::fixtures;
     use crate::metrics::value;
 
     #[test]
     fn they_are_medians_and_a_point_without_a_load_has_no_others() {
-        let point = made_up::probed();
+        let point = fixtures::probed();
         let wanted = [
             ("probe_wait_ns", Some(700.0)),
             ("probe_event_ns", Some(350.0)),
@@ -55,6 +55,6 @@ mod tests {
         for (name, wanted) in wanted {
             assert_eq!(value(&point, name), wanted, "{name}");
         }
-        assert_eq!(value(&made_up::point(), "probe_wait_ns"), None);
+        assert_eq!(value(&fixtures::point(), "probe_wait_ns"), None);
     }
 }

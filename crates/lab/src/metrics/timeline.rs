@@ -174,7 +174,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::made_up;
+    use crate::measure::fixtures;
     use crate::metrics::{is_of_times as of_times, value};
 
     /// A point with ten requests per bin of 100 ms: calm for a second, five bins of a spike, then
@@ -198,7 +198,7 @@ mod tests {
                 .collect(),
             p99_us: [vec![Some(7000); bins], vec![None, Some(9_000_000)]].concat(),
         };
-        let mut point = made_up::point();
+        let mut point = fixtures::point();
         point.load.timeline = Some(timeline);
         point
     }

@@ -84,7 +84,7 @@ fn quoted(field: &str) -> String {
 mod tests {
     use super::*;
     use crate::findings::{Mark, Row, Series, Stroke};
-    use crate::report::example;
+    use crate::report::fixtures;
 
     #[test]
     fn fields_with_commas_quotes_and_line_ends_are_quoted() {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_figure_has_a_line_a_point_and_leaves_what_is_absent_empty() {
-        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        let mut picture = fixtures::findings().chapters[0].pictures[0].clone();
         let estimate = Some(Estimate { value: 1.25, low: 1.0, high: 2.0, n: 3 });
         let good = Mark { x: 10.0, at: 1.0, estimate, invalid: 0, invalid_value: None, flagged: 1 };
         let bad = Mark {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_table_has_as_many_fields_in_each_line_as_in_its_head() {
-        let mut sheet = example::findings().chapters[0].sheets[0].clone();
+        let mut sheet = fixtures::findings().chapters[0].sheets[0].clone();
         sheet.columns = vec![("C_avg".to_owned(), String::new()), ("p99".to_owned(), "ms".into())];
         let here = Some(Estimate { value: 2.0, low: 1.0, high: 3.0, n: 5 });
         let cells = vec![(here, Some(8.81))];

@@ -5,20 +5,20 @@
 
 mod csv;
 #[cfg(test)]
-mod example;
-mod look;
+mod fixtures;
 mod names;
 mod number;
 mod page;
 mod scale;
-mod still;
+mod series_style;
 mod summary;
+mod svg;
 
 use std::fs;
 use std::path::Path;
 
+use crate::atomic_file::replace;
 use crate::findings::{Chapter, Findings, Judged, Picture, Verdict};
-use crate::whole::replace;
 
 pub use csv::{csv, sheet_csv};
 pub use page::page;
@@ -57,7 +57,7 @@ pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
 ///
 /// Returns a message naming the figure that could not be drawn.
 pub fn svg(picture: &Picture) -> Result<String, String> {
-    still::draw(picture, still::Frame::Whole)
+    svg::draw(picture, svg::Frame::Whole)
 }
 
 fn put(dir: &Path, name: &str, text: &str) -> Result<(), String> {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_run_is_written_with_every_file_and_no_leftovers() {
         let dir = tempfile::tempdir().unwrap();
-        let findings = example::findings();
+        let findings = fixtures::findings();
         write(&findings, &dir.path().join("new")).unwrap();
         let names = names::Names::of(&findings);
         for (nth, chapter) in findings.chapters.iter().enumerate() {
@@ -189,13 +189,13 @@ mod tests {
     fn a_directory_that_cannot_be_made_is_named() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
-        let error = write(&example::findings(), &dir.path().join("file")).unwrap_err();
+        let error = write(&fixtures::findings(), &dir.path().join("file")).unwrap_err();
         assert!(error.contains("file"), "{error}");
     }
 
     #[test]
     fn claims_are_counted_by_verdict() {
-        let findings = example::findings();
+        let findings = fixtures::findings();
         let names = names::Names::of(&findings);
         let all = claims(&findings, &names);
         let sum: usize = tally_of(&all).iter().map(|(_, n)| n).sum();

@@ -87,7 +87,7 @@ fn plain(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::example;
+    use crate::report::fixtures;
 
     #[test]
     fn an_id_becomes_a_plain_name() {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn ids_that_two_chapters_share_get_the_chapters_name() {
-        let mut findings = example::findings();
+        let mut findings = fixtures::findings();
         let names = Names::of(&findings);
         assert_eq!(names.pictures(0)[0], "fig-4.12");
         let id = findings.chapters[0].pictures[0].id.clone();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn no_two_files_have_one_name() {
-        let mut findings = example::findings();
+        let mut findings = fixtures::findings();
         let mut again = findings.chapters[0].clone();
         again.pictures.push(again.pictures[0].clone());
         findings.chapters.push(again);

@@ -103,11 +103,11 @@ fn ends(values: impl Iterator<Item = f64>, log: bool) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::findings::Estimate;
-    use crate::report::example;
+    use crate::report::fixtures;
 
     #[test]
     fn a_linear_axis_starts_at_zero_and_a_logarithmic_one_above_it() {
-        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        let mut picture = fixtures::findings().chapters[0].pictures[0].clone();
         picture.y_log = false;
         assert!(y_range(&picture).start.abs() < 1e-12);
         picture.y_log = true;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_was_offered_is_in_the_figure_only_if_it_is_near() {
-        let mut picture = example::findings().chapters[0].pictures[0].clone();
+        let mut picture = fixtures::findings().chapters[0].pictures[0].clone();
         let high = y_range(&picture).end;
         assert_eq!(cut_off(&picture), None);
         let mut offered = picture.series[0].clone();

@@ -176,7 +176,7 @@ fn plain(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::example;
+    use crate::report::fixtures;
 
     #[test]
     fn markdown_and_html_in_a_label_mean_nothing() {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_figure_claim_and_warning_is_in_the_summary() {
-        let findings = example::findings();
+        let findings = fixtures::findings();
         let text = summary(&findings);
         let names = Names::of(&findings);
         for nth in 0..findings.chapters.len() {
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn each_row_of_a_table_has_as_many_cells_as_its_head() {
         let mut cells = None;
-        for line in summary(&example::findings()).lines() {
+        for line in summary(&fixtures::findings()).lines() {
             let count = line.replace("\\|", "").matches('|').count();
             match cells {
                 _ if count == 0 => cells = None,

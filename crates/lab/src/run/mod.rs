@@ -2,14 +2,14 @@
 //! at once, and takes everything down again. Progress is reported to the caller; nothing is printed
 //! here.
 
-mod beside;
+mod background_load;
 mod capacity;
 mod neighbour;
-mod place;
 mod point;
 mod prepare;
 mod probe;
-mod stage;
+mod resolved_point;
+mod runner;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use std::time::Instant;
 
 use crate::allow_list;
 use crate::experiment::{Experiment, Kind};
-use crate::journal::{Journal, Request, Stretch};
-use crate::plan::{self, Named, Step, Task};
+use crate::journal::{Journal, Request, Session};
+use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::record::{Failed, Key, Line};
 use crate::servers;
-use crate::testbed::{Testbed, Wishes};
+use crate::testbed::{Testbed, TestbedOptions};
 use crate::time::utc_now;
-use stage::Stage;
+use runner::Runner;
 
 /// Maximum number of attempts at a point whose load was INVALID: the disturbance may be over.
 pub const ATTEMPTS_MAX: usize = 2;
 
 /// Specification of a run.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RunRequest {
     /// The experiments and their parameters.
     pub request: Request,
     /// The directory of its results.
@@ -38,7 +38,7 @@ pub struct Asked {
     /// The weir executable, used to serve and to load.
     pub weir: PathBuf,
     /// The desired testbed; settings of experiments are added to it.
-    pub wishes: Wishes,
+    pub testbed: TestbedOptions,
     /// The command, for the record.
     pub command: String,
     /// True if options of other programs that are on no allow-list are passed on: the operator
@@ -88,8 +88,8 @@ pub enum End {
 ///
 /// # Errors
 /// Returns a message if an experiment is invalid or contains none of the requested servers.
-pub fn experiments(request: &Request) -> Result<Vec<Named>, String> {
-    let read = |(name, text): &(String, String)| -> Result<Named, String> {
+pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
+    let read = |(name, text): &(String, String)| -> Result<NamedExperiment, String> {
         let mut experiment =
             Experiment::parse(text).map_err(|why| format!("experiment {name}: {why}"))?;
         narrow(&mut experiment, |id| {
@@ -144,28 +144,28 @@ fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<
 /// Returns a message if the run cannot start or cannot record its results. Results already recorded
 /// are kept.
 pub fn run(
-    asked: &Asked,
+    request: &RunRequest,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<End, String> {
-    let mut experiments = experiments(&asked.request)?;
-    if !asked.allow_any_options {
+    let mut experiments = experiments(&request.request)?;
+    if !request.allow_any_options {
         allowed(&experiments)?;
     }
-    let (programs, missing) = programs(&mut experiments, asked)?;
-    let mut wishes = asked.wishes.clone();
-    settings(&experiments, &mut wishes)?;
+    let (programs, missing) = programs(&mut experiments, request)?;
+    let mut testbed = request.testbed.clone();
+    settings(&experiments, &mut testbed)?;
     prepare::prepare(&experiments)?;
-    let mut testbed = Testbed::build(&wishes, &asked.weir)?;
+    let mut testbed = Testbed::build(&testbed, &request.weir)?;
     // Opened last, so that a rejected request leaves no directory behind.
-    let mut journal = Journal::open(&asked.dir, &asked.request)?;
+    let mut journal = Journal::open(&request.dir, &request.request)?;
     let description = testbed.description().clone();
     missing.iter().for_each(|why| tell(Event::Warning(why)));
     description.warnings.iter().for_each(|why| tell(Event::Warning(why)));
-    journal.set_up.stretches.push(Stretch {
+    journal.set_up.sessions.push(Session {
         began: utc_now(),
         ended: None,
-        command: asked.command.clone(),
+        command: request.command.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: crate::machine::machine(),
         testbed: description,
@@ -173,11 +173,11 @@ pub fn run(
         missing,
     });
     journal.keep_set_up()?;
-    let end = all_steps(asked, &experiments, &mut journal, &mut testbed, (stop, tell));
+    let end = all_steps(request, &experiments, &mut journal, &mut testbed, (stop, tell));
     drop(testbed);
     let tidied = journal.tidy();
-    if let Some(stretch) = journal.set_up.stretches.last_mut() {
-        stretch.ended = Some(utc_now());
+    if let Some(session) = journal.set_up.sessions.last_mut() {
+        session.ended = Some(utc_now());
     }
     journal.set_up.complete = end == Ok(End::Complete);
     journal.keep_set_up()?;
@@ -185,7 +185,7 @@ pub fn run(
 }
 
 /// Rejects experiments with options that need the operator's permission.
-fn allowed(experiments: &[Named]) -> Result<(), String> {
+fn allowed(experiments: &[NamedExperiment]) -> Result<(), String> {
     experiments.iter().try_for_each(|(name, experiment)| {
         allow_list::check(experiment).map_err(|why| format!("experiment {name}: {why}"))
     })
@@ -196,7 +196,10 @@ type Programs = Vec<(String, String)>;
 
 /// Returns the programs of the servers with their versions, and those missing, whose servers are
 /// left out.
-fn programs(experiments: &mut [Named], asked: &Asked) -> Result<(Programs, Vec<String>), String> {
+fn programs(
+    experiments: &mut [NamedExperiment],
+    request: &RunRequest,
+) -> Result<(Programs, Vec<String>), String> {
     let mut kinds: Vec<Kind> = experiments
         .iter()
         .flat_map(|(_, experiment)| experiment.server.iter().map(|server| server.kind))
@@ -205,7 +208,7 @@ fn programs(experiments: &mut [Named], asked: &Asked) -> Result<(Programs, Vec<S
     kinds.dedup();
     let (mut found, mut missing, mut gone) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
-        match servers::version(kind, &asked.weir) {
+        match servers::version(kind, &request.weir) {
             Ok(version) => found.push((kind.name().to_owned(), version)),
             Err(why) => {
                 missing.push(format!("{why}: its servers are left out"));
@@ -226,11 +229,11 @@ fn programs(experiments: &mut [Named], asked: &Asked) -> Result<(Programs, Vec<S
     Ok((found, missing))
 }
 
-/// Adds the settings of the experiments to the wishes: a run has one testbed.
-fn settings(experiments: &[Named], wishes: &mut Wishes) -> Result<(), String> {
+/// Adds the settings of the experiments to the options: a run has one testbed.
+fn settings(experiments: &[NamedExperiment], testbed: &mut TestbedOptions) -> Result<(), String> {
     for (name, experiment) in experiments {
         for (setting, &value) in &experiment.sysctl {
-            let before = wishes.sysctl.insert(setting.clone(), value);
+            let before = testbed.sysctl.insert(setting.clone(), value);
             if before.is_some_and(|before| before != value) {
                 return Err(format!(
                     "experiment {name} wants another {setting} than those before it; run it alone"
@@ -242,18 +245,18 @@ fn settings(experiments: &[Named], wishes: &mut Wishes) -> Result<(), String> {
 }
 
 fn all_steps(
-    asked: &Asked,
-    experiments: &[Named],
+    request: &RunRequest,
+    experiments: &[NamedExperiment],
     journal: &mut Journal,
     testbed: &mut Testbed,
     (stop, tell): (&AtomicBool, &mut dyn FnMut(Event<'_>)),
 ) -> Result<End, String> {
-    let steps = plan::steps(experiments, asked.request.scale, asked.request.seed);
+    let steps = plan::steps(experiments, request.request.scale, request.request.seed);
     let (done, mut left): (Vec<Step>, Vec<Step>) =
         steps.into_iter().partition(|step| is_done(journal, step));
     let total = done.len() + left.len();
-    let programs = journal.set_up.stretches.last().map_or(&[][..], |stretch| &stretch.programs);
-    let mut stage = Stage::new(&asked.weir, journal.work()?, asked.request.seed, programs);
+    let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
+    let mut runner = Runner::new(&request.weir, journal.work()?, request.request.seed, programs);
     let mut pace = Pace::default();
     tell(Event::Begun { done: done.len(), total, left_s: pace.left_s(&left) });
     let mut number = done.len();
@@ -262,13 +265,13 @@ fn all_steps(
         if stop.load(Ordering::Relaxed) {
             return Ok(End::Stopped);
         }
-        testbed.still_there()?;
+        testbed.check_alive()?;
         number += 1;
         let left_s = pace.left_s(&left) + pace.of(&step);
         tell(Event::StepBegun { number, total, step: &step, left_s });
         let began = Instant::now();
         let (_, experiment) = &experiments[step.experiment];
-        let measured = stage.measure(&*testbed, experiment, &step, &journal.lines, stop);
+        let measured = runner.measure(&*testbed, experiment, &step, &journal.lines, stop);
         if stop.load(Ordering::Relaxed) {
             // An interrupted step is not recorded.
             return Ok(End::Stopped);

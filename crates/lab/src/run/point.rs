@@ -7,44 +7,48 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::neighbour::Neighbour;
-use super::place::Place;
-use super::stage::{Stage, over, until};
-use crate::generators::{self, Order};
-use crate::ground::{Ground, Side};
+use super::resolved_point::ResolvedPoint;
+use super::runner::{Runner, await_end, sleep_until};
+use crate::environment::{Environment, Side};
+use crate::generators::{self, LoadRequest};
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Sample, identity};
 use crate::record::{Line, Point, ServerResult};
-use crate::servers::{Ended, Running};
+use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
-impl Stage {
+impl Runner {
     pub(super) fn point(
         &self,
-        ground: &dyn Ground,
-        place: &Place<'_>,
-        mut server: Running,
+        environment: &dyn Environment,
+        resolved: &ResolvedPoint<'_>,
+        mut server: RunningServer,
         stop: &AtomicBool,
     ) -> Result<Line, String> {
         let (began, at) = (utc_now(), Instant::now());
-        let timeline_ms = place.sweep.timeline_ms;
-        let mut load = generators::start(&Order { timeline_ms, ..self.order(ground, place) })?;
+        let timeline_ms = resolved.sweep.timeline_ms;
+        let mut load = generators::start(&LoadRequest {
+            timeline_ms,
+            ..self.load_request(environment, resolved)
+        })?;
         let started = Instant::now();
-        let cpus = ground.cpus(Side::Server);
+        let cpus = environment.cpus(Side::Server);
         let neighbour =
-            place.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
+            resolved.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
         let (from, to) = load.window();
-        let beside = self.beside(ground, place, (from, to))?;
-        until(started + from, stop)?;
-        let first = look(ground, &mut server)?;
-        until(started + to, stop)?;
-        let second = look(ground, &mut server)?;
-        let latest = started + to + place.patience();
-        over(&mut load, latest, stop)?;
+        let background_load = self.background_load(environment, resolved, (from, to))?;
+        sleep_until(started + from, stop)?;
+        let first = sample(environment, &mut server)?;
+        sleep_until(started + to, stop)?;
+        let second = sample(environment, &mut server)?;
+        let latest = started + to + resolved.patience();
+        await_end(&mut load, latest, stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
-        let beside = beside.map(|beside| beside.end(latest, stop)).transpose()?;
+        let background_load =
+            background_load.map(|background_load| background_load.end(latest, stop)).transpose()?;
         let load = load.wait()?;
         let config = server.config().map(str::to_owned);
-        let (version, command) = (self.version(place.server.kind), server.command().to_owned());
+        let (version, command) = (self.version(resolved.server.kind), server.command().to_owned());
         let (kernel, cores, used) = measure::between(&first.0, &second.0);
         let snapshots = [first.1, second.1];
         let result = ServerResult {
@@ -59,15 +63,15 @@ impl Stage {
             ..counted(snapshots, server.stop())
         };
         let mut point = Point {
-            key: place.step.key.clone(),
+            key: resolved.step.key.clone(),
             began,
             took_s: at.elapsed().as_secs_f64(),
-            rate: place.rate,
+            rate: resolved.rate,
             load,
             server: result,
             kernel,
             cores,
-            beside,
+            background_load,
             probe: None,
             flags: Vec::new(),
         };
@@ -76,15 +80,18 @@ impl Stage {
     }
 }
 
-fn look(ground: &dyn Ground, server: &mut Running) -> Result<(Sample, Option<Value>), String> {
-    let sample = Sample::take(ground, &server.pids())?;
+fn sample(
+    environment: &dyn Environment,
+    server: &mut RunningServer,
+) -> Result<(Sample, Option<Value>), String> {
+    let sample = Sample::take(environment, &server.pids())?;
     // A server that cannot answer in time is a finding, not a failure of the point.
     let snapshot = server.snapshot().unwrap_or(None);
     Ok((sample, snapshot))
 }
 
 /// Returns weir's own counters; for other servers only how they ended.
-fn counted(snapshots: [Option<Value>; 2], ended: Ended) -> ServerResult {
+fn counted(snapshots: [Option<Value>; 2], ended: StopResult) -> ServerResult {
     let mut result = ServerResult { trouble: ended.how.err(), ..ServerResult::default() };
     let read = |value: Option<Value>| value.and_then(|value| Stats::read(&value).ok());
     if let [Some(first), Some(second)] = snapshots.map(read)

@@ -4,15 +4,18 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::confine::{self, Confined, Limits};
+use crate::cgroup::{self, ControlGroup, Limits};
 use crate::experiment::{Experiment, Sweep};
 use crate::file_set::{self, FileSet};
-use crate::plan::Named;
+use crate::plan::NamedExperiment;
 
 /// Returns the file sets requested by a sweep's clients.
 pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
-    let beside = sweep.beside.as_ref().and_then(|beside| beside.workload.as_ref());
-    let names = std::iter::once(&sweep.load.workload).chain(beside);
+    let background_load = sweep
+        .background_load
+        .as_ref()
+        .and_then(|background_load| background_load.workload.as_ref());
+    let names = std::iter::once(&sweep.load.workload).chain(background_load);
     names.filter_map(|name| FileSet::named(name))
 }
 
@@ -21,7 +24,7 @@ pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
 /// # Errors
 /// Returns a message if a limit is not available, or a set cannot be written or would be kept in
 /// memory.
-pub(super) fn prepare(experiments: &[Named]) -> Result<(), String> {
+pub(super) fn prepare(experiments: &[NamedExperiment]) -> Result<(), String> {
     for (name, experiment) in experiments {
         one(experiment).map_err(|why| format!("experiment {name}: {why}"))?;
     }
@@ -34,7 +37,7 @@ fn one(experiment: &Experiment) -> Result<(), String> {
     // Limits on the reads of other files apply to the disk that holds the run's files.
     let files = root.clone().unwrap_or_else(std::env::temp_dir);
     let mut limits = experiment.server.iter().filter_map(Limits::of);
-    limits.try_for_each(|limits| Confined::make(&limits, &files).map(drop))?;
+    limits.try_for_each(|limits| ControlGroup::make(&limits, &files).map(drop))?;
     root.map_or(Ok(()), |root| sets.try_for_each(|set| set.write(&root)))
 }
 
@@ -42,7 +45,7 @@ fn one(experiment: &Experiment) -> Result<(), String> {
 fn kept() -> Result<PathBuf, String> {
     let root = file_set::kept()?;
     fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
-    match confine::keeps_in_memory(&root)? {
+    match cgroup::keeps_in_memory(&root)? {
         false => Ok(root),
         true => Err(format!(
             "the files in {} are kept in memory and never read from a disk",

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::stage::{LOOK, Stage};
-use crate::child::Group;
+use super::runner::{POLL_INTERVAL, Runner};
+use crate::environment::{Environment, Side};
 use crate::experiment::{Experiment, ProbeSpec, probe};
-use crate::ground::{Ground, Side};
 use crate::measure::{self, Sample, identity};
 use crate::plan::Step;
+use crate::process_group::ProcessGroup;
 use crate::record::{Line, LoadResult, Point, ProbeResult, ServerResult};
 use crate::time::utc_now;
 
@@ -29,10 +29,10 @@ enum Said {
     Failed { failed: String },
 }
 
-impl Stage {
+impl Runner {
     pub(super) fn probe(
         &self,
-        ground: &dyn Ground,
+        environment: &dyn Environment,
         experiment: &Experiment,
         step: &Step,
         spec: &ProbeSpec,
@@ -46,12 +46,12 @@ impl Stage {
         option("--active", spec.active.to_string());
         option("--seconds", step.duration_s.to_string());
         let (began, at) = (utc_now(), Instant::now());
-        let before = Sample::take(ground, &[])?;
-        let mut command = ground.command(Side::Server, self.weir().as_os_str());
+        let before = Sample::take(environment, &[])?;
+        let mut command = environment.command(Side::Server, self.weir().as_os_str());
         command.args(&words);
         let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
-        let result = figures(&self.output(ground, command, latest, stop)?)?;
-        let (kernel, cores, _) = measure::between(&before, &Sample::take(ground, &[])?);
+        let result = figures(&self.output(environment, command, latest, stop)?)?;
+        let (kernel, cores, _) = measure::between(&before, &Sample::take(environment, &[])?);
         let mut point = Point {
             key: step.key.clone(),
             began,
@@ -65,7 +65,7 @@ impl Stage {
             },
             kernel,
             cores,
-            beside: None,
+            background_load: None,
             probe: Some(result),
             flags: Vec::new(),
         };
@@ -76,13 +76,13 @@ impl Stage {
     /// Runs a command to its end and returns its output.
     fn output(
         &self,
-        ground: &dyn Ground,
+        environment: &dyn Environment,
         command: Command,
         latest: Instant,
         stop: &AtomicBool,
     ) -> Result<String, String> {
-        let group = Group::start(ground, command, self.work(), "probe")?;
-        while !group.ended_within(LOOK) {
+        let group = ProcessGroup::start(environment, command, self.work(), "probe")?;
+        while !group.ended_within(POLL_INTERVAL) {
             if stop.load(Ordering::Relaxed) {
                 return Err("stopped".to_owned());
             }
@@ -90,10 +90,10 @@ impl Stage {
                 return Err("the probe did not come to its end".to_owned());
             }
         }
-        let (said, last_words) = (group.said(), group.last_words());
+        let (said, last_output) = (group.said(), group.last_output());
         let status = group.end()?;
         // If it printed a line, the line itself reports the failure.
-        if status.success() || !said.is_empty() { Ok(said) } else { Err(last_words) }
+        if status.success() || !said.is_empty() { Ok(said) } else { Err(last_output) }
     }
 }
 

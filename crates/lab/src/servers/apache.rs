@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{Peer, Site, lines};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{ServerProgram, Site, lines};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: ServerProgram = ServerProgram {
     name: "apache",
     binaries: &["apache2", "httpd"],
     version_flag: "-v",
@@ -21,27 +21,27 @@ const ALLOWED: AllowList = AllowList {
     program: "apache",
     syntax: Syntax::Line,
     options: &[
-        ("AsyncRequestWorkerFactor", Shape::Number),
-        ("DeflateCompressionLevel", Shape::Number),
-        ("EnableMMAP", Shape::Switch),
-        ("EnableSendfile", Shape::Switch),
-        ("KeepAlive", Shape::Switch),
-        ("KeepAliveTimeout", Shape::Number),
-        ("ListenBackLog", Shape::Number),
-        ("ListenCoresBucketsRatio", Shape::Number),
-        ("MaxConnectionsPerChild", Shape::Number),
-        ("MaxKeepAliveRequests", Shape::Number),
-        ("MaxMemFree", Shape::Number),
-        ("MaxRequestWorkers", Shape::Number),
-        ("MaxSpareThreads", Shape::Number),
-        ("MinSpareThreads", Shape::Number),
-        ("ReceiveBufferSize", Shape::Number),
-        ("SendBufferSize", Shape::Number),
-        ("ServerLimit", Shape::Number),
-        ("StartServers", Shape::Number),
-        ("ThreadLimit", Shape::Number),
-        ("ThreadsPerChild", Shape::Number),
-        ("Timeout", Shape::Number),
+        ("AsyncRequestWorkerFactor", ValueShape::Number),
+        ("DeflateCompressionLevel", ValueShape::Number),
+        ("EnableMMAP", ValueShape::Switch),
+        ("EnableSendfile", ValueShape::Switch),
+        ("KeepAlive", ValueShape::Switch),
+        ("KeepAliveTimeout", ValueShape::Number),
+        ("ListenBackLog", ValueShape::Number),
+        ("ListenCoresBucketsRatio", ValueShape::Number),
+        ("MaxConnectionsPerChild", ValueShape::Number),
+        ("MaxKeepAliveRequests", ValueShape::Number),
+        ("MaxMemFree", ValueShape::Number),
+        ("MaxRequestWorkers", ValueShape::Number),
+        ("MaxSpareThreads", ValueShape::Number),
+        ("MinSpareThreads", ValueShape::Number),
+        ("ReceiveBufferSize", ValueShape::Number),
+        ("SendBufferSize", ValueShape::Number),
+        ("ServerLimit", ValueShape::Number),
+        ("StartServers", ValueShape::Number),
+        ("ThreadLimit", ValueShape::Number),
+        ("ThreadsPerChild", ValueShape::Number),
+        ("Timeout", ValueShape::Number),
     ],
 };
 
@@ -59,7 +59,7 @@ const CONNS_PER_THREAD: usize = 40;
 const USERS: &[&str] = &["www-data", "apache", "nobody"];
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
-    let user = if site.as_root { who(site)? } else { String::new() };
+    let user = if site.as_root { user(site)? } else { String::new() };
     let backlog = site.spec.backlog.map(|n| format!("ListenBackLog {n}\n"));
     let gzip =
         if site.spec.gzip { "AddOutputFilterByType DEFLATE text/html text/plain\n" } else { "" };
@@ -116,7 +116,7 @@ fn modules(gzip: bool) -> Result<String, String> {
 }
 
 /// Returns the directive for its user, who must be able to read the document root.
-fn who(site: &Site<'_>) -> Result<String, String> {
+fn user(site: &Site<'_>) -> Result<String, String> {
     for dir in site.root.ancestors() {
         let mode = fs::metadata(dir).map_or(0, |metadata| metadata.permissions().mode());
         if mode & 0o001 == 0 && !dir.as_os_str().is_empty() {

@@ -1,9 +1,9 @@
 //! h2o: its configuration. Its backlog is fixed at 65535.
 
-use super::{Peer, Site, lines};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{ServerProgram, Site, lines};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: ServerProgram = ServerProgram {
     name: "h2o",
     binaries: &["h2o"],
     version_flag: "-v",
@@ -17,14 +17,14 @@ const ALLOWED: AllowList = AllowList {
     program: "h2o",
     syntax: Syntax::Colon,
     options: &[
-        ("file.etag", Shape::Switch),
-        ("file.send-compressed", Shape::Switch),
-        ("handshake-timeout", Shape::Number),
-        ("limit-request-body", Shape::Number),
-        ("max-delegations", Shape::Number),
-        ("num-name-resolution-threads", Shape::Number),
-        ("send-server-name", Shape::Switch),
-        ("tcp-fastopen", Shape::Number),
+        ("file.etag", ValueShape::Switch),
+        ("file.send-compressed", ValueShape::Switch),
+        ("handshake-timeout", ValueShape::Number),
+        ("limit-request-body", ValueShape::Number),
+        ("max-delegations", ValueShape::Number),
+        ("num-name-resolution-threads", ValueShape::Number),
+        ("send-server-name", ValueShape::Switch),
+        ("tcp-fastopen", ValueShape::Number),
     ],
 };
 

@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Peer, Site, lines};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{ServerProgram, Site, lines};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: ServerProgram = ServerProgram {
     name: "haproxy",
     binaries: &["haproxy"],
     version_flag: "-v",
@@ -22,28 +22,28 @@ const ALLOWED: AllowList = AllowList {
     program: "haproxy",
     syntax: Syntax::Line,
     options: &[
-        ("busy-polling", Shape::Nothing),
-        ("maxcompcpuusage", Shape::Number),
-        ("maxcomprate", Shape::Number),
-        ("noepoll", Shape::Nothing),
-        ("nopoll", Shape::Nothing),
-        ("noreuseport", Shape::Nothing),
-        ("nosplice", Shape::Nothing),
-        ("tune.bufsize", Shape::Number),
-        ("tune.comp.maxlevel", Shape::Number),
-        ("tune.http.maxhdr", Shape::Number),
-        ("tune.idletimer", Shape::Number),
-        ("tune.listener.multi-queue", Shape::Switch),
-        ("tune.maxaccept", Shape::Number),
-        ("tune.maxpollevents", Shape::Number),
-        ("tune.pipesize", Shape::Number),
-        ("tune.rcvbuf.client", Shape::Number),
-        ("tune.rcvbuf.server", Shape::Number),
-        ("tune.recv_enough", Shape::Number),
-        ("tune.runqueue-depth", Shape::Number),
-        ("tune.sched.low-latency", Shape::Switch),
-        ("tune.sndbuf.client", Shape::Number),
-        ("tune.sndbuf.server", Shape::Number),
+        ("busy-polling", ValueShape::Nothing),
+        ("maxcompcpuusage", ValueShape::Number),
+        ("maxcomprate", ValueShape::Number),
+        ("noepoll", ValueShape::Nothing),
+        ("nopoll", ValueShape::Nothing),
+        ("noreuseport", ValueShape::Nothing),
+        ("nosplice", ValueShape::Nothing),
+        ("tune.bufsize", ValueShape::Number),
+        ("tune.comp.maxlevel", ValueShape::Number),
+        ("tune.http.maxhdr", ValueShape::Number),
+        ("tune.idletimer", ValueShape::Number),
+        ("tune.listener.multi-queue", ValueShape::Switch),
+        ("tune.maxaccept", ValueShape::Number),
+        ("tune.maxpollevents", ValueShape::Number),
+        ("tune.pipesize", ValueShape::Number),
+        ("tune.rcvbuf.client", ValueShape::Number),
+        ("tune.rcvbuf.server", ValueShape::Number),
+        ("tune.recv_enough", ValueShape::Number),
+        ("tune.runqueue-depth", ValueShape::Number),
+        ("tune.sched.low-latency", ValueShape::Switch),
+        ("tune.sndbuf.client", ValueShape::Number),
+        ("tune.sndbuf.server", ValueShape::Number),
     ],
 };
 
@@ -59,8 +59,8 @@ const BUFFER_SPARE_BYTES: u64 = 8_192;
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
     let (buffer, answers) = match site.upstream {
-        Some(socket) => (BUFFER_BYTES_DEFAULT, passed_on(site, socket)),
-        None => by_itself(site)?,
+        Some(socket) => (BUFFER_BYTES_DEFAULT, proxying(site, socket)),
+        None => answering(site)?,
     };
     let backlog = site.spec.backlog.map(|n| format!("    backlog {n}\n")).unwrap_or_default();
     Ok(format!(
@@ -89,7 +89,7 @@ frontend lab
 }
 
 /// Returns the buffer size that the rules need, and the rules that answer requests.
-fn by_itself(site: &Site<'_>) -> Result<(u64, String), String> {
+fn answering(site: &Site<'_>) -> Result<(u64, String), String> {
     let files = files(site.root)?;
     let rules: String = files.iter().map(|(path, _)| rule(path)).collect();
     let largest = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
@@ -99,7 +99,7 @@ fn by_itself(site: &Site<'_>) -> Result<(u64, String), String> {
 
 /// Returns the proxy settings. Upstream connections are reused for all clients: a new connection
 /// per request would add the upstream's work to the measurement.
-fn passed_on(site: &Site<'_>, socket: &str) -> String {
+fn proxying(site: &Site<'_>, socket: &str) -> String {
     let gzip = if site.spec.gzip { GZIP } else { "" };
     format!(
         "{gzip}    default_backend upstream

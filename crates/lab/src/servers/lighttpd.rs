@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::{Peer, Site, lines};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{ServerProgram, Site, lines};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: ServerProgram = ServerProgram {
     name: "lighttpd",
     binaries: &["lighttpd"],
     version_flag: "-v",
@@ -19,16 +19,16 @@ const ALLOWED: AllowList = AllowList {
     program: "lighttpd",
     syntax: Syntax::Equals,
     options: &[
-        ("connection.kbytes-per-second", Shape::Number),
-        ("deflate.compression-level", Shape::Number),
-        ("server.event-handler", Shape::OneOf(&["linux-sysepoll", "poll", "select"])),
-        ("server.follow-symlink", Shape::OneOf(&["enable", "disable"])),
-        ("server.kbytes-per-second", Shape::Number),
-        ("server.max-read-idle", Shape::Number),
-        ("server.max-request-field-size", Shape::Number),
-        ("server.max-request-size", Shape::Number),
-        ("server.max-write-idle", Shape::Number),
-        ("server.range-requests", Shape::OneOf(&["enable", "disable"])),
+        ("connection.kbytes-per-second", ValueShape::Number),
+        ("deflate.compression-level", ValueShape::Number),
+        ("server.event-handler", ValueShape::OneOf(&["linux-sysepoll", "poll", "select"])),
+        ("server.follow-symlink", ValueShape::OneOf(&["enable", "disable"])),
+        ("server.kbytes-per-second", ValueShape::Number),
+        ("server.max-read-idle", ValueShape::Number),
+        ("server.max-request-field-size", ValueShape::Number),
+        ("server.max-request-size", ValueShape::Number),
+        ("server.max-write-idle", ValueShape::Number),
+        ("server.range-requests", ValueShape::OneOf(&["enable", "disable"])),
     ],
 };
 

@@ -23,10 +23,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::allow_list::AllowList;
-use crate::child::Group;
-use crate::confine::Limits;
+use crate::cgroup::Limits;
+use crate::environment::{Environment, Side};
 use crate::experiment::{Kind, ServerSpec};
-use crate::ground::{Ground, Side};
+use crate::process_group::ProcessGroup;
 use crate::programs;
 use upstream::{SOCKET, Upstream};
 
@@ -56,7 +56,7 @@ pub struct Launch<'a> {
     /// The server.
     pub spec: &'a ServerSpec,
     /// The testbed it runs on.
-    pub ground: &'a dyn Ground,
+    pub environment: &'a dyn Environment,
     /// Path of the weir binary.
     pub weir: &'a Path,
     /// The document root. Apache, started as root, reads it as another user.
@@ -99,7 +99,7 @@ impl Site<'_> {
 }
 
 /// A server program other than weir, described by what distinguishes it from the others.
-struct Peer {
+struct ServerProgram {
     /// Name shown before its version.
     name: &'static str,
     /// Possible names of its binary.
@@ -118,7 +118,7 @@ struct Peer {
 
 /// Returns the options that an experiment may pass to a server.
 pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
-    peer(kind).map_or(&weir::ALLOWED, |peer| &peer.allowed)
+    server_program(kind).map_or(&weir::ALLOWED, |server_program| &server_program.allowed)
 }
 
 /// Returns the allow lists of all servers.
@@ -126,7 +126,7 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
     Kind::ALL.into_iter().map(|kind| *allow_list(kind))
 }
 
-fn peer(kind: Kind) -> Option<&'static Peer> {
+fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
     match kind {
         Kind::Weir => None,
         Kind::Nginx => Some(&nginx::PEER),
@@ -137,7 +137,7 @@ fn peer(kind: Kind) -> Option<&'static Peer> {
     }
 }
 
-impl Peer {
+impl ServerProgram {
     fn find(&self) -> Result<PathBuf, String> {
         self.binaries.iter().find_map(|binary| programs::find(binary)).ok_or_else(|| {
             format!("{} is not installed: Debian's package {} has it", self.name, self.package)
@@ -151,9 +151,11 @@ impl Peer {
 /// Returns a sentence if the program reports no version or is not installed, with the Debian
 /// package that provides it.
 pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
-    let (name, program, flag) = match peer(kind) {
+    let (name, program, flag) = match server_program(kind) {
         None => ("weir", weir.to_owned(), "--version"),
-        Some(peer) => (peer.name, peer.find()?, peer.version_flag),
+        Some(server_program) => {
+            (server_program.name, server_program.find()?, server_program.version_flag)
+        }
     };
     let version = programs::version_of(&program, &[flag]);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
@@ -194,7 +196,7 @@ pub fn check(spec: &ServerSpec) -> Result<(), String> {
 /// Returns a sentence if the server does not support its specification, the program is not
 /// installed, the port is taken, or the program ended or did not listen within 10 s, with its last
 /// output.
-pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
+pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     check(launch.spec)?;
     // Programs change their directory, and resolve the paths of a configuration from there.
     let absolute = |path: &Path| {
@@ -202,8 +204,8 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
     };
     let (root, dir) = (absolute(launch.root)?, absolute(launch.dir)?);
     let launch = &Launch { root: &root, dir: &dir, ..*launch };
-    let address = SocketAddr::new(launch.ground.server_address(), launch.port);
-    if listens(launch.ground, address)? {
+    let address = SocketAddr::new(launch.environment.server_address(), launch.port);
+    if listens(launch.environment, address)? {
         return Err(format!("something listens on port {} already", launch.port));
     }
     let site = Site {
@@ -216,54 +218,56 @@ pub fn start(launch: &Launch<'_>) -> Result<Running, String> {
         as_root: rustix::process::geteuid().is_root(),
         upstream: upstream::is_wanted(launch.spec).then_some(SOCKET),
     };
-    let recipe = recipe(launch, &site)?;
+    let invocation = invocation(launch, &site)?;
     let upstream = site.upstream.map(|_| Upstream::start(launch)).transpose()?;
-    let program = recipe.program.as_os_str();
-    let mut command = launch.ground.command_in(Side::Server, program, launch.groups);
-    command.args(&recipe.arguments);
+    let program = invocation.program.as_os_str();
+    let mut command = launch.environment.command_in(Side::Server, program, launch.groups);
+    command.args(&invocation.arguments);
     if upstream.is_some() {
         command.current_dir(launch.dir);
     }
-    let words = std::iter::once(recipe.name).chain(recipe.arguments.iter().map(String::as_str));
-    let group = Group::start(launch.ground, command, launch.dir, "server")?;
-    let config = recipe.config.map(|text| anonymous(&text, launch));
-    let running = Running {
+    let words =
+        std::iter::once(invocation.name).chain(invocation.arguments.iter().map(String::as_str));
+    let group = ProcessGroup::start(launch.environment, command, launch.dir, "server")?;
+    let config = invocation.config.map(|text| without_paths(&text, launch));
+    let running = RunningServer {
         group,
         kind: launch.spec.kind,
-        command: anonymous(&words.collect::<Vec<_>>().join(" "), launch) + &held_to(launch.spec),
+        command: without_paths(&words.collect::<Vec<_>>().join(" "), launch)
+            + &limits_comment(launch.spec),
         config: config.map(|text| with_upstream(text, upstream.as_ref())),
         stats: launch.dir.join(weir::STATS),
         upstream,
     };
-    running.wait_until_ready(launch.ground, address)?;
+    running.wait_until_ready(launch.environment, address)?;
     Ok(running)
 }
 
 /// The invocation of a program whose configuration has been written.
-struct Recipe {
+struct Invocation {
     name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
     config: Option<String>,
 }
 
-fn recipe(launch: &Launch<'_>, site: &Site<'_>) -> Result<Recipe, String> {
-    let Some(peer) = peer(launch.spec.kind) else {
+fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String> {
+    let Some(server_program) = server_program(launch.spec.kind) else {
         let arguments = weir::arguments(site, launch.calls, launch.bench_endpoints);
         let program = launch.weir.to_owned();
-        return Ok(Recipe { name: "weir", program, arguments, config: None });
+        return Ok(Invocation { name: "weir", program, arguments, config: None });
     };
-    let program = peer.find()?;
-    let text = (peer.configuration)(site)?;
+    let program = server_program.find()?;
+    let text = (server_program.configuration)(site)?;
     let path = launch.dir.join("server.conf");
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    let arguments = (peer.arguments)(site, &path.display().to_string());
-    Ok(Recipe { name: peer.name, program, arguments, config: Some(text) })
+    let arguments = (server_program.arguments)(site, &path.display().to_string());
+    Ok(Invocation { name: server_program.name, program, arguments, config: Some(text) })
 }
 
 /// Formats the limits of a server as a comment, to follow its command.
-fn held_to(spec: &ServerSpec) -> String {
-    Limits::of(spec).map_or_else(String::new, |limits| format!("  # {}", limits.words()))
+fn limits_comment(spec: &ServerSpec) -> String {
+    Limits::of(spec).map_or_else(String::new, |limits| format!("  # {}", limits.describe()))
 }
 
 /// Puts the command of the upstream, if any, at the head of a configuration.
@@ -276,7 +280,7 @@ fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
 
 /// Replaces the paths of this run in a text. The longer path goes first, because it may contain the
 /// other.
-fn anonymous(text: &str, launch: &Launch<'_>) -> String {
+fn without_paths(text: &str, launch: &Launch<'_>) -> String {
     let mut paths = [(launch.root, "ROOT"), (launch.dir, "DIR")]
         .map(|(path, name)| (path.display().to_string(), name));
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
@@ -285,9 +289,9 @@ fn anonymous(text: &str, launch: &Launch<'_>) -> String {
 
 /// Returns whether a socket listens at an address, according to the kernel (proc_pid_net(5),
 /// `tcp`).
-fn listens(ground: &dyn Ground, address: SocketAddr) -> Result<bool, String> {
+fn listens(environment: &dyn Environment, address: SocketAddr) -> Result<bool, String> {
     let table = if address.is_ipv4() { "tcp" } else { "tcp6" };
-    let path = ground.proc_net(Side::Server).join(table);
+    let path = environment.proc_net(Side::Server).join(table);
     let text = fs::read_to_string(&path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Ok(has_listener(&text, address))
@@ -318,8 +322,8 @@ fn has_listener(table: &str, address: SocketAddr) -> bool {
 }
 
 /// A running server. Dropping it kills all its processes.
-pub struct Running {
-    group: Group,
+pub struct RunningServer {
+    group: ProcessGroup,
     kind: Kind,
     command: String,
     config: Option<String>,
@@ -330,18 +334,22 @@ pub struct Running {
 
 /// The outcome of stopping a server.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct StopResult {
     /// `Ok` if the server ended when told to, and well; else a sentence with its last output.
     pub how: Result<(), String>,
     /// weir: statistics from its start to its end.
     pub stats: Option<Value>,
 }
 
-impl Running {
-    fn wait_until_ready(&self, ground: &dyn Ground, address: SocketAddr) -> Result<(), String> {
+impl RunningServer {
+    fn wait_until_ready(
+        &self,
+        environment: &dyn Environment,
+        address: SocketAddr,
+    ) -> Result<(), String> {
         // A weir with several loops binds them one after the other; it prints its ready line last.
         let said = || self.kind != Kind::Weir || self.group.said().contains(weir::READY);
-        until_ready(&self.group, "the server", || Ok(listens(ground, address)? && said()))
+        until_ready(&self.group, "the server", || Ok(listens(environment, address)? && said()))
     }
 
     /// Returns the ids of the processes that all others descend from: the server's first process
@@ -378,7 +386,7 @@ impl Running {
     }
 
     /// Sends SIGTERM, kills the server after five seconds, and returns the outcome.
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> StopResult {
         let Self { group, kind, stats, upstream, .. } = self;
         if !group.ended() && kind == Kind::Weir {
             // The file of a snapshot must not be taken for that of the end.
@@ -387,7 +395,7 @@ impl Running {
         let how = stopped(group, kind, "the server");
         let behind = upstream.map_or(Ok(()), Upstream::stop);
         let stats = (kind == Kind::Weir).then(|| weir::read(&stats)).flatten();
-        Ended { how: how.and(behind), stats }
+        StopResult { how: how.and(behind), stats }
     }
 }
 
@@ -396,17 +404,17 @@ impl Running {
 /// # Errors
 /// Returns a sentence with its last output if it ended, or took more than 10 s.
 fn until_ready(
-    group: &Group,
-    who: &str,
+    group: &ProcessGroup,
+    what: &str,
     is_ready: impl Fn() -> Result<bool, String>,
 ) -> Result<(), String> {
     let deadline = Instant::now() + READY_WITHIN;
     while !is_ready()? {
         if group.ended() {
-            return Err(format!("{who} ended before it listened: {}", group.last_words()));
+            return Err(format!("{what} ended before it listened: {}", group.last_output()));
         }
         if Instant::now() >= deadline {
-            return Err(format!("{who} did not listen within 10 s: {}", group.last_words()));
+            return Err(format!("{what} did not listen within 10 s: {}", group.last_output()));
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -414,23 +422,23 @@ fn until_ready(
 }
 
 /// Stops a program and kills the processes left of it; returns a sentence unless it ended well.
-fn stopped(group: Group, kind: Kind, who: &str) -> Result<(), String> {
+fn stopped(group: ProcessGroup, kind: Kind, what: &str) -> Result<(), String> {
     let by_itself = group.ended();
     let in_time = by_itself || told_to_stop(&group, kind);
-    let words = group.last_words();
+    let words = group.last_output();
     match group.end() {
-        Err(why) => Err(format!("{who}: {why}")),
-        Ok(status) if by_itself => Err(format!("{who} ended by itself, {status}: {words}")),
+        Err(why) => Err(format!("{what}: {why}")),
+        Ok(status) if by_itself => Err(format!("{what} ended by itself, {status}: {words}")),
         Ok(_) if !in_time => {
-            Err(format!("{who} was killed, 5 s after it was told to stop: {words}"))
+            Err(format!("{what} was killed, 5 s after it was told to stop: {words}"))
         }
         Ok(status) if ended_well(status) => Ok(()),
-        Ok(status) => Err(format!("{who} ended badly, {status}: {words}")),
+        Ok(status) => Err(format!("{what} ended badly, {status}: {words}")),
     }
 }
 
 /// Sends SIGTERM, to weir repeatedly; returns whether the program ended in time.
-fn told_to_stop(group: &Group, kind: Kind) -> bool {
+fn told_to_stop(group: &ProcessGroup, kind: Kind) -> bool {
     let deadline = Instant::now() + STOPPED_WITHIN;
     group.signal(Signal::TERM);
     while !group.ended_within(weir::AGAIN_AFTER) {

@@ -1,9 +1,9 @@
 //! nginx: its configuration.
 
-use super::{Peer, Site};
-use crate::allow_list::{AllowList, Shape, Syntax};
+use super::{ServerProgram, Site};
+use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: Peer = Peer {
+pub(super) const PEER: ServerProgram = ServerProgram {
     name: "nginx",
     binaries: &["nginx"],
     version_flag: "-v",
@@ -17,28 +17,28 @@ const ALLOWED: AllowList = AllowList {
     program: "nginx",
     syntax: Syntax::Statement,
     options: &[
-        ("accept_mutex", Shape::Switch),
-        ("accept_mutex_delay", Shape::Quantity),
-        ("aio", Shape::OneOf(&["on", "off", "threads"])),
-        ("client_body_timeout", Shape::Quantity),
-        ("client_header_timeout", Shape::Quantity),
-        ("directio", Shape::Quantity),
-        ("gzip_comp_level", Shape::Number),
-        ("gzip_min_length", Shape::Quantity),
-        ("lingering_close", Shape::OneOf(&["on", "off", "always"])),
-        ("lingering_timeout", Shape::Quantity),
-        ("multi_accept", Shape::Switch),
-        ("pcre_jit", Shape::Switch),
-        ("postpone_output", Shape::Number),
-        ("read_ahead", Shape::Quantity),
-        ("reset_timedout_connection", Shape::Switch),
-        ("send_timeout", Shape::Quantity),
-        ("sendfile_max_chunk", Shape::Quantity),
-        ("server_tokens", Shape::Switch),
-        ("tcp_nodelay", Shape::Switch),
-        ("timer_resolution", Shape::Quantity),
-        ("use", Shape::OneOf(&["poll", "epoll"])),
-        ("worker_aio_requests", Shape::Number),
+        ("accept_mutex", ValueShape::Switch),
+        ("accept_mutex_delay", ValueShape::Quantity),
+        ("aio", ValueShape::OneOf(&["on", "off", "threads"])),
+        ("client_body_timeout", ValueShape::Quantity),
+        ("client_header_timeout", ValueShape::Quantity),
+        ("directio", ValueShape::Quantity),
+        ("gzip_comp_level", ValueShape::Number),
+        ("gzip_min_length", ValueShape::Quantity),
+        ("lingering_close", ValueShape::OneOf(&["on", "off", "always"])),
+        ("lingering_timeout", ValueShape::Quantity),
+        ("multi_accept", ValueShape::Switch),
+        ("pcre_jit", ValueShape::Switch),
+        ("postpone_output", ValueShape::Number),
+        ("read_ahead", ValueShape::Quantity),
+        ("reset_timedout_connection", ValueShape::Switch),
+        ("send_timeout", ValueShape::Quantity),
+        ("sendfile_max_chunk", ValueShape::Quantity),
+        ("server_tokens", ValueShape::Switch),
+        ("tcp_nodelay", ValueShape::Switch),
+        ("timer_resolution", ValueShape::Quantity),
+        ("use", ValueShape::OneOf(&["poll", "epoll"])),
+        ("worker_aio_requests", ValueShape::Number),
     ],
 };
 

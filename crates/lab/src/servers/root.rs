@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::child::last_lines;
 use crate::file_set::FileSet;
+use crate::process_group::last_lines;
 
 /// The workload that is a page of text.
 pub(crate) const PAGE: &str = "page-40k";

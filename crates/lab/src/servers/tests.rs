@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::*;
-use crate::child::members;
 use crate::loopback::{self, Loopback};
+use crate::process_group::members;
 
 const PEERS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
 
@@ -39,10 +39,10 @@ impl Place {
         Self { base, port: loopback::free_port() }
     }
 
-    fn start(&self, spec: &ServerSpec, weir: &Path) -> Result<Running, String> {
+    fn start(&self, spec: &ServerSpec, weir: &Path) -> Result<RunningServer, String> {
         start(&Launch {
             spec,
-            ground: &Loopback,
+            environment: &Loopback,
             weir,
             root: &self.base.path().join("www"),
             dir: &self.base.path().join("run"),
@@ -210,13 +210,14 @@ fn peers_find_their_configuration_in_order() {
         // lighttpd's module may be missing.
         let gzip = kind != Kind::Lighttpd;
         let spec = ServerSpec { backlog, options, gzip, ..spec(kind) };
-        let peer = peer(kind).unwrap();
-        let text = (peer.configuration)(&place.site(&spec, &dirs)).unwrap();
+        let server_program = server_program(kind).unwrap();
+        let text = (server_program.configuration)(&place.site(&spec, &dirs)).unwrap();
         assert!(text.contains(directive(kind)), "{text}");
         assert_eq!(text.contains("77"), backlog.is_some(), "{text}");
         let path = dirs[1].join("conf");
         fs::write(&path, &text).unwrap();
-        let output = Command::new(peer.find().unwrap()).args(flags).arg(&path).output().unwrap();
+        let output =
+            Command::new(server_program.find().unwrap()).args(flags).arg(&path).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{kind:?}: {said}\n{text}");
     }

@@ -1,11 +1,11 @@
 //! The upstream of a server that is a proxy: `weir serve` with the same document root, on a Unix
 //! socket in the run's directory, on the server's processors. It is part of the server under test.
 
-use crate::child::Group;
+use crate::environment::Side;
 use crate::experiment::{Kind, ServerSpec};
-use crate::ground::Side;
+use crate::process_group::ProcessGroup;
 
-use super::{Launch, anonymous, stopped, until_ready, weir};
+use super::{Launch, stopped, until_ready, weir, without_paths};
 
 /// Path of its socket, relative to the run's directory, in which it and the proxy are started: the
 /// path of a Unix socket must be short (unix(7)), and that of the directory may not be.
@@ -19,7 +19,7 @@ pub(super) fn is_wanted(spec: &ServerSpec) -> bool {
 
 /// A running upstream. Dropping it kills its processes.
 pub(super) struct Upstream {
-    pub(super) group: Group,
+    pub(super) group: ProcessGroup,
     /// Its command, without the paths of this run.
     pub(super) command: String,
 }
@@ -31,12 +31,12 @@ impl Upstream {
     /// Returns a sentence with its last output if it did not start.
     pub(super) fn start(launch: &Launch<'_>) -> Result<Self, String> {
         let program = launch.weir.as_os_str();
-        let mut command = launch.ground.command_in(Side::Server, program, launch.groups);
+        let mut command = launch.environment.command_in(Side::Server, program, launch.groups);
         let arguments = arguments(launch);
         command.args(&arguments).current_dir(launch.dir);
-        let group = Group::start(launch.ground, command, launch.dir, "upstream")?;
+        let group = ProcessGroup::start(launch.environment, command, launch.dir, "upstream")?;
         until_ready(&group, "the upstream", || Ok(group.said().contains(weir::READY)))?;
-        Ok(Self { group, command: anonymous(&format!("weir {}", arguments.join(" ")), launch) })
+        Ok(Self { group, command: without_paths(&format!("weir {}", arguments.join(" ")), launch) })
     }
 
     /// Stops it; returns a sentence unless it ended well.

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::Site;
-use crate::allow_list::{AllowList, Shape, Syntax};
-use crate::child::Group;
+use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::process_group::ProcessGroup;
 
 /// Name of the statistics file.
 pub(super) const STATS: &str = "stats.json";
@@ -34,38 +34,38 @@ pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir",
     syntax: Syntax::Words,
     options: &[
-        ("--accept-limit", Shape::NumberOr(&["inf", "auto"])),
-        ("--accept-on-close", Shape::Switch),
-        ("--accept-policy", Shape::Word),
-        ("--body-timeout", Shape::Quantity),
-        ("--cache-size", Shape::Quantity),
-        ("--cache-valid", Shape::Quantity),
-        ("--caching", Shape::Switch),
-        ("--controls-off", Shape::Names),
-        ("--delay-target", Shape::Quantity),
-        ("--dotfiles", Shape::Switch),
-        ("--drain-timeout", Shape::Quantity),
-        ("--eager-read", Shape::Switch),
-        ("--eager-write", Shape::Switch),
-        ("--full-read", Shape::Switch),
-        ("--header-timeout", Shape::Quantity),
-        ("--idle-timeout", Shape::Quantity),
-        ("--linger-timeout", Shape::Quantity),
-        ("--listing", Shape::Switch),
-        ("--max-body", Shape::Quantity),
-        ("--max-conns", Shape::Number),
-        ("--mechanism", Shape::Word),
-        ("--mechanism-option", Shape::Setting),
-        ("--min-rate", Shape::Quantity),
-        ("--min-rate-grace", Shape::Quantity),
-        ("--open-files", Shape::Number),
-        ("--precompressed", Shape::Names),
-        ("--preset", Shape::Word),
-        ("--refuse", Shape::OneOf(&["kernel", "rst", "fin", "503"])),
-        ("--request-timeout", Shape::Quantity),
-        ("--sendfile-above", Shape::Quantity),
-        ("--share-listener", Shape::Switch),
-        ("--symlinks", Shape::OneOf(&["deny", "inside"])),
+        ("--accept-limit", ValueShape::NumberOr(&["inf", "auto"])),
+        ("--accept-on-close", ValueShape::Switch),
+        ("--accept-policy", ValueShape::Word),
+        ("--body-timeout", ValueShape::Quantity),
+        ("--cache-size", ValueShape::Quantity),
+        ("--cache-valid", ValueShape::Quantity),
+        ("--caching", ValueShape::Switch),
+        ("--controls-off", ValueShape::Names),
+        ("--delay-target", ValueShape::Quantity),
+        ("--dotfiles", ValueShape::Switch),
+        ("--drain-timeout", ValueShape::Quantity),
+        ("--eager-read", ValueShape::Switch),
+        ("--eager-write", ValueShape::Switch),
+        ("--full-read", ValueShape::Switch),
+        ("--header-timeout", ValueShape::Quantity),
+        ("--idle-timeout", ValueShape::Quantity),
+        ("--linger-timeout", ValueShape::Quantity),
+        ("--listing", ValueShape::Switch),
+        ("--max-body", ValueShape::Quantity),
+        ("--max-conns", ValueShape::Number),
+        ("--mechanism", ValueShape::Word),
+        ("--mechanism-option", ValueShape::Setting),
+        ("--min-rate", ValueShape::Quantity),
+        ("--min-rate-grace", ValueShape::Quantity),
+        ("--open-files", ValueShape::Number),
+        ("--precompressed", ValueShape::Names),
+        ("--preset", ValueShape::Word),
+        ("--refuse", ValueShape::OneOf(&["kernel", "rst", "fin", "503"])),
+        ("--request-timeout", ValueShape::Quantity),
+        ("--sendfile-above", ValueShape::Quantity),
+        ("--share-listener", ValueShape::Switch),
+        ("--symlinks", ValueShape::OneOf(&["deny", "inside"])),
     ],
 };
 
@@ -95,7 +95,7 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
 
 /// Requests the statistics and reads them. The file is not replaced atomically: it is removed
 /// first, and its content counts once it is a complete document.
-pub(super) fn snapshot(group: &Group, path: &Path) -> Result<Value, String> {
+pub(super) fn snapshot(group: &ProcessGroup, path: &Path) -> Result<Value, String> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(format!("cannot remove {}: {error}", path.display()));
@@ -110,7 +110,7 @@ pub(super) fn snapshot(group: &Group, path: &Path) -> Result<Value, String> {
             return Ok(value);
         }
         if group.ended() {
-            return Err(format!("weir has ended: {}", group.last_words()));
+            return Err(format!("weir has ended: {}", group.last_output()));
         }
         if Instant::now() >= deadline {
             return Err("weir wrote no statistics in time".to_owned());

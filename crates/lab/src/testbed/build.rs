@@ -1,4 +1,4 @@
-//! Construction of a testbed: keepers, the link and settings, or loopback with its drawbacks.
+//! Construction of a testbed: holders, the link and settings, or loopback with its drawbacks.
 //!
 //! Only the order of the steps is here; each step is in the module of its name.
 
@@ -11,10 +11,10 @@ use std::path::Path;
 use weir_sys::namespace::Pids;
 
 use super::cpus::{self, Choice};
-use super::description::{Description, Mode, SideDescription, WishedMode, Wishes};
-use super::handle::Keeper;
-use super::{Keepers, Namespaces, Testbed, enter, keeper, link, settings};
-use crate::ground::Side;
+use super::description::{Description, Mode, RequestedMode, SideDescription, TestbedOptions};
+use super::namespace_holder::NamespaceHolder;
+use super::{NamespaceHolders, Namespaces, Testbed, enter, holder_main, link, settings};
+use crate::environment::Side;
 use crate::programs;
 
 /// The reason why there are no namespaces.
@@ -26,27 +26,27 @@ enum Failure {
 }
 
 /// Builds the requested testbed: [`Testbed::build`].
-pub(super) fn build(wishes: &Wishes, weir: &Path) -> Result<Testbed, String> {
-    settings::check_names(&wishes.sysctl)?;
-    if !(1..=link::ADDRESSES_MAX).contains(&wishes.client_addresses) {
+pub(super) fn build(options: &TestbedOptions, weir: &Path) -> Result<Testbed, String> {
+    settings::check_names(&options.sysctl)?;
+    if !(1..=link::ADDRESSES_MAX).contains(&options.client_addresses) {
         return Err(format!("a client has 1 to {} addresses", link::ADDRESSES_MAX));
     }
     let allowed = weir_sys::process::allowed_cpus()
         .map_err(|error| format!("which processors may be used is unknown: {error}"))?;
-    let (server, client) = (wishes.server_cpus.as_deref(), wishes.client_cpus.as_deref());
+    let (server, client) = (options.server_cpus.as_deref(), options.client_cpus.as_deref());
     let choice = cpus::choose(server, client, &allowed, siblings)?;
-    if wishes.mode == WishedMode::Loopback {
-        return build_loopback(wishes, weir, choice, "it was asked for");
+    if options.mode == RequestedMode::Loopback {
+        return build_loopback(options, weir, choice, "it was asked for");
     }
-    match build_namespaces(wishes, weir, &choice) {
+    match build_namespaces(options, weir, &choice) {
         Ok(testbed) => Ok(testbed),
         Err(Failure::Wrong(why)) => Err(why),
-        Err(Failure::Unavailable(why)) if wishes.mode == WishedMode::Namespaces => {
+        Err(Failure::Unavailable(why)) if options.mode == RequestedMode::Namespaces => {
             Err(format!("network namespaces cannot be had: {why}"))
         }
         Err(Failure::Unavailable(why)) => {
             let why = format!("network namespaces cannot be had: {why}");
-            build_loopback(wishes, weir, choice, &why)
+            build_loopback(options, weir, choice, &why)
         }
     }
 }
@@ -59,20 +59,24 @@ fn siblings(cpu: usize) -> Vec<usize> {
     list.and_then(|list| cpus::parse_list(&list)).unwrap_or_else(|_| vec![cpu])
 }
 
-fn build_namespaces(wishes: &Wishes, weir: &Path, choice: &Choice) -> Result<Testbed, Failure> {
+fn build_namespaces(
+    options: &TestbedOptions,
+    weir: &Path,
+    choice: &Choice,
+) -> Result<Testbed, Failure> {
     let ip = programs::find("ip");
     let ip = ip.ok_or("ip(8) is not installed (Debian: iproute2)").map_err(unavailable)?;
-    let mut both = start_keepers(weir).map_err(Failure::Unavailable)?;
-    let sources = link::client_addresses(wishes.client_addresses);
+    let mut both = start_holders(weir).map_err(Failure::Unavailable)?;
+    let sources = link::client_addresses(options.client_addresses);
     let inside = |side, program: &OsStr| {
         let all = weir_sys::process::allowed_cpus().unwrap_or_default();
-        enter(weir, Some(both.keeper(side)), (&all, &[]), program)
+        enter(weir, Some(both.holder(side)), (&all, &[]), program)
     };
-    link::lay(&ip, inside, &both.client, &sources).map_err(Failure::Unavailable)?;
+    link::create(&ip, inside, &both.client, &sources).map_err(Failure::Unavailable)?;
     let mut warnings = choice.warnings.clone();
-    let mut side = |keeper: &mut Keeper, side, cpus: &[usize], addresses| {
-        settings::apply(keeper, side, &wishes.sysctl).map_err(Failure::Wrong)?;
-        let (described, warning) = describe(keeper, side, cpus, addresses, &wishes.sysctl);
+    let mut side = |holder: &mut NamespaceHolder, side, cpus: &[usize], addresses| {
+        settings::apply(holder, side, &options.sysctl).map_err(Failure::Wrong)?;
+        let (described, warning) = describe(holder, side, cpus, addresses, &options.sysctl);
         warnings.extend(warning);
         Ok(described)
     };
@@ -80,28 +84,28 @@ fn build_namespaces(wishes: &Wishes, weir: &Path, choice: &Choice) -> Result<Tes
     let client = side(&mut both.client, Side::Client, &choice.client, sources)?;
     let mtu = link::mtu(&mut both.server, link::interface(Side::Server));
     let description = Description { mode: Mode::Namespaces, warnings, server, client, mtu };
-    Ok(Testbed { weir: weir.to_owned(), keepers: Keepers::Namespaces(both), description })
+    Ok(Testbed { weir: weir.to_owned(), holders: NamespaceHolders::Namespaces(both), description })
 }
 
 /// Steers a side's packets; returns the description of the side, and a warning if steering failed.
 fn describe(
-    keeper: &mut Keeper,
+    holder: &mut NamespaceHolder,
     side: Side,
     cpus: &[usize],
     addresses: Vec<IpAddr>,
     asked: &BTreeMap<String, i64>,
 ) -> (SideDescription, Option<String>) {
     let interface = link::interface(side).to_owned();
-    let steered = link::steer(keeper, side, cpus);
-    let warning = steered.as_ref().err().map(|why| {
+    let mask = link::set_packet_cpus(holder, side, cpus);
+    let warning = mask.as_ref().err().map(|why| {
         format!(
             "Packets for the {interface} may be handled by the other side's processors: receive \
              packet steering cannot be set: {why}."
         )
     });
-    let sysctl = settings::read_back(keeper, asked);
+    let sysctl = settings::read_back(holder, asked);
     let cpus = cpus.to_vec();
-    let side = SideDescription { cpus, addresses, interface, rps_cpus: steered.ok(), sysctl };
+    let side = SideDescription { cpus, addresses, interface, rps_cpus: mask.ok(), sysctl };
     (side, warning)
 }
 
@@ -109,23 +113,26 @@ fn unavailable(why: &str) -> Failure {
     Failure::Unavailable(why.to_owned())
 }
 
-fn start_keepers(weir: &Path) -> Result<Namespaces, String> {
+fn start_holders(weir: &Path) -> Result<Namespaces, String> {
     let (mut server, pids) = Pids::with_first(|| {
-        let server = Keeper::take(Keeper::command(weir, &[keeper::OWN]).spawn()?)?;
+        let server = NamespaceHolder::from_child(
+            NamespaceHolder::command(weir, &[holder_main::OWN]).spawn()?,
+        )?;
         let id = server.id();
         Ok((server, id))
     })
     .map_err(|error| format!("a PID namespace (as root only): {error}"))?;
     server.wait_ready()?;
-    let args = [keeper::OWN, &server.id().to_string()];
-    let client = Keeper::command(weir, &args).spawn().and_then(Keeper::take);
+    let args = [holder_main::OWN, &server.id().to_string()];
+    let client =
+        NamespaceHolder::command(weir, &args).spawn().and_then(NamespaceHolder::from_child);
     let mut client = client.map_err(|error| format!("{}: {error}", weir.display()))?;
     client.wait_ready()?;
     Ok(Namespaces { server, client, pids })
 }
 
 fn build_loopback(
-    wishes: &Wishes,
+    options: &TestbedOptions,
     weir: &Path,
     choice: Choice,
     why: &str,
@@ -133,12 +140,14 @@ fn build_loopback(
     let run = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
         .map_err(|error| format!("a name for the run: {error}"))?;
     let run = run.trim().to_owned();
-    let keeper = Keeper::command(weir, &[keeper::RUN, &run]).spawn().and_then(Keeper::take);
-    let mut keeper = keeper.map_err(|error| format!("{}: {error}", weir.display()))?;
-    keeper.wait_ready()?;
-    let mut warnings = loopback_warnings(why, &wishes.sysctl);
+    let holder = NamespaceHolder::command(weir, &[holder_main::RUN, &run])
+        .spawn()
+        .and_then(NamespaceHolder::from_child);
+    let mut holder = holder.map_err(|error| format!("{}: {error}", weir.display()))?;
+    holder.wait_ready()?;
+    let mut warnings = loopback_warnings(why, &options.sysctl);
     warnings.extend(choice.warnings);
-    let sysctl = settings::read_back(&mut keeper, &wishes.sysctl);
+    let sysctl = settings::read_back(&mut holder, &options.sysctl);
     let side = |cpus, addresses| SideDescription {
         cpus,
         addresses,
@@ -146,16 +155,16 @@ fn build_loopback(
         rps_cpus: None,
         sysctl: sysctl.clone(),
     };
-    let sources = link::loopback_client_addresses(wishes.client_addresses);
+    let sources = link::loopback_client_addresses(options.client_addresses);
     let description = Description {
         mode: Mode::Loopback,
         warnings,
         server: side(choice.server, vec![link::LOOPBACK_SERVER]),
         client: side(choice.client, sources),
-        mtu: link::mtu(&mut keeper, "lo"),
+        mtu: link::mtu(&mut holder, "lo"),
     };
-    let keepers = Keepers::Loopback { keeper: RefCell::new(keeper), run };
-    Ok(Testbed { weir: weir.to_owned(), keepers, description })
+    let holders = NamespaceHolders::Loopback { holder: RefCell::new(holder), run };
+    Ok(Testbed { weir: weir.to_owned(), holders, description })
 }
 
 fn loopback_warnings(why: &str, asked: &BTreeMap<String, i64>) -> Vec<String> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The requested kind of testbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WishedMode {
+pub enum RequestedMode {
     /// Namespaces if available, else loopback.
     #[default]
     Auto,
@@ -20,9 +20,9 @@ pub enum WishedMode {
 
 /// The requested properties of a testbed.
 #[derive(Clone, Debug)]
-pub struct Wishes {
+pub struct TestbedOptions {
     /// Its kind.
-    pub mode: WishedMode,
+    pub mode: RequestedMode,
     /// The server's processors; defaults to the first that may be used.
     pub server_cpus: Option<Vec<usize>>,
     /// The client's processors; defaults to the first on another core.
@@ -34,10 +34,10 @@ pub struct Wishes {
     pub sysctl: BTreeMap<String, i64>,
 }
 
-impl Default for Wishes {
+impl Default for TestbedOptions {
     fn default() -> Self {
         Self {
-            mode: WishedMode::Auto,
+            mode: RequestedMode::Auto,
             server_cpus: None,
             client_cpus: None,
             client_addresses: 8,

@@ -16,7 +16,7 @@ use super::cpus;
 const CANNOT_RUN: u8 = 127;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Orders {
+struct EnterOptions {
     groups: Vec<PathBuf>,
     net: Option<PathBuf>,
     mnt: Option<PathBuf>,
@@ -30,38 +30,38 @@ struct Orders {
 /// PROGRAM ARGS`: becomes the program, or prints the reason to stderr and ends with code 127.
 pub fn enter_main(args: Vec<OsString>) -> ExitCode {
     let why = match parse(args) {
-        Ok(orders) => become_program(&orders),
+        Ok(options) => exec_program(&options),
         Err(why) => why,
     };
     eprintln!("weir lab-enter: {why}");
     ExitCode::from(CANNOT_RUN)
 }
 
-fn parse(args: Vec<OsString>) -> Result<Orders, String> {
-    let mut orders = Orders::default();
+fn parse(args: Vec<OsString>) -> Result<EnterOptions, String> {
+    let mut options = EnterOptions::default();
     let mut args = args.into_iter();
     while let Some(name) = args.next() {
         if name == "--" {
-            orders.program = args.next().ok_or("no program is named")?;
-            orders.args = args.collect();
-            return Ok(orders);
+            options.program = args.next().ok_or("no program is named")?;
+            options.args = args.collect();
+            return Ok(options);
         }
         let name = name.to_string_lossy().into_owned();
         let value = args.next().ok_or_else(|| format!("{name} lacks its value"))?;
-        set(&mut orders, &name, &value)?;
+        set(&mut options, &name, &value)?;
     }
     Err("no program is named".into())
 }
 
-fn set(orders: &mut Orders, name: &str, value: &OsStr) -> Result<(), String> {
+fn set(options: &mut EnterOptions, name: &str, value: &OsStr) -> Result<(), String> {
     match name {
-        "--group" => orders.groups.push(value.into()),
-        "--net" => orders.net = Some(value.into()),
-        "--mnt" => orders.mnt = Some(value.into()),
-        "--cpus" => orders.cpus = cpus::parse_list(&value.to_string_lossy())?,
+        "--group" => options.groups.push(value.into()),
+        "--net" => options.net = Some(value.into()),
+        "--mnt" => options.mnt = Some(value.into()),
+        "--cpus" => options.cpus = cpus::parse_list(&value.to_string_lossy())?,
         "--parent" => {
             let pid = value.to_str().and_then(|text| text.parse().ok());
-            orders.parent = Some(pid.ok_or("a parent is a process id")?);
+            options.parent = Some(pid.ok_or("a parent is a process id")?);
         }
         _ => return Err(format!("no such option: {name}")),
     }
@@ -69,16 +69,16 @@ fn set(orders: &mut Orders, name: &str, value: &OsStr) -> Result<(), String> {
 }
 
 /// Replaces this process by the program; returns only on failure, with the reason.
-fn become_program(orders: &Orders) -> String {
-    if let Err(why) = prepare(orders) {
+fn exec_program(options: &EnterOptions) -> String {
+    if let Err(why) = prepare(options) {
         return why;
     }
-    let error = Command::new(&orders.program).args(&orders.args).exec();
-    format!("cannot run {}: {error}", orders.program.display())
+    let error = Command::new(&options.program).args(&options.args).exec();
+    format!("cannot run {}: {error}", options.program.display())
 }
 
-fn prepare(orders: &Orders) -> Result<(), String> {
-    if let Some(parent) = orders.parent {
+fn prepare(options: &EnterOptions) -> Result<(), String> {
+    if let Some(parent) = options.parent {
         let alive = namespace::die_with(parent).map_err(|error| format!("prctl: {error}"))?;
         if !alive {
             return Err("the lab is gone".into());
@@ -86,19 +86,19 @@ fn prepare(orders: &Orders) -> Result<(), String> {
     }
     let entering = |link: &Path| format!("entering {}", link.display());
     // This precedes the mounts of the side, which show no control groups.
-    for group in &orders.groups {
+    for group in &options.groups {
         enter_group(group).map_err(|error| format!("{}: {error}", entering(group)))?;
     }
-    if let Some(net) = &orders.net {
+    if let Some(net) = &options.net {
         namespace::enter_network(net).map_err(|error| format!("{}: {error}", entering(net)))?;
     }
-    if let Some(mnt) = &orders.mnt {
+    if let Some(mnt) = &options.mnt {
         enter_mounts(mnt).map_err(|error| format!("{}: {error}", entering(mnt)))?;
     }
-    if !orders.cpus.is_empty() {
-        let list = cpus::format_list(&orders.cpus);
+    if !options.cpus.is_empty() {
+        let list = cpus::format_list(&options.cpus);
         let told = |error| format!("running on processors {list}: {error}");
-        namespace::run_on(&orders.cpus).map_err(told)?;
+        namespace::run_on(&options.cpus).map_err(told)?;
     }
     process::raise_open_files();
     Ok(())
@@ -129,7 +129,7 @@ mod tests {
     fn options_end_where_the_program_begins() {
         let line =
             "--group /g --group /h --net /n --mnt /m --cpus 0,2-3 --parent 7 -- nginx -c --net";
-        let expected = Orders {
+        let expected = EnterOptions {
             groups: vec!["/g".into(), "/h".into()],
             net: Some("/n".into()),
             mnt: Some("/m".into()),

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::cpus;
-use super::handle::Keeper;
-use crate::ground::Side;
+use super::namespace_holder::NamespaceHolder;
+use crate::environment::Side;
 
 /// Maximum number of client addresses: with more than 512 neighbours, entries are evicted again and
 /// again (arp(7), `gc_thresh2`), and each address has 64,000 ports.
@@ -55,15 +55,15 @@ fn following(first: Ipv4Addr, count: u32) -> Vec<IpAddr> {
     (first..first.saturating_add(count)).map(|bits| IpAddr::V4(bits.into())).collect()
 }
 
-/// Creates the link between two keepers' networks. `inside` returns a command that runs a program
+/// Creates the link between two holders' networks. `inside` returns a command that runs a program
 /// in one of them.
 ///
 /// # Errors
 /// Returns the error of ip(8).
-pub(super) fn lay(
+pub(super) fn create(
     ip: &Path,
     inside: impl Fn(Side, &OsStr) -> Command,
-    client: &Keeper,
+    client: &NamespaceHolder,
     sources: &[IpAddr],
 ) -> Result<(), String> {
     // One queue at each end, so that one mask of processors covers all packets.
@@ -110,15 +110,19 @@ fn judge(output: std::io::Result<Output>) -> Result<(), String> {
 ///
 /// # Errors
 /// Returns the kernel's error.
-pub(super) fn steer(keeper: &mut Keeper, side: Side, own: &[usize]) -> Result<String, String> {
+pub(super) fn set_packet_cpus(
+    holder: &mut NamespaceHolder,
+    side: Side,
+    own: &[usize],
+) -> Result<String, String> {
     let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", interface(side));
-    keeper.write(&file, &cpus::format_mask(own))?;
-    keeper.read(&file)
+    holder.write(&file, &cpus::format_mask(own))?;
+    holder.read(&file)
 }
 
 /// Returns the MTU of an interface in bytes, as read back.
-pub(super) fn mtu(keeper: &mut Keeper, interface: &str) -> Option<u32> {
-    keeper.read(&format!("/sys/class/net/{interface}/mtu")).ok()?.parse().ok()
+pub(super) fn mtu(holder: &mut NamespaceHolder, interface: &str) -> Option<u32> {
+    holder.read(&format!("/sys/class/net/{interface}/mtu")).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,26 +1,27 @@
 //! The testbed: two networks joined by a link, processors for each side, and nothing left behind.
 //!
-//! With namespaces, each side's network lives in a *keeper* process, and all processes of the run
-//! live in a PID namespace whose first process is the server's keeper. A keeper ends when its
-//! standard input is closed, hence with the lab, however that ends. When the first process of the
-//! PID namespace ends, the kernel kills all others in it; with their last process, the networks and
-//! the link vanish. Nothing has a name on the host or a file on its disk. The client's keeper runs
-//! outside of the PID namespace and kills processes started in a network but not in the namespace.
+//! With namespaces, each side's network lives in a *namespace holder* process, and all processes of
+//! the run live in a PID namespace whose first process is the server's holder. A holder ends when
+//! its standard input is closed, hence with the lab, however that ends. When the first process of
+//! the PID namespace ends, the kernel kills all others in it; with their last process, the networks
+//! and the link vanish. Nothing has a name on the host or a file on its disk. The client's holder
+//! runs outside of the PID namespace and kills processes started in a network but not in the
+//! namespace.
 //!
-//! Without namespaces there is one keeper, which kills every process with the run's mark when its
+//! Without namespaces there is one holder, which kills every process with the run's mark when its
 //! input ends. Nothing on the host is changed.
 //!
-//! Servers, loads and measurements use it through [`Ground`].
+//! Servers, loads and measurements use it through [`Environment`].
 
 mod build;
+mod cleanup;
 mod cpus;
 mod description;
 mod enter;
-mod handle;
-mod keeper;
+mod holder_main;
 mod link;
+mod namespace_holder;
 mod settings;
-mod sweep;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -33,45 +34,45 @@ use std::process::{Child, Command, Stdio};
 use weir_sys::namespace::Pids;
 
 pub use cpus::{format_list, parse_list};
-pub use description::{Description, Mode, SideDescription, WishedMode, Wishes};
+pub use description::{Description, Mode, RequestedMode, SideDescription, TestbedOptions};
 pub use enter::enter_main;
-pub use keeper::keeper_main;
+pub use holder_main::holder_main;
 pub use link::ADDRESSES_MAX;
 
-use crate::ground::{Ground, Side};
-use handle::Keeper;
+use crate::environment::{Environment, Side};
+use namespace_holder::NamespaceHolder;
 
 /// A testbed. Dropping it tears everything down; callers wait for the processes they started first.
 #[derive(Debug)]
 pub struct Testbed {
     weir: PathBuf,
-    keepers: Keepers,
+    holders: NamespaceHolders,
     description: Description,
 }
 
 #[derive(Debug)]
-enum Keepers {
+enum NamespaceHolders {
     Namespaces(Namespaces),
-    Loopback { keeper: RefCell<Keeper>, run: String },
+    Loopback { holder: RefCell<NamespaceHolder>, run: String },
 }
 
 // Declared, thus dropped, in the order in which they end: the first process of the PID namespace
 // takes all the others with it.
 #[derive(Debug)]
 struct Namespaces {
-    server: Keeper,
-    client: Keeper,
+    server: NamespaceHolder,
+    client: NamespaceHolder,
     pids: Pids,
 }
 
 impl Testbed {
-    /// Builds the requested testbed. `weir` is the program whose `lab-keeper` and `lab-enter` run
-    /// [`keeper_main`] and [`enter_main`].
+    /// Builds the requested testbed. `weir` is the program whose `lab-holder` and `lab-enter` run
+    /// [`holder_main`] and [`enter_main`].
     ///
     /// # Errors
     /// Returns a sentence for the operator.
-    pub fn build(wishes: &Wishes, weir: &Path) -> Result<Self, String> {
-        build::build(wishes, weir)
+    pub fn build(options: &TestbedOptions, weir: &Path) -> Result<Self, String> {
+        build::build(options, weir)
     }
 
     /// Returns its description, for the record.
@@ -83,17 +84,19 @@ impl Testbed {
     ///
     /// # Errors
     /// Returns a sentence that names what is gone.
-    pub fn still_there(&mut self) -> Result<(), String> {
-        let dead = match &mut self.keepers {
-            Keepers::Namespaces(both) => {
+    pub fn check_alive(&mut self) -> Result<(), String> {
+        let dead = match &mut self.holders {
+            NamespaceHolders::Namespaces(both) => {
                 [("server", both.server.is_alive()), ("client", both.client.is_alive())]
                     .into_iter()
                     .find_map(|(side, alive)| (!alive).then_some(side))
             }
-            Keepers::Loopback { keeper, .. } => (!keeper.get_mut().is_alive()).then_some("run"),
+            NamespaceHolders::Loopback { holder, .. } => {
+                (!holder.get_mut().is_alive()).then_some("run")
+            }
         };
         match dead {
-            Some(of) => Err(format!("the keeper of the {of} was killed: the testbed is gone")),
+            Some(of) => Err(format!("the holder of the {of} was killed: the testbed is gone")),
             None => Ok(()),
         }
     }
@@ -107,7 +110,7 @@ impl Testbed {
 }
 
 impl Namespaces {
-    fn keeper(&self, side: Side) -> &Keeper {
+    fn holder(&self, side: Side) -> &NamespaceHolder {
         match side {
             Side::Server => &self.server,
             Side::Client => &self.client,
@@ -118,32 +121,34 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         // Both are told before either is waited for: each waits for processes that the other kills.
-        self.server.let_go();
-        self.client.let_go();
+        self.server.release();
+        self.client.release();
     }
 }
 
-impl Ground for Testbed {
+impl Environment for Testbed {
     fn command_in(&self, side: Side, program: &OsStr, groups: &[PathBuf]) -> Command {
         let place = (self.side(side).cpus.as_slice(), groups);
-        match &self.keepers {
-            Keepers::Namespaces(both) => enter(&self.weir, Some(both.keeper(side)), place, program),
-            Keepers::Loopback { run, .. } => {
+        match &self.holders {
+            NamespaceHolders::Namespaces(both) => {
+                enter(&self.weir, Some(both.holder(side)), place, program)
+            }
+            NamespaceHolders::Loopback { run, .. } => {
                 let mut command = enter(&self.weir, None, place, program);
-                // A mark by which the keeper identifies the process, until it overwrites its
+                // A mark by which the holder identifies the process, until it overwrites its
                 // environment.
-                command.env(sweep::RUN_VARIABLE, run);
+                command.env(cleanup::RUN_VARIABLE, run);
                 command
             }
         }
     }
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        match &self.keepers {
-            Keepers::Namespaces(both) => both.pids.with_children(|| command.spawn()),
-            Keepers::Loopback { keeper, .. } => {
+        match &self.holders {
+            NamespaceHolders::Namespaces(both) => both.pids.with_children(|| command.spawn()),
+            NamespaceHolders::Loopback { holder, .. } => {
                 let child = command.spawn()?;
-                let told = keeper.borrow_mut().add_group(child.id());
+                let told = holder.borrow_mut().add_group(child.id());
                 told.map_err(io::Error::other)?;
                 Ok(child)
             }
@@ -162,9 +167,9 @@ impl Ground for Testbed {
     }
 
     fn proc_net(&self, side: Side) -> PathBuf {
-        match &self.keepers {
-            Keepers::Namespaces(both) => both.keeper(side).proc().join("net"),
-            Keepers::Loopback { keeper, .. } => keeper.borrow().proc().join("net"),
+        match &self.holders {
+            NamespaceHolders::Namespaces(both) => both.holder(side).proc().join("net"),
+            NamespaceHolders::Loopback { holder, .. } => holder.borrow().proc().join("net"),
         }
     }
 
@@ -177,11 +182,11 @@ impl Ground for Testbed {
     }
 }
 
-/// Returns a command that runs a program in a keeper's namespaces, on these processors and in these
+/// Returns a command that runs a program in a holder's namespaces, on these processors and in these
 /// control groups.
 fn enter(
     weir: &Path,
-    keeper: Option<&Keeper>,
+    holder: Option<&NamespaceHolder>,
     (cpus, groups): (&[usize], &[PathBuf]),
     program: &OsStr,
 ) -> Command {
@@ -190,8 +195,8 @@ fn enter(
     for group in groups {
         command.arg("--group").arg(group);
     }
-    if let Some(keeper) = keeper {
-        let namespaces = keeper.proc().join("ns");
+    if let Some(holder) = holder {
+        let namespaces = holder.proc().join("ns");
         command.arg("--net").arg(namespaces.join("net"));
         command.arg("--mnt").arg(namespaces.join("mnt"));
     }

@@ -1,12 +1,12 @@
 //! Network settings (sysctl(8)): written in each namespace, and read back.
 //!
-//! The host's settings are never changed: a keeper writes, and it is in no network but its own.
+//! The host's settings are never changed: a holder writes, and it is in no network but its own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::handle::Keeper;
-use crate::ground::Side;
+use super::namespace_holder::NamespaceHolder;
+use crate::environment::Side;
 
 /// Settings read back on each side, in addition to the requested ones.
 const RECORDED: [&str; 10] = [
@@ -54,7 +54,7 @@ pub(super) fn check_names(asked: &BTreeMap<String, i64>) -> Result<(), String> {
 /// # Errors
 /// Returns a sentence that names the setting that could not be set.
 pub(super) fn apply(
-    keeper: &mut Keeper,
+    holder: &mut NamespaceHolder,
     side: Side,
     asked: &BTreeMap<String, i64>,
 ) -> Result<(), String> {
@@ -63,20 +63,20 @@ pub(super) fn apply(
     let asked = asked.iter().map(|(name, value)| (name.as_str(), value.to_string()));
     for (name, value) in defaults.chain(asked) {
         let path = file(name);
-        keeper.write(&path, &value).map_err(|error| {
+        holder.write(&path, &value).map_err(|error| {
             format!("{name} cannot be set to {value} in a network namespace: {error}")
         })?;
     }
     Ok(())
 }
 
-/// Reads the settings of a keeper's network, except those that the kernel does not have.
+/// Reads the settings of a holder's network, except those that the kernel does not have.
 pub(super) fn read_back(
-    keeper: &mut Keeper,
+    holder: &mut NamespaceHolder,
     asked: &BTreeMap<String, i64>,
 ) -> BTreeMap<String, String> {
     let names = RECORDED.into_iter().chain(asked.keys().map(String::as_str));
-    let read = |name: &str| Some((name.to_owned(), keeper.read(&file(name)).ok()?));
+    let read = |name: &str| Some((name.to_owned(), holder.read(&file(name)).ok()?));
     names.filter_map(read).collect()
 }
 

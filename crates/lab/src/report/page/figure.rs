@@ -3,11 +3,11 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::live;
+use super::interactive;
 use crate::findings::{Estimate, Judged, PaperValue, Picture, Row, Sheet, Verdict};
-use crate::report::look::{INVALID, INVALID_NAME, Look, Shape, look};
 use crate::report::number::{interval, number, with_unit};
-use crate::report::{scale, still};
+use crate::report::series_style::{INVALID, INVALID_NAME, SeriesStyle, Shape, series_style};
+use crate::report::{scale, svg};
 
 /// Renders a figure: static until the script draws it.
 ///
@@ -17,12 +17,12 @@ use crate::report::{scale, still};
 pub(super) fn picture(
     picture: &Picture,
     stem: &str,
-    live: &mut live::Figures,
+    interactive: &mut interactive::Figures,
 ) -> Result<Markup, String> {
     let drawn = if scale::is_empty(picture) {
         html! { p { em { "Nothing was measured for this figure." } } }
     } else {
-        plot(picture, live)?
+        plot(picture, interactive)?
     };
     Ok(html! {
         section.figure id=(format!("figure-{stem}")) {
@@ -39,11 +39,11 @@ pub(super) fn picture(
     })
 }
 
-fn plot(picture: &Picture, live: &mut live::Figures) -> Result<Markup, String> {
-    let still = still::draw(picture, still::Frame::Bare)?;
+fn plot(picture: &Picture, interactive: &mut interactive::Figures) -> Result<Markup, String> {
+    let svg = svg::draw(picture, svg::Frame::Bare)?;
     Ok(html! {
-        div.plot data-figure=(live.add(picture)) role="group" aria-label=(picture.title) {
-            div.still { (PreEscaped(still)) }
+        div.plot data-figure=(interactive.add(picture)) role="group" aria-label=(picture.title) {
+            div.still { (PreEscaped(svg)) }
             div.live {}
         }
         (legend(picture))
@@ -61,7 +61,7 @@ fn legend(picture: &Picture) -> Markup {
             @for (nth, series) in picture.series.iter().enumerate() {
                 li {
                     button type="button" aria-pressed="true" {
-                        (glyph(look(nth, series.stroke))) span { (series.label) }
+                        (glyph(series_style(nth, series.stroke))) span { (series.label) }
                     }
                 }
             }
@@ -72,7 +72,7 @@ fn legend(picture: &Picture) -> Markup {
     }
 }
 
-fn glyph(look: Look) -> Markup {
+fn glyph(look: SeriesStyle) -> Markup {
     let colour = format!("color:var({})", look.ink.variable());
     let dash = look.dash.map(|(dash, gap)| format!("{dash} {gap}"));
     html! {

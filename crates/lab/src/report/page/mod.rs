@@ -2,17 +2,17 @@
 //! interactive where scripts run. The templates escape everything from findings; only our own
 //! style, script and drawings are inserted as they are.
 
-mod figure;
-mod live;
 #[cfg(test)]
-mod opened;
+mod browser_tests;
+mod figure;
+mod interactive;
 mod overview;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::look::{COLOURS, hex};
 use super::names::Names;
 use super::points;
+use super::series_style::{COLOURS, hex};
 use crate::findings::{Chapter, Findings};
 
 const STYLE: &str = include_str!("page.css");
@@ -28,10 +28,10 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// Returns a message naming the figure that could not be drawn.
 pub fn page(findings: &Findings) -> Result<String, String> {
     let names = Names::of(findings);
-    let mut live = live::Figures::default();
+    let mut interactive = interactive::Figures::default();
     let mut chapters = Vec::new();
     for (nth, chapter) in findings.chapters.iter().enumerate() {
-        chapters.push(self::chapter(nth, chapter, &names, &mut live)?);
+        chapters.push(self::chapter(nth, chapter, &names, &mut interactive)?);
     }
     let text = html! {
         (DOCTYPE)
@@ -53,7 +53,7 @@ pub fn page(findings: &Findings) -> Result<String, String> {
                     @for chapter in chapters { (chapter) }
                     (overview::set_up(&findings.set_up))
                 }
-                (live.scripts()?)
+                (interactive.scripts()?)
             }
         }
     };
@@ -107,11 +107,11 @@ fn chapter(
     nth: usize,
     chapter: &Chapter,
     names: &Names,
-    live: &mut live::Figures,
+    interactive: &mut interactive::Figures,
 ) -> Result<Markup, String> {
     let mut figures = Vec::new();
     for (picture, stem) in chapter.pictures.iter().zip(names.pictures(nth)) {
-        figures.push(figure::picture(picture, stem, live)?);
+        figures.push(figure::picture(picture, stem, interactive)?);
     }
     for (sheet, stem) in chapter.sheets.iter().zip(names.sheets(nth)) {
         figures.push(figure::sheet(sheet, stem));
@@ -179,12 +179,12 @@ fn remarks(chapter: &Chapter) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::example;
-    use crate::report::look::tests::contrast;
+    use crate::report::fixtures;
+    use crate::report::series_style::tests::contrast;
 
     #[test]
     fn a_label_cannot_leave_its_place() {
-        let page = page(&example::findings()).unwrap();
+        let page = page(&fixtures::findings()).unwrap();
         assert!(!page.contains("<b>bold"), "a label became HTML");
         // Engine, data, and our own: a label closes none of them.
         assert_eq!(page.matches("</script>").count(), 3);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn every_title_question_command_and_remark_is_on_the_page() {
-        let findings = example::findings();
+        let findings = fixtures::findings();
         let page = page(&findings).unwrap();
         let escaped = |text: &str| html! { (text) }.into_string();
         for chapter in &findings.chapters {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn nothing_on_the_page_is_loaded_from_elsewhere() {
-        let page = page(&example::findings()).unwrap();
+        let page = page(&fixtures::findings()).unwrap();
         for loads in [" src=", "@import", "url(", "href=\"http", "href=\"//"] {
             assert!(!page.contains(loads), "{loads}");
         }

@@ -1,0 +1,244 @@
+//! The points of one experiment, indexed by sweep, server, value and round.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::{Experiment, Sweep};
+use crate::metrics;
+use crate::record::{CallsRun, Key, Line, Point};
+
+/// Values of a metric at one place, by round.
+pub(super) type Rounds = BTreeMap<u32, f64>;
+
+/// A measured place: indices of a sweep, of a server and of a value of the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PointIndex {
+    pub(super) sweep: usize,
+    pub(super) server: usize,
+    pub(super) value: usize,
+}
+
+/// Result of a planned point.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Repetition<'a> {
+    Measured(&'a Point),
+    Failed(&'a str),
+}
+
+/// An experiment and its measurements.
+#[derive(Debug)]
+pub(super) struct Study<'a> {
+    pub(super) id: &'a str,
+    pub(super) experiment: &'a Experiment,
+    repetitions: BTreeMap<PointIndex, BTreeMap<u32, Repetition<'a>>>,
+    capacities: BTreeMap<(usize, usize), Vec<f64>>,
+    calls: BTreeMap<PointIndex, BTreeMap<u32, &'a CallsRun>>,
+    /// Number of points with no place in the current experiment.
+    pub(super) stray: u32,
+}
+
+impl<'a> Study<'a> {
+    /// Indexes the lines of experiment `id`. If several lines describe the same point, the last one
+    /// counts.
+    pub(super) fn new(id: &'a str, experiment: &'a Experiment, lines: &'a [Line]) -> Self {
+        let (repetitions, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut study = Self { id, experiment, repetitions, capacities, calls, stray: 0 };
+        for line in lines {
+            match line {
+                Line::Point(point) => {
+                    study.put(&point.key, Repetition::Measured(point));
+                }
+                Line::Failed(failed) => study.put(&failed.key, Repetition::Failed(&failed.why)),
+                Line::Capacity(capacity) if capacity.key.experiment == id => {
+                    if let Some(place) = study.place(&capacity.key) {
+                        let all = study.capacities.entry(place).or_default();
+                        all.push(capacity.sessions_per_s);
+                    }
+                }
+                Line::Calls(run) if run.key.experiment == id => {
+                    if let Some(spot) = study.spot(&run.key) {
+                        study.calls.entry(spot).or_default().insert(run.key.round, run);
+                    }
+                }
+                Line::Capacity(_) | Line::Calls(_) => {}
+            }
+        }
+        study
+    }
+
+    fn put(&mut self, key: &Key, outcome: Repetition<'a>) {
+        if key.experiment != self.id {
+            return;
+        }
+        match self.spot(key) {
+            Some(spot) => {
+                self.repetitions.entry(spot).or_default().insert(key.round, outcome);
+            }
+            None => self.stray += 1,
+        }
+    }
+
+    fn place(&self, key: &Key) -> Option<(usize, usize)> {
+        let sweep = self.experiment.sweep.iter().position(|sweep| sweep.id == key.sweep)?;
+        let server = self.experiment.server.iter().position(|server| server.id == key.server)?;
+        Some((sweep, server))
+    }
+
+    fn spot(&self, key: &Key) -> Option<PointIndex> {
+        let (sweep, server) = self.place(key)?;
+        let value = self.experiment.sweep.get(sweep)?.index_of(key.x)?;
+        Some(PointIndex { sweep, server, value })
+    }
+
+    /// Returns a sweep. Indices come from this study, so it always exists.
+    pub(super) fn sweep(&self, index: usize) -> &'a Sweep {
+        &self.experiment.sweep[index]
+    }
+
+    /// Returns the label of a server.
+    pub(super) fn label(&self, server: usize) -> &'a str {
+        &self.experiment.server[server].label
+    }
+
+    /// Returns the value of the sweep at a spot.
+    pub(super) fn x(&self, spot: PointIndex) -> f64 {
+        self.sweep(spot.sweep).values[spot.value]
+    }
+
+    /// Returns the index of the server called `id`.
+    pub(super) fn server(&self, id: &str) -> Option<usize> {
+        self.experiment.server.iter().position(|server| server.id == id)
+    }
+
+    /// Returns all outcomes, in the order of the experiment's file.
+    pub(super) fn repetitions(
+        &self,
+    ) -> impl Iterator<Item = (PointIndex, &BTreeMap<u32, Repetition<'a>>)> {
+        self.repetitions.iter().map(|(spot, rounds)| (*spot, rounds))
+    }
+
+    /// Returns the outcomes at a spot, by round.
+    pub(super) fn at(&self, spot: PointIndex) -> impl Iterator<Item = (u32, &Repetition<'a>)> {
+        let rounds = self.repetitions.get(&spot);
+        rounds.into_iter().flatten().map(|(round, outcome)| (*round, outcome))
+    }
+
+    /// Returns the points measured at a spot, by round, including INVALID ones.
+    pub(super) fn points(&self, spot: PointIndex) -> impl Iterator<Item = (u32, &Point)> {
+        self.at(spot).filter_map(|(round, outcome)| match outcome {
+            Repetition::Measured(point) => Some((round, *point)),
+            Repetition::Failed(_) => None,
+        })
+    }
+
+    /// Returns a metric of the valid points at a spot. If none has it, falls back to the runs in
+    /// which calls were counted from outside.
+    pub(super) fn valid(&self, spot: PointIndex, metric: &str) -> Rounds {
+        let valid = self.points(spot).filter(|(_, point)| is_valid_for(point, metric));
+        let told: Rounds =
+            valid.filter_map(|(round, point)| Some((round, number(point, metric)?))).collect();
+        if !told.is_empty() {
+            return told;
+        }
+        let runs = self.calls.get(&spot).into_iter().flatten();
+        let counted = runs.filter_map(|(round, run)| {
+            let value = metrics::calls_value(run, metric).filter(|value| value.is_finite())?;
+            Some((*round, value))
+        });
+        counted.collect()
+    }
+
+    /// Returns a metric of the INVALID points at a spot.
+    pub(super) fn invalid(&self, spot: PointIndex, metric: &str) -> Vec<f64> {
+        let invalid = self.points(spot).filter(|(_, point)| !is_valid_for(point, metric));
+        invalid.filter_map(|(_, point)| number(point, metric)).collect()
+    }
+
+    /// Returns a metric of the valid points of a server at each value of the sweep.
+    pub(super) fn curve(&self, sweep: usize, server: usize, metric: &str) -> Vec<Rounds> {
+        let values = 0..self.sweep(sweep).values.len();
+        values.map(|value| self.valid(PointIndex { sweep, server, value }, metric)).collect()
+    }
+
+    /// Returns the rate offered at a spot, sessions per second: the median over its points.
+    pub(super) fn offered(&self, spot: PointIndex) -> Option<f64> {
+        let rates: Vec<f64> = self.points(spot).filter_map(|(_, point)| point.rate).collect();
+        weir_stats::median(&rates)
+    }
+
+    /// Returns the measured capacity of a server in a sweep, sessions per second: the median.
+    pub(super) fn capacity(&self, sweep: usize, server: usize) -> Option<f64> {
+        weir_stats::median(self.capacities.get(&(sweep, server))?)
+    }
+}
+
+/// Returns whether the generator's counts reflect the server and not a limit of the generator.
+pub(super) fn is_valid(point: &Point) -> bool {
+    let load = &point.load;
+    (load.valid || load.late_only) && point.flags.iter().all(|flag| flag.kind != "invalid")
+}
+
+/// Returns whether the generator's figures for a metric reflect the server: a late client distorts
+/// times before it distorts counts.
+pub(super) fn is_valid_for(point: &Point, metric: &str) -> bool {
+    is_valid(point) && (point.load.valid || !metrics::is_of_times(metric))
+}
+
+/// Returns whether a point has inconsistencies other than those of its generator.
+pub(super) fn is_flagged(point: &Point) -> bool {
+    point.flags.iter().any(|flag| !matches!(flag.kind.as_str(), "invalid" | "late"))
+}
+
+fn number(point: &Point, metric: &str) -> Option<f64> {
+    metrics::value(point, metric).filter(|value| value.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+    use crate::record::{CallCount, Failed};
+
+    fn spot(server: usize, value: usize) -> PointIndex {
+        PointIndex { sweep: 0, server, value }
+    }
+
+    #[test]
+    fn the_last_line_about_a_point_counts() {
+        let experiment = fixtures::experiment();
+        let failed = |round| Failed { key: fixtures::key("one", 1.0, round), why: "no".to_owned() };
+        let lines = [
+            Line::Failed(failed(0)),
+            fixtures::line("one", 1.0, 0, 10.0),
+            fixtures::line("one", 1.0, 1, 11.0),
+            Line::Failed(failed(1)),
+            fixtures::line("one", 1.0 + 1e-13, 2, 12.0),
+        ];
+        let study = Study::new("p/e", &experiment, &lines);
+        let valid = study.valid(spot(0, 0), "reply_rate");
+        assert_eq!(valid, Rounds::from([(0, 10.0), (2, 12.0)]));
+        assert_eq!(study.at(spot(0, 0)).count(), 3);
+    }
+
+    #[test]
+    fn points_of_others_are_left_and_those_without_a_place_counted() {
+        let experiment = fixtures::experiment();
+        let mut other = fixtures::point("one", 1.0, 0, 10.0);
+        other.key.experiment = "p/other".to_owned();
+        let lines = [Line::Point(Box::new(other)), fixtures::line("one", 1.75, 0, 10.0)];
+        let study = Study::new("p/e", &experiment, &lines);
+        assert_eq!((study.repetitions().count(), study.stray), (0, 1));
+    }
+
+    #[test]
+    fn calls_counted_from_outside_stand_in_for_what_points_do_not_tell() {
+        let experiment = fixtures::experiment();
+        let calls = vec![CallCount { name: "accept4".to_owned(), count: 50, time_s: None }];
+        let run =
+            CallsRun { key: fixtures::key("two", 1.0, 9), by: "x".into(), calls, replies: 25 };
+        let lines = [Line::Calls(run), fixtures::line("two", 1.0, 0, 10.0)];
+        let study = Study::new("p/e", &experiment, &lines);
+        let told = study.valid(spot(1, 0), "calls.accept4.per_reply");
+        assert_eq!(told, Rounds::from([(9, 2.0)]));
+        assert_eq!(study.valid(spot(1, 0), "reply_rate"), Rounds::from([(0, 10.0)]));
+    }
+}

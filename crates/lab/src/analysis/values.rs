@@ -1,0 +1,97 @@
+//! The value of a metric at a place, as figures and tables show it: the median of the valid points
+//! with its interval, and that of the INVALID ones. Metrics relative to other points of the server
+//! are computed here, because no single point contains them.
+
+use super::estimate::{Pick, Side, estimate, of_sides, peak};
+use super::study::{PointIndex, Study};
+use crate::findings::Estimate;
+use crate::metrics::{self, Base, RelativeMetric};
+
+/// Returns a metric of the valid points at a spot.
+pub(super) fn valid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option<Estimate> {
+    let Some(RelativeMetric { of, base, factor, .. }) = metrics::relative(metric) else {
+        return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
+    };
+    let curve = study.curve(spot.sweep, spot.server, of);
+    let here = Side { curve: curve.clone(), pick: Pick::Fixed(spot.value) };
+    let pick = match base {
+        Base::Peak => Pick::Peak(curve.clone()),
+        Base::First => Pick::Fixed(0),
+    };
+    let Estimate { value, low, high, n } = of_sides(&here, Some(&Side { curve, pick }))?;
+    Some(Estimate { value: factor * value, low: factor * low, high: factor * high, n })
+}
+
+/// Returns the median of a metric of the INVALID points at a spot.
+pub(super) fn invalid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option<f64> {
+    let Some(RelativeMetric { of, base, factor, .. }) = metrics::relative(metric) else {
+        return weir_stats::median(&study.invalid(spot, metric));
+    };
+    let curve = study.curve(spot.sweep, spot.server, of);
+    let rounds = Side { pick: Pick::Fixed(spot.value), curve: curve.clone() }.rounds();
+    let at = match base {
+        Base::Peak => peak(&curve, &rounds)?,
+        Base::First => 0,
+    };
+    let against: Vec<f64> = curve.get(at)?.values().copied().collect();
+    Some(factor * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&against)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures;
+    use super::*;
+    use crate::record::Line;
+
+    fn spot(value: usize) -> PointIndex {
+        PointIndex { sweep: 0, server: 0, value }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_peak_is_a_share_within_rounds() {
+        let experiment = fixtures::experiment();
+        let lines = fixtures::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        let kept = |value| valid(&study, spot(value), "goodput_kept").unwrap();
+        assert_eq!((kept(1).value, kept(1).low, kept(1).high), (100.0, 100.0, 100.0));
+        let last = kept(2);
+        assert!((last.value - 55_000.0 / 1200.0).abs() < 1e-9 && last.n == 3, "{last:?}");
+        assert!((last.low - 50_000.0 / 1200.0).abs() < 1e-9 && last.high == 50.0, "{last:?}");
+    }
+
+    #[test]
+    fn what_a_time_has_grown_to_is_a_multiple_of_the_lowest_values_within_rounds() {
+        let experiment = fixtures::experiment();
+        let mut lines = fixtures::lines("one", &[(1.0, [1.0; 3]), (2.0, [1.0; 3])]);
+        for line in &mut lines {
+            let Line::Point(point) = line else { continue };
+            let times = point.load.response.as_mut().unwrap();
+            times.p99_us = Some(100.0 * f64::from(1 + point.key.round) * point.key.x.powi(3));
+        }
+        let study = Study::new("p/e", &experiment, &lines);
+        let grown = |value| valid(&study, spot(value), "response_p99_grown").unwrap();
+        assert_eq!((grown(0).value, grown(1).value, grown(1).n), (1.0, 8.0, 3));
+        assert_eq!((grown(1).low, grown(1).high), (8.0, 8.0));
+    }
+
+    #[test]
+    fn any_other_metric_is_its_median() {
+        let experiment = fixtures::experiment();
+        let lines = fixtures::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        assert_eq!(valid(&study, spot(0), "reply_rate").unwrap().value, 1000.0);
+        assert_eq!(valid(&study, spot(0), "c_avg"), None);
+    }
+
+    #[test]
+    fn invalid_points_are_held_against_the_peak_of_the_valid_ones() {
+        let experiment = fixtures::experiment();
+        let mut lines = fixtures::lines("one", &[(1.0, [1000.0; 3]), (2.0, [800.0; 3])]);
+        lines.push(fixtures::invalid("one", 4.0, 0, "late"));
+        let study = Study::new("p/e", &experiment, &lines);
+        assert_eq!(valid(&study, spot(2), "goodput_kept"), None);
+        assert_eq!(invalid(&study, spot(2), "goodput_kept"), Some(1e5));
+        assert_eq!(invalid(&study, spot(2), "reply_rate"), Some(1e6));
+        assert_eq!(invalid(&study, spot(1), "goodput_kept"), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Metrics relative to other points: a metric divided by the same server's value elsewhere along
+//! the sweep. Only names are defined here; the ratio is computed where all points are available.
+
+use super::MetricInfo;
+
+/// The point along the sweep that a metric is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// Where the server's value is highest.
+    Peak,
+    /// At the lowest value of the sweep.
+    First,
+}
+
+/// A metric relative to another point.
+#[derive(Clone, Copy, Debug)]
+pub struct RelativeMetric {
+    pub(super) name: &'static str,
+    label: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) help: &'static str,
+    /// The metric it is derived from.
+    pub of: &'static str,
+    /// The point it is compared with.
+    pub base: Base,
+    /// Factor applied to the ratio: 100 if the unit is %.
+    pub factor: f64,
+}
+
+/// The metrics of this module.
+pub(super) const TABLE: &[RelativeMetric] = &[
+    RelativeMetric {
+        name: "goodput_kept",
+        label: "goodput, of the server's own peak",
+        unit: "%",
+        help: "Goodput as a share of the most that this server had along the sweep, within rounds",
+        of: "goodput",
+        base: Base::Peak,
+        factor: 100.0,
+    },
+    RelativeMetric {
+        name: "response_p99_grown",
+        label: "response time, 99th percentile, against the lowest value's",
+        unit: "times",
+        help: "`response_p99` against what it was at the sweep's lowest value, within rounds",
+        of: "response_p99",
+        base: Base::First,
+        factor: 1.0,
+    },
+];
+
+/// Returns the definition of a relative metric; `None` for a metric that points contain directly.
+pub fn relative(name: &str) -> Option<&'static RelativeMetric> {
+    TABLE.iter().find(|one| one.name == name)
+}
+
+pub(super) fn find(name: &str) -> Option<MetricInfo> {
+    let one = relative(name)?;
+    Some(MetricInfo { label: one.label.into(), unit: one.unit, help: one.help.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::fixtures;
+    use crate::metrics;
+
+    #[test]
+    fn what_is_held_against_other_points_is_known_and_no_point_has_it() {
+        for one in TABLE {
+            let info = metrics::find(one.name).unwrap();
+            assert_eq!((&*info.label, info.unit), (one.label, one.unit));
+            assert!(relative(one.of).is_none() && one.factor > 0.0);
+            assert_eq!(metrics::value(&fixtures::point(), one.name), None);
+            assert!(metrics::value(&fixtures::point(), one.of).is_some());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The outcome of a run: the findings from its folder, and the report drawn from them. Reads what
+//! was measured and measures nothing.
+
+use std::path::Path;
+
+use crate::analysis::{self, Input};
+use crate::catalogue;
+use crate::experiment::Experiment;
+use crate::findings::Findings;
+use crate::journal::{self, RunSetup};
+use crate::plan::{self, Task};
+use crate::record::{Key, Line};
+use crate::report;
+use crate::run;
+use crate::setup_summary;
+
+/// Analyses the run in a folder and returns its findings.
+///
+/// # Errors
+/// Returns a sentence if the folder holds no run, or if the run cannot be read.
+pub fn findings(dir: &Path) -> Result<Findings, String> {
+    let (set_up, lines) = journal::read(dir)?;
+    let request = &set_up.request;
+    let experiments = run::experiments(request)?;
+    let key = request.paper.as_deref();
+    let paper = match (key, &request.paper_text) {
+        (Some(key), Some(text)) => Some((key, catalogue::paper(key, text)?)),
+        _ => None,
+    };
+    let planned: Vec<_> = plan::steps(&experiments, request.scale, request.seed)
+        .into_iter()
+        .filter(|step| step.task == Task::Point)
+        .map(|step| step.key)
+        .collect();
+    Ok(analysis::findings(&Input {
+        name: &request.name,
+        title: &title(request.name.as_str(), &experiments, paper.as_ref()),
+        paper: paper.as_ref().map(|(key, paper)| (*key, paper)),
+        experiments: &experiments,
+        lines: &lines,
+        set_up: rows(&set_up),
+        warnings: warnings(&set_up, &lines, &planned),
+        planned: &planned,
+        scale: request.scale,
+    }))
+}
+
+/// Draws the report of the run in a folder, writes it to the folder, and returns the findings
+/// shown.
+///
+/// # Errors
+/// Returns a sentence if the folder holds no run, or if the report cannot be written.
+pub fn draw(dir: &Path) -> Result<Findings, String> {
+    let findings = findings(dir)?;
+    report::write(&findings, dir)?;
+    Ok(findings)
+}
+
+fn title(
+    name: &str,
+    experiments: &[(String, Experiment)],
+    paper: Option<&(&str, crate::paper::Paper)>,
+) -> String {
+    match (paper, experiments) {
+        (Some((key, paper)), _) if *key == name => format!("{}, measured again", paper.title),
+        (_, [(_, experiment), ..]) => experiment.title.clone(),
+        (_, []) => name.to_owned(),
+    }
+}
+
+/// Collects the warnings that a reader must see first.
+fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
+    for session in &set_up.sessions {
+        warnings.extend(session.testbed.warnings.iter().cloned());
+        warnings.extend(session.missing.iter().cloned());
+    }
+    warnings.dedup();
+    if !set_up.complete {
+        let has_line = |key: &&Key| {
+            lines.iter().any(|line| match line {
+                Line::Point(point) => point.key == **key,
+                Line::Failed(failed) => failed.key == **key,
+                Line::Capacity(_) | Line::Calls(_) => false,
+            })
+        };
+        let measured = planned.iter().filter(has_line).count();
+        let planned = planned.len();
+        warnings.push(format!(
+            "The run is not complete: {measured} of {planned} points were measured. The same \
+             command goes on with it."
+        ));
+    }
+    warnings
+}
+
+/// Returns the set-up, as names and values.
+fn rows(run: &RunSetup) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            rows.push((name.to_owned(), value));
+        }
+    };
+    let when: Vec<String> = run
+        .sessions
+        .iter()
+        .map(|session| match &session.ended {
+            Some(ended) => format!("{} to {ended}", session.began),
+            None => format!("{} until it was cut off", session.began),
+        })
+        .collect();
+    row("measured", when.join("; "));
+    let Some(last) = run.sessions.last() else { return rows };
+    row("command", last.command.clone());
+    row("weir", last.version.clone());
+    row("scale", run.request.scale.to_string());
+    row("seed", run.request.seed.to_string());
+    for (program, version) in last.programs.iter().filter(|(program, _)| program != "weir") {
+        row(program, version.clone());
+    }
+    rows.extend(setup_summary::machine(&last.machine));
+    rows.extend(setup_summary::testbed(&last.testbed));
+    rows
+}

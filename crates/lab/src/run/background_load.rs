@@ -1,0 +1,205 @@
+//! Clients beside a load: a second `weir load`, from its own address if several are available, for
+//! the duration of the load. Their behaviour is defined here by its options.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use super::resolved_point::ResolvedPoint;
+use super::runner::{Runner, await_end};
+use crate::environment::Environment;
+use crate::experiment::{BackgroundLoadKind, LoadSpec, Sweep};
+use crate::generators::{self, LoadRequest, RunningLoad};
+use crate::plan;
+use crate::record;
+
+/// Running clients beside a load. Dropping this ends them.
+pub(super) struct BackgroundLoad {
+    kind: BackgroundLoadKind,
+    load: RunningLoad,
+}
+
+impl BackgroundLoad {
+    /// Waits until all of them have given up or finished, and returns their result.
+    ///
+    /// # Errors
+    /// Returns a message if they failed or left no report, or if `stop` is set.
+    pub(super) fn end(
+        mut self,
+        latest: Instant,
+        stop: &AtomicBool,
+    ) -> Result<record::BackgroundLoad, String> {
+        await_end(&mut self.load, latest, stop)?;
+        let load = self.load.wait().map_err(|why| format!("beside the load: {why}"))?;
+        Ok(record::BackgroundLoad { kind: self.kind.name().to_owned(), load })
+    }
+}
+
+impl Runner {
+    /// Starts the clients beside the load of a place, if its sweep has any. They measure in the
+    /// load's `window`.
+    ///
+    /// # Errors
+    /// Returns a message if they cannot be started.
+    pub(super) fn background_load(
+        &self,
+        environment: &dyn Environment,
+        resolved: &ResolvedPoint<'_>,
+        window: (Duration, Duration),
+    ) -> Result<Option<BackgroundLoad>, String> {
+        let x = resolved.step.key.x;
+        let Some(background_load) = plan::background_load(resolved.sweep, x, resolved.rate) else {
+            return Ok(None);
+        };
+        let dir = self.work().join("beside");
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let load = spec(resolved.sweep, &background_load);
+        let load_request = load_request(
+            self.load_request(environment, resolved),
+            &load,
+            &background_load,
+            (window, &dir),
+        );
+        let load_request =
+            LoadRequest { sources: sources(environment, resolved.sweep).1, ..load_request };
+        let load =
+            generators::start(&load_request).map_err(|why| format!("beside the load: {why}"))?;
+        Ok(Some(BackgroundLoad { kind: background_load.kind, load }))
+    }
+}
+
+/// Returns the addresses of a sweep's load, and those of the clients beside it.
+pub(super) fn sources(environment: &dyn Environment, sweep: &Sweep) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    let theirs = sweep
+        .background_load
+        .as_ref()
+        .map_or(0, |background_load| background_load.addresses as usize);
+    shared_out(environment.client_sources(), theirs)
+}
+
+/// Splits the addresses: if there are several, the last ones go to the clients beside the load, as
+/// many as wanted but at most half.
+fn shared_out(mut all: Vec<IpAddr>, wanted: usize) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    match wanted.min(all.len() / 2) {
+        0 => (all.clone(), all),
+        some => {
+            let theirs = all.split_off(all.len() - some);
+            (all, theirs)
+        }
+    }
+}
+
+/// Returns the spec of their load, except for its rate. Arrivals are random, so that they do not
+/// synchronise with the load's. Clients that would close many connections per second reset them
+/// instead, which does not exhaust the ports.
+fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
+    let hold = format!("{}s", background_load.hold_s);
+    let options: &[&str] = match background_load.kind {
+        BackgroundLoadKind::Mute => &["--send-rate", "0", "--close", "reset"],
+        BackgroundLoadKind::Slow => &["--send-rate", "1", "--close", "reset", "--deadline", &hold],
+        BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold => &[],
+        BackgroundLoadKind::KeepAlive => &["--close", "reset"],
+    };
+    // A byte per second is progress: the deadline ends such a client.
+    let patience_s = match background_load.kind {
+        BackgroundLoadKind::Slow => background_load.hold_s.max(2.0),
+        BackgroundLoadKind::KeepAlive => sweep.load.timeout_s,
+        BackgroundLoadKind::Mute | BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold => {
+            background_load.hold_s
+        }
+    };
+    let workload = sweep
+        .background_load
+        .as_ref()
+        .and_then(|background_load| background_load.workload.as_ref());
+    LoadSpec {
+        workload: workload.unwrap_or(&sweep.load.workload).clone(),
+        timeout_s: patience_s,
+        arrivals: Some("poisson".to_owned()),
+        options: options.iter().map(|word| (*word).to_owned()).collect(),
+        ..LoadSpec::default()
+    }
+}
+
+/// Returns their order, derived from the load's.
+fn load_request<'a>(
+    main_load: LoadRequest<'a>,
+    load: &'a LoadSpec,
+    background_load: &plan::BackgroundLoad,
+    (window, dir): ((Duration, Duration), &'a Path),
+) -> LoadRequest<'a> {
+    LoadRequest {
+        load,
+        warmup_s: window.0.as_secs_f64(),
+        duration_s: window.1.saturating_sub(window.0).as_secs_f64(),
+        rate: background_load.rate,
+        closed: background_load.closed,
+        idle: 0,
+        conns: None,
+        spike: None,
+        twice_s: (background_load.kind == BackgroundLoadKind::KeepAlive)
+            .then_some(background_load.hold_s),
+        timeline_ms: None,
+        dir,
+        seed: main_load.seed + 1,
+        ..main_load
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{BackgroundLoadSpec, Experiment};
+
+    fn sweep(background_load: &str) -> Sweep {
+        let text = format!(
+            "title = \"T\"\nquestion = \"Q?\"\n[[server]]\nid = \"a\"\nlabel = \"A\"\n\
+             kind = \"weir\"\n[[sweep]]\nid = \"s\"\nx = \"rate\"\nvalues = [10]\n\
+             load.workload = \"2k\"\n{background_load}"
+        );
+        Experiment::parse(&text).unwrap().sweep.remove(0)
+    }
+
+    fn options(kind: &str) -> (String, f64) {
+        let sweep = sweep(&format!("beside = {{ kind = \"{kind}\", factor = 2, hold-s = 0.5 }}"));
+        let background_load = plan::background_load(&sweep, 10.0, Some(10.0)).unwrap();
+        let spec = spec(&sweep, &background_load);
+        assert_eq!((spec.workload.as_str(), spec.generator), ("2k", sweep.load.generator));
+        (spec.options.join(" "), spec.timeout_s)
+    }
+
+    #[test]
+    fn each_kind_is_told_what_it_does_and_for_how_long() {
+        assert_eq!(options("mute"), ("--send-rate 0 --close reset".to_owned(), 0.5));
+        let slow = "--send-rate 1 --close reset --deadline 0.5s".to_owned();
+        assert_eq!(options("slow"), (slow, 2.0));
+        assert_eq!(options("reconnect"), (String::new(), 0.5));
+        assert_eq!(options("keep-alive"), ("--close reset".to_owned(), 1.0));
+    }
+
+    #[test]
+    fn who_asks_for_cold_files_has_a_set_of_his_own_and_waits_as_long_as_he_holds() {
+        let mut sweep = sweep("");
+        sweep.background_load = toml::from_str::<BackgroundLoadSpec>(
+            "kind = \"cold\"\nfactor = 1\nhold-s = 3\nworkload = \"files-3x2k\"",
+        )
+        .ok();
+        let background_load = plan::background_load(&sweep, 10.0, Some(10.0)).unwrap();
+        let spec = spec(&sweep, &background_load);
+        assert_eq!((spec.workload.as_str(), spec.timeout_s), ("files-3x2k", 3.0));
+        assert!(spec.options.is_empty());
+    }
+
+    #[test]
+    fn one_address_is_shared_and_of_several_the_last_are_theirs() {
+        let all: Vec<IpAddr> = (2..5).map(|last| IpAddr::from([127, 0, 0, last])).collect();
+        let one = all[..1].to_vec();
+        assert_eq!(shared_out(one.clone(), 1), (one.clone(), one));
+        assert_eq!(shared_out(all.clone(), 0).0, all);
+        assert_eq!(shared_out(all.clone(), 1), (all[..2].to_vec(), all[2..].to_vec()));
+        assert_eq!(shared_out(all.clone(), 9), (all[..2].to_vec(), all[2..].to_vec()));
+        assert_eq!(shared_out(Vec::new(), 1), (Vec::new(), Vec::new()));
+    }
+}

@@ -1,0 +1,40 @@
+//! A step with all parameters resolved for its server and its load.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::experiment::{ServerSpec, Sweep};
+use crate::plan::{Spike, Step};
+
+/// The place on a sweep, the server and the load.
+pub(super) struct ResolvedPoint<'a> {
+    pub step: &'a Step,
+    pub sweep: &'a Sweep,
+    pub server: &'a ServerSpec,
+    /// The document root.
+    pub root: PathBuf,
+    pub address: SocketAddr,
+    /// Sessions per second; `None` for a closed loop.
+    pub rate: Option<f64>,
+    pub spike: Option<Spike>,
+    pub idle: u32,
+    pub conns: Option<u32>,
+    /// Prefix of the workload's paths.
+    pub prefix: String,
+    pub seed: u64,
+}
+
+impl ResolvedPoint<'_> {
+    /// Returns the time for which the load may stay busy after the measured window: the timeouts of
+    /// its last requests, in sequence on a connection, and closing the connections it holds.
+    pub(super) fn patience(&self) -> Duration {
+        let hold_s = self
+            .sweep
+            .background_load
+            .as_ref()
+            .and_then(|background_load| background_load.hold_s)
+            .unwrap_or(0.0);
+        Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
+    }
+}

@@ -1,0 +1,264 @@
+//! Performs a step: a fresh server, a load against it, samples at both ends of the measured window,
+//! and a complete shutdown. The order of steps and their recording are decided elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::resolved_point::ResolvedPoint;
+use super::{background_load, capacity_of, prepare};
+use crate::cgroup::{ControlGroup, Limits};
+use crate::environment::{Environment, Side};
+use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
+use crate::file_set::{self, FileSet};
+use crate::generators::{self, LoadRequest};
+use crate::plan::{self, Step, Task};
+use crate::record::{Key, Line};
+use crate::servers::{self, Launch, RunningServer};
+
+/// Interval at which a wait checks whether it should end.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Context of the steps: the weir executable, a working directory, the document roots created so
+/// far.
+pub(super) struct Runner {
+    weir: PathBuf,
+    work: PathBuf,
+    seed: u64,
+    roots: BTreeMap<String, PathBuf>,
+    /// Number of servers started: each has its own directory.
+    started: u32,
+    /// Names of programs with their versions.
+    programs: Vec<(String, String)>,
+}
+
+impl Runner {
+    pub(super) fn new(
+        weir: &Path,
+        work: PathBuf,
+        seed: u64,
+        programs: &[(String, String)],
+    ) -> Self {
+        let programs = programs.to_vec();
+        Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
+    }
+
+    /// Returns the weir executable.
+    pub(super) fn weir(&self) -> &Path {
+        &self.weir
+    }
+
+    /// Returns the working directory of the steps.
+    pub(super) fn work(&self) -> &Path {
+        &self.work
+    }
+
+    /// Returns the version of a server's program.
+    pub(super) fn version(&self, kind: Kind) -> String {
+        let found = self.programs.iter().find(|(name, _)| name == kind.name());
+        found.map_or_else(String::new, |(_, version)| version.clone())
+    }
+
+    /// Performs a step.
+    ///
+    /// # Errors
+    /// Returns a message if it could not be measured.
+    pub(super) fn measure(
+        &mut self,
+        environment: &dyn Environment,
+        experiment: &Experiment,
+        step: &Step,
+        lines: &[Line],
+        stop: &AtomicBool,
+    ) -> Result<Line, String> {
+        if let Some(spec) = &experiment.sweep[step.sweep].probe {
+            return self.probe(environment, experiment, step, spec, stop);
+        }
+        let resolved = self.resolved(environment, experiment, step, lines)?;
+        // Declared before the server, and so removed after it.
+        let confined = Self::confine(&resolved)?;
+        let groups = confined.as_ref().map_or(&[][..], ControlGroup::folders);
+        let server = self.start(environment, &resolved, groups)?;
+        let line = match step.task {
+            Task::Capacity => self.capacity(environment, &resolved, stop),
+            Task::Point => return self.point(environment, &resolved, server, stop),
+            Task::Calls => self.calls(environment, &resolved, &server, stop),
+        };
+        let ended = server.stop();
+        line.and_then(|line| ended.how.map(|()| line))
+    }
+
+    fn resolved<'a>(
+        &mut self,
+        environment: &dyn Environment,
+        experiment: &'a Experiment,
+        step: &'a Step,
+        lines: &[Line],
+    ) -> Result<ResolvedPoint<'a>, String> {
+        let sweep = &experiment.sweep[step.sweep];
+        let server = &experiment.server[step.server];
+        let capacity = match (step.task, sweep.rate_unit) {
+            (Task::Capacity, _) | (_, RateUnit::PerSecond) => None,
+            (_, RateUnit::Own) => Some(known(lines, &step.key)?),
+            (_, RateUnit::Reference) => {
+                let reference = sweep.reference.clone().unwrap_or_default();
+                Some(known(lines, &Key { server: reference, ..step.key.clone() })?)
+            }
+        };
+        let capacity = capacity.unwrap_or(1.0);
+        let root = self.root(&sweep.load)?;
+        let (idle, conns) = plan::connections(sweep, step.key.x);
+        let burn_us = plan::burn_us(server, sweep);
+        Ok(ResolvedPoint {
+            step,
+            sweep,
+            server,
+            root,
+            address: SocketAddr::new(environment.server_address(), port(environment)?),
+            rate: plan::rate(sweep, step.key.x, capacity),
+            spike: plan::spike(sweep, step.key.x, capacity, step.duration_s),
+            idle,
+            conns,
+            prefix: if burn_us > 0 { format!("/.weir/burn/{burn_us}") } else { String::new() },
+            seed: plan::load_seed(self.seed, &step.key),
+        })
+    }
+
+    /// Returns the document root of a workload, written on first use; for a set of files, the
+    /// permanent one, which is already written.
+    fn root(&mut self, load: &LoadSpec) -> Result<PathBuf, String> {
+        if FileSet::named(&load.workload).is_some() {
+            return file_set::kept();
+        }
+        let mb = load.mb();
+        let name = mb.map_or(load.workload.clone(), |mb| format!("{}-{mb}", load.workload));
+        if let Some(root) = self.roots.get(&name) {
+            return Ok(root.clone());
+        }
+        let root = self.work.join("root").join(&name);
+        fs::create_dir_all(&root).map_err(|error| format!("{}: {error}", root.display()))?;
+        servers::write_root(&self.weir, &load.workload, mb, &root)?;
+        self.roots.insert(name, root.clone());
+        Ok(root)
+    }
+
+    /// Creates the group for the server of a place, if the server has limits.
+    fn confine(resolved: &ResolvedPoint<'_>) -> Result<Option<ControlGroup>, String> {
+        let limits = Limits::of(resolved.server);
+        limits.map(|limits| ControlGroup::make(&limits, &resolved.root)).transpose()
+    }
+
+    fn start(
+        &mut self,
+        environment: &dyn Environment,
+        resolved: &ResolvedPoint<'_>,
+        groups: &[PathBuf],
+    ) -> Result<RunningServer, String> {
+        // Files that one server has read must not be in memory for the next.
+        prepare::sets(resolved.sweep).try_for_each(|set| set.forget(&resolved.root))?;
+        self.started += 1;
+        let dir = self.work.join(format!("server-{}", self.started));
+        let said = |error| format!("{}: {error}", dir.display());
+        fs::create_dir_all(&dir).map_err(said)?;
+        servers::start(&Launch {
+            spec: resolved.server,
+            environment,
+            weir: &self.weir,
+            root: &resolved.root,
+            dir: &dir,
+            port: resolved.address.port(),
+            calls: resolved.sweep.calls,
+            bench_endpoints: !resolved.prefix.is_empty() || !resolved.sweep.load.mix.is_empty(),
+            workers: environment.cpus(Side::Server).len(),
+            groups,
+        })
+    }
+
+    /// Returns the order for a load of this place, open or closed as the sweep specifies.
+    pub(super) fn load_request<'a>(
+        &'a self,
+        environment: &'a dyn Environment,
+        resolved: &'a ResolvedPoint<'a>,
+    ) -> LoadRequest<'a> {
+        LoadRequest {
+            load: &resolved.sweep.load,
+            duration_s: resolved.step.duration_s,
+            warmup_s: resolved.sweep.load.warmup_s,
+            rate: resolved.rate,
+            closed: if resolved.rate.is_none() { resolved.sweep.load.closed } else { None },
+            idle: resolved.idle,
+            conns: resolved.conns,
+            spike: resolved.spike,
+            twice_s: None,
+            timeline_ms: None,
+            sources: background_load::sources(environment, resolved.sweep).0,
+            prefix: &resolved.prefix,
+            gzip: resolved.server.gzip,
+            environment,
+            weir: &self.weir,
+            server: resolved.address,
+            dir: &self.work,
+            seed: resolved.seed,
+        }
+    }
+}
+
+/// Returns a previously measured capacity.
+fn known(lines: &[Line], key: &Key) -> Result<f64, String> {
+    capacity_of(lines, key)
+        .filter(|&capacity| capacity > 0.0)
+        .ok_or_else(|| format!("the capacity of {} could not be measured", key.server))
+}
+
+/// Returns a port for the server: a fixed one in its own namespace, a free one on a shared
+/// loopback.
+fn port(environment: &dyn Environment) -> Result<u16, String> {
+    if !environment.shared() {
+        return Ok(8080);
+    }
+    TcpListener::bind((environment.server_address(), 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| format!("no port is free: {error}"))
+}
+
+/// Waits until `instant`.
+///
+/// # Errors
+/// Returns a message if `stop` is set meanwhile.
+pub(super) fn sleep_until(instant: Instant, stop: &AtomicBool) -> Result<(), String> {
+    loop {
+        let left = instant.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err("stopped".to_owned());
+        }
+        std::thread::sleep(left.min(POLL_INTERVAL));
+    }
+}
+
+/// Waits for a load to end.
+///
+/// # Errors
+/// Returns a message if `stop` is set meanwhile, or if `latest` passes.
+pub(super) fn await_end(
+    load: &mut generators::RunningLoad,
+    latest: Instant,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    while !load.finished() {
+        if stop.load(Ordering::Relaxed) {
+            return Err("stopped".to_owned());
+        }
+        if Instant::now() > latest {
+            return Err("the load generator did not come to its end".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
