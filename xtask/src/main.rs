@@ -8,6 +8,7 @@ mod bench;
 mod docs;
 mod figure;
 mod sanitize;
+mod scan;
 mod spread;
 mod storm;
 mod tidy;
@@ -28,7 +29,7 @@ struct Cli {
 enum Task {
     /// Check the style of every file of the tree
     Tidy,
-    /// Check that each crate depends only on what it may
+    /// Check that each crate, and each module in it, depends only on what it may
     Arrows,
     /// Write the generated tables of the documentation anew
     Docs {

@@ -5,7 +5,6 @@ mod markdown;
 mod openings;
 mod paths;
 mod rust;
-mod scan;
 
 use std::collections::BTreeSet;
 use std::fmt;

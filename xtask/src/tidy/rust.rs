@@ -2,7 +2,7 @@
 //! language: rustfmt's layout determines where a function ends.
 
 use super::Violation;
-use super::scan::{self, Line};
+use crate::scan::{self, Line};
 
 const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 900;

@@ -3,15 +3,15 @@
 
 /// A line of source, split into code and comment.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// The code; only the quotes remain of a string or character literal.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// The text of its comments, including the comment markers.
-    pub(super) comment: String,
+    pub(crate) comment: String,
 }
 
 /// Splits source into its lines.
-pub(super) fn lines(source: &str) -> Vec<Line> {
+pub(crate) fn lines(source: &str) -> Vec<Line> {
     let mut scan = Scan { rest: source, lines: Vec::new(), line: Line::default() };
     while let Some(c) = scan.rest.chars().next() {
         scan.step(c);
