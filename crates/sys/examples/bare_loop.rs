@@ -2,10 +2,13 @@
 //! epoll, through the same system calls as the server. It has no parser, files, timers or limits.
 //! Any further cost of the server is due to its work; this loop is not fit for use.
 //!
-//! `bare_loop --listen ADDR --reply BYTES [--eager]`: BYTES is the length of the body; `--eager`
-//! reads right after the accept and registers a connection with epoll only if it had no bytes.
+//! `bare_loop --listen ADDR --reply BYTES [--eager] [--silent accept|reply]`: BYTES is the length
+//! of the body; `--eager` reads right after the accept and registers a connection with epoll only
+//! if it had no bytes; `--silent` makes a server that never accepts, or reads and never replies,
+//! for tests of clients.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 
@@ -20,9 +23,18 @@ struct Bare {
     /// Replies for a connection that is kept open, and for one that is closed.
     replies: [Vec<u8>; 2],
     eager: bool,
+    silent: Silent,
     /// Open connections, by descriptor.
     conns: Vec<Option<Conn>>,
     buffer: Vec<u8>,
+}
+
+/// The part of its work that the loop leaves undone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Silent {
+    Nothing,
+    Accept,
+    Reply,
 }
 
 struct Conn {
@@ -34,7 +46,7 @@ struct Conn {
 }
 
 fn main() -> ExitCode {
-    match arguments().and_then(|(address, body, eager)| run(address, body, eager)) {
+    match arguments().and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bare_loop: {error}");
@@ -43,22 +55,43 @@ fn main() -> ExitCode {
     }
 }
 
-fn arguments() -> io::Result<(std::net::SocketAddr, usize, bool)> {
-    let usage = || io::Error::other("usage: bare_loop --listen ADDR --reply BYTES [--eager]");
+struct Arguments {
+    address: SocketAddr,
+    body: usize,
+    eager: bool,
+    silent: Silent,
+}
+
+fn arguments() -> io::Result<Arguments> {
+    let usage = || {
+        io::Error::other(
+            "usage: bare_loop --listen ADDR --reply BYTES [--eager] [--silent accept|reply]",
+        )
+    };
     let args: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| {
-        args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).ok_or_else(usage)
+        let at = args.iter().position(|arg| arg == name);
+        at.and_then(|at| args.get(at + 1)).map(String::as_str).ok_or_else(usage)
     };
     let address = value("--listen")?.parse().map_err(|_| usage())?;
     let body = value("--reply")?.parse().map_err(|_| usage())?;
-    Ok((address, body, args.iter().any(|arg| arg == "--eager")))
+    let silent = match value("--silent") {
+        Err(_) => Silent::Nothing,
+        Ok("accept") => Silent::Accept,
+        Ok("reply") => Silent::Reply,
+        Ok(_) => return Err(usage()),
+    };
+    let eager = args.iter().any(|arg| arg == "--eager");
+    Ok(Arguments { address, body, eager, silent })
 }
 
-fn run(address: std::net::SocketAddr, body: usize, eager: bool) -> io::Result<()> {
+fn run(Arguments { address, body, eager, silent }: Arguments) -> io::Result<()> {
     let listener = socket::bind_tcp(address, false)?;
     socket::listen(listener.as_fd(), 4096)?;
     let epoll = epoll::create()?;
-    epoll::add(epoll.as_fd(), listener.as_fd(), LISTENER, EventFlags::IN)?;
+    if silent != Silent::Accept {
+        epoll::add(epoll.as_fd(), listener.as_fd(), LISTENER, EventFlags::IN)?;
+    }
     let replies = ["keep-alive", "close"].map(|connection| {
         let head = format!(
             "HTTP/1.1 200 OK\r\nConnection: {connection}\r\nContent-Length: {body}\r\n\r\n"
@@ -68,7 +101,7 @@ fn run(address: std::net::SocketAddr, body: usize, eager: bool) -> io::Result<()
         reply
     });
     let buffer = Vec::with_capacity(16 << 10);
-    let mut bare = Bare { epoll, listener, replies, eager, conns: Vec::new(), buffer };
+    let mut bare = Bare { epoll, listener, replies, eager, silent, conns: Vec::new(), buffer };
     let mut events = Vec::with_capacity(1024);
     loop {
         epoll::wait(bare.epoll.as_fd(), &mut events, None)?;
@@ -107,11 +140,26 @@ impl Bare {
     /// Reads a request and writes the reply; returns whether the connection is still open.
     fn answer(&mut self, number: usize) -> bool {
         let Some(Some(conn)) = self.conns.get_mut(number) else { return false };
-        let open = converse(conn, &mut self.buffer, &self.replies);
+        let open = match self.silent {
+            Silent::Reply => read_all(conn, &mut self.buffer),
+            _ => converse(conn, &mut self.buffer, &self.replies),
+        };
         if !open && let Some(conn) = self.conns[number].take() {
             socket::close(conn.fd);
         }
         open
+    }
+}
+
+/// Reads what is there; returns whether the connection is still open.
+fn read_all(conn: &Conn, buffer: &mut Vec<u8>) -> bool {
+    loop {
+        buffer.clear();
+        match socket::read(conn.fd.as_fd(), buffer) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
     }
 }
 
