@@ -40,7 +40,7 @@ struct RequiredProgram {
     lost: &'static str,
 }
 
-const PROGRAMS: [RequiredProgram; 9] = [
+const PROGRAMS: [RequiredProgram; 10] = [
     required("ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"),
     required("nginx", "-v", "nginx-light", "comparisons with nginx are left out"),
     required("h2o", "--version", "h2o", "comparisons with h2o are left out"),
@@ -55,6 +55,7 @@ const PROGRAMS: [RequiredProgram; 9] = [
         "the papers' own generator checks ours nowhere",
     ),
     required("wrk", "-v", "wrk", "no second closed-loop generator checks ours"),
+    required("ab", "-V", "apache2-utils", "no third generator's cost is compared with ours"),
     required("strace", "-V", "strace", "other servers' system calls are not counted"),
 ];
 

@@ -116,18 +116,19 @@ impl Claim {
 
     /// Checks that the experiment has the sweep, servers and values that this claim names.
     fn sides(&self, experiment: &Experiment) -> Result<(), String> {
-        let sweep = experiment.sweep.iter().find(|sweep| sweep.id == self.sweep);
-        let sweep = sweep.ok_or_else(|| format!("there is no sweep {}", self.sweep))?;
-        let servers = experiment.servers_of(sweep, &[]);
         for side in self.top.iter().chain(&self.bottom) {
+            let named = side.sweep.as_ref().unwrap_or(&self.sweep);
+            let sweep = experiment.sweep.iter().find(|sweep| sweep.id == *named);
+            let sweep = sweep.ok_or_else(|| format!("there is no sweep {named}"))?;
+            let servers = experiment.servers_of(sweep, &[]);
             let id = &side.server;
             if !servers.iter().any(|index| experiment.server[*index].id == *id) {
-                return Err(format!("sweep {} has no server {id}", self.sweep));
+                return Err(format!("sweep {named} has no server {id}"));
             }
             if let At::Value(x) = side.at
                 && sweep.index_of(x).is_none()
             {
-                return Err(format!("{x} is not a value of sweep {}", self.sweep));
+                return Err(format!("{x} is not a value of sweep {named}"));
             }
         }
         Ok(())
@@ -212,6 +213,9 @@ pub struct Quantity {
     pub server: String,
     /// Place along the sweep. `peak` is the value with the highest median of replies per second.
     pub at: At,
+    /// The sweep, if it is not that of the claim.
+    #[serde(default)]
+    pub sweep: Option<String>,
 }
 
 #[cfg(test)]

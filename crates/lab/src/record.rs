@@ -84,6 +84,9 @@ pub struct Point {
     pub kernel: Kernel,
     /// CPU time of the processors while the load was measured.
     pub cores: Cores,
+    /// The load generator's processes while the load was measured; absent if it ended meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientResult>,
     /// Results of the clients beside the load, if there were any.
     #[serde(rename = "beside", default, skip_serializing_if = "Option::is_none")]
     pub background_load: Option<BackgroundLoad>,
@@ -101,13 +104,14 @@ pub struct LoadResult {
     pub generator: String,
     /// Command line.
     pub command: String,
-    /// True if the generator considers its figures to be the server's, not its own.
+    /// True if the generator considers its figures to be the server's, not its own, or if the sweep
+    /// lets it be the limit.
     pub valid: bool,
     /// True if the result is invalid only because starts were late, and by so little (1 % of them
     /// by 10 ms at most) that rates and counts are still the server's. Times are not.
     #[serde(default)]
     pub late_only: bool,
-    /// Reasons why it is not valid.
+    /// Reasons why the generator considers its figures its own.
     pub reasons: Vec<String>,
     /// True for an open loop.
     pub open_loop: bool,
@@ -281,6 +285,21 @@ pub struct Times {
     pub max_us: Option<f64>,
 }
 
+/// The load generator's processes while the load was measured.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct ClientResult {
+    /// User time, in seconds.
+    pub cpu_user_s: f64,
+    /// System time, in seconds.
+    pub cpu_system_s: f64,
+    /// Resident memory at the beginning, in bytes, summed over the processes.
+    pub rss_begin_bytes: u64,
+    /// Resident memory at the end, in bytes.
+    pub rss_end_bytes: u64,
+    /// Peak resident memory since the processes began, in bytes.
+    pub rss_max_bytes: u64,
+}
+
 /// The server's side of a point.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ServerResult {
@@ -368,7 +387,8 @@ pub struct CoreTime {
 /// An anomaly of a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flag {
-    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `beside`.
+    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`,
+    /// `foreign`, `beside`.
     pub kind: String,
     /// Description, as a sentence.
     pub says: String,

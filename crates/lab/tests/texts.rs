@@ -209,9 +209,9 @@ fn judge(place: &str, claim: &Claim, experiment: &Experiment) {
     let figures = experiment.figure.iter().map(|figure| &figure.id);
     let mut drawn = figures.chain(experiment.table.iter().map(|table| &table.id));
     assert!(drawn.any(|id| *id == claim.figure), "{place}: no figure {}", claim.figure);
-    let sweep = sweep(experiment, &claim.sweep, place);
     for quantity in claim.top.iter().chain(&claim.bottom) {
-        let Quantity { metric, server, at } = quantity;
+        let Quantity { metric, server, at, sweep: named } = quantity;
+        let sweep = sweep(experiment, named.as_ref().unwrap_or(&claim.sweep), place);
         assert!(servers(experiment, sweep).contains(server.as_str()), "{place}: {server}");
         assert!(has(sweep, *at), "{place}: {at:?} is not a value of the sweep");
         assert!(sweep.calls || !metric.starts_with("calls."), "{place}: calls are not counted");

@@ -75,12 +75,16 @@ fn holds_if(claim: &Claim) -> String {
 fn measure(claim: &Claim, study: Option<&Study<'_>>) -> String {
     let Some(top) = &claim.top else { return String::new() };
     let name = |side: &Quantity| info(&side.metric).spoken().to_owned();
-    let of = |side| format!("{} {}", label(side, study), at_words(claim, side, study));
+    let of = |side: &Quantity| {
+        let sweep = side.sweep.as_ref().map_or_else(String::new, |id| format!(" in {id}"));
+        format!("{}{sweep} {}", label(side, study), at_words(claim, side, study))
+    };
     let first = format!("{} of {}", name(top), of(top));
     let Some(bottom) = &claim.bottom else { return first };
     let same = bottom.metric == top.metric;
     let second = if same { "that".to_owned() } else { name(bottom) };
-    if bottom.at == top.at && bottom.server != top.server {
+    let one_sweep = bottom.sweep == top.sweep;
+    if one_sweep && bottom.at == top.at && bottom.server != top.server {
         let at = at_words(claim, top, study);
         let (one, other) = (label(top, study), label(bottom, study));
         return format!("{} of {one} ÷ {second} of {other}, each {at}", name(top));
@@ -101,7 +105,8 @@ fn at_words(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String
         At::Value(x) => {
             let sweep = study.and_then(|study| {
                 let sweeps = &study.experiment.sweep;
-                Some((study, sweeps.iter().find(|sweep| sweep.id == claim.sweep)?))
+                let id = side.sweep.as_ref().unwrap_or(&claim.sweep);
+                Some((study, sweeps.iter().find(|sweep| sweep.id == *id)?))
             });
             let place = sweep.map(|(study, sweep)| labels::place(study, sweep, x));
             format!("at {}", place.unwrap_or_else(|| x.to_string()))
@@ -117,15 +122,13 @@ fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, Strin
     }
     let study = study
         .ok_or_else(|| format!("the experiment {} is not part of this run", claim.experiment))?;
-    let sweep = study.experiment.sweep.iter().position(|sweep| sweep.id == claim.sweep);
-    let sweep = sweep.ok_or_else(|| format!("{} has no sweep {}", study.id, claim.sweep))?;
-    let top = claim.top.as_ref().ok_or("the claim does not say what is measured")?;
-    let top = Term::new(study, sweep, top)?;
+    let term = |quantity| Term::new(study, &claim.sweep, quantity);
+    let top = term(claim.top.as_ref().ok_or("the claim does not say what is measured")?)?;
     let Some(bottom) = &claim.bottom else {
         let here = top.side(None).and_then(|side| of_sides(&side, None));
         return Ok((here.ok_or_else(|| top.missing(None))?, top.moved(None)));
     };
-    let bottom = Term::new(study, sweep, bottom)?;
+    let bottom = term(bottom)?;
     let sides = top.side(Some(&bottom)).zip(bottom.side(Some(&top)));
     let here = sides.as_ref().and_then(|(above, below)| of_sides(above, Some(below)));
     let here = here.ok_or_else(|| missing(&top, &bottom))?;
@@ -157,8 +160,11 @@ struct Term<'a> {
 }
 
 impl<'a> Term<'a> {
-    fn new(study: &'a Study<'a>, sweep: usize, quantity: &'a Quantity) -> Result<Self, String> {
-        let Quantity { metric, server: id, at } = quantity;
+    fn new(study: &'a Study<'a>, of_claim: &str, quantity: &'a Quantity) -> Result<Self, String> {
+        let Quantity { metric, server: id, at, sweep } = quantity;
+        let named = sweep.as_deref().unwrap_or(of_claim);
+        let sweep = study.experiment.sweep.iter().position(|sweep| sweep.id == named);
+        let sweep = sweep.ok_or_else(|| format!("{} has no sweep {named}", study.id))?;
         let spec = study.sweep(sweep);
         let server = study.server(id).ok_or_else(|| format!("there is no server {id}"))?;
         if !study.experiment.servers_of(spec, &[]).contains(&server) {
@@ -191,7 +197,9 @@ impl<'a> Term<'a> {
     /// lowest and highest values with a valid point; if both sides are taken there, the values at
     /// which both have one in the same round.
     fn fixed(&self, other: Option<&Self>) -> Option<usize> {
-        let paired = other.filter(|other| other.quantity.at == self.quantity.at);
+        let alike =
+            |other: &&Self| (other.quantity.at, other.sweep) == (self.quantity.at, self.sweep);
+        let paired = other.filter(alike);
         let there = |index: &usize| {
             let Some(mine) = self.curve.get(*index) else { return false };
             let theirs = paired.and_then(|other| other.curve.get(*index));

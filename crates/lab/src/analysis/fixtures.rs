@@ -69,6 +69,7 @@ pub(super) fn point(server: &str, x: f64, round: u32, replies_per_s: f64) -> Poi
         kernel: Kernel::default(),
         cores: Cores::default(),
         background_load: None,
+        client: None,
         probe: None,
         flags: Vec::new(),
     }

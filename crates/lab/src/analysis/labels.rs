@@ -90,6 +90,9 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     if !gzip.is_empty() {
         parts.push(format!("replies are compressed with gzip on the fly by {}", gzip.join(", ")));
     }
+    if sweep.client_may_limit {
+        parts.push("points count in which the load generator was the limit".to_owned());
+    }
     if sweep.calls {
         parts.push("system calls are counted".to_owned());
     }
@@ -173,6 +176,7 @@ fn generator(sweep: &Sweep) -> String {
         Generator::Weir => "weir load",
         Generator::Httperf => "httperf",
         Generator::Wrk => "wrk",
+        Generator::Ab => "ab",
     };
     let arrivals = match (&load.arrivals, load.closed) {
         (Some(law), None) => format!(", {law} arrivals"),

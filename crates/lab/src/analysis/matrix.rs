@@ -22,7 +22,10 @@ pub(super) fn sheet(study: &Study<'_>, matrix: &Matrix) -> Sheet {
         label: row.to_owned(),
         cells: columns.iter().map(|column| (cell(study, matrix, row, column), None)).collect(),
     };
-    let unit = info(&matrix.metric).unit;
+    let unit = match &matrix.relative_to {
+        Some(_) => "times".to_owned(),
+        None => info(&matrix.metric).unit,
+    };
     let head = columns.iter().map(|column| (column.label(), unit.clone())).collect();
     let mut notes = vec![format!("{}.", info(&matrix.metric).label)];
     notes.extend((!matrix.note.is_empty()).then(|| matrix.note.clone()));
@@ -92,8 +95,17 @@ fn cell(
         row_of(spec) == row && spec.column == column.of
     })?;
     let common = common(study, sweep, &servers);
-    let value = value_index(study, sweep, server, column.cells.at, common)?;
-    values::valid(study, PointIndex { sweep, server, value }, &matrix.metric)
+    let spot = |server| {
+        let value = value_index(study, sweep, server, column.cells.at, common)?;
+        Some(PointIndex { sweep, server, value })
+    };
+    match &matrix.relative_to {
+        Some(base) => {
+            let base = spot(study.server(base)?)?;
+            values::ratio(study, spot(server)?, base, &matrix.metric)
+        }
+        None => values::valid(study, spot(server)?, &matrix.metric),
+    }
 }
 
 /// Describes where the columns are taken; a single sentence if all are taken at the same place.
@@ -149,6 +161,19 @@ of = [{ sweep = "up", label = "first", at = 1 }, { sweep = "up", label = "peak",
         assert_eq!(labels, ["accept 1", "nginx"]);
         assert_eq!(numbers(&sheet.rows[0]), [Some(1000.0), Some(1200.0)]);
         assert!(sheet.note.starts_with("replies. first: At 1 × the capacity"), "{}", sheet.note);
+    }
+
+    #[test]
+    fn cells_relative_to_a_server_are_ratios_within_rounds() {
+        let experiment = format!("{}{ROWS}relative-to = \"one\"\n", fixtures::TEXT);
+        let experiment = Experiment::parse(&experiment).unwrap();
+        let lines = fixtures::both();
+        let study = Study::new("p/e", &experiment, &lines);
+        let sheet = sheet(&study, &experiment.matrix[0]);
+        assert_eq!(sheet.columns[0].1, "times");
+        let first = |row: &Row| row.cells[0].0.unwrap();
+        assert_eq!((first(&sheet.rows[0]).value, first(&sheet.rows[1]).value), (1.0, 1.1));
+        assert!((first(&sheet.rows[1]).high - 1.1).abs() < 1e-9);
     }
 
     #[test]

@@ -12,14 +12,40 @@ pub(super) fn valid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Option
     let Some(RelativeMetric { of, base, factor, .. }) = metrics::relative(metric) else {
         return estimate(&study.valid(spot, metric).into_values().collect::<Vec<_>>());
     };
+    if *base == Base::EachSinceFirst {
+        return estimate(&since_first(study, spot, of, *factor)?);
+    }
     let curve = study.curve(spot.sweep, spot.server, of);
     let here = Side { curve: curve.clone(), pick: Pick::Fixed(spot.value) };
     let pick = match base {
         Base::Peak => Pick::Peak(curve.clone()),
-        Base::First => Pick::Fixed(0),
+        Base::First | Base::EachSinceFirst => Pick::Fixed(0),
     };
     let Estimate { value, low, high, n } = of_sides(&here, Some(&Side { curve, pick }))?;
     Some(Estimate { value: factor * value, low: factor * low, high: factor * high, n })
+}
+
+/// Returns a metric of the valid points at a spot, divided by that at another one within rounds.
+pub(super) fn ratio(
+    study: &Study<'_>,
+    spot: PointIndex,
+    base: PointIndex,
+    metric: &str,
+) -> Option<Estimate> {
+    let side =
+        |spot: PointIndex| Side { curve: vec![study.valid(spot, metric)], pick: Pick::Fixed(0) };
+    of_sides(&side(spot), Some(&side(base)))
+}
+
+/// Returns, by round, the increase of a metric since the sweep's lowest value, times `factor` and
+/// for each unit of the sweep's value; `None` at that lowest value.
+fn since_first(study: &Study<'_>, spot: PointIndex, metric: &str, factor: f64) -> Option<Vec<f64>> {
+    let at_first = PointIndex { value: 0, ..spot };
+    let units = study.x(spot) - study.x(at_first);
+    let (here, first) = (study.valid(spot, metric), study.valid(at_first, metric));
+    let grown = |(round, value): (&u32, &f64)| Some(value - first.get(round)?);
+    let each = here.iter().filter_map(grown).map(|grown| factor * grown / units);
+    (units > 0.0).then(|| each.collect())
 }
 
 /// Returns the median of a metric of the INVALID points at a spot.
@@ -32,6 +58,7 @@ pub(super) fn invalid(study: &Study<'_>, spot: PointIndex, metric: &str) -> Opti
     let at = match base {
         Base::Peak => peak(&curve, &rounds)?,
         Base::First => 0,
+        Base::EachSinceFirst => return None,
     };
     let against: Vec<f64> = curve.get(at)?.values().copied().collect();
     Some(factor * weir_stats::median(&study.invalid(spot, of))? / weir_stats::median(&against)?)
@@ -72,6 +99,22 @@ mod tests {
         let grown = |value| valid(&study, spot(value), "response_p99_grown").unwrap();
         assert_eq!((grown(0).value, grown(1).value, grown(1).n), (1.0, 8.0, 3));
         assert_eq!((grown(1).low, grown(1).high), (8.0, 8.0));
+    }
+
+    #[test]
+    fn what_a_unit_of_the_sweep_adds_is_a_difference_within_rounds() {
+        let experiment = fixtures::experiment();
+        let mut lines = fixtures::lines("one", &[(1.0, [1.0; 3]), (4.0, [1.0; 3])]);
+        for line in &mut lines {
+            let Line::Point(point) = line else { continue };
+            let pages = 100 * u64::from(1 + point.key.round) + 2 * point.key.x as u64;
+            point.server.rss_max_bytes = 4096 * pages;
+        }
+        let study = Study::new("p/e", &experiment, &lines);
+        let each = |value| valid(&study, spot(value), "server_bytes_per_idle");
+        let last = each(2).unwrap();
+        assert_eq!((last.value, last.low, last.high, last.n), (8192.0, 8192.0, 8192.0, 3));
+        assert_eq!(each(0), None);
     }
 
     #[test]

@@ -22,7 +22,11 @@ const POOL: (&str, RangeInclusive<u32>) = ("pool", 1..=POOL_MAX);
 
 const TABLE: &[Arch] = &[
     Arch { name: "loop", has_mechanism: true, options: &[] },
-    Arch { name: "ring", has_mechanism: false, options: &[("sqpoll", 0..=1)] },
+    Arch {
+        name: "ring",
+        has_mechanism: false,
+        options: &[("sqpoll", 0..=1), ("gather-us", 0..=1_000), ("zero-copy-from", 0..=1 << 30)],
+    },
     Arch { name: "fiber", has_mechanism: true, options: &[POOL] },
     Arch { name: "threads", has_mechanism: false, options: &[POOL] },
     Arch { name: "processes", has_mechanism: false, options: &[POOL] },

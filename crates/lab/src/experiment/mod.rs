@@ -120,12 +120,21 @@ pub enum Kind {
     Haproxy,
     /// apache2(8), event MPM.
     Apache,
+    /// The bare loop of this source tree: one fixed reply, no parser, no files.
+    Bare,
 }
 
 impl Kind {
     /// All server programs.
-    pub const ALL: [Self; 6] =
-        [Self::Weir, Self::Nginx, Self::H2o, Self::Lighttpd, Self::Haproxy, Self::Apache];
+    pub const ALL: [Self; 7] = [
+        Self::Weir,
+        Self::Nginx,
+        Self::H2o,
+        Self::Lighttpd,
+        Self::Haproxy,
+        Self::Apache,
+        Self::Bare,
+    ];
 
     /// Returns its name in experiment files.
     pub fn name(self) -> &'static str {
@@ -136,6 +145,7 @@ impl Kind {
             Self::Lighttpd => "lighttpd",
             Self::Haproxy => "haproxy",
             Self::Apache => "apache",
+            Self::Bare => "bare",
         }
     }
 }
@@ -236,11 +246,13 @@ pub enum Generator {
     Httperf,
     /// wrk(1): closed loop.
     Wrk,
+    /// ab(1): closed loop.
+    Ab,
 }
 
 impl Generator {
     /// All load generators.
-    pub const ALL: [Self; 3] = [Self::Weir, Self::Httperf, Self::Wrk];
+    pub const ALL: [Self; 4] = [Self::Weir, Self::Httperf, Self::Wrk, Self::Ab];
 }
 
 /// Default number of connections of the closed loop that measures a capacity.
@@ -282,6 +294,10 @@ pub struct Sweep {
     /// Processor time that weir burns per request, in microseconds.
     #[serde(default)]
     pub burn_us: u32,
+    /// True to use points at which the load generator was the limit: for sweeps that measure the
+    /// generator, or what a reply costs the server at any rate.
+    #[serde(default)]
+    pub client_may_limit: bool,
     /// Length in milliseconds of the bins in which the load's outcome is recorded over time.
     #[serde(default)]
     pub timeline_ms: Option<u32>,
@@ -316,11 +332,13 @@ fn three() -> u32 {
 pub struct LoadSpec {
     /// The load generator.
     pub generator: Generator,
-    /// A workload of `weir load files`, or `page-40k`, a page of 40 KiB of text.
+    /// A workload of `weir load files`; `page-40k`, a page of 40 KiB of text; or `file-KIBk`, a
+    /// file of a size.
     pub workload: String,
     /// Measured duration in seconds, at scale 1; not given with a spike, which has its own.
     pub duration_s: f64,
-    /// Warm-up in seconds before the measured part.
+    /// Warm-up in seconds before the measured part. Generators other than `weir load` are run for
+    /// it once before.
     pub warmup_s: f64,
     /// Longest time without progress, in seconds.
     pub timeout_s: f64,
@@ -337,7 +355,7 @@ pub struct LoadSpec {
     /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
     /// only, with a workload of one file. Replaces the sweep's `burn-us`.
     pub mix: Vec<RequestClass>,
-    /// Additional options of `weir load`, httperf or wrk.
+    /// Additional options of `weir load` or httperf.
     pub options: Vec<String>,
 }
 
@@ -442,6 +460,9 @@ pub struct Matrix {
     pub metric: String,
     /// Sweeps that supply its cells.
     pub of: Vec<Cells>,
+    /// The server whose value in the same sweep and round each value is divided by.
+    #[serde(default)]
+    pub relative_to: Option<String>,
     /// Note to the reader of the table.
     #[serde(default)]
     pub note: String,

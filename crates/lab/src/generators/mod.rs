@@ -1,6 +1,7 @@
 //! Load generators: the command line of each for the same load, its measurement window, and its
 //! report in the lab's terms.
 
+mod ab;
 mod httperf;
 mod mix;
 mod set;
@@ -34,7 +35,8 @@ pub struct LoadRequest<'a> {
     pub load: &'a LoadSpec,
     /// Measured duration, in seconds.
     pub duration_s: f64,
-    /// Warm-up before the measured part, in seconds: weir only. Others measure from their start.
+    /// Warm-up before the measured part, in seconds: weir only. Others measure from their start,
+    /// and are run once before for a warm-up.
     pub warmup_s: f64,
     /// Sessions per second of an open loop.
     pub rate: Option<f64>,
@@ -111,6 +113,7 @@ pub fn version(generator: Generator) -> Result<String, String> {
         // With --version alone, httperf continues and loads port 80 of this machine.
         Generator::Httperf => ("httperf", &["--version", "--help"][..]),
         Generator::Wrk => ("wrk", &["-v"][..]),
+        Generator::Ab => ("ab", &["-V"][..]),
     };
     let version = programs::version_of(&installed(name)?, flags);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
@@ -118,8 +121,9 @@ pub fn version(generator: Generator) -> Result<String, String> {
 }
 
 fn installed(name: &str) -> Result<PathBuf, String> {
+    let package = if name == "ab" { "apache2-utils" } else { name };
     programs::find(name)
-        .ok_or_else(|| format!("{name} is not installed: Debian's package {name} has it"))
+        .ok_or_else(|| format!("{name} is not installed: Debian's package {package} has it"))
 }
 
 /// Returns the options that an experiment may pass to a generator.
@@ -128,6 +132,7 @@ pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
         Generator::Weir => &weir::ALLOWED,
         Generator::Httperf => &httperf::ALLOWED,
         Generator::Wrk => &wrk::ALLOWED,
+        Generator::Ab => &ab::ALLOWED,
     }
 }
 
@@ -146,6 +151,7 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
         Generator::Weir => (weir::invocation(request)?, weir::read),
         Generator::Httperf => (httperf::invocation(request)?, httperf::read),
         Generator::Wrk => (wrk::invocation(request)?, wrk::read),
+        Generator::Ab => (ab::invocation(request)?, ab::read),
     };
     mix::write(request)?;
     set::write(request)?;
@@ -202,6 +208,11 @@ impl RunningLoad {
     /// takes to start.
     pub fn window(&self) -> (Duration, Duration) {
         self.window
+    }
+
+    /// Returns the id of the generator's process.
+    pub fn pid(&self) -> u32 {
+        self.group.pid()
     }
 
     /// Returns whether the generator has ended.

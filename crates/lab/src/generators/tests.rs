@@ -98,19 +98,21 @@ fn httperf_reports_a_plausible_load() {
 }
 
 #[test]
-fn wrk_reports_a_closed_loop() {
+fn wrk_and_ab_report_a_closed_loop() {
     let Some(weir) = loopback::weir() else { return };
-    if let Err(why) = version(Generator::Wrk) {
-        eprintln!("{why}: skipped");
-        return;
+    for generator in [Generator::Wrk, Generator::Ab] {
+        if let Err(why) = version(generator) {
+            eprintln!("{why}: skipped");
+            continue;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let (_server, port) = serve(base.path(), &weir);
+        let spec = load(generator, "one-byte");
+        let request = LoadRequest { closed: Some(2), ..request(&spec, base.path(), port, &weir) };
+        let result = start(&request).unwrap().wait().unwrap();
+        assert!(result.replies > 0 && result.replies_refused == 0, "{result:?}");
+        assert!(!result.open_loop && result.planned_per_s.is_none());
     }
-    let base = tempfile::tempdir().unwrap();
-    let (_server, port) = serve(base.path(), &weir);
-    let spec = load(Generator::Wrk, "one-byte");
-    let request = LoadRequest { closed: Some(2), ..request(&spec, base.path(), port, &weir) };
-    let result = start(&request).unwrap().wait().unwrap();
-    assert!(result.replies > 0 && result.replies_refused == 0, "{result:?}");
-    assert!(!result.open_loop && result.planned_per_s.is_none());
 }
 
 #[test]

@@ -91,9 +91,11 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     }
     // The paths in a list are complete.
     let listed = set::arguments(request).or_else(|| mix::arguments(request));
-    let (prefix, path) =
-        if listed.is_some() { ("", "") } else { (request.prefix, path_of(&load.workload)) };
-    let mut path = path.to_owned();
+    let (prefix, mut path) = if listed.is_some() {
+        ("", String::new())
+    } else {
+        (request.prefix, path_of(&load.workload))
+    };
     if let Some(apart_s) = request.twice_s {
         path = file_of(&load.workload)
             .ok_or_else(|| format!("no one file of workload {} can be asked for", load.workload))?;

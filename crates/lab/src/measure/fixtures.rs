@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::record::{
-    BackgroundLoad, CallCount, CoreTime, Cores, Kernel, Key, LoadResult, Point, ProbeResult,
-    ServerResult, Spread, Timeline, Times, WholeRun,
+    BackgroundLoad, CallCount, ClientResult, CoreTime, Cores, Kernel, Key, LoadResult, Point,
+    ProbeResult, ServerResult, Spread, Timeline, Times, WholeRun,
 };
 
 /// A point of 2 s at 1500 connections per second, with one reply each, on one processor; 2000
@@ -20,6 +20,7 @@ pub(crate) fn point() -> Point {
         kernel: kernel(),
         cores: Cores { server: core(0.5), client: core(0.2) },
         background_load: None,
+        client: Some(client()),
         probe: None,
         flags: Vec::new(),
     }
@@ -129,6 +130,16 @@ fn times(mean_us: f64) -> Times {
         p99_us: Some(4.0 * mean_us),
         p999_us: Some(5.0 * mean_us),
         max_us: Some(6.0 * mean_us),
+    }
+}
+
+fn client() -> ClientResult {
+    ClientResult {
+        cpu_user_s: 0.4,
+        cpu_system_s: 1.2,
+        rss_begin_bytes: 2 << 20,
+        rss_end_bytes: 3 << 20,
+        rss_max_bytes: 4 << 20,
     }
 }
 

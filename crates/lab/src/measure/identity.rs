@@ -22,6 +22,8 @@ const PROBES_MAX: f64 = 16.0;
 /// Relative difference allowed in a rate because the server and the kernel are not sampled at the
 /// same instant.
 const SKEW_MAX: f64 = 0.05;
+/// Maximum share of a side's processor time that processes not of that side may take.
+const FOREIGN_MAX: f64 = 0.05;
 /// Maximum share of processor time that the host may take.
 const STEAL_MAX: f64 = 0.05;
 /// Listen backlog of `weir serve` by default.
@@ -53,6 +55,29 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add("steal", stolen("server", &point.cores.server));
     add("steal", stolen("client", &point.cores.client));
     flags
+}
+
+/// Returns a flag for each side whose processors worked for other processes, as far as the side's
+/// own are known.
+pub fn foreign(point: &Point) -> Vec<Flag> {
+    let server = &point.server;
+    let own_s = server.cpu_user_s + server.cpu_system_s;
+    let of_server = foreign_share("server", &point.cores.server, own_s);
+    let client = point.client.filter(|_| point.background_load.is_none());
+    let of_client = client.and_then(|client| {
+        let own_s = client.cpu_user_s + client.cpu_system_s;
+        foreign_share("client", &point.cores.client, own_s)
+    });
+    let flag = |says| Flag { kind: "foreign".to_owned(), says };
+    of_server.into_iter().chain(of_client).map(flag).collect()
+}
+
+fn foreign_share(side: &str, time: &CoreTime, own_s: f64) -> Option<String> {
+    // The processors are sampled at ticks, a process's time is not: the difference may be negative.
+    let share = (time.user_s + time.system_s - own_s) / time.total_s();
+    (share > FOREIGN_MAX).then(|| {
+        format!("other processes had {:.1} % of the {side}'s processor time", 100.0 * share)
+    })
 }
 
 /// Replies of a whole run, as counted by both sides.
@@ -300,6 +325,17 @@ mod tests {
     use super::*;
     use crate::measure::fixtures;
     use crate::record::{BackgroundLoad, CallCount, LoadResult};
+
+    #[test]
+    fn what_other_processes_take_of_a_side_is_flagged() {
+        let mut point = fixtures::point();
+        let says = |point: &_| foreign(point).into_iter().map(|flag| flag.says).collect::<Vec<_>>();
+        assert_eq!(says(&point), ["other processes had 25.0 % of the server's processor time"]);
+        point.server.cpu_system_s = 1.1;
+        assert_eq!(says(&point), [""; 0]);
+        point.client.as_mut().unwrap().cpu_user_s = 0.0;
+        assert_eq!(says(&point), ["other processes had 20.0 % of the client's processor time"]);
+    }
 
     fn kinds(point: &Point) -> Vec<String> {
         flags(point).into_iter().map(|flag| flag.kind).collect()

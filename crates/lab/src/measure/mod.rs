@@ -16,11 +16,11 @@ pub mod weir_stats;
 use std::time::Instant;
 
 use crate::environment::{Environment, Side};
-use crate::record::{Cores, Kernel};
+use crate::record::{ClientResult, Cores, Kernel};
 use cores::CoreTimes;
 use processes::Processes;
 
-/// The kernel's view of both sides and of the server at an instant.
+/// The kernel's view of both sides, of the server and of the load generator at an instant.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
@@ -29,6 +29,21 @@ pub struct Sample {
     server: CoreTimes,
     client: CoreTimes,
     processes: Processes,
+    /// The load generator's; `None` if it has ended.
+    client_processes: Option<Processes>,
+}
+
+/// The differences between two samples.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Counters of the server's network.
+    pub kernel: Kernel,
+    /// Processors of both sides.
+    pub cores: Cores,
+    /// The server's processes.
+    pub server: ServerProcesses,
+    /// The load generator's processes; `None` if it has ended meanwhile.
+    pub client: Option<ClientResult>,
 }
 
 /// A server's processes over a window.
@@ -49,11 +64,16 @@ pub struct ServerProcesses {
 }
 
 impl Sample {
-    /// Takes a sample; `pids` are the root processes of the server.
+    /// Takes a sample; `pids` are the root processes of the server, `client` is that of the load
+    /// generator.
     ///
     /// # Errors
     /// The server is gone, or /proc cannot be read or parsed.
-    pub fn take(environment: &dyn Environment, pids: &[u32]) -> Result<Self, String> {
+    pub fn take(
+        environment: &dyn Environment,
+        pids: &[u32],
+        client: Option<u32>,
+    ) -> Result<Self, String> {
         let stat = std::fs::read_to_string("/proc/stat")
             .map_err(|error| format!("cannot read /proc/stat: {error}"))?;
         Ok(Self {
@@ -63,12 +83,13 @@ impl Sample {
             server: CoreTimes::parse(&stat, environment.cpus(Side::Server))?,
             client: CoreTimes::parse(&stat, environment.cpus(Side::Client))?,
             processes: Processes::take(pids)?,
+            client_processes: client.and_then(|pid| Processes::take(&[pid]).ok()),
         })
     }
 }
 
-/// Returns the differences between two samples of the same environment and server.
-pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcesses) {
+/// Returns the differences between two samples of the same testbed, server and load.
+pub fn between(before: &Sample, after: &Sample) -> Measured {
     let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
     let kernel = Kernel {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
@@ -80,7 +101,7 @@ pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcess
         client: after.client.since(&before.client, ticks_per_s),
     };
     let (user, system) = after.processes.since(&before.processes);
-    let processes = ServerProcesses {
+    let server = ServerProcesses {
         cpu_user_s: user as f64 / ticks_per_s,
         cpu_system_s: system as f64 / ticks_per_s,
         rss_bytes: after.processes.rss_bytes,
@@ -88,7 +109,18 @@ pub fn between(before: &Sample, after: &Sample) -> (Kernel, Cores, ServerProcess
         processes: after.processes.count(),
         disk_read_bytes: after.processes.disk_read_since(&before.processes),
     };
-    (kernel, cores, processes)
+    let both = before.client_processes.as_ref().zip(after.client_processes.as_ref());
+    let client = both.map(|(before, after)| {
+        let (user, system) = after.since(before);
+        ClientResult {
+            cpu_user_s: user as f64 / ticks_per_s,
+            cpu_system_s: system as f64 / ticks_per_s,
+            rss_begin_bytes: before.rss_bytes,
+            rss_end_bytes: after.rss_bytes,
+            rss_max_bytes: after.rss_max_bytes,
+        }
+    });
+    Measured { kernel, cores, server, client }
 }
 
 #[cfg(test)]
@@ -127,25 +159,26 @@ mod tests {
     fn what_happens_between_two_samples_is_in_their_difference() {
         let environment = Here(weir_sys::process::allowed_cpus().unwrap());
         let me = [std::process::id()];
-        let before = Sample::take(&environment, &me).unwrap();
+        let before = Sample::take(&environment, &me, Some(me[0])).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let accepted: Vec<_> = (0..3)
             .map(|_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap()))
             .collect();
-        let after = Sample::take(&environment, &me).unwrap();
+        let after = Sample::take(&environment, &me, Some(me[0])).unwrap();
         drop(accepted);
-        let (kernel, cores, server) = between(&before, &after);
+        let Measured { kernel, cores, server, client } = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");
         assert!(kernel.window_s > 0.0 && kernel.shared);
         assert!(cores.server.total_s() >= 0.0);
         assert!(server.processes >= 1 && server.rss_max_bytes > 0);
+        assert_eq!(client.unwrap().rss_max_bytes, server.rss_max_bytes);
     }
 
     #[test]
     fn a_sample_says_what_is_missing() {
         let me = [std::process::id()];
-        let error = Sample::take(&Here(vec![100_000]), &me).unwrap_err();
+        let error = Sample::take(&Here(vec![100_000]), &me, None).unwrap_err();
         assert!(error.contains("processor 100000"), "{error}");
     }
 }

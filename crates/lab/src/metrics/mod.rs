@@ -8,6 +8,7 @@
 
 mod arch;
 mod background_load;
+mod client;
 mod families;
 mod mechanism;
 mod probe;
@@ -153,6 +154,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
     let background_load = background_load::TABLE.iter().chain(probe::TABLE);
     TABLE
         .iter()
+        .chain(client::TABLE)
         .chain(mechanism::TABLE)
         .chain(arch::TABLE)
         .chain(timeline::TABLE)
@@ -294,20 +296,6 @@ const TABLE: &[Metric] = &[
         |p| service(p, |t| t.p99_us),
     ),
     metric(
-        "lag_p99",
-        "lag of the client, 99th percentile",
-        "ms",
-        "From the planned to the actual start: 99 % are no longer",
-        |p| ms(p.load.lag.as_ref(), |t| t.p99_us),
-    ),
-    metric(
-        "client_open_max",
-        "connections open at the client, most",
-        "connections",
-        "The most the client had open at once",
-        |p| p.load.open_max.map(|open| open as f64),
-    ),
-    metric(
         "reply_share",
         "requests that became replies",
         "%",
@@ -345,13 +333,6 @@ const TABLE: &[Metric] = &[
     metric("core_idle", "core time, idle", "%", "Of the server's processors' time: idle", |p| {
         core(p, |time| time.idle_s)
     }),
-    metric(
-        "client_core_busy",
-        "client's core time, not idle",
-        "%",
-        "Of the client's processors' time: neither idle nor taken by the host",
-        client_core_busy,
-    ),
     metric(
         "core_us_per_reply",
         "core time a reply",
@@ -602,11 +583,6 @@ fn core(point: &Point, of: fn(&CoreTime) -> f64) -> Option<f64> {
     ratio(100.0 * of(time), time.total_s())
 }
 
-fn client_core_busy(point: &Point) -> Option<f64> {
-    let time = &point.cores.client;
-    ratio(100.0 * time.busy_s(), time.total_s())
-}
-
 /// Returns the processor time per reply, computed from rates because the load and the processors
 /// are measured over slightly different windows.
 fn core_us_per_reply(point: &Point) -> Option<f64> {
@@ -689,7 +665,7 @@ mod tests {
     fn what_was_not_measured_has_no_value() {
         let mut point = fixtures::point();
         point.load = LoadResult { window_s: 0.0, ..LoadResult::default() };
-        point.rate = None;
+        (point.rate, point.client) = (None, None);
         point.server = ServerResult::default();
         point.kernel = Kernel::default();
         point.cores = Cores::default();
@@ -761,7 +737,6 @@ mod tests {
         about("core_system", 45.0);
         about("core_softirq", 7.5);
         about("core_idle", 25.0);
-        about("client_core_busy", 90.0);
         about("core_us_per_reply", 500.0);
         about("server_cpu", 40.0);
         about("server_us_per_reply", 40.0 * 500.0 / 75.0);

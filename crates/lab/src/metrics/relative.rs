@@ -1,15 +1,17 @@
-//! Metrics relative to other points: a metric divided by the same server's value elsewhere along
-//! the sweep. Only names are defined here; the ratio is computed where all points are available.
+//! Metrics relative to other points: a metric held against the same server's value elsewhere along
+//! the sweep. Only names are defined here; they are computed where all points are available.
 
 use super::MetricInfo;
 
-/// The point along the sweep that a metric is compared with.
+/// The point along the sweep that a metric is compared with, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// Where the server's value is highest.
+    /// A ratio to where the server's value is highest.
     Peak,
-    /// At the lowest value of the sweep.
+    /// A ratio to that at the lowest value of the sweep.
     First,
+    /// The increase since the lowest value of the sweep, for each unit of the sweep's value.
+    EachSinceFirst,
 }
 
 /// A metric relative to another point.
@@ -23,9 +25,12 @@ pub struct RelativeMetric {
     pub of: &'static str,
     /// The point it is compared with.
     pub base: Base,
-    /// Factor applied to the ratio: 100 if the unit is %.
+    /// Factor applied to the result: 100 if it is a ratio in %.
     pub factor: f64,
 }
+
+/// Bytes in the unit of memory.
+const MIB: f64 = 1_048_576.0;
 
 /// The metrics of this module.
 pub(super) const TABLE: &[RelativeMetric] = &[
@@ -46,6 +51,35 @@ pub(super) const TABLE: &[RelativeMetric] = &[
         of: "response_p99",
         base: Base::First,
         factor: 1.0,
+    },
+    RelativeMetric {
+        name: "core_us_per_reply_grown",
+        label: "core time a reply, against the lowest value's",
+        unit: "times",
+        help: "`core_us_per_reply` against what it was at the sweep's lowest value, within rounds",
+        of: "core_us_per_reply",
+        base: Base::First,
+        factor: 1.0,
+    },
+    RelativeMetric {
+        name: "server_bytes_per_idle",
+        label: "memory of the server, an idle connection",
+        unit: "bytes",
+        help: "What `server_rss` grew by since the lowest value of a sweep over idle connections, \
+               for each of them",
+        of: "server_rss",
+        base: Base::EachSinceFirst,
+        factor: MIB,
+    },
+    RelativeMetric {
+        name: "client_bytes_per_idle",
+        label: "memory of the client, an idle connection",
+        unit: "bytes",
+        help: "What `client_rss` grew by since the lowest value of a sweep over idle connections, \
+               for each of them",
+        of: "client_rss",
+        base: Base::EachSinceFirst,
+        factor: MIB,
     },
 ];
 

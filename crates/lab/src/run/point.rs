@@ -10,9 +10,10 @@ use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
 use super::runner::{Runner, await_end, sleep_until};
 use crate::environment::{Environment, Side};
-use crate::generators::{self, LoadRequest};
+use crate::experiment::Generator;
+use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::measure::weir_stats::Stats;
-use crate::measure::{self, Sample, identity};
+use crate::measure::{self, Measured, Sample, identity};
 use crate::record::{Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
@@ -25,6 +26,7 @@ impl Runner {
         mut server: RunningServer,
         stop: &AtomicBool,
     ) -> Result<Line, String> {
+        self.warm_up(environment, resolved, stop)?;
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms;
         let mut load = generators::start(&LoadRequest {
@@ -38,18 +40,22 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(environment, resolved, (from, to))?;
         sleep_until(started + from, stop)?;
-        let first = sample(environment, &mut server)?;
+        let first = sample(environment, &mut server, &load)?;
         sleep_until(started + to, stop)?;
-        let second = sample(environment, &mut server)?;
+        let second = sample(environment, &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
         let background_load =
             background_load.map(|background_load| background_load.end(latest, stop)).transpose()?;
-        let load = load.wait()?;
+        let mut load = load.wait()?;
+        if resolved.sweep.client_may_limit {
+            (load.valid, load.late_only) = (true, false);
+        }
         let config = server.config().map(str::to_owned);
         let (version, command) = (self.version(resolved.server.kind), server.command().to_owned());
-        let (kernel, cores, used) = measure::between(&first.0, &second.0);
+        let measured = measure::between(&first.0, &second.0);
+        let Measured { kernel, cores, server: used, client } = measured;
         let snapshots = [first.1, second.1];
         let result = ServerResult {
             version,
@@ -71,20 +77,41 @@ impl Runner {
             server: result,
             kernel,
             cores,
+            client,
             background_load,
             probe: None,
             flags: Vec::new(),
         };
         point.flags = identity::flags(&point);
+        if resolved.sweep.neighbour.is_none() {
+            point.flags.extend(identity::foreign(&point));
+        }
         Ok(Line::Point(Box::new(point)))
+    }
+
+    /// Runs a generator that has no warm-up of its own for the time of one.
+    fn warm_up(
+        &self,
+        environment: &dyn Environment,
+        resolved: &ResolvedPoint<'_>,
+        stop: &AtomicBool,
+    ) -> Result<(), String> {
+        let load = &resolved.sweep.load;
+        if load.generator == Generator::Weir || load.warmup_s == 0.0 {
+            return Ok(());
+        }
+        let request = self.load_request(environment, resolved);
+        let mut warmup = generators::start(&LoadRequest { duration_s: load.warmup_s, ..request })?;
+        await_end(&mut warmup, Instant::now() + resolved.patience(), stop)
     }
 }
 
 fn sample(
     environment: &dyn Environment,
     server: &mut RunningServer,
+    load: &RunningLoad,
 ) -> Result<(Sample, Option<Value>), String> {
-    let sample = Sample::take(environment, &server.pids())?;
+    let sample = Sample::take(environment, &server.pids(), Some(load.pid()))?;
     // A server that cannot answer in time is a finding, not a failure of the point.
     let snapshot = server.snapshot().unwrap_or(None);
     Ok((sample, snapshot))

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::runner::{POLL_INTERVAL, Runner};
 use crate::environment::{Environment, Side};
 use crate::experiment::{Experiment, ProbeSpec, probe};
-use crate::measure::{self, Sample, identity};
+use crate::measure::{self, Measured, Sample, identity};
 use crate::plan::Step;
 use crate::process_group::ProcessGroup;
 use crate::record::{Line, LoadResult, Point, ProbeResult, ServerResult};
@@ -46,12 +46,13 @@ impl Runner {
         option("--active", spec.active.to_string());
         option("--seconds", step.duration_s.to_string());
         let (began, at) = (utc_now(), Instant::now());
-        let before = Sample::take(environment, &[])?;
+        let before = Sample::take(environment, &[], None)?;
         let mut command = environment.command(Side::Server, self.weir().as_os_str());
         command.args(&words);
         let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
         let result = figures(&self.output(environment, command, latest, stop)?)?;
-        let (kernel, cores, _) = measure::between(&before, &Sample::take(environment, &[])?);
+        let after = Sample::take(environment, &[], None)?;
+        let Measured { kernel, cores, .. } = measure::between(&before, &after);
         let mut point = Point {
             key: step.key.clone(),
             began,
@@ -65,6 +66,7 @@ impl Runner {
             },
             kernel,
             cores,
+            client: None,
             background_load: None,
             probe: Some(result),
             flags: Vec::new(),

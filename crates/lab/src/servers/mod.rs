@@ -3,6 +3,7 @@
 //! written outside of a run's own directory.
 
 mod apache;
+mod bare;
 mod h2o;
 mod haproxy;
 mod lighttpd;
@@ -30,7 +31,7 @@ use crate::process_group::ProcessGroup;
 use crate::programs;
 use upstream::{SOCKET, Upstream};
 
-pub use root::{file_of, path_of, write_root};
+pub use root::{file_of, file_size, path_of, write_root};
 
 /// Timeout for a server to start listening.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -98,7 +99,7 @@ impl Site<'_> {
     }
 }
 
-/// A server program other than weir, described by what distinguishes it from the others.
+/// A server program with a configuration file, described by what distinguishes it from the others.
 struct ServerProgram {
     /// Name shown before its version.
     name: &'static str,
@@ -118,7 +119,11 @@ struct ServerProgram {
 
 /// Returns the options that an experiment may pass to a server.
 pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
-    server_program(kind).map_or(&weir::ALLOWED, |server_program| &server_program.allowed)
+    match server_program(kind) {
+        Some(server_program) => &server_program.allowed,
+        None if kind == Kind::Bare => &bare::ALLOWED,
+        None => &weir::ALLOWED,
+    }
 }
 
 /// Returns the allow lists of all servers.
@@ -128,7 +133,7 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 
 fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
     match kind {
-        Kind::Weir => None,
+        Kind::Weir | Kind::Bare => None,
         Kind::Nginx => Some(&nginx::PEER),
         Kind::H2o => Some(&h2o::PEER),
         Kind::Lighttpd => Some(&lighttpd::PEER),
@@ -152,6 +157,9 @@ impl ServerProgram {
 /// package that provides it.
 pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     let (name, program, flag) = match server_program(kind) {
+        None if kind == Kind::Bare => {
+            return bare::find(weir).map(|_| format!("{} of this source tree", bare::NAME));
+        }
         None => ("weir", weir.to_owned(), "--version"),
         Some(server_program) => {
             (server_program.name, server_program.find()?, server_program.version_flag)
@@ -179,10 +187,11 @@ pub fn check(spec: &ServerSpec) -> Result<(), String> {
         _ if spec.burn_us.is_some() => Err(format!(
             "server {id}: burn-us is for weir; gzip makes the other servers work instead"
         )),
-        Kind::H2o if spec.backlog.is_some() => {
-            Err(format!("server {id}: h2o has no setting for its backlog"))
+        Kind::H2o | Kind::Bare if spec.backlog.is_some() => {
+            Err(format!("server {id}: {} has no setting for its backlog", spec.kind.name()))
         }
-        Kind::Lighttpd | Kind::Apache if spec.proxy_burn_us.is_some() => {
+        Kind::Bare if spec.gzip => Err(format!("server {id}: the bare loop does not compress")),
+        Kind::Lighttpd | Kind::Apache | Kind::Bare if spec.proxy_burn_us.is_some() => {
             Err(format!("server {id}: proxy-burn-us is for nginx, h2o and haproxy"))
         }
         _ => Ok(()),
@@ -252,6 +261,10 @@ struct Invocation {
 }
 
 fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String> {
+    if launch.spec.kind == Kind::Bare {
+        let (program, arguments) = (bare::find(launch.weir)?, bare::arguments(site));
+        return Ok(Invocation { name: bare::NAME, program, arguments, config: None });
+    }
     let Some(server_program) = server_program(launch.spec.kind) else {
         let arguments = weir::arguments(site, launch.calls, launch.bench_endpoints);
         let program = launch.weir.to_owned();

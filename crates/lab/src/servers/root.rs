@@ -21,6 +21,9 @@ const PAGE_BYTES: usize = 40_960;
 /// Seed of its random text, which is the same everywhere.
 const SEED: u64 = 40_960;
 
+/// Maximum size of a single file, in KiB.
+const FILE_KIB_MAX: u64 = 1 << 20;
+
 const HEAD: &str = "<!DOCTYPE html>\n<html><head><title>A page</title></head><body>\n<p>";
 const TAIL: &str = "</p>\n</body></html>\n";
 
@@ -55,6 +58,12 @@ pub fn write_root(weir: &Path, workload: &str, mb: Option<&str>, dir: &Path) -> 
         return fs::write(&path, page())
             .map_err(|error| format!("cannot write {}: {error}", path.display()));
     }
+    if let Some(bytes) = file_size(workload) {
+        let path = dir.join(format!("{workload}.bin"));
+        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        return fs::write(&path, content)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()));
+    }
     let mut command = Command::new(weir);
     command.args(["load", "files"]).arg(dir).args(["--workload", workload]);
     command.args(mb.into_iter().flat_map(|mb| ["--mb", mb]));
@@ -67,10 +76,19 @@ pub fn write_root(weir: &Path, workload: &str, mb: Option<&str>, dir: &Path) -> 
     Ok(())
 }
 
-/// Returns the path to pass to `weir load`: the page's own, or the one below which it requests the
-/// files of a workload that it knows by name.
-pub fn path_of(workload: &str) -> &str {
-    if workload == PAGE { "/page.html" } else { "/" }
+/// Returns the size in bytes of the only file of a workload `file-KIBk`, such as `file-64k`.
+pub fn file_size(workload: &str) -> Option<u64> {
+    let kib: u64 = workload.strip_prefix("file-")?.strip_suffix('k')?.parse().ok()?;
+    // Each size has a single name: no `+16`, no `016`.
+    let sound = (1..=FILE_KIB_MAX).contains(&kib) && workload == format!("file-{kib}k");
+    sound.then_some(kib << 10)
+}
+
+/// Returns the path to pass to `weir load`: that of the lab's own file, or the one below which it
+/// requests the files of a workload that it knows by name.
+pub fn path_of(workload: &str) -> String {
+    let own = workload == PAGE || file_size(workload).is_some();
+    file_of(workload).filter(|_| own).unwrap_or_else(|| "/".to_owned())
 }
 
 /// Returns the path of the only file that a workload requests; `None` if it requests several.
@@ -78,6 +96,7 @@ pub fn file_of(workload: &str) -> Option<String> {
     match workload {
         PAGE => Some("/page.html".to_owned()),
         "specweb99" => None,
+        sized if file_size(sized).is_some() => Some(format!("/{sized}.bin")),
         several if FileSet::named(several).is_some() => None,
         small => Some(format!("/{small}.txt")),
     }
@@ -145,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_has_its_size_and_each_size_a_single_name() {
+        let dir = tempfile::tempdir().unwrap();
+        write_root(Path::new("no-weir-needed"), "file-3k", None, dir.path()).unwrap();
+        assert_eq!(fs::metadata(dir.path().join("file-3k.bin")).unwrap().len(), 3072);
+        for name in ["file-0k", "file-03k", "file-+3k", "file-3", "file-k", "file-1048577k"] {
+            assert_eq!(file_size(name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn a_root_can_be_read_by_everybody() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("www");
@@ -157,8 +186,16 @@ mod tests {
 
     #[test]
     fn a_workload_has_its_paths() {
-        assert_eq!((path_of(PAGE), file_of(PAGE).as_deref()), ("/page.html", Some("/page.html")));
-        assert_eq!((path_of("2k"), file_of("2k").as_deref()), ("/", Some("/2k.txt")));
+        for (workload, path, file) in [
+            (PAGE, "/page.html", "/page.html"),
+            ("2k", "/", "/2k.txt"),
+            ("file-64k", "/file-64k.bin", "/file-64k.bin"),
+        ] {
+            assert_eq!(
+                (path_of(workload).as_str(), file_of(workload).as_deref()),
+                (path, Some(file))
+            );
+        }
         assert_eq!((file_of("specweb99"), file_of("files-16x8k")), (None, None));
     }
 }

@@ -11,7 +11,7 @@ use super::{
     RequestClass, ServerSpec, Sweep, TimelineFigure, arch,
 };
 use crate::file_set::FileSet;
-use crate::metrics;
+use crate::{metrics, servers};
 
 /// Maximum processor time that `weir serve` burns per request, in microseconds.
 const BURN_US_MAX: u32 = 1_000_000;
@@ -199,7 +199,7 @@ fn mix<'a>(sweep: &Sweep, servers: impl Iterator<Item = &'a ServerSpec>) -> Resu
         format!("{place}: its shares sum up to {sum}, not to 1")
     })?;
     must(load.generator == Generator::Weir, || format!("{place} is for weir load alone"))?;
-    must(crate::servers::file_of(&load.workload).is_some(), || {
+    must(servers::file_of(&load.workload).is_some(), || {
         format!("{place} needs a workload of one file, and {} has several", load.workload)
     })?;
     for ServerSpec { id, kind, burn_us, .. } in servers {
@@ -276,8 +276,9 @@ fn rates(sweep: &Sweep) -> Result<(), String> {
         })?;
     }
     must(rate.is_none_or(positive), || format!("sweep {id}: its rate is not positive"))?;
-    must(load.generator != Generator::Wrk || load.closed.is_some(), || {
-        format!("sweep {id}: wrk makes closed loops, so it needs load.closed")
+    let closed = matches!(load.generator, Generator::Wrk | Generator::Ab);
+    must(!closed || load.closed.is_some(), || {
+        format!("sweep {id}: wrk and ab make closed loops, so they need load.closed")
     })?;
     must(load.generator != Generator::Httperf || load.closed.is_none(), || {
         format!("sweep {id}: httperf makes open loops, so load.closed is not for it")
@@ -311,6 +312,9 @@ fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     })?;
     must(set.is_none() || load.generator == Generator::Weir, || {
         format!("{} is for weir load alone", place("workload"))
+    })?;
+    must(servers::file_size(workload).is_some() || !workload.starts_with("file-"), || {
+        format!("{} {workload} is no file: file-KIBk", place("workload"))
     })?;
     let times = [("duration-s", load.duration_s), ("timeout-s", load.timeout_s)];
     for (name, seconds) in times {
@@ -371,8 +375,10 @@ fn matrix(experiment: &Experiment, matrix: &Matrix) -> Result<(), String> {
     let place = format!("matrix {}", matrix.id);
     known_metrics(&place, "metric", std::slice::from_ref(&matrix.metric))?;
     must(!matrix.of.is_empty(), || format!("{place}: `of` names no sweep"))?;
+    let plain = matrix.relative_to.is_none() || metrics::relative(&matrix.metric).is_none();
+    must(plain, || format!("{place}: {} is a ratio already", matrix.metric))?;
     for (index, cells) in matrix.of.iter().enumerate() {
-        let sweep = drawn(experiment, &place, &cells.sweep, &[])?;
+        let sweep = drawn(experiment, &place, &cells.sweep, matrix.relative_to.as_slice())?;
         at_a_place(&place, sweep, cells.at)?;
         must(matrix.of[..index].iter().all(|other| other.label != cells.label), || {
             format!("{place}: two columns are called {}", cells.label)
@@ -561,7 +567,7 @@ at = [2.5, "peak"]
             ("rate = 50", "", "sweep idle: it needs a rate, or load.closed"),
             ("rate = 50", "rate = 50\nload.closed = 1", "sweep idle: it has a rate and a closed"),
             ("rate = 50", "rate = -1", "sweep idle: its rate is not positive"),
-            ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk makes closed loops"),
+            ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk and ab make closed loops"),
             (
                 "rate = 50",
                 "load = { closed = 1, generator = \"httperf\" }",

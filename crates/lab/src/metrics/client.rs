@@ -1,0 +1,135 @@
+//! Metrics of the client: how well it kept its plan, and the processor time and memory that its
+//! load cost it.
+
+use super::{Metric, metric, ms, ratio};
+use crate::record::{ClientResult, Point};
+
+/// The metrics of this module.
+pub(super) const TABLE: &[Metric] = &[
+    metric(
+        "lag_p50",
+        "lag of the client, median",
+        "ms",
+        "From the planned to the actual start: half are no longer",
+        |p| ms(p.load.lag.as_ref(), |t| t.p50_us),
+    ),
+    metric(
+        "lag_p99",
+        "lag of the client, 99th percentile",
+        "ms",
+        "From the planned to the actual start: 99 % are no longer",
+        |p| ms(p.load.lag.as_ref(), |t| t.p99_us),
+    ),
+    metric(
+        "lag_p999",
+        "lag of the client, 99.9th percentile",
+        "ms",
+        "From the planned to the actual start: 99.9 % are no longer",
+        |p| ms(p.load.lag.as_ref(), |t| t.p999_us),
+    ),
+    metric(
+        "lag_max",
+        "lag of the client, longest",
+        "ms",
+        "From the planned to the actual start: the longest",
+        |p| ms(p.load.lag.as_ref(), |t| t.max_us),
+    ),
+    metric(
+        "started_share",
+        "requests started of those planned",
+        "%",
+        "Of the requests planned, those that the client started",
+        |p| ratio(100.0 * p.load.started_per_s?, p.load.planned_per_s?),
+    ),
+    metric(
+        "client_open_max",
+        "connections open at the client, most",
+        "connections",
+        "The most the client had open at once",
+        |p| p.load.open_max.map(|open| open as f64),
+    ),
+    metric(
+        "client_core_busy",
+        "client's core time, not idle",
+        "%",
+        "Of the client's processors' time: neither idle nor taken by the host",
+        |p| ratio(100.0 * p.cores.client.busy_s(), p.cores.client.total_s()),
+    ),
+    metric(
+        "client_core_us_per_reply",
+        "client's core time a reply",
+        "us",
+        "Time the client's processors were not idle, for each reply; without what the host took",
+        core_us_per_reply,
+    ),
+    metric(
+        "client_us_per_reply",
+        "processor time of the client a reply",
+        "us",
+        "User and system time of the load generator's processes alone, for each reply",
+        us_per_reply,
+    ),
+    metric(
+        "client_rss",
+        "memory of the client",
+        "MiB",
+        "The most the load generator's processes had resident, summed",
+        |p| client(p).map(|client| client.rss_max_bytes as f64 / f64::from(1 << 20)),
+    ),
+    metric(
+        "client_rss_grown",
+        "growth of the client's memory",
+        "%",
+        "What the load generator's processes had resident more at the end of the time measured \
+         than at its beginning",
+        |p| {
+            let ClientResult { rss_begin_bytes, rss_end_bytes, .. } = client(p)?;
+            let grown = *rss_end_bytes as f64 - *rss_begin_bytes as f64;
+            ratio(100.0 * grown, *rss_begin_bytes as f64)
+        },
+    ),
+];
+
+fn client(point: &Point) -> Option<&ClientResult> {
+    point.client.as_ref()
+}
+
+/// Returns the processor time per reply, computed from rates because the load and the processors
+/// are measured over slightly different windows.
+fn core_us_per_reply(point: &Point) -> Option<f64> {
+    let cores = &point.cores.client;
+    let busy = ratio(cores.busy_s(), point.kernel.window_s).filter(|_| cores.total_s() > 0.0)?;
+    ratio(1e6 * busy, point.load.replies_per_s)
+}
+
+fn us_per_reply(point: &Point) -> Option<f64> {
+    let client = client(point)?;
+    let used = ratio(client.cpu_user_s + client.cpu_system_s, point.kernel.window_s)?;
+    ratio(1e6 * used, point.load.replies_per_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::fixtures;
+    use crate::metrics::value;
+
+    #[test]
+    fn what_a_load_costs_its_client_is_of_replies_and_of_its_processes() {
+        let mut point = fixtures::point();
+        let about = |point: &_, name: &str, wanted: f64| {
+            let got = value(point, name).unwrap();
+            assert!((got - wanted).abs() < 1e-9, "{name}: {got}");
+        };
+        about(&point, "lag_p999", 0.25);
+        about(&point, "started_share", 100.0);
+        about(&point, "client_core_busy", 90.0);
+        about(&point, "client_core_us_per_reply", 600.0);
+        about(&point, "client_us_per_reply", 1600.0 / 3.0);
+        about(&point, "client_rss", 4.0);
+        about(&point, "client_rss_grown", 50.0);
+        point.client = None;
+        for name in ["client_us_per_reply", "client_rss", "client_rss_grown"] {
+            assert_eq!(value(&point, name), None);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The bare loop (`crates/sys/examples/bare_loop.rs`): the floor that servers are compared with,
+//! and a silent server for tests of clients. It is built from source, and looked for beside weir.
+
+use std::path::{Path, PathBuf};
+
+use super::Site;
+use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::programs;
+
+pub(super) const NAME: &str = "bare_loop";
+
+/// Options that an experiment may set: all but the address.
+pub(super) const ALLOWED: AllowList = AllowList {
+    program: NAME,
+    syntax: Syntax::Words,
+    options: &[
+        ("--eager", ValueShape::Nothing),
+        ("--reply", ValueShape::Number),
+        ("--silent", ValueShape::OneOf(&["accept", "reply"])),
+    ],
+};
+
+/// Returns the program: that of weir's build, or one on the search path.
+pub(super) fn find(weir: &Path) -> Result<PathBuf, String> {
+    let beside = weir.parent().map(|folder| folder.join("examples").join(NAME));
+    let built = beside.filter(|file| file.is_file()).or_else(|| programs::find(NAME));
+    built.ok_or_else(|| {
+        format!("{NAME} is not built: `cargo build --release -p weir-sys --example {NAME}` does it")
+    })
+}
+
+pub(super) fn arguments(site: &Site<'_>) -> Vec<String> {
+    let listen = ["--listen".to_owned(), site.address.to_string()];
+    listen.into_iter().chain(site.spec.options.iter().cloned()).collect()
+}
