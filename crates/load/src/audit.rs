@@ -4,7 +4,7 @@
 //! what to change. A slow server still makes a valid run: the audit does not judge the server, and
 //! does not know how a run was driven or how a verdict is shown.
 
-use crate::measure::{Counts, ErrorKind, Interval, Outcome, Times};
+use crate::measure::{Counts, ErrorKind, Interval, RunOutcome, Times};
 
 /// Number of late starts that is tolerated however few starts there are.
 const LATE_MIN: u64 = 1;
@@ -87,7 +87,7 @@ pub struct Figures {
 }
 
 /// Audits a completed run.
-pub fn audit(facts: &Facts, outcome: &Outcome) -> Verdict {
+pub fn audit(facts: &Facts, outcome: &RunOutcome) -> Verdict {
     let figures = figures(facts, outcome);
     let rates_only = Facts { rates_only: true, ..*facts };
     let of = |facts| Evidence {
@@ -298,7 +298,7 @@ fn nothing_measured(counts: &Counts) -> Option<String> {
     })
 }
 
-fn notes(facts: &Facts, outcome: &Outcome) -> Vec<String> {
+fn notes(facts: &Facts, outcome: &RunOutcome) -> Vec<String> {
     let found = [
         facts.closed.then(|| {
             "Closed loop: latencies of a closed loop omit what the server's slowness kept from \
@@ -335,7 +335,7 @@ fn without_a_time(facts: &Facts, counts: &Counts) -> Option<String> {
     })
 }
 
-fn figures(facts: &Facts, outcome: &Outcome) -> Figures {
+fn figures(facts: &Facts, outcome: &RunOutcome) -> Figures {
     let lag = &outcome.times.lag;
     let threads = &outcome.threads;
     Figures {
@@ -361,7 +361,7 @@ fn achieved(facts: &Facts, counts: &Counts) -> Option<f64> {
 
 /// Returns the largest number of ports held by closed connections at once: the connects of the
 /// busiest window of [`Facts::port_hold_ns`].
-fn ports_held(facts: &Facts, outcome: &Outcome) -> u64 {
+fn ports_held(facts: &Facts, outcome: &RunOutcome) -> u64 {
     let window_s = facts.port_hold_ns.div_ceil(1_000_000_000) as usize;
     if window_s == 0 {
         return 0;
@@ -395,13 +395,13 @@ mod tests {
     }
 
     /// A valid run of ten seconds: 1,000 requests answered in 5 ms.
-    fn outcome() -> Outcome {
-        let mut outcome = Outcome {
+    fn outcome() -> RunOutcome {
+        let mut outcome = RunOutcome {
             planned_ns: 10_000 * MS,
             elapsed_ns: 10_000 * MS,
             open_max: 40,
             threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.4 }],
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         outcome.counts.planned = 1_000;
         outcome.counts.arrivals = 1_000;
@@ -414,7 +414,7 @@ mod tests {
         outcome
     }
 
-    fn reasons(facts: &Facts, outcome: &Outcome) -> Vec<String> {
+    fn reasons(facts: &Facts, outcome: &RunOutcome) -> Vec<String> {
         let verdict = audit(facts, outcome);
         assert_eq!(verdict.valid, verdict.reasons.is_empty());
         verdict.reasons
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn a_run_without_arrivals_measured_nothing() {
         for facts in [facts(), closed()] {
-            let reasons = reasons(&facts, &Outcome::default());
+            let reasons = reasons(&facts, &RunOutcome::default());
             assert!(reasons[0].starts_with("Nothing was measured"), "{reasons:?}");
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::measure::{ErrorKind, Outcome, Times};
+use crate::measure::{ErrorKind, RunOutcome, Times};
 
 /// A failure condition: a metric, an operator and a limit.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,13 +96,13 @@ impl Condition {
 
     /// Evaluates the condition; `None` if there was nothing to measure, such as the p99 of no
     /// replies.
-    pub fn holds(&self, outcome: &Outcome) -> Option<Finding> {
+    pub fn holds(&self, outcome: &RunOutcome) -> Option<Finding> {
         let measured = self.metric.measure(outcome, self.unit)?;
         Some(Finding { holds: self.operator.compare(measured, self.limit), measured })
     }
 
     /// Evaluates the condition, as [`Condition::holds`] does, and returns it with its result.
-    pub fn judge(&self, outcome: &Outcome) -> Judged {
+    pub fn judge(&self, outcome: &RunOutcome) -> Judged {
         Judged { condition: self.clone(), finding: self.holds(outcome) }
     }
 
@@ -179,7 +179,7 @@ impl Metric {
         })
     }
 
-    fn measure(self, outcome: &Outcome, unit: Unit) -> Option<f64> {
+    fn measure(self, outcome: &RunOutcome, unit: Unit) -> Option<f64> {
         let counts = &outcome.counts;
         match self {
             Metric::Time { clock, statistic } => {
@@ -318,8 +318,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// A run of ten seconds: 1,000 planned, 990 started, 980 answered in 1 to 980 ms, 20 errors.
-    fn outcome() -> Outcome {
-        let mut outcome = Outcome { elapsed_ns: 10_000 * MS, ..Outcome::default() };
+    fn outcome() -> RunOutcome {
+        let mut outcome = RunOutcome { elapsed_ns: 10_000 * MS, ..RunOutcome::default() };
         outcome.counts.planned = 1_000;
         outcome.counts.started = 990;
         outcome.counts.replies = 980;
@@ -376,11 +376,11 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_neither_true_nor_false() {
         for text in ["p99>1us", "connect.max>1us", "achieved<99%", "errors>1%", "rate<1"] {
-            let judged = Condition::parse(text).unwrap().judge(&Outcome::default());
+            let judged = Condition::parse(text).unwrap().judge(&RunOutcome::default());
             assert_eq!(judged.finding, None, "{text}");
             assert!(judged.to_string().starts_with("it cannot be told"), "{judged}");
         }
-        let finding = Condition::parse("errors>0").unwrap().holds(&Outcome::default());
+        let finding = Condition::parse("errors>0").unwrap().holds(&RunOutcome::default());
         assert_eq!(finding, Some(Finding { holds: false, measured: 0.0 }));
     }
 

@@ -4,16 +4,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::schedule::Arrivals;
-use crate::session::{Requests, Source};
+use crate::measure::{Clocks, ErrorKind, Interval};
+use crate::schedule::ArrivalLaw;
+use crate::session::{RequestId, Requests, SessionSource};
 
 /// The configuration of a run. Times are nanoseconds; for an optional limit, 0 means none.
 #[derive(Clone)]
 pub struct Config {
     /// Target addresses. Connections use them round-robin.
     pub addresses: Vec<SocketAddr>,
-    /// The pace of arrivals: open or closed loop.
-    pub pace: Pace,
+    /// When sessions begin: open or closed loop.
+    pub model: LoadModel,
     /// Duration of the arrivals; `u64::MAX / 4` for a run that ends with its sessions.
     pub duration_ns: u64,
     /// Maximum number of arrivals; 0 is no limit.
@@ -60,26 +61,51 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// True if each request's six clocks are passed to [`Watch::requests`].
+    /// True if each request's six clocks are passed to [`RunObserver::requests`].
     pub each: bool,
 }
 
 impl Config {
-    /// Returns the destination and source of connection number `turn`. Successive numbers go
-    /// through all pairs, so that every port of every source is usable towards every destination.
-    pub(crate) fn pair(&self, turn: usize) -> Option<(SocketAddr, Option<IpAddr>)> {
+    /// Returns the addresses of connection number `number`. Successive numbers go through all
+    /// pairs, so that every port of every source is usable towards every destination.
+    pub(crate) fn pair(&self, number: usize) -> Option<AddressPair> {
         let destinations = self.addresses.len().max(1);
-        let address = self.addresses.get(turn % destinations)?;
-        let source = self.sources.get(turn / destinations % self.sources.len().max(1));
-        Some((*address, source.copied()))
+        let destination = *self.addresses.get(number % destinations)?;
+        let source = self.sources.get(number / destinations % self.sources.len().max(1)).copied();
+        Some(AddressPair { destination, source })
+    }
+
+    /// Returns the share of thread number `index` in `all` connections.
+    pub(crate) fn share(&self, all: usize, index: usize) -> usize {
+        let threads = self.threads.max(1);
+        all / threads + usize::from(index < all % threads)
+    }
+
+    /// Returns the deadline of a request planned for `planned_ns`; `u64::MAX` without one.
+    pub(crate) fn deadline_of(&self, planned_ns: u64) -> u64 {
+        if self.deadline_ns == 0 { u64::MAX } else { planned_ns.saturating_add(self.deadline_ns) }
+    }
+
+    /// Returns whether connections keep their slots from session to session.
+    pub(crate) fn keeps_slots(&self) -> bool {
+        self.shared_conns > 0 || matches!(self.model, LoadModel::Closed(_))
     }
 }
 
-/// The pace of arrivals.
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AddressPair {
+    /// Address to connect to.
+    pub(crate) destination: SocketAddr,
+    /// Address to connect from; `None`: the kernel chooses.
+    pub(crate) source: Option<IpAddr>,
+}
+
+/// The model of the load: when its sessions begin.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pace {
+pub enum LoadModel {
     /// Open loop: arrivals follow the schedule, whatever the server does.
-    Open(Arrivals),
+    Open(ArrivalLaw),
     /// Closed loop: this many connections, each of which starts its next session when the last one
     /// ends.
     Closed(usize),
@@ -89,27 +115,27 @@ pub enum Pace {
 pub trait Workload: Send + Sync {
     /// Creates a source of sessions that takes its random draws from `seed`. All threads get the
     /// same seed: what an arrival does depends on its number alone, not on the thread that runs it.
-    fn source(&self, seed: u64) -> Box<dyn Source>;
+    fn source(&self, seed: u64) -> Box<dyn SessionSource>;
 }
 
 /// A completed request, for consumers that want each one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct RequestSample {
     /// Its six clocks.
-    pub clocks: crate::measure::Clocks,
+    pub clocks: Clocks,
     /// Its number in the request table.
-    pub request: crate::session::RequestId,
+    pub request: RequestId,
     /// The reply's status, or the kind of error.
-    pub end: Result<u16, crate::measure::ErrorKind>,
+    pub end: Result<u16, ErrorKind>,
 }
 
 /// Observes a run in progress; called from the thread that called [`crate::run`].
-pub trait Watch {
+pub trait RunObserver {
     /// Receives a second that all threads have completed.
-    fn second(&mut self, interval: &crate::measure::Interval);
+    fn second(&mut self, interval: &Interval);
 
     /// Receives completed requests, in no particular order, if [`Config::each`] is set.
-    fn requests(&mut self, samples: &[Sample]);
+    fn requests(&mut self, samples: &[RequestSample]);
 
     /// Returns whether the run is to stop now; called several times per second.
     fn stop(&mut self) -> bool {

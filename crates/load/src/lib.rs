@@ -3,7 +3,7 @@
 //!
 //! Plans ([`schedule`], [`session`], [`workload`]) are pure and seeded. Only the driver uses
 //! sockets and the clock. Results ([`audit`], [`condition`], [`report`], [`scan`]) are computed
-//! from [`measure::Outcome`]. The crate prints nothing, reads no arguments, and does not know a
+//! from [`measure::RunOutcome`]. The crate prints nothing, reads no arguments, and does not know a
 //! server's internals.
 
 pub mod audit;

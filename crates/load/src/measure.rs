@@ -420,12 +420,12 @@ pub struct ThreadUse {
 
 /// The outcome of a run, after its warm-up.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// All counts.
     pub counts: Counts,
     /// The counts of the whole run, warm-up included, as the server sees it.
     pub whole_run: Counts,
-    /// Replies whose last byte came within [`Outcome::planned_ns`], whenever they were planned.
+    /// Replies whose last byte came within [`RunOutcome::planned_ns`], whenever they were planned.
     pub replies_in_schedule: u64,
     /// Replies among them with a status of 2xx or 3xx.
     pub good_in_schedule: u64,
@@ -451,4 +451,19 @@ pub struct Outcome {
     pub threads: Vec<ThreadUse>,
     /// True if the operator stopped the run early (SIGINT).
     pub interrupted: bool,
+}
+
+impl RunOutcome {
+    /// Adds the outcome of a thread.
+    pub(crate) fn add(&mut self, thread: &RunOutcome) {
+        self.counts.add(&thread.counts);
+        self.whole_run.add(&thread.whole_run);
+        self.replies_in_schedule += thread.replies_in_schedule;
+        self.good_in_schedule += thread.good_in_schedule;
+        self.times.add(&thread.times);
+        self.sessions.add(&thread.sessions);
+        self.lifetimes.add(&thread.lifetimes);
+        self.threads.extend(&thread.threads);
+        self.open_max += thread.open_max;
+    }
 }

@@ -1,7 +1,7 @@
 //! Sessions, one per arrival: requests on a connection, in bursts, with think times between them.
 //!
-//! A [`Source`] makes a session for each planned start; a [`Requests`] table holds the bytes of the
-//! requests.
+//! A [`SessionSource`] makes a session for each planned start; a [`Requests`] table holds the bytes
+//! of the requests.
 
 /// Index of a request in the table of [`Requests`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,7 +9,7 @@ pub struct RequestId(pub u32);
 
 /// A request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SessionStep {
     /// The request to send.
     pub request: RequestId,
     /// Think time after the replies to all earlier steps, nanoseconds. Ignored for the first step,
@@ -25,14 +25,14 @@ pub struct Step {
 pub struct Session {
     /// Requests in the order in which they are sent; empty for a session that is over before it
     /// begins.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SessionStep>,
     /// True if the last request has `Connection: close` (or is HTTP/1.0), so that the server closes
     /// the connection. Otherwise this side closes it after the last reply.
     pub last_closes: bool,
 }
 
 /// Makes a session for each planned start.
-pub trait Source: Send {
+pub trait SessionSource: Send {
     /// Fills `session`, which is empty, with the steps of arrival number `arrival` (0-based, over
     /// all threads). Each thread asks for its own arrivals, in ascending order. Returns false if
     /// there are no more sessions, which ends the run.

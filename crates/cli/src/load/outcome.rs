@@ -68,13 +68,13 @@ fn exit_code(failures: &[String], verdict: &Verdict, conditions: &[Judged]) -> E
 #[cfg(test)]
 mod tests {
     use weir_load::condition::Condition;
-    use weir_load::measure::Outcome;
+    use weir_load::measure::RunOutcome;
 
     use super::*;
 
     #[test]
     fn the_exit_code_says_the_worst() {
-        let judged = |text| Condition::parse(text).unwrap().judge(&Outcome::default());
+        let judged = |text| Condition::parse(text).unwrap().judge(&RunOutcome::default());
         let (valid, invalid) = (Verdict { valid: true, ..Verdict::default() }, Verdict::default());
         let (fails, holds_not, untold) =
             (judged("errors<1"), judged("errors>0"), judged("p99>1ms"));

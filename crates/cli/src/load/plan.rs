@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use weir_load::audit;
 use weir_load::condition::Condition;
-use weir_load::config::{Config, Pace};
+use weir_load::config::{Config, LoadModel};
 use weir_load::report::Description;
-use weir_load::schedule::Arrivals;
+use weir_load::schedule::ArrivalLaw;
 use weir_load::supply::{self, Demand, Facts};
 
 use super::input;
@@ -48,7 +48,7 @@ pub(crate) struct Points {
     /// True if the criteria for holding a rate include a limit on response times.
     times_judged: bool,
     draft: Draft,
-    law: Arrivals,
+    law: ArrivalLaw,
 }
 
 /// Builds the run that `options` ask for.
@@ -60,23 +60,23 @@ pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
     let conns = shape::conns(&options.conns, arrivals.closed.is_some())?;
     let target = Target::parse(options.url.as_deref().unwrap_or_default())?;
     let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
-    let pace = match (arrivals.closed, &work.arrivals) {
-        (Some(conns), _) => Pace::Closed(conns as usize),
-        (None, Some(logged)) => Pace::Open(logged.clone()),
-        (None, None) => Pace::Open(law(&arrivals.arrivals, arrivals.rate)?),
+    let model = match (arrivals.closed, &work.arrivals) {
+        (Some(conns), _) => LoadModel::Closed(conns as usize),
+        (None, Some(logged)) => LoadModel::Open(logged.clone()),
+        (None, None) => LoadModel::Open(law(&arrivals.arrivals, arrivals.rate)?),
     };
     let ends = Ends {
         duration_ns: arrivals.duration.map(time::ns),
         arrivals_max: arrivals.num,
         sessions: work.sessions,
     };
-    let duration_ns = ends.duration_ns(&pace)?;
+    let duration_ns = ends.duration_ns(&model)?;
     let warmup_ns = time::ns(arrivals.warmup);
     if warmup_ns >= duration_ns {
         let why = "--warmup leaves nothing of the run to measure: give a longer --duration";
         return Err(why.into());
     }
-    let course = Course { pace, duration_ns, warmup_ns, seed: arrivals.seed };
+    let course = Course { model, duration_ns, warmup_ns, seed: arrivals.seed };
     let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
     draft.config.arrivals_max = arrivals.num.unwrap_or(0);
     draft.config.each = options.output.each.is_some();
@@ -106,7 +106,7 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
         .map_err(|why| why.replacen("--rate", "--from", 1))?;
     let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
     let duration_ns = duration_ns.saturating_add(warmup_ns);
-    let course = Course { pace: Pace::Open(law.clone()), duration_ns, warmup_ns, seed };
+    let course = Course { model: LoadModel::Open(law.clone()), duration_ns, warmup_ns, seed };
     let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
     // What earlier points left in TIME_WAIT is there at the later ones.
     draft.ports_for_s = f64::INFINITY;
@@ -127,7 +127,7 @@ impl Points {
         draft.what.arrivals = law.to_string();
         draft.what.duration_ns = duration_ns.saturating_add(draft.config.warmup_ns);
         draft.config.duration_ns = draft.what.duration_ns;
-        draft.config.pace = Pace::Open(law);
+        draft.config.model = LoadModel::Open(law);
         draft.config.seed = draft.config.seed.wrapping_add(number);
         draft.what.seed = draft.config.seed;
         let mut plan = draft.checked()?;
@@ -136,8 +136,8 @@ impl Points {
     }
 }
 
-fn law(name: &str, rate: Option<f64>) -> Result<Arrivals, String> {
-    Arrivals::parse(name, rate, &mut |file| input::text(Path::new(file)))
+fn law(name: &str, rate: Option<f64>) -> Result<ArrivalLaw, String> {
+    ArrivalLaw::parse(name, rate, &mut |file| input::text(Path::new(file)))
 }
 
 /// Conditions that end a run.
@@ -149,14 +149,14 @@ struct Ends {
 
 impl Ends {
     /// Returns the maximum duration of arrivals.
-    fn duration_ns(&self, pace: &Pace) -> Result<u64, String> {
+    fn duration_ns(&self, model: &LoadModel) -> Result<u64, String> {
         let counted = self.arrivals_max.is_some() || self.sessions.is_some();
-        match (self.duration_ns, pace) {
+        match (self.duration_ns, model) {
             (Some(given_ns), _) => Ok(given_ns),
-            (None, Pace::Open(Arrivals::Trace(starts_ns))) => {
+            (None, LoadModel::Open(ArrivalLaw::Trace(starts_ns))) => {
                 Ok(starts_ns.last().map_or(1, |last_ns| last_ns.saturating_add(1)))
             }
-            (None, Pace::Open(Arrivals::Ramp { .. })) if counted => {
+            (None, LoadModel::Open(ArrivalLaw::Ramp { .. })) if counted => {
                 Err("a ramp goes from the beginning to the end: give it a --duration".into())
             }
             (None, _) if counted => Ok(WITHOUT_END_NS),
@@ -170,7 +170,7 @@ impl Ends {
         if config.duration_ns < WITHOUT_END_NS {
             return config.duration_ns;
         }
-        let Pace::Open(arrivals) = &config.pace else { return 0 };
+        let LoadModel::Open(arrivals) = &config.model else { return 0 };
         let counts = self.arrivals_max.into_iter().chain(self.sessions);
         let count = counts.min().unwrap_or(0) as f64;
         (1e9 * count / arrivals.mean_rate(WITHOUT_END_NS)).round() as u64
@@ -179,7 +179,7 @@ impl Ends {
 
 /// Schedule of a run's arrivals.
 struct Course {
-    pace: Pace,
+    model: LoadModel,
     duration_ns: u64,
     warmup_ns: u64,
     seed: u64,
@@ -211,11 +211,11 @@ impl Draft {
         one_family(&sources)?;
         sources.iter().try_for_each(is_here)?;
         let facts = limits::facts(&sources, &addresses, &cpus);
-        let Course { pace, duration_ns, warmup_ns, seed } = course;
+        let Course { model, duration_ns, warmup_ns, seed } = course;
         let (workload, requests) = work.built;
         let config = Config {
             addresses,
-            pace,
+            model,
             duration_ns,
             arrivals_max: 0,
             warmup_ns,
@@ -264,11 +264,11 @@ impl Draft {
 
     fn demand(&self) -> Demand {
         let config = &self.config;
-        let (conns_per_s, closed) = match &config.pace {
-            Pace::Open(_) if config.shared_conns > 0 => (0.0, 0),
-            Pace::Open(arrivals) => (arrivals.mean_rate(config.duration_ns), 0),
+        let (conns_per_s, closed) = match &config.model {
+            LoadModel::Open(_) if config.shared_conns > 0 => (0.0, 0),
+            LoadModel::Open(arrivals) => (arrivals.mean_rate(config.duration_ns), 0),
             // How many it opens one after the other is up to the server.
-            Pace::Closed(conns) => (0.0, *conns),
+            LoadModel::Closed(conns) => (0.0, *conns),
         };
         Demand {
             conns_per_s,
@@ -287,7 +287,7 @@ impl Draft {
         let free = self.facts.open_files.saturating_sub(self.facts.other_fds);
         let allowed = Some(self.config.conns_max as u64).filter(|most| *most > 0);
         audit::Facts {
-            closed: matches!(self.config.pace, Pace::Closed(_)),
+            closed: matches!(self.config.model, LoadModel::Closed(_)),
             threads: self.config.threads,
             ports,
             port_hold_ns: if self.client_closes { (time_wait_s * 1e9) as u64 } else { 0 },
@@ -317,11 +317,11 @@ fn is_here(source: &IpAddr) -> Result<(), String> {
 fn description(config: &Config, conns: Conns, target: &Target, workload: String) -> Description {
     Description {
         url: shortened(&target.url),
-        arrivals: match &config.pace {
-            Pace::Open(arrivals) => arrivals.to_string(),
-            Pace::Closed(conns) => format!("{conns} connections"),
+        arrivals: match &config.model {
+            LoadModel::Open(arrivals) => arrivals.to_string(),
+            LoadModel::Closed(conns) => format!("{conns} connections"),
         },
-        closed: matches!(config.pace, Pace::Closed(_)),
+        closed: matches!(config.model, LoadModel::Closed(_)),
         duration_ns: config.duration_ns,
         warmup_ns: config.warmup_ns,
         workload,
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_run_is_a_hundred_a_second_for_ten_seconds() {
         let Plan { config, what, facts, warning } = planned("").unwrap();
-        assert_eq!(config.pace, Pace::Open(Arrivals::Constant { rate: 100.0 }));
+        assert_eq!(config.model, LoadModel::Open(ArrivalLaw::Constant { rate: 100.0 }));
         assert_eq!((config.duration_ns, config.warmup_ns), (10_000_000_000, 0));
         assert_eq!(config.addresses, ["127.0.0.1:8080".parse().unwrap()]);
         assert_eq!((config.timeout_ns, config.deadline_ns), (5_000_000_000, 0));
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_closed_loop_is_called_one() {
         let plan = planned("--closed 3 --requests-per-conn inf --duration 1s").unwrap();
-        assert_eq!(plan.config.pace, Pace::Closed(3));
+        assert_eq!(plan.config.model, LoadModel::Closed(3));
         assert!(plan.config.keep_open && plan.facts.closed && plan.what.closed);
         assert_eq!(plan.what.arrivals, "3 connections");
         assert_eq!(plan.what.shapes, ["connections that stay"]);
@@ -553,7 +553,7 @@ mod tests {
         assert!((points.requests_per_arrival - 1.0).abs() < 1e-9);
         let plan = points.at(400.0, 3_000_000_000, 7).unwrap();
         assert_eq!((plan.config.duration_ns, plan.config.seed), (5_000_000_000, 8));
-        let Pace::Open(Arrivals::Poisson { rate }) = plan.config.pace else { panic!() };
+        let LoadModel::Open(ArrivalLaw::Poisson { rate }) = plan.config.model else { panic!() };
         assert!((rate - 400.0).abs() < 1e-6, "{rate}");
         let specweb = scan(&scan_options("--workload specweb99 --mb 5")).unwrap();
         assert!((specweb.requests_per_arrival - 7.3).abs() < 0.5);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use weir_load::audit::Verdict;
-use weir_load::config::{Sample, Watch};
+use weir_load::config::{RequestSample, RunObserver};
 use weir_load::measure::Interval;
 use weir_load::report::hdr::Log;
 use weir_load::report::live::{self, Live};
@@ -90,7 +90,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl RunObserver for Progress {
     fn second(&mut self, interval: &Interval) {
         self.live.add(interval);
         if let Some(out) = &mut self.ndjson {
@@ -110,7 +110,7 @@ impl Watch for Progress {
         }
     }
 
-    fn requests(&mut self, samples: &[Sample]) {
+    fn requests(&mut self, samples: &[RequestSample]) {
         let Some(out) = &mut self.each else { return };
         for sample in samples {
             let request = self.requests.get(sample.request);
@@ -158,7 +158,8 @@ mod tests {
             progress.second(&interval);
             assert_eq!(count(&lines) as u64, second + 1);
         }
-        let sample = Sample { clocks: Clocks::default(), request: RequestId(0), end: Ok(200) };
+        let sample =
+            RequestSample { clocks: Clocks::default(), request: RequestId(0), end: Ok(200) };
         progress.requests(&[sample; 5]);
         let invalid = Verdict { reasons: vec!["why".into()], ..Verdict::default() };
         assert!(progress.finish(&invalid).is_empty());
@@ -178,7 +179,11 @@ mod tests {
         let mut progress = progress(&options, &plan);
         progress.second(&Interval::default());
         let end = Err(weir_load::measure::ErrorKind::Reset);
-        progress.requests(&[Sample { clocks: Clocks::default(), request: RequestId(0), end }]);
+        progress.requests(&[RequestSample {
+            clocks: Clocks::default(),
+            request: RequestId(0),
+            end,
+        }]);
         let failures = progress.finish(&Verdict::default());
         assert_eq!(failures.len(), 1);
         assert!(failures[0].starts_with("cannot write /dev/full"), "{failures:?}");

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use weir_load::schedule::Arrivals;
+use weir_load::schedule::ArrivalLaw;
 use weir_load::session::{Session, Template, Version};
 use weir_load::workload::sessions::{SessionLog, Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::simple::{Shape, Targets};
@@ -26,7 +26,7 @@ pub(crate) struct Work {
     /// Number of sessions, if limited.
     pub sessions: Option<u64>,
     /// Start times of the sessions, if the workload determines them.
-    pub arrivals: Option<Arrivals>,
+    pub arrivals: Option<ArrivalLaw>,
 }
 
 impl Work {

@@ -3,22 +3,24 @@
 //! load waits for them.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_http1::response::{ReplyParser, State};
 use weir_sys::epoll::{self, EventFlags};
 use weir_sys::{client, socket};
 
-use super::pieces::{Pace, TICK_NS};
-use super::tally::Tally;
+use super::client_socket;
+use super::recorder::Recorder;
+use super::send_pacer::{PartRate, TICK_NS};
 use crate::config::Config;
 use crate::session::RequestId;
 
 /// Delay before a lost connection is reopened.
-const AGAIN_NS: u64 = 100_000_000;
+const REOPEN_DELAY_NS: u64 = 100_000_000;
 
 /// Slow clients served per tick, limited so that they do not delay a start.
-const PIECES_MAX: usize = 32;
+const PARTS_MAX: usize = 32;
 
 /// Reads per event that discard unsolicited data on an idle connection; with more, it is closed.
 const READS_MAX: usize = 16;
@@ -52,10 +54,11 @@ pub(super) struct Background<'a> {
     absent: VecDeque<(u32, u64)>,
     /// Slow clients, ordered by the time of their next action.
     slow: VecDeque<(u64, u32)>,
-    gap_ns: u64,
-    opens_from_ns: u64,
+    open_interval_ns: u64,
+    next_open_ns: u64,
     open: u64,
-    turn: usize,
+    /// Counter that selects the next pair of addresses and sources.
+    next_pair: usize,
 }
 
 impl<'a> Background<'a> {
@@ -68,10 +71,7 @@ impl<'a> Background<'a> {
         ];
         let clients: Vec<Client> = kinds
             .into_iter()
-            .flat_map(|(kind, all)| {
-                let share = super::share(all, index, config.threads);
-                std::iter::repeat_n(kind, share)
-            })
+            .flat_map(|(kind, all)| std::iter::repeat_n(kind, config.share(all, index)))
             .map(|kind| Client { kind, fd: None, sent: 0, parser: ReplyParser::default() })
             .collect();
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
@@ -80,10 +80,10 @@ impl<'a> Background<'a> {
             absent: (0..clients.len() as u32).map(|slot| (slot, 0)).collect(),
             clients,
             slow: VecDeque::new(),
-            gap_ns: (SECOND_NS as f64 / rate) as u64,
-            opens_from_ns: 0,
+            open_interval_ns: (SECOND_NS as f64 / rate) as u64,
+            next_open_ns: 0,
             open: 0,
-            turn: index,
+            next_pair: index,
         }
     }
 
@@ -105,39 +105,39 @@ impl<'a> Background<'a> {
     /// Returns whether the pace allows opening another connection ahead of the run, and if so
     /// counts it as opened.
     pub(super) fn may_open(&mut self, now_ns: u64) -> bool {
-        let may = self.opens_from_ns <= now_ns;
+        let may = self.next_open_ns <= now_ns;
         if may {
-            self.opens_from_ns =
-                self.opens_from_ns.max(now_ns.saturating_sub(TICK_NS)) + self.gap_ns;
+            self.next_open_ns =
+                self.next_open_ns.max(now_ns.saturating_sub(TICK_NS)) + self.open_interval_ns;
         }
         may
     }
 
     /// Returns the time at which the pace allows the next connection.
     pub(super) fn next_open_ns(&self) -> u64 {
-        self.opens_from_ns
+        self.next_open_ns
     }
 
     /// Returns the time of the next action.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        let open_ns = self.absent.front().map(|(_, from_ns)| self.opens_from_ns.max(*from_ns));
+        let open_ns = self.absent.front().map(|(_, from_ns)| self.next_open_ns.max(*from_ns));
         let slow_ns = self.slow.front().map(|(at_ns, _)| *at_ns);
         open_ns.into_iter().chain(slow_ns).min()
     }
 
     /// Opens the connections that are due.
-    pub(super) fn open_due(&mut self, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
+    pub(super) fn open_due(&mut self, now_ns: u64, epoll: BorrowedFd<'_>, recorder: &mut Recorder) {
         while let Some((slot, from_ns)) = self.absent.front().copied()
             && from_ns <= now_ns
             && self.may_open(now_ns)
         {
             self.absent.pop_front();
-            self.open_one(slot, now_ns, epoll, tally);
+            self.open_one(slot, now_ns, epoll, recorder);
         }
     }
 
-    fn open_one(&mut self, slot: u32, now_ns: u64, epoll: BorrowedFd<'_>, tally: &mut Tally) {
-        tally.at(u64::MAX).background_opened += 1;
+    fn open_one(&mut self, slot: u32, now_ns: u64, epoll: BorrowedFd<'_>, recorder: &mut Recorder) {
+        recorder.counts_at(u64::MAX).background_opened += 1;
         let kind = self.clients[slot as usize].kind;
         let parser = self.parser();
         match self.connect(kind) {
@@ -147,7 +147,7 @@ impl<'a> Background<'a> {
                     // One that cannot be watched is open all the same; its end goes unnoticed.
                     let _ = epoll::add(epoll, fd.as_fd(), u64::from(slot), flags);
                 } else {
-                    self.slow.push_back((now_ns + self.pace().gap_ns, slot));
+                    self.slow.push_back((now_ns + self.rate().interval_ns, slot));
                 }
                 let client = &mut self.clients[slot as usize];
                 client.fd = Some(fd);
@@ -156,27 +156,20 @@ impl<'a> Background<'a> {
                 self.open += 1;
             }
             Err(_) => {
-                tally.at(u64::MAX).background_lost += 1;
-                self.absent.push_back((slot, now_ns + AGAIN_NS));
+                recorder.counts_at(u64::MAX).background_lost += 1;
+                self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
             }
         }
     }
 
-    fn connect(&mut self, kind: Kind) -> std::io::Result<OwnedFd> {
-        self.turn = self.turn.wrapping_add(1);
-        let pair = self.config.pair(self.turn);
-        let (address, source) = pair.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
-        let fd = client::stream(&address)?;
-        if let Some(source) = source {
-            client::bind_source(fd.as_fd(), source)?;
-        }
-        match kind {
-            Kind::Idle => {}
-            Kind::SlowSender => client::send_at_once(fd.as_fd())?,
-            Kind::SlowReader => client::limit_receive_buffer(fd.as_fd(), SLOW_BUFFER_BYTES)?,
-        }
-        client::connect(fd.as_fd(), &address)?;
-        Ok(fd)
+    fn connect(&mut self, kind: Kind) -> io::Result<OwnedFd> {
+        self.next_pair = self.next_pair.wrapping_add(1);
+        let pair = self.config.pair(self.next_pair).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        client_socket::connect(pair, |fd| match kind {
+            Kind::Idle => Ok(()),
+            Kind::SlowSender => client::send_at_once(fd),
+            Kind::SlowReader => client::limit_receive_buffer(fd, SLOW_BUFFER_BYTES),
+        })
     }
 
     /// Handles an event on an idle connection: its end, or unsolicited data.
@@ -186,11 +179,11 @@ impl<'a> Background<'a> {
         now_ns: u64,
         flags: EventFlags,
         buffer: &mut [u8],
-        tally: &mut Tally,
+        recorder: &mut Recorder,
     ) {
         let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(gone) {
-            return self.lose(slot, now_ns, tally);
+            return self.lose(slot, now_ns, recorder);
         }
         let Some(Client { fd: Some(fd), .. }) = self.clients.get(slot as usize) else { return };
         for _ in 0..READS_MAX {
@@ -199,38 +192,38 @@ impl<'a> Background<'a> {
             }
         }
         // It will not be quiet.
-        self.lose(slot, now_ns, tally);
+        self.lose(slot, now_ns, recorder);
     }
 
     /// Closes a connection that has ended, and schedules it to be reopened.
-    fn lose(&mut self, slot: u32, now_ns: u64, tally: &mut Tally) {
+    fn lose(&mut self, slot: u32, now_ns: u64, recorder: &mut Recorder) {
         let Some(client) = self.clients.get_mut(slot as usize) else { return };
         let Some(fd) = client.fd.take() else { return };
         socket::close(fd);
         self.open -= 1;
-        tally.at(u64::MAX).background_lost += 1;
-        self.absent.push_back((slot, now_ns + AGAIN_NS));
+        recorder.counts_at(u64::MAX).background_lost += 1;
+        self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
     }
 
-    /// Performs the actions that are due: opens connections, sends and reads pieces.
+    /// Performs the actions that are due: opens connections, sends and reads parts.
     pub(super) fn tick(
         &mut self,
         now_ns: u64,
         epoll: BorrowedFd<'_>,
         buffer: &mut [u8],
-        tally: &mut Tally,
+        recorder: &mut Recorder,
     ) {
-        self.open_due(now_ns, epoll, tally);
-        for _ in 0..PIECES_MAX {
+        self.open_due(now_ns, epoll, recorder);
+        for _ in 0..PARTS_MAX {
             let Some((_, slot)) = self.slow.front().copied().filter(|(at_ns, _)| *at_ns <= now_ns)
             else {
                 return;
             };
             self.slow.pop_front();
-            if self.go_on(slot, buffer, tally) {
-                self.slow.push_back((now_ns + self.pace().gap_ns, slot));
+            if self.go_on(slot, buffer, recorder) {
+                self.slow.push_back((now_ns + self.rate().interval_ns, slot));
             } else {
-                self.lose(slot, now_ns, tally);
+                self.lose(slot, now_ns, recorder);
             }
         }
     }
@@ -241,21 +234,21 @@ impl<'a> Background<'a> {
         ReplyParser::new(request.is_some_and(|request| request.head_only))
     }
 
-    /// Returns the pace of a slow client: the size of a piece and the interval between pieces.
-    fn pace(&self) -> Pace {
-        Pace::of(self.config.slow_rate)
+    /// Returns the rate of a slow client.
+    fn rate(&self) -> PartRate {
+        PartRate::new(self.config.slow_rate)
     }
 
-    /// Sends or reads one piece; returns whether to keep the connection.
-    fn go_on(&mut self, slot: u32, buffer: &mut [u8], tally: &mut Tally) -> bool {
-        let (piece, parser) = (self.pace().bytes, self.parser());
+    /// Sends or reads one part; returns whether to keep the connection.
+    fn go_on(&mut self, slot: u32, buffer: &mut [u8], recorder: &mut Recorder) -> bool {
+        let (part_bytes, parser) = (self.rate().bytes, self.parser());
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };
         let Some(fd) = &client.fd else { return false };
         let Some(request) = self.config.requests.get(RequestId(0)) else { return false };
         let rest = request.keep.get(client.sent..).unwrap_or_default();
-        let would_block = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !rest.is_empty() {
-            let most = if client.kind == Kind::SlowSender { piece } else { rest.len() };
+            let most = if client.kind == Kind::SlowSender { part_bytes } else { rest.len() };
             return match socket::write(fd.as_fd(), &rest[..rest.len().min(most)], false) {
                 Ok(bytes) => {
                     client.sent += bytes;
@@ -264,18 +257,18 @@ impl<'a> Background<'a> {
                 Err(error) => would_block(&error),
             };
         }
-        let most = if client.kind == Kind::SlowReader { piece } else { buffer.len() };
+        let most = if client.kind == Kind::SlowReader { part_bytes } else { buffer.len() };
         let room = buffer.len().min(most);
         match socket::read_slice(fd.as_fd(), &mut buffer[..room]) {
             Ok(0) => {
                 let whole = client.parser.started() && client.parser.eof().is_ok();
-                tally.at(u64::MAX).background_replies += u64::from(whole);
+                recorder.counts_at(u64::MAX).background_replies += u64::from(whole);
                 false
             }
             Ok(bytes) => match client.parser.advance(&buffer[..bytes]) {
                 Ok(progress) if progress.state == State::Done => {
                     let goes_on = client.parser.keeps_open();
-                    tally.at(u64::MAX).background_replies += 1;
+                    recorder.counts_at(u64::MAX).background_replies += 1;
                     client.sent = 0;
                     client.parser = parser;
                     goes_on

@@ -1,8 +1,6 @@
-//! A driving thread: it starts what is due, continues ready connections, and gives up expired
-//! requests. It keeps the schedule; `exchange` implements the steps of a connection.
+//! A driving thread: sockets, epoll and clock. It asks the pacer what is due, tells exchanges what
+//! happened on their sockets, and carries out what they want.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,20 +8,23 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use weir_dispatch::slots::Slots;
-use weir_dispatch::timers::TimerWheel;
-use weir_sys::epoll::{self, Event};
-use weir_sys::process;
+use weir_sys::epoll::{self, Event, EventFlags};
+use weir_sys::{client, socket};
 
+use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
 use super::background::Background;
+use super::client_socket;
 use super::clock::Clock;
-use super::conn::{Conn, Stage, due_ns};
-use super::pieces::Pieces;
-use super::tally::Tally;
-use super::{Message, Part};
-use crate::config::{Config, Pace};
-use crate::measure::{Clocks, ErrorKind, ThreadUse};
-use crate::schedule::Schedule;
-use crate::session::{Session, Source};
+use super::exchange::{Context, Exchange, group_end};
+use super::message::{Message, ThreadReport};
+use super::pacer::{Pacer, Start};
+use super::recorder::Recorder;
+use super::second_meter::SecondMeter;
+use super::send_pacer::SocketId;
+use crate::config::{Config, LoadModel};
+use crate::measure::{Clocks, ErrorKind};
+use crate::schedule::Arrival;
+use crate::session::{Session, SessionSource};
 
 /// Events per wait. Late starts are begun between two events, so that a large batch does not delay
 /// them.
@@ -38,75 +39,54 @@ const STARTS_MAX: usize = 64;
 /// The longest sleep: it bounds the delay until an operator's stop is noticed.
 const SLEEP_NS: u64 = 50_000_000;
 
-/// Time after the end during which starts planned before the end may still happen.
-const GRACE_NS: u64 = SECOND_NS;
-
-/// Durations from this value on are unlimited.
-const FOREVER_NS: u64 = u64::MAX / 8;
-
 /// Lag at which a start still does not count as missed when the operator stops the run.
-const JUST_NS: u64 = 1_000_000;
-
-const SECOND_NS: u64 = 1_000_000_000;
+const JUST_DUE_NS: u64 = 1_000_000;
 
 /// Bytes per read. All connections of a thread share one buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// Reads in a row on one connection: a megabyte.
+const READS_MAX: usize = 16;
+
+/// Parts of slow requests sent in a row, limited so that they do not delay a start.
+const PARTS_MAX: usize = 32;
+
+const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
+
+/// A connection: an exchange and its socket.
+#[derive(Default)]
+struct Connection {
+    exchange: Exchange,
+    fd: Option<OwnedFd>,
+    /// Incremented for each socket of the slot; identifies stale events.
+    generation: u32,
+    /// The epoll registration; `None` if there is none.
+    watched: Option<Interest>,
+}
+
 /// The state of a driving thread.
 pub(super) struct Worker<'a> {
-    pub(super) config: &'a Config,
-    pub(super) clock: Clock,
-    pub(super) epoll: OwnedFd,
-    pub(super) slots: Slots,
-    pub(super) conns: Vec<Conn>,
-    pub(super) timers: TimerWheel,
-    pub(super) background: Background<'a>,
-    pub(super) pieces: Pieces,
-    /// Connections in a think time, by its end.
-    pub(super) thinking: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// Shared or closed-loop connections without a session.
-    pub(super) free: VecDeque<u32>,
-    /// Arrivals that wait for a shared connection: number and planned start.
-    pub(super) waiting: VecDeque<(u64, u64)>,
-    pub(super) tally: Tally,
-    pub(super) buffer: Vec<u8>,
-    pub(super) scratch: Vec<u8>,
-    /// Counter that selects the next pair of addresses and sources.
-    pub(super) turn: usize,
-    pub(super) open: u64,
-    /// End of the schedule, on the run's clock: nothing is begun after it.
-    pub(super) end_ns: u64,
-    index: u64,
+    config: &'a Config,
+    index: usize,
+    clock: Clock,
+    epoll: OwnedFd,
     events: Vec<Event>,
+    slots: Slots,
+    connections: Vec<Connection>,
+    /// Number of connections with a socket.
+    open: u64,
+    /// Counter that selects the next pair of addresses and sources.
+    next_pair: usize,
+    background: Background<'a>,
+    pacer: Pacer<'a>,
+    source: Box<dyn SessionSource>,
+    context: Context<'a>,
+    meter: SecondMeter,
+    /// Receives what is read.
+    buffer: Vec<u8>,
+    /// Joins the requests of a group.
+    scratch: Vec<u8>,
     expired: Vec<u32>,
-    source: Box<dyn Source>,
-    schedule: Schedule,
-    /// The next arrival of this thread, and its planned start on the run's clock.
-    next: Option<(u64, u64)>,
-    /// The same schedule, advanced to the end of the last second: the starts that were due.
-    plan: Schedule,
-    plan_next: Option<u64>,
-    /// Number of arrivals taken from the schedule, of arrivals due by the end of the last second,
-    /// and of those due but not taken.
-    taken: u64,
-    due: u64,
-    behind: u64,
-    /// End of the plan: no arrival begins from then on.
-    plan_ends_ns: u64,
-    /// End of the last request to complete.
-    ended_ns: u64,
-    /// Number of the next arrival in a closed loop.
-    ordinal: u64,
-    start_ns: u64,
-    /// End of the warm-up; `None` once it is over.
-    measure_from_ns: Option<u64>,
-    second_ends_ns: u64,
-    seconds: u64,
-    cpu_before_ns: u64,
-    used: ThreadUse,
-    used_before: (u64, u64),
-    open_max: u64,
-    finished: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -120,87 +100,52 @@ impl<'a> Worker<'a> {
         clock: Clock,
         open_max: usize,
     ) -> io::Result<Self> {
-        let law = match &config.pace {
-            Pace::Open(arrivals) => arrivals.clone(),
-            Pace::Closed(_) => crate::schedule::Arrivals::Trace([].into()),
-        };
-        let threads = config.threads.max(1);
-        let schedule = Schedule::sharded(&law, config.duration_ns, config.seed, index, threads);
+        let pacer = Pacer::new(config, index, clock.now_ns());
         Ok(Self {
             config,
+            index,
             clock,
             epoll: epoll::create()?,
+            events: Vec::with_capacity(EVENTS_MAX),
             slots: Slots::new(open_max),
-            conns: Vec::new(),
-            timers: TimerWheel::new(clock.now_ns()),
+            connections: Vec::new(),
+            open: 0,
+            next_pair: index,
             background: Background::new(config, index),
-            pieces: Pieces::new(config.send_rate),
-            thinking: BinaryHeap::new(),
-            free: VecDeque::new(),
-            waiting: VecDeque::new(),
-            tally: Tally::new(0, 0, false),
+            source: config.workload.source(config.seed),
+            context: Context {
+                config,
+                recorder: Recorder::new(),
+                first_bytes: pacer.sends.first_bytes(),
+            },
+            pacer,
+            meter: SecondMeter::default(),
             buffer: vec![0; BUFFER_BYTES],
             scratch: Vec::new(),
-            turn: index,
-            open: 0,
-            end_ns: u64::MAX,
-            index: index as u64,
-            events: Vec::with_capacity(EVENTS_MAX),
             expired: Vec::new(),
-            source: config.workload.source(config.seed),
-            plan: schedule.clone(),
-            plan_next: None,
-            taken: 0,
-            due: 0,
-            behind: 0,
-            plan_ends_ns: 0,
-            ended_ns: 0,
-            schedule,
-            next: None,
-            ordinal: index as u64,
-            start_ns: 0,
-            measure_from_ns: None,
-            second_ends_ns: 0,
-            seconds: 0,
-            cpu_before_ns: 0,
-            used: ThreadUse::default(),
-            used_before: (0, 0),
-            open_max: 0,
-            finished: false,
         })
     }
 
     /// Opens the connections that must exist before the schedule begins.
     pub(super) fn prepare(&mut self, stop: &AtomicBool) {
-        let mut left = self.share(self.config.shared_conns);
+        let mut left = self.config.share(self.config.shared_conns, self.index);
         while (left > 0 || !self.background.is_ready()) && !stop.load(Ordering::Relaxed) {
             let now_ns = self.clock.now_ns();
             if left > 0 && self.background.may_open(now_ns) {
                 left -= 1;
                 self.open_shared();
             }
-            self.background.open_due(now_ns, self.epoll.as_fd(), &mut self.tally);
+            self.background.open_due(now_ns, self.epoll.as_fd(), &mut self.context.recorder);
             let next_ns = self.background.next_open_ns();
             self.wait_until(next_ns.min(now_ns + SLEEP_NS));
-            self.work();
+            self.handle_events();
         }
-        self.open_closed_loop();
-    }
-
-    /// Returns this thread's share of `all`.
-    pub(super) fn share(&self, all: usize) -> usize {
-        super::share(all, self.index as usize, self.config.threads)
-    }
-
-    /// Takes the slots of a closed loop's connections, which have no socket yet.
-    fn open_closed_loop(&mut self) {
-        let Pace::Closed(conns) = self.config.pace else { return };
-        let share = self.share(conns);
-        // A thread without a connection has nothing to do.
-        self.finished = share == 0;
-        for _ in 0..share {
-            if let Some(slot) = self.take_slot() {
-                self.free.push_back(slot);
+        if let LoadModel::Closed(conns) = self.config.model {
+            // They have no socket yet.
+            for _ in 0..self.config.share(conns, self.index) {
+                if let Some(slot) = self.take_slot() {
+                    self.pacer.add_free(slot);
+                }
             }
         }
     }
@@ -208,42 +153,185 @@ impl<'a> Worker<'a> {
     /// Drives the load from `start_ns` of the run's clock to the end, and reports the results.
     pub(super) fn drive(mut self, start_ns: u64, stop: &AtomicBool, out: &Sender<Message>) {
         let config = self.config;
-        let from_ns = start_ns + config.warmup_ns;
-        self.start_ns = start_ns;
-        self.end_ns = start_ns.saturating_add(config.duration_ns);
-        self.tally.begin(start_ns, from_ns, self.end_ns, config.each);
-        self.plan_ends_ns = self.end_ns;
-        self.ended_ns = start_ns;
-        self.plan_next = self.plan.next_mine().map(|(_, at_ns)| start_ns.saturating_add(at_ns));
-        // Nothing is measured before.
-        self.second_ends_ns = from_ns.saturating_add(SECOND_NS);
-        self.measure_from_ns = Some(from_ns);
-        self.begin_measuring(start_ns);
-        self.take_next();
-        while !self.is_over() && !stop.load(Ordering::Relaxed) {
+        let measure_from_ns = start_ns + config.warmup_ns;
+        let end_ns = start_ns.saturating_add(config.duration_ns);
+        self.context.recorder.begin(start_ns, measure_from_ns, end_ns, config.each);
+        self.meter.begin(measure_from_ns);
+        self.meter.skip_warm_up(start_ns);
+        self.pacer.arrivals.begin(start_ns, end_ns, self.clock.now_ns());
+        while !self.pacer.is_over(self.slots.taken()) && !stop.load(Ordering::Relaxed) {
             self.begin_due();
             let now_ns = self.clock.now_ns();
             self.wait_until(self.wake_ns(now_ns));
-            self.work();
-            self.keep_time(out);
+            self.handle_events();
+            self.handle_due(out);
         }
         self.finish(stop.load(Ordering::Relaxed), out);
     }
 
-    /// Begins to count the thread's own CPU time, once the warm-up is over.
-    fn begin_measuring(&mut self, now_ns: u64) {
-        if self.measure_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
-            self.measure_from_ns = None;
-            self.used_before = process::thread_cpu_ns();
-            self.cpu_before_ns = self.used_before.0 + self.used_before.1;
+    /// Returns the time at which the next wait must end, because something is due or might be late.
+    fn wake_ns(&self, now_ns: u64) -> u64 {
+        let due_ns = self.pacer.next_ns(now_ns).into_iter().chain(self.background.next_ns());
+        due_ns.fold(self.meter.ends_ns().min(now_ns + SLEEP_NS), u64::min)
+    }
+
+    fn wait_until(&mut self, wake_ns: u64) {
+        let timeout = Duration::from_nanos(wake_ns.saturating_sub(self.clock.now_ns()));
+        if epoll::wait(self.epoll.as_fd(), &mut self.events, Some(timeout)).is_err() {
+            // The set is ours and sound; the rest is want of memory, which may pass.
+            self.events.clear();
         }
     }
 
-    fn is_over(&self) -> bool {
-        let busy = self.slots.taken() - self.free.len();
-        self.finished && busy == 0 && self.waiting.is_empty()
+    /// Handles the ready connections, and between them the starts that are late.
+    fn handle_events(&mut self) {
+        for index in 0..self.events.len() {
+            let Event { data, flags } = self.events[index];
+            let (slot, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);
+            match slot.checked_sub(self.background.len()) {
+                None => self.background.event(
+                    slot,
+                    self.clock.now_ns(),
+                    flags,
+                    &mut self.buffer,
+                    &mut self.context.recorder,
+                ),
+                Some(slot) => self.handle_event(SocketId { slot, generation }, flags),
+            }
+            // What is not late yet can wait for the rest: starts and reads in runs of each cost
+            // less than alternating ones.
+            let now_ns = self.clock.now_ns();
+            let next_ns = self.pacer.next_start_ns();
+            if next_ns.is_some_and(|next_ns| next_ns.saturating_add(LATE_NS) <= now_ns) {
+                self.begin_one(now_ns);
+            }
+        }
     }
 
+    fn handle_event(&mut self, id: SocketId, flags: EventFlags) {
+        if let Some(connection) = self.current(id) {
+            let hung_up = flags.intersects(GONE);
+            let has_bytes = flags.intersects(EventFlags::IN);
+            let action = connection.exchange.ready(SocketEvent { hung_up, has_bytes });
+            self.carry_out(id.slot, action);
+        }
+    }
+
+    /// Returns the connection of a socket, unless that has been closed.
+    fn current(&mut self, id: SocketId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(id.slot as usize)?;
+        (connection.generation == id.generation).then_some(connection)
+    }
+
+    /// Handles what is due by the clock: deadlines, slow requests, the end of a second.
+    fn handle_due(&mut self, out: &Sender<Message>) {
+        let now_ns = self.clock.now_ns();
+        self.meter.skip_warm_up(now_ns);
+        self.expire(now_ns);
+        while let Some((arrival, kind)) = self.pacer.take_expired(now_ns) {
+            self.refuse(arrival, kind);
+        }
+        let recorder = &mut self.context.recorder;
+        self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, recorder);
+        self.send_parts(now_ns);
+        let end_ns = self.context.recorder.end_ns();
+        if self.pacer.is_too_late(end_ns, now_ns) {
+            self.skip(u64::MAX);
+        }
+        if self.pacer.arrivals.is_over() && now_ns >= end_ns {
+            while let Some(slot) = self.pacer.take_thinking() {
+                let action = self.connections[slot as usize].exchange.cut_short();
+                self.carry_out(slot, action);
+            }
+        }
+        if now_ns >= self.meter.ends_ns() {
+            self.end_second(now_ns, out);
+        }
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let (config, connections) = (self.config, &self.connections);
+        let expires_ns = |slot: u32| connections.get(slot as usize)?.exchange.expires_ns(config);
+        let mut expired = std::mem::take(&mut self.expired);
+        self.pacer.deadlines.expire(now_ns, expires_ns, &mut expired);
+        for slot in expired.drain(..) {
+            let exchange = &mut self.connections[slot as usize].exchange;
+            let action = exchange.expire(now_ns, &mut self.context);
+            self.carry_out(slot, action);
+        }
+        self.expired = expired;
+    }
+
+    /// Sends the parts of slow requests that are due.
+    fn send_parts(&mut self, now_ns: u64) {
+        for _ in 0..PARTS_MAX {
+            let Some(id) = self.pacer.sends.take_due(now_ns) else { return };
+            let bytes = self.pacer.sends.part_bytes();
+            if let Some(connection) = self.current(id) {
+                let action = connection.exchange.allow(bytes);
+                self.carry_out(id.slot, action);
+            }
+        }
+    }
+
+    /// Counts as missed all queued arrivals, and the scheduled ones planned until `until_ns`.
+    fn skip(&mut self, until_ns: u64) {
+        let now_ns = self.clock.now_ns();
+        while let Some(arrival) = self.pacer.take_missed(until_ns, now_ns) {
+            self.context.recorder.missed(arrival.planned_ns);
+        }
+    }
+
+    fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
+        let mut second = self.context.recorder.take_second();
+        second.open = self.open + self.background.open();
+        let planned = second.counts.planned;
+        let falls_behind = self.pacer.arrivals.falls_behind(now_ns);
+        second.counts.planned = planned.saturating_add_signed(falls_behind);
+        self.meter.end_second(now_ns, &mut second);
+        // The receiver outlives the threads.
+        let _ = out.send(Message::Second(Box::new(second)));
+        let samples = self.context.recorder.take_samples();
+        if !samples.is_empty() {
+            let _ = out.send(Message::Samples(samples));
+        }
+    }
+
+    fn finish(mut self, interrupted: bool, out: &Sender<Message>) {
+        let now_ns = self.clock.now_ns();
+        for slot in 0..self.connections.len() as u32 {
+            // Requests are in flight only after an operator's stop.
+            self.connections[slot as usize].exchange.abandon(&mut self.context);
+            self.close(slot);
+        }
+        if interrupted {
+            // One that has only just fallen due was not missed.
+            self.skip(now_ns.saturating_sub(JUST_DUE_NS));
+            self.pacer.arrivals.end(now_ns);
+            self.context.recorder.interrupt(now_ns);
+        }
+        // The last second is as long as the plan, not as what came of it.
+        let plan_ends_ns = self.pacer.arrivals.ends_ns();
+        let is_open_loop = matches!(self.config.model, LoadModel::Open(_));
+        let now_ns = if is_open_loop { now_ns.max(plan_ends_ns) } else { now_ns };
+        while now_ns >= self.meter.ends_ns() {
+            self.end_second(now_ns, out);
+        }
+        if self.meter.has_begun(now_ns) {
+            self.end_second(now_ns, out);
+        }
+        let ended_ns = self.context.recorder.ended_ns();
+        let mut outcome = self.context.recorder.into_outcome();
+        outcome.threads.push(self.meter.thread_use());
+        outcome.open_max = self.meter.open_max();
+        let seconds = self.meter.seconds();
+        let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
+        let _ = out.send(Message::Done(Box::new(report)));
+    }
+}
+
+/// Starts.
+impl Worker<'_> {
     /// Begins the starts that are due.
     fn begin_due(&mut self) {
         for _ in 0..STARTS_MAX {
@@ -254,370 +342,245 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Begins one arrival, or one request after its think time, if one is due; returns whether one
-    /// was.
-    pub(super) fn begin_one(&mut self, now_ns: u64) -> bool {
-        let planned_ns = self.next.map_or(u64::MAX, |(_, planned_ns)| planned_ns);
-        if let Some(Reverse((due_ns, slot, tenant))) = self.thinking.peek().copied()
-            && due_ns <= now_ns.min(planned_ns)
-        {
-            self.thinking.pop();
-            if self.conns[slot as usize].tenant == tenant {
-                self.think_over(slot, due_ns, now_ns);
+    /// Begins one start, if one is due; returns whether one was.
+    fn begin_one(&mut self, now_ns: u64) -> bool {
+        match self.pacer.take_start(now_ns) {
+            None => return false,
+            Some(Start::Queued) => {}
+            Some(Start::Resume { slot, planned_ns }) => {
+                let exchange = &mut self.connections[slot as usize].exchange;
+                let action = exchange.resume(planned_ns, now_ns, &mut self.context);
+                self.begin(slot, action);
             }
-            return true;
+            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival),
+            Some(Start::OnNew(arrival)) => match self.take_slot() {
+                Some(slot) => self.begin_session(slot, arrival),
+                None => self.refuse(arrival, ErrorKind::FdUnavail),
+            },
         }
-        if let Some((arrival, planned_ns)) = self.waiting.front().copied()
-            && let Some(slot) = self.free.pop_front()
-        {
-            self.waiting.pop_front();
-            self.begin_session(slot, arrival, planned_ns);
-            return true;
-        }
-        match self.next {
-            Some((arrival, planned_ns)) if planned_ns <= now_ns => {
-                self.take_next();
-                self.arrive(arrival, planned_ns);
-                true
-            }
-            _ => self.begin_closed(now_ns),
-        }
-    }
-
-    /// Begins a session of a closed loop if a connection is free; returns whether one was.
-    fn begin_closed(&mut self, now_ns: u64) -> bool {
-        let closed = matches!(self.config.pace, Pace::Closed(_));
-        if self.finished || !closed || now_ns < self.start_ns {
-            return false;
-        }
-        if now_ns >= self.end_ns || self.ordinal >= self.arrivals_max() {
-            self.finished = true;
-            return false;
-        }
-        let Some(slot) = self.free.pop_front() else { return false };
-        let arrival = self.ordinal;
-        self.ordinal += self.config.threads as u64;
-        self.begin_session(slot, arrival, now_ns);
         true
     }
 
-    fn arrivals_max(&self) -> u64 {
-        if self.config.arrivals_max == 0 { u64::MAX } else { self.config.arrivals_max }
+    /// Begins the session of an arrival on a connection.
+    fn begin_session(&mut self, slot: u32, arrival: Arrival) {
+        let exchange = &mut self.connections[slot as usize].exchange;
+        let session = exchange.new_session();
+        if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
+            let action = exchange.cut_short();
+            self.pacer.arrivals.end(arrival.planned_ns);
+            return self.carry_out(slot, action);
+        }
+        let now_ns = self.clock.now_ns();
+        let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
+        self.begin(slot, action);
     }
 
-    fn take_next(&mut self) {
-        let start_ns = self.start_ns;
-        let next = self.schedule.next_mine();
-        self.next = next.map(|(arrival, at_ns)| (arrival, start_ns.saturating_add(at_ns)));
-        self.taken += u64::from(self.next.is_some());
-        match self.next {
-            Some((arrival, planned_ns)) if arrival >= self.arrivals_max() => {
-                self.end_plan(planned_ns);
-            }
-            None if matches!(self.config.pace, Pace::Open(_)) => {
-                // A plan without an end is over when nothing comes any more.
-                let forever = self.config.duration_ns >= FOREVER_NS;
-                let ends_ns = if forever { self.clock.now_ns() } else { self.plan_ends_ns };
-                self.end_plan(ends_ns);
-            }
-            _ => {}
-        }
-    }
-
-    /// Ends the plan: no arrival planned for `at_ns` or later is begun.
-    fn end_plan(&mut self, at_ns: u64) {
-        self.next = None;
-        self.finished = true;
-        self.plan_ends_ns = self.plan_ends_ns.min(at_ns);
-    }
-
-    /// Begins an arrival of the schedule on a connection of its own, or queues it for a shared one.
-    fn arrive(&mut self, arrival: u64, planned_ns: u64) {
-        if self.config.shared_conns > 0 {
-            // Behind those who wait already.
-            return self.waiting.push_back((arrival, planned_ns));
-        }
-        match self.take_slot() {
-            Some(slot) => self.begin_session(slot, arrival, planned_ns),
-            None => self.turn_away(arrival, planned_ns, ErrorKind::FdUnavail),
-        }
+    fn begin(&mut self, slot: u32, action: Action) {
+        self.carry_out(slot, action);
+        self.arm_deadline(slot);
     }
 
     /// Counts an arrival that never gets a connection: each request of its first group is an error.
-    fn turn_away(&mut self, arrival: u64, planned_ns: u64, kind: ErrorKind) {
+    fn refuse(&mut self, arrival: Arrival, kind: ErrorKind) {
         let mut session = Session::default();
-        if !self.source.fill(arrival, &mut session) || session.steps.is_empty() {
-            return self.end_plan(planned_ns);
+        if !self.source.fill(arrival.number, &mut session) || session.steps.is_empty() {
+            return self.pacer.arrivals.end(arrival.planned_ns);
         }
-        let started_ns = self.clock.now_ns();
-        let group = super::exchange::group_end(&session.steps, 0);
-        self.tally.turned_away(planned_ns, u64::from(group));
-        let clocks = Clocks { planned_ns, started_ns, ..Clocks::default() };
-        for step in session.steps.iter().take(group as usize) {
-            self.tally.failed(&clocks, step.request, kind);
+        let now_ns = self.clock.now_ns();
+        let group = group_end(&session.steps, 0) as usize;
+        let planned_ns = arrival.planned_ns;
+        let recorder = &mut self.context.recorder;
+        recorder.refused(planned_ns, group as u64);
+        let clocks = Clocks { planned_ns, started_ns: now_ns, ..Clocks::default() };
+        for step in session.steps.iter().take(group) {
+            recorder.failed(&clocks, step.request, kind, now_ns);
         }
-        self.note_end();
-        let counts = self.tally.at(planned_ns);
+        let counts = recorder.counts_at(planned_ns);
         counts.arrivals += 1;
         counts.sessions_failed += 1;
-        counts.abandoned += session.steps.len() as u64 - u64::from(group);
+        counts.abandoned += (session.steps.len() - group) as u64;
     }
 
-    /// Begins the session of an arrival on a connection.
-    pub(super) fn begin_session(&mut self, slot: u32, arrival: u64, planned_ns: u64) {
-        let conn = &mut self.conns[slot as usize];
-        conn.session.steps.clear();
-        conn.session.last_closes = false;
-        if !self.source.fill(arrival, &mut conn.session) || conn.session.steps.is_empty() {
-            self.end_plan(planned_ns);
-            return self.release(slot);
-        }
-        self.tally.at(planned_ns).arrivals += 1;
-        let conn = &mut self.conns[slot as usize];
-        conn.answered = 0;
-        conn.begun_ns = planned_ns;
-        self.begin_group(slot, planned_ns);
+    /// Opens a shared connection before any request needs it.
+    fn open_shared(&mut self) {
+        let Some(slot) = self.take_slot() else { return };
+        let action = self.connections[slot as usize].exchange.connect(&mut self.context);
+        self.carry_out(slot, action);
+        self.pacer.add_free(slot);
     }
 
     /// Takes a slot for a new connection; `None` once the limit on connections is reached.
-    pub(super) fn take_slot(&mut self) -> Option<u32> {
+    fn take_slot(&mut self) -> Option<u32> {
         let slot = self.slots.allocate()?;
-        if slot as usize >= self.conns.len() {
-            self.conns.resize_with(slot as usize + 1, Conn::default);
+        if slot as usize >= self.connections.len() {
+            self.connections.resize_with(slot as usize + 1, Connection::default);
         }
         Some(slot)
     }
+}
 
-    pub(super) fn is_current(&self, slot: u32, generation: u32) -> bool {
-        self.conns.get(slot as usize).is_some_and(|conn| conn.generation == generation)
-    }
-
-    /// Returns the planned time of the next start, which may have passed.
-    fn due_ns(&self) -> Option<u64> {
-        let next_ns = self.next.map(|(_, planned_ns)| planned_ns);
-        let think_ns = self.thinking.peek().map(|Reverse((due_ns, ..))| *due_ns);
-        next_ns.into_iter().chain(think_ns).min()
-    }
-
-    /// Returns the time at which the next wait must end, because something is due or might be late.
-    fn wake_ns(&self, now_ns: u64) -> u64 {
-        let closed = matches!(self.config.pace, Pace::Closed(_)) && !self.finished;
-        if (closed || !self.waiting.is_empty()) && !self.free.is_empty() {
-            return now_ns.max(self.start_ns);
-        }
-        let queued_ns = self.waiting.front().map(|(_, planned_ns)| self.patience_ns(*planned_ns));
-        let background_ns = self.background.next_ns();
-        let piece_ns = self.pieces.next_ns();
-        [self.due_ns(), queued_ns, background_ns, piece_ns, self.timers.next_ns()]
-            .into_iter()
-            .flatten()
-            .fold(self.second_ends_ns.min(now_ns + SLEEP_NS), u64::min)
-    }
-
-    /// Returns the time until which an arrival waits for a shared connection.
-    fn patience_ns(&self, planned_ns: u64) -> u64 {
-        let timeout_ns = planned_ns.saturating_add(self.config.timeout_ns);
-        timeout_ns.min(due_ns(planned_ns, self.config.deadline_ns))
-    }
-
-    fn wait_until(&mut self, wake_ns: u64) {
-        let timeout = Duration::from_nanos(wake_ns.saturating_sub(self.clock.now_ns()));
-        if epoll::wait(self.epoll.as_fd(), &mut self.events, Some(timeout)).is_err() {
-            // The set is ours and sound; what is left is want of memory, which may pass.
-            self.events.clear();
-        }
-    }
-
-    /// Handles the ready connections, and between them the starts that are late.
-    fn work(&mut self) {
-        for index in 0..self.events.len() {
-            let Event { data, flags } = self.events[index];
-            let (slot, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);
-            match slot.checked_sub(self.background.len()) {
-                None => self.background.event(
-                    slot,
-                    self.clock.now_ns(),
-                    flags,
-                    &mut self.buffer,
-                    &mut self.tally,
-                ),
-                Some(slot) if self.is_current(slot, generation) => self.event(slot, flags),
-                Some(_) => {}
-            }
-            // What is not late yet can wait for the rest: starts and reads in runs of each cost
-            // less than by turns.
-            let now_ns = self.clock.now_ns();
-            if self.due_ns().is_some_and(|due_ns| due_ns.saturating_add(LATE_NS) <= now_ns) {
-                self.begin_one(now_ns);
+/// Actions.
+impl Worker<'_> {
+    /// Carries out an action, and those that follow from its results.
+    fn carry_out(&mut self, slot: u32, mut action: Action) {
+        loop {
+            action = match action {
+                Action::Connect => self.connect(slot),
+                Action::CheckConnect => self.check_connect(slot),
+                Action::Send => self.send(slot),
+                Action::Watch(interest) => self.watch(slot, interest),
+                Action::WatchUntilNextPart => {
+                    let generation = self.connections[slot as usize].generation;
+                    self.pacer.sends.wait(self.clock.now_ns(), SocketId { slot, generation });
+                    self.watch(slot, Interest::ReadWrite)
+                }
+                Action::Read => self.read(slot),
+                Action::Wait => return,
+                Action::AwaitClose => return self.arm_deadline(slot),
+                Action::Close => return self.close(slot),
+                Action::Think { until_ns, socket } => {
+                    if socket == SocketUse::Close {
+                        self.close(slot);
+                    }
+                    return self.pacer.think(until_ns, slot);
+                }
+                Action::End(socket) => return self.end(slot, socket),
             }
         }
     }
 
-    /// Handles what is due by the clock: deadlines, slow clients, the end of a second.
-    fn keep_time(&mut self, out: &Sender<Message>) {
-        let now_ns = self.clock.now_ns();
-        self.begin_measuring(now_ns);
-        self.expire(now_ns);
-        self.expire_waiting(now_ns);
-        self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, &mut self.tally);
-        self.send_pieces(now_ns);
-        // So late that the run would go on and on.
-        if now_ns >= self.end_ns.saturating_add(GRACE_NS) && self.next.is_some() {
-            self.skip(u64::MAX);
-        }
-        if self.finished && now_ns >= self.end_ns {
-            self.cut_thinkers();
-        }
-        if now_ns >= self.second_ends_ns {
-            self.end_second(now_ns, out);
+    fn arm_deadline(&mut self, slot: u32) {
+        if let Some(at_ns) = self.connections[slot as usize].exchange.expires_ns(self.config) {
+            self.pacer.deadlines.arm(slot, at_ns);
         }
     }
 
-    /// Counts as missed all waiting arrivals, and the scheduled ones planned until `until_ns`.
-    fn skip(&mut self, until_ns: u64) {
-        for (_, planned_ns) in std::mem::take(&mut self.waiting) {
-            self.tally.missed(planned_ns);
-        }
-        while let Some((_, planned_ns)) = self.next
-            && planned_ns <= until_ns
-        {
-            self.tally.missed(planned_ns);
-            self.take_next();
+    fn connect(&mut self, slot: u32) -> Action {
+        let opened_ns = self.clock.now_ns();
+        let opened = self.open_socket();
+        let connection = &mut self.connections[slot as usize];
+        match opened {
+            Ok(fd) => {
+                connection.fd = Some(fd);
+                self.open += 1;
+                self.meter.note_open(self.open + self.background.open());
+                connection.exchange.opened(opened_ns)
+            }
+            Err(kind) => {
+                connection.exchange.open_failed(kind, self.clock.now_ns(), &mut self.context)
+            }
         }
     }
 
-    fn expire(&mut self, now_ns: u64) {
-        let (timeout_ns, deadline_ns) = (self.config.timeout_ns, self.config.deadline_ns);
-        let conns = &self.conns;
-        let expires_ns = |slot: u32| {
-            let at_ns = conns.get(slot as usize)?.expires_ns(timeout_ns, deadline_ns);
-            (at_ns < u64::MAX).then_some(at_ns)
+    /// Opens a socket and begins to connect it.
+    fn open_socket(&mut self) -> Result<OwnedFd, ErrorKind> {
+        self.next_pair = self.next_pair.wrapping_add(1);
+        let pair = self.config.pair(self.next_pair).ok_or(ErrorKind::Other)?;
+        client_socket::connect(pair, |_| Ok(())).map_err(|error| connect_error_kind(&error))
+    }
+
+    fn check_connect(&mut self, slot: u32) -> Action {
+        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
+        let error = fd.as_ref().map(|fd| client::take_error(fd.as_fd()));
+        let is_connected = matches!(error, Some(Ok(None)));
+        exchange.connect_checked(is_connected, self.clock.now_ns(), &mut self.context)
+    }
+
+    fn send(&mut self, slot: u32) -> Action {
+        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
+        let Some(fd) = fd else { return Action::Wait };
+        let bytes = exchange.unsent(&self.config.requests, &mut self.scratch);
+        let tried_ns = self.clock.now_ns();
+        let result = socket::write(fd.as_fd(), bytes, false);
+        exchange.written(&result, tried_ns, self.clock.now_ns(), &mut self.context)
+    }
+
+    /// Registers the socket, unless it is registered for that already.
+    fn watch(&mut self, slot: u32, wanted: Interest) -> Action {
+        let connection = &mut self.connections[slot as usize];
+        match connection.watched {
+            // Once it is watched for both there is no way back: an edge too many costs less.
+            Some(watched) if watched == wanted || watched == Interest::ReadWrite => {
+                connection.exchange.watched()
+            }
+            _ => self.register(slot, wanted),
+        }
+    }
+
+    /// Registers the socket, which also reports at once whatever is ready already.
+    fn register(&mut self, slot: u32, wanted: Interest) -> Action {
+        let token_slot = slot + self.background.len();
+        let connection = &mut self.connections[slot as usize];
+        let Some(fd) = &connection.fd else { return Action::Wait };
+        let read = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let flags = if wanted == Interest::ReadWrite { read | EventFlags::OUT } else { read };
+        let data = u64::from(connection.generation) << 32 | u64::from(token_slot);
+        let result = match connection.watched {
+            None => epoll::add(self.epoll.as_fd(), fd.as_fd(), data, flags),
+            Some(_) => epoll::modify(self.epoll.as_fd(), fd.as_fd(), data, flags),
         };
-        let mut expired = std::mem::take(&mut self.expired);
-        self.timers.expire(now_ns, expires_ns, &mut expired);
-        for slot in expired.drain(..) {
-            self.overdue(slot, now_ns);
+        if result.is_err() {
+            return connection.exchange.watch_failed(self.clock.now_ns(), &mut self.context);
         }
-        self.expired = expired;
+        connection.watched = Some(wanted);
+        connection.exchange.watched()
     }
 
-    fn expire_waiting(&mut self, now_ns: u64) {
-        while let Some((arrival, planned_ns)) = self.waiting.front().copied()
-            && self.patience_ns(planned_ns) <= now_ns
-        {
-            self.waiting.pop_front();
-            let late = due_ns(planned_ns, self.config.deadline_ns) <= now_ns;
-            let kind = if late { ErrorKind::Deadline } else { ErrorKind::SendTimeout };
-            self.turn_away(arrival, planned_ns, kind);
-        }
-    }
-
-    /// Ends the connections that are in a think time when the run's time is over.
-    fn cut_thinkers(&mut self) {
-        for Reverse((_, slot, tenant)) in std::mem::take(&mut self.thinking) {
-            let conn = &self.conns[slot as usize];
-            if conn.tenant == tenant && conn.stage == Stage::Thinking {
-                self.release(slot);
+    /// Reads the available bytes: until a read comes up short, or to the end after a hang-up.
+    fn read(&mut self, slot: u32) -> Action {
+        let Connection { exchange, fd, watched, .. } = &mut self.connections[slot as usize];
+        let Some(fd) = fd else { return Action::Wait };
+        for _ in 0..READS_MAX {
+            let result = socket::read_slice(fd.as_fd(), &mut self.buffer);
+            let bytes = match result {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Action::Wait,
+                Err(error) => {
+                    let now_ns = self.clock.now_ns();
+                    return exchange.read_failed(&error, now_ns, &mut self.context);
+                }
+            };
+            let received = self.buffer.get(..bytes).unwrap_or_default();
+            let action = exchange.received(received, self.clock.now_ns(), &mut self.context);
+            if action != Action::Read {
+                return action;
+            }
+            if bytes < self.buffer.len() && !exchange.reads_to_end() {
+                return Action::Wait;
             }
         }
+        // Other connections come first; bytes that are left are reported again.
+        let watched = watched.unwrap_or(Interest::Read);
+        self.register(slot, watched)
     }
 
-    fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
-        let began_ns = self.second_ends_ns - SECOND_NS;
-        let passed_ns = now_ns.saturating_sub(began_ns).max(1);
-        let mut second = self.tally.take_second();
-        second.second = self.seconds;
-        second.length_ns = passed_ns.min(SECOND_NS);
-        second.open = self.open + self.background.open();
-        let planned = second.counts.planned;
-        second.counts.planned = planned.saturating_add_signed(self.falls_behind(now_ns));
-        let (user_ns, system_ns) = process::thread_cpu_ns();
-        let cpu_ns = (user_ns + system_ns).saturating_sub(self.cpu_before_ns);
-        self.cpu_before_ns = user_ns + system_ns;
-        let busy = cpu_ns as f64 / passed_ns as f64;
-        second.cpu_ns = (busy * second.length_ns as f64) as u64;
-        if passed_ns >= SECOND_NS / 2 {
-            self.used.busiest = self.used.busiest.max(busy);
+    /// Releases the slot of a session: a shared or closed-loop slot for its next session, any other
+    /// for reuse. The next session does not begin here, because a server that refuses at once would
+    /// cause an endless loop.
+    fn end(&mut self, slot: u32, socket: SocketUse) {
+        if socket == SocketUse::Close {
+            self.close(slot);
         }
-        self.open_max = self.open_max.max(second.open);
-        self.seconds += 1;
-        self.second_ends_ns += SECOND_NS;
-        // The receiver outlives the threads.
-        let _ = out.send(Message::Second(Box::new(second)));
-        let samples = self.tally.take_samples();
-        if !samples.is_empty() {
-            let _ = out.send(Message::Samples(samples));
+        if self.config.keeps_slots() {
+            self.connections[slot as usize].exchange.freed(self.clock.now_ns());
+            self.pacer.add_free(slot);
+        } else {
+            self.slots.free(slot);
         }
     }
 
-    /// Returns by how many arrivals this thread has fallen further behind its schedule since the
-    /// last call; negative if it caught up.
-    fn falls_behind(&mut self, now_ns: u64) -> i64 {
-        while let Some(at_ns) = self.plan_next
-            && at_ns <= now_ns
-            && !self.finished
-        {
-            self.due += 1;
-            let next = self.plan.next_mine();
-            self.plan_next = next.map(|(_, at_ns)| self.start_ns.saturating_add(at_ns));
+    /// Closes a connection's socket, if it has one.
+    fn close(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        let Some(fd) = connection.fd.take() else { return };
+        // What epoll still has to say of the old socket is not for the next.
+        connection.generation = connection.generation.wrapping_add(1);
+        connection.watched = None;
+        connection.exchange.closed(self.clock.now_ns(), &mut self.context);
+        if self.config.reset {
+            socket::reset_on_close(fd.as_fd());
         }
-        // One that was taken and is not due yet is not ahead.
-        let behind = if self.finished { 0 } else { self.due.saturating_sub(self.taken) };
-        let change = behind as i64 - self.behind as i64;
-        self.behind = behind;
-        change
-    }
-
-    fn finish(mut self, interrupted: bool, out: &Sender<Message>) {
-        let now_ns = self.clock.now_ns();
-        self.close_all();
-        if interrupted {
-            // One that has only just fallen due was not missed.
-            self.skip(now_ns.saturating_sub(JUST_NS));
-            self.end_plan(now_ns);
-            self.ended_ns = now_ns;
-        }
-        // The last second is as long as the plan, not as what came of it.
-        let open_loop = matches!(self.config.pace, Pace::Open(_));
-        let now_ns = if open_loop { now_ns.max(self.plan_ends_ns) } else { now_ns };
-        while now_ns >= self.second_ends_ns {
-            self.end_second(now_ns, out);
-        }
-        if now_ns > self.second_ends_ns - SECOND_NS {
-            self.end_second(now_ns, out);
-        }
-        let (user_ns, system_ns) = process::thread_cpu_ns();
-        self.used.user_ns = user_ns.saturating_sub(self.used_before.0);
-        self.used.system_ns = system_ns.saturating_sub(self.used_before.1);
-        let part = Part {
-            counts: self.tally.measured(),
-            whole_run: self.tally.whole_run(),
-            replies_in_schedule: self.tally.replies_in_schedule,
-            good_in_schedule: self.tally.good_in_schedule,
-            times: self.tally.times,
-            sessions: self.tally.sessions,
-            lifetimes: self.tally.lifetimes,
-            used: self.used,
-            open_max: self.open_max,
-            seconds: self.seconds,
-            plan_ends_ns: self.plan_ends_ns,
-            ended_ns: self.ended_ns,
-        };
-        let _ = out.send(Message::Done(Box::new(part)));
-    }
-
-    /// Returns whether slots stay with their connections from session to session.
-    pub(super) fn keeps_slots(&self) -> bool {
-        self.config.shared_conns > 0 || matches!(self.config.pace, Pace::Closed(_))
-    }
-
-    /// Records the end of a request, successful or not.
-    pub(super) fn note_end(&mut self) {
-        self.ended_ns = self.clock.now_ns();
-    }
-
-    pub(super) fn note_open(&mut self) {
-        self.open += 1;
-        self.open_max = self.open_max.max(self.open + self.background.open());
+        socket::close(fd);
+        self.open -= 1;
     }
 }

@@ -7,13 +7,13 @@
 use std::fmt::{Result, Write};
 
 use super::{ms, per_s, ratio, seconds};
-use crate::measure::{Counts, ErrorKind, Outcome, Second};
+use crate::measure::{Counts, ErrorKind, RunOutcome, Second};
 
 /// Interval at which httperf samples its rates, seconds.
 const SAMPLE_S: usize = 5;
 
 /// Writes all lines, from `Total:` to the last line of errors, or of sessions if there were any.
-pub(super) fn write(out: &mut impl Write, outcome: &Outcome) -> Result {
+pub(super) fn write(out: &mut impl Write, outcome: &RunOutcome) -> Result {
     connections(out, outcome)?;
     requests(out, outcome)?;
     replies(out, outcome)?;
@@ -25,8 +25,8 @@ pub(super) fn write(out: &mut impl Write, outcome: &Outcome) -> Result {
     Ok(())
 }
 
-fn connections(out: &mut impl Write, outcome: &Outcome) -> Result {
-    let Outcome { counts, elapsed_ns, open_max, lifetimes, times, .. } = outcome;
+fn connections(out: &mut impl Write, outcome: &RunOutcome) -> Result {
+    let RunOutcome { counts, elapsed_ns, open_max, lifetimes, times, .. } = outcome;
     let (connects, requests, replies) = (counts.connects, counts.sent, counts.replies);
     writeln!(
         out,
@@ -53,7 +53,7 @@ fn connections(out: &mut impl Write, outcome: &Outcome) -> Result {
     writeln!(out, "Connection length [replies/conn]: {length:.3}")
 }
 
-fn requests(out: &mut impl Write, outcome: &Outcome) -> Result {
+fn requests(out: &mut impl Write, outcome: &RunOutcome) -> Result {
     let sent = outcome.counts.sent;
     writeln!(
         out,
@@ -65,8 +65,8 @@ fn requests(out: &mut impl Write, outcome: &Outcome) -> Result {
     writeln!(out, "Request size [B]: {size:.1}")
 }
 
-fn replies(out: &mut impl Write, outcome: &Outcome) -> Result {
-    let Outcome { counts, times, .. } = outcome;
+fn replies(out: &mut impl Write, outcome: &RunOutcome) -> Result {
+    let RunOutcome { counts, times, .. } = outcome;
     let Samples { min, avg, max, stddev, count } =
         Samples::of(&outcome.seconds, |counts| counts.replies);
     writeln!(
@@ -88,7 +88,7 @@ fn replies(out: &mut impl Write, outcome: &Outcome) -> Result {
     writeln!(out, "Reply status: 1xx={s1} 2xx={s2} 3xx={s3} 4xx={s4} 5xx={s5}")
 }
 
-fn client(out: &mut impl Write, outcome: &Outcome) -> Result {
+fn client(out: &mut impl Write, outcome: &RunOutcome) -> Result {
     let user_ns = outcome.threads.iter().map(|thread| thread.user_ns).sum();
     let system_ns = outcome.threads.iter().map(|thread| thread.system_ns).sum();
     let (user_s, system_s) = (seconds(user_ns), seconds(system_ns));
@@ -133,8 +133,8 @@ fn errors(out: &mut impl Write, counts: &Counts) -> Result {
     )
 }
 
-fn sessions(out: &mut impl Write, outcome: &Outcome) -> Result {
-    let Outcome { counts, sessions, .. } = outcome;
+fn sessions(out: &mut impl Write, outcome: &RunOutcome) -> Result {
+    let RunOutcome { counts, sessions, .. } = outcome;
     let Samples { min, max, stddev, .. } = Samples::of(&outcome.seconds, |counts| counts.sessions);
     writeln!(
         out,
@@ -188,7 +188,7 @@ mod tests {
     use super::super::made_up;
     use super::*;
 
-    fn text(outcome: &Outcome) -> String {
+    fn text(outcome: &RunOutcome) -> String {
         let mut out = String::new();
         write(&mut out, outcome).unwrap();
         out
@@ -239,7 +239,7 @@ Session lifetime [s]: 1.5
 
     #[test]
     fn a_run_of_nothing_has_no_infinities() {
-        let text = text(&Outcome::default());
+        let text = text(&RunOutcome::default());
         assert!(text.contains("Connection rate: 0.0 conn/s (0.0 ms/conn, <=0 concurrent"));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::second::{Line, us};
 use super::{Run, per_s, schedule_ns, seconds};
-use crate::measure::{Outcome, Times};
+use crate::measure::{RunOutcome, Times};
 
 /// Writes the document, indented and followed by a newline.
 ///
@@ -113,7 +113,7 @@ fn conditions(run: &Run<'_>) -> Value {
     each.collect()
 }
 
-fn rates(outcome: &Outcome) -> Value {
+fn rates(outcome: &RunOutcome) -> Value {
     let counts = &outcome.counts;
     let whole = |count| per_s(count, outcome.elapsed_ns);
     let scheduled = |count| per_s(count, schedule_ns(outcome));
@@ -137,7 +137,7 @@ fn rates(outcome: &Outcome) -> Value {
     })
 }
 
-fn counts(outcome: &Outcome) -> Value {
+fn counts(outcome: &RunOutcome) -> Value {
     let counts = &outcome.counts;
     let [s1, s2, s3, s4, s5] = counts.statuses;
     json!({
@@ -165,7 +165,7 @@ fn counts(outcome: &Outcome) -> Value {
 
 /// Counts to compare with the server's own, under the names they have in `counts`. They include the
 /// warm-up, of which the server does not know.
-fn whole_run(outcome: &Outcome) -> Value {
+fn whole_run(outcome: &RunOutcome) -> Value {
     let counts = &outcome.whole_run;
     json!({
         "started": counts.started,
@@ -178,7 +178,7 @@ fn whole_run(outcome: &Outcome) -> Value {
     })
 }
 
-fn connections(outcome: &Outcome) -> Value {
+fn connections(outcome: &RunOutcome) -> Value {
     json!({
         "open_max": outcome.open_max,
         "open_limit": outcome.open_limit,
@@ -186,11 +186,11 @@ fn connections(outcome: &Outcome) -> Value {
     })
 }
 
-fn sessions(outcome: &Outcome) -> Value {
+fn sessions(outcome: &RunOutcome) -> Value {
     json!({ "lifetime": summary(&outcome.sessions) })
 }
 
-fn threads(outcome: &Outcome) -> Vec<Value> {
+fn threads(outcome: &RunOutcome) -> Vec<Value> {
     let each = outcome.threads.iter().map(|thread| {
         json!({
             "user_s": seconds(thread.user_ns),
@@ -255,7 +255,7 @@ mod tests {
     use crate::condition::Condition;
     use crate::measure::ErrorKind;
 
-    fn document(closed: bool, outcome: &Outcome) -> Value {
+    fn document(closed: bool, outcome: &RunOutcome) -> Value {
         let what = made_up::description(closed);
         let verdict = made_up::verdict(closed, outcome);
         let conditions = ["p99>5ms", "connect.p99>1s", "errors>1%"]

@@ -2,14 +2,14 @@
 
 use super::Description;
 use crate::audit::{Facts, Verdict, audit};
-use crate::measure::{Clocks, Counts, ErrorKind, Interval, Outcome, Second, ThreadUse};
+use crate::measure::{Clocks, Counts, ErrorKind, Interval, RunOutcome, Second, ThreadUse};
 
 const MS: u64 = 1_000_000;
 
 /// Twelve seconds: 1,000 planned and started, 990 replies in 5.3 ms, ten errors. The warm-up before
 /// them: 100 started, 99 replies, one error.
-pub(super) fn outcome() -> Outcome {
-    let mut outcome = Outcome {
+pub(super) fn outcome() -> RunOutcome {
+    let mut outcome = RunOutcome {
         counts: counts(),
         whole_run: whole_run(),
         planned_ns: 10_000 * MS,
@@ -17,7 +17,7 @@ pub(super) fn outcome() -> Outcome {
         open_max: 42,
         open_limit: 1_000,
         threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.5 }],
-        ..Outcome::default()
+        ..RunOutcome::default()
     };
     let clocks = Clocks {
         planned_ns: 0,
@@ -146,12 +146,12 @@ pub(super) fn description(closed: bool) -> Description {
     }
 }
 
-pub(super) fn verdict(closed: bool, outcome: &Outcome) -> Verdict {
+pub(super) fn verdict(closed: bool, outcome: &RunOutcome) -> Verdict {
     audit(&facts(closed), outcome)
 }
 
 /// The run with one start that found no descriptor.
-pub(super) fn invalid_outcome() -> Outcome {
+pub(super) fn invalid_outcome() -> RunOutcome {
     let mut outcome = outcome();
     outcome.counts.errors.count(ErrorKind::FdUnavail);
     outcome

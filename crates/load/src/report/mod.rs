@@ -18,7 +18,7 @@ mod made_up;
 
 use crate::audit::Verdict;
 use crate::condition::Judged;
-use crate::measure::Outcome;
+use crate::measure::RunOutcome;
 
 /// The description of a run, as its operator specified it. Times are nanoseconds; 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Run<'a> {
     /// The description of the run.
     pub what: &'a Description,
     /// The measurements.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a RunOutcome,
     /// The audit's verdict: whether the figures describe the server.
     pub verdict: &'a Verdict,
     /// The results of the failure conditions.
@@ -79,7 +79,7 @@ fn loop_name(closed: bool) -> &'static str {
 
 /// Returns the time for which starts were planned, nanoseconds: the schedule, or until the
 /// interruption.
-fn schedule_ns(outcome: &Outcome) -> u64 {
+fn schedule_ns(outcome: &RunOutcome) -> u64 {
     let end_ns = if outcome.interrupted { outcome.elapsed_ns } else { u64::MAX };
     outcome.planned_ns.min(end_ns)
 }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_schedule_is_as_long_as_the_run() {
-        let mut outcome = Outcome { planned_ns: 10, elapsed_ns: 4, ..Outcome::default() };
+        let mut outcome = RunOutcome { planned_ns: 10, elapsed_ns: 4, ..RunOutcome::default() };
         assert_eq!(schedule_ns(&outcome), 10);
         outcome.interrupted = true;
         assert_eq!(schedule_ns(&outcome), 4);

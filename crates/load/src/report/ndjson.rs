@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::loop_name;
 use super::second::Line;
 use crate::audit::SoFar;
-use crate::config::Sample;
+use crate::config::RequestSample;
 use crate::measure::{ErrorKind, Interval, Second};
 
 /// Writes the line of a second. `so_far` includes this second.
@@ -32,7 +32,7 @@ pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> 
 /// (null for an event that did not happen), and the status of its reply or the kind of its error.
 ///
 /// Any error of `out`.
-pub fn request(out: &mut impl io::Write, sample: &Sample, target: &str) -> io::Result<()> {
+pub fn request(out: &mut impl io::Write, sample: &RequestSample, target: &str) -> io::Result<()> {
     let clocks = &sample.clocks;
     let line = RequestLine {
         request: sample.request.0,
@@ -126,10 +126,11 @@ mod tests {
     #[test]
     fn each_request_is_a_line_of_its_clocks_and_its_end() {
         let clocks = Clocks { started_ns: 5, connected_ns: 9, ..Clocks::default() };
-        let sample = Sample { clocks, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
+        let sample =
+            RequestSample { clocks, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
         let mut out = Vec::new();
         request(&mut out, &sample, "/a").unwrap();
-        request(&mut out, &Sample { end: Ok(404), ..sample }, "/a").unwrap();
+        request(&mut out, &RequestSample { end: Ok(404), ..sample }, "/a").unwrap();
         let expected = r#"{"request":3,"target":"/a","planned_ns":0,"started_ns":5,"#.to_owned()
             + r#""connected_ns":9,"sent_ns":null,"first_byte_ns":null,"last_byte_ns":null,"#
             + r#""error":"send-timeout"}"#;

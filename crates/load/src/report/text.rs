@@ -179,9 +179,9 @@ mod tests {
     use super::super::made_up;
     use super::*;
     use crate::condition::Condition;
-    use crate::measure::Outcome;
+    use crate::measure::RunOutcome;
 
-    fn text(closed: bool, outcome: &Outcome) -> String {
+    fn text(closed: bool, outcome: &RunOutcome) -> String {
         let what = made_up::description(closed);
         let verdict = made_up::verdict(closed, outcome);
         let conditions = [Condition::parse("errors>0").unwrap().judge(outcome)];
@@ -240,7 +240,7 @@ Valid: the client kept up.
 
     #[test]
     fn an_empty_run_is_shown_without_infinities() {
-        let text = text(false, &Outcome::default());
+        let text = text(false, &RunOutcome::default());
         assert!(text.contains("Errors by kind: none") && text.contains("INVALID: Nothing"));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }

@@ -2,7 +2,7 @@
 //! are independent of each other.
 
 use super::Plan;
-use crate::measure::{Counts, Errors, Outcome, Second};
+use crate::measure::{Counts, Errors, RunOutcome, Second};
 
 /// The purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl PointResult {
     /// Creates the result of a run, with the audit's reason if it was invalid. Replies after the
     /// planned time are not goodput. A run therefore needs a warm-up longer than a response, so
     /// that as many requests are in flight at the beginning as at the end.
-    pub fn of(outcome: &Outcome, invalid: Option<String>) -> Self {
+    pub fn of(outcome: &RunOutcome, invalid: Option<String>) -> Self {
         let per_s = |amount: f64| amount / (outcome.planned_ns.max(1) as f64 / 1e9);
         let (counts, response) = (&outcome.counts, &outcome.times.response);
         let busiest = outcome.threads.iter().map(|thread| thread.busiest);
@@ -105,7 +105,7 @@ impl PointResult {
 
 /// Returns the count within the planned time. A second that is only partly within it counts in
 /// proportion.
-fn in_time(outcome: &Outcome, of: impl Fn(&Counts) -> u64) -> f64 {
+fn in_time(outcome: &RunOutcome, of: impl Fn(&Counts) -> u64) -> f64 {
     let mut left_ns = outcome.planned_ns;
     let mut part = |second: &Second| {
         let inside_ns = left_ns.min(second.length_ns);
@@ -170,7 +170,7 @@ mod tests {
             counts: Counts { replies, started: 2 * replies, ..Counts::default() },
             ..Second::default()
         };
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             planned_ns: 2_500_000_000,
             seconds: vec![
                 second(100, 1_000_000_000),
@@ -178,7 +178,7 @@ mod tests {
                 second(120, 1_000_000_000),
                 second(999, 700_000_000),
             ],
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         let result = PointResult::of(&outcome, None);
         assert_eq!((result.replies_per_s, result.started_per_s), (100.0, 200.0));

@@ -7,7 +7,8 @@
 
 use std::vec::IntoIter;
 
-use super::{NS_PER_S, Step, ns, seconds, whole_ns};
+use super::law::RateStep;
+use super::units::{NS_PER_S, ns, seconds, whole_ns};
 
 #[derive(Clone, Debug)]
 pub(super) struct Even {
@@ -20,15 +21,15 @@ pub(super) struct Even {
     owed: f64,
     /// Number of the next start within the step.
     number: u64,
-    later: IntoIter<Step>,
+    later: IntoIter<RateStep>,
 }
 
 impl Even {
     pub(super) fn constant(rate: f64) -> Self {
-        Self::steps(vec![Step { rate, duration_s: 1.0 }])
+        Self::steps(vec![RateStep { rate, duration_s: 1.0 }])
     }
 
-    pub(super) fn steps(steps: Vec<Step>) -> Self {
+    pub(super) fn steps(steps: Vec<RateStep>) -> Self {
         let later = steps.into_iter();
         let mut even = Self { rate: 0.0, begin_ns: 0, length_ns: 0, owed: 0.0, number: 0, later };
         even.enter();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     fn steps(steps: &[(f64, f64)]) -> Even {
-        let step = |&(rate, duration_s): &(f64, f64)| Step { rate, duration_s };
+        let step = |&(rate, duration_s): &(f64, f64)| RateStep { rate, duration_s };
         Even::steps(steps.iter().map(step).collect())
     }
 

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::Exp1;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::NS_PER_S;
+use super::units::NS_PER_S;
 
 /// Combined with the seed to separate these draws from others with the same seed.
 const STREAM: u64 = u64::from_be_bytes(*b"arrivals");

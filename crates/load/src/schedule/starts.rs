@@ -3,10 +3,19 @@
 
 use std::sync::Arc;
 
-use super::Arrivals;
 use super::even::Even;
 use super::gaps::Gaps;
+use super::law::ArrivalLaw;
 use super::varying::Varying;
+
+/// An arrival of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Number in the whole schedule, from 0.
+    pub number: u64,
+    /// Planned start, nanoseconds: from the beginning of the schedule where it comes from that.
+    pub planned_ns: u64,
+}
 
 /// The planned starts of a law, in order, nanoseconds from the beginning. As an iterator it yields
 /// their times, and is fused: after the first `None` it returns only `None`.
@@ -16,7 +25,7 @@ pub struct Schedule {
     duration_ns: u64,
     last_ns: u64,
     /// Number of this schedule's next own start.
-    mine: u64,
+    next_own: u64,
     /// Number of starts of other shares before it.
     skip: u64,
     /// Distance between own starts, in numbers.
@@ -34,15 +43,15 @@ enum Law {
 
 impl Schedule {
     /// Creates the schedule of `arrivals` before `duration_ns`, with random draws from `seed`. A
-    /// law that [`Arrivals::check`] refuses has no starts.
-    pub fn new(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Self {
+    /// law that [`ArrivalLaw::check`] refuses has no starts.
+    pub fn new(arrivals: &ArrivalLaw, duration_ns: u64, seed: u64) -> Self {
         Self::sharded(arrivals, duration_ns, seed, 0, 1)
     }
 
     /// Creates the share of one of `of` threads: the starts with the numbers `index`, `index + of`,
     /// `index + 2 * of` and so on. All shares of a seed together are the whole schedule.
     pub fn sharded(
-        arrivals: &Arrivals,
+        arrivals: &ArrivalLaw,
         duration_ns: u64,
         seed: u64,
         index: usize,
@@ -52,24 +61,23 @@ impl Schedule {
             law: Law::new(arrivals, duration_ns, seed),
             duration_ns,
             last_ns: 0,
-            mine: index as u64,
+            next_own: index as u64,
             skip: index as u64,
             of: of.max(1) as u64,
         }
     }
 
-    /// Returns this schedule's next own start: its number in the whole schedule, from 0, and its
-    /// time, nanoseconds from the beginning.
+    /// Returns this schedule's next own start.
     #[inline]
-    pub fn next_mine(&mut self) -> Option<(u64, u64)> {
+    pub fn next_own(&mut self) -> Option<Arrival> {
         for _ in 0..self.skip {
             self.next_of_all()?;
         }
-        let start_ns = self.next_of_all()?;
-        let number = self.mine;
-        self.mine += self.of;
+        let planned_ns = self.next_of_all()?;
+        let number = self.next_own;
+        self.next_own += self.of;
         self.skip = self.of - 1;
-        Some((number, start_ns))
+        Some(Arrival { number, planned_ns })
     }
 
     fn next_of_all(&mut self) -> Option<u64> {
@@ -84,27 +92,27 @@ impl Iterator for Schedule {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        self.next_mine().map(|(_, start_ns)| start_ns)
+        self.next_own().map(|arrival| arrival.planned_ns)
     }
 }
 
 impl Law {
-    fn new(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Self {
+    fn new(arrivals: &ArrivalLaw, duration_ns: u64, seed: u64) -> Self {
         if arrivals.check().is_err() {
             return Law::Never;
         }
         match arrivals {
-            Arrivals::Constant { rate } => Law::Even(Even::constant(*rate)),
-            Arrivals::Steps(steps) => Law::Even(Even::steps(steps.clone())),
-            Arrivals::Poisson { rate } => Law::Gaps(Gaps::exponential(*rate, seed)),
-            Arrivals::Uniform { shortest_s, longest_s } => {
+            ArrivalLaw::Constant { rate } => Law::Even(Even::constant(*rate)),
+            ArrivalLaw::Steps(steps) => Law::Even(Even::steps(steps.clone())),
+            ArrivalLaw::Poisson { rate } => Law::Gaps(Gaps::exponential(*rate, seed)),
+            ArrivalLaw::Uniform { shortest_s, longest_s } => {
                 Law::Gaps(Gaps::uniform(*shortest_s, *longest_s, seed))
             }
-            Arrivals::Ramp { from, to } => Law::Varying(Varying::ramp(*from, *to, duration_ns)),
-            Arrivals::Sine { mean, amplitude, period_s } => {
+            ArrivalLaw::Ramp { from, to } => Law::Varying(Varying::ramp(*from, *to, duration_ns)),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => {
                 Law::Varying(Varying::sine(*mean, *amplitude, *period_s, duration_ns))
             }
-            Arrivals::Trace(starts_ns) => Law::Trace { starts_ns: starts_ns.clone(), number: 0 },
+            ArrivalLaw::Trace(starts_ns) => Law::Trace { starts_ns: starts_ns.clone(), number: 0 },
         }
     }
 
@@ -128,24 +136,24 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::Step;
+    use super::super::law::RateStep;
     use super::*;
 
     const S: u64 = 1_000_000_000;
 
-    fn laws() -> Vec<Arrivals> {
+    fn laws() -> Vec<ArrivalLaw> {
         vec![
-            Arrivals::Constant { rate: 333.3 },
-            Arrivals::Poisson { rate: 333.3 },
-            Arrivals::Uniform { shortest_s: 0.001, longest_s: 0.005 },
-            Arrivals::Steps(vec![
-                Step { rate: 200.0, duration_s: 2.5 },
-                Step { rate: 0.0, duration_s: 1.0 },
-                Step { rate: 500.0, duration_s: 1.0 },
+            ArrivalLaw::Constant { rate: 333.3 },
+            ArrivalLaw::Poisson { rate: 333.3 },
+            ArrivalLaw::Uniform { shortest_s: 0.001, longest_s: 0.005 },
+            ArrivalLaw::Steps(vec![
+                RateStep { rate: 200.0, duration_s: 2.5 },
+                RateStep { rate: 0.0, duration_s: 1.0 },
+                RateStep { rate: 500.0, duration_s: 1.0 },
             ]),
-            Arrivals::Ramp { from: 500.0, to: 50.0 },
-            Arrivals::Sine { mean: 300.0, amplitude: 300.0, period_s: 3.0 },
-            Arrivals::Trace((0..2000).map(|number| number * 3_000_000).collect()),
+            ArrivalLaw::Ramp { from: 500.0, to: 50.0 },
+            ArrivalLaw::Sine { mean: 300.0, amplitude: 300.0, period_s: 3.0 },
+            ArrivalLaw::Trace((0..2000).map(|number| number * 3_000_000).collect()),
         ]
     }
 
@@ -159,10 +167,10 @@ mod tests {
                 for index in 0..of {
                     let mut share = Schedule::sharded(&law, 5 * S, 7, index, of);
                     let mut expected = index as u64;
-                    while let Some((number, start_ns)) = share.next_mine() {
+                    while let Some(Arrival { number, planned_ns }) = share.next_own() {
                         assert_eq!(number, expected, "{law}");
                         expected += of as u64;
-                        assert_eq!(together[number as usize].replace(start_ns), None, "{law}");
+                        assert_eq!(together[number as usize].replace(planned_ns), None, "{law}");
                     }
                 }
                 let together: Vec<u64> = together.into_iter().flatten().collect();
@@ -175,7 +183,7 @@ mod tests {
     fn a_seed_gives_one_plan_and_only_chance_depends_on_it() {
         for law in laws() {
             let plan = |seed| Schedule::new(&law, 5 * S, seed).collect::<Vec<_>>();
-            let chance = matches!(law, Arrivals::Poisson { .. } | Arrivals::Uniform { .. });
+            let chance = matches!(law, ArrivalLaw::Poisson { .. } | ArrivalLaw::Uniform { .. });
             assert_eq!(plan(1), plan(1), "{law}");
             assert_eq!(plan(1) != plan(2), chance, "{law}");
         }
@@ -183,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_trace_is_kept_as_it_is_and_cut_at_the_duration() {
-        let law = Arrivals::Trace([0, 5, 5, 9, 10, 11].into());
+        let law = ArrivalLaw::Trace([0, 5, 5, 9, 10, 11].into());
         assert_eq!(Schedule::new(&law, 10, 1).collect::<Vec<_>>(), [0, 5, 5, 9]);
     }
 
@@ -192,14 +200,14 @@ mod tests {
         for law in laws() {
             let mut schedule = Schedule::new(&law, S, 1);
             while schedule.next().is_some() {}
-            assert!((0..100).all(|_| schedule.next_mine().is_none()), "{law}");
+            assert!((0..100).all(|_| schedule.next_own().is_none()), "{law}");
             assert_eq!(Schedule::new(&law, 0, 1).next(), None, "{law}");
         }
     }
 
     #[test]
     fn a_law_that_is_refused_has_no_starts() {
-        let law = Arrivals::Constant { rate: f64::NAN };
+        let law = ArrivalLaw::Constant { rate: f64::NAN };
         assert_eq!(Schedule::new(&law, S, 1).next(), None);
     }
 
@@ -208,23 +216,25 @@ mod tests {
         prop_oneof![0.0..1e4, 0.0..1e9, proptest::num::f64::ANY, Just(0.0)]
     }
 
-    fn any_law() -> impl Strategy<Value = Arrivals> {
-        let step = (figure(), figure()).prop_map(|(rate, duration_s)| Step { rate, duration_s });
+    fn any_law() -> impl Strategy<Value = ArrivalLaw> {
+        let step =
+            (figure(), figure()).prop_map(|(rate, duration_s)| RateStep { rate, duration_s });
         let pair = || (figure(), figure());
         prop_oneof![
-            figure().prop_map(|rate| Arrivals::Constant { rate }),
-            figure().prop_map(|rate| Arrivals::Poisson { rate }),
-            pair().prop_map(|(shortest_s, longest_s)| Arrivals::Uniform { shortest_s, longest_s }),
-            vec(step, 0..5).prop_map(Arrivals::Steps),
-            pair().prop_map(|(from, to)| Arrivals::Ramp { from, to }),
-            (figure(), figure(), 0.0..=1.0).prop_map(|(mean, period_s, depth)| Arrivals::Sine {
+            figure().prop_map(|rate| ArrivalLaw::Constant { rate }),
+            figure().prop_map(|rate| ArrivalLaw::Poisson { rate }),
+            pair()
+                .prop_map(|(shortest_s, longest_s)| ArrivalLaw::Uniform { shortest_s, longest_s }),
+            vec(step, 0..5).prop_map(ArrivalLaw::Steps),
+            pair().prop_map(|(from, to)| ArrivalLaw::Ramp { from, to }),
+            (figure(), figure(), 0.0..=1.0).prop_map(|(mean, period_s, depth)| ArrivalLaw::Sine {
                 mean,
                 amplitude: depth * mean,
                 period_s
             }),
             vec(any::<u64>(), 0..50).prop_map(|mut starts_ns| {
                 starts_ns.sort_unstable();
-                Arrivals::Trace(starts_ns.into())
+                ArrivalLaw::Trace(starts_ns.into())
             }),
         ]
     }

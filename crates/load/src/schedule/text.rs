@@ -4,8 +4,9 @@
 use std::fmt;
 use std::io;
 
-use super::figures::{shown, time};
-use super::{Arrivals, RATE_MAX, Step, trace};
+use super::law::{ArrivalLaw, RateStep};
+use super::law_parameters::{RATE_MAX, shown, time};
+use super::trace;
 
 /// Default rate, arrivals per second.
 pub const RATE_DEFAULT: f64 = 100.0;
@@ -14,7 +15,7 @@ const LAWS: &str = "a law is constant, poisson, uniform, uniform:SHORTEST,LONGES
                     steps:R1xD1,R2xD2, vT1,D1,T2,D2, dT, eT, uT1,T2, ramp:R1-R2, \
                     sine:MEAN,AMPLITUDE,PERIOD or trace:FILE";
 
-impl Arrivals {
+impl ArrivalLaw {
     /// Parses the law given by `--arrivals` (`law`) and `--rate` (`rate`). A law without figures
     /// takes the rate, or [`RATE_DEFAULT`]. Times are seconds, or have a unit: `us`, `ms`, `s`,
     /// `m`, `h`. `read` returns the text of the file that `trace:FILE` names.
@@ -42,11 +43,11 @@ impl Arrivals {
     }
 }
 
-fn at_rate(law: &str, rate: f64) -> Result<Arrivals, String> {
+fn at_rate(law: &str, rate: f64) -> Result<ArrivalLaw, String> {
     let arrivals = match law {
-        "poisson" => Arrivals::Poisson { rate },
-        "uniform" => Arrivals::Uniform { shortest_s: 0.0, longest_s: 2.0 / rate },
-        _ => Arrivals::Constant { rate },
+        "poisson" => ArrivalLaw::Poisson { rate },
+        "uniform" => ArrivalLaw::Uniform { shortest_s: 0.0, longest_s: 2.0 / rate },
+        _ => ArrivalLaw::Constant { rate },
     };
     let blame = |why| format!("--rate {}: {why}", shown(rate));
     if !(rate > 0.0 && rate <= RATE_MAX) {
@@ -71,65 +72,65 @@ fn with_figures(
     name: &str,
     figures: &str,
     read: &mut dyn FnMut(&str) -> io::Result<String>,
-) -> Result<Arrivals, String> {
+) -> Result<ArrivalLaw, String> {
     match name {
-        "d" => Ok(Arrivals::Constant { rate: every(figures)? }),
-        "e" => Ok(Arrivals::Poisson { rate: every(figures)? }),
+        "d" => Ok(ArrivalLaw::Constant { rate: every(figures)? }),
+        "e" => Ok(ArrivalLaw::Poisson { rate: every(figures)? }),
         "u" | "uniform" => uniform(figures),
         "v" => intervals(figures),
-        "steps" => figures.split(',').map(step).collect::<Result<_, _>>().map(Arrivals::Steps),
+        "steps" => figures.split(',').map(step).collect::<Result<_, _>>().map(ArrivalLaw::Steps),
         "ramp" => ramp(figures),
         "sine" => sine(figures),
         _ => {
             let text = read(figures).map_err(|error| format!("{figures}: {error}"))?;
-            trace::read(figures, &text).map(Arrivals::Trace)
+            trace::read(figures, &text).map(ArrivalLaw::Trace)
         }
     }
 }
 
-fn uniform(figures: &str) -> Result<Arrivals, String> {
+fn uniform(figures: &str) -> Result<ArrivalLaw, String> {
     let (shortest, longest) =
         figures.split_once(',').ok_or("two times are needed: SHORTEST,LONGEST")?;
-    Ok(Arrivals::Uniform { shortest_s: span(shortest)?, longest_s: span(longest)? })
+    Ok(ArrivalLaw::Uniform { shortest_s: span(shortest)?, longest_s: span(longest)? })
 }
 
 /// Parses httperf's `v`: pairs of the time between arrivals and its duration.
-fn intervals(figures: &str) -> Result<Arrivals, String> {
+fn intervals(figures: &str) -> Result<ArrivalLaw, String> {
     let figures: Vec<&str> = figures.split(',').collect();
     let (pairs, odd) = figures.as_chunks::<2>();
     if !odd.is_empty() {
         return Err("times come in pairs, T1,D1: between arrivals, and for how long".into());
     }
     let step = |[between, duration]: &[&str; 2]| {
-        Ok(Step { rate: every(between)?, duration_s: span(duration)? })
+        Ok(RateStep { rate: every(between)?, duration_s: span(duration)? })
     };
-    pairs.iter().map(step).collect::<Result<_, String>>().map(Arrivals::Steps)
+    pairs.iter().map(step).collect::<Result<_, String>>().map(ArrivalLaw::Steps)
 }
 
-fn step(figures: &str) -> Result<Step, String> {
+fn step(figures: &str) -> Result<RateStep, String> {
     let (rate, duration) = figures
         .split_once('x')
         .ok_or_else(|| format!("{figures:?} is not RATExDURATION, as in 100x10"))?;
-    Ok(Step { rate: number(rate)?, duration_s: span(duration)? })
+    Ok(RateStep { rate: number(rate)?, duration_s: span(duration)? })
 }
 
-fn ramp(figures: &str) -> Result<Arrivals, String> {
+fn ramp(figures: &str) -> Result<ArrivalLaw, String> {
     // A number may have a minus of its own, as in 1e-3.
     let rates = |(at, _)| {
         let (from, to) = (figures.get(..at)?, figures.get(at + 1..)?);
-        Some(Arrivals::Ramp { from: number(from).ok()?, to: number(to).ok()? })
+        Some(ArrivalLaw::Ramp { from: number(from).ok()?, to: number(to).ok()? })
     };
     let ramp = figures.match_indices('-').find_map(rates);
     ramp.ok_or_else(|| "two rates are needed: FROM-TO, as in 100-500".into())
 }
 
-fn sine(figures: &str) -> Result<Arrivals, String> {
+fn sine(figures: &str) -> Result<ArrivalLaw, String> {
     let parts: Vec<&str> = figures.split(',').collect();
     let [mean, amplitude, period] = parts[..] else {
         return Err("three figures are needed: MEAN,AMPLITUDE,PERIOD".into());
     };
     let (mean, amplitude) = (number(mean)?, number(amplitude)?);
-    Ok(Arrivals::Sine { mean, amplitude, period_s: span(period)? })
+    Ok(ArrivalLaw::Sine { mean, amplitude, period_s: span(period)? })
 }
 
 /// Returns the rate of arrivals that are this far apart.
@@ -153,26 +154,26 @@ fn number(text: &str) -> Result<f64, String> {
 }
 
 /// Displays the law in words: `constant 1000/s`.
-impl fmt::Display for Arrivals {
+impl fmt::Display for ArrivalLaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Arrivals::Constant { rate } => write!(f, "constant {rate}/s"),
-            Arrivals::Poisson { rate } => write!(f, "poisson {rate}/s"),
-            Arrivals::Uniform { shortest_s, longest_s } => {
+            ArrivalLaw::Constant { rate } => write!(f, "constant {rate}/s"),
+            ArrivalLaw::Poisson { rate } => write!(f, "poisson {rate}/s"),
+            ArrivalLaw::Uniform { shortest_s, longest_s } => {
                 write!(f, "uniform {shortest_s} s to {longest_s} s apart")
             }
-            Arrivals::Steps(steps) => {
+            ArrivalLaw::Steps(steps) => {
                 for (at, step) in steps.iter().enumerate() {
                     let before = if at == 0 { "steps" } else { "," };
                     write!(f, "{before} {}/s for {} s", step.rate, step.duration_s)?;
                 }
                 Ok(())
             }
-            Arrivals::Ramp { from, to } => write!(f, "ramp {from}/s to {to}/s"),
-            Arrivals::Sine { mean, amplitude, period_s } => {
+            ArrivalLaw::Ramp { from, to } => write!(f, "ramp {from}/s to {to}/s"),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => {
                 write!(f, "sine {mean}/s, up and down {amplitude}/s every {period_s} s")
             }
-            Arrivals::Trace(starts_ns) => write!(f, "trace of {} starts", starts_ns.len()),
+            ArrivalLaw::Trace(starts_ns) => write!(f, "trace of {} starts", starts_ns.len()),
         }
     }
 }
@@ -181,8 +182,8 @@ impl fmt::Display for Arrivals {
 mod tests {
     use super::*;
 
-    fn parse(law: &str, rate: Option<f64>) -> Result<Arrivals, String> {
-        Arrivals::parse(law, rate, &mut |file| match file {
+    fn parse(law: &str, rate: Option<f64>) -> Result<ArrivalLaw, String> {
+        ArrivalLaw::parse(law, rate, &mut |file| match file {
             "good" => Ok("# two\n0\n0.5\n".into()),
             "bad" => Ok("0\nx\n".into()),
             _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
@@ -214,8 +215,8 @@ mod tests {
         for (law, shown) in table {
             assert_eq!(parse(law, None).map(|law| law.to_string()), Ok(shown.into()), "{law}");
         }
-        assert_eq!(parse("poisson", Some(0.5)), Ok(Arrivals::Poisson { rate: 0.5 }));
-        assert_eq!(parse("trace:good", None), Ok(Arrivals::Trace([0, 500_000_000].into())));
+        assert_eq!(parse("poisson", Some(0.5)), Ok(ArrivalLaw::Poisson { rate: 0.5 }));
+        assert_eq!(parse("trace:good", None), Ok(ArrivalLaw::Trace([0, 500_000_000].into())));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::ns;
+use super::units::ns;
 
 /// The latest start in a trace, seconds; 31 years.
 const START_S_MAX: f64 = 1e9;

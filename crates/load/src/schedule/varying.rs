@@ -3,7 +3,7 @@
 
 use std::f64::consts::PI;
 
-use super::{NS_PER_S, seconds, whole_ns};
+use super::units::{NS_PER_S, seconds, whole_ns};
 
 /// Accuracy of the sine's solution, seconds.
 const ERROR_S: f64 = 1e-11;

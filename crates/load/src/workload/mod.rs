@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::config::Workload;
-use crate::session::{RequestId, Requests, Source, Template};
+use crate::session::{RequestId, Requests, SessionSource, Template};
 
 pub mod files;
 pub mod replay;
@@ -158,8 +158,8 @@ impl<'a> Interned<'a> {
 /// A deterministic workload: every source is a copy of the same one.
 struct Copies<S>(S);
 
-impl<S: Source + Clone + Sync + 'static> Workload for Copies<S> {
-    fn source(&self, _seed: u64) -> Box<dyn Source> {
+impl<S: SessionSource + Clone + Sync + 'static> Workload for Copies<S> {
+    fn source(&self, _seed: u64) -> Box<dyn SessionSource> {
         Box::new(self.0.clone())
     }
 }
@@ -182,7 +182,7 @@ mod tests {
 
     /// Returns the target of each step, prefixed with `+` if the step is pipelined.
     pub(super) fn targets(requests: &Requests, session: &Session) -> Vec<String> {
-        let target = |step: &crate::session::Step| {
+        let target = |step: &crate::session::SessionStep| {
             let request = str::from_utf8(&requests.get(step.request).unwrap().keep).unwrap();
             let target = request.split(' ').nth(1).unwrap();
             format!("{}{target}", if step.piped { "+" } else { "" })

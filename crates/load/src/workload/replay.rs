@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::sessions::Table;
 use super::{Error, Interned, target};
 use crate::config::Workload;
-use crate::schedule::Arrivals;
-use crate::session::{RequestId, Requests, Step, Template};
+use crate::schedule::ArrivalLaw;
+use crate::session::{RequestId, Requests, SessionStep, Template};
 
 const MONTHS: [&[u8]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
@@ -22,7 +22,7 @@ const MONTHS: [&[u8]; 12] = [
 #[derive(Clone)]
 pub struct Replay {
     /// Starts: the first one at 0, all divided by the speed.
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalLaw,
     /// Workload with a connection for each request.
     pub workload: Arc<dyn Workload>,
     /// Requests of the log.
@@ -113,11 +113,11 @@ fn plan(
             let within_s = position as f64 / second.len() as f64;
             let start_s = (unix_s - first_s) as f64 + within_s;
             arrivals.push((start_s * 1e9 / speed) as u64);
-            table.push([Step { request: *request, think_ns: 0, piped: false }]);
+            table.push([SessionStep { request: *request, think_ns: 0, piped: false }]);
         }
     }
     let workload = table.played(arrivals.len() as u64, close);
-    Replay { arrivals: Arrivals::Trace(arrivals.into()), workload, requests, counts }
+    Replay { arrivals: ArrivalLaw::Trace(arrivals.into()), workload, requests, counts }
 }
 
 /// The fields of a log line that a replay needs.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn starts(replay: &Replay) -> Vec<u64> {
-        let Arrivals::Trace(starts) = &replay.arrivals else { panic!("no trace") };
+        let ArrivalLaw::Trace(starts) = &replay.arrivals else { panic!("no trace") };
         starts.to_vec()
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Built, Copies, Interned};
-use crate::session::{RequestId, Session, Source, Step, Template};
+use crate::session::{RequestId, Session, SessionSource, SessionStep, Template};
 
 /// The distribution of requests over connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,14 +85,14 @@ impl Turns {
     }
 }
 
-impl Source for Turns {
+impl SessionSource for Turns {
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
         let group = u64::from(self.shape.pipeline.max(1));
         let length = if self.shape.requests == 0 { group } else { self.shape.requests.into() };
         for position in 0..length {
             let number = arrival.saturating_mul(length).saturating_add(position);
             let Some(request) = self.request(number) else { break };
-            session.steps.push(Step { request, think_ns: 0, piped: position % group != 0 });
+            session.steps.push(SessionStep { request, think_ns: 0, piped: position % group != 0 });
         }
         session.last_closes = self.shape.close && self.shape.requests != 0;
         !session.steps.is_empty()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Copies, Error};
 use crate::config::Workload;
-use crate::session::{RequestId, Session, Source, Step};
+use crate::session::{RequestId, Session, SessionSource, SessionStep};
 
 mod wlog;
 mod wsess;
@@ -23,13 +23,13 @@ pub use wset::Wset;
 /// A table of sessions that are known in advance.
 #[derive(Default)]
 pub(super) struct Table {
-    steps: Vec<Step>,
+    steps: Vec<SessionStep>,
     ends: Vec<usize>,
 }
 
 impl Table {
     /// Adds a session.
-    pub(super) fn push(&mut self, steps: impl IntoIterator<Item = Step>) {
+    pub(super) fn push(&mut self, steps: impl IntoIterator<Item = SessionStep>) {
         self.steps.extend(steps);
         self.ends.push(self.steps.len());
     }
@@ -39,7 +39,7 @@ impl Table {
         Arc::new(Copies(Played { table: Arc::new(self), sessions, close }))
     }
 
-    fn session(&self, index: usize) -> Option<&[Step]> {
+    fn session(&self, index: usize) -> Option<&[SessionStep]> {
         let start =
             index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied())?;
         self.steps.get(start..*self.ends.get(index)?)
@@ -53,7 +53,7 @@ struct Played {
     close: bool,
 }
 
-impl Source for Played {
+impl SessionSource for Played {
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
         if arrival >= self.sessions {
             return false;
@@ -69,8 +69,12 @@ impl Source for Played {
 
 /// Creates a request of a burst; `think_ns` applies to the first. The first request is sent alone;
 /// after its reply the others are sent together, as a browser does with a page and its resources.
-fn burst_step(position: usize, request: RequestId, think_ns: u64) -> Step {
-    Step { request, think_ns: if position == 0 { think_ns } else { 0 }, piped: position >= 2 }
+fn burst_step(position: usize, request: RequestId, think_ns: u64) -> SessionStep {
+    SessionStep {
+        request,
+        think_ns: if position == 0 { think_ns } else { 0 },
+        piped: position >= 2,
+    }
 }
 
 /// Parses seconds; returns nanoseconds.
@@ -114,7 +118,7 @@ mod tests {
                 let (workload, requests) = log.build(&Template::default(), 3, 0, true);
                 let sessions = filled(&*workload, 0..9);
                 prop_assert_eq!(sessions.len(), 3);
-                let known = |step: &Step| requests.get(step.request).is_some();
+                let known = |step: &SessionStep| requests.get(step.request).is_some();
                 prop_assert!(sessions.iter().all(|session| session.steps.iter().all(known)));
             }
             let wlog = Wlog { repeat: false, file: "".into() };

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{Error, Table, burst_step, seconds_ns, usage};
-use crate::session::{Step, Template};
+use crate::session::{SessionStep, Template};
 use crate::workload::{Built, Interned, target};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"];
@@ -91,7 +91,7 @@ impl SessionLog {
     }
 }
 
-fn steps(bursts: &[Burst], think_ns: u64, interned: &mut Interned<'_>) -> Vec<Step> {
+fn steps(bursts: &[Burst], think_ns: u64, interned: &mut Interned<'_>) -> Vec<SessionStep> {
     let mut steps = Vec::new();
     let mut before_ns = 0;
     for burst in bursts {

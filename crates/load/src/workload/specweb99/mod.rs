@@ -10,7 +10,7 @@ use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
 use super::{Built, Error, below};
 use crate::config::Workload;
-use crate::session::{RequestId, Requests, Session, Source, Step, Template};
+use crate::session::{RequestId, Requests, Session, SessionSource, SessionStep, Template};
 
 mod trace;
 
@@ -177,7 +177,7 @@ struct SpecWeb {
 }
 
 impl Workload for SpecWeb {
-    fn source(&self, seed: u64) -> Box<dyn Source> {
+    fn source(&self, seed: u64) -> Box<dyn SessionSource> {
         Box::new(Draws::new(Arc::clone(&self.mix), self.close, seed))
     }
 }
@@ -194,13 +194,13 @@ impl Draws {
     }
 }
 
-impl Source for Draws {
+impl SessionSource for Draws {
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.key ^ arrival);
         let requests = requests_of_connection(&mut chance);
         session.steps.extend((0..requests).map(|_| {
             let request = RequestId(self.mix.draw(&mut chance).index());
-            Step { request, think_ns: 0, piped: false }
+            SessionStep { request, think_ns: 0, piped: false }
         }));
         session.last_closes = requests == 1 || self.close;
         true

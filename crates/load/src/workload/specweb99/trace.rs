@@ -10,7 +10,7 @@ use super::{
     CLASS_SHARES, Drawn, Draws, FILE_SHARES, FileSet, Mix, REQUESTS_MAX, REQUESTS_MIN,
     SINGLE_SHARE, directory_shares,
 };
-use crate::session::{Session, Source};
+use crate::session::{Session, SessionSource};
 use crate::workload::below;
 
 /// Relative tolerance of a share, independent of the number of draws.

@@ -1,8 +1,9 @@
 //! Properties of a law, known before a run: validity, mean rate, peak rate, and the same law at
 //! another rate. Starts are not computed here.
 
+use super::law::{ArrivalLaw, RateStep};
+use super::units::seconds;
 use super::varying::Varying;
-use super::{Arrivals, Step, seconds};
 
 /// The highest rate, arrivals per second: one each nanosecond.
 pub const RATE_MAX: f64 = 1e9;
@@ -14,7 +15,7 @@ const TIME_S_MIN: f64 = 1e-9;
 /// Window in which the peak of a trace is counted.
 const SECOND_NS: u64 = 1_000_000_000;
 
-impl Arrivals {
+impl ArrivalLaw {
     /// Checks that the law can be planned.
     ///
     /// # Errors
@@ -24,19 +25,21 @@ impl Arrivals {
     /// ascends.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => some_rate(&[*rate]),
-            Arrivals::Uniform { shortest_s, longest_s } => gap(*shortest_s, *longest_s),
-            Arrivals::Steps(steps) => {
+            ArrivalLaw::Constant { rate } | ArrivalLaw::Poisson { rate } => some_rate(&[*rate]),
+            ArrivalLaw::Uniform { shortest_s, longest_s } => gap(*shortest_s, *longest_s),
+            ArrivalLaw::Steps(steps) => {
                 steps.iter().try_for_each(|step| time("a step lasts", step.duration_s))?;
                 some_rate(&steps.iter().map(|step| step.rate).collect::<Vec<_>>())
             }
-            Arrivals::Ramp { from, to } => some_rate(&[*from, *to]),
-            Arrivals::Sine { mean, amplitude, period_s } => sine(*mean, *amplitude, *period_s),
-            Arrivals::Trace(starts_ns) if starts_ns.is_empty() => Err("a trace has a start".into()),
-            Arrivals::Trace(starts_ns) if !starts_ns.is_sorted() => {
+            ArrivalLaw::Ramp { from, to } => some_rate(&[*from, *to]),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => sine(*mean, *amplitude, *period_s),
+            ArrivalLaw::Trace(starts_ns) if starts_ns.is_empty() => {
+                Err("a trace has a start".into())
+            }
+            ArrivalLaw::Trace(starts_ns) if !starts_ns.is_sorted() => {
                 Err("a trace's starts ascend".into())
             }
-            Arrivals::Trace(_) => Ok(()),
+            ArrivalLaw::Trace(_) => Ok(()),
         }
     }
 
@@ -45,14 +48,14 @@ impl Arrivals {
     pub fn mean_rate(&self, duration_ns: u64) -> f64 {
         let duration_s = seconds(duration_ns);
         let arrivals = match self {
-            Arrivals::Constant { rate } | Arrivals::Poisson { rate } => return *rate,
-            Arrivals::Uniform { shortest_s, longest_s } => return 2.0 / (shortest_s + longest_s),
-            Arrivals::Ramp { from, to } => return (from + to) / 2.0,
-            Arrivals::Steps(steps) => held(steps, duration_s).map(|(rate, s)| rate * s).sum(),
-            Arrivals::Sine { mean, amplitude, period_s } => {
+            ArrivalLaw::Constant { rate } | ArrivalLaw::Poisson { rate } => return *rate,
+            ArrivalLaw::Uniform { shortest_s, longest_s } => return 2.0 / (shortest_s + longest_s),
+            ArrivalLaw::Ramp { from, to } => return (from + to) / 2.0,
+            ArrivalLaw::Steps(steps) => held(steps, duration_s).map(|(rate, s)| rate * s).sum(),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => {
                 Varying::sine(*mean, *amplitude, *period_s, duration_ns).total()
             }
-            Arrivals::Trace(starts_ns) => before(starts_ns, duration_ns).len() as f64,
+            ArrivalLaw::Trace(starts_ns) => before(starts_ns, duration_ns).len() as f64,
         };
         if duration_ns == 0 { 0.0 } else { arrivals / duration_s }
     }
@@ -62,18 +65,18 @@ impl Arrivals {
     pub fn peak_rate(&self, duration_ns: u64) -> f64 {
         let duration_s = seconds(duration_ns);
         match self {
-            Arrivals::Constant { .. } | Arrivals::Poisson { .. } | Arrivals::Uniform { .. } => {
-                self.mean_rate(duration_ns)
-            }
-            Arrivals::Steps(steps) => {
+            ArrivalLaw::Constant { .. }
+            | ArrivalLaw::Poisson { .. }
+            | ArrivalLaw::Uniform { .. } => self.mean_rate(duration_ns),
+            ArrivalLaw::Steps(steps) => {
                 held(steps, duration_s).map(|(rate, _)| rate).fold(0.0, f64::max)
             }
-            Arrivals::Ramp { from, to } => from.max(*to),
-            Arrivals::Sine { mean, amplitude, period_s } => {
+            ArrivalLaw::Ramp { from, to } => from.max(*to),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => {
                 let periods = (duration_s / period_s).min(0.25);
                 mean + amplitude * (std::f64::consts::TAU * periods).sin()
             }
-            Arrivals::Trace(starts_ns) => {
+            ArrivalLaw::Trace(starts_ns) => {
                 let most = most_in_a_second(before(starts_ns, duration_ns));
                 (most as f64).max(self.mean_rate(duration_ns))
             }
@@ -81,29 +84,33 @@ impl Arrivals {
     }
 
     /// Returns the same law at `factor` times the rate. The times of steps and periods stay the
-    /// same; a trace is played faster, and so ends earlier. [`Arrivals::check`] says whether the
+    /// same; a trace is played faster, and so ends earlier. [`ArrivalLaw::check`] says whether the
     /// result can be planned.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         match self {
-            Arrivals::Constant { rate } => Arrivals::Constant { rate: rate * factor },
-            Arrivals::Poisson { rate } => Arrivals::Poisson { rate: rate * factor },
-            Arrivals::Uniform { shortest_s, longest_s } => {
+            ArrivalLaw::Constant { rate } => ArrivalLaw::Constant { rate: rate * factor },
+            ArrivalLaw::Poisson { rate } => ArrivalLaw::Poisson { rate: rate * factor },
+            ArrivalLaw::Uniform { shortest_s, longest_s } => {
                 let (shortest_s, longest_s) = (shortest_s / factor, longest_s / factor);
-                Arrivals::Uniform { shortest_s, longest_s }
+                ArrivalLaw::Uniform { shortest_s, longest_s }
             }
-            Arrivals::Steps(steps) => {
-                let scaled = |step: &Step| Step { rate: step.rate * factor, ..*step };
-                Arrivals::Steps(steps.iter().map(scaled).collect())
+            ArrivalLaw::Steps(steps) => {
+                let scaled = |step: &RateStep| RateStep { rate: step.rate * factor, ..*step };
+                ArrivalLaw::Steps(steps.iter().map(scaled).collect())
             }
-            Arrivals::Ramp { from, to } => Arrivals::Ramp { from: from * factor, to: to * factor },
-            &Arrivals::Sine { mean, amplitude, period_s } => {
-                Arrivals::Sine { mean: mean * factor, amplitude: amplitude * factor, period_s }
+            ArrivalLaw::Ramp { from, to } => {
+                ArrivalLaw::Ramp { from: from * factor, to: to * factor }
             }
-            Arrivals::Trace(_) if factor.is_nan() || factor <= 0.0 => Arrivals::Trace([].into()),
-            Arrivals::Trace(starts_ns) => {
+            &ArrivalLaw::Sine { mean, amplitude, period_s } => {
+                ArrivalLaw::Sine { mean: mean * factor, amplitude: amplitude * factor, period_s }
+            }
+            ArrivalLaw::Trace(_) if factor.is_nan() || factor <= 0.0 => {
+                ArrivalLaw::Trace([].into())
+            }
+            ArrivalLaw::Trace(starts_ns) => {
                 let scaled = |start_ns: &u64| (*start_ns as f64 / factor).round() as u64;
-                Arrivals::Trace(starts_ns.iter().map(scaled).collect())
+                ArrivalLaw::Trace(starts_ns.iter().map(scaled).collect())
             }
         }
     }
@@ -111,9 +118,9 @@ impl Arrivals {
 
 /// Returns the rate of each step and its seconds within the duration, for the steps that begin
 /// within it.
-fn held(steps: &[Step], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
+fn held(steps: &[RateStep], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
     let last = steps.len().saturating_sub(1);
-    let share = move |left_s: &mut f64, (at, step): (usize, &Step)| {
+    let share = move |left_s: &mut f64, (at, step): (usize, &RateStep)| {
         let held_s = if at == last { *left_s } else { step.duration_s.min(*left_s) };
         *left_s -= held_s;
         (held_s > 0.0).then_some((step.rate, held_s))
@@ -187,32 +194,32 @@ fn sine(mean: f64, amplitude: f64, period_s: f64) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Schedule;
+    use super::super::starts::Schedule;
     use super::*;
 
     const S: u64 = 1_000_000_000;
 
-    fn steps(steps: &[(f64, f64)]) -> Arrivals {
-        let step = |&(rate, duration_s): &(f64, f64)| Step { rate, duration_s };
-        Arrivals::Steps(steps.iter().map(step).collect())
+    fn steps(steps: &[(f64, f64)]) -> ArrivalLaw {
+        let step = |&(rate, duration_s): &(f64, f64)| RateStep { rate, duration_s };
+        ArrivalLaw::Steps(steps.iter().map(step).collect())
     }
 
-    fn trace(starts_ms: &[u64]) -> Arrivals {
-        Arrivals::Trace(starts_ms.iter().map(|start_ms| start_ms * 1_000_000).collect())
+    fn trace(starts_ms: &[u64]) -> ArrivalLaw {
+        ArrivalLaw::Trace(starts_ms.iter().map(|start_ms| start_ms * 1_000_000).collect())
     }
 
     #[test]
     fn mean_and_peak_are_those_of_the_duration() {
-        let uniform = Arrivals::Uniform { shortest_s: 0.01, longest_s: 0.03 };
-        let sine = Arrivals::Sine { mean: 100.0, amplitude: 50.0, period_s: 8.0 };
+        let uniform = ArrivalLaw::Uniform { shortest_s: 0.01, longest_s: 0.03 };
+        let sine = ArrivalLaw::Sine { mean: 100.0, amplitude: 50.0, period_s: 8.0 };
         let half_swing = 100.0 + 50.0 * 2.0 / std::f64::consts::PI;
         let table = [
-            (Arrivals::Constant { rate: 7.0 }, 3 * S, 7.0, 7.0),
-            (Arrivals::Poisson { rate: 7.0 }, 3 * S, 7.0, 7.0),
+            (ArrivalLaw::Constant { rate: 7.0 }, 3 * S, 7.0, 7.0),
+            (ArrivalLaw::Poisson { rate: 7.0 }, 3 * S, 7.0, 7.0),
             (uniform, S, 50.0, 50.0),
             (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), S, 10.0, 10.0),
             (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), 4 * S, 22.5, 40.0),
-            (Arrivals::Ramp { from: 30.0, to: 10.0 }, 9 * S, 20.0, 30.0),
+            (ArrivalLaw::Ramp { from: 30.0, to: 10.0 }, 9 * S, 20.0, 30.0),
             (sine.clone(), 8 * S, 100.0, 150.0),
             (sine.clone(), 4 * S, half_swing, 150.0),
             (sine, 1, 100.0, 100.0),
@@ -231,12 +238,12 @@ mod tests {
     #[test]
     fn the_same_law_at_twice_the_rate_has_twice_the_starts() {
         let table = [
-            Arrivals::Constant { rate: 500.0 },
-            Arrivals::Poisson { rate: 500.0 },
-            Arrivals::Uniform { shortest_s: 0.001, longest_s: 0.003 },
+            ArrivalLaw::Constant { rate: 500.0 },
+            ArrivalLaw::Poisson { rate: 500.0 },
+            ArrivalLaw::Uniform { shortest_s: 0.001, longest_s: 0.003 },
             steps(&[(500.0, 1.0), (0.0, 1.0), (100.0, 1.0)]),
-            Arrivals::Ramp { from: 30.0, to: 1000.0 },
-            Arrivals::Sine { mean: 500.0, amplitude: 50.0, period_s: 8.0 },
+            ArrivalLaw::Ramp { from: 30.0, to: 1000.0 },
+            ArrivalLaw::Sine { mean: 500.0, amplitude: 50.0, period_s: 8.0 },
         ];
         for law in table {
             let (once, twice) = (Schedule::new(&law, 4 * S, 1), law.scaled(2.0));
@@ -250,8 +257,8 @@ mod tests {
     #[test]
     fn a_factor_that_is_none_gives_a_law_that_is_refused() {
         for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let rate = Arrivals::Poisson { rate: 5.0 }.scaled(factor);
-            let gap = Arrivals::Uniform { shortest_s: 0.1, longest_s: 0.2 }.scaled(factor);
+            let rate = ArrivalLaw::Poisson { rate: 5.0 }.scaled(factor);
+            let gap = ArrivalLaw::Uniform { shortest_s: 0.1, longest_s: 0.2 }.scaled(factor);
             assert!(rate.check().is_err() && gap.check().is_err(), "{factor}");
         }
         assert!(trace(&[1]).scaled(0.0).check().is_err());
@@ -260,16 +267,16 @@ mod tests {
 
     #[test]
     fn figures_out_of_bounds_are_refused_with_the_figure() {
-        let rate = |rate| Arrivals::Constant { rate };
-        let uniform = |shortest_s, longest_s| Arrivals::Uniform { shortest_s, longest_s };
-        let sine = |mean, amplitude, period_s| Arrivals::Sine { mean, amplitude, period_s };
+        let rate = |rate| ArrivalLaw::Constant { rate };
+        let uniform = |shortest_s, longest_s| ArrivalLaw::Uniform { shortest_s, longest_s };
+        let sine = |mean, amplitude, period_s| ArrivalLaw::Sine { mean, amplitude, period_s };
         let table = [
             (rate(f64::NAN), "not NaN"),
             (rate(f64::INFINITY), "not inf"),
             (rate(-1.0), "not -1"),
             (rate(1.5e9), "0 to 1000000000 arrivals a second, not 1500000000"),
             (rate(0.0), "nothing ever arrives"),
-            (Arrivals::Poisson { rate: 0.0 }, "nothing ever arrives"),
+            (ArrivalLaw::Poisson { rate: 0.0 }, "nothing ever arrives"),
             (uniform(-0.1, 1.0), "unlike -0.1 s and 1 s"),
             (uniform(0.2, 0.1), "unlike 0.2 s and 0.1 s"),
             (uniform(0.0, f64::NAN), "unlike 0 s and NaN s"),
@@ -280,8 +287,8 @@ mod tests {
             (steps(&[(1.0, 0.0)]), "a step lasts a nanosecond to 1000000000 s, not 0 s"),
             (steps(&[(1.0, 1.0), (2.0, f64::NAN)]), "not NaN s"),
             (steps(&[(1.0, 1.0), (-2.0, 1.0)]), "not -2"),
-            (Arrivals::Ramp { from: 0.0, to: 0.0 }, "nothing ever arrives"),
-            (Arrivals::Ramp { from: 0.0, to: f64::NAN }, "not NaN"),
+            (ArrivalLaw::Ramp { from: 0.0, to: 0.0 }, "nothing ever arrives"),
+            (ArrivalLaw::Ramp { from: 0.0, to: f64::NAN }, "not NaN"),
             (sine(0.0, 0.0, 1.0), "nothing ever arrives"),
             (sine(5.0, 6.0, 1.0), "0 to the mean, 5/s, not 6/s"),
             (sine(6e8, 6e8, 1.0), "not 1200000000"),

@@ -1,47 +1,49 @@
 //! The counts of a thread, kept separately for the warm-up and the measured time, and cut into
 //! seconds. Independent of sockets and the clock.
 
-use crate::config::Sample;
-use crate::measure::{Clocks, Counts, Distributions, ErrorKind, Interval, Times};
+use crate::config::RequestSample;
+use crate::measure::{Clocks, Counts, Distributions, ErrorKind, Interval, RunOutcome, Times};
 use crate::session::RequestId;
 
 /// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
 /// which it was planned.
-pub(super) struct Tally {
+pub(super) struct Recorder {
     measure_from_ns: u64,
     start_ns: u64,
     /// End of the schedule.
     end_ns: u64,
+    /// End of the last request to complete.
+    ended_ns: u64,
     /// Replies whose last byte came after the warm-up and before the end of the schedule, whenever
     /// their requests were planned: the throughput of a server that is always behind.
-    pub(super) replies_in_schedule: u64,
+    replies_in_schedule: u64,
     /// Replies among them with a status of 2xx or 3xx, because a refusal is a complete reply too.
-    pub(super) good_in_schedule: u64,
+    good_in_schedule: u64,
     each: bool,
     counts: [Counts; 2],
     /// Distributions of the requests planned after the warm-up.
-    pub(super) times: Distributions,
+    times: Distributions,
     /// Durations of complete sessions.
-    pub(super) sessions: Times,
+    sessions: Times,
     /// Lifetimes of connections.
-    pub(super) lifetimes: Times,
+    lifetimes: Times,
     /// The current second of the measured time: its times; its counts are computed at its end.
     second: Interval,
     before: Counts,
-    samples: Vec<Sample>,
+    samples: Vec<RequestSample>,
 }
 
-impl Tally {
-    /// Creates an empty tally. Times are on the run's clock: the schedule begins at `start_ns`, the
-    /// measured time at `measure_from_ns`.
-    pub(super) fn new(start_ns: u64, measure_from_ns: u64, each: bool) -> Self {
+impl Recorder {
+    /// Creates an empty recorder, for the time before the run.
+    pub(super) fn new() -> Self {
         Self {
-            measure_from_ns,
-            start_ns,
+            measure_from_ns: 0,
+            start_ns: 0,
             end_ns: u64::MAX,
+            ended_ns: 0,
             replies_in_schedule: 0,
             good_in_schedule: 0,
-            each,
+            each: false,
             counts: [Counts::default(); 2],
             times: Distributions::default(),
             sessions: Times::default(),
@@ -53,30 +55,29 @@ impl Tally {
     }
 
     /// Begins the run. Earlier counts are kept, since they are of connections that are still open.
-    /// Times are as for [`Tally::new`]; the schedule ends at `end_ns`.
+    /// Times are on the run's clock: the schedule lasts from `start_ns` to `end_ns`, the measured
+    /// time begins at `measure_from_ns`.
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
         (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
-        self.end_ns = end_ns;
+        (self.end_ns, self.ended_ns) = (end_ns, start_ns);
+    }
+
+    /// Returns the end of the schedule: nothing is begun after it.
+    pub(super) fn end_ns(&self) -> u64 {
+        self.end_ns
     }
 
     /// Returns the counts for an event planned for `planned_ns`.
-    pub(super) fn at(&mut self, planned_ns: u64) -> &mut Counts {
+    pub(super) fn counts_at(&mut self, planned_ns: u64) -> &mut Counts {
         &mut self.counts[usize::from(self.is_measured(planned_ns))]
     }
 
-    /// Returns the counts after the warm-up.
-    pub(super) fn measured(&self) -> Counts {
-        self.counts[1]
+    /// Ends the run now, before the end of the schedule.
+    pub(super) fn interrupt(&mut self, now_ns: u64) {
+        self.ended_ns = now_ns;
     }
 
-    /// Returns the counts of the whole run, warm-up included.
-    pub(super) fn whole_run(&self) -> Counts {
-        let [mut whole, measured] = self.counts;
-        whole.add(&measured);
-        whole
-    }
-
-    pub(super) fn is_measured(&self, planned_ns: u64) -> bool {
+    fn is_measured(&self, planned_ns: u64) -> bool {
         planned_ns >= self.measure_from_ns
     }
 
@@ -84,7 +85,7 @@ impl Tally {
     /// connection became free: waiting for that is the server's doing.
     pub(super) fn started(&mut self, planned_ns: u64, free_ns: u64, now_ns: u64, requests: u64) {
         let lag_ns = now_ns.saturating_sub(planned_ns.max(free_ns));
-        let counts = self.at(planned_ns);
+        let counts = self.counts_at(planned_ns);
         counts.planned += requests;
         counts.started += requests;
         if self.is_measured(planned_ns) {
@@ -94,8 +95,8 @@ impl Tally {
     }
 
     /// Counts requests that cannot even be tried.
-    pub(super) fn turned_away(&mut self, planned_ns: u64, requests: u64) {
-        let counts = self.at(planned_ns);
+    pub(super) fn refused(&mut self, planned_ns: u64, requests: u64) {
+        let counts = self.counts_at(planned_ns);
         counts.planned += requests;
         counts.started += requests;
     }
@@ -103,14 +104,29 @@ impl Tally {
     /// Counts an arrival that was due and never begun. Its number of requests is unknown, and
     /// counts as one.
     pub(super) fn missed(&mut self, planned_ns: u64) {
-        let counts = self.at(planned_ns);
+        let counts = self.counts_at(planned_ns);
         counts.arrivals += 1;
         counts.planned += 1;
     }
 
+    /// Counts a session in which every reply was complete.
+    pub(super) fn completed_session(&mut self, planned_ns: u64, begun_ns: u64, now_ns: u64) {
+        self.counts_at(planned_ns).sessions += 1;
+        if self.is_measured(planned_ns) {
+            self.sessions.record(now_ns.saturating_sub(begun_ns));
+        }
+    }
+
+    /// Records the lifetime of a connection that carried at least one complete reply.
+    pub(super) fn closed(&mut self, planned_ns: u64, lifetime_ns: u64) {
+        if self.is_measured(planned_ns) {
+            self.lifetimes.record(lifetime_ns);
+        }
+    }
+
     /// Counts an established connection.
     pub(super) fn connected(&mut self, planned_ns: u64, took_ns: u64) {
-        self.at(planned_ns).connected += 1;
+        self.counts_at(planned_ns).connected += 1;
         if self.is_measured(planned_ns) {
             self.times.connect.record(took_ns);
         }
@@ -118,11 +134,12 @@ impl Tally {
 
     /// Counts a complete reply.
     pub(super) fn replied(&mut self, clocks: &Clocks, request: RequestId, status: u16) {
+        self.ended_ns = clocks.last_byte_ns;
         let in_schedule =
             self.measure_from_ns <= clocks.last_byte_ns && clocks.last_byte_ns < self.end_ns;
         self.replies_in_schedule += u64::from(in_schedule);
         self.good_in_schedule += u64::from(in_schedule && matches!(status, 200..400));
-        let counts = self.at(clocks.planned_ns);
+        let counts = self.counts_at(clocks.planned_ns);
         counts.replies += 1;
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
             *class += 1;
@@ -136,8 +153,15 @@ impl Tally {
     }
 
     /// Counts a request that ended without a complete reply.
-    pub(super) fn failed(&mut self, clocks: &Clocks, request: RequestId, kind: ErrorKind) {
-        self.at(clocks.planned_ns).errors.count(kind);
+    pub(super) fn failed(
+        &mut self,
+        clocks: &Clocks,
+        request: RequestId,
+        kind: ErrorKind,
+        now_ns: u64,
+    ) {
+        self.ended_ns = now_ns;
+        self.counts_at(clocks.planned_ns).errors.count(kind);
         self.sample(clocks, request, Err(kind));
     }
 
@@ -155,12 +179,33 @@ impl Tally {
             first_byte_ns: since_start(clocks.first_byte_ns),
             last_byte_ns: since_start(clocks.last_byte_ns),
         };
-        self.samples.push(Sample { clocks, request, end });
+        self.samples.push(RequestSample { clocks, request, end });
     }
 
     /// Returns the samples since the last call.
-    pub(super) fn take_samples(&mut self) -> Vec<Sample> {
+    pub(super) fn take_samples(&mut self) -> Vec<RequestSample> {
         std::mem::take(&mut self.samples)
+    }
+
+    /// Returns the end of the last request to complete.
+    pub(super) fn ended_ns(&self) -> u64 {
+        self.ended_ns
+    }
+
+    /// Returns the thread's part of the outcome.
+    pub(super) fn into_outcome(self) -> RunOutcome {
+        let [mut whole_run, counts] = self.counts;
+        whole_run.add(&counts);
+        RunOutcome {
+            counts,
+            whole_run,
+            replies_in_schedule: self.replies_in_schedule,
+            good_in_schedule: self.good_in_schedule,
+            times: self.times,
+            sessions: self.sessions,
+            lifetimes: self.lifetimes,
+            ..RunOutcome::default()
+        }
     }
 
     /// Ends a second and returns its measurements.
@@ -178,15 +223,16 @@ mod tests {
 
     #[test]
     fn replies_of_the_schedule_are_those_that_come_in_it_whenever_they_were_planned() {
-        let mut tally = Tally::new(0, 0, false);
-        tally.begin(100, 200, 300, false);
+        let mut recorder = Recorder::new();
+        recorder.begin(100, 200, 300, false);
         // Planned in the warm-up, before the end, and at the end.
         for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
             let clocks = Clocks { planned_ns, last_byte_ns, ..Clocks::default() };
-            tally.replied(&clocks, RequestId(0), 200);
-            tally.replied(&clocks, RequestId(0), 503);
+            recorder.replied(&clocks, RequestId(0), 200);
+            recorder.replied(&clocks, RequestId(0), 503);
         }
-        assert_eq!((tally.measured().replies, tally.whole_run().replies), (4, 8));
-        assert_eq!((tally.replies_in_schedule, tally.good_in_schedule), (4, 2));
+        let outcome = recorder.into_outcome();
+        assert_eq!((outcome.counts.replies, outcome.whole_run.replies), (4, 8));
+        assert_eq!((outcome.replies_in_schedule, outcome.good_in_schedule), (4, 2));
     }
 }

@@ -1,0 +1,140 @@
+//! A run: it starts the driving threads, begins the schedule when all are set up, and waits for the
+//! end.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Builder;
+
+use weir_sys::process;
+
+use super::clock::Clock;
+use super::collector::{STOP_POLL, collect};
+use super::message::Message;
+use super::worker::Worker;
+use crate::config::{Config, RunObserver};
+use crate::measure::RunOutcome;
+
+/// Descriptors reserved for purposes other than connections: standard streams, epoll, output files.
+const SPARE_FDS: u64 = 64;
+
+/// Time from the moment all threads are ready to the first planned start.
+const START_DELAY_NS: u64 = 2_000_000;
+
+/// The reason why a run could not begin, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(pub String);
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns the number of connections the process may have open, from its limit on descriptors,
+/// which is raised as far as allowed.
+pub fn open_limit() -> u64 {
+    process::raise_open_files().saturating_sub(SPARE_FDS)
+}
+
+/// Runs a load, and returns when the last request has ended.
+///
+/// # Errors
+/// A thread could not be started or set up: a sentence gives the reason.
+pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome, Error> {
+    let threads = config.threads.max(1);
+    let stop = AtomicBool::new(false);
+    let clock = Clock::new();
+    let limit = match config.conns_max as u64 {
+        0 => open_limit(),
+        most => open_limit().min(most),
+    };
+    let background = (config.idle + config.slow_senders + config.slow_readers) as u64;
+    let open_max = usize::try_from(limit.saturating_sub(background)).unwrap_or(usize::MAX);
+    std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let mut starts = Vec::new();
+        for index in 0..threads {
+            let (start_sender, start) = channel();
+            starts.push(start_sender);
+            let open_max = config.share(open_max, index);
+            let thread = Thread { config, index, clock, open_max, stop: &stop, start };
+            let sender = sender.clone();
+            // A channel that closes without a message ends the threads that wait for one.
+            Builder::new()
+                .spawn_scoped(scope, move || thread.run(&sender))
+                .map_err(|error| Error(format!("a thread cannot be started: {error}")))?;
+        }
+        drop(sender);
+        let interrupted = wait_for_all(threads, &receiver, observer, &stop)?;
+        let start_ns = clock.now_ns() + START_DELAY_NS;
+        // All threads are ready, and so wait for theirs.
+        for start in starts {
+            let _ = start.send(start_ns);
+        }
+        let mut outcome = collect(config, &receiver, observer, &stop, start_ns);
+        outcome.interrupted |= interrupted;
+        outcome.open_limit = limit;
+        Ok(outcome)
+    })
+}
+
+/// Waits until every thread is ready; returns whether the operator stopped the run meanwhile.
+fn wait_for_all(
+    threads: usize,
+    receiver: &Receiver<Message>,
+    observer: &mut dyn RunObserver,
+    stop: &AtomicBool,
+) -> Result<bool, Error> {
+    let mut ready = 0;
+    while ready < threads {
+        match receiver.recv_timeout(STOP_POLL) {
+            Ok(Message::Ready(Ok(()))) => ready += 1,
+            Ok(Message::Ready(Err(error))) => {
+                stop.store(true, Ordering::Relaxed);
+                return Err(Error(format!("a thread cannot be set up: {error}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+        }
+        if observer.stop() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(stop.load(Ordering::Relaxed))
+}
+
+/// The initial state of a driving thread.
+struct Thread<'a> {
+    config: &'a Config,
+    index: usize,
+    clock: Clock,
+    open_max: usize,
+    stop: &'a AtomicBool,
+    /// Receives the start of the schedule, on the run's clock.
+    start: Receiver<u64>,
+}
+
+impl Thread<'_> {
+    fn run(self, out: &Sender<Message>) {
+        let Thread { config, index, clock, open_max, stop, start } = self;
+        if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
+            // The processors were checked before; one that has gone since only costs precision.
+            let _ = process::pin_thread(cpu);
+        }
+        // Where it is refused, the start lag shows it.
+        let _ = process::wake_precisely();
+        let mut worker = match Worker::new(config, index, clock, open_max) {
+            Ok(worker) => worker,
+            // The receiver outlives the threads.
+            Err(error) => return drop(out.send(Message::Ready(Err(error)))),
+        };
+        worker.prepare(stop);
+        let _ = out.send(Message::Ready(Ok(())));
+        if let Ok(start_ns) = start.recv() {
+            worker.drive(start_ns, stop, out);
+        }
+    }
+}
