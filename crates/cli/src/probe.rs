@@ -7,7 +7,7 @@ mod show;
 use std::io::{self, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use weir_dispatch::probe::{self, Amount, Meeting, Outcome, Plan, Shelf, Trouble};
+use weir_dispatch::probe::{self, Amount, CellError, CellResult, ConnectionPool, Plan, Rendezvous};
 use weir_dispatch::readiness::settings::{Settings, Tunable};
 use weir_dispatch::readiness::{Name, Row, TABLE};
 
@@ -30,19 +30,19 @@ pub(crate) fn probe(options: &ProbeOptions) -> Result<ExitCode, String> {
     }
     let plan = plan(options)?;
     check_room(&plan, open_files)?;
-    let (mut shelf, child) = shelf(&plan, options.kind)?;
+    let (mut pool, child) = pool(&plan, options.kind)?;
     if let Some(cpu) = options.cpu {
         probe::pin(cpu).map_err(|error| format!("--cpu {cpu}: {error}"))?;
     }
-    let outcomes = probe::run(&plan, &mut shelf);
-    drop((shelf, child));
+    let outcomes = probe::run(&plan, &mut pool);
+    drop((pool, child));
     let text = match (options.json, options.kind) {
         (false, _) => show::table(&outcomes),
         (true, Kind::Tcp) => show::json_lines(&outcomes, "tcp"),
         (true, Kind::Unix) => show::json_lines(&outcomes, "unix"),
     };
     let printed = print_text(&text)?;
-    let failed = |one: &Outcome| matches!(one.found, Err(Trouble::Failed(_)));
+    let failed = |one: &CellResult| matches!(one.found, Err(CellError::Failed(_)));
     Ok(if outcomes.iter().any(failed) { ExitCode::from(FAILED) } else { printed })
 }
 
@@ -100,8 +100,8 @@ fn check_room(plan: &Plan, open_files: u64) -> Result<(), String> {
     ))
 }
 
-/// Opens a shelf of connections; returns it and the process that holds their far ends.
-fn shelf(plan: &Plan, kind: Kind) -> Result<(Shelf, Holder), String> {
+/// Opens a pool of connections; returns it and the process that holds their far ends.
+fn pool(plan: &Plan, kind: Kind) -> Result<(ConnectionPool, Holder), String> {
     let kind = match kind {
         Kind::Tcp => probe::Kind::Tcp,
         Kind::Unix => probe::Kind::Unix,
@@ -110,22 +110,23 @@ fn shelf(plan: &Plan, kind: Kind) -> Result<(Shelf, Holder), String> {
         io::ErrorKind::UnexpectedEof => "who held the connections' far ends has gone".to_owned(),
         _ => format!("no connections to measure with: {error}"),
     };
-    let meeting = Meeting::open(kind).map_err(said)?;
-    let mut holder = Holder::start(&meeting).map_err(said)?;
+    let rendezvous = Rendezvous::open(kind).map_err(said)?;
+    let mut holder = Holder::start(&rendezvous).map_err(said)?;
     let (Some(orders), Some(answers)) = (&holder.0.stdin, holder.0.stdout.take()) else {
         return Err("no connections to measure with: the child cannot be heard".to_owned());
     };
-    let filled = Shelf::fill(meeting, plan.connections(), orders, BufReader::new(answers));
-    filled.map(|shelf| (shelf, holder)).map_err(said)
+    let filled =
+        ConnectionPool::fill(rendezvous, plan.connections(), orders, BufReader::new(answers));
+    filled.map(|pool| (pool, holder)).map_err(said)
 }
 
 /// A child process that holds the far ends until its standard input is closed.
 struct Holder(Child);
 
 impl Holder {
-    fn start(meeting: &Meeting) -> io::Result<Self> {
+    fn start(rendezvous: &Rendezvous) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["probe", "--hold", &meeting.place()]);
+        command.args(["probe", "--hold", &rendezvous.place()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(Self)
     }
 }

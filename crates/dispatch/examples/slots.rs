@@ -136,16 +136,16 @@ impl Place {
     /// frees a random slot and takes one, repeatedly.
     fn measure<S: Store>(&self) {
         let mut store = S::new(self.capacity);
-        let mut chance = Chance(0x9e37_79b9_7f4a_7c15 ^ self.round);
+        let mut rng = SeededRng(0x9e37_79b9_7f4a_7c15 ^ self.round);
         let mut held: Vec<u32> = (0..self.capacity).filter_map(|_| store.take()).collect();
         let left = u64::from(self.capacity) * u64::from(self.taken) / 100;
         while held.len() as u64 > left {
-            store.give(held.swap_remove(chance.below(held.len())));
+            store.give(held.swap_remove(rng.below(held.len())));
         }
         let (began, began_ns) = (Instant::now(), thread_cpu_clock_ns());
         let mut times = 0_u64;
         while began.elapsed() < self.time {
-            (0..BATCH).for_each(|_| churn(&mut store, &mut held, &mut chance));
+            (0..BATCH).for_each(|_| churn(&mut store, &mut held, &mut rng));
             times += u64::from(BATCH);
         }
         let ns = (thread_cpu_clock_ns() - began_ns) as f64 / times as f64;
@@ -163,13 +163,13 @@ impl Place {
     }
 }
 
-fn churn(store: &mut impl Store, held: &mut [u32], chance: &mut Chance) {
+fn churn(store: &mut impl Store, held: &mut [u32], rng: &mut SeededRng) {
     if held.is_empty() {
         let slot = store.take().unwrap_or_default();
         store.give(black_box(slot));
         return;
     }
-    let at = chance.below(held.len());
+    let at = rng.below(held.len());
     if let Some(slot) = held.get_mut(at) {
         store.give(*slot);
         *slot = store.take().unwrap_or_default();
@@ -177,9 +177,9 @@ fn churn(store: &mut impl Store, held: &mut [u32], chance: &mut Chance) {
 }
 
 /// Marsaglia's xorshift, 64 bits.
-struct Chance(u64);
+struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -23,7 +23,6 @@ const CIRCLES_ALLOWED: &[&str] = &[
     "weir-load",
     "weir-lab",
     "xtask",
-    "weir-accept",
     "weir",
     "weir-content",
     "weir-dispatch",

@@ -1,21 +1,21 @@
 //! Formats the results of a probe as a table or as JSON lines. Pure.
 
 use serde_json::{Value, json};
-use weir_dispatch::probe::{Figures, Outcome, Spread, Trouble};
+use weir_dispatch::probe::{CellCosts, CellError, CellResult, Spread};
 
 /// Formats the table: a row for each cell with figures, and a line for each mechanism without.
-pub(super) fn table(outcomes: &[Outcome]) -> String {
+pub(super) fn table(outcomes: &[CellResult]) -> String {
     let mut lines = Vec::new();
     let mut beside = Vec::new();
-    for Outcome { cell, found } in outcomes {
+    for CellResult { cell, found } in outcomes {
         let name = cell.mechanism.row().spelling;
         let line = match found {
             Ok(figures) => {
                 lines.push(row(name, cell.idle, cell.active, figures));
                 continue;
             }
-            Err(Trouble::Impossible(why)) => format!("{name}: not possible here: {why}"),
-            Err(Trouble::Failed(why)) => {
+            Err(CellError::Impossible(why)) => format!("{name}: not possible here: {why}"),
+            Err(CellError::Failed(why)) => {
                 format!("{name}: {} idle, {} active: failed: {why}", cell.idle, cell.active)
             }
         };
@@ -38,7 +38,7 @@ fn head() -> String {
     )
 }
 
-fn row(name: &str, idle: usize, active: usize, figures: &Figures) -> String {
+fn row(name: &str, idle: usize, active: usize, figures: &CellCosts) -> String {
     let waits = figures.waits as f64 / figures.rounds as f64;
     let [wait, event, member] =
         [figures.wait_ns, figures.event_ns, figures.member_ns].map(in_words);
@@ -51,12 +51,12 @@ fn in_words(spread: Spread) -> String {
 }
 
 /// Formats a JSON line for each cell.
-pub(super) fn json_lines(outcomes: &[Outcome], kind: &str) -> String {
+pub(super) fn json_lines(outcomes: &[CellResult], kind: &str) -> String {
     outcomes.iter().map(|outcome| format!("{}\n", json_line(outcome, kind))).collect()
 }
 
-fn json_line(outcome: &Outcome, kind: &str) -> Value {
-    let Outcome { cell, found } = outcome;
+fn json_line(outcome: &CellResult, kind: &str) -> Value {
+    let CellResult { cell, found } = outcome;
     let mut line = json!({
         "mechanism": cell.mechanism.row().spelling,
         "kind": kind,
@@ -73,8 +73,8 @@ fn json_line(outcome: &Outcome, kind: &str) -> Value {
             line["event_ns"] = spread(figures.event_ns);
             line["member_ns"] = spread(figures.member_ns);
         }
-        Err(Trouble::Impossible(why)) => line["impossible"] = why.to_string().into(),
-        Err(Trouble::Failed(why)) => line["failed"] = why.to_string().into(),
+        Err(CellError::Impossible(why)) => line["impossible"] = why.to_string().into(),
+        Err(CellError::Failed(why)) => line["failed"] = why.to_string().into(),
     }
     line
 }
@@ -93,16 +93,16 @@ mod tests {
     use weir_dispatch::readiness::Name;
     use weir_dispatch::readiness::settings::Settings;
 
-    fn outcomes() -> Vec<Outcome> {
+    fn outcomes() -> Vec<CellResult> {
         let cell =
             |idle| Cell { mechanism: Name::Select, settings: Settings::default(), idle, active: 2 };
         let sample = Sample { rounds: 10, waits: 15, events: 20, spent_ns: 3000.0, member_ns: 7.0 };
-        let impossible = || Trouble::Impossible(io::Error::other("no such call"));
+        let impossible = || CellError::Impossible(io::Error::other("no such call"));
         vec![
-            Outcome { cell: cell(9), found: Ok(Figures::of(&[sample]).unwrap()) },
-            Outcome { cell: cell(10), found: Err(impossible()) },
-            Outcome { cell: cell(11), found: Err(impossible()) },
-            Outcome { cell: cell(12), found: Err(Trouble::Failed(io::Error::other("lost"))) },
+            CellResult { cell: cell(9), found: Ok(CellCosts::of(&[sample]).unwrap()) },
+            CellResult { cell: cell(10), found: Err(impossible()) },
+            CellResult { cell: cell(11), found: Err(impossible()) },
+            CellResult { cell: cell(12), found: Err(CellError::Failed(io::Error::other("lost"))) },
         ]
     }
 

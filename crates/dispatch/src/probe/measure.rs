@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use weir_sys::process::thread_cpu_clock_ns;
 use weir_sys::socket;
 
-use super::sockets::{self, PASSING, Pair, Set, Shelf};
-use super::{Amount, Cell, Sample, Trouble};
+use super::costs::{CellError, Sample};
+use super::plan::{Amount, Cell};
+use super::sockets::{self, ConnectionPool, Pair, Set, TEMPORARY};
 use crate::readiness::{Interest, Mechanism, Token, Visitor};
 
 /// Unmeasured rounds, with and without the mechanism each.
@@ -33,8 +34,12 @@ const LONG: Duration = Duration::from_secs(10);
 /// # Errors
 /// `Impossible` when the mechanism cannot be opened here; `Failed` for lack of resources or any
 /// other error.
-pub(super) fn sample(cell: &Cell, shelf: &mut Shelf, amount: Amount) -> Result<Sample, Trouble> {
-    let set = shelf.set(cell.idle, cell.active).map_err(Trouble::Failed)?;
+pub(super) fn sample(
+    cell: &Cell,
+    pool: &mut ConnectionPool,
+    amount: Amount,
+) -> Result<Sample, CellError> {
+    let set = pool.set(cell.idle, cell.active).map_err(CellError::Failed)?;
     cell.mechanism.with(Visit { cell, set: &set, amount })
 }
 
@@ -45,42 +50,42 @@ struct Visit<'a> {
 }
 
 impl Visitor for Visit<'_> {
-    type Output = Result<Sample, Trouble>;
+    type Output = Result<Sample, CellError>;
 
     fn visit<M: Mechanism>(self) -> Self::Output {
         let mechanism = M::open(&self.cell.settings).map_err(|why| {
             if weir_sys::is_exhaustion(&why) {
-                Trouble::Failed(why)
+                CellError::Failed(why)
             } else {
-                Trouble::Impossible(why)
+                CellError::Impossible(why)
             }
         })?;
-        Bench::new(mechanism, self.set).run(self.amount).map_err(Trouble::Failed)
+        Measurement::new(mechanism, self.set).run(self.amount).map_err(CellError::Failed)
     }
 }
 
 /// A mechanism and its connections.
-struct Bench<'a, M> {
+struct Measurement<'a, M> {
     mechanism: M,
     /// Permanent members, by slot.
     members: Vec<BorrowedFd<'a>>,
     /// Temporary members, in the slots after the permanent ones.
-    passing: Vec<OwnedFd>,
+    temporary: Vec<OwnedFd>,
     pairs: &'a [Pair],
-    likes: &'a [Pair],
+    unwatched: &'a [Pair],
     ready: Vec<Token>,
     waits: u64,
     events: u64,
 }
 
-impl<'a, M: Mechanism> Bench<'a, M> {
+impl<'a, M: Mechanism> Measurement<'a, M> {
     fn new(mechanism: M, set: &'a Set<'a>) -> Self {
         Self {
             mechanism,
             members: set.members().map(AsFd::as_fd).collect(),
-            passing: Vec::new(),
+            temporary: Vec::new(),
             pairs: &set.pairs,
-            likes: &set.likes,
+            unwatched: &set.unwatched,
             ready: Vec::new(),
             waits: 0,
             events: 0,
@@ -96,7 +101,7 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         let mut sample = Sample::default();
         let mut taken = [0_u64; 2];
         while !amount.is_reached(sample.rounds, began.elapsed()) {
-            let [with, without] = self.by_turns(batch)?;
+            let [with, without] = self.run_alternating(batch)?;
             taken = [taken[0] + with, taken[1] + without];
             sample.rounds += batch;
         }
@@ -111,20 +116,20 @@ impl<'a, M: Mechanism> Bench<'a, M> {
 
     /// Runs unmeasured rounds, and returns the number of rounds per batch.
     fn warm_up(&mut self) -> io::Result<u64> {
-        let [with, _] = self.by_turns(WARM_UP_ROUNDS)?;
+        let [with, _] = self.run_alternating(WARM_UP_ROUNDS)?;
         (self.waits, self.events) = (0, 0);
         Ok((BATCH_NS * WARM_UP_ROUNDS / with.max(1)).clamp(1, BATCH_MAX))
     }
 
     /// Runs a batch with the mechanism and one without it; returns the nanoseconds of each.
-    fn by_turns(&mut self, rounds: u64) -> io::Result<[u64; 2]> {
+    fn run_alternating(&mut self, rounds: u64) -> io::Result<[u64; 2]> {
         let began_ns = thread_cpu_clock_ns();
         for _ in 0..rounds {
             self.round()?;
         }
         let half_ns = thread_cpu_clock_ns();
         for _ in 0..rounds {
-            round_without(self.likes)?;
+            round_without(self.unwatched)?;
         }
         Ok([half_ns - began_ns, thread_cpu_clock_ns() - half_ns])
     }
@@ -150,9 +155,9 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         let mut taken = 0;
         for token in &self.ready {
             let slot = token.slot as usize;
-            let passing = || self.passing.get(slot - self.members.len()).map(AsFd::as_fd);
+            let temporary = || self.temporary.get(slot - self.members.len()).map(AsFd::as_fd);
             // An event of a removed member may remain.
-            let Some(fd) = self.members.get(slot).copied().or_else(passing) else { continue };
+            let Some(fd) = self.members.get(slot).copied().or_else(temporary) else { continue };
             taken += usize::from(is_taken(fd)?);
             self.mechanism.blocked(*token, Interest::Read);
         }
@@ -169,28 +174,28 @@ impl<'a, M: Mechanism> Bench<'a, M> {
             spent_ns += self.membership()?;
             times += 1.0;
         }
-        Ok(spent_ns / (times * PASSING as f64))
+        Ok(spent_ns / (times * TEMPORARY as f64))
     }
 
     /// Adds sockets as members, removes and closes them: closing is part of a membership where the
     /// kernel keeps the set. Each half includes a wait, for work deferred to it. Subtracted are a
     /// wait without such work, and the closes of sockets that were no members.
     fn membership(&mut self) -> io::Result<f64> {
-        self.passing = sockets::passing()?;
+        self.temporary = sockets::temporary()?;
         let began_ns = thread_cpu_clock_ns();
-        self.add_passing()?;
+        self.add_temporary()?;
         self.wait(Duration::ZERO)?;
         let added_ns = thread_cpu_clock_ns();
         self.wait(Duration::ZERO)?;
         let between_ns = thread_cpu_clock_ns();
-        self.remove_passing()?;
+        self.remove_temporary()?;
         self.wait(Duration::ZERO)?;
         let removed_ns = thread_cpu_clock_ns();
         self.wait(Duration::ZERO)?;
         let waited_ns = thread_cpu_clock_ns();
-        let likes = sockets::passing()?;
+        let unwatched = sockets::temporary()?;
         let closing_ns = thread_cpu_clock_ns();
-        drop(likes);
+        drop(unwatched);
         let closed_ns = thread_cpu_clock_ns();
         let whole = (added_ns - began_ns) + (removed_ns - between_ns);
         let waits = (between_ns - added_ns) + (waited_ns - removed_ns);
@@ -198,15 +203,15 @@ impl<'a, M: Mechanism> Bench<'a, M> {
         Ok(whole as f64 - other as f64)
     }
 
-    fn add_passing(&mut self) -> io::Result<()> {
-        for (slot, fd) in (self.members.len()..).zip(&self.passing) {
+    fn add_temporary(&mut self) -> io::Result<()> {
+        for (slot, fd) in (self.members.len()..).zip(&self.temporary) {
             self.mechanism.add(fd.as_fd(), token(slot), Interest::Read)?;
         }
         Ok(())
     }
 
-    fn remove_passing(&mut self) -> io::Result<()> {
-        for (slot, fd) in (self.members.len()..).zip(self.passing.drain(..)) {
+    fn remove_temporary(&mut self) -> io::Result<()> {
+        for (slot, fd) in (self.members.len()..).zip(self.temporary.drain(..)) {
             self.mechanism.remove(fd.as_fd(), token(slot))?;
         }
         Ok(())

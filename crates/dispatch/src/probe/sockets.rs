@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weir_sys::{client, socket};
 
 /// Number of sockets that are added and removed, one after the other, in one membership run.
-pub(super) const PASSING: usize = 512;
+pub(super) const TEMPORARY: usize = 512;
 
 /// Maximum number of other descriptors open in a process, including its mechanism's.
 const OTHERS: usize = 32;
@@ -38,13 +38,13 @@ pub enum Kind {
 
 /// Address at which another process of this machine finds a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum RendezvousAddress {
     Tcp(SocketAddr),
     /// An abstract name: unix(7).
     Unix(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RendezvousAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
@@ -53,7 +53,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for RendezvousAddress {
     type Err = io::Error;
 
     fn from_str(text: &str) -> io::Result<Self> {
@@ -65,7 +65,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl RendezvousAddress {
     /// Starts the `nth` connection, which will be reset on close, so that no port stays in
     /// TIME_WAIT. It may not be established yet, but will be: the listener has space for it.
     fn connect(&self, nth: usize) -> io::Result<OwnedFd> {
@@ -100,12 +100,12 @@ enum Listener {
 
 /// A listener at which both ends of connections meet.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct Rendezvous {
     listener: Listener,
-    place: Place,
+    place: RendezvousAddress,
 }
 
-impl Meeting {
+impl Rendezvous {
     /// Opens a listener at a free loopback port, or under a unique abstract name.
     ///
     /// # Errors
@@ -115,14 +115,17 @@ impl Meeting {
         match kind {
             Kind::Tcp => {
                 let listener = TcpListener::bind(("127.0.0.1", 0))?;
-                let place = Place::Tcp(listener.local_addr()?);
+                let place = RendezvousAddress::Tcp(listener.local_addr()?);
                 Ok(Self { listener: Listener::Tcp(listener), place })
             }
             Kind::Unix => {
                 let number = OPENED.fetch_add(1, Ordering::Relaxed);
                 let name = format!("weir-probe-{}-{number}", std::process::id());
                 let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
-                Ok(Self { listener: Listener::Unix(listener), place: Place::Unix(name) })
+                Ok(Self {
+                    listener: Listener::Unix(listener),
+                    place: RendezvousAddress::Unix(name),
+                })
             }
         }
     }
@@ -165,10 +168,10 @@ pub(super) struct Pair {
 /// closes all connections.
 ///
 /// # Errors
-/// A `place` that does not come from [`Meeting::place`], or an order that is not a number; as
+/// A `place` that does not come from [`Rendezvous::place`], or an order that is not a number; as
 /// connect(2); those of reading `orders` and writing `answers`.
 pub fn hold(place: &str, orders: impl BufRead, mut answers: impl Write) -> io::Result<()> {
-    let place: Place = place.parse()?;
+    let place: RendezvousAddress = place.parse()?;
     let mut held = Vec::new();
     for order in orders.lines() {
         let count: usize = order?.trim().parse().map_err(io::Error::other)?;
@@ -186,24 +189,24 @@ pub fn hold(place: &str, orders: impl BufRead, mut answers: impl Write) -> io::R
 ///
 /// # Errors
 /// As socket(2).
-pub(super) fn passing() -> io::Result<Vec<OwnedFd>> {
+pub(super) fn temporary() -> io::Result<Vec<OwnedFd>> {
     let socket = |_| {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
-    (0..PASSING).map(socket).collect()
+    (0..TEMPORARY).map(socket).collect()
 }
 
 /// The connections of a plan, whose far ends another process holds.
 #[derive(Debug)]
-pub struct Shelf {
-    meeting: Meeting,
+pub struct ConnectionPool {
+    rendezvous: Rendezvous,
     /// In the order of their descriptor numbers, except those displaced during a cell.
     held: Vec<OwnedFd>,
 }
 
-/// Number of connections on a shelf for the given numbers of idle and active members.
+/// Number of connections on a pool for the given numbers of idle and active members.
 pub(super) fn connections(idle: usize, active: usize) -> usize {
     idle + active
 }
@@ -211,18 +214,18 @@ pub(super) fn connections(idle: usize, active: usize) -> usize {
 /// Number of descriptors that a process needs besides its idle members: both ends of the active
 /// connections and of the control connections, duplicates while some are moved, and temporary
 /// members.
-pub(super) fn others(active: usize) -> usize {
-    connections(0, active) + 6 * active + PASSING + OTHERS
+pub(super) fn other_descriptors(active: usize) -> usize {
+    connections(0, active) + 6 * active + TEMPORARY + OTHERS
 }
 
-impl Shelf {
-    /// Orders `count` connections to `meeting` from a [`hold`] that reads `orders` and writes
+impl ConnectionPool {
+    /// Orders `count` connections to `rendezvous` from a [`hold`] that reads `orders` and writes
     /// `answers`.
     ///
     /// # Errors
     /// UnexpectedEof when the holder has gone; as accept(2).
     pub fn fill(
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         count: usize,
         mut orders: impl Write,
         mut answers: impl BufRead,
@@ -238,27 +241,27 @@ impl Shelf {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             for _ in 0..wanted {
-                held.push(meeting.accept()?);
+                held.push(rendezvous.accept()?);
             }
         }
-        Ok(Self { meeting, held })
+        Ok(Self { rendezvous, held })
     }
 
     /// Lays out a cell. The descriptor numbers of the active members lie in the middle of those of
     /// the idle ones, and all together are as low as possible.
     ///
     /// # Errors
-    /// EMFILE; InvalidInput when the shelf has too few connections; as for making new ones.
+    /// EMFILE; InvalidInput when the pool has too few connections; as for making new ones.
     pub(super) fn set(&mut self, idle: usize, active: usize) -> io::Result<Set<'_>> {
         if self.held.len() < connections(idle, active) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let likes = self.meeting.pairs(active)?;
-        let mut pairs = self.meeting.pairs(active)?;
+        let unwatched = self.rendezvous.pairs(active)?;
+        let mut pairs = self.rendezvous.pairs(active)?;
         let middle = idle / 2;
         move_all(self.held.iter_mut().skip(middle).take(active))?;
         move_all(pairs.iter_mut().map(|pair| &mut pair.near))?;
-        Ok(Set { shelf: self, pairs, likes, middle, idle })
+        Ok(Set { pool: self, pairs, unwatched, middle, idle })
     }
 }
 
@@ -274,11 +277,11 @@ fn move_all<'a>(fds: impl Iterator<Item = &'a mut OwnedFd>) -> io::Result<()> {
 
 /// The connections of a cell. On drop they return to their places.
 pub(super) struct Set<'a> {
-    shelf: &'a mut Shelf,
+    pool: &'a mut ConnectionPool,
     /// Connections of the active members.
     pub pairs: Vec<Pair>,
     /// Control connections, as many, which are never members.
-    pub likes: Vec<Pair>,
+    pub unwatched: Vec<Pair>,
     middle: usize,
     idle: usize,
 }
@@ -288,7 +291,7 @@ impl Set<'_> {
     /// rest.
     pub(super) fn members(&self) -> impl Iterator<Item = &OwnedFd> {
         let above = self.middle + self.pairs.len();
-        let held = &self.shelf.held;
+        let held = &self.pool.held;
         let below = held.iter().take(self.middle);
         let active = self.pairs.iter().map(|pair| &pair.near);
         below.chain(active).chain(held.iter().skip(above).take(self.idle - self.middle))
@@ -306,6 +309,6 @@ impl Drop for Set<'_> {
         let active = self.pairs.len();
         self.pairs.clear();
         // There is space: as many descriptors were just closed.
-        let _ = move_all(self.shelf.held.iter_mut().skip(self.middle).take(active));
+        let _ = move_all(self.pool.held.iter_mut().skip(self.middle).take(active));
     }
 }

@@ -7,15 +7,16 @@ use std::thread;
 
 use super::*;
 use crate::readiness::TABLE;
+use crate::readiness::settings::Settings;
 
-/// Creates a shelf whose far ends are held by a thread until the stream to it is dropped.
-fn shelf(kind: Kind, count: usize) -> (Shelf, UnixStream) {
-    let meeting = Meeting::open(kind).unwrap();
-    let place = meeting.place();
+/// Creates a pool whose far ends are held by a thread until the stream to it is dropped.
+fn pool(kind: Kind, count: usize) -> (ConnectionPool, UnixStream) {
+    let rendezvous = Rendezvous::open(kind).unwrap();
+    let place = rendezvous.place();
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || hold(&place, BufReader::new(theirs.try_clone().unwrap()), theirs));
     let answers = BufReader::new(ours.try_clone().unwrap());
-    (Shelf::fill(meeting, count, ours.try_clone().unwrap(), answers).unwrap(), ours)
+    (ConnectionPool::fill(rendezvous, count, ours.try_clone().unwrap(), answers).unwrap(), ours)
 }
 
 fn tiny() -> Plan {
@@ -33,20 +34,20 @@ fn tiny() -> Plan {
 fn every_mechanism_has_finite_figures_and_its_counts_add_up() {
     for kind in [Kind::Tcp, Kind::Unix] {
         let plan = tiny();
-        let (mut shelf, _line) = shelf(kind, plan.connections());
-        let outcomes = run(&plan, &mut shelf);
+        let (mut pool, _line) = pool(kind, plan.connections());
+        let outcomes = run(&plan, &mut pool);
         assert_eq!(outcomes.len(), TABLE.len() * 4);
-        for Outcome { cell, found } in outcomes {
+        for CellResult { cell, found } in outcomes {
             let figures = match found {
                 Ok(figures) => figures,
-                Err(Trouble::Impossible(why)) => {
+                Err(CellError::Impossible(why)) => {
                     eprintln!(
                         "SKIPPED: {} is not possible here: {why}",
                         cell.mechanism.row().spelling
                     );
                     continue;
                 }
-                Err(Trouble::Failed(why)) => panic!("{cell:?}: {why}"),
+                Err(CellError::Failed(why)) => panic!("{cell:?}: {why}"),
             };
             assert!(figures.rounds >= 6 && figures.repetitions == 2, "{figures:?}");
             assert_eq!(figures.events, figures.rounds * cell.active as u64, "{cell:?}");
@@ -62,18 +63,18 @@ fn every_mechanism_has_finite_figures_and_its_counts_add_up() {
 
 #[test]
 fn the_active_lie_in_the_middle_and_all_go_back_to_where_they_were() {
-    let (mut shelf, _line) = shelf(Kind::Unix, sockets::connections(10, 3));
+    let (mut pool, _line) = pool(Kind::Unix, sockets::connections(10, 3));
     for _ in 0..2 {
-        let set = shelf.set(10, 3).unwrap();
+        let set = pool.set(10, 3).unwrap();
         assert_eq!(set.members().count(), 13);
         assert_eq!(set.first_active(), 5);
         let numbers = |of: Vec<&std::os::fd::OwnedFd>| -> Vec<i32> {
             of.into_iter().map(AsRawFd::as_raw_fd).collect()
         };
         let mut all = numbers(set.members().collect());
-        let pairs = set.pairs.iter().chain(&set.likes);
+        let pairs = set.pairs.iter().chain(&set.unwatched);
         all.extend(numbers(pairs.clone().map(|pair| &pair.far).collect()));
-        all.extend(numbers(set.likes.iter().map(|pair| &pair.near).collect()));
+        all.extend(numbers(set.unwatched.iter().map(|pair| &pair.near).collect()));
         let count = all.len();
         all.sort_unstable();
         all.dedup();
@@ -81,13 +82,13 @@ fn the_active_lie_in_the_middle_and_all_go_back_to_where_they_were() {
         let active = numbers(set.members().skip(5).take(3).collect());
         assert_eq!(active, numbers(set.pairs.iter().map(|pair| &pair.near).collect()));
     }
-    assert!(shelf.set(11, 3).is_err(), "it has not so many");
+    assert!(pool.set(11, 3).is_err(), "it has not so many");
 }
 
 #[test]
 fn who_is_asked_for_connections_and_goes_is_missed() {
-    let meeting = Meeting::open(Kind::Unix).unwrap();
-    let error = Shelf::fill(meeting, 1, Vec::new(), &b""[..]).unwrap_err();
+    let rendezvous = Rendezvous::open(Kind::Unix).unwrap();
+    let error = ConnectionPool::fill(rendezvous, 1, Vec::new(), &b""[..]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     ours.write_all(b"many\n").unwrap();
@@ -115,7 +116,7 @@ fn a_spread_is_of_the_values_in_order() {
 fn a_figure_is_of_its_own_repetition_before_it_is_one_of_several() {
     let one = Sample { rounds: 10, waits: 20, events: 40, spent_ns: 800.0, member_ns: 5.0 };
     let two = Sample { spent_ns: 1600.0, ..one };
-    let figures = Figures::of(&[one, two]).unwrap();
+    let figures = CellCosts::of(&[one, two]).unwrap();
     assert_eq!((figures.wait_ns.min, figures.wait_ns.max), (40.0, 80.0));
     assert_eq!((figures.event_ns.median, figures.member_ns.median), (30.0, 5.0));
     assert_eq!((figures.rounds, figures.waits, figures.events), (20, 40, 80));

@@ -29,7 +29,7 @@ use super::{Counts, PerSlot, Token};
 const ENTRIES: u32 = 1024;
 
 /// The members, and the poll in force for each.
-pub(super) struct Armed<R> {
+pub(super) struct ArmedPolls<R> {
     pub(super) ring: R,
     members: PerSlot<Member>,
     /// Slots whose poll is to be armed, without duplicates.
@@ -40,7 +40,7 @@ pub(super) struct Armed<R> {
 
 /// Events that a poll is armed for.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Wish {
+pub(super) struct PollRequest {
     /// Poll(2) bits; 0 means no poll.
     pub poll: u32,
     /// True for a multishot poll, which repeats until it ends.
@@ -49,8 +49,8 @@ pub(super) struct Wish {
 
 #[derive(Clone, Copy, Default)]
 struct Member {
-    tenant: Tenant,
-    /// Number of the last poll armed for this slot; it outlives the tenant.
+    occupant: Occupant,
+    /// Number of the last poll armed for this slot; it outlives the occupant.
     arming: u32,
     /// True if that poll is in force.
     is_armed: bool,
@@ -59,21 +59,21 @@ struct Member {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Tenant {
+struct Occupant {
     token: Token,
     fd: RawFd,
-    wish: Wish,
-    /// True if a poll of this tenant has ended by itself since one was last armed.
+    request: PollRequest,
+    /// True if a poll of this occupant has ended by itself since one was last armed.
     was_spent: bool,
 }
 
 impl Member {
     fn data(&self) -> u64 {
-        Token { slot: self.tenant.token.slot, generation: self.arming }.pack()
+        Token { slot: self.occupant.token.slot, generation: self.arming }.pack()
     }
 }
 
-impl<R: PollRing> Armed<R> {
+impl<R: PollRing> ArmedPolls<R> {
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self {
             ring: R::open(ENTRIES)?,
@@ -84,21 +84,26 @@ impl<R: PollRing> Armed<R> {
         })
     }
 
-    /// Adds a member, or changes the wish of one.
-    pub(super) fn watch(&mut self, fd: BorrowedFd<'_>, token: Token, wish: Wish) -> io::Result<()> {
+    /// Adds a member, or changes the request of one.
+    pub(super) fn watch(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        request: PollRequest,
+    ) -> io::Result<()> {
         let member = self.members.at(token.slot);
-        if member.tenant.token != token {
-            member.tenant = Tenant { token, ..Tenant::default() };
+        if member.occupant.token != token {
+            member.occupant = Occupant { token, ..Occupant::default() };
         }
-        member.tenant.fd = fd.as_raw_fd();
-        self.rewish(token.slot, wish)
+        member.occupant.fd = fd.as_raw_fd();
+        self.change_request(token.slot, request)
     }
 
     /// Ends the poll of a member: with the next wait, or at once.
     pub(super) fn remove(&mut self, token: Token, at_once: bool) -> io::Result<()> {
         let member = self.members.at(token.slot);
         let data = member.data();
-        member.tenant = Tenant::default();
+        member.occupant = Occupant::default();
         if !std::mem::take(&mut member.is_armed) {
             return Ok(());
         }
@@ -106,16 +111,16 @@ impl<R: PollRing> Armed<R> {
         if at_once { self.ring.submit() } else { Ok(()) }
     }
 
-    /// Arms pending polls, waits, and calls `tell` for each event of a poll in force, with the
-    /// member's token, the poll(2) bits or a negative errno, and its wish. `tell` returns whether
-    /// the event was news, and the wish from now on. Returns the number of events that were news.
+    /// Arms pending polls, waits, and calls `handle` for each event of a poll in force, with the
+    /// member's token, the poll(2) bits or a negative errno, and its request. `handle` returns whether
+    /// the event was relevant, and the request from now on. Returns the number of events that were relevant.
     ///
-    /// An event that is no news, such as the end of a disarmed poll, wakes the kernel's wait, but
+    /// An event that is irrelevant, such as the end of a disarmed poll, wakes the kernel's wait, but
     /// does not end this one.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
-        mut tell: impl FnMut(Token, i32, Wish) -> (bool, Wish),
+        mut handle: impl FnMut(Token, i32, PollRequest) -> (bool, PollRequest),
     ) -> io::Result<usize> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut left = timeout;
@@ -123,9 +128,9 @@ impl<R: PollRing> Armed<R> {
             self.arm_all()?;
             self.completions.clear();
             self.ring.wait(&mut self.completions, left)?;
-            let news = self.take(&mut tell)?;
-            if news > 0 || self.completions.is_empty() || left == Some(Duration::ZERO) {
-                return Ok(news);
+            let relevant = self.handle_completions(&mut handle)?;
+            if relevant > 0 || self.completions.is_empty() || left == Some(Duration::ZERO) {
+                return Ok(relevant);
             }
             left = until.map(|until| until.saturating_duration_since(Instant::now()));
         }
@@ -144,23 +149,23 @@ impl<R: PollRing> Armed<R> {
 
     fn arm(&mut self, slot: u32) -> io::Result<()> {
         let member = self.members.at(slot);
-        let Tenant { fd, wish, was_spent, .. } = member.tenant;
-        if wish.poll != 0 && !member.is_armed {
+        let Occupant { fd, request, was_spent, .. } = member.occupant;
+        if request.poll != 0 && !member.is_armed {
             member.arming = member.arming.wrapping_add(1);
-            self.ring.arm(fd, member.data(), wish.poll, wish.many)?;
+            self.ring.arm(fd, member.data(), request.poll, request.many)?;
             member.is_armed = true;
-            member.tenant.was_spent = false;
+            member.occupant.was_spent = false;
             self.counts.rearmed += u64::from(was_spent);
         }
         member.is_listed = false;
         Ok(())
     }
 
-    fn take(
+    fn handle_completions(
         &mut self,
-        tell: &mut impl FnMut(Token, i32, Wish) -> (bool, Wish),
+        handle: &mut impl FnMut(Token, i32, PollRequest) -> (bool, PollRequest),
     ) -> io::Result<usize> {
-        let mut news = 0;
+        let mut relevant = 0;
         let mut outcome = Ok(());
         for index in 0..self.completions.len() {
             let Completion { data, result, more } = self.completions[index];
@@ -171,24 +176,25 @@ impl<R: PollRing> Armed<R> {
             }
             if !more {
                 member.is_armed = false;
-                member.tenant.was_spent = true;
+                member.occupant.was_spent = true;
             }
-            let (is_news, wish) = tell(member.tenant.token, result, member.tenant.wish);
-            news += usize::from(is_news);
+            let (is_relevant, request) =
+                handle(member.occupant.token, result, member.occupant.request);
+            relevant += usize::from(is_relevant);
             if !more {
                 self.list(slot);
             }
-            outcome = outcome.and(self.rewish(slot, wish));
+            outcome = outcome.and(self.change_request(slot, request));
         }
         self.counts.notices += self.completions.len() as u64;
-        self.counts.stale += (self.completions.len() - news) as u64;
-        outcome.map(|()| news)
+        self.counts.stale += (self.completions.len() - relevant) as u64;
+        outcome.map(|()| relevant)
     }
 
-    /// Changes a member's wish; disarms the poll in force if the wish differs.
-    fn rewish(&mut self, slot: u32, wish: Wish) -> io::Result<()> {
+    /// Changes a member's request; disarms the poll in force if the request differs.
+    fn change_request(&mut self, slot: u32, request: PollRequest) -> io::Result<()> {
         let member = self.members.at(slot);
-        if std::mem::replace(&mut member.tenant.wish, wish) == wish {
+        if std::mem::replace(&mut member.occupant.request, request) == request {
             return Ok(());
         }
         let (data, was_armed) = (member.data(), std::mem::take(&mut member.is_armed));

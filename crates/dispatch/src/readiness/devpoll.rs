@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use weir_sys::epoll::EventFlags;
 
-use super::armed::{Armed, Wish};
+use super::armed::{ArmedPolls, PollRequest};
 use super::epoll_lt::flags;
 use super::kernel::{Kernel, Linux};
 use super::settings::Settings;
@@ -28,34 +28,34 @@ use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// The interest set, as polls kept by the kernel.
 pub struct DevPoll<K: Kernel = Linux> {
-    armed: Armed<K::Ring>,
+    armed: ArmedPolls<K::Ring>,
     listens: PerSlot<bool>,
 }
 
 /// Converts an interest to a poll; the bits of poll(2) are those of epoll(7).
-fn wish(interest: Interest) -> Wish {
-    Wish { poll: flags(interest).bits(), many: false }
+fn request(interest: Interest) -> PollRequest {
+    PollRequest { poll: flags(interest).bits(), many: false }
 }
 
 /// Returns whether a member waits for this result. A failed poll counts too: the caller's next call
 /// reports the error.
-fn concerns(result: i32, wish: Wish) -> bool {
+fn concerns(result: i32, request: PollRequest) -> bool {
     let trouble = (EventFlags::ERR | EventFlags::HUP).bits();
-    u32::try_from(result).map_or(true, |seen| seen & (wish.poll | trouble) != 0)
+    u32::try_from(result).map_or(true, |seen| seen & (request.poll | trouble) != 0)
 }
 
 impl<K: Kernel> Mechanism for DevPoll<K> {
     fn open(_: &Settings) -> io::Result<Self> {
-        Ok(Self { armed: Armed::open()?, listens: PerSlot::default() })
+        Ok(Self { armed: ArmedPolls::open()?, listens: PerSlot::default() })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
         *self.listens.at(token.slot) = interest == Interest::Accept;
-        self.armed.watch(fd, token, wish(interest))
+        self.armed.watch(fd, token, request(interest))
     }
 
     fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        self.armed.watch(fd, token, wish(interest))
+        self.armed.watch(fd, token, request(interest))
     }
 
     fn remove(&mut self, _: BorrowedFd<'_>, token: Token) -> io::Result<()> {
@@ -66,12 +66,12 @@ impl<K: Kernel> Mechanism for DevPoll<K> {
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        self.armed.wait(timeout, |token, result, wish| {
-            let is_ready = concerns(result, wish);
+        self.armed.wait(timeout, |token, result, request| {
+            let is_ready = concerns(result, request);
             if is_ready {
                 ready.push(token);
             }
-            (is_ready, Wish { many: !is_ready, ..wish })
+            (is_ready, PollRequest { many: !is_ready, ..request })
         })
     }
 

@@ -4,7 +4,7 @@
 //!
 //! The kernel wakes the first sleeping loop in the socket's wait queue, which is mostly the same
 //! one. As in nginx (`ngx_reorder_accept_events`), a loop moves to the end of the queue after
-//! [`TURN`] wake-ups: it removes the socket and adds it again. The flag is valid only for ADD, so a
+//! [`REORDER_EVERY`] wake-ups: it removes the socket and adds it again. The flag is valid only for ADD, so a
 //! change of interest is a DEL or an ADD too.
 
 use std::io;
@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::{Interest, Mechanism, Token};
 
 /// Number of reports of a socket after which its loop moves to the end of the queue, as in nginx.
-const TURN: u32 = 16;
+const REORDER_EVERY: u32 = 16;
 
 /// Maximum sleep of a wait while a socket is missing from the set.
 const RETRY: Duration = Duration::from_millis(10);
@@ -71,10 +71,10 @@ impl<K: Kernel> EpollExclusive<K> {
 
     /// Moves the loop to the end of the wait queue of each socket that has woken it often enough.
     /// Where the removal fails the loop keeps its place, which is harmless.
-    fn take_turns(&mut self, ready: &[Token]) {
+    fn reorder(&mut self, ready: &[Token]) {
         for shared in self.shared.iter_mut().filter(|shared| ready.contains(&shared.token)) {
             shared.reports += 1;
-            if shared.reports.is_multiple_of(TURN) && shared.inside {
+            if shared.reports.is_multiple_of(REORDER_EVERY) && shared.inside {
                 shared.inside = self.inner.epoll.delete_raw(shared.fd).is_err();
             }
         }
@@ -136,7 +136,7 @@ impl<K: Kernel> Mechanism for EpollExclusive<K> {
         ready.extend(self.shared.iter().filter(|shared| shared.is_left_out()).map(|s| s.token));
         let tried = ready.len();
         let reported = self.inner.wait(timeout, ready)?;
-        self.take_turns(&ready[tried..]);
+        self.reorder(&ready[tried..]);
         Ok(reported)
     }
 }
@@ -158,12 +158,12 @@ mod tests {
             one
         });
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        for report in 1..=2 * TURN {
+        for report in 1..=2 * REORDER_EVERY {
             let mut ready = Vec::new();
             loops[0].wait(None, &mut ready).unwrap();
             assert_eq!(ready, [TOKEN], "level-triggered, whatever its place: report {report}");
         }
-        assert_eq!(loops[0].shared[0].reports, 2 * TURN);
+        assert_eq!(loops[0].shared[0].reports, 2 * REORDER_EVERY);
         assert!(loops[0].shared[0].inside);
     }
 

@@ -47,7 +47,7 @@ impl<K: Kernel> Mechanism for Rtsig<K> {
         self.0.wait(timeout, ready, |members, timeout, ready| {
             let notice = members.queue.take_one(timeout)?;
             match notice {
-                Some(notice) => members.hear(notice, ready),
+                Some(notice) => members.handle_notice(notice, ready),
                 None => members.emptied(),
             }
             Ok(usize::from(notice.is_some()))

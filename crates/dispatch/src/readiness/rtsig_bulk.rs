@@ -49,7 +49,7 @@ impl<K: Kernel> Mechanism for RtsigBulk<K> {
             notices.clear();
             members.queue.take_many(notices, timeout)?;
             for &notice in notices.iter() {
-                members.hear(notice, ready);
+                members.handle_notice(notice, ready);
             }
             members.took(notices.len());
             Ok(notices.len())

@@ -15,7 +15,7 @@ use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
 use super::settings::{Settings, Tunable};
-use super::signalled::{self, Heard, NOW, Signalled};
+use super::signalled::{self, NOW, SignalEvent, Signalled};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// Number of calls between two reads of the kernel's queue outside a wait.
@@ -81,8 +81,8 @@ impl<K: Kernel> Mechanism for SignalPerFd<K> {
             let overflows = drain(members, bitmap, notices, patience)?;
             let reported = bitmap.order.len() + overflows;
             for fd in bitmap.order.drain(..) {
-                if let Some(heard) = bitmap.heard.at(fd as u32).take() {
-                    members.act_on(heard, ready);
+                if let Some(event) = bitmap.events.at(fd as u32).take() {
+                    members.act_on(event, ready);
                 }
             }
             Ok(reported)
@@ -94,11 +94,11 @@ impl<K: Kernel> Mechanism for SignalPerFd<K> {
     }
 }
 
-/// Descriptors that have a notice, and the events heard of each. (The paper's kernel keeps the kind
+/// Descriptors that have a notice, and the events event of each. (The paper's kernel keeps the kind
 /// of the first event; a bit per kind costs nothing here, and saves a poll.)
 #[derive(Default)]
 struct Bitmap {
-    heard: PerSlot<Option<Heard>>,
+    event: PerSlot<Option<SignalEvent>>,
     /// Descriptors whose bit was set, in order; may include some whose bit was cleared, and
     /// duplicates.
     order: Vec<RawFd>,
@@ -106,22 +106,22 @@ struct Bitmap {
 
 impl Bitmap {
     /// Sets a bit; returns false if it was already set.
-    fn set(&mut self, heard: Heard) -> bool {
-        let place = self.heard.at(heard.fd as u32);
+    fn set(&mut self, event: SignalEvent) -> bool {
+        let place = self.events.at(event.fd as u32);
         if let Some(before) = place {
-            before.band |= heard.band;
-            before.times = before.times.saturating_add(heard.times);
-            before.doubtful |= heard.doubtful;
+            before.band |= event.band;
+            before.times = before.times.saturating_add(event.times);
+            before.doubtful |= event.doubtful;
             return false;
         }
-        *place = Some(heard);
-        self.order.push(heard.fd);
+        *place = Some(event);
+        self.order.push(event.fd);
         true
     }
 
     /// Clears a bit; returns whether it was set.
     fn clear(&mut self, fd: BorrowedFd<'_>) -> bool {
-        self.heard.at(fd.as_raw_fd() as u32).take().is_some()
+        self.events.at(fd.as_raw_fd() as u32).take().is_some()
     }
 }
 
@@ -162,7 +162,7 @@ fn coalesce<K: Kernel>(members: &mut Signalled<K>, bitmap: &mut Bitmap, fd: RawF
         return;
     }
     let doubtful = members.is_doubtful(fd);
-    if !bitmap.set(Heard { fd, band, times: 1, doubtful }) {
+    if !bitmap.set(SignalEvent { fd, band, times: 1, doubtful }) {
         members.counts.coalesced += 1;
     }
 }

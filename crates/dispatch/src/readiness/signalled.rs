@@ -31,8 +31,8 @@
 //! least at every 16th wait, and is polled whenever there would be nothing to report: the wait then
 //! sleeps in poll, on the queue and on those descriptors.
 
-mod ask;
 mod member;
+mod polling;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -60,7 +60,7 @@ const PENDING: Tunable = Tunable {
 };
 
 /// Waits between two polls of members that cannot signal, while others keep the loop busy.
-const LOOK_EVERY: u64 = 16;
+const POLL_EVERY: u64 = 16;
 
 const TROUBLE: i16 = POLLERR | POLLHUP;
 
@@ -83,8 +83,8 @@ pub(super) struct Signalled<K: Kernel> {
     unsure: Vec<Token>,
     /// Members that cannot signal.
     mute: Vec<Token>,
-    asked: Vec<PollFd>,
-    asked_for: Vec<Token>,
+    polled: Vec<PollFd>,
+    polled_tokens: Vec<Token>,
     overflowed: bool,
     /// Number of waits so far, and number of times the queue was seen empty.
     waits: u64,
@@ -101,7 +101,7 @@ struct Number {
 
 /// An event of a descriptor, or several combined.
 #[derive(Clone, Copy)]
-pub(super) struct Heard {
+pub(super) struct SignalEvent {
     /// The descriptor's number.
     pub(super) fd: RawFd,
     /// The poll(2) bits.
@@ -124,8 +124,8 @@ impl<K: Kernel> Signalled<K> {
             numbers_end: 0,
             unsure: Vec::new(),
             mute: Vec::new(),
-            asked: Vec::new(),
-            asked_for: Vec::new(),
+            polled: Vec::new(),
+            polled_tokens: Vec::new(),
             overflowed: false,
             waits: 0,
             empties: 0,
@@ -151,7 +151,7 @@ impl<K: Kernel> Signalled<K> {
             mute: !armed,
             unsure: armed,
             listed: false,
-            heard: 0,
+            read_notices: 0,
             doubted: 0,
             reported_at: 0,
         });
@@ -197,8 +197,8 @@ impl<K: Kernel> Signalled<K> {
             return;
         }
         if direction == Interest::Read {
-            member.unsure |= member.heard > 1;
-            member.heard = 0;
+            member.unsure |= member.read_notices > 1;
+            member.read_notices = 0;
         }
         self.edges.blocked(token, direction);
         self.list(token);
@@ -215,7 +215,7 @@ impl<K: Kernel> Signalled<K> {
         self.waits += 1;
         self.edges.report_known(ready);
         let mut reported = self.recover(ready)?;
-        if !self.unsure.is_empty() || self.waits.is_multiple_of(LOOK_EVERY) {
+        if !self.unsure.is_empty() || self.waits.is_multiple_of(POLL_EVERY) {
             reported += self.check(true, ready)?;
         }
         let calm = ready.len() == before;
@@ -238,13 +238,13 @@ impl<K: Kernel> Signalled<K> {
     }
 
     /// Processes a notice.
-    pub(super) fn hear(&mut self, notice: Notice, ready: &mut Vec<Token>) {
+    pub(super) fn handle_notice(&mut self, notice: Notice, ready: &mut Vec<Token>) {
         match notice {
             Notice::Overflow => self.overflow(),
             Notice::Event { fd, band } => {
                 self.counts.notices += 1;
-                let heard = Heard { fd, band, times: 1, doubtful: self.is_doubtful(fd) };
-                self.act_on(heard, ready);
+                let event = SignalEvent { fd, band, times: 1, doubtful: self.is_doubtful(fd) };
+                self.act_on(event, ready);
             }
         }
     }
@@ -261,7 +261,7 @@ impl<K: Kernel> Signalled<K> {
     }
 
     /// Records the number of notices returned by a read.
-    pub(super) fn took(&mut self, notices: usize) {
+    pub(super) fn count_taken(&mut self, notices: usize) {
         if notices == 0 || notices < K::Signals::READ_MAX {
             self.emptied();
         }
@@ -273,8 +273,8 @@ impl<K: Kernel> Signalled<K> {
     }
 
     /// Acts on an event, or marks the member to be polled.
-    pub(super) fn act_on(&mut self, heard: Heard, ready: &mut Vec<Token>) {
-        let Heard { fd, band, times, doubtful } = heard;
+    pub(super) fn act_on(&mut self, event: SignalEvent, ready: &mut Vec<Token>) {
+        let SignalEvent { fd, band, times, doubtful } = event;
         let slot = u32::try_from(fd).ok().filter(|number| *number < self.numbers_end);
         let slot = slot.and_then(|number| self.numbers.at(number).slot);
         let Some(member) = slot.and_then(|slot| self.members.at(slot).as_mut()) else {
@@ -283,7 +283,7 @@ impl<K: Kernel> Signalled<K> {
         };
         let token = member.token;
         if band & POLLIN != 0 {
-            member.heard = member.heard.saturating_add(times);
+            member.read_notices = member.read_notices.saturating_add(times);
         }
         if doubtful || band & TROUBLE != 0 {
             member.unsure = true;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use weir_sys::epoll::EventFlags;
 
-use super::armed::{Armed, Wish};
+use super::armed::{ArmedPolls, PollRequest};
 use super::edges::{Edges, Seen};
 use super::epoll_et::seen;
 use super::epoll_lt::flags;
@@ -28,12 +28,12 @@ use super::{Counts, Interest, Mechanism, Token};
 
 /// The polls, kept by the kernel, and the readiness of each member, kept here.
 pub struct UringPoll<K: Kernel = Linux> {
-    armed: Armed<K::Ring>,
+    armed: ArmedPolls<K::Ring>,
     edges: Edges,
 }
 
 /// Poll for all events; the bits of poll(2) are those of epoll(7).
-const EVERYTHING: Wish = Wish {
+const EVERYTHING: PollRequest = PollRequest {
     poll: EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).bits(),
     many: true,
 };
@@ -51,13 +51,13 @@ impl<K: Kernel> UringPoll<K> {
         token: Token,
         wanted: Interest,
     ) -> io::Result<()> {
-        self.armed.watch(fd, token, Wish { poll: flags(wanted).bits(), many: false })
+        self.armed.watch(fd, token, PollRequest { poll: flags(wanted).bits(), many: false })
     }
 }
 
 impl<K: Kernel> Mechanism for UringPoll<K> {
     fn open(_: &Settings) -> io::Result<Self> {
-        Ok(Self { armed: Armed::open()?, edges: Edges::default() })
+        Ok(Self { armed: ArmedPolls::open()?, edges: Edges::default() })
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
@@ -90,8 +90,8 @@ impl<K: Kernel> Mechanism for UringPoll<K> {
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         let known = self.edges.report_known(ready);
         let timeout = if known { Some(Duration::ZERO) } else { timeout };
-        self.armed.wait(timeout, |token, result, wish| {
-            (self.edges.learn(token, read(result), ready), wish)
+        self.armed.wait(timeout, |token, result, request| {
+            (self.edges.learn(token, read(result), ready), request)
         })
     }
 

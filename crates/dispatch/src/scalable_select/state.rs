@@ -154,13 +154,13 @@ impl<K: Kernel> State<K> {
             self.check(selecting)?;
             let found = self.keep_ready(selecting);
             let left = if found { Some(Duration::ZERO) } else { until.left(now) };
-            let heard = self.hear(selecting, self.sweep.cap(left, now))?;
+            let hinted = self.wait_for_hints(selecting, self.sweep.cap(left, now))?;
             if found || self.keep_ready(selecting) {
                 return Ok(());
             }
             now = now.map(|_| Instant::now());
             // Nothing at all, before the time: a signal, which ends a select, or time to sweep.
-            let disturbed = heard == 0 && !self.sweep.is_due(now);
+            let disturbed = hinted == 0 && !self.sweep.is_due(now);
             if disturbed || until.left(now) == Some(Duration::ZERO) {
                 return Ok(());
             }
@@ -231,8 +231,12 @@ impl<K: Kernel> State<K> {
     }
 
     /// Takes all available hints, and sleeps up to `timeout` for the first. Returns their number.
-    fn hear(&mut self, selecting: &[Sets], timeout: Option<Duration>) -> io::Result<usize> {
-        let (mut heard, mut timeout) = (0, timeout);
+    fn wait_for_hints(
+        &mut self,
+        selecting: &[Sets],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let (mut hinted, mut timeout) = (0, timeout);
         loop {
             let more = self.hints.wait(timeout)?;
             for at in 0..self.hints.len() {
@@ -240,10 +244,10 @@ impl<K: Kernel> State<K> {
                     self.take(hint, selecting);
                 }
             }
-            heard += self.hints.len();
+            hinted += self.hints.len();
             self.hinted += self.hints.len() as u64;
             if !more {
-                return Ok(heard);
+                return Ok(hinted);
             }
             timeout = Some(Duration::ZERO);
         }

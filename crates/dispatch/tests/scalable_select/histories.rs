@@ -12,21 +12,21 @@ const STEPS: usize = 4000;
 
 /// Maximum number of retries. Data in flight over the loopback interface may arrive between two
 /// queries; a lost hint stays lost.
-const PATIENCE: usize = 2000;
+const TIMEOUT: usize = 2000;
 
 fn random_maps(world: &mut World) -> Maps {
-    let percent = [3, 20, 60, 100][world.chance.below(4)];
+    let percent = [3, 20, 60, 100][world.rng.below(4)];
     let mut maps = Maps::default();
     for at in 0..world.fds.len() {
         for set in [Set::Read, Set::Write, Set::Except] {
-            if world.chance.percent(percent) {
+            if world.rng.percent(percent) {
                 maps.add(set, world.fds[at].as_raw_fd());
             }
         }
     }
     // Descriptors past the end are not queried, and are cleared.
-    if maps.nfds > 0 && world.chance.percent(10) {
-        maps.nfds -= world.chance.below(maps.nfds.min(8));
+    if maps.nfds > 0 && world.rng.percent(10) {
+        maps.nfds -= world.rng.below(maps.nfds.min(8));
     }
     maps
 }
@@ -42,7 +42,7 @@ fn agree(select: &mut ScalableSelect, maps: &Maps, what: &str) -> usize {
             return tries;
         }
         tries += 1;
-        assert!(tries < PATIENCE, "{what}, asked {maps:?}: {found:?}, but select: {right:?}");
+        assert!(tries < TIMEOUT, "{what}, asked {maps:?}: {found:?}, but select: {right:?}");
         std::thread::yield_now();
     }
 }
@@ -55,13 +55,13 @@ fn history(seed: u64, open_max: usize) -> (usize, usize) {
     select.sweep_every(None);
     let (mut again, mut found) = (0, 0);
     for step in 0..STEPS {
-        for _ in 0..world.chance.below(4) {
+        for _ in 0..world.rng.below(4) {
             if let Event::Closed(fd) = world.happen() {
                 select.closed(fd);
             }
         }
         let maps = random_maps(&mut world);
-        if world.chance.percent(60) {
+        if world.rng.percent(60) {
             // Alone, as in production.
             found += maps.by(&mut select, NOW).unwrap().0;
             continue;

@@ -11,9 +11,9 @@ use rustix::net::{
 };
 
 /// A seeded pseudorandom generator (xorshift64*).
-pub(crate) struct Chance(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -32,7 +32,7 @@ impl Chance {
 
 /// The open descriptors.
 pub(crate) struct World {
-    pub chance: Chance,
+    pub rng: SeededRng,
     pub fds: Vec<OwnedFd>,
     /// Approximate maximum number of open descriptors.
     open_max: usize,
@@ -47,17 +47,17 @@ pub(crate) enum Event {
 
 impl World {
     pub(crate) fn new(seed: u64, open_max: usize) -> Self {
-        Self { chance: Chance::new(seed), fds: Vec::new(), open_max }
+        Self { rng: SeededRng::new(seed), fds: Vec::new(), open_max }
     }
 
     /// Applies a random event to a random descriptor.
     pub(crate) fn happen(&mut self) -> Event {
-        if self.fds.len() < 4 || (self.fds.len() < self.open_max && self.chance.percent(15)) {
+        if self.fds.len() < 4 || (self.fds.len() < self.open_max && self.rng.percent(15)) {
             self.open();
             return Event::Nothing;
         }
-        let at = self.chance.below(self.fds.len());
-        if self.fds.len() >= self.open_max || self.chance.percent(8) {
+        let at = self.rng.below(self.fds.len());
+        if self.fds.len() >= self.open_max || self.rng.percent(8) {
             let gone = self.fds.swap_remove(at);
             return Event::Closed(gone.as_raw_fd());
         }
@@ -68,15 +68,15 @@ impl World {
 
     fn act(&mut self, at: usize) -> io::Result<()> {
         let fd = &self.fds[at];
-        let bytes = [1, 2, 100, 4096, 65536][self.chance.below(5)];
-        match self.chance.below(13) {
+        let bytes = [1, 2, 100, 4096, 65536][self.rng.below(5)];
+        match self.rng.below(13) {
             0..=2 => drop(rustix::io::write(fd, &vec![1; bytes])?),
             3 | 4 => drop(rustix::io::read(fd, &mut vec![0; bytes])?),
             5 => while rustix::io::write(fd, &[1; 65536])? > 0 {},
             6 => while rustix::io::read(fd, &mut [0; 65536])? > 0 {},
             7 => {
                 let how = [Shutdown::Read, Shutdown::Write, Shutdown::Both];
-                rustix::net::shutdown(fd, how[self.chance.below(3)])?;
+                rustix::net::shutdown(fd, how[self.rng.below(3)])?;
             }
             8 => drop(send(fd, b"!", SendFlags::OOB)?),
             9 => drop(recv(fd, &mut [0_u8; 1][..], RecvFlags::OOB)?),
@@ -93,7 +93,7 @@ impl World {
 
     /// Connects to a listener, or accepts from it.
     fn call_or_accept(&mut self, at: usize) -> io::Result<()> {
-        if self.chance.percent(50) {
+        if self.rng.percent(50) {
             let new = rustix::net::accept_with(&self.fds[at], flags())?;
             self.fds.push(new);
         } else {
@@ -106,7 +106,7 @@ impl World {
     }
 
     fn open(&mut self) {
-        match self.chance.below(10) {
+        match self.rng.below(10) {
             0 | 1 => {
                 let (reader, writer) =
                     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();

@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use weir_dispatch::readiness::Mechanism;
 use weir_sys::socket;
 
+use crate::deadline::TIMEOUT;
+use crate::rng::SeededRng;
 use crate::server::{GREEDY, MESSAGE, Server, answer};
-use crate::{Chance, PATIENCE};
 
 const COMING: usize = 50;
 const BURST: usize = 120;
@@ -26,7 +27,7 @@ struct Client {
 
 pub(crate) struct Crowd {
     clients: Vec<Client>,
-    chance: Chance,
+    rng: SeededRng,
     address: std::net::SocketAddr,
     unix_address: std::os::unix::net::SocketAddr,
     messages: u32,
@@ -61,11 +62,11 @@ impl Crowd {
     pub(crate) fn new<M: Mechanism>(server: &Server<M>) -> Self {
         let address = server.tcp.local_addr().unwrap();
         let unix_address = server.unix.local_addr().unwrap();
-        Self { clients: Vec::new(), chance: Chance(2), address, unix_address, messages: 0 }
+        Self { clients: Vec::new(), rng: SeededRng(2), address, unix_address, messages: 0 }
     }
 
     fn connect(&mut self) -> Client {
-        let unix = self.chance.below(2) == 0;
+        let unix = self.rng.below(2) == 0;
         let stream = if unix {
             OwnedFd::from(UnixStream::connect_addr(&self.unix_address).unwrap()).into()
         } else {
@@ -73,7 +74,7 @@ impl Crowd {
         };
         stream.set_nonblocking(true).unwrap();
         // Only a Unix peer learns at the same moment that there is space again.
-        let greedy = unix && self.chance.below(8) == 0;
+        let greedy = unix && self.rng.below(8) == 0;
         self.messages += 1;
         let mut message = [if greedy { GREEDY } else { b'm' }; MESSAGE];
         message[MESSAGE - 4..].copy_from_slice(&self.messages.to_be_bytes());
@@ -84,7 +85,7 @@ impl Crowd {
     pub(crate) fn come(&mut self, burst: bool) {
         for _ in 0..if burst { BURST } else { COMING } {
             let mut client = self.connect();
-            match self.chance.below(8) {
+            match self.rng.below(8) {
                 0 => client.reset(),
                 1 => self.leave_half_way(client),
                 2 => {
@@ -114,7 +115,7 @@ impl Crowd {
         while index < self.clients.len() {
             let client = &mut self.clients[index];
             client.listen();
-            match self.chance.below(6) {
+            match self.rng.below(6) {
                 0 if client.sent < MESSAGE => client.send(MESSAGE),
                 1 if !server.answered.contains(&client.message) => {
                     self.clients.swap_remove(index).reset();
@@ -128,7 +129,7 @@ impl Crowd {
             }
             index += 1;
         }
-        for _ in 0..self.chance.below(8) {
+        for _ in 0..self.rng.below(8) {
             let client = self.connect();
             self.leave_half_way(client);
         }
@@ -148,7 +149,7 @@ impl Crowd {
         assert!(!self.clients.is_empty(), "nobody stayed");
         for client in &mut self.clients {
             client.stream.set_nonblocking(false).unwrap();
-            client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let expected = answer(&client.message);
             let mut rest = vec![0; expected.len() - client.heard.len()];
             client.stream.read_exact(&mut rest).unwrap();

@@ -12,45 +12,19 @@
 )]
 
 mod clients;
+mod deadline;
+mod rng;
 mod server;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_dispatch::readiness::{Mechanism, TABLE, Visitor};
 
 use clients::Crowd;
+use deadline::Deadline;
 use server::Server;
 
 const WAVES: usize = 25;
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Seeded random numbers (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
-}
-
-/// Maximum duration of a wait: the rest of the patience.
-struct Deadline(Instant);
-
-impl Deadline {
-    fn new() -> Self {
-        Self(Instant::now() + PATIENCE)
-    }
-
-    fn left(&self) -> Duration {
-        let left = self.0.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "an event was lost: a wait lasted as long as there is patience");
-        left
-    }
-}
 
 fn storm<M: Mechanism>() {
     let mut server = Server::<M>::open();

@@ -14,7 +14,7 @@ use weir_dispatch::readiness::settings::Settings;
 use weir_dispatch::readiness::{Interest, Mechanism, Token};
 use weir_sys::socket;
 
-use crate::Chance;
+use crate::rng::SeededRng;
 
 pub(crate) const MESSAGE: usize = 8;
 /// First byte of a message that is answered at length.
@@ -33,7 +33,7 @@ pub(crate) struct Server<M> {
     generations: Vec<u32>,
     /// Messages that were answered completely.
     pub(crate) answered: HashSet<[u8; MESSAGE]>,
-    chance: Chance,
+    rng: SeededRng,
 }
 
 struct Conn {
@@ -62,7 +62,7 @@ impl<M: Mechanism> Server<M> {
             mechanism.add(fd, Token { slot, generation: 0 }, Interest::Accept).unwrap();
         }
         let (conns, generations) = (Vec::new(), Vec::new());
-        let (answered, chance) = (HashSet::new(), Chance(1));
+        let (answered, rng) = (HashSet::new(), SeededRng(1));
         Self { mechanism, tcp, unix, conns, generations, answered, chance }
     }
 
@@ -106,7 +106,7 @@ impl<M: Mechanism> Server<M> {
 
     /// Accepts some of the queued connections, or all.
     fn accept(&mut self, token: Token) {
-        for _ in 0..1 + self.chance.below(40) {
+        for _ in 0..1 + self.rng.below(40) {
             let listener = if token.slot == 0 { self.tcp.as_fd() } else { self.unix.as_fd() };
             match socket::accept(listener) {
                 Ok((fd, _)) => self.begin(fd),
@@ -132,7 +132,7 @@ impl<M: Mechanism> Server<M> {
         let (heard, to_say) = (Vec::new(), Vec::new());
         let conn = Conn { fd, token, interest: None, heard, to_say, said: 0 };
         self.conns[place] = Some(conn);
-        if self.chance.below(2) == 0 {
+        if self.rng.below(2) == 0 {
             self.watch(place, Interest::Read);
         } else {
             self.serve(token);
@@ -153,7 +153,7 @@ impl<M: Mechanism> Server<M> {
         let place = Self::place(token);
         // A member whose turn is put off must be reported again.
         let watched = self.conns[place].as_ref().is_some_and(|conn| conn.interest.is_some());
-        if watched && self.chance.below(8) == 0 {
+        if watched && self.rng.below(8) == 0 {
             return;
         }
         match self.proceed(place) {
@@ -164,7 +164,7 @@ impl<M: Mechanism> Server<M> {
 
     fn proceed(&mut self, place: usize) -> Next {
         let Some(conn) = &mut self.conns[place] else { return Next::Close };
-        let asked = 1 + self.chance.below(12);
+        let asked = 1 + self.rng.below(12);
         let mut piece = vec![0; asked];
         while conn.to_say.is_empty() {
             let count = match socket::read_slice(conn.fd.as_fd(), &mut piece) {

@@ -9,46 +9,13 @@ use weir_sys::epoll::{Event, EventData, EventFlags};
 use weir_sys::ring::Change;
 
 use super::super::kernel::EpollSet;
+use super::bits::{ALWAYS, EBADF, EEXIST, EINVAL, ENOENT, ENOMEM, IN, OUT, errno};
+use super::epoll_set::{Item, Set};
 use super::world::{World, world};
-use super::{ALWAYS, EBADF, EEXIST, EINVAL, ENOENT, ENOMEM, IN, OUT, errno};
 
 /// A set, by its number in the world.
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeEpoll(pub(super) usize);
-
-/// Kernel state of a set.
-#[derive(Debug, Default)]
-pub(super) struct Set {
-    items: Vec<Item>,
-}
-
-/// A file under a descriptor number. A second file under the same number is another item, because
-/// the first may live on elsewhere.
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    number: RawFd,
-    file: usize,
-    data: u64,
-    flags: EventFlags,
-    /// The item may be ready and must be checked.
-    listed: bool,
-}
-
-impl Set {
-    pub(super) fn forget(&mut self, file: usize) {
-        self.items.retain(|item| item.file != file);
-    }
-
-    pub(super) fn wake(&mut self, file: usize, key: u32) {
-        for item in self.items.iter_mut().filter(|item| item.file == file) {
-            item.listed |= key == 0 || key & (item.flags.bits() | ALWAYS) != 0;
-        }
-    }
-
-    fn place(&self, number: RawFd, file: usize) -> Option<usize> {
-        self.items.iter().position(|item| item.number == number && item.file == file)
-    }
-}
 
 impl World {
     /// Performs epoll_ctl(2); returns 0 or an errno.
@@ -79,7 +46,7 @@ impl World {
         if item.flags.contains(EventFlags::EXCLUSIVE) && item.flags.intersects(excluded) {
             return EINVAL;
         }
-        if self.mischief(32) {
+        if self.misbehaves(32) {
             return ENOMEM;
         }
         self.files[item.file].poll();
@@ -102,12 +69,12 @@ impl World {
     fn epoll_events(&mut self, set: usize, max: usize, patient: bool) -> Option<Vec<Event>> {
         let mut order: Vec<usize> = (0..self.epolls[set].items.len()).collect();
         if !self.honest {
-            self.chance.shuffle(&mut order);
+            self.rng.shuffle(&mut order);
         }
-        let max = if self.mischief(4) { 1 } else { max };
+        let max = if self.misbehaves(4) { 1 } else { max };
         let mut events = Vec::new();
         for at in order {
-            let hold = !patient && self.chance.one_in(4);
+            let hold = !patient && self.rng.one_in(4);
             if hold || events.len() == max {
                 continue;
             }
@@ -127,7 +94,7 @@ impl World {
             let edge = item.flags.contains(EventFlags::ET);
             self.epolls[set].items[at].listed = bits != 0 && !edge;
         }
-        if self.mischief(64) {
+        if self.misbehaves(64) {
             bits |= (IN | OUT) & asked;
         }
         let once = item.flags.contains(EventFlags::ONESHOT) && bits != 0;

@@ -3,7 +3,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{ERR, HUP, IN, OUT, RDHUP};
+use super::bits::{ERR, HUP, IN, OUT, RDHUP};
 
 /// Size of a send buffer, bytes. It counts as writable with a third of them free, as TCP's.
 pub(in crate::readiness) const ROOM_MAX: usize = 6;
@@ -21,7 +21,7 @@ pub(in crate::readiness) enum Kind {
 
 /// Reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::readiness) enum Refused {
+pub(in crate::readiness) enum CallFailure {
     /// EWOULDBLOCK.
     Blocked,
     /// ECONNRESET, EPIPE.
@@ -172,12 +172,12 @@ impl File {
     }
 
     /// read(2), accept(2).
-    pub(super) fn take(&mut self, count: usize) -> Result<usize, Refused> {
+    pub(super) fn take(&mut self, count: usize) -> Result<usize, CallFailure> {
         if std::mem::take(&mut self.error) {
-            return Err(Refused::Broken);
+            return Err(CallFailure::Broken);
         }
         if self.waiting == 0 && !self.end {
-            return Err(Refused::Blocked);
+            return Err(CallFailure::Blocked);
         }
         let taken = count.min(self.waiting);
         self.waiting -= taken;
@@ -185,15 +185,15 @@ impl File {
     }
 
     /// write(2).
-    pub(super) fn put(&mut self, count: usize) -> Result<usize, Refused> {
+    pub(super) fn put(&mut self, count: usize) -> Result<usize, CallFailure> {
         if self.shut {
-            return Err(Refused::Broken);
+            return Err(CallFailure::Broken);
         }
         let put = count.min(self.room);
         self.room -= put;
         if put < count {
             self.find_full();
         }
-        if put == 0 { Err(Refused::Blocked) } else { Ok(put) }
+        if put == 0 { Err(CallFailure::Blocked) } else { Ok(put) }
     }
 }

@@ -1,15 +1,19 @@
 //! An adversarial fake kernel, which does everything that Linux may do to a mechanism, and seldom
-//! does: it reports late, twice, in any order, for members that have gone, and withholds everything
+//! does: it reports delayed, twice, in any order, for members that have gone, and withholds everything
 //! that its rules allow it to.
 //!
 //! The true state is in [`world`] and [`file`]; each family of calls has its own rules in its own
 //! file. Nothing here knows a mechanism, or decides whether one is right.
 
 mod batch;
-mod chance;
+mod bits;
 mod epoll;
+mod epoll_set;
 mod file;
 mod ring;
+mod ring_state;
+mod rng;
+mod signal_queue;
 mod signals;
 mod world;
 
@@ -22,30 +26,12 @@ use weir_sys::select::WORD_BITS;
 
 use super::kernel::Kernel;
 
-pub(super) use chance::Chance;
-pub(super) use file::{Kind, Refused};
-pub(super) use world::{Descriptor, Happening, Sleep, World, world};
+use bits::{ALWAYS, EBADF, NVAL, errno};
 
-// The bits of poll(2), which epoll(7) and io_uring(7) share.
-pub(super) const IN: u32 = 0x1;
-pub(super) const OUT: u32 = 0x4;
-pub(super) const ERR: u32 = 0x8;
-pub(super) const HUP: u32 = 0x10;
-const NVAL: i16 = 0x20;
-pub(super) const RDHUP: u32 = 0x2000;
-/// Bits reported without being requested.
-const ALWAYS: u32 = ERR | HUP;
-
-const ENOENT: i32 = 2;
-const EBADF: i32 = 9;
-const ENOMEM: i32 = 12;
-const EEXIST: i32 = 17;
-const EINVAL: i32 = 22;
-const ECANCELED: i32 = 125;
-
-fn errno(number: i32) -> io::Result<()> {
-    if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(number)) }
-}
+pub(super) use bits::{ERR, HUP, IN, OUT, RDHUP};
+pub(super) use file::{CallFailure, Kind};
+pub(super) use rng::SeededRng;
+pub(super) use world::{Descriptor, PeerAction, Sleep, World, world};
 
 /// The fake kernel of this thread.
 #[derive(Debug)]
@@ -57,7 +43,7 @@ impl Kernel for Fake {
     type Ring = ring::FakeRing;
     type Batch = batch::FakeBatch;
 
-    /// Implements poll(2), which checks all files: it never misses a ready one, and is never late.
+    /// Implements poll(2), which checks all files: it never misses a ready one, and is never delayed.
     fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
         let attempt = |w: &mut World, _| {
             fds.iter_mut().for_each(|entry| entry.revents = w.poll_one(entry));
@@ -100,7 +86,7 @@ impl World {
         }
         let Some(&file) = self.numbers.get(&entry.fd) else { return NVAL };
         let asked = u32::from(entry.events as u16);
-        let spurious = if self.mischief(64) { IN | OUT } else { 0 };
+        let spurious = if self.misbehaves(64) { IN | OUT } else { 0 };
         ((self.files[file].poll() | spurious) & (asked | ALWAYS)) as i16
     }
 
@@ -122,7 +108,7 @@ impl World {
             return 0;
         }
         let file = self.numbers[&number];
-        let ready = self.files[file].poll() & bits != 0 || self.mischief(64);
+        let ready = self.files[file].poll() & bits != 0 || self.misbehaves(64);
         *map |= if ready { mask } else { 0 };
         usize::from(ready)
     }

@@ -1,6 +1,6 @@
 //! Fake io_uring(7) polls. A multishot poll behaves like an edge, may report several changes at
 //! once, and may end by itself; the end is marked by the absence of F_MORE. A poll keeps its file
-//! open. Completions of cancelled polls may come late.
+//! open. Completions of cancelled polls may come delayed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,84 +10,15 @@ use std::time::Duration;
 use weir_sys::ring::Completion;
 
 use super::super::kernel::PollRing;
-use super::world::{Late, World, world};
-use super::{ALWAYS, EBADF, ECANCELED, RDHUP};
+use super::bits::{ALWAYS, EBADF, ECANCELED, RDHUP};
+use super::ring_state::{Poll, Ring, Submission};
+use super::world::{Delayed, World, world};
 
 /// A ring, by its number in the world.
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeRing(usize);
 
-/// Kernel state of a ring.
-#[derive(Debug)]
-pub(super) struct Ring {
-    submissions: Vec<Submission>,
-    polls: Vec<Poll>,
-    completions: VecDeque<Completion>,
-    /// Number of completions above which a multishot poll ends with its next completion; none is
-    /// lost.
-    completions_max: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Submission {
-    /// Arms a poll. The number is looked up when the submission is processed.
-    Arm {
-        number: RawFd,
-        data: u64,
-        asked: u32,
-        many: bool,
-    },
-    Disarm(u64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Poll {
-    data: u64,
-    file: usize,
-    asked: u32,
-    many: bool,
-}
-
-impl Ring {
-    pub(super) fn refers_to(&self, file: usize) -> bool {
-        self.polls.iter().any(|poll| poll.file == file)
-    }
-
-    pub(super) fn complete(&mut self, completion: Completion) {
-        self.completions.push_back(completion);
-    }
-}
-
 impl World {
-    pub(super) fn wake_ring(&mut self, ring: usize, file: usize, key: u32) {
-        let mut at = 0;
-        while at < self.rings[ring].polls.len() {
-            let poll = self.rings[ring].polls[at];
-            let hears = key == 0 || key & poll.asked != 0;
-            if poll.file != file || !hears || !self.poll_completes(ring, at) {
-                at += 1;
-            }
-        }
-    }
-
-    /// Completes a poll if its file is ready. Returns whether that ended the poll.
-    fn poll_completes(&mut self, ring: usize, at: usize) -> bool {
-        let poll = self.rings[ring].polls[at];
-        let bits = self.files[poll.file].poll() & poll.asked;
-        if bits == 0 {
-            return false;
-        }
-        let full = self.rings[ring].completions.len() >= self.rings[ring].completions_max;
-        let more = poll.many && !full && !self.mischief(16);
-        let result = bits as i32;
-        self.rings[ring].complete(Completion { data: poll.data, result, more });
-        if !more {
-            self.rings[ring].polls.remove(at);
-            self.release(poll.file);
-        }
-        !more
-    }
-
     fn ring_submit(&mut self, ring: usize) {
         for submission in std::mem::take(&mut self.rings[ring].submissions) {
             match submission {
@@ -103,7 +34,7 @@ impl World {
         let (data, asked, many) = asked;
         let Some(&file) = self.numbers.get(&number) else {
             let failed = Completion { data, result: -EBADF, more: false };
-            return self.tell_some_time(Late::Completion(ring, failed));
+            return self.deliver_or_defer(Delayed::Completion(ring, failed));
         };
         let asked = asked | ALWAYS | RDHUP; // all three unasked
         self.rings[ring].polls.push(Poll { data, file, asked, many });
@@ -118,13 +49,13 @@ impl World {
             let file = polls.remove(at).file;
             self.release(file);
             let ended = Completion { data, result: -ECANCELED, more: false };
-            self.tell_some_time(Late::Completion(ring, ended));
+            self.deliver_or_defer(Delayed::Completion(ring, ended));
         }
     }
 
     fn ring_queue(&mut self, ring: usize, submission: Submission) {
         self.rings[ring].submissions.push(submission);
-        if self.mischief(8) {
+        if self.misbehaves(8) {
             self.ring_submit(ring); // as when the queue is full
         }
     }
@@ -138,7 +69,7 @@ impl World {
 impl PollRing for FakeRing {
     fn open(_: u32) -> io::Result<Self> {
         world(|w| {
-            let completions_max = w.chance.pick(&[1, 4, 64]);
+            let completions_max = w.rng.pick(&[1, 4, 64]);
             w.rings.push(Ring {
                 submissions: Vec::new(),
                 polls: Vec::new(),

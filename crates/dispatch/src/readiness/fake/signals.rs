@@ -10,9 +10,10 @@ use std::time::Duration;
 use weir_sys::rtsig::Notice;
 
 use super::super::kernel::SignalQueue;
+use super::bits::{EBADF, errno};
 use super::file::Kind;
+use super::signal_queue::Queue;
 use super::world::{World, world};
-use super::{EBADF, errno};
 
 /// Queue sizes so small that a queue overflows now and then.
 const PENDING_MAX: [usize; 4] = [1, 3, 8, 64];
@@ -23,41 +24,6 @@ pub(super) const NUMBERS: RawFd = 1 << 30;
 /// A queue, by its number in the world.
 #[derive(Debug)]
 pub(in crate::readiness) struct FakeSignals(usize);
-
-/// Kernel state of a queue.
-#[derive(Debug)]
-pub(super) struct Queue {
-    notices: VecDeque<Notice>,
-    overflow: bool,
-    pending_max: usize,
-}
-
-impl Queue {
-    pub(super) fn send(&mut self, fd: RawFd, band: u32) {
-        if self.notices.len() < self.pending_max {
-            self.notices.push_back(Notice::Event { fd, band: band as i16 });
-        } else {
-            self.overflow = true;
-        }
-    }
-
-    pub(super) fn is_ready(&self) -> bool {
-        self.overflow || !self.notices.is_empty()
-    }
-
-    fn take(&mut self) -> Option<Notice> {
-        if std::mem::take(&mut self.overflow) {
-            return Some(Notice::Overflow);
-        }
-        self.notices.pop_front()
-    }
-
-    /// Takes up to `max` notices; `None` when none are queued.
-    fn take_up_to(&mut self, max: usize) -> Option<Vec<Notice>> {
-        let taken: Vec<_> = std::iter::from_fn(|| self.take()).take(max).collect();
-        (!taken.is_empty()).then_some(taken)
-    }
-}
 
 impl World {
     fn signal_arm(&mut self, queue: usize, number: RawFd) -> io::Result<bool> {
@@ -88,7 +54,7 @@ impl SignalQueue for FakeSignals {
     fn open(pending_max: Option<u64>) -> io::Result<Self> {
         world(|w| {
             let asked = pending_max.map_or(usize::MAX, |max| max as usize);
-            let pending_max = w.chance.pick(&PENDING_MAX).min(asked);
+            let pending_max = w.rng.pick(&PENDING_MAX).min(asked);
             w.queues.push(Queue { notices: VecDeque::new(), overflow: false, pending_max });
             Ok(Self(w.queues.len() - 1))
         })
@@ -100,7 +66,7 @@ impl SignalQueue for FakeSignals {
 
     /// Fails at random: another thread may own the signals of a listening socket.
     fn arm_shared(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
-        let theirs = world(|w| w.chance.one_in(4));
+        let theirs = world(|w| w.rng.one_in(4));
         if theirs { Ok(false) } else { self.arm(fd) }
     }
 

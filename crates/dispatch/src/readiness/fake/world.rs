@@ -1,5 +1,5 @@
 //! The world of a fake kernel: files, descriptor numbers, and events not yet reported. The
-//! adversary is here: a wake-up may come late, and twice. Each family of calls handles wake-ups in
+//! adversary is here: a wake-up may come delayed, and twice. Each family of calls handles wake-ups in
 //! its own file.
 
 use std::cell::RefCell;
@@ -8,9 +8,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::chance::Chance;
-use super::file::{File, Kind, Refused, Wake};
-use super::{epoll, ring, signals};
+use weir_sys::ring::Completion;
+
+use super::file::{CallFailure, File, Kind, Wake};
+use super::rng::SeededRng;
+use super::{epoll_set, ring_state, signal_queue};
 
 /// Number of sleeps after which a wait counts as endless.
 const SLEEPS_MAX: u32 = 1000;
@@ -20,15 +22,15 @@ const NAP_MAX: Duration = Duration::from_secs(1);
 /// All state of one thread.
 #[derive(Debug, Default)]
 pub(in crate::readiness) struct World {
-    pub(super) chance: Chance,
+    pub(super) rng: SeededRng,
     /// True while the adversary rests: everything is reported at once, in order, and once.
     pub(in crate::readiness) honest: bool,
     pub(super) files: Vec<File>,
     pub(super) numbers: BTreeMap<RawFd, usize>,
-    pub(super) epolls: Vec<epoll::Set>,
-    pub(super) queues: Vec<signals::Queue>,
-    pub(super) rings: Vec<ring::Ring>,
-    late: Vec<Late>,
+    pub(super) epolls: Vec<epoll_set::Set>,
+    pub(super) queues: Vec<signal_queue::Queue>,
+    pub(super) rings: Vec<ring_state::Ring>,
+    delayed: Vec<Delayed>,
     slept: Option<Sleep>,
     sleeps: u32,
 }
@@ -44,9 +46,9 @@ pub(in crate::readiness) enum Sleep {
 
 /// An event to be reported later.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Late {
+pub(super) enum Delayed {
     Wake(usize, Wake),
-    Completion(usize, weir_sys::ring::Completion),
+    Completion(usize, Completion),
 }
 
 /// A descriptor in the world. A real descriptor of the same number backs it, owned by nothing else
@@ -65,7 +67,7 @@ pub(in crate::readiness) fn world<T>(act: impl FnOnce(&mut World) -> T) -> T {
 }
 
 /// Adds a descriptor to the pool: another copy of /dev/null.
-fn grow(pool: &mut Vec<Descriptor>) {
+fn grow_pool(pool: &mut Vec<Descriptor>) {
     let real = match pool.first() {
         Some(first) => first.try_clone().unwrap(),
         None => std::fs::File::open("/dev/null").unwrap().into(),
@@ -77,7 +79,7 @@ fn grow(pool: &mut Vec<Descriptor>) {
 impl World {
     /// Resets the world.
     pub(in crate::readiness) fn begin(seed: u64) {
-        world(|w| *w = Self { chance: Chance::new(seed), ..Self::default() });
+        world(|w| *w = Self { rng: SeededRng::new(seed), ..Self::default() });
     }
 
     /// Opens a file at the lowest free number.
@@ -88,11 +90,11 @@ impl World {
                 if let Some(found) = pool.iter().find(free) {
                     return Rc::clone(found);
                 }
-                grow(pool);
+                grow_pool(pool);
             }
         });
         self.numbers.insert(descriptor.as_raw_fd(), self.files.len());
-        let unix = self.chance.one_in(2);
+        let unix = self.rng.one_in(2);
         self.files.push(File::new(kind, unix));
         descriptor
     }
@@ -130,19 +132,19 @@ impl World {
     }
 
     /// Applies an external event to a file, by descriptor number.
-    pub(in crate::readiness) fn happen(&mut self, number: RawFd, what: Happening) {
+    pub(in crate::readiness) fn happen(&mut self, number: RawFd, what: PeerAction) {
         self.happen_to_file(self.numbers[&number], what);
     }
 
     /// Applies an external event to a file that may have no number here.
-    pub(in crate::readiness) fn happen_to_file(&mut self, at: usize, what: Happening) {
+    pub(in crate::readiness) fn happen_to_file(&mut self, at: usize, what: PeerAction) {
         let file = &mut self.files[at];
         let wake = match what {
-            Happening::Arrival(count) => file.arrive(count),
-            Happening::End => file.finish(),
-            Happening::HangUp => file.hang_up(),
-            Happening::Reset => file.reset(),
-            Happening::Drain(count) => file.drain(count),
+            PeerAction::Arrival(count) => file.arrive(count),
+            PeerAction::End => file.finish(),
+            PeerAction::HangUp => file.hang_up(),
+            PeerAction::Reset => file.reset(),
+            PeerAction::Drain(count) => file.drain(count),
         };
         if let Some(wake) = wake {
             self.emit(at, wake);
@@ -158,7 +160,7 @@ impl World {
         &mut self,
         number: RawFd,
         count: usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, CallFailure> {
         self.at(number).take(count)
     }
 
@@ -166,38 +168,38 @@ impl World {
         &mut self,
         number: RawFd,
         count: usize,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, CallFailure> {
         self.at(number).put(count)
     }
 
     fn emit(&mut self, file: usize, wake: Wake) {
-        let late = Late::Wake(file, wake);
-        let (now, later) = match if self.honest { 0 } else { self.chance.below(8) } {
+        let delayed = Delayed::Wake(file, wake);
+        let (now, later) = match if self.honest { 0 } else { self.rng.below(8) } {
             0..4 => (true, false),
             4..7 => (false, true),
             _ => (true, true),
         };
         if later {
-            self.late.push(late);
+            self.delayed.push(delayed);
         }
         if now {
-            self.tell(late);
+            self.deliver(delayed);
         }
     }
 
     /// Reports at once, or later.
-    pub(super) fn tell_some_time(&mut self, late: Late) {
-        if self.honest || self.chance.one_in(2) {
-            self.tell(late);
+    pub(super) fn deliver_or_defer(&mut self, delayed: Delayed) {
+        if self.honest || self.rng.one_in(2) {
+            self.deliver(delayed);
         } else {
-            self.late.push(late);
+            self.delayed.push(delayed);
         }
     }
 
-    fn tell(&mut self, late: Late) {
+    fn deliver(&mut self, delayed: Delayed) {
         match late {
-            Late::Wake(file, wake) => self.wake(file, wake),
-            Late::Completion(ring, completion) => self.rings[ring].complete(completion),
+            Delayed::Wake(file, wake) => self.wake(file, wake),
+            Delayed::Completion(ring, completion) => self.rings[ring].complete(completion),
         }
     }
 
@@ -214,13 +216,42 @@ impl World {
         }
     }
 
+    fn wake_ring(&mut self, ring: usize, file: usize, key: u32) {
+        let mut at = 0;
+        while at < self.rings[ring].polls.len() {
+            let poll = self.rings[ring].polls[at];
+            let hears = key == 0 || key & poll.asked != 0;
+            if poll.file != file || !hears || !self.poll_completes(ring, at) {
+                at += 1;
+            }
+        }
+    }
+
+    /// Completes a poll if its file is ready. Returns whether that ended the poll.
+    pub(super) fn poll_completes(&mut self, ring: usize, at: usize) -> bool {
+        let poll = self.rings[ring].polls[at];
+        let bits = self.files[poll.file].poll() & poll.asked;
+        if bits == 0 {
+            return false;
+        }
+        let full = self.rings[ring].completions.len() >= self.rings[ring].completions_max;
+        let more = poll.many && !full && !self.misbehaves(16);
+        let result = bits as i32;
+        self.rings[ring].complete(Completion { data: poll.data, result, more });
+        if !more {
+            self.rings[ring].polls.remove(at);
+            self.release(poll.file);
+        }
+        !more
+    }
+
     /// Reports some of the late events, in any order.
-    fn stir(&mut self) {
-        if !self.late.is_empty() {
-            let mut late = std::mem::take(&mut self.late);
-            self.chance.shuffle(&mut late);
+    fn deliver_some(&mut self) {
+        if !self.delayed.is_empty() {
+            let mut delayed = std::mem::take(&mut self.delayed);
+            self.rng.shuffle(&mut delayed);
             for one in late {
-                self.tell_some_time(one);
+                self.deliver_or_defer(one);
             }
         }
     }
@@ -233,18 +264,18 @@ impl World {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Self, bool) -> Option<T>,
     ) -> Option<T> {
-        self.stir();
+        self.deliver_some();
         if let Some(found) = attempt(self, self.honest) {
             return Some(found);
         }
         if timeout == Some(Duration::ZERO) {
             return None;
         }
-        while let Some(one) = self.late.pop() {
-            self.tell(one);
+        while let Some(one) = self.delayed.pop() {
+            self.deliver(one);
         }
         let found = attempt(self, true);
-        if found.is_none() && (self.honest || !self.chance.one_in(8)) {
+        if found.is_none() && (self.honest || !self.rng.one_in(8)) {
             self.sleep(timeout);
         }
         found
@@ -264,14 +295,14 @@ impl World {
     }
 
     /// Returns true once in `times`, on average, and never while the adversary rests.
-    pub(super) fn mischief(&mut self, times: usize) -> bool {
-        !self.honest && self.chance.one_in(times)
+    pub(super) fn misbehaves(&mut self, times: usize) -> bool {
+        !self.honest && self.rng.one_in(times)
     }
 }
 
 /// An external event of a file.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::readiness) enum Happening {
+pub(in crate::readiness) enum PeerAction {
     /// This many bytes, connections or rings arrive.
     Arrival(usize),
     /// The peer ends its side (FIN).

@@ -18,7 +18,7 @@ pub(super) struct Member {
     /// True if the member is in the list of the unsure.
     pub(super) listed: bool,
     /// Read notices since the last short read, or since the poll.
-    pub(super) heard: u8,
+    pub(super) read_notices: u8,
     /// Poll(2) bits of signals that may belong to a previous owner of the number.
     pub(super) doubted: i16,
     /// Wait in which the member was last reported, when level-triggered.

@@ -1,7 +1,7 @@
 //! The caller's side of the model: how it uses a member, and when it calls `blocked`. It is a
 //! miniature server: it reads, writes and accepts, wholly or in part, and leaves after an end.
 
-use super::super::super::fake::{Kind, Refused, world};
+use super::super::super::fake::{CallFailure, Kind, world};
 use super::super::super::{Interest, Mechanism};
 use super::{ALL, Member, Model};
 
@@ -9,8 +9,8 @@ impl<M: Mechanism> Model<M> {
     /// Takes the caller's turn with a member, as when it was reported.
     pub(super) fn use_it(&mut self, slot: usize) {
         let Some(member) = self.members[slot].clone() else { return };
-        for _ in 0..1 + self.chance.below(4) {
-            let count = self.chance.pick(&[1, 2, 3, ALL]);
+        for _ in 0..1 + self.rng.below(4) {
+            let count = self.rng.pick(&[1, 2, 3, ALL]);
             let goes_on = match member.interest {
                 Interest::Read => self.read(slot, &member, count),
                 Interest::Write => self.write(slot, &member, count),
@@ -27,9 +27,9 @@ impl<M: Mechanism> Model<M> {
         let taken = world(|w| w.take(member.number(), count));
         self.tell(|| format!("read {count} of {}: {taken:?}", member.number()));
         match taken {
-            Ok(0) | Err(Refused::Broken) => self.leave(slot),
+            Ok(0) | Err(CallFailure::Broken) => self.leave(slot),
             Ok(taken) if taken == count => return true,
-            Ok(_) | Err(Refused::Blocked) => self.blocked(slot, Interest::Read),
+            Ok(_) | Err(CallFailure::Blocked) => self.blocked(slot, Interest::Read),
         }
         false
     }
@@ -39,7 +39,7 @@ impl<M: Mechanism> Model<M> {
         if let Some(member) = &mut self.members[slot] {
             member.no_read = true;
         }
-        match self.chance.below(4) {
+        match self.rng.below(4) {
             0 => self.change(slot),
             1 => self.change_to(slot, Interest::Nothing),
             _ => self.remove(slot),
@@ -50,10 +50,10 @@ impl<M: Mechanism> Model<M> {
         let put = world(|w| w.put(member.number(), count));
         self.tell(|| format!("write {count} to {}: {put:?}", member.number()));
         match put {
-            Err(Refused::Broken) => self.remove(slot),
-            Ok(put) if put == count && self.chance.one_in(8) => self.shut(slot),
+            Err(CallFailure::Broken) => self.remove(slot),
+            Ok(put) if put == count && self.rng.one_in(8) => self.shut(slot),
             Ok(put) if put == count => return true,
-            Ok(_) | Err(Refused::Blocked) => self.blocked(slot, Interest::Write),
+            Ok(_) | Err(CallFailure::Blocked) => self.blocked(slot, Interest::Write),
         }
         false
     }
@@ -87,7 +87,7 @@ impl<M: Mechanism> Model<M> {
 
     /// Calls `blocked`; more may happen between the short call and this one.
     fn blocked(&mut self, slot: usize, direction: Interest) {
-        if self.chance.one_in(4) {
+        if self.rng.one_in(4) {
             self.happen(slot);
         }
         if let Some(member) = &self.members[slot] {
@@ -109,7 +109,7 @@ impl<M: Mechanism> Model<M> {
             self.tell(|| format!("exhaust {number}: {moved:?}"));
             match moved {
                 Ok(1..) => {}
-                Err(Refused::Blocked) => {
+                Err(CallFailure::Blocked) => {
                     return self.mechanism.blocked(member.token, interest);
                 }
                 _ => self.remove(slot),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
 use super::super::fake::{
-    Chance, Descriptor, ERR, HUP, Happening, IN, Kind, OUT, Sleep, World, world,
+    Descriptor, ERR, HUP, IN, Kind, OUT, PeerAction, SeededRng, Sleep, World, world,
 };
 use super::super::settings::Settings;
 use super::super::{Interest, Mechanism, Token};
@@ -36,7 +36,7 @@ pub(super) type Promise = Result<(), String>;
 /// A random history of a mechanism.
 pub(super) struct Model<M> {
     mechanism: M,
-    chance: Chance,
+    rng: SeededRng,
     members: [Option<Member>; SLOTS],
     generations: [u32; SLOTS],
     ready: Vec<Token>,
@@ -77,7 +77,7 @@ impl<M: Mechanism> Model<M> {
         World::begin(seed);
         Self {
             mechanism: M::open(&Settings::default()).unwrap(),
-            chance: Chance::new(!seed),
+            rng: SeededRng::new(!seed),
             members: [const { None }; SLOTS],
             generations: [0; SLOTS],
             ready: Vec::new(),
@@ -106,8 +106,8 @@ impl<M: Mechanism> Model<M> {
     }
 
     fn step(&mut self) -> Promise {
-        let slot = self.chance.below(SLOTS);
-        match self.chance.below(32) {
+        let slot = self.rng.below(SLOTS);
+        match self.rng.below(32) {
             0..6 => self.add(slot),
             6..9 => self.change(slot),
             9..11 => self.remove(slot),
@@ -126,13 +126,13 @@ impl<M: Mechanism> Model<M> {
         if self.members[slot].is_some() {
             return;
         }
-        let kind = self.chance.pick(&[Kind::Stream, Kind::Stream, Kind::Listener, Kind::Waker]);
+        let kind = self.rng.pick(&[Kind::Stream, Kind::Stream, Kind::Listener, Kind::Waker]);
         let descriptor = world(|w| w.open(kind));
         self.live_unwatched(descriptor.as_raw_fd(), kind);
-        self.generations[slot] += 1 + u32::from(self.chance.one_in(4));
+        self.generations[slot] += 1 + u32::from(self.rng.one_in(4));
         let token = Token { slot: slot as u32, generation: self.generations[slot] };
         let interest = match kind {
-            Kind::Stream => self.chance.pick(&[Interest::Read, Interest::Write, Interest::Nothing]),
+            Kind::Stream => self.rng.pick(&[Interest::Read, Interest::Write, Interest::Nothing]),
             _ => Interest::Accept,
         };
         self.tell(|| format!("add {kind:?} {} as {token:?}: {interest:?}", descriptor.as_raw_fd()));
@@ -148,8 +148,8 @@ impl<M: Mechanism> Model<M> {
 
     /// Lets a connection live a while before it first has to wait.
     fn live_unwatched(&mut self, number: RawFd, kind: Kind) {
-        for _ in 0..self.chance.below(4) {
-            if kind == Kind::Stream && self.chance.one_in(4) {
+        for _ in 0..self.rng.below(4) {
+            if kind == Kind::Stream && self.rng.one_in(4) {
                 let put = world(|w| w.put(number, ALL));
                 self.tell(|| format!("fill {number}: {put:?}"));
             } else {
@@ -160,13 +160,13 @@ impl<M: Mechanism> Model<M> {
 
     /// Applies a random external event to a descriptor.
     fn befall(&mut self, number: RawFd, kind: Kind) {
-        let some = 1 + self.chance.below(5);
-        let happening = match (kind, self.chance.below(16)) {
-            (Kind::Stream, 0) => Happening::End,
-            (Kind::Stream, 1) => Happening::HangUp,
-            (Kind::Stream, 2) => Happening::Reset,
-            (Kind::Stream, 3..9) => Happening::Drain(some),
-            _ => Happening::Arrival(some),
+        let some = 1 + self.rng.below(5);
+        let happening = match (kind, self.rng.below(16)) {
+            (Kind::Stream, 0) => PeerAction::End,
+            (Kind::Stream, 1) => PeerAction::HangUp,
+            (Kind::Stream, 2) => PeerAction::Reset,
+            (Kind::Stream, 3..9) => PeerAction::Drain(some),
+            _ => PeerAction::Arrival(some),
         };
         self.tell(|| format!("{number}: {happening:?}"));
         world(|w| w.happen(number, happening));
@@ -187,7 +187,7 @@ impl<M: Mechanism> Model<M> {
             (_, true, false) => &[Interest::Write, Interest::Nothing],
             (_, true, true) => &[Interest::Nothing],
         };
-        let interest = self.chance.pick(choices);
+        let interest = self.rng.pick(choices);
         self.change_to(slot, interest);
     }
 
@@ -207,29 +207,29 @@ impl<M: Mechanism> Model<M> {
     fn remove(&mut self, slot: usize) {
         let Some(member) = self.members[slot].take() else { return };
         // A listening socket may be open in another process too, and continue.
-        let held = member.kind == Kind::Listener && self.chance.one_in(2);
+        let held = member.kind == Kind::Listener && self.rng.one_in(2);
         self.tell(|| format!("remove and close {} {:?}", member.number(), member.token));
         let _ = self.mechanism.remove(member.descriptor.as_fd(), member.token);
         let left = world(|w| w.close(member.number(), held));
         if let Some(file) = left {
-            world(|w| w.happen_to_file(file, Happening::Arrival(1)));
+            world(|w| w.happen_to_file(file, PeerAction::Arrival(1)));
         }
     }
 
     fn wait(&mut self) -> Promise {
-        let timeout = self.chance.pick(&[NOW, NOW, LONG, None]);
+        let timeout = self.rng.pick(&[NOW, NOW, LONG, None]);
         self.wait_for(timeout)?;
         let mut batch = std::mem::take(&mut self.ready);
-        self.chance.shuffle(&mut batch);
+        self.rng.shuffle(&mut batch);
         for token in batch {
             let slot = token.slot as usize;
             let present = self.members[slot].as_ref().is_some_and(|m| m.token == token);
             // A caller may put a member off, and others' turns may change anything meanwhile.
-            if present && !self.chance.one_in(4) {
+            if present && !self.rng.one_in(4) {
                 self.use_it(slot);
             }
-            if self.chance.one_in(8) {
-                let other = self.chance.below(SLOTS);
+            if self.rng.one_in(8) {
+                let other = self.rng.below(SLOTS);
                 self.remove(other);
                 self.add(other);
             }

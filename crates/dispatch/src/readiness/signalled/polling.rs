@@ -31,7 +31,7 @@ impl<K: Kernel> Signalled<K> {
             let token = member.token;
             self.list(token);
         }
-        let (asked, found) = self.ask(true, ready)?;
+        let (polled, found) = self.poll_members(true, ready)?;
         self.counts.swept += asked;
         self.overflowed = false;
         Ok(found)
@@ -42,7 +42,7 @@ impl<K: Kernel> Signalled<K> {
         for _ in 0..DISCARDS_MAX {
             notices.clear();
             self.queue.take_many(&mut notices, NOW)?;
-            self.took(notices.len());
+            self.count_taken(notices.len());
             let overflows = notices.iter().filter(|notice| **notice == Notice::Overflow).count();
             self.counts.overflows += overflows as u64;
             self.counts.notices += (notices.len() - overflows) as u64;
@@ -56,38 +56,42 @@ impl<K: Kernel> Signalled<K> {
     /// Polls the unsure members, and those that cannot signal if `with_mute`. Returns the number of
     /// members ready for something.
     pub(super) fn check(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<usize> {
-        let (asked, found) = self.ask(with_mute, ready)?;
+        let (polled, found) = self.poll_members(with_mute, ready)?;
         self.counts.checked += asked;
         Ok(found)
     }
 
     /// Calls poll(2) once. Returns the number of unsure members polled, and the number of all
     /// members that were ready for something.
-    fn ask(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<(u64, usize)> {
-        self.gather();
-        let listed = self.asked.len();
+    fn poll_members(
+        &mut self,
+        with_mute: bool,
+        ready: &mut Vec<Token>,
+    ) -> io::Result<(u64, usize)> {
+        self.collect_unsure();
+        let listed = self.polled.len();
         if with_mute {
-            self.gather_mute();
+            self.collect_mute();
         }
-        if self.asked.is_empty() {
+        if self.polled.is_empty() {
             return Ok((0, 0));
         }
-        let found = K::poll(&mut self.asked, NOW).inspect_err(|_| {
+        let found = K::poll(&mut self.polled, NOW).inspect_err(|_| {
             // They are still unsure.
-            (0..listed).for_each(|index| self.list(self.asked_for[index]));
+            (0..listed).for_each(|index| self.list(self.polled_tokens[index]));
         })?;
-        for index in 0..self.asked.len() {
-            let (token, revents) = (self.asked_for[index], self.asked[index].revents);
-            self.answer(token, revents, ready);
+        for index in 0..self.polled.len() {
+            let (token, revents) = (self.polled_tokens[index], self.asked[index].revents);
+            self.handle_result(token, revents, ready);
         }
         Ok((listed as u64, found))
     }
 
     /// Collects the unsure members. Those known to be ready leave the list until they no longer
     /// are; level-triggered members reported in this wait stay in it for the next.
-    fn gather(&mut self) {
-        self.asked.clear();
-        self.asked_for.clear();
+    fn collect_unsure(&mut self) {
+        self.polled.clear();
+        self.polled_tokens.clear();
         let now = self.waits;
         let mut unsure = std::mem::take(&mut self.unsure);
         unsure.retain(|&token| {
@@ -98,30 +102,30 @@ impl<K: Kernel> Signalled<K> {
             member.listed = keep;
             if due && !keep {
                 let entry = member.poll_fd();
-                self.asked.push(entry);
-                self.asked_for.push(token);
+                self.polled.push(entry);
+                self.polled_tokens.push(token);
             }
             keep
         });
         self.unsure = unsure;
     }
 
-    fn gather_mute(&mut self) {
+    fn collect_mute(&mut self) {
         for index in 0..self.mute.len() {
             let token = self.mute[index];
             let Some(member) = self.member(token).filter(|member| member.waits()) else { continue };
             let entry = member.poll_fd();
-            self.asked.push(entry);
-            self.asked_for.push(token);
+            self.polled.push(entry);
+            self.polled_tokens.push(token);
         }
     }
 
     /// Processes the poll(2) result of a member.
-    fn answer(&mut self, token: Token, revents: i16, ready: &mut Vec<Token>) {
+    fn handle_result(&mut self, token: Token, revents: i16, ready: &mut Vec<Token>) {
         let Some(member) = self.member(token) else { return };
         let doubted = std::mem::take(&mut member.doubted);
         member.unsure = false;
-        member.heard = u8::from(revents & POLLIN != 0);
+        member.read_notices = u8::from(revents & POLLIN != 0);
         let level = member.level;
         if doubted != 0 && revents & (doubted | TROUBLE) == 0 {
             self.counts.stale += 1;
@@ -146,18 +150,18 @@ impl<K: Kernel> Signalled<K> {
         timeout: Option<Duration>,
         ready: &mut Vec<Token>,
     ) -> io::Result<(bool, usize)> {
-        self.asked.clear();
-        self.asked_for.clear();
-        self.gather_mute();
-        self.asked.push(PollFd { fd: self.queue.poll_fd(), events: POLLIN, revents: 0 });
-        let found = K::poll(&mut self.asked, timeout)?;
-        for index in 0..self.asked_for.len() {
+        self.polled.clear();
+        self.polled_tokens.clear();
+        self.collect_mute();
+        self.polled.push(PollFd { fd: self.queue.poll_fd(), events: POLLIN, revents: 0 });
+        let found = K::poll(&mut self.polled, timeout)?;
+        for index in 0..self.polled_tokens.len() {
             let revents = self.asked[index].revents;
             if revents != 0 {
-                self.report(self.asked_for[index], ready);
+                self.report(self.polled_tokens[index], ready);
             }
         }
-        let signalled = self.asked.last().is_some_and(|queue| queue.revents != 0);
+        let signalled = self.polled.last().is_some_and(|queue| queue.revents != 0);
         Ok((signalled, found - usize::from(signalled)))
     }
 }

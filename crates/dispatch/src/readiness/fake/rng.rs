@@ -2,9 +2,9 @@
 
 /// A generator (splitmix64).
 #[derive(Debug, Default)]
-pub(in crate::readiness) struct Chance(u64);
+pub(in crate::readiness) struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub(in crate::readiness) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,0 +1,135 @@
+//! Output of a policy: the limits of an accept-phase, and what becomes of the connections that it
+//! does not accept.
+
+/// Accepted connections that the server asks the kernel about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inspect {
+    /// None: the cost to a server that is not overloaded.
+    #[default]
+    None,
+    /// The first of the phase, which has waited longest.
+    First,
+    /// All.
+    All,
+}
+
+/// Order in which waiting connections are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// In order of arrival: each is served when it is accepted, or when it is ready.
+    #[default]
+    Oldest,
+    /// Newest first: connections accepted in this phase are deferred. After the phase the newest of
+    /// all deferred connections is served, and others as time permits, until they are stale. If a
+    /// later phase with the other order leaves connections waiting, these are newer and come first.
+    Newest,
+}
+
+/// Limits of an accept-phase, and the treatment of connections that are not accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Maximum number of connections to accept for service.
+    pub budget: u64,
+    /// Time after which no accept begins, nanoseconds; the first is always allowed.
+    pub until_ns: Option<u64>,
+    /// Expected service time per connection, nanoseconds, 0 if unknown: a server that serves
+    /// accepted connections after the phase counts it as spent.
+    pub each_ns: u64,
+    /// Duration after which a work-phase yields to the next accept-phase, nanoseconds; the rest of
+    /// its work follows that phase. `None`: no limit.
+    pub work_max_ns: Option<u64>,
+    /// Number of connections, the oldest, to accept and refuse before those: what the kernel did
+    /// not refuse. This may take half of the time until `until_ns`, and one connection is accepted
+    /// for service even so.
+    pub refuse: u64,
+    /// Accepted connections to ask the kernel about.
+    pub inspect: Inspect,
+    /// Maximum wait, nanoseconds: connections looked at or deferred that have waited longer are
+    /// refused.
+    pub stale_ns: Option<u64>,
+    /// True if connections looked at are closed without a read when their client has gone.
+    pub drop_departed: bool,
+    /// Order of service.
+    pub order: Order,
+    /// Share of each source while sources have to share: deferred connections of a source that has
+    /// exceeded its share come last.
+    pub order_share: Option<Share>,
+    /// Maximum length of the accept queue; `None` is the operator's backlog.
+    pub backlog: Option<u32>,
+    /// Command to the SYN filter.
+    pub syn: SynDecision,
+    /// True if requests on open connections are looked at before they are served, like those of new
+    /// ones.
+    pub inspect_open: bool,
+    /// True if replies close their connection.
+    pub pressure: bool,
+    /// Share of each source while sources have to share: replies to a source that exceeds its share
+    /// close their connection.
+    pub share: Option<Share>,
+}
+
+/// Share of a source on open connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Time per request that can be served, nanoseconds.
+    pub each_ns: u64,
+    /// Weight of the competing sources ([`Shares::weight`]).
+    pub weight: u32,
+}
+
+/// Command to the SYN filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum SynDecision {
+    /// Let every SYN through.
+    #[default]
+    Open,
+    /// Let through as many SYNs as the accept queue has room for, so that no handshake ends in
+    /// vain. The full queue would have dropped the others anyway.
+    Guard {
+        /// Time between two connections admitted, nanoseconds; 0 if unknown.
+        each_ns: u64,
+    },
+    /// Let a SYN through in exchange for a token.
+    Tokens {
+        /// Target length of the accept queue.
+        window: u32,
+        /// Part of the window reserved for sources that have not used up their share.
+        reserve: u32,
+        /// Time between two connections that can be admitted, nanoseconds, which the sources share.
+        share_ns: u64,
+    },
+    /// Drop this share of all SYNs at random.
+    Random(f64),
+}
+
+impl Decision {
+    /// Returns a decision with an accept-limit and nothing else.
+    pub fn accept(budget: u64) -> Self {
+        Self { budget, ..Self::default() }
+    }
+
+    /// Returns the decision without anything that refuses on account of load. (A loop that goes to
+    /// sleep opens the SYN filter altogether, because it cannot count while asleep.)
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self {
+            refuse: 0,
+            stale_ns: None,
+            drop_departed: false,
+            backlog: None,
+            syn: match self.syn {
+                guard @ SynDecision::Guard { .. } => guard,
+                _ => SynDecision::Open,
+            },
+            inspect_open: false,
+            pressure: false,
+            share: None,
+            ..self
+        }
+    }
+
+    /// Returns whether the decision may refuse anything on account of load.
+    pub fn refuses(&self) -> bool {
+        *self != self.open()
+    }
+}
