@@ -25,7 +25,7 @@ pub fn run(plan: &Plan, pool: &mut ConnectionPool) -> Vec<CellResult> {
     let mut cells: Vec<_> = plan.cells().into_iter().map(|cell| (cell, Vec::new(), None)).collect();
     for _ in 0..plan.repetitions {
         for (cell, samples, error) in &mut cells {
-            if trouble.is_some() {
+            if error.is_some() {
                 continue;
             }
             match measure::sample(cell, pool, plan.amount) {
@@ -34,13 +34,13 @@ pub fn run(plan: &Plan, pool: &mut ConnectionPool) -> Vec<CellResult> {
             }
         }
     }
-    cells.into_iter().map(|(cell, samples, trouble)| outcome(cell, &samples, trouble)).collect()
+    cells.into_iter().map(|(cell, samples, error)| outcome(cell, &samples, error)).collect()
 }
 
 fn outcome(cell: Cell, samples: &[Sample], error: Option<CellError>) -> CellResult {
     let none = || CellError::Failed(io::Error::other("it was not measured"));
-    let found = match trouble {
-        Some(error) => Err(trouble),
+    let found = match error {
+        Some(error) => Err(error),
         None => CellCosts::of(samples).ok_or_else(none),
     };
     CellResult { cell, found }

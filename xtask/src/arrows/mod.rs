@@ -25,7 +25,6 @@ const CIRCLES_ALLOWED: &[&str] = &[
     "xtask",
     "weir",
     "weir-content",
-    "weir-dispatch",
     "weir-http1",
     "weir-sim",
     "weir-sys",

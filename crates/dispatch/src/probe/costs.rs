@@ -32,7 +32,7 @@ pub struct Spread {
 
 /// Results of a cell, nanoseconds of processor time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figures {
+pub struct CellCosts {
     /// Time per wait.
     pub wait_ns: Spread,
     /// Time per event.
@@ -52,7 +52,7 @@ pub struct Figures {
 
 /// Reason why a cell has no figures.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum CellError {
     /// The kernel does not have the mechanism, or forbids it.
     Impossible(io::Error),
     /// The measurement failed.
@@ -61,14 +61,14 @@ pub enum Trouble {
 
 /// A cell and its result.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CellResult {
     /// The cell measured.
     pub cell: Cell,
-    /// Figures, or the reason why there are none.
-    pub found: Result<Figures, Trouble>,
+    /// CellCosts, or the reason why there are none.
+    pub found: Result<CellCosts, CellError>,
 }
 
-impl Figures {
+impl CellCosts {
     /// Computes the figures of a cell from its repetitions; `None` if there are none.
     pub fn of(samples: &[Sample]) -> Option<Self> {
         let sum = |of: fn(&Sample) -> u64| samples.iter().map(of).sum();

@@ -60,7 +60,7 @@ impl Plan {
         cells
     }
 
-    /// Number of connections that the plan's shelf needs; their far ends are in another process.
+    /// Number of connections that the plan's pool needs; their far ends are in another process.
     pub fn connections(&self) -> usize {
         let most = |of: &[usize]| of.iter().copied().max().unwrap_or(0);
         sockets::connections(most(&self.idle), most(&self.active))

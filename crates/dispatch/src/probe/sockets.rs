@@ -206,7 +206,7 @@ pub struct ConnectionPool {
     held: Vec<OwnedFd>,
 }
 
-/// Number of connections on a pool for the given numbers of idle and active members.
+/// Number of connections in a pool for the given numbers of idle and active members.
 pub(super) fn connections(idle: usize, active: usize) -> usize {
     idle + active
 }

@@ -112,11 +112,12 @@ impl<R: PollRing> ArmedPolls<R> {
     }
 
     /// Arms pending polls, waits, and calls `handle` for each event of a poll in force, with the
-    /// member's token, the poll(2) bits or a negative errno, and its request. `handle` returns whether
-    /// the event was relevant, and the request from now on. Returns the number of events that were relevant.
+    /// member's token, the poll(2) bits or a negative errno, and its request. `handle` returns
+    /// whether the event was relevant, and the request from now on. Returns the number of events
+    /// that were relevant.
     ///
-    /// An event that is irrelevant, such as the end of a disarmed poll, wakes the kernel's wait, but
-    /// does not end this one.
+    /// An event that is irrelevant, such as the end of a disarmed poll, wakes the kernel's wait,
+    /// but does not end this one.
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,

@@ -4,8 +4,8 @@
 //!
 //! The kernel wakes the first sleeping loop in the socket's wait queue, which is mostly the same
 //! one. As in nginx (`ngx_reorder_accept_events`), a loop moves to the end of the queue after
-//! [`REORDER_EVERY`] wake-ups: it removes the socket and adds it again. The flag is valid only for ADD, so a
-//! change of interest is a DEL or an ADD too.
+//! [`REORDER_EVERY`] wake-ups: it removes the socket and adds it again. The flag is valid only for
+//! ADD, so a change of interest is a DEL or an ADD too.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

@@ -51,7 +51,7 @@ impl<K: Kernel> Mechanism for RtsigBulk<K> {
             for &notice in notices.iter() {
                 members.handle_notice(notice, ready);
             }
-            members.took(notices.len());
+            members.count_taken(notices.len());
             Ok(notices.len())
         })
     }

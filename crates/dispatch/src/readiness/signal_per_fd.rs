@@ -94,11 +94,11 @@ impl<K: Kernel> Mechanism for SignalPerFd<K> {
     }
 }
 
-/// Descriptors that have a notice, and the events event of each. (The paper's kernel keeps the kind
+/// Descriptors that have a notice, and the events of each. (The paper's kernel keeps the kind
 /// of the first event; a bit per kind costs nothing here, and saves a poll.)
 #[derive(Default)]
 struct Bitmap {
-    event: PerSlot<Option<SignalEvent>>,
+    events: PerSlot<Option<SignalEvent>>,
     /// Descriptors whose bit was set, in order; may include some whose bit was cleared, and
     /// duplicates.
     order: Vec<RawFd>,
@@ -147,7 +147,7 @@ fn drain<K: Kernel>(
                 Notice::Event { fd, band } => coalesce(members, bitmap, fd, band),
             }
         }
-        members.took(notices.len());
+        members.count_taken(notices.len());
         if notices.len() < K::Signals::READ_MAX || notices.is_empty() {
             break;
         }

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 /// Maximum duration of any wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum duration of a wait: the rest of the patience.
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
     pub(crate) fn new() -> Self {
-        Self(Instant::now() + PATIENCE)
+        Self(Instant::now() + TIMEOUT)
     }
 
     /// Returns the time left.

@@ -1,9 +1,9 @@
 //! Seeded random numbers: the same on every machine.
 
 /// A generator (splitmix64), by its state.
-pub(crate) struct Chance(pub(crate) u64);
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Chance {
+impl SeededRng {
     /// Returns a number less than `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

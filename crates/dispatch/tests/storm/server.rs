@@ -63,7 +63,7 @@ impl<M: Mechanism> Server<M> {
         }
         let (conns, generations) = (Vec::new(), Vec::new());
         let (answered, rng) = (HashSet::new(), SeededRng(1));
-        Self { mechanism, tcp, unix, conns, generations, answered, chance }
+        Self { mechanism, tcp, unix, conns, generations, answered, rng }
     }
 
     pub(crate) fn has_connections(&self) -> bool {

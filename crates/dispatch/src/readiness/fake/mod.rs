@@ -1,5 +1,5 @@
 //! An adversarial fake kernel, which does everything that Linux may do to a mechanism, and seldom
-//! does: it reports delayed, twice, in any order, for members that have gone, and withholds everything
+//! does: it reports late, twice, in any order, for members that have gone, and withholds everything
 //! that its rules allow it to.
 //!
 //! The true state is in [`world`] and [`file`]; each family of calls has its own rules in its own
@@ -43,7 +43,7 @@ impl Kernel for Fake {
     type Ring = ring::FakeRing;
     type Batch = batch::FakeBatch;
 
-    /// Implements poll(2), which checks all files: it never misses a ready one, and is never delayed.
+    /// Implements poll(2), which checks all files: it never misses a ready one, and is never late.
     fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> {
         let attempt = |w: &mut World, _| {
             fds.iter_mut().for_each(|entry| entry.revents = w.poll_one(entry));

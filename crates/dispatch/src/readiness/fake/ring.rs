@@ -1,6 +1,6 @@
 //! Fake io_uring(7) polls. A multishot poll behaves like an edge, may report several changes at
 //! once, and may end by itself; the end is marked by the absence of F_MORE. A poll keeps its file
-//! open. Completions of cancelled polls may come delayed.
+//! open. Completions of cancelled polls may come late.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,5 +1,5 @@
 //! The world of a fake kernel: files, descriptor numbers, and events not yet reported. The
-//! adversary is here: a wake-up may come delayed, and twice. Each family of calls handles wake-ups in
+//! adversary is here: a wake-up may come late, and twice. Each family of calls handles wake-ups in
 //! its own file.
 
 use std::cell::RefCell;
@@ -197,7 +197,7 @@ impl World {
     }
 
     fn deliver(&mut self, delayed: Delayed) {
-        match late {
+        match delayed {
             Delayed::Wake(file, wake) => self.wake(file, wake),
             Delayed::Completion(ring, completion) => self.rings[ring].complete(completion),
         }
@@ -245,12 +245,12 @@ impl World {
         !more
     }
 
-    /// Reports some of the late events, in any order.
+    /// Reports some of the delayed events, in any order.
     fn deliver_some(&mut self) {
         if !self.delayed.is_empty() {
             let mut delayed = std::mem::take(&mut self.delayed);
             self.rng.shuffle(&mut delayed);
-            for one in late {
+            for one in delayed {
                 self.deliver_or_defer(one);
             }
         }

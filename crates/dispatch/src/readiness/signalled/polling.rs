@@ -32,7 +32,7 @@ impl<K: Kernel> Signalled<K> {
             self.list(token);
         }
         let (polled, found) = self.poll_members(true, ready)?;
-        self.counts.swept += asked;
+        self.counts.swept += polled;
         self.overflowed = false;
         Ok(found)
     }
@@ -57,7 +57,7 @@ impl<K: Kernel> Signalled<K> {
     /// members ready for something.
     pub(super) fn check(&mut self, with_mute: bool, ready: &mut Vec<Token>) -> io::Result<usize> {
         let (polled, found) = self.poll_members(with_mute, ready)?;
-        self.counts.checked += asked;
+        self.counts.checked += polled;
         Ok(found)
     }
 
@@ -81,7 +81,7 @@ impl<K: Kernel> Signalled<K> {
             (0..listed).for_each(|index| self.list(self.polled_tokens[index]));
         })?;
         for index in 0..self.polled.len() {
-            let (token, revents) = (self.polled_tokens[index], self.asked[index].revents);
+            let (token, revents) = (self.polled_tokens[index], self.polled[index].revents);
             self.handle_result(token, revents, ready);
         }
         Ok((listed as u64, found))
@@ -156,7 +156,7 @@ impl<K: Kernel> Signalled<K> {
         self.polled.push(PollFd { fd: self.queue.poll_fd(), events: POLLIN, revents: 0 });
         let found = K::poll(&mut self.polled, timeout)?;
         for index in 0..self.polled_tokens.len() {
-            let revents = self.asked[index].revents;
+            let revents = self.polled[index].revents;
             if revents != 0 {
                 self.report(self.polled_tokens[index], ready);
             }
