@@ -10,7 +10,7 @@ use std::thread;
 use weir_dispatch::readiness::settings::Settings;
 use weir_dispatch::readiness::{self, Name};
 use weir_server::accept;
-use weir_server::arch::{self, Choice};
+use weir_server::architecture::{self, Choice};
 use weir_server::{PRESETS, Preset};
 
 use crate::Server;
@@ -57,7 +57,7 @@ const OMISSIONS: &[Omission] = &[
     },
     Omission {
         tests: &["a_flood_is_noticed_and_refused_by_the_kernel"],
-        applies: |setup| setup.arch.spelling != arch::TABLE[0].spelling,
+        applies: |setup| setup.arch.spelling != architecture::TABLE[0].spelling,
         why: "how full a queue is when one that is no loop has too much to do is its own affair",
     },
     Omission {
@@ -86,7 +86,7 @@ pub struct Setup {
     /// descriptors and memory limit it.
     pub at_once: Option<usize>,
     /// The architecture.
-    pub arch: &'static arch::Row,
+    pub arch: &'static architecture::Row,
     /// Name in the ready line.
     shown: String,
     options: Vec<String>,
@@ -143,8 +143,8 @@ impl Setup {
     }
 
     /// Creates a set-up for an architecture and its settings.
-    fn new(weir: &'static str, arch: &'static arch::Row, pool: Option<u64>) -> Self {
-        let is_usual = arch.spelling == arch::TABLE[0].spelling;
+    fn new(weir: &'static str, arch: &'static architecture::Row, pool: Option<u64>) -> Self {
+        let is_usual = arch.spelling == architecture::TABLE[0].spelling;
         let shown = if is_usual { String::new() } else { arch.spelling.to_owned() };
         let mut options = Vec::new();
         if !is_usual {
@@ -209,7 +209,7 @@ pub fn mechanisms() -> Vec<&'static str> {
 }
 
 /// Returns the pools to try with an architecture: `None` where it has none.
-fn pools(row: &arch::Row) -> Vec<Option<u64>> {
+fn pools(row: &architecture::Row) -> Vec<Option<u64>> {
     match row.tunables.iter().find(|tunable| tunable.name == POOL_TUNABLE) {
         None => vec![None],
         Some(tunable) if tunable.min == 0 => vec![Some(0), Some(POOL.min(tunable.max))],
@@ -219,7 +219,11 @@ fn pools(row: &arch::Row) -> Vec<Option<u64>> {
 
 /// Returns the set-ups of one architecture, over these mechanisms where it takes one; a pool is
 /// tried over the first of them.
-fn of_row(weir: &'static str, row: &'static arch::Row, over: &[&'static str]) -> Vec<Setup> {
+fn of_row(
+    weir: &'static str,
+    row: &'static architecture::Row,
+    over: &[&'static str],
+) -> Vec<Setup> {
     let mut all = Vec::new();
     for (index, pool) in pools(row).into_iter().enumerate() {
         let made = || Setup::new(weir, row, pool);
@@ -237,7 +241,7 @@ fn all_setups(weir: &'static str) -> Vec<Setup> {
     let every = mechanisms();
     let some: Vec<_> = KINDS.into_iter().filter(|kind| every.contains(kind)).collect();
     let mut setups = Vec::new();
-    for (index, row) in arch::TABLE.iter().enumerate() {
+    for (index, row) in architecture::TABLE.iter().enumerate() {
         setups.extend(of_row(weir, row, if index == 0 { &every } else { &some }));
     }
     setups
@@ -254,8 +258,9 @@ pub fn setups(weir: &'static str) -> &'static [Setup] {
 pub fn architectures(weir: &'static str) -> &'static [Setup] {
     static ARCHITECTURES: OnceLock<Vec<Setup>> = OnceLock::new();
     let usual = &KINDS[..1];
-    ARCHITECTURES
-        .get_or_init(|| arch::TABLE.iter().flat_map(|row| of_row(weir, row, usual)).collect())
+    ARCHITECTURES.get_or_init(|| {
+        architecture::TABLE.iter().flat_map(|row| of_row(weir, row, usual)).collect()
+    })
 }
 
 /// Runs a test for each of `setups` it applies to, one after the other.
@@ -325,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_set_up_says_what_it_is_and_asks_for_it() {
-        let usual = of_row("weir", &arch::TABLE[0], &["poll", "select"]);
+        let usual = of_row("weir", &architecture::TABLE[0], &["poll", "select"]);
         assert_eq!(usual[1].name, "select");
         assert_eq!(usual[1].with(&["--listing"]), ["--mechanism", "select", "--listing"]);
         assert!(usual.iter().all(|setup| setup.at_once.is_none()));

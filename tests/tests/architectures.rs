@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
-use weir_server::arch;
+use weir_server::architecture;
 use weir_tests::files::Served;
 use weir_tests::patience::until;
 use weir_tests::server::{Attempt, attempt};
@@ -301,7 +301,7 @@ fn the_access_log_has_one_line_for_each_request(setup: &Setup) {
 }
 
 /// Starts a server with options that its architecture must refuse; returns the error message.
-fn refused(arch: &arch::Row, option: &str) -> String {
+fn refused(arch: &architecture::Row, option: &str) -> String {
     let mut command = Command::new(WEIR);
     command.args(["serve", "/", "--arch", arch.spelling, "--arch-option", option]);
     match attempt(command.args(["--listen", "127.0.0.1:0"])) {
@@ -316,7 +316,7 @@ fn refused(arch: &arch::Row, option: &str) -> String {
 
 #[test]
 fn what_cannot_be_set_about_an_architecture_is_refused_in_a_sentence() {
-    for row in arch::TABLE {
+    for row in architecture::TABLE {
         for wrong in ["no-such-tunable=1", "pool", "=", ""] {
             assert!(refused(row, wrong).contains("--arch-option"), "{}", row.spelling);
         }

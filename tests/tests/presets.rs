@@ -17,7 +17,7 @@ use std::thread;
 
 use serde_json::Value;
 use weir_server::accept::{self, Limit};
-use weir_server::arch::Choice;
+use weir_server::architecture::Choice;
 use weir_server::{PRESETS, Preset, Strategy};
 use weir_tests::files::{Served, settled_file_set};
 use weir_tests::server::{Attempt, attempt};

@@ -8,7 +8,7 @@ use weir_lab::metrics;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
 use weir_server::accept::Name;
-use weir_server::{PRESETS, Preset, accept, arch, readiness, stats};
+use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
 pub(crate) const NAMES: [&str; 17] = [
@@ -72,7 +72,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
 fn architectures() -> String {
     table(
         ["architecture", "what it is", "measured first in", "page"],
-        arch::TABLE.iter().map(|row| {
+        architecture::TABLE.iter().map(|row| {
             let page = format!("[{0}](architectures/{0}.md)", row.spelling);
             [code(row.spelling), row.summary.into(), row.source.into(), page]
         }),
@@ -80,8 +80,9 @@ fn architectures() -> String {
 }
 
 fn architecture_options() -> String {
-    let tunables =
-        arch::TABLE.iter().flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
+    let tunables = architecture::TABLE
+        .iter()
+        .flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
     table(
         ["architecture", "option", "meaning", "default", "range"],
         tunables.map(|(row, tunable)| tunable_row(row.spelling, tunable)),
@@ -92,7 +93,7 @@ fn architecture_options() -> String {
 fn architecture_presets() -> String {
     table(
         ["architecture", "mechanisms", "presets", "not, because"],
-        arch::TABLE.iter().map(|row| {
+        architecture::TABLE.iter().map(|row| {
             let (with, without): (Vec<_>, Vec<_>) = PRESETS.iter().partition(|preset| {
                 row.excludes(&preset.strategy, &readiness::settings::Settings::default()).is_none()
             });

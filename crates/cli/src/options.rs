@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
-use weir_server::{Address, PRESETS, arch, readiness};
+use weir_server::{Address, PRESETS, architecture, readiness};
 
 use crate::values;
 
@@ -29,7 +29,7 @@ pub(crate) struct ServeOptions {
     pub listen: Vec<Address>,
 
     /// How waiting, accepting and serving are put together (docs/architectures.md)
-    #[arg(long, value_name = "NAME", default_value = arch::TABLE[0].spelling,
+    #[arg(long, value_name = "NAME", default_value = architecture::TABLE[0].spelling,
           value_parser = architectures())]
     pub arch: String,
 
@@ -326,7 +326,7 @@ pub(crate) enum LogStyle {
 }
 
 fn architectures() -> PossibleValuesParser {
-    PossibleValuesParser::new(arch::TABLE.iter().map(|row| row.spelling))
+    PossibleValuesParser::new(architecture::TABLE.iter().map(|row| row.spelling))
 }
 
 /// Accepts the names in the table of mechanisms.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_server::readiness::settings::Settings;
 use weir_server::{
     Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, accept,
-    arch, content, readiness, stats,
+    architecture, content, readiness, stats,
 };
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
@@ -51,8 +51,8 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
 }
 
 /// Names the mechanism, preceded or replaced by the architecture if that is not the default.
-fn how(architecture: &arch::Row, mechanism: &readiness::Row) -> String {
-    let is_usual = architecture.spelling == arch::TABLE[0].spelling;
+fn how(architecture: &architecture::Row, mechanism: &readiness::Row) -> String {
+    let is_usual = architecture.spelling == architecture::TABLE[0].spelling;
     match (is_usual, architecture.takes_mechanism) {
         (true, _) => mechanism.spelling.into(),
         (false, true) => format!("{} over {}", architecture.spelling, mechanism.spelling),
@@ -149,14 +149,14 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
 fn architecture(
     options: &ServeOptions,
     strategy: &Strategy,
-) -> Result<(arch::Name, Settings), String> {
-    let row = arch::TABLE
+) -> Result<(architecture::Name, Settings), String> {
+    let row = architecture::TABLE
         .iter()
         .find(|row| row.spelling == options.arch)
         .ok_or("there is no such architecture")?;
     let settings = Settings::parse(row.tunables, &options.arch_option)
         .map_err(|why| format!("--arch-option: {why}"))?;
-    if let Some(arch::Exclusion { choice, why }) = row.excludes(strategy, &settings) {
+    if let Some(architecture::Exclusion { choice, why }) = row.excludes(strategy, &settings) {
         let (choice, name) = (choice.spelling(), row.spelling);
         return Err(format!("{choice} makes no sense with --arch {name}: {why}"));
     }

@@ -1,136 +1,15 @@
-//! Everything that can be configured about a server, and the papers' named servers. Parses nothing.
+//! Everything that can be configured about a server. Parses nothing.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use weir_accept::{Limit, Name, PolicyConfig, SynFilter};
+use weir_accept::{PolicyConfig, SynFilter};
 use weir_content as content;
 use weir_dispatch::readiness;
 
-use crate::arch;
-use crate::pace::PaceLimits;
-
-/// Options in which the servers of brecht-select §4.1 differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strategy {
-    /// Policy that decides how many connections are accepted, and what becomes of the others.
-    pub accept_policy: Name,
-    /// Maximum number of connections accepted per accept-phase, for policies with such a limit.
-    pub accept_limit: Limit,
-    /// True to read as soon as a connection is accepted.
-    pub eager_read: bool,
-    /// True to write as soon as a reply is ready, from within the read path.
-    pub eager_write: bool,
-    /// True to enter the accept code after closing a connection.
-    pub accept_on_close: bool,
-    /// True to repeat read until it fails.
-    pub full_read: bool,
-    /// True to keep content in memory and files open.
-    pub caching: bool,
-}
-
-/// A row of the table of named servers.
-#[derive(Clone, Copy, Debug)]
-pub struct Preset {
-    /// Spelling in options.
-    pub name: &'static str,
-    /// Summary in one line.
-    pub summary: &'static str,
-    /// Source in which it was first measured.
-    pub source: &'static str,
-    /// Strategy that it stands for.
-    pub strategy: Strategy,
-}
-
-const fn paper(accept_limit: Limit, eager: bool, full: bool, on_close: bool) -> Strategy {
-    Strategy {
-        accept_policy: Name::Limit,
-        accept_limit,
-        eager_read: eager,
-        eager_write: eager,
-        accept_on_close: on_close,
-        full_read: full,
-        caching: false,
-    }
-}
-
-const fn preset(
-    name: &'static str,
-    summary: &'static str,
-    source: &'static str,
-    strategy: Strategy,
-) -> Preset {
-    Preset { name, summary, source, strategy }
-}
-
-/// All named servers; the first is the default.
-pub const PRESETS: &[Preset] = &[
-    preset(
-        "default",
-        "what measures best: the overload control, eager, caching",
-        "docs/serve.md",
-        Strategy {
-            accept_policy: Name::Adaptive,
-            caching: true,
-            ..paper(Limit::Auto, true, false, false)
-        },
-    ),
-    preset(
-        "accept1",
-        "one connection an accept-phase",
-        "brecht-select fig. 3",
-        paper(Limit::Count(1), false, false, false),
-    ),
-    preset(
-        "accept10",
-        "ten connections an accept-phase",
-        "pariag-accept fig. 4.1",
-        paper(Limit::Count(10), false, false, false),
-    ),
-    preset(
-        "accept25",
-        "25 connections an accept-phase",
-        "brecht-select fig. 9",
-        paper(Limit::Count(25), false, false, false),
-    ),
-    preset(
-        "acceptinf",
-        "all that wait",
-        "brecht-select fig. 3",
-        paper(Limit::Inf, false, false, false),
-    ),
-    preset(
-        "eager",
-        "all that wait, read and answered at once",
-        "brecht-select fig. 6",
-        paper(Limit::Inf, true, false, false),
-    ),
-    preset(
-        "eager+full",
-        "eager, and reads until a read fails",
-        "brecht-select fig. 6",
-        paper(Limit::Inf, true, true, false),
-    ),
-    preset(
-        "eager+close",
-        "eager, and accepts after each close",
-        "brecht-select fig. 6",
-        paper(Limit::Inf, true, false, true),
-    ),
-    preset(
-        "cm",
-        "the multi-accept server of Chandra and Mosberger: eager, full-read, accept-on-close",
-        "chandra-dispatch, brecht-select fig. 3",
-        paper(Limit::Inf, true, true, true),
-    ),
-    preset(
-        "accept25+$",
-        "25 connections an accept-phase, caching",
-        "brecht-select fig. 13",
-        Strategy { caching: true, ..paper(Limit::Count(25), false, false, false) },
-    ),
-];
+use crate::architecture;
+use crate::strategy::Strategy;
 
 /// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,7 +91,7 @@ pub struct Config {
     /// True if the loops share one socket per TCP address; otherwise each has its own.
     pub share_listener: bool,
     /// Architecture.
-    pub arch: arch::Name,
+    pub arch: architecture::Name,
     /// Settings of the architecture.
     pub arch_settings: readiness::settings::Settings,
     /// Event mechanism, where the architecture takes one.
@@ -256,17 +135,6 @@ pub struct Config {
     pub bench_endpoints: bool,
     /// Callback that shows a message to the operator.
     pub tell: fn(&str),
-}
-
-impl Config {
-    /// Returns the limits on the pace at which a client takes a reply.
-    pub(crate) fn pace_limits(&self) -> PaceLimits {
-        PaceLimits {
-            rate_min: self.rate_min,
-            grace_ns: self.timeouts.rate_grace_ns,
-            stall_ns: self.timeouts.stall_ns,
-        }
-    }
 }
 
 /// An operator's error: a message that says what is wrong.

@@ -30,39 +30,39 @@ impl Phase {
     }
 }
 
-/// The main thread's channel to a loop. The loop watches the bell like any other descriptor.
+/// The main thread's channel to a loop. The loop watches the waker like any other descriptor.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub bell: Arc<Waker>,
+    pub waker: Arc<Waker>,
     phase: AtomicU8,
     /// Number of the last report request; a loop that has answered it has nothing to report.
-    question: AtomicU64,
+    report_request: AtomicU64,
     /// Number of requests to reopen the access log, where the main process does not write it.
     reopens: AtomicU64,
-    reports: Sender<Answer>,
+    reports: Sender<WorkerReport>,
     index: usize,
 }
 
 /// A loop's counters.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct WorkerReport {
     /// Index of the loop.
     pub index: usize,
     /// Number of the request they answer; the largest number once the loop has ended.
-    pub question: u64,
+    pub report_request: u64,
     /// The loop's counters.
     pub report: LoopReport,
 }
 
 /// Number with which a loop that ends answers all requests to come.
-pub(crate) const LAST_WORD: u64 = u64::MAX;
+pub(crate) const FINAL_REPORT: u64 = u64::MAX;
 
 impl Control {
-    pub(crate) fn new(index: usize, reports: Sender<Answer>) -> std::io::Result<Self> {
+    pub(crate) fn new(index: usize, reports: Sender<WorkerReport>) -> std::io::Result<Self> {
         Ok(Self {
-            bell: Arc::new(Waker::new()?),
+            waker: Arc::new(Waker::new()?),
             phase: AtomicU8::new(Phase::Run as u8),
-            question: AtomicU64::new(0),
+            report_request: AtomicU64::new(0),
             reopens: AtomicU64::new(0),
             reports,
             index,
@@ -72,7 +72,7 @@ impl Control {
     /// Tells the loop to enter a phase; it never returns to an earlier one.
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Relaxed);
-        self.bell.wake();
+        self.waker.wake();
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -80,20 +80,20 @@ impl Control {
     }
 
     /// Requests the loop's counters, under a number larger than any before.
-    pub(crate) fn ask_report(&self, question: u64) {
-        self.question.store(question, Ordering::Relaxed);
-        self.bell.wake();
+    pub(crate) fn request_report(&self, report_request: u64) {
+        self.report_request.store(report_request, Ordering::Relaxed);
+        self.waker.wake();
     }
 
     /// Returns the number of the last report request; zero before the first.
-    pub(crate) fn question(&self) -> u64 {
-        self.question.load(Ordering::Relaxed)
+    pub(crate) fn report_request(&self) -> u64 {
+        self.report_request.load(Ordering::Relaxed)
     }
 
     /// Requests that the access log be reopened.
-    pub(crate) fn ask_reopen(&self) {
+    pub(crate) fn request_reopen(&self) {
         self.reopens.fetch_add(1, Ordering::Relaxed);
-        self.bell.wake();
+        self.waker.wake();
     }
 
     /// Returns the number of requests to reopen the access log.
@@ -102,7 +102,7 @@ impl Control {
     }
 
     /// Answers a report request.
-    pub(crate) fn answer(&self, question: u64, report: LoopReport) {
-        let _ = self.reports.send(Answer { index: self.index, question, report });
+    pub(crate) fn send_report(&self, report_request: u64, report: LoopReport) {
+        let _ = self.reports.send(WorkerReport { index: self.index, report_request, report });
     }
 }

@@ -1,6 +1,6 @@
 //! The helpers of one loop: threads that wait for disks in its place (AMPED, as in Flash).
 //!
-//! A loop submits a task, goes on, and is told by a bell when there are answers. An answer only
+//! A loop submits a task, goes on, and is told by a waker when there are answers. An answer only
 //! says that the caches are warm: the loop then repeats what it was about to do. Nothing here knows
 //! of connections: a task is submitted under an id, and answered even if the owner of the id has
 //! gone meanwhile.
@@ -44,7 +44,7 @@ pub(crate) struct Helpers<T: Task = Fetch> {
     shared: Arc<Shared<T>>,
     threads: Vec<JoinHandle<()>>,
     /// Ids that wait for each task, until its answer is taken.
-    askers: HashMap<T, Vec<u64>>,
+    waiters: HashMap<T, Vec<u64>>,
     /// Buffer for answers, kept for its capacity.
     ended: Vec<T>,
     waiting: usize,
@@ -67,7 +67,7 @@ pub(crate) struct HelperCounts {
 }
 
 impl<T: Task> Helpers<T> {
-    /// Starts `count` threads called `name` and their number. `bell` is called, in one of them,
+    /// Starts `count` threads called `name` and their number. `waker` is called, in one of them,
     /// when there are answers to take.
     ///
     /// # Errors
@@ -75,16 +75,16 @@ impl<T: Task> Helpers<T> {
     pub(crate) fn start(
         count: usize,
         name: &str,
-        bell: impl Fn() + Send + Sync + 'static,
+        waker: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool has a helper or more"));
         }
         // Dropped on the way out, it ends those that were started.
         let mut helpers = Self {
-            shared: Arc::new(Shared::new(Box::new(bell))),
+            shared: Arc::new(Shared::new(Box::new(waker))),
             threads: Vec::with_capacity(count),
-            askers: HashMap::new(),
+            waiters: HashMap::new(),
             ended: Vec::new(),
             waiting: 0,
             counts: HelperCounts::default(),
@@ -92,33 +92,33 @@ impl<T: Task> Helpers<T> {
         for number in 0..count {
             let shared = Arc::clone(&helpers.shared);
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
-            helpers.threads.push(thread.spawn(move || shared.help())?);
+            helpers.threads.push(thread.spawn(move || shared.run_tasks())?);
         }
         Ok(helpers)
     }
 
-    /// Has a helper run `task`; [`Helpers::done`] then reports `id`.
-    pub(crate) fn ask(&mut self, id: u64, task: T) {
+    /// Has a helper run `task`; [`Helpers::take_done`] then reports `id`.
+    pub(crate) fn submit(&mut self, id: u64, task: T) {
         self.waiting += 1;
         self.counts.asked += 1;
         self.counts.waiting_max = self.counts.waiting_max.max(self.waiting as u64);
-        if let Some(ids) = self.askers.get_mut(&task) {
+        if let Some(ids) = self.waiters.get_mut(&task) {
             self.counts.shared += 1;
             return ids.push(id);
         }
-        self.askers.insert(task.clone(), vec![id]);
-        self.shared.ask(task);
+        self.waiters.insert(task.clone(), vec![id]);
+        self.shared.submit(task);
     }
 
     /// Appends the ids whose task has ended since the last call.
     ///
-    /// The bell is to be silenced before this call, not after it: it is rung for the first answer
+    /// The waker is to be silenced before this call, not after it: it is rung for the first answer
     /// that has not been taken, and for no other until it has.
-    pub(crate) fn done(&mut self, into: &mut Vec<u64>) {
+    pub(crate) fn take_done(&mut self, into: &mut Vec<u64>) {
         let before = into.len();
-        self.shared.take_answers(&mut self.ended);
+        self.shared.take_finished(&mut self.ended);
         for task in self.ended.drain(..) {
-            into.extend(self.askers.remove(&task).unwrap_or_default());
+            into.extend(self.waiters.remove(&task).unwrap_or_default());
         }
         let answered = into.len() - before;
         self.waiting -= answered;
@@ -151,78 +151,77 @@ impl<T: Task> Drop for Helpers<T> {
 
 /// State shared by a loop and its helpers. Each lock is held for a few instructions only.
 struct Shared<T> {
-    questions: Mutex<Questions<T>>,
-    is_asked: Condvar,
-    answers: Mutex<Vec<T>>,
-    bell: Box<dyn Fn() + Send + Sync>,
+    tasks: Mutex<TaskQueue<T>>,
+    task_added: Condvar,
+    finished: Mutex<Vec<T>>,
+    waker: Box<dyn Fn() + Send + Sync>,
     busy_ns: AtomicU64,
 }
 
-struct Questions<T> {
+struct TaskQueue<T> {
     queue: VecDeque<T>,
     /// True once the loop has gone and wants no answers.
     closed: bool,
 }
 
 impl<T: Task> Shared<T> {
-    fn new(bell: Box<dyn Fn() + Send + Sync>) -> Self {
+    fn new(waker: Box<dyn Fn() + Send + Sync>) -> Self {
         Self {
-            questions: Mutex::new(Questions { queue: VecDeque::new(), closed: false }),
-            is_asked: Condvar::new(),
-            answers: Mutex::new(Vec::new()),
-            bell,
+            tasks: Mutex::new(TaskQueue { queue: VecDeque::new(), closed: false }),
+            task_added: Condvar::new(),
+            finished: Mutex::new(Vec::new()),
+            waker,
             busy_ns: AtomicU64::new(0),
         }
     }
 
-    fn ask(&self, task: T) {
+    fn submit(&self, task: T) {
         UNDER_WAY.fetch_add(1, Ordering::Relaxed);
-        locked(&self.questions).queue.push_back(task);
-        self.is_asked.notify_one();
+        locked(&self.tasks).queue.push_back(task);
+        self.task_added.notify_one();
     }
 
     fn close(&self) {
-        let mut questions = locked(&self.questions);
-        questions.closed = true;
-        UNDER_WAY.fetch_sub(std::mem::take(&mut questions.queue).len(), Ordering::Relaxed);
-        drop(questions);
-        self.is_asked.notify_all();
+        let mut tasks = locked(&self.tasks);
+        tasks.closed = true;
+        UNDER_WAY.fetch_sub(std::mem::take(&mut tasks.queue).len(), Ordering::Relaxed);
+        drop(tasks);
+        self.task_added.notify_all();
     }
 
     /// Runs tasks until the end; the body of a helper's thread.
-    fn help(&self) {
+    fn run_tasks(&self) {
         while let Some(task) = self.next() {
             let start = Instant::now();
             task.run();
             let spent_ns = start.elapsed().as_nanos() as u64;
             self.busy_ns.fetch_add(spent_ns, Ordering::Relaxed);
             UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            self.answer(task);
+            self.finish(task);
         }
     }
 
     /// Waits for a task, and returns the one that has waited longest; `None` at the end.
     fn next(&self) -> Option<T> {
-        let is_idle =
-            |questions: &mut Questions<T>| questions.queue.is_empty() && !questions.closed;
-        let questions = self.is_asked.wait_while(locked(&self.questions), is_idle);
-        let mut questions = questions.unwrap_or_else(PoisonError::into_inner);
-        if questions.closed { None } else { questions.queue.pop_front() }
+        let is_idle = |tasks: &mut TaskQueue<T>| tasks.queue.is_empty() && !tasks.closed;
+        let tasks = self.task_added.wait_while(locked(&self.tasks), is_idle);
+        let mut tasks = tasks.unwrap_or_else(PoisonError::into_inner);
+        if tasks.closed { None } else { tasks.queue.pop_front() }
     }
 
-    fn answer(&self, task: T) {
-        let mut answers = locked(&self.answers);
+    fn finish(&self, task: T) {
+        let mut answers = locked(&self.finished);
         let is_first = answers.is_empty();
         answers.push(task);
         drop(answers);
         if is_first {
-            (self.bell)();
+            (self.waker)();
         }
     }
 
     /// Swaps the answers for an empty list.
-    fn take_answers(&self, empty: &mut Vec<T>) {
-        std::mem::swap(&mut *locked(&self.answers), empty);
+    fn take_finished(&self, empty: &mut Vec<T>) {
+        std::mem::swap(&mut *locked(&self.finished), empty);
     }
 }
 
@@ -301,8 +300,8 @@ mod tests {
 
     fn start<T: Task>(count: usize) -> (Helpers<T>, Receiver<()>) {
         let (ring, rings) = channel();
-        let bell = move || ring.send(()).unwrap_or(());
-        (Helpers::start(count, "helper", bell).unwrap(), rings)
+        let waker = move || ring.send(()).unwrap_or(());
+        (Helpers::start(count, "helper", waker).unwrap(), rings)
     }
 
     /// Takes answers at each ring until there are `count`; returns them sorted.
@@ -310,7 +309,7 @@ mod tests {
         let mut ids = Vec::new();
         while ids.len() < count {
             rings.recv().unwrap();
-            helpers.done(&mut ids);
+            helpers.take_done(&mut ids);
         }
         ids.sort_unstable();
         ids
@@ -321,9 +320,9 @@ mod tests {
         let (mut helpers, rings) = start(1);
         let (began, _begun) = channel();
         let gated = Gated::new(1, &began);
-        helpers.ask(7, gated.clone());
+        helpers.submit(7, gated.clone());
         let mut none = Vec::new();
-        helpers.done(&mut none);
+        helpers.take_done(&mut none);
         assert!(none.is_empty() && rings.try_recv().is_err());
         assert_eq!(helpers.waiting(), 1);
         gated.open();
@@ -336,11 +335,11 @@ mod tests {
         let (mut helpers, rings) = start(2);
         let (began, begun) = channel();
         let (gated, other) = (Gated::new(1, &began), Gated::new(2, &began).opened());
-        helpers.ask(1, gated.clone());
+        helpers.submit(1, gated.clone());
         assert_eq!(begun.recv(), Ok(1));
-        helpers.ask(2, gated.clone());
-        helpers.ask(3, gated.clone());
-        helpers.ask(4, other);
+        helpers.submit(2, gated.clone());
+        helpers.submit(3, gated.clone());
+        helpers.submit(4, other);
         assert_eq!(answers(&mut helpers, &rings, 1), [4]);
         assert_eq!(helpers.waiting(), 3);
         gated.open();
@@ -357,7 +356,7 @@ mod tests {
         let (began, _begun) = channel();
         let gated = Gated::new(1, &began).opened();
         for id in [5, 6] {
-            helpers.ask(id, gated.clone());
+            helpers.submit(id, gated.clone());
             assert_eq!(answers(&mut helpers, &rings, 1), [id]);
         }
         assert_eq!((gated.runs(), helpers.counts().shared), (2, 0));
@@ -368,15 +367,15 @@ mod tests {
         let (mut helpers, rings) = start(1);
         let (began, begun) = channel();
         for name in 1..=3 {
-            helpers.ask(name.into(), Gated::new(name, &began).opened());
+            helpers.submit(name.into(), Gated::new(name, &began).opened());
         }
         let last = Gated::new(4, &began);
-        helpers.ask(4, last.clone());
+        helpers.submit(4, last.clone());
         // One helper: when it begins with the last it has answered the others.
         while begun.recv() != Ok(4) {}
         assert_eq!(rings.try_iter().count(), 1);
         let mut ids = Vec::new();
-        helpers.done(&mut ids);
+        helpers.take_done(&mut ids);
         assert_eq!(ids, [1, 2, 3]);
         last.open();
         assert_eq!(answers(&mut helpers, &rings, 1), [4]);
@@ -388,7 +387,7 @@ mod tests {
         let (began, begun) = channel();
         let tasks: Vec<Gated> = (0..4).map(|name| Gated::new(name, &began)).collect();
         for task in &tasks {
-            helpers.ask(task.name.into(), task.clone());
+            helpers.submit(task.name.into(), task.clone());
         }
         let mut first: Vec<u32> = begun.iter().take(3).collect();
         first.sort_unstable();
@@ -403,15 +402,15 @@ mod tests {
         let (mut helpers, _rings) = start(1);
         let (began, begun) = channel();
         let gated = Gated::new(1, &began);
-        helpers.ask(1, gated.clone());
+        helpers.submit(1, gated.clone());
         assert_eq!(begun.recv(), Ok(1));
         let never = Gated::new(2, &began);
-        helpers.ask(2, never.clone());
+        helpers.submit(2, never.clone());
         let shared = Arc::clone(&helpers.shared);
         let opener = gated.clone();
         let thread = std::thread::spawn(move || {
-            let is_going_on = |questions: &mut Questions<_>| !questions.closed;
-            drop(shared.is_asked.wait_while(locked(&shared.questions), is_going_on).unwrap());
+            let is_going_on = |tasks: &mut TaskQueue<_>| !tasks.closed;
+            drop(shared.task_added.wait_while(locked(&shared.tasks), is_going_on).unwrap());
             opener.open();
         });
         drop(helpers);
@@ -442,7 +441,7 @@ mod tests {
         // The kernel may drop at any moment what was fetched, but not for ever.
         for id in 0..100 {
             let Found::Cold(fetch) = found else { break };
-            helpers.ask(id, fetch);
+            helpers.submit(id, fetch);
             assert_eq!(answers(&mut helpers, &rings, 1), [id]);
             found = find(&mut store);
         }

@@ -3,31 +3,24 @@
 //! [`Config`] describes a server; [`Server::start`] checks it and starts the loops. Nothing here
 //! parses options or prints: messages for the operator go through [`Config::tell`].
 
-pub mod arch;
-mod bench;
-#[doc(hidden)]
-pub mod by_hand;
-mod clock;
-mod close_reason;
+pub mod architecture;
+mod bind;
 mod config;
-mod conn;
+mod context;
 mod control;
 mod helpers;
-mod link;
-mod listen;
-mod log;
-mod output;
-mod pace;
-mod respond;
-mod run;
-mod service;
-mod socket;
-mod turn;
+mod http;
+mod limits;
+mod models;
+mod server;
+mod strategy;
+#[doc(hidden)]
+pub mod test_support;
+mod worker;
 
-pub use config::{
-    Address, Config, Error, ErrorPage, LogFormat, LogTarget, PRESETS, Preset, Strategy, Timeouts,
-};
-pub use run::{Server, Signal};
+pub use config::{Address, Config, Error, ErrorPage, LogFormat, LogTarget, Timeouts};
+pub use server::{Server, Signal};
+pub use strategy::{PRESETS, Preset, Strategy};
 pub use weir_accept as accept;
 pub use weir_content as content;
 pub use weir_dispatch::readiness;

@@ -14,8 +14,8 @@ mod script;
 mod site;
 mod wire;
 
-use weir_server::by_hand::{Connection, Next, Shared};
 use weir_server::stats::{Counters, TABLE};
+use weir_server::test_support::{Action, Connection, Shared};
 
 use guest::Guest;
 use script::{Event, Script};
@@ -131,19 +131,20 @@ impl<'a> Play<'a> {
     fn act(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Next,
-    ) -> Option<Next> {
+        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Action,
+    ) -> Option<Action> {
         let guest = self.guests[index].as_mut()?;
         let next = guest.act(&mut self.shared, act);
         guest.check(self.site);
         guest.next = next;
         match next {
-            Next::Close => self.close(index),
-            Next::Fetch => {
+            Action::Close(_) => self.close(index),
+            Action::Fetch => {
                 guest.fetch = Some(guest.connection.fetch().expect("something to fetch"));
             }
-            Next::Yield => guest.has_yielded = true,
-            Next::Read | Next::Write => {}
+            Action::Yield => guest.has_yielded = true,
+            Action::Read | Action::Write => {}
+            Action::Shutdown | Action::Discard => panic!("it does these on its socket itself"),
         }
         Some(next)
     }
@@ -156,7 +157,7 @@ impl<'a> Play<'a> {
         if let Some(guest) = &mut self.guests[index] {
             guest.check_rest();
             let is_stuck = guest.kernel.room.get() == 0 || guest.blocked.1;
-            assert!(next != Some(Next::Write) || is_stuck || !self.choices.is_eager());
+            assert!(next != Some(Action::Write) || is_stuck || !self.choices.is_eager());
         }
     }
 
@@ -167,7 +168,7 @@ impl<'a> Play<'a> {
     }
 
     fn resume(&mut self, index: usize) {
-        let is_over = self.shared.turn_is_over();
+        let is_over = self.shared.write_budget_is_spent();
         if let Some(guest) =
             self.guests[index].as_mut().filter(|guest| guest.has_yielded && !is_over)
         {
@@ -253,7 +254,9 @@ impl<'a> Play<'a> {
         for index in 0..OPEN_MAX {
             match &mut self.guests[index] {
                 Some(guest) if !guest.connection.is_idle() => {}
-                Some(guest) if !guest.connection.was_heard() => guest.connection.hurry(soon_ns),
+                Some(guest) if !guest.connection.has_received_bytes() => {
+                    guest.connection.shorten_deadline(soon_ns);
+                }
                 _ => self.dismiss(index),
             }
         }
@@ -274,9 +277,9 @@ impl<'a> Play<'a> {
         if !guest.connection.can_be_spared(&self.shared) {
             return;
         }
-        let waits = guest.next == Next::Write;
+        let waits = guest.next == Action::Write;
         assert!(waits || guest.is_between_replies(), "spared in the middle of a reply");
-        if guest.connection.is_idle() && guest.connection.was_heard() {
+        if guest.connection.is_idle() && guest.connection.has_received_bytes() {
             return self.dismiss(index);
         }
         guest.so.lost = true;
@@ -287,7 +290,7 @@ impl<'a> Play<'a> {
         let guest = self.guests[index].as_mut().filter(|guest| guest.connection.is_idle());
         if let Some(guest) = guest {
             guest.so.turned_away = true;
-            self.act(index, Connection::turn_away);
+            self.act(index, Connection::refuse_with_503);
         }
     }
 

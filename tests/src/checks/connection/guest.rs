@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use weir_server::by_hand::{Connection, Held, Next, Shared};
 use weir_server::content::Fetch;
+use weir_server::test_support::{Action, Connection, Held, Shared};
 use weir_sys::socket::UNKNOWN_PEER;
 
 use super::replies::{Circumstances, Replies};
@@ -37,7 +37,7 @@ pub(super) struct Guest {
     /// Bytes the client has to send.
     pending: Vec<u8>,
     /// Event the connection waits for.
-    pub next: Next,
+    pub next: Action,
     pub fetch: Option<Fetch>,
     /// True if it has yielded, and continues in a later round whatever it is ready for.
     pub has_yielded: bool,
@@ -60,7 +60,7 @@ impl Guest {
             connection: Connection::new(Wire(Rc::clone(&kernel)), peer, shared),
             kernel,
             pending: Vec::new(),
-            next: Next::Read,
+            next: Action::Read,
             fetch: None,
             has_yielded: false,
             blocked: (false, false),
@@ -117,9 +117,9 @@ impl Guest {
     pub(super) fn is_ready(&self) -> bool {
         match self.next {
             _ if self.has_yielded => false,
-            Next::Read => self.kernel.is_readable(),
-            Next::Write => self.kernel.is_writable(),
-            Next::Yield | Next::Fetch | Next::Close => false,
+            Action::Read => self.kernel.is_readable(),
+            Action::Write => self.kernel.is_writable(),
+            _ => false,
         }
     }
 
@@ -137,8 +137,8 @@ impl Guest {
     pub(super) fn act(
         &mut self,
         shared: &mut Shared,
-        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Next,
-    ) -> Next {
+        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Action,
+    ) -> Action {
         let bytes = self.kernel.inbox.borrow().len() + self.connection.unread();
         self.kernel.calls_left.set(CALLS_MAX + bytes / 2);
         let next = act(&mut self.connection, shared);
@@ -162,19 +162,19 @@ impl Guest {
     /// Checks the invariants of a connection that was served and waits.
     pub(super) fn check_rest(&mut self) {
         let Held { input_bytes, output_bytes } = self.connection.held();
-        let waits = matches!(self.next, Next::Read | Next::Write);
+        let waits = matches!(self.next, Action::Read | Action::Write);
         assert!(!waits || self.connection.deadline_ns() < u64::MAX, "it would wait for ever");
         let is_idle = self.connection.is_idle();
         assert!(!is_idle || (input_bytes, output_bytes) == (0, 0), "it is idle, and holds memory");
         let unread = self.connection.unread();
-        if self.next == Next::Read && unread <= KEPT_INPUT_BYTES {
+        if self.next == Action::Read && unread <= KEPT_INPUT_BYTES {
             assert!(input_bytes <= KEPT_INPUT_BYTES, "{input_bytes} bytes for {unread}");
         }
     }
 
     /// Checks the invariants once nothing more happens by itself.
     pub(super) fn check_silence(&self, site: &Site) {
-        assert_eq!(self.next, Next::Read, "it waits, and not for its client");
+        assert_eq!(self.next, Action::Read, "it waits, and not for its client");
         let owes = self.replies.owes(&self.kernel.taken.borrow(), site);
         assert!(!owes || self.so.excuse(), "a request has no reply");
     }

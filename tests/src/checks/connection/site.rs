@@ -7,7 +7,7 @@ use rustix::fs::{Advice, fadvise};
 use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
-use weir_server::{Config, PRESETS, Strategy, Timeouts, arch, readiness};
+use weir_server::{Config, PRESETS, Strategy, Timeouts, architecture, readiness};
 
 use crate::files::{Root, noise};
 
@@ -131,7 +131,7 @@ fn plain() -> Config {
         listen: Vec::new(),
         inherited: 0,
         share_listener: false,
-        arch: arch::Name::Loop,
+        arch: architecture::Name::Loop,
         arch_settings: Settings::default(),
         mechanism: readiness::TABLE[0].name,
         mechanism_settings: Settings::default(),

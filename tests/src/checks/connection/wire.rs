@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use weir_server::by_hand::Socket;
+use weir_server::test_support::Socket;
 
 /// End of the client's side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

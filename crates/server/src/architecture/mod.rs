@@ -1,0 +1,220 @@
+//! The architectures by name: the table from which options, help, pages and tests are generated.
+
+pub(crate) mod options;
+
+use weir_dispatch::readiness::settings::{Settings, Tunable};
+
+use crate::strategy::Strategy;
+
+/// An architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A single thread with one event loop (SPED).
+    Loop,
+    /// The event loop, with threads that wait for disks (AMPED).
+    Helpers,
+    /// Two queues, filled by completions (TUX).
+    Ring,
+    /// User-level threads in one thread (Knot).
+    Fiber,
+    /// Kernel threads, one per connection or a pool (MT).
+    Threads,
+    /// Preforked processes (MP).
+    Processes,
+}
+
+/// A row of the table of architectures.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The architecture.
+    pub name: Name,
+    /// Spelling in options.
+    pub spelling: &'static str,
+    /// Summary in one line.
+    pub summary: &'static str,
+    /// Source in which it was first measured.
+    pub source: &'static str,
+    /// True if an event mechanism watches its connections.
+    pub takes_mechanism: bool,
+    /// Options of the architecture.
+    pub tunables: &'static [Tunable],
+    /// Choices incompatible with it.
+    pub exclusions: &'static [Exclusion],
+}
+
+/// A choice that is incompatible with an architecture.
+#[derive(Clone, Copy, Debug)]
+pub struct Exclusion {
+    /// The choice.
+    pub choice: Choice,
+    /// Reason: the end of a sentence that begins with the architecture and "because".
+    pub why: &'static str,
+}
+
+/// A choice of the strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Reading again until a read fails.
+    FullRead,
+    /// Accepting after each close.
+    AcceptOnClose,
+    /// A policy other than the accept-limit.
+    OtherPolicies,
+    /// Accepting after each close, in a pool of fibers.
+    AcceptOnCloseInPool,
+    /// A policy other than the accept-limit, in a pool of fibers.
+    OtherPoliciesInPool,
+}
+
+impl Choice {
+    /// Returns its spelling in options.
+    pub fn spelling(self) -> &'static str {
+        match self {
+            Self::FullRead => "--full-read on",
+            Self::AcceptOnClose => "--accept-on-close on",
+            Self::OtherPolicies => "an accept policy other than limit",
+            Self::AcceptOnCloseInPool => "--arch-option pool=N with --accept-on-close on",
+            Self::OtherPoliciesInPool => {
+                "--arch-option pool=N with an accept policy other than limit"
+            }
+        }
+    }
+
+    fn is_in(self, strategy: &Strategy, settings: &Settings) -> bool {
+        let has_pool = settings.get(&options::fiber::POOL) > 0;
+        match self {
+            Self::FullRead => strategy.full_read,
+            Self::AcceptOnClose => strategy.accept_on_close,
+            Self::OtherPolicies => strategy.accept_policy != weir_accept::Name::Limit,
+            Self::AcceptOnCloseInPool => has_pool && strategy.accept_on_close,
+            Self::OtherPoliciesInPool => {
+                has_pool && strategy.accept_policy != weir_accept::Name::Limit
+            }
+        }
+    }
+}
+
+/// All architectures; the first is the default.
+pub const TABLE: &[Row] = &[
+    Row {
+        name: Name::Loop,
+        spelling: "loop",
+        summary: "one event loop: who is ready, accept, work, again (SPED)",
+        source: "brecht-select fig. 2, pariag-accept fig. 3.1",
+        takes_mechanism: true,
+        tunables: &[options::HELPERS],
+        exclusions: &[],
+    },
+    Row {
+        name: Name::Helpers,
+        spelling: "helpers",
+        summary: "the event loop, and threads that wait for disks in its place (AMPED)",
+        source: "chandra-dispatch §2 (Flash)",
+        takes_mechanism: true,
+        tunables: &[options::AMPED_HELPERS],
+        exclusions: &[],
+    },
+    Row {
+        name: Name::Ring,
+        spelling: "ring",
+        summary: "two queues, of connections and of work, filled by completions of io_uring (TUX)",
+        source: "brecht-select fig. 13, pariag-accept fig. 4.6",
+        takes_mechanism: false,
+        tunables: options::ring::ALL,
+        exclusions: &[
+            Exclusion {
+                choice: Choice::FullRead,
+                why: "bytes are received as they come, and no read is made that could fail",
+            },
+            Exclusion {
+                choice: Choice::AcceptOnClose,
+                why: "its accept-phase is one of two, and comes before every work-phase",
+            },
+        ],
+    },
+    Row {
+        name: Name::Fiber,
+        spelling: "fiber",
+        summary: "user-level threads in the blocking style, a scheduler over a mechanism (Knot)",
+        source: "pariag-accept §3.1.2",
+        takes_mechanism: true,
+        tunables: options::fiber::ALL,
+        exclusions: &[
+            Exclusion {
+                choice: Choice::OtherPoliciesInPool,
+                why: "whoever a fiber of the pool has accepted waits until those before have \
+                      closed, which no other policy foresees (--accept-policy limit)",
+            },
+            Exclusion {
+                choice: Choice::AcceptOnCloseInPool,
+                why: "a fiber of the pool accepts again when it has served all it accepted",
+            },
+        ],
+    },
+    Row {
+        name: Name::Threads,
+        spelling: "threads",
+        summary: "a kernel thread for each connection, or a pool of them (MT)",
+        source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
+        takes_mechanism: false,
+        tunables: options::threads::ALL,
+        exclusions: &[NO_ACCEPT_ON_CLOSE],
+    },
+    Row {
+        name: Name::Processes,
+        spelling: "processes",
+        summary: "processes made beforehand, a connection at a time in each (MP)",
+        source: "Flash §3.1; Apache's prefork",
+        takes_mechanism: false,
+        tunables: options::processes::ALL,
+        exclusions: &[NO_ACCEPT_ON_CLOSE],
+    },
+];
+
+const NO_ACCEPT_ON_CLOSE: Exclusion = Exclusion {
+    choice: Choice::AcceptOnClose,
+    why: "who serves a connection to its end accepts after it, or not at all",
+};
+
+impl Name {
+    /// Returns its row of the table.
+    pub fn row(self) -> &'static Row {
+        TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
+    }
+}
+
+impl Name {
+    /// Returns whether a connection that is read eagerly is served when it is accepted, and not
+    /// later.
+    pub(crate) fn serves_at_once(self, settings: &Settings) -> bool {
+        match self {
+            Self::Loop | Self::Helpers | Self::Fiber | Self::Processes => true,
+            Self::Ring => false,
+            Self::Threads => settings.get(&options::threads::POOL) > 0,
+        }
+    }
+
+    /// Returns the number of helpers per loop.
+    pub(crate) fn helpers(self, settings: &Settings) -> usize {
+        let tunable = match self {
+            Self::Loop | Self::Fiber => options::HELPERS,
+            Self::Helpers => options::AMPED_HELPERS,
+            Self::Ring | Self::Threads | Self::Processes => return 0,
+        };
+        settings.get(&tunable) as usize
+    }
+
+    /// Returns whether a loop waits for a file that is not in memory, instead of having it fetched
+    /// elsewhere.
+    pub(crate) fn waits_for_disks(self, settings: &Settings) -> bool {
+        !matches!(self, Self::Ring | Self::Threads) && self.helpers(settings) == 0
+    }
+}
+
+impl Row {
+    /// Returns a choice of the strategy that is incompatible with this architecture and its
+    /// settings; `None` if there is none.
+    pub fn excludes(&self, strategy: &Strategy, settings: &Settings) -> Option<&'static Exclusion> {
+        self.exclusions.iter().find(|exclusion| exclusion.choice.is_in(strategy, settings))
+    }
+}

@@ -1,0 +1,130 @@
+//! The listening sockets, bound before any loop starts, so that errors are reported at once.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use weir_sys::{process, socket};
+
+use crate::config::{Address, Config, Error};
+use crate::worker::listener::Socket;
+
+/// The listeners of every loop, and their addresses.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub per_loop: Vec<Vec<Socket>>,
+    pub addresses: Vec<Address>,
+    /// Socket files to remove at the end.
+    pub files: Vec<SocketFile>,
+}
+
+/// A socket file of this server, distinguished from one that another server puts in its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    dev_ino: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.into(), dev_ino: dev_ino(path) }
+    }
+
+    /// Removes the file, if it is still the one that was created.
+    pub(crate) fn remove(&self) {
+        if self.dev_ino.is_some() && dev_ino(&self.path) == self.dev_ino {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn dev_ino(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
+}
+
+/// Binds and listens. For TCP each loop has a socket of its own (SO_REUSEPORT), unless the loops
+/// are to share it; a Unix socket, whose path can be bound only once, is always shared.
+pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
+    let mut listeners = Listeners {
+        per_loop: (0..config.workers).map(|_| Vec::new()).collect(),
+        addresses: Vec::new(),
+        files: Vec::new(),
+    };
+    if config.inherited > 0 {
+        listeners.inherit(config)?;
+        return Ok(listeners);
+    }
+    for address in &config.listen {
+        let bound = match address {
+            Address::Tcp(address) => listeners.add_tcp(*address, config),
+            Address::Unix(path) => listeners.add_unix(path, config),
+        };
+        bound.map_err(|error| Error(format!("cannot listen on {address}: {error}")))?;
+    }
+    Ok(listeners)
+}
+
+impl Listeners {
+    fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
+        // Alone and without SO_REUSEPORT, a bind fails where another server listens.
+        let alone = socket::bind_tcp(address, false)?;
+        let address = socket::local_address(alone.as_fd())?.unwrap_or(address);
+        self.addresses.push(Address::Tcp(address));
+        if let [only] = &mut self.per_loop[..] {
+            socket::listen(alone.as_fd(), config.listenq)?;
+            only.push(Socket { fd: Arc::new(alone), own: true });
+            return Ok(());
+        }
+        if config.share_listener {
+            socket::listen(alone.as_fd(), config.listenq)?;
+            return self.share(&alone);
+        }
+        drop(alone);
+        for each in &mut self.per_loop {
+            let own = socket::bind_tcp(address, true)?;
+            socket::listen(own.as_fd(), config.listenq)?;
+            each.push(Socket { fd: Arc::new(own), own: true });
+        }
+        Ok(())
+    }
+
+    fn add_unix(&mut self, path: &Path, config: &Config) -> std::io::Result<()> {
+        let shared = socket::bind_unix(path)?;
+        socket::listen(shared.as_fd(), config.listenq)?;
+        self.files.push(SocketFile::new(path));
+        self.addresses.push(Address::Unix(path.into()));
+        self.share(&shared)
+    }
+
+    /// Takes over the sockets that a service manager opened (sd_listen_fds(3)); they already
+    /// listen.
+    fn inherit(&mut self, config: &Config) -> Result<(), Error> {
+        let error =
+            |error: std::io::Error| Error(format!("cannot use the sockets of LISTEN_FDS: {error}"));
+        for fd in process::inherited_sockets(config.inherited).map_err(error)? {
+            if !socket::is_listener(fd.as_fd()).map_err(error)? {
+                return Err(error(std::io::Error::other("one is not a listening stream socket")));
+            }
+            socket::set_nonblocking(fd.as_fd()).map_err(error)?;
+            let address = match socket::local_address(fd.as_fd()).map_err(error)? {
+                Some(address) => {
+                    socket::set_nodelay(fd.as_fd());
+                    Address::Tcp(address)
+                }
+                None => Address::Unix("(inherited)".into()),
+            };
+            self.addresses.push(address);
+            self.share(&fd).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn share(&mut self, fd: &OwnedFd) -> std::io::Result<()> {
+        for each in &mut self.per_loop {
+            each.push(Socket { fd: Arc::new(fd.try_clone()?), own: false });
+        }
+        Ok(())
+    }
+}

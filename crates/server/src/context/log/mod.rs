@@ -1,0 +1,216 @@
+//! The access log: lines are made in the loop, and written by a thread of their own, a batch at a
+//! time. A loop never waits for the disk: when the writer cannot keep up, lines are dropped and
+//! counted. The format of a line is in [`record`].
+
+mod record;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::config::{Error, LogFormat, LogTarget};
+
+use record::ReplyEnd;
+pub(crate) use record::{LoggedRequest, Record};
+
+/// Size, bytes, or age, nanoseconds, at which a batch is handed to the writer.
+const BATCH_BYTES: usize = 32 << 10;
+const BATCH_AGE_NS: u64 = 1_000_000_000;
+
+/// Maximum wait for the writer at the end.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// Minimum time between two messages of the writer to the operator.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum number of batches that wait for the writer before lines are dropped.
+const BATCHES_WAITING: usize = 64;
+
+/// A loop's side of the log.
+#[derive(Debug)]
+pub(crate) struct LogBuffer {
+    format: LogFormat,
+    writer: SyncSender<Message>,
+    lines: Vec<u8>,
+    line_count: u64,
+    since_ns: u64,
+    handed_over: u64,
+    lost: u64,
+    lost_in_writer: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    /// Lines, and their number.
+    Lines(Vec<u8>, u64),
+    Reopen,
+}
+
+impl LogBuffer {
+    /// Makes the lines of an output of which `sent_bytes` have been sent, and empties `records`.
+    pub(crate) fn write(
+        &mut self,
+        records: &mut Vec<Record>,
+        sent_bytes: u64,
+        unix_ns: u64,
+        now_ns: u64,
+    ) {
+        if self.lines.is_empty() {
+            self.since_ns = now_ns;
+        }
+        for record in records.drain(..) {
+            record.write(&mut self.lines, self.format, &ReplyEnd { sent_bytes, unix_ns, now_ns });
+            self.line_count += 1;
+        }
+        if self.lines.len() >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
+    /// ThreadSpawner over lines that have waited long enough. To be called regularly.
+    pub(crate) fn flush_if_old(&mut self, now_ns: u64) {
+        if self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.flush();
+        }
+    }
+
+    /// Returns when the waiting lines are to be handed over.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        (!self.lines.is_empty()).then_some(self.since_ns + BATCH_AGE_NS)
+    }
+
+    /// ThreadSpawner over the waiting lines.
+    pub(crate) fn flush(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        let count = std::mem::take(&mut self.line_count);
+        match self.writer.try_send(Message::Lines(lines, count)) {
+            Ok(()) => self.handed_over += count,
+            Err(_) => self.lost += count,
+        }
+    }
+
+    /// Returns the lines handed over and the lines lost since the last call. Lines lost by the
+    /// writer are reported to the first loop that asks.
+    pub(crate) fn take_counts(&mut self) -> (u64, u64) {
+        let lost = std::mem::take(&mut self.lost) + self.lost_in_writer.swap(0, Ordering::Relaxed);
+        (std::mem::take(&mut self.handed_over), lost)
+    }
+}
+
+/// The writer's thread. It ends once no sender is left, with everything written.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    messages: SyncSender<Message>,
+    format: LogFormat,
+    lost: Arc<AtomicU64>,
+    ended: Receiver<()>,
+}
+
+impl LogWriter {
+    /// Opens the log and starts its writer, so that a wrong path is known before the first request.
+    pub(crate) fn start(
+        target: LogTarget,
+        format: LogFormat,
+        tell: fn(&str),
+    ) -> Result<Self, Error> {
+        let file = open(&target).map_err(|error| fail(&error))?;
+        let (messages, inbox) = sync_channel(BATCHES_WAITING);
+        let (end, ended) = sync_channel(0);
+        let lost = Arc::new(AtomicU64::new(0));
+        let writer = Writer { target, file, lost: Arc::clone(&lost), told_at: None, tell };
+        std::thread::Builder::new()
+            .name("weir-log".into())
+            .spawn(move || {
+                writer.run(&inbox);
+                drop(end);
+            })
+            .map_err(|error| fail(&error))?;
+        Ok(Self { messages, format, lost, ended })
+    }
+
+    /// Creates a loop's side of the log.
+    pub(crate) fn buffer(&self) -> LogBuffer {
+        LogBuffer {
+            format: self.format,
+            writer: self.messages.clone(),
+            lines: Vec::new(),
+            line_count: 0,
+            since_ns: 0,
+            handed_over: 0,
+            lost: 0,
+            lost_in_writer: Arc::clone(&self.lost),
+        }
+    }
+
+    /// Reopens the file, which was moved away. Returns false if the writer is too busy to be told.
+    pub(crate) fn reopen(&self) -> bool {
+        self.messages.try_send(Message::Reopen).is_ok()
+    }
+
+    /// Waits for the remaining lines to be written, for a limited time: a log that is not read must
+    /// not delay a stop.
+    pub(crate) fn stop(self) {
+        drop(self.messages);
+        let _ = self.ended.recv_timeout(STOP_WAIT);
+    }
+}
+
+/// Checks whether the log can be opened, on behalf of the processes that will write it.
+pub(crate) fn check(target: &LogTarget) -> Result<(), Error> {
+    open(target).map(drop).map_err(|error| fail(&error))
+}
+
+fn fail(why: &dyn std::fmt::Display) -> Error {
+    Error(format!("cannot open the access log: {why}"))
+}
+
+fn open(target: &LogTarget) -> io::Result<Box<dyn Write + Send>> {
+    let append = |path: &Path| -> io::Result<File> {
+        let error = |error: io::Error| io::Error::other(format!("{}: {error}", path.display()));
+        OpenOptions::new().create(true).append(true).open(path).map_err(error)
+    };
+    Ok(match target {
+        LogTarget::Stdout => Box::new(io::stdout()),
+        LogTarget::File(path) => Box::new(append(path)?),
+    })
+}
+
+/// State of the writer's thread.
+struct Writer {
+    target: LogTarget,
+    file: Box<dyn Write + Send>,
+    lost: Arc<AtomicU64>,
+    told_at: Option<Instant>,
+    tell: fn(&str),
+}
+
+impl Writer {
+    fn run(mut self, inbox: &Receiver<Message>) {
+        while let Ok(message) = inbox.recv() {
+            match message {
+                Message::Lines(lines, count) => {
+                    let written = self.file.write_all(&lines).and_then(|()| self.file.flush());
+                    if let Err(error) = written {
+                        self.lost.fetch_add(count, Ordering::Relaxed);
+                        self.tell(&format!("access-log lines lost: {error}"));
+                    }
+                }
+                Message::Reopen => match open(&self.target) {
+                    Ok(again) => self.file = again,
+                    Err(error) => self.tell(&format!("cannot reopen the access log: {error}")),
+                },
+            }
+        }
+    }
+
+    fn tell(&mut self, what: &str) {
+        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            self.told_at = Some(Instant::now());
+            (self.tell)(what);
+        }
+    }
+}

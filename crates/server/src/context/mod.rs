@@ -1,0 +1,242 @@
+//! State shared by all connections of one loop: configuration, content, counters, buffers, the
+//! time. It contains no lock: threads that share it have one around all of it.
+
+pub(crate) mod clock;
+pub(crate) mod close_reason;
+pub(crate) mod log;
+pub(crate) mod output;
+pub(crate) mod read_rate;
+pub(crate) mod write_budget;
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_accept::{Claim, Share, Shares};
+use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
+use weir_http1::DateField;
+use weir_stats::Counters;
+use weir_sys::process::{self, Usage};
+
+use crate::config::Config;
+use clock::Clock;
+use log::LogBuffer;
+use output::Output;
+use write_budget::WriteBudget;
+
+/// Initial size of a connection's input buffer, bytes: a browser's request fits.
+const INPUT_BYTES: usize = 16 << 10;
+
+/// Maximum size of a buffer that is kept, bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum number of buffers kept for reuse.
+const KEPT_MAX: usize = 1024;
+
+/// Maximum number of bytes of a file copied at once.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// Number of requests that a source may be served at once beyond its share.
+const OPEN_BURST: u64 = 16;
+
+/// Maximum age of the wall clock's offset, nanoseconds.
+const OFFSET_AGE_NS: u64 = 100_000_000;
+
+/// Everything that a connection needs besides its own state.
+pub(crate) struct WorkerContext {
+    pub config: Arc<Config>,
+    pub store: Store,
+    pub counters: Counters,
+    pub date: DateField,
+    pub log: Option<LogBuffer>,
+    /// Buffer for bytes in transit: a file being copied, or input to be discarded.
+    pub scratch: Box<[u8]>,
+    /// Bytes that may be sent in a round before others are served.
+    pub write_budget: WriteBudget,
+    /// True while the server drains: no new request begins on a connection after its current reply.
+    pub draining: bool,
+    /// True while too many connections are open, with the same effect.
+    pub pressure: bool,
+    /// Capacity that sources have to share, while they do, and what each of them has used of it.
+    pub share: Option<Share>,
+    shares: Option<Box<Shares>>,
+    /// Usage of threads other than the reporting one, where there are others.
+    pub others: Usage,
+    clock: Clock,
+    now_ns: u64,
+    unix_offset_ns: u64,
+    offset_at_ns: u64,
+    inputs: Vec<Vec<u8>>,
+    // Boxed as connections hold them: a pointer in each idle one.
+    #[allow(clippy::vec_box)]
+    outputs: Vec<Box<Output>>,
+    random: RandomState,
+    boundaries: u64,
+}
+
+impl WorkerContext {
+    pub(crate) fn new(config: Arc<Config>, store: Store, log: Option<LogBuffer>) -> Self {
+        Self::with_clock(config, store, log, Clock::Machine(Instant::now()))
+    }
+
+    pub(crate) fn with_clock(
+        config: Arc<Config>,
+        store: Store,
+        log: Option<LogBuffer>,
+        clock: Clock,
+    ) -> Self {
+        let mut context = Self {
+            config,
+            store,
+            counters: Counters::default(),
+            date: DateField::default(),
+            log,
+            scratch: vec![0; SCRATCH_BYTES].into(),
+            write_budget: WriteBudget::default(),
+            draining: false,
+            pressure: false,
+            share: None,
+            shares: None,
+            others: Usage::default(),
+            clock,
+            now_ns: 0,
+            unix_offset_ns: 0,
+            offset_at_ns: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            random: RandomState::new(),
+            boundaries: 0,
+        };
+        context.read_wall_clock();
+        context
+    }
+
+    /// Reads the clock: once after each wait, so that a phase sees one time.
+    pub(crate) fn tick(&mut self) {
+        self.now_ns = self.read_clock_ns();
+        if self.now_ns - self.offset_at_ns > OFFSET_AGE_NS {
+            self.read_wall_clock();
+        }
+    }
+
+    fn read_wall_clock(&mut self) {
+        self.unix_offset_ns = self.clock.unix_offset_ns(self.now_ns);
+        self.offset_at_ns = self.now_ns;
+    }
+
+    /// Returns the nanoseconds since the loop began, read now and not at the last
+    /// [`WorkerContext::tick`].
+    pub(crate) fn read_clock_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// Returns the CPU time that this thread has used, nanoseconds since an arbitrary start.
+    pub(crate) fn cpu_clock_ns(&self) -> u64 {
+        self.clock.cpu_ns()
+    }
+
+    /// Advances a clock set by hand by `ns`.
+    pub(crate) fn pass(&self, ns: u64) {
+        self.clock.pass(ns);
+    }
+
+    /// Returns the nanoseconds since the loop began, as of the last [`WorkerContext::tick`].
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Returns whether connections close after the current reply.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.draining || self.pressure
+    }
+
+    /// Returns whether a source has had less than its share; true while sources need not share.
+    pub(crate) fn is_within_share(&mut self, source: SocketAddr) -> bool {
+        self.claim(source).is_none_or(|claim| claim.is_fair)
+    }
+
+    /// Charges a request that is about to be answered to its source. Returns whether the source has
+    /// used up its share, so that its connection closes after the reply: it may come again when
+    /// others have had theirs.
+    pub(crate) fn charge_source(&mut self, source: SocketAddr) -> bool {
+        let Some(claim) = self.claim(source) else { return false };
+        if let Some(shares) = &mut self.shares {
+            shares.grant(claim);
+        }
+        !claim.is_fair
+    }
+
+    fn claim(&mut self, source: SocketAddr) -> Option<Claim> {
+        let Share { each_ns, weight } = self.share?;
+        let shares = self.shares.get_or_insert_with(|| Box::new(Shares::new(OPEN_BURST)));
+        Some(shares.claim(self.now_ns, source.ip().into(), each_ns, weight))
+    }
+
+    /// Returns the nanoseconds since 1970.
+    pub(crate) fn unix_ns(&self) -> u64 {
+        self.unix_offset_ns + self.now_ns
+    }
+
+    /// Returns the time as the content store wants it.
+    pub(crate) fn clock(&self) -> Now {
+        Now { monotonic_ns: self.now_ns, unix_ns: self.unix_ns() }
+    }
+
+    pub(crate) fn take_input(&mut self) -> Vec<u8> {
+        self.inputs.pop().unwrap_or_else(|| Vec::with_capacity(INPUT_BYTES))
+    }
+
+    pub(crate) fn give_input(&mut self, mut buffer: Vec<u8>) {
+        // One cut to the size of a partial head is of no use to others.
+        if (INPUT_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity())
+            && self.inputs.len() < KEPT_MAX
+        {
+            buffer.clear();
+            self.inputs.push(buffer);
+        }
+    }
+
+    pub(crate) fn take_output(&mut self) -> Box<Output> {
+        self.outputs.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
+        if output.bytes.capacity() <= KEPT_BYTES_MAX && self.outputs.len() < KEPT_MAX {
+            output.reset();
+            self.outputs.push(output);
+        }
+    }
+
+    /// Returns a boundary that content contains only by chance: 128 random bits (RFC 2046 §5.1.1).
+    pub(crate) fn boundary(&mut self) -> Vec<u8> {
+        self.boundaries += 1;
+        let half = |salt: u8| self.random.hash_one((self.boundaries, self.now_ns, salt));
+        format!("{:016x}{:016x}", half(0), half(1)).into_bytes()
+    }
+
+    /// Returns another handle to the configuration, for when `self` must be free to change.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config)
+    }
+
+    /// Returns the counters, with those of the store, and those of the kernel for this thread and
+    /// the others.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = self.counters.clone();
+        let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
+        counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+        let (own, others) = (process::thread_usage(), self.others);
+        counters.set_cpu(own.user_ns + others.user_ns, own.system_ns + others.system_ns);
+        counters.set_switches(
+            own.switches_voluntary + others.switches_voluntary,
+            own.switches_involuntary + others.switches_involuntary,
+        );
+        counters.threads_max.raise(1);
+        let ColdCounts { lookups, reads } = self.store.cold_counts();
+        counters.set_cold([lookups, reads]);
+        let ListingCounts { made, parts, part_rows_max } = self.store.listing_counts();
+        counters.set_listings([made, parts, part_rows_max]);
+        counters
+    }
+}

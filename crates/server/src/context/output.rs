@@ -1,0 +1,188 @@
+//! Replies queued on a connection: bytes written out here, then at most one body at a time from the
+//! content store. How they are sent is in [`crate::http::send`] and in the ring.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_content::{Content, Entry, Fetch, OpenFile};
+
+use super::log::Record;
+use super::read_rate::ReadRate;
+
+/// Maximum size of a body that is copied behind its head, bytes. Both then go out in one write,
+/// which costs less than a second element for writev and lets pipelined replies share a call.
+const COPIED_BYTES_MAX: u64 = 4096;
+
+/// Replies in the order in which they are sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// Bytes written out, which precede `body`.
+    pub bytes: Vec<u8>,
+    /// Number of `bytes` that have been sent.
+    pub written: usize,
+    /// Body of the last reply, or what is left of it.
+    pub body: Option<BodyRange>,
+    /// Parts of a multipart body still to come, last first, each with the bytes that precede it.
+    later: Vec<(Vec<u8>, BodyRange)>,
+    /// True to close the connection once everything is sent.
+    pub close: bool,
+    /// True to read on for a while before the close, because the client may still be sending.
+    pub linger: bool,
+    /// Number of replies in here per class of status: 2xx, 3xx, 4xx, 5xx.
+    pub statuses: [u64; 4],
+    /// Records for the access log, one per reply, if there is a log.
+    pub records: Vec<Record>,
+    /// Bytes written so far.
+    pub sent_bytes: u64,
+    /// Time since which the socket has been full, nanoseconds; `None` while it is not.
+    pub full_since_ns: Option<u64>,
+    /// Rate at which the client takes the replies.
+    pub read_rate: ReadRate,
+    /// BodyRange of a file that has to come from a disk before it can be sent.
+    pub cold: Option<Fetch>,
+    /// Offset up to which the file has been fetched.
+    pub fetched_to: u64,
+    /// Number of times that fetched bytes were gone before they could be sent.
+    pub fetched_again: u8,
+}
+
+/// A range of an entry's bytes.
+#[derive(Debug)]
+pub(crate) struct BodyRange {
+    pub entry: Arc<Entry>,
+    /// What is left to be sent.
+    pub range: Range<u64>,
+}
+
+impl BodyRange {
+    /// Returns the number of bytes left.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// A piece to be sent next, taken out of an output by a caller that does not write to a socket
+/// itself.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    /// None: all has been taken.
+    Nothing,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// These bytes, then a range of a body in memory.
+    Both(Vec<u8>, Arc<[u8]>, Range<usize>),
+    /// These bytes, then a range of a file, which must still be unchanged when it has been read.
+    File(Vec<u8>, Arc<OpenFile>, Range<u64>),
+}
+
+impl Output {
+    /// Adds a body, or the only range of it that is sent.
+    pub(crate) fn push_body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
+        if let (Content::Memory(bytes), true) =
+            (entry.content(), range.end - range.start <= COPIED_BYTES_MAX)
+        {
+            self.bytes.extend_from_slice(slice(bytes, &range));
+        } else {
+            self.body = Some(BodyRange { entry: Arc::clone(entry), range });
+        }
+    }
+
+    /// Adds the parts of a multipart body: the head and the range of each, then the bytes that end
+    /// them all.
+    pub(crate) fn push_parts(
+        &mut self,
+        entry: &Arc<Entry>,
+        parts: Vec<(Vec<u8>, Range<u64>)>,
+        end: Vec<u8>,
+    ) {
+        let part = |range| BodyRange { entry: Arc::clone(entry), range };
+        self.later = parts.into_iter().map(|(head, range)| (head, part(range))).collect();
+        self.later.push((end, part(0..0)));
+        self.later.reverse();
+    }
+
+    /// Counts a reply by its status.
+    pub(crate) fn count(&mut self, status: u16) {
+        let class = usize::from(status / 100).saturating_sub(2);
+        self.statuses[class.min(3)] += 1;
+    }
+
+    /// Number of replies in the output.
+    pub(crate) fn replies(&self) -> u64 {
+        self.statuses.iter().sum()
+    }
+
+    /// Returns whether another reply may be written behind this one.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.body.is_none() && self.later.is_empty() && !self.close && self.bytes.len() < 32 << 10
+    }
+
+    /// Memory that it holds, except for bodies, bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.capacity() + self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>()
+    }
+
+    /// Empties it for the next use, keeping its buffer.
+    pub(crate) fn reset(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        *self = Self { bytes, ..Self::default() };
+    }
+
+    /// Takes out the piece to be sent next, with at most `file_bytes_max` of a file.
+    pub(crate) fn take_chunk(&mut self, file_bytes_max: u64) -> Chunk {
+        if self.bytes.is_empty() && self.body.is_none() && !self.next_part() {
+            return Chunk::Nothing;
+        }
+        let bytes = std::mem::take(&mut self.bytes);
+        let Some(part) = self.body.take() else { return Chunk::Bytes(bytes) };
+        let range = part.range.clone();
+        match part.entry.content() {
+            Content::Memory(body) => {
+                let end = (range.end as usize).min(body.len());
+                Chunk::Both(bytes, Arc::clone(body), (range.start as usize).min(end)..end)
+            }
+            Content::File(file) => {
+                let file = Arc::clone(file);
+                let end = range.end.min(range.start.saturating_add(file_bytes_max));
+                if end < range.end {
+                    self.body = Some(BodyRange { range: end..range.end, ..part });
+                }
+                Chunk::File(bytes, file, range.start..end)
+            }
+        }
+    }
+
+    /// Returns whether everything has been taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.bytes.is_empty() && self.body.is_none() && self.later.is_empty()
+    }
+
+    /// Keeps the memory of a chunk that was sent, for reuse.
+    pub(crate) fn keep_buffer(&mut self, mut bytes: Vec<u8>) {
+        if self.bytes.capacity() == 0 {
+            bytes.clear();
+            self.bytes = bytes;
+        }
+    }
+
+    /// Takes the fetch to be done after [`crate::http::send::SendOutcome::NeedsDisk`].
+    pub(crate) fn take_fetch(&mut self) -> Option<Fetch> {
+        self.cold.take()
+    }
+
+    /// Moves on to the next part of a multipart body; returns whether there is one.
+    pub(crate) fn next_part(&mut self) -> bool {
+        let Some((head, part)) = self.later.pop() else { return false };
+        self.bytes = head;
+        self.written = 0;
+        self.fetched_to = 0;
+        self.body = (part.range.start < part.range.end).then_some(part);
+        true
+    }
+}
+
+/// Returns the bytes of a range, none if it reaches past them.
+pub(crate) fn slice<'a>(bytes: &'a [u8], range: &Range<u64>) -> &'a [u8] {
+    bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+}

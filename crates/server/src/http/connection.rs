@@ -1,0 +1,733 @@
+//! The connection machine: parses what was read, has requests answered, and says what to do with the
+//! socket. It makes no system call.
+//!
+//! Its caller owns the socket: a [`SocketConnection`] under readiness, the ring under completions.
+//! It carries out the [`Action`] that the last call returned, and reports the outcome by the method
+//! named here, which returns the next action:
+//!
+//! ```text
+//! Action       the caller                              then reports by
+//! ---------    -----------------------------------     -----------------------------
+//! Read         reads into `read_buffer`                `received`
+//! Fetch        runs `fetch`, which waits for a disk    `fetched`
+//! Yield        serves other connections first          `resume`
+//! Write        sends `output`                          `sent`
+//! Shutdown     shuts down the sending side             `write_side_shut`
+//! Discard      reads, and throws away                  `discarded`
+//! Close        closes the socket, after `end`          (nothing: the connection is over)
+//! ```
+//!
+//! The caller may ask for the current action again ([`Connection::action`]), and calls
+//! [`Connection::expire`] at [`Connection::deadline_ns`]. Overload control may call
+//! [`Connection::refuse_with_503`] in place of a read, and anything may close it at any time.
+//!
+//! Inside, a connection is in one of six states ([`State`]):
+//!
+//! ```text
+//! Idle ──► Head ──► Reply ──► Idle
+//!           │ ▲       │
+//!           ▼ │       └─────► Linger ──► (closed)
+//!       Fetch, Yield
+//! ```
+//!
+//! [`SocketConnection`]: super::socket_connection::SocketConnection
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+
+use weir_content::{Fetch, Waiter};
+use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
+
+use super::response::{self, Answer, Refused};
+use super::send::SendOutcome;
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+use crate::context::output::Output;
+use crate::context::read_rate::{RateVerdict, ReadRate, ReadRateLimits};
+use crate::context::write_budget::PipelineBudget;
+
+/// Operation on the socket that a connection asks its caller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Read from the client.
+    Read,
+    /// Fetch from a disk.
+    Fetch,
+    /// Serve other connections first: this one could continue at once.
+    Yield,
+    /// Send the output.
+    Write,
+    /// Shut down the sending side.
+    Shutdown,
+    /// Read from the client and discard.
+    Discard,
+    /// Close: the connection is over.
+    Close(CloseReason),
+}
+
+/// Loss when a connection is closed to make room for another, least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EvictionRank {
+    /// It has been sent its last reply.
+    Done,
+    /// It is kept open for another request.
+    KeptAlive,
+    /// It is in the middle of a request, or before its first, and waits for its client.
+    Silent,
+    /// Its client has taken nothing of a reply for [`STALLED_NS`].
+    Stalled,
+}
+
+/// Time after which a client that takes nothing of its reply may be closed to make room,
+/// nanoseconds: longer than a lost segment takes to be sent again.
+const STALLED_NS: u64 = 1_000_000_000;
+
+/// Maximum number of bytes read and discarded after the last reply.
+const LINGER_BYTES_MAX: u64 = 4 << 20;
+
+/// Maximum size of a partial request kept in a buffer of its own size, bytes.
+const KEPT_INPUT_BYTES: usize = 2048;
+
+/// A deadline that never comes.
+const NEVER: u64 = u64::MAX;
+
+/// A connection. It holds no buffer while it is idle.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    peer: SocketAddr,
+    state: State,
+    /// Bytes read; those before `taken` have been used.
+    input: Vec<u8>,
+    taken: usize,
+    parser: HeadParser,
+    output: Option<Box<Output>>,
+    /// Bytes of replies finished since the accept.
+    sent_before: u64,
+    /// Start of the current request, nanoseconds on the loop's clock.
+    began_ns: u64,
+    deadline_ns: u64,
+    /// Time spent in this round on requests that arrived together.
+    pipeline_budget: PipelineBudget,
+    has_received: bool,
+    /// True if the current request was tried before, and had to wait.
+    is_retry: bool,
+    /// Number of fetches made for the current request.
+    fetches: u8,
+    /// True while an unwanted request body is still to come.
+    body_incomplete: bool,
+    /// Reason for the close, once known.
+    close_reason: Option<CloseReason>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Between requests.
+    Idle,
+    /// Part of a head has been received.
+    Head,
+    /// A request is complete, but what it asks for has to come from a disk.
+    Fetch(Fetch),
+    /// A request is complete, and others are served first: it has not been begun, or asks for a
+    /// listing that is being made.
+    Yield(Option<Waiter>),
+    /// The reply is being sent.
+    Reply,
+    /// The reply is sent, the sending side is shut down, and the client's last bytes are discarded.
+    Linger { discarded: u64 },
+}
+
+/// `Continue` to the next state at once, or `Break` to wait for what the action brings.
+type Flow = ControlFlow<Action>;
+
+impl Connection {
+    pub(crate) fn new(peer: SocketAddr, context: &WorkerContext) -> Self {
+        let now_ns = context.now_ns();
+        Self {
+            peer,
+            state: State::Idle,
+            input: Vec::new(),
+            taken: 0,
+            parser: HeadParser::default(),
+            output: None,
+            sent_before: 0,
+            began_ns: now_ns,
+            deadline_ns: now_ns + context.config.timeouts.header_ns,
+            pipeline_budget: PipelineBudget::default(),
+            has_received: false,
+            is_retry: false,
+            fetches: 0,
+            body_incomplete: false,
+            close_reason: None,
+        }
+    }
+
+    /// Returns the client's address; [`weir_sys::socket::UNKNOWN_PEER`] if it has none.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Returns when [`Connection::expire`] is due, nanoseconds on the loop's clock.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    /// Returns whether it is between requests, with nothing owed to the client.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// Returns whether the client has ever sent anything.
+    pub(crate) fn has_received_bytes(&self) -> bool {
+        self.has_received
+    }
+
+    /// Returns the loss if it is closed now, and a time that is earlier the longer it has waited
+    /// for its client; `None` if it is not to be closed.
+    pub(crate) fn eviction_rank(&self, now_ns: u64) -> Option<(EvictionRank, u64)> {
+        match self.state {
+            State::Linger { .. } => Some((EvictionRank::Done, self.deadline_ns)),
+            State::Idle if self.has_received => Some((EvictionRank::KeptAlive, self.deadline_ns)),
+            State::Idle | State::Head => Some((EvictionRank::Silent, self.began_ns)),
+            State::Reply => {
+                let full_since_ns = self.output.as_ref()?.full_since_ns?;
+                (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
+                    .then_some((EvictionRank::Stalled, full_since_ns))
+            }
+            State::Fetch(_) | State::Yield(_) => None,
+        }
+    }
+
+    /// Returns what it wants now.
+    pub(crate) fn action(&self) -> Action {
+        match self.state {
+            State::Idle | State::Head => Action::Read,
+            State::Fetch(_) => Action::Fetch,
+            State::Yield(_) => Action::Yield,
+            State::Reply => Action::Write,
+            State::Linger { .. } => Action::Discard,
+        }
+    }
+
+    /// Returns what has to come from a disk, while it wants that.
+    pub(crate) fn fetch(&self) -> Option<&Fetch> {
+        if let State::Fetch(fetch) = &self.state { Some(fetch) } else { None }
+    }
+
+    /// Continues after a fetch, whether it succeeded or not.
+    pub(crate) fn fetched(&mut self, context: &mut WorkerContext) -> Action {
+        if matches!(self.state, State::Fetch(_)) {
+            self.state = State::Head;
+        }
+        self.run(context)
+    }
+
+    /// Continues after others have been served, whether more has been received or not.
+    pub(crate) fn resume(&mut self, context: &mut WorkerContext) -> Action {
+        if !matches!(self.state, State::Yield(_)) {
+            return self.run(context);
+        }
+        // While the waiter lives, so does what it waits for.
+        let _waiter = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Yield(Some(waiter)) => {
+                self.state = State::Head;
+                Some(waiter)
+            }
+            _ => {
+                context.write_budget.spend();
+                None
+            }
+        };
+        self.run(context)
+    }
+
+    /// Returns the input with room for more: bytes appended to it are then announced by
+    /// [`Connection::received`].
+    pub(crate) fn read_buffer(&mut self, context: &mut WorkerContext) -> &mut Vec<u8> {
+        if self.input.capacity() <= KEPT_INPUT_BYTES {
+            let mut input = context.take_input();
+            input.extend_from_slice(&self.input[self.taken..]);
+            self.input = input;
+        } else {
+            self.input.drain(..self.taken);
+        }
+        self.taken = 0;
+        if self.input.len() == self.input.capacity() {
+            self.input.reserve(self.input.len());
+        }
+        &mut self.input
+    }
+
+    /// Handles the result of a read into the room: a number of bytes, 0 if the client has shut down
+    /// its side, or an error.
+    pub(crate) fn received(
+        &mut self,
+        result: &io::Result<usize>,
+        context: &mut WorkerContext,
+    ) -> Action {
+        match result {
+            Ok(0) => {
+                if !self.has_received {
+                    context.counters.gone_before_read.one();
+                }
+                self.close_for(CloseReason::ClientClosed)
+            }
+            Ok(bytes) => {
+                self.has_received = true;
+                context.counters.bytes_in.add(*bytes as u64);
+                self.run(context)
+            }
+            Err(_) => {
+                self.count_gone(context);
+                self.close_for(CloseReason::ClientReset)
+            }
+        }
+    }
+
+    /// Notes the reason for its end. The first reason found counts.
+    pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
+        self.close_reason.get_or_insert(reason);
+    }
+
+    /// Notes a reason for its end, and returns the action.
+    pub(crate) fn close_for(&mut self, reason: CloseReason) -> Action {
+        Action::Close(*self.close_reason.get_or_insert(reason))
+    }
+
+    /// Counts bytes that were read into the room but are not wanted yet: a reply is sent first.
+    pub(crate) fn keep_unread(&mut self, bytes: usize, context: &mut WorkerContext) {
+        self.has_received = true;
+        context.counters.bytes_in.add(bytes as u64);
+    }
+
+    /// Number of bytes read but not used yet.
+    pub(crate) fn unread(&self) -> usize {
+        self.input.len() - self.taken
+    }
+
+    /// Memory used by the input, bytes.
+    pub(crate) fn input_bytes(&self) -> usize {
+        self.input.capacity()
+    }
+
+    /// Returns whether nothing but a close follows the output, as far as is known now.
+    pub(crate) fn closes_after_output(&self) -> bool {
+        self.last_output().is_some_and(|output| output.close && !output.linger)
+    }
+
+    /// Returns whether nothing but the next request, or a close, follows the output, as far as is
+    /// known now.
+    pub(crate) fn rests_after_output(&self) -> bool {
+        self.last_output().is_some_and(|output| !(output.close && output.linger))
+    }
+
+    /// Returns the output, if nothing received after it is left to be handled.
+    fn last_output(&self) -> Option<&Output> {
+        self.output.as_deref().filter(|_| self.unread() == 0)
+    }
+
+    /// Returns the output, while it wants to write.
+    pub(crate) fn output(&mut self) -> Option<&mut Output> {
+        self.output.as_deref_mut()
+    }
+
+    /// Handles the result of sending the output, complete or failed. Not for a send that still goes
+    /// on.
+    pub(crate) fn sent(&mut self, sent: SendOutcome, context: &mut WorkerContext) -> Action {
+        match sent {
+            SendOutcome::All => match self.finish_reply(context) {
+                ControlFlow::Continue(()) => self.run(context),
+                ControlFlow::Break(action) => action,
+            },
+            SendOutcome::BudgetSpent | SendOutcome::Blocked | SendOutcome::NeedsDisk => {
+                Action::Write
+            }
+            SendOutcome::ClientGone => {
+                context.counters.gone.one();
+                self.close_for(CloseReason::ClientReset)
+            }
+            SendOutcome::FileChanged => {
+                context.counters.replies_changed.one();
+                self.close_for(CloseReason::FileChanged)
+            }
+        }
+    }
+
+    /// Handles the result of shutting down the sending side.
+    pub(crate) fn write_side_shut(&mut self, shut: bool, context: &WorkerContext) -> Action {
+        if !shut {
+            return self.close_for(CloseReason::Finished);
+        }
+        self.state = State::Linger { discarded: 0 };
+        self.taken = self.input.len();
+        let (now_ns, timeouts) = (context.now_ns(), &context.config.timeouts);
+        self.deadline_ns = if self.body_incomplete {
+            (now_ns + timeouts.body_ns).min(self.request_deadline_ns(context))
+        } else {
+            now_ns + timeouts.linger_ns
+        };
+        Action::Discard
+    }
+
+    /// Records `bytes` discarded; 0 means that the client has shut down its side.
+    ///
+    /// Reading continues after the last reply because a close with bytes unread would reset the
+    /// connection, and the client could lose the reply (RFC 9112 §9.6).
+    pub(crate) fn discarded(&mut self, bytes: usize) -> Action {
+        if let State::Linger { discarded } = &mut self.state {
+            *discarded += bytes as u64;
+            if bytes > 0 && *discarded <= LINGER_BYTES_MAX {
+                return Action::Discard;
+            }
+        }
+        self.close_for(CloseReason::Finished)
+    }
+
+    /// Refuses the connection with a 503, whatever it asks for.
+    pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
+        context.counters.turned_away.one();
+        self.set_close_reason(CloseReason::TurnedAway);
+        self.refuse_and_close(Status::SERVICE_UNAVAILABLE, context)
+    }
+
+    /// Releases the buffers that are not needed while it waits.
+    pub(crate) fn release_idle_buffers(&mut self, context: &mut WorkerContext) {
+        if self.taken == self.input.len() {
+            self.release_input(context);
+        } else if self.action() == Action::Read {
+            self.shrink_input(context);
+        }
+    }
+
+    /// Moves the current deadline forward to `deadline_ns`, if that is earlier.
+    pub(crate) fn shorten_deadline(&mut self, deadline_ns: u64) {
+        self.deadline_ns = self.deadline_ns.min(deadline_ns);
+    }
+
+    /// Ends or prolongs the state whose deadline has come; `None` is to go on as before.
+    /// `unacknowledged`: bytes written to the client that have not reached its side, where known.
+    pub(crate) fn expire(
+        &mut self,
+        unacknowledged: Option<u64>,
+        context: &mut WorkerContext,
+    ) -> Option<Action> {
+        let reason = match self.state {
+            State::Reply => return self.expire_reply(unacknowledged, context),
+            State::Head => {
+                let is_late = self.request_deadline_ns(context) <= context.now_ns();
+                let reason =
+                    if is_late { CloseReason::RequestTimeout } else { CloseReason::HeaderTimeout };
+                self.set_close_reason(reason);
+                return Some(self.refuse_and_close(Status::REQUEST_TIMEOUT, context));
+            }
+            State::Idle if context.draining => CloseReason::Drained,
+            State::Idle if self.has_received => CloseReason::IdleTimeout,
+            State::Idle => CloseReason::HeaderTimeout,
+            State::Fetch(_) | State::Yield(_) => CloseReason::RequestTimeout,
+            State::Linger { .. } if self.body_incomplete => CloseReason::BodyTimeout,
+            State::Linger { .. } => CloseReason::Finished,
+        };
+        Some(self.close_for(reason))
+    }
+
+    /// Releases everything. `reason`: why it is closed, if it has found no reason of its own.
+    /// Returns whether a reply was cut short: the close must then be a reset,
+    /// so that the client does not take the reply for complete.
+    pub(crate) fn end(&mut self, reason: CloseReason, context: &mut WorkerContext) -> bool {
+        let reason =
+            if matches!(self.state, State::Linger { .. }) { CloseReason::Finished } else { reason };
+        context.counters.closed.one();
+        self.close_reason.unwrap_or(reason).count(&mut context.counters);
+        self.release_input(context);
+        let Some(mut output) = self.output.take() else { return false };
+        let cut = output.sent_bytes > 0;
+        if cut {
+            context.counters.replies_cut.add(output.replies());
+        }
+        self.log(&mut output, context);
+        context.give_output(output);
+        cut
+    }
+
+    fn count_gone(&self, context: &mut WorkerContext) {
+        if self.has_received {
+            context.counters.gone.one();
+        } else {
+            context.counters.gone_before_read.one();
+        }
+    }
+
+    /// Advances from state to state until one must wait.
+    fn run(&mut self, context: &mut WorkerContext) -> Action {
+        while matches!(self.state, State::Idle | State::Head) {
+            if let ControlFlow::Break(action) = self.take_request(context) {
+                return action;
+            }
+        }
+        self.action()
+    }
+
+    fn take_request(&mut self, context: &mut WorkerContext) -> Flow {
+        let now_ns = context.now_ns();
+        if self.taken == self.input.len() {
+            return self.wait_for_request(context);
+        }
+        if matches!(self.state, State::Idle) {
+            if self.pipeline_budget.is_spent(now_ns, || context.read_clock_ns()) {
+                return self.yield_to_others(None, context);
+            }
+            self.state = State::Head;
+            self.began_ns = now_ns;
+            let header_ns = now_ns + context.config.timeouts.header_ns;
+            self.deadline_ns = header_ns.min(self.request_deadline_ns(context));
+        }
+        let input = std::mem::take(&mut self.input);
+        let step = match self.parser.parse(&input[self.taken..], &Limits::default()) {
+            Parse::Partial => self.wait_for_request(context),
+            Parse::Complete(request) => self.answer(&request, &input[self.taken..], context),
+            Parse::Refused(refusal) => {
+                context.counters.refused_requests.one();
+                self.refuse(refusal.status, Refused::Unread(&input[self.taken..]), context)
+            }
+        };
+        self.input = input;
+        step
+    }
+
+    /// Waits for the rest of a request. Replies to earlier requests, held back to share a write,
+    /// are sent first.
+    fn wait_for_request(&mut self, context: &WorkerContext) -> Flow {
+        if self.output.is_some() {
+            self.begin_reply(context);
+            return ControlFlow::Continue(());
+        }
+        if matches!(self.state, State::Idle) && self.has_received {
+            self.deadline_ns = context.now_ns() + context.config.timeouts.idle_ns;
+        }
+        ControlFlow::Break(Action::Read)
+    }
+
+    /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
+    /// skipped, and an incomplete one ends the connection.
+    fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
+        let body_bytes_max = context.config.body_bytes_max;
+        let body = Body::new(request.framing).advance(&input[request.head_len..]);
+        let body = match body {
+            Ok(body) if body.payload as u64 <= body_bytes_max => body,
+            other => {
+                let status = other.map_or_else(|e| e.status, |_| Status::CONTENT_TOO_LARGE);
+                context.counters.refused_requests.one();
+                return self.refuse(status, Refused::Request(request), context);
+            }
+        };
+        self.body_incomplete = !body.done;
+        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        match response::answer(request, self.caller(), context, &mut output) {
+            Answer::Written => {}
+            needed => return self.wait_for(needed, output, context),
+        }
+        self.taken += request.head_len + body.consumed;
+        self.is_retry = false;
+        self.fetches = 0;
+        context.counters.requests.one();
+        let more = output.takes_more() && context.config.strategy.eager_write;
+        self.output = Some(output);
+        if more {
+            self.state = State::Idle;
+        } else {
+            self.begin_reply(context);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn caller(&self) -> response::Caller {
+        let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
+        response::Caller { peer, began_ns, is_retry, fetches, body_incomplete }
+    }
+
+    /// Waits for what an answer needs first; the request is then parsed again. Replies to earlier
+    /// requests are sent before.
+    fn wait_for(
+        &mut self,
+        needed: Answer,
+        output: Box<Output>,
+        context: &mut WorkerContext,
+    ) -> Flow {
+        if output.replies() > 0 {
+            self.output = Some(output);
+            self.begin_reply(context);
+            return ControlFlow::Continue(());
+        }
+        context.give_output(output);
+        self.is_retry = true;
+        match needed {
+            Answer::Written => ControlFlow::Continue(()),
+            Answer::NeedsDisk(fetch) => {
+                self.fetches = self.fetches.saturating_add(1);
+                self.state = State::Fetch(fetch);
+                self.deadline_ns = self.request_deadline_ns(context);
+                ControlFlow::Break(Action::Fetch)
+            }
+            Answer::NeedsListing(waiter) => self.yield_to_others(Some(waiter), context),
+        }
+    }
+
+    /// Yields to others, as soon as nothing is left to be sent.
+    fn yield_to_others(&mut self, waiter: Option<Waiter>, context: &mut WorkerContext) -> Flow {
+        if self.output.is_some() {
+            self.begin_reply(context);
+            return ControlFlow::Continue(());
+        }
+        context.counters.yields.one();
+        let is_begun = waiter.is_some();
+        self.deadline_ns = if is_begun { self.request_deadline_ns(context) } else { NEVER };
+        self.state = State::Yield(waiter);
+        ControlFlow::Break(Action::Yield)
+    }
+
+    /// Answers a request that is refused. Nothing after it can be trusted to be a request.
+    fn refuse(
+        &mut self,
+        status: Status,
+        refused: Refused<'_, '_>,
+        context: &mut WorkerContext,
+    ) -> Flow {
+        self.set_close_reason(CloseReason::Refused);
+        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        response::refuse(status, refused, self.caller(), context, &mut output);
+        self.output = Some(output);
+        self.begin_reply(context);
+        ControlFlow::Continue(())
+    }
+
+    fn begin_reply(&mut self, context: &WorkerContext) {
+        self.state = State::Reply;
+        let limits = ReadRateLimits::of(&context.config);
+        let rate = ReadRate::begin(context.now_ns(), self.sent_before, &limits);
+        self.deadline_ns = rate.due_ns(&limits).min(self.request_deadline_ns(context));
+        if let Some(output) = &mut self.output {
+            output.read_rate = rate;
+        }
+    }
+
+    fn finish_reply(&mut self, context: &mut WorkerContext) -> Flow {
+        let Some(mut output) = self.output.take() else {
+            return ControlFlow::Break(self.close_for(CloseReason::Finished));
+        };
+        context.counters.replies.add(output.replies());
+        context.counters.statuses(output.statuses);
+        self.sent_before += output.sent_bytes;
+        self.log(&mut output, context);
+        let close = output.close || context.is_closing();
+        let linger = output.linger || self.taken < self.input.len();
+        context.give_output(output);
+        if !close {
+            self.state = State::Idle;
+            return ControlFlow::Continue(());
+        }
+        if !self.body_incomplete {
+            self.set_close_reason(CloseReason::Finished);
+        }
+        ControlFlow::Break(if linger {
+            Action::Shutdown
+        } else {
+            self.close_for(CloseReason::Finished)
+        })
+    }
+
+    /// Reports the reason, if the client still listens, and closes.
+    fn refuse_and_close(&mut self, status: Status, context: &mut WorkerContext) -> Action {
+        if let Some(output) = self.output.take() {
+            context.give_output(output);
+        }
+        let input = std::mem::take(&mut self.input);
+        let unread = input.get(self.taken..).unwrap_or_default();
+        let step = self.refuse(status, Refused::Unread(unread), context);
+        self.taken = input.len();
+        self.input = input;
+        match step {
+            ControlFlow::Continue(()) => self.run(context),
+            ControlFlow::Break(action) => action,
+        }
+    }
+
+    /// Returns the deadline of the whole of a request and its reply.
+    fn request_deadline_ns(&self, context: &WorkerContext) -> u64 {
+        match context.config.timeouts.request_ns {
+            0 => NEVER,
+            request_ns => self.began_ns.saturating_add(request_ns),
+        }
+    }
+
+    fn expire_reply(
+        &mut self,
+        unacknowledged: Option<u64>,
+        context: &mut WorkerContext,
+    ) -> Option<Action> {
+        let (now_ns, limits) = (context.now_ns(), ReadRateLimits::of(&context.config));
+        let request_deadline_ns = self.request_deadline_ns(context);
+        if request_deadline_ns <= now_ns {
+            return Some(self.close_for(CloseReason::RequestTimeout));
+        }
+        let owes_nothing = unacknowledged == Some(0);
+        let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
+        let rate = &mut self.output.as_mut()?.read_rate;
+        match rate.check(now_ns, taken_bytes, owes_nothing, &limits) {
+            RateVerdict::Keeps => {
+                self.deadline_ns = rate.due_ns(&limits).min(request_deadline_ns);
+                None
+            }
+            RateVerdict::Slow => Some(self.close_for(CloseReason::RateTimeout)),
+            RateVerdict::Stalled => Some(self.close_for(CloseReason::StallTimeout)),
+        }
+    }
+
+    /// Returns the number of bytes written to the client since the accept that have reached its
+    /// side.
+    fn acknowledged(&self, unacknowledged: u64) -> u64 {
+        let written = self.sent_before + self.output.as_ref().map_or(0, |output| output.sent_bytes);
+        written.saturating_sub(unacknowledged)
+    }
+
+    /// Returns whether [`Connection::note_acknowledged`] is still to come for the current reply.
+    pub(crate) fn wants_acknowledged(&self) -> bool {
+        matches!(self.state, State::Reply)
+            && self.output.as_ref().is_some_and(|output| output.read_rate.wants_mark())
+    }
+
+    /// Records, when a reply first has to wait and its first bytes have hardly left, how much of
+    /// the output before it had arrived by then.
+    pub(crate) fn note_acknowledged(&mut self, unacknowledged: u64) {
+        let acknowledged = self.acknowledged(unacknowledged);
+        if let Some(output) = &mut self.output {
+            output.read_rate.mark(acknowledged);
+        }
+    }
+
+    fn log(&self, output: &mut Output, context: &mut WorkerContext) {
+        if context.log.is_none() {
+            return;
+        }
+        // The phase's time is the same for all of it; how long a reply took is not.
+        let (unix_ns, now_ns) = (context.unix_ns(), context.read_clock_ns());
+        if let Some(log) = &mut context.log {
+            log.write(&mut output.records, output.sent_bytes, unix_ns, now_ns);
+        }
+    }
+
+    /// Keeps the beginning of a request in a buffer of its own size, since slow clients may be
+    /// many.
+    fn shrink_input(&mut self, context: &mut WorkerContext) {
+        let rest = &self.input[self.taken..];
+        if rest.len() <= KEPT_INPUT_BYTES && self.input.capacity() > KEPT_INPUT_BYTES {
+            let rest = rest.to_vec();
+            self.release_input(context);
+            self.input = rest;
+        }
+    }
+
+    fn release_input(&mut self, context: &mut WorkerContext) {
+        self.taken = 0;
+        context.give_input(std::mem::take(&mut self.input));
+    }
+}

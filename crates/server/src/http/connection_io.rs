@@ -1,0 +1,27 @@
+//! A connection with its socket, as accepting and overload control see it under every architecture.
+
+use std::net::SocketAddr;
+use std::ops::DerefMut;
+use std::os::fd::OwnedFd;
+
+use weir_sys::listener::Arrival;
+
+use super::connection::Connection;
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+
+/// A connection with its socket and the state that an architecture keeps for it.
+pub(crate) trait ConnectionIo: DerefMut<Target = Connection> + Sized {
+    /// Creates a connection that was just accepted.
+    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self;
+
+    /// Returns the kernel's data on its request; `None` where the kernel cannot be asked.
+    fn arrival(&self) -> Option<Arrival>;
+
+    /// Makes the following close a reset.
+    fn reset_on_close(&self);
+
+    /// Releases everything it holds, and closes it. `reason`: why, if it has found no reason of its
+    /// own.
+    fn close(self, reason: CloseReason, context: &mut WorkerContext);
+}

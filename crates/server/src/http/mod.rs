@@ -1,0 +1,10 @@
+//! HTTP on one connection: the machine that parses and answers requests, the reply to each, and the
+//! calls on its socket. Knows neither how a connection was accepted nor how it is waited for.
+
+pub(crate) mod bench;
+pub(crate) mod connection;
+pub(crate) mod connection_io;
+pub(crate) mod response;
+pub(crate) mod send;
+pub(crate) mod socket;
+pub(crate) mod socket_connection;

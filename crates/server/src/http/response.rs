@@ -1,0 +1,415 @@
+//! From a request to a reply: its status, its fields, its body. Writes into a connection's output
+//! and touches no socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use weir_content::range::{self, ByteRange, Multipart, Ranges};
+use weir_content::{
+    Conditions, Content, Entry, Fetch, Found, Lookup, PreconditionResult, Waiter, evaluate,
+    if_range_holds,
+};
+use weir_http1::{Framing, Lines, Method, Request, Status, Target, Version, reply};
+use weir_sys::is_exhaustion;
+
+use super::bench::{self, BenchTarget};
+use crate::context::WorkerContext;
+use crate::context::log::{LoggedRequest, Record};
+use crate::context::output::Output;
+
+const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
+const HTML: &[u8] = b"text/html; charset=utf-8";
+const PLAIN: &[u8] = b"text/plain";
+
+/// Facts about the connection that a reply depends on.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub peer: SocketAddr,
+    /// Start of the request, nanoseconds on the loop's clock.
+    pub began_ns: u64,
+    /// True if the request was tried before, and had to wait.
+    pub is_retry: bool,
+    /// Number of times that the request has waited for a disk.
+    pub fetches: u8,
+    /// True if the request's body is incomplete. It is not waited for.
+    pub body_incomplete: bool,
+}
+
+/// Result of answering a request. Unless it is written, nothing is, and the request is tried again
+/// when what it needs is there.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The reply is in the output.
+    Written,
+    /// A fetch from a disk comes first.
+    NeedsDisk(Fetch),
+    /// A part of a listing comes first, which is made while other connections are served. It is
+    /// given up when this is dropped.
+    NeedsListing(Waiter),
+}
+
+/// Number of fetches for one request after which the loop itself waits for the disk: fetched data
+/// was gone again, or cannot be kept in memory.
+const FETCHES_MAX: u8 = 3;
+
+/// A reply being written.
+struct Reply<'a, 'b> {
+    /// The request; `None` if the input could not be parsed as one.
+    request: Option<&'a Request<'b>>,
+    /// Log entry of input that could not be parsed.
+    logged: Option<LoggedRequest>,
+    caller: Caller,
+    context: &'a mut WorkerContext,
+    out: &'a mut Output,
+    close: bool,
+}
+
+/// Answers a request.
+pub(crate) fn answer(
+    request: &Request<'_>,
+    caller: Caller,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) -> Answer {
+    let charge_source = context.charge_source(caller.peer);
+    // What follows a CONNECT is a tunnel's, and no request of ours (RFC 9110 §9.3.6).
+    let tunnels = request.method == Method::Connect;
+    let ends = !request.keep_alive || tunnels || caller.body_incomplete;
+    let close = ends || context.is_closing() || charge_source;
+    out.linger |= tunnels;
+    if request.keep_alive && (context.pressure || charge_source) {
+        context.counters.closed_by_pressure.one();
+        context.counters.closed_by_share.add(charge_source.into());
+    }
+    let mut reply = Reply { request: Some(request), logged: None, caller, context, out, close };
+    let length = if let Framing::Length(length) = request.framing { length } else { 0 };
+    if length > reply.context.config.body_bytes_max {
+        reply.close = true;
+        reply.context.counters.refused_requests.one();
+        reply.plain(Status::CONTENT_TOO_LARGE, b"");
+        return Answer::Written;
+    }
+    match (request.method, request.target) {
+        (Method::Get | Method::Head, Target::Path { path, query }) => {
+            let left = if reply.context.config.bench_endpoints {
+                reply.bench(path, query)
+            } else {
+                Some((&b""[..], path))
+            };
+            if let Some((prefix, path)) = left {
+                return reply.content(request, prefix, path, query);
+            }
+        }
+        (Method::Options, _) => {
+            reply.start(Status::NO_CONTENT);
+            reply.raw(ALLOW);
+            reply.end(Status::NO_CONTENT, 0);
+        }
+        _ => reply.plain(Status::METHOD_NOT_ALLOWED, ALLOW),
+    }
+    Answer::Written
+}
+
+/// Input that is refused.
+#[derive(Clone, Copy)]
+pub(crate) enum Refused<'a, 'b> {
+    /// A request, because of its body.
+    Request(&'a Request<'b>),
+    /// Bytes that are no request, or an incomplete one.
+    Unread(&'a [u8]),
+}
+
+/// Answers input that could not be read as a request, or not to its end; the connection closes
+/// after the reply.
+pub(crate) fn refuse(
+    status: Status,
+    refused: Refused<'_, '_>,
+    caller: Caller,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) {
+    out.linger = true;
+    // What is too much now need not be in a second (RFC 9110 §10.2.3).
+    let unavailable = status == Status::SERVICE_UNAVAILABLE;
+    let fields = if unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
+    let (request, logged) = match refused {
+        Refused::Request(request) => (Some(request), None),
+        Refused::Unread(bytes) => {
+            (None, context.log.is_some().then(|| LoggedRequest::of_unread(bytes)))
+        }
+    };
+    Reply { request, logged, caller, context, out, close: true }.plain(status, fields);
+}
+
+impl Reply<'_, '_> {
+    /// Burns the time that the target asks for. Returns the prefix and the path left to be served,
+    /// unless the reply is written already.
+    #[cold]
+    fn bench<'t>(&mut self, path: &'t [u8], query: Option<&[u8]>) -> Option<(&'t [u8], &'t [u8])> {
+        match bench::asked(path, query) {
+            BenchTarget::Nothing => return Some((b"", path)),
+            BenchTarget::Before { burn_us, prefix, path } => {
+                if !self.caller.is_retry {
+                    bench::burn(burn_us);
+                }
+                return Some((prefix, path));
+            }
+            BenchTarget::Burn { burn_us } => {
+                bench::burn(burn_us);
+                let body = format!("burnt {burn_us} us\n");
+                self.page(Status::OK, b"Cache-Control: no-store\r\n", PLAIN, body.as_bytes());
+            }
+            BenchTarget::Malformed => self.plain(Status::BAD_REQUEST, b""),
+        }
+        None
+    }
+
+    /// Serves the content that `path` leads to, unless something has to come first. `prefix` came
+    /// before it in the target, and goes before the path of a redirect.
+    fn content(
+        &mut self,
+        request: &Request<'_>,
+        prefix: &[u8],
+        path: &[u8],
+        query: Option<&[u8]>,
+    ) -> Answer {
+        let mut room = [&b""[..]; 4];
+        let lookup = Lookup {
+            path,
+            query,
+            accept_encoding: collect(request.accept_encoding, &mut room),
+            head_only: self.is_head(),
+            is_patient: self.caller.fetches >= FETCHES_MAX,
+            advances: !self.context.write_budget.is_spent(),
+        };
+        match self.find(&lookup) {
+            Found::Cold(fetch) => return Answer::NeedsDisk(fetch),
+            Found::Unfinished(waiter) => return Answer::NeedsListing(waiter),
+            Found::Entry(entry) => self.entry(request, &entry),
+            Found::Redirect(location) => {
+                let mut line = b"Location: ".to_vec();
+                line.extend_from_slice(prefix);
+                line.extend_from_slice(&location);
+                line.extend_from_slice(b"\r\n");
+                self.plain(Status::MOVED_PERMANENTLY, &line);
+            }
+            Found::Listing(page) => self.whole(&page),
+            Found::ListingHead => {
+                self.start(Status::OK);
+                reply::field(&mut self.out.bytes, "Content-Type", HTML);
+                self.end(Status::OK, 0);
+            }
+            Found::NotFound => self.plain(Status::NOT_FOUND, b""),
+            Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
+            Found::Trouble(error) => self.trouble(&error),
+        }
+        Answer::Written
+    }
+
+    /// Asks the store, and again if the first answer no longer holds or descriptors have run out.
+    fn find(&mut self, lookup: &Lookup<'_>) -> Found {
+        let now = self.context.clock();
+        let store = &mut self.context.store;
+        let parts_before = store.listing_counts().parts;
+        let found = match store.find(lookup, now) {
+            Found::Entry(entry) if has_changed(&entry) => {
+                store.forget(lookup.path);
+                store.find(lookup, now)
+            }
+            Found::Trouble(error) if is_exhaustion(&error) => {
+                store.release_descriptors();
+                store.find(lookup, now)
+            }
+            found => found,
+        };
+        if store.listing_counts().parts > parts_before {
+            self.context.write_budget.spend();
+        }
+        found
+    }
+
+    fn trouble(&mut self, error: &io::Error) {
+        // Descriptors and memory come back, and nobody writes to a file for ever; a disk that fails
+        // stays so.
+        if is_exhaustion(error) || error.kind() == io::ErrorKind::ResourceBusy {
+            self.plain(Status::SERVICE_UNAVAILABLE, b"Retry-After: 1\r\n");
+        } else {
+            self.plain(Status::INTERNAL_SERVER_ERROR, b"");
+        }
+    }
+
+    fn entry(&mut self, request: &Request<'_>, entry: &Arc<Entry>) {
+        match judge(request, entry) {
+            PreconditionResult::Proceed => {}
+            PreconditionResult::NotModified => {
+                self.start(Status::NOT_MODIFIED);
+                self.raw(entry.fields_304());
+                return self.end(Status::NOT_MODIFIED, 0);
+            }
+            PreconditionResult::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
+        }
+        match self.ranges(request, entry) {
+            Ranges::Whole => self.whole(entry),
+            Ranges::Unsatisfiable => {
+                let line =
+                    format!("Content-Range: {}\r\n", range::content_range_unsatisfied(entry.len()));
+                self.plain(Status::RANGE_NOT_SATISFIABLE, line.as_bytes());
+            }
+            Ranges::One(range) => self.one_range(entry, range),
+            // Where Content-Encoding belongs among parts, no RFC says.
+            Ranges::Many(_) if entry.coding().is_some() => self.whole(entry),
+            Ranges::Many(ranges) => self.many_ranges(entry, &ranges),
+        }
+    }
+
+    /// Returns the ranges to send. Range counts for GET only (RFC 9110 §14.2), and under If-Range
+    /// only for the same version.
+    fn ranges(&self, request: &Request<'_>, entry: &Entry) -> Ranges {
+        let Some(value) = request.range.filter(|_| request.method == Method::Get) else {
+            return Ranges::Whole;
+        };
+        let now = self.context.clock();
+        let same =
+            request.if_range.is_none_or(|field| if_range_holds(field, &entry.validators(), now));
+        if same { range::parse(value, entry.len()) } else { Ranges::Whole }
+    }
+
+    fn whole(&mut self, entry: &Arc<Entry>) {
+        self.start(Status::OK);
+        self.raw(entry.fields_200());
+        self.end(Status::OK, entry.len());
+        self.body(entry, 0..entry.len());
+    }
+
+    fn one_range(&mut self, entry: &Arc<Entry>, range: ByteRange) {
+        self.start(Status::PARTIAL_CONTENT);
+        self.raw(entry.fields_206());
+        let out = &mut self.out.bytes;
+        reply::field(out, "Content-Range", range::content_range(range, entry.len()).as_bytes());
+        reply::field_u64(out, "Content-Length", range.len());
+        self.end(Status::PARTIAL_CONTENT, range.len());
+        self.body(entry, range.first..range.last + 1);
+    }
+
+    fn many_ranges(&mut self, entry: &Arc<Entry>, ranges: &[ByteRange]) {
+        let boundary = self.context.boundary();
+        let multipart = Multipart::new(entry.content_type(), entry.len(), ranges, &boundary);
+        self.start(Status::PARTIAL_CONTENT);
+        self.raw(entry.fields_304());
+        let out = &mut self.out.bytes;
+        reply::field(out, "Content-Type", multipart.content_type());
+        reply::field_u64(out, "Content-Length", multipart.content_length());
+        self.end(Status::PARTIAL_CONTENT, multipart.content_length());
+        let parts = (0..multipart.part_count())
+            .filter_map(|index| multipart.part(index))
+            .map(|(head, range)| (head.to_vec(), range.first..range.last + 1))
+            .collect();
+        self.out.push_parts(entry, parts, multipart.closing().to_vec());
+    }
+
+    /// Writes a reply whose body only states its status, or is the operator's page for it.
+    fn plain(&mut self, status: Status, fields: &[u8]) {
+        let config = self.context.config();
+        match config.error_pages.iter().find(|page| page.code == status.code()) {
+            Some(page) => self.page(status, fields, page.content_type.as_bytes(), &page.body),
+            None => self.page(status, fields, HTML, status.page()),
+        }
+    }
+
+    fn page(&mut self, status: Status, fields: &[u8], content_type: &[u8], body: &[u8]) {
+        self.start(status);
+        self.raw(fields);
+        reply::field(&mut self.out.bytes, "Content-Type", content_type);
+        reply::field_u64(&mut self.out.bytes, "Content-Length", body.len() as u64);
+        self.end(status, body.len() as u64);
+        if !self.is_head() {
+            self.out.bytes.extend_from_slice(body);
+        }
+    }
+
+    fn start(&mut self, status: Status) {
+        let unix_s = self.context.unix_ns() / 1_000_000_000;
+        let out = &mut self.out.bytes;
+        reply::status(out, status);
+        out.extend_from_slice(self.context.date.at(unix_s));
+        out.extend_from_slice(&self.context.config.fields);
+    }
+
+    fn raw(&mut self, fields: &[u8]) {
+        self.out.bytes.extend_from_slice(fields);
+    }
+
+    /// Ends the head of a reply whose body, if it is sent, has `body_bytes`.
+    fn end(&mut self, status: Status, body_bytes: u64) {
+        let version = self.request.map_or(Version::Http11, |request| request.version);
+        match (version, self.close) {
+            (_, true) => self.raw(b"Connection: close\r\n"),
+            (Version::Http10, false) => self.raw(b"Connection: keep-alive\r\n"),
+            (Version::Http11, false) => {}
+        }
+        reply::end(&mut self.out.bytes);
+        self.out.close |= self.close;
+        self.out.linger |= self.close && self.request.is_some_and(has_body);
+        self.out.count(status.code());
+        if self.context.log.is_some() {
+            let request = self.logged.take().or_else(|| self.request.map(LoggedRequest::of));
+            self.out.records.push(Record {
+                status: status.code(),
+                peer: self.caller.peer,
+                began_ns: self.caller.began_ns,
+                body_start: self.out.bytes.len() as u64,
+                body_bytes: if self.is_head() { 0 } else { body_bytes },
+                request: request.unwrap_or_default(),
+            });
+        }
+    }
+
+    fn body(&mut self, entry: &Arc<Entry>, range: Range<u64>) {
+        if !self.is_head() && range.start < range.end {
+            self.out.push_body(entry, range);
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        self.request.is_some_and(|request| request.method == Method::Head)
+    }
+}
+
+fn has_body(request: &Request<'_>) -> bool {
+    request.framing != Framing::None
+}
+
+/// Returns whether a file about to be sent from its descriptor no longer is what its head would
+/// promise.
+fn has_changed(entry: &Entry) -> bool {
+    matches!(entry.content(), Content::File(file) if !file.is_unchanged().unwrap_or(false))
+}
+
+fn judge(request: &Request<'_>, entry: &Entry) -> PreconditionResult {
+    let unconditional = request.if_match.is_empty()
+        && request.if_none_match.is_empty()
+        && request.if_modified_since.is_none()
+        && request.if_unmodified_since.is_none();
+    if unconditional {
+        return PreconditionResult::Proceed;
+    }
+    let (mut room, mut more_room) = ([&b""[..]; 4], [&b""[..]; 4]);
+    let conditions = Conditions {
+        if_match: collect(request.if_match, &mut room),
+        if_none_match: collect(request.if_none_match, &mut more_room),
+        if_modified_since: request.if_modified_since,
+        if_unmodified_since: request.if_unmodified_since,
+    };
+    evaluate(&conditions, &entry.validators())
+}
+
+fn collect<'r, 'b>(lines: Lines<'b>, room: &'r mut [&'b [u8]; 4]) -> &'r [&'b [u8]] {
+    let mut count = 0;
+    for (place, line) in room.iter_mut().zip(lines.iter()) {
+        *place = line;
+        count += 1;
+    }
+    &room[..count]
+}

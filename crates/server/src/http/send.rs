@@ -1,0 +1,216 @@
+//! SendOptions an output on a socket: as much as the socket takes and the write budget allows, one
+//! system call at a time.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use weir_content::{Content, Fetch, OpenFile};
+use weir_sys::file::{self, ResidencyCheck};
+
+use super::socket::Socket;
+use crate::context::WorkerContext;
+use crate::context::output::{Output, slice};
+use crate::context::write_budget::BUDGET_BYTES_MIN;
+use crate::helpers;
+
+/// Maximum number of bytes of a file fetched from a disk at a time.
+const FETCH_BYTES_MAX: u64 = 2 << 20;
+
+/// Maximum number of times that a reply has bytes fetched that were fetched for it before.
+const FETCHED_AGAIN_MAX: u8 = 8;
+
+/// Bytes at the end of a file that are sent by copy, after a last look at the file: see
+/// [`write_file`].
+const TAIL_BYTES: u64 = 4096;
+
+/// Result of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendOutcome {
+    /// Everything was handed to the kernel.
+    All,
+    /// The socket is full.
+    Blocked,
+    /// There is more, and room for it, but the write budget is spent.
+    BudgetSpent,
+    /// The next bytes are not in memory: [`Output::take_fetch`].
+    NeedsDisk,
+    /// The client has gone.
+    ClientGone,
+    /// The file is no longer the one whose length was promised, or cannot be read.
+    FileChanged,
+}
+
+impl Output {
+    /// Writes as much as the socket takes and the write budget allows; nothing of a large body in a
+    /// round whose budget is spent.
+    pub(crate) fn send(
+        &mut self,
+        socket: &impl Socket,
+        context: &mut WorkerContext,
+    ) -> SendOutcome {
+        if self.body.as_ref().is_none_or(|part| part.len() < BUDGET_BYTES_MIN) {
+            return self.send_within_budget(socket, context);
+        }
+        if context.write_budget.is_spent() {
+            return SendOutcome::BudgetSpent;
+        }
+        let (began_ns, before) = (context.cpu_clock_ns(), self.sent_bytes);
+        let sent = self.send_within_budget(socket, context);
+        let took_ns = context.cpu_clock_ns().saturating_sub(began_ns);
+        context.write_budget.record(self.sent_bytes - before, took_ns);
+        sent
+    }
+
+    fn send_within_budget(
+        &mut self,
+        socket: &impl Socket,
+        context: &mut WorkerContext,
+    ) -> SendOutcome {
+        let mut sent_now = 0;
+        loop {
+            if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
+                return SendOutcome::All;
+            }
+            if sent_now >= context.write_budget.bytes() {
+                return SendOutcome::BudgetSpent;
+            }
+            if self.is_cold(context) {
+                return SendOutcome::NeedsDisk;
+            }
+            match self.write_some(socket, context) {
+                Ok(Progress { bytes, full }) => {
+                    sent_now += bytes;
+                    self.sent_bytes += bytes;
+                    context.counters.bytes_out.add(bytes);
+                    if full {
+                        return SendOutcome::Blocked;
+                    }
+                }
+                Err(error) => return outcome_of(&error),
+            }
+        }
+    }
+
+    /// Records that `bytes` of what was taken were sent.
+    pub(crate) fn note_sent(&mut self, bytes: u64, context: &mut WorkerContext) {
+        self.sent_bytes += bytes;
+        context.counters.bytes_out.add(bytes);
+    }
+
+    /// Returns whether the file's next bytes must be fetched before they are sent, because no
+    /// thread here may wait for a disk. They may be gone again before their turn comes, and are
+    /// then fetched again, up to [`FETCHED_AGAIN_MAX`] times: some file systems keep nothing in
+    /// memory.
+    fn is_cold(&mut self, context: &WorkerContext) -> bool {
+        let Some(part) = &self.body else { return false };
+        let Content::File(file) = part.entry.content() else { return false };
+        let (from, end) = (part.range.start, part.range.end);
+        if context.config.content.waits || self.written < self.bytes.len() {
+            return false;
+        }
+        let next_bytes = context.write_budget.bytes().min(end - from);
+        let look =
+            if helpers::are_at_work() { ResidencyCheck::Thorough } else { ResidencyCheck::Quick };
+        if file.resident(from..from + next_bytes, look) == next_bytes {
+            return false;
+        }
+        if from < self.fetched_to {
+            if self.fetched_again == FETCHED_AGAIN_MAX {
+                return false;
+            }
+            self.fetched_again += 1;
+        }
+        self.fetched_to = end.min(from + FETCH_BYTES_MAX);
+        self.cold = Some(Fetch::of_range(file, from..self.fetched_to));
+        true
+    }
+
+    /// Makes one system call. `full`: it took less than it was given.
+    fn write_some(
+        &mut self,
+        socket: &impl Socket,
+        context: &mut WorkerContext,
+    ) -> io::Result<Progress> {
+        let head = &self.bytes[self.written..];
+        let Some(part) = &mut self.body else {
+            let bytes = socket.write(head, false)?;
+            let full = bytes < head.len();
+            self.written += bytes;
+            return Ok(Progress { bytes: bytes as u64, full });
+        };
+        let progress = match part.entry.content() {
+            Content::Memory(bytes) => {
+                let body = slice(bytes, &part.range);
+                let offered = head.len() + body.len();
+                let bytes = if head.is_empty() {
+                    socket.write(body, false)?
+                } else {
+                    socket.write_two(head, body)?
+                };
+                Progress { bytes: bytes as u64, full: bytes < offered }
+            }
+            Content::File(_) if !head.is_empty() => {
+                let bytes = socket.write(head, true)?;
+                Progress { bytes: bytes as u64, full: bytes < head.len() }
+            }
+            Content::File(file) => write_file(socket, file, &part.range, context)?,
+        };
+        let from_head = progress.bytes.min(head.len() as u64);
+        self.written += from_head as usize;
+        part.range.start += progress.bytes - from_head;
+        if part.range.start >= part.range.end {
+            self.body = None;
+        }
+        Ok(progress)
+    }
+}
+
+struct Progress {
+    bytes: u64,
+    full: bool,
+}
+
+/// Sends some of a file so that no complete reply mixes two versions of it.
+///
+/// A file at rest is sent by sendfile, whose bytes are references to the page cache: after each
+/// call, and before the copied tail, the file must still be the one the reply began with. Otherwise
+/// the reply is left unfinished, which the client sees. A file that was written to moments ago is
+/// sent by copy, and looked at after each copy, so that even bytes already in the socket cannot
+/// change.
+fn write_file(
+    socket: &impl Socket,
+    file: &OpenFile,
+    range: &Range<u64>,
+    context: &mut WorkerContext,
+) -> io::Result<Progress> {
+    let left = range.end - range.start;
+    if left > TAIL_BYTES && file.is_quiet(context.clock()) {
+        let wanted = (left - TAIL_BYTES).min(context.write_budget.bytes());
+        let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
+        if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
+            return Err(changed());
+        }
+        return Ok(Progress { bytes, full: bytes < wanted });
+    }
+    let wanted = left.min(context.scratch.len() as u64) as usize;
+    let copy = &mut context.scratch[..wanted];
+    let read = file::pread_full(file.as_fd(), copy, range.start).unwrap_or(0);
+    if read < wanted || !file.is_unchanged().unwrap_or(false) {
+        return Err(changed());
+    }
+    let bytes = socket.write(copy, false)?;
+    Ok(Progress { bytes: bytes as u64, full: bytes < wanted })
+}
+
+fn changed() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
+}
+
+fn outcome_of(error: &io::Error) -> SendOutcome {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => SendOutcome::Blocked,
+        io::ErrorKind::UnexpectedEof => SendOutcome::FileChanged,
+        _ => SendOutcome::ClientGone,
+    }
+}

@@ -1,0 +1,260 @@
+//! A connection on a socket watched for readiness: makes the calls that the connection machine asks
+//! for, until one would block.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use weir_content::Fetch;
+use weir_dispatch::readiness::Interest;
+use weir_sys::listener::{self, Arrival};
+use weir_sys::socket;
+
+use super::connection::{Action, Connection};
+use super::connection_io::ConnectionIo;
+use super::send::SendOutcome;
+use super::socket::Socket;
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+
+/// Maximum number of reads of discarded bytes in a row before other connections are served.
+const DISCARDS_MAX: usize = 16;
+
+/// Maximum number of reads in a row, under full-read, before other connections are served.
+const READS_MAX: usize = 64;
+
+/// A connection with its socket.
+#[derive(Debug)]
+pub(crate) struct SocketConnection<S = OwnedFd> {
+    conn: Connection,
+    socket: S,
+    /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
+    pub registered: Option<Interest>,
+    /// True if it has yielded: it is then served after others, and not because it is ready.
+    pub has_yielded: bool,
+    read_blocked: bool,
+    write_blocked: bool,
+}
+
+impl<S> Deref for SocketConnection<S> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.conn
+    }
+}
+
+impl<S> DerefMut for SocketConnection<S> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+}
+
+impl ConnectionIo for SocketConnection {
+    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
+        Self::on(fd, peer, context)
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        listener::arrival(self.socket.as_fd()).ok()
+    }
+
+    fn reset_on_close(&self) {
+        self.socket.reset_on_close();
+    }
+
+    fn close(self, reason: CloseReason, context: &mut WorkerContext) {
+        socket::close(self.into_socket(reason, context));
+    }
+}
+
+impl SocketConnection {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl<S: Socket> SocketConnection<S> {
+    /// Creates a connection on a socket that was just accepted.
+    pub(crate) fn on(socket: S, peer: SocketAddr, context: &WorkerContext) -> Self {
+        Self {
+            conn: Connection::new(peer, context),
+            socket,
+            registered: None,
+            has_yielded: false,
+            read_blocked: false,
+            write_blocked: false,
+        }
+    }
+
+    /// Releases everything but the socket, whose close ends the connection. `reason`: why it is
+    /// closed, if it has found no reason of its own.
+    pub(crate) fn into_socket(mut self, reason: CloseReason, context: &mut WorkerContext) -> S {
+        if self.conn.end(reason, context) {
+            self.socket.reset_on_close();
+        }
+        self.socket
+    }
+
+    /// Returns whether the last read left the socket empty, and whether the last write
+    /// left it full; clears both.
+    pub(crate) fn blocked(&mut self) -> (bool, bool) {
+        (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))
+    }
+
+    /// Makes what progress it can, after the mechanism reported it ready, or right after the accept
+    /// if reads are eager. Returns what it waits for: `Read`, `Write`, `Fetch` or `Yield`; or
+    /// `Close`.
+    pub(crate) fn proceed(&mut self, context: &mut WorkerContext) -> Action {
+        let action = match self.conn.action() {
+            Action::Read => self.read(context),
+            Action::Discard => self.discard(context),
+            Action::Fetch => {
+                let action = self.conn.fetched(context);
+                self.follow(action, context, true)
+            }
+            Action::Yield => {
+                let action = self.conn.resume(context);
+                self.follow(action, context, context.config.strategy.eager_write)
+            }
+            action => self.follow(action, context, true),
+        };
+        self.conn.release_idle_buffers(context);
+        action
+    }
+
+    /// Returns the fetch it waits for, after [`Action::Fetch`]; once that is done, it may proceed.
+    pub(crate) fn fetch(&mut self) -> Option<Fetch> {
+        self.conn.fetch().cloned().or_else(|| self.conn.output()?.take_fetch())
+    }
+
+    /// Refuses the connection with a 503, whatever it asks for.
+    pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
+        match self.fill(context) {
+            Ok(0) => return self.conn.close_for(CloseReason::ClientClosed),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return self.conn.close_for(CloseReason::ClientReset),
+        }
+        let action = self.conn.refuse_with_503(context);
+        let action = self.follow(action, context, true);
+        self.conn.release_idle_buffers(context);
+        action
+    }
+
+    /// Handles its deadline: ends or prolongs what the connection does.
+    pub(crate) fn expire(&mut self, context: &mut WorkerContext) -> Action {
+        let unacknowledged = if self.wants_to_write() { self.unacknowledged() } else { None };
+        match self.conn.expire(unacknowledged, context) {
+            Some(action) => self.follow(action, context, true),
+            None => Action::Write,
+        }
+    }
+
+    fn wants_to_write(&self) -> bool {
+        self.conn.action() == Action::Write
+    }
+
+    fn read(&mut self, context: &mut WorkerContext) -> Action {
+        for _ in 0..READS_MAX {
+            let result = self.fill(context);
+            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                return Action::Read;
+            }
+            let action = self.conn.received(&result, context);
+            let action = self.follow(action, context, context.config.strategy.eager_write);
+            let reads_on = action == Action::Read && self.conn.action() == Action::Read;
+            if !reads_on || !context.config.strategy.full_read {
+                return action;
+            }
+        }
+        Action::Read
+    }
+
+    fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
+        context.counters.reads.one();
+        let input = self.conn.read_buffer(context);
+        let room = input.capacity() - input.len();
+        let result = self.socket.read(input);
+        match &result {
+            Ok(bytes) => self.read_blocked = *bytes < room,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.read_blocked = true;
+                context.counters.read_would_block.one();
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    /// Carries out actions until the connection must wait. `writes`: a reply may be written now;
+    /// further replies may be if writes are eager.
+    fn follow(
+        &mut self,
+        mut action: Action,
+        context: &mut WorkerContext,
+        mut writes: bool,
+    ) -> Action {
+        loop {
+            action = match action {
+                Action::Discard => return Action::Read,
+                Action::Read | Action::Fetch | Action::Yield | Action::Close(_) => return action,
+                Action::Write if !writes => return action,
+                Action::Write => {
+                    writes = context.config.strategy.eager_write;
+                    match self.write(context) {
+                        SendOutcome::BudgetSpent => return Action::Yield,
+                        SendOutcome::Blocked => return Action::Write,
+                        SendOutcome::NeedsDisk => return Action::Fetch,
+                        sent => self.conn.sent(sent, context),
+                    }
+                }
+                Action::Shutdown => {
+                    let shut = self.socket.shutdown_write().is_ok();
+                    self.conn.write_side_shut(shut, context)
+                }
+            };
+        }
+    }
+
+    fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
+        let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
+        let sent = output.send(&self.socket, context);
+        output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());
+        self.write_blocked |= sent == SendOutcome::Blocked;
+        if matches!(sent, SendOutcome::Blocked | SendOutcome::BudgetSpent)
+            && self.conn.wants_acknowledged()
+        {
+            let unacknowledged = self.unacknowledged();
+            self.conn.note_acknowledged(unacknowledged.unwrap_or(0));
+        }
+        sent
+    }
+
+    fn discard(&mut self, context: &mut WorkerContext) -> Action {
+        for _ in 0..DISCARDS_MAX {
+            match self.socket.read_slice(&mut context.scratch) {
+                Ok(bytes) => {
+                    let action = self.conn.discarded(bytes);
+                    if action != Action::Discard {
+                        return action;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.read_blocked = true;
+                    return Action::Read;
+                }
+                Err(_) => return self.conn.discarded(0),
+            }
+        }
+        Action::Read
+    }
+
+    /// Returns the number of bytes written that have not reached the client's side. Unknown for a
+    /// Unix socket, whose queue the kernel measures in memory and not in bytes.
+    fn unacknowledged(&self) -> Option<u64> {
+        let is_tcp = self.conn.peer() != socket::UNKNOWN_PEER;
+        is_tcp.then(|| self.socket.unacknowledged().ok()).flatten()
+    }
+}

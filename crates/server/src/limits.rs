@@ -1,0 +1,69 @@
+//! What the kernel allows: the SYN filter that can be had, and the descriptors that connections and
+//! files share.
+
+use weir_accept::SynFilter;
+use weir_sys::process;
+
+use crate::architecture::Name;
+use crate::config::{Config, Error};
+use crate::models::prefork::pool_size;
+use crate::worker::listener::Socket;
+
+/// Descriptors that a loop needs besides its connections, their files and its listeners.
+const SPARE_FDS: u64 = 32;
+
+/// Returns the SYN filter to use: the configured one, or the best available. It is an error if the
+/// configured one is unavailable: a policy that counted on it would leave the work to it.
+pub(crate) fn syn_filter<'s>(
+    config: &Config,
+    mut sockets: impl Iterator<Item = &'s Socket>,
+) -> Result<SynFilter, Error> {
+    let policies =
+        [weir_accept::Name::Limit, weir_accept::Name::MatchClose, weir_accept::Name::Timed];
+    if policies.contains(&config.setting.name) {
+        return Ok(SynFilter::None);
+    }
+    let available = sockets.find(|socket| socket.own).map_or(SynFilter::None, Socket::syn_filter);
+    match config.syn_filter {
+        None => Ok(available),
+        Some(SynFilter::None) => Ok(SynFilter::None),
+        Some(SynFilter::Random) if available != SynFilter::None => Ok(SynFilter::Random),
+        Some(wanted) if wanted == available => Ok(wanted),
+        Some(wanted) => Err(Error(format!(
+            "--syn-filter {wanted} cannot be had: it takes a TCP socket of the server's own and \
+             CAP_NET_ADMIN{}; the best here is {available}",
+            if wanted == SynFilter::Tokens { " and CAP_BPF" } else { "" }
+        ))),
+    }
+}
+
+/// Divides the cache among the loops, and keeps max-conns below what RLIMIT_NOFILE allows; that
+/// limit is per process.
+pub(crate) fn fit(config: &mut Config, listeners: usize) {
+    let workers = config.workers.max(1) as u64;
+    let (loops, processes) = match config.arch {
+        Name::Processes => (1, workers * pool_size::children(config) as u64),
+        _ => (workers, 1),
+    };
+    let fds = process::raise_open_files();
+    let content = &mut config.content;
+    content.caching = config.strategy.caching;
+    content.waits = config.arch.waits_for_disks(&config.arch_settings);
+    content.cache_bytes_max /= loops * processes;
+    // A quarter of the descriptors at most for files, so that a small limit still serves.
+    let files_max = (content.open_files_max / processes).min(fds / 4);
+    content.open_files_max = (files_max / loops).max(1);
+    let files = if content.caching { content.open_files_max * loops } else { 0 };
+    let overhead = SPARE_FDS + loops * (listeners as u64 + 4);
+    let free = fds.saturating_sub(overhead + files);
+    // Without a cache each connection may have a file of its own open.
+    let room = if content.caching { free } else { free / 2 }.max(8).saturating_mul(processes);
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    if room < config.conns_max {
+        let wanted = std::mem::replace(&mut config.conns_max, room);
+        (config.tell)(&format!(
+            "{room} connections at most, not {wanted}: {fds} descriptors are allowed, and files \
+             take {files} of them (ulimit -n, --open-files)"
+        ));
+    }
+}

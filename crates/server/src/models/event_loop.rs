@@ -1,0 +1,188 @@
+//! SPED: one thread, three phases, repeated (pariag-accept fig. 3.1, brecht-select fig. 2).
+//!
+//! A connection accepted in one round is served in the next, as in the papers, unless it is read
+//! eagerly. The mechanism reports which connections are ready, the policy sets the number of
+//! accepts, and each connection says what it waits for.
+
+use std::io;
+
+use weir_dispatch::readiness::{Mechanism, Token};
+
+use super::readiness_driver::{ReadinessDriver, TokenOwner};
+use crate::context::close_reason::CloseReason;
+use crate::http::connection::Action;
+use crate::http::connection_io::ConnectionIo;
+use crate::http::socket_connection::SocketConnection;
+use crate::worker::core::{LoopCore, Work};
+use crate::worker::listener::Listener;
+use crate::worker::{Model, RunWorker, Worker, WorkerParts};
+
+/// One event loop over a readiness mechanism.
+pub(crate) struct EventLoop<M> {
+    driver: ReadinessDriver<M>,
+}
+
+impl<M: Mechanism> Model for EventLoop<M> {
+    type Connection = SocketConnection;
+
+    fn begin(worker: &mut Worker<Self>, slot: u32, at_once: bool) {
+        if at_once {
+            Self::serve(worker, slot);
+        } else {
+            worker.settle(slot, Action::Read);
+        }
+    }
+
+    fn serve(worker: &mut Worker<Self>, slot: u32) -> bool {
+        let Some(conn) = worker.core.table.conn(slot) else { return false };
+        let action = conn.proceed(&mut worker.core.context);
+        worker.settle(slot, action);
+        matches!(action, Action::Close(_))
+    }
+
+    fn refuse_with_503(worker: &mut Worker<Self>, slot: u32) {
+        let Some(conn) = worker.core.table.conn(slot) else { return };
+        let action = conn.refuse_with_503(&mut worker.core.context);
+        worker.settle(slot, action);
+    }
+
+    fn expire(worker: &mut Worker<Self>, slot: u32) {
+        let Some(conn) = worker.core.table.conn(slot) else { return };
+        let action = conn.expire(&mut worker.core.context);
+        worker.settle(slot, action);
+    }
+
+    fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
+        let Some((conn, token)) = worker.vacate(slot) else { return };
+        worker.model.driver.forget(&conn, token);
+        conn.close(reason, &mut worker.core.context);
+    }
+
+    fn listener_drained(worker: &mut Worker<Self>, index: usize) {
+        worker.model.driver.listener_drained(&worker.core, index);
+    }
+
+    fn watch_listener(worker: &mut Worker<Self>, index: usize, wanted: bool) -> io::Result<()> {
+        worker.model.driver.watch_listener(&worker.core, index, wanted)
+    }
+
+    fn close_listener(worker: &mut Worker<Self>, listener: Listener) {
+        worker.model.driver.close_listener(listener);
+    }
+
+    fn count(worker: &mut Worker<Self>) {
+        worker.model.driver.count(&mut worker.core);
+    }
+}
+
+impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
+    fn start(parts: WorkerParts) -> io::Result<Self> {
+        let core = LoopCore::new(parts);
+        let driver = ReadinessDriver::open(&core)?;
+        Ok(Self { core, model: EventLoop { driver } })
+    }
+
+    fn run(mut self) {
+        while !self.core.is_over() {
+            self.model.driver.getevents_phase(&mut self.core);
+            self.accept_phase();
+            self.work_phase();
+            self.keep_time();
+        }
+        self.end();
+    }
+}
+
+impl<M: Mechanism> Worker<EventLoop<M>> {
+    fn accept_phase(&mut self) {
+        self.core.accepts_pending = false;
+        for index in 0..self.model.driver.ready.len() {
+            match self.model.driver.owner(&self.core, self.model.driver.ready[index]) {
+                TokenOwner::Waker => self.handle_waker(),
+                TokenOwner::Listener(index) => {
+                    self.accept(index);
+                }
+                TokenOwner::Connection => {}
+            }
+        }
+        self.end_accept_phase();
+    }
+
+    /// Answers the waker, and takes the results of helpers, which ring it too.
+    fn handle_waker(&mut self) {
+        self.handle_wakeup();
+        self.model.driver.waker_cleared();
+        let mut ready = std::mem::take(&mut self.model.driver.ready);
+        self.model.driver.take_fetched(&mut ready);
+        self.model.driver.ready = ready;
+    }
+
+    fn work_phase(&mut self) {
+        let count = self.model.driver.ready.len() + self.model.driver.yielded();
+        let mut work = self.core.begin_work(count);
+        work.items += self.resume_yielded();
+        let mut index = 0;
+        // More may be ready when the work was cut.
+        while let Some(token) = self.model.driver.ready.get(index).copied() {
+            if self.model.driver.is_served_when_ready(&mut self.core, token) {
+                if self.core.is_long(&mut work) {
+                    work = self.cut_work(work, self.model.driver.ready.len() - index);
+                    continue;
+                }
+                self.work(token);
+                work.items += 1;
+            }
+            index += 1;
+        }
+        self.core.note_work(work);
+    }
+
+    /// Runs the other phases of a round in the middle of a long work-phase. The mechanism is not
+    /// polled, since enough connections are ready.
+    fn cut_work(&mut self, work: Work, left: usize) -> Work {
+        self.core.cut_work(work, left);
+        self.handle_waker();
+        for index in 0..self.core.listeners.len() {
+            if self.core.listeners.get(index).is_some_and(|listener| listener.watched) {
+                self.accept(index);
+            }
+        }
+        self.end_accept_phase();
+        self.keep_time();
+        self.core.begin_work(left)
+    }
+
+    /// Resumes yielded connections, longest waiting first, until this round's write budget is spent. Returns
+    /// the number resumed.
+    fn resume_yielded(&mut self) -> u64 {
+        let mut items = 0;
+        for _ in 0..self.model.driver.yielded() {
+            let Some(token) = self.model.driver.resume_next(&mut self.core) else { break };
+            self.serve_and_replace(token.slot);
+            items += 1;
+        }
+        items
+    }
+
+    /// Serves a ready connection, and accepts others in its place if it closed and that is
+    /// configured.
+    fn work(&mut self, token: Token) {
+        if self.admit_request(token) {
+            self.serve_and_replace(token.slot);
+        }
+    }
+
+    fn serve_and_replace(&mut self, slot: u32) {
+        if EventLoop::serve(self, slot) {
+            self.accept_after_close();
+        }
+    }
+
+    /// Updates the mechanism and the timers for what a connection now waits for; closes it if it
+    /// has ended or cannot be watched.
+    fn settle(&mut self, slot: u32, action: Action) {
+        if let Err(reason) = self.model.driver.settle(&mut self.core, slot, action) {
+            EventLoop::close(self, slot, reason);
+        }
+    }
+}

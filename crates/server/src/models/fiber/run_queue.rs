@@ -1,0 +1,127 @@
+//! The run queue of a thread's fibers, first come, first served, and the fibers that wait to join
+//! it. Knows neither the fibers' code nor what they wait for.
+
+use std::collections::VecDeque;
+
+use super::scheduler::FiberId;
+
+/// The fibers of a thread, except the running one.
+#[derive(Default)]
+pub(super) struct RunQueue {
+    runnable: VecDeque<FiberId>,
+    /// Fiber that waits for the connection in each slot.
+    at_slots: Vec<Option<FiberId>>,
+    /// Fibers that wait for a connection to accept, with the round in which each began to wait.
+    at_listeners: VecDeque<(FiberId, u64)>,
+}
+
+impl RunQueue {
+    /// Removes and returns the next fiber to run.
+    pub(super) fn next(&mut self) -> Option<FiberId> {
+        self.runnable.pop_front()
+    }
+
+    /// Number of runnable fibers.
+    pub(super) fn runnable(&self) -> usize {
+        self.runnable.len()
+    }
+
+    /// Puts a fiber at the front of the queue.
+    pub(super) fn put_first(&mut self, fiber: FiberId) {
+        self.runnable.push_front(fiber);
+    }
+
+    /// Puts a fiber at the back of the queue.
+    pub(super) fn put_last(&mut self, fiber: FiberId) {
+        self.runnable.push_back(fiber);
+    }
+
+    /// Makes a fiber wait for the connection in a slot.
+    pub(super) fn wait_at_slot(&mut self, slot: u32, fiber: FiberId) {
+        let slot = slot as usize;
+        if slot >= self.at_slots.len() {
+            self.at_slots.resize(slot + 1, None);
+        }
+        self.at_slots[slot] = Some(fiber);
+    }
+
+    /// Makes the fiber that waits for the connection in a slot runnable; returns whether there was
+    /// one.
+    pub(super) fn wake_at_slot(&mut self, slot: u32) -> bool {
+        let fiber = self.at_slots.get_mut(slot as usize).and_then(Option::take);
+        self.runnable.extend(fiber);
+        fiber.is_some()
+    }
+
+    /// Makes a fiber wait for a connection to accept.
+    pub(super) fn wait_at_listeners(&mut self, fiber: FiberId, round: u64) {
+        self.at_listeners.push_back((fiber, round));
+    }
+
+    /// Makes the fiber that has waited longest for a connection to accept runnable, unless it began
+    /// to wait in this round, so that a round ends.
+    pub(super) fn wake_at_listeners(&mut self, round: u64) {
+        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
+            self.runnable.push_back(fiber);
+        }
+    }
+
+    /// Does the same as [`RunQueue::wake_at_listeners`], but puts the fiber at the front of the queue.
+    pub(super) fn wake_first_at_listeners(&mut self, round: u64) {
+        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
+            self.runnable.push_front(fiber);
+        }
+    }
+
+    /// Returns whether a fiber waits for a connection to accept.
+    pub(super) fn has_waiting_at_listeners(&self) -> bool {
+        !self.at_listeners.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(turns: &mut RunQueue) -> Vec<FiberId> {
+        std::iter::from_fn(|| turns.next()).collect()
+    }
+
+    #[test]
+    fn turns_are_in_the_order_in_which_fibers_were_woken() {
+        let mut turns = RunQueue::default();
+        (0..4).for_each(|slot| turns.wait_at_slot(slot, slot as FiberId + 10));
+        for slot in [2, 0, 3] {
+            assert!(turns.wake_at_slot(slot));
+        }
+        turns.put_first(99);
+        turns.put_last(98);
+        assert_eq!(turns.runnable(), 5);
+        assert_eq!(order(&mut turns), [99, 12, 10, 13, 98]);
+    }
+
+    #[test]
+    fn a_fiber_is_woken_once() {
+        let mut turns = RunQueue::default();
+        turns.wait_at_slot(7, 1);
+        assert!(turns.wake_at_slot(7));
+        assert!(!turns.wake_at_slot(7));
+        assert!(!turns.wake_at_slot(1000));
+        assert_eq!(order(&mut turns), [1]);
+    }
+
+    #[test]
+    fn listeners_wake_who_waited_longest_and_nobody_twice_a_round() {
+        let mut turns = RunQueue::default();
+        (1..=2).for_each(|fiber| turns.wait_at_listeners(fiber, 5));
+        turns.wake_at_listeners(6);
+        assert_eq!(order(&mut turns), [1]);
+        turns.wait_at_listeners(1, 6);
+        (0..3).for_each(|_| turns.wake_at_listeners(6));
+        assert_eq!(order(&mut turns), [2]);
+        assert!(turns.has_waiting_at_listeners());
+        turns.wake_at_listeners(7);
+        assert_eq!(order(&mut turns), [1]);
+        assert!(!turns.has_waiting_at_listeners());
+    }
+}

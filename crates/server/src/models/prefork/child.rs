@@ -1,0 +1,183 @@
+//! A child: accepts as many connections as its policy allows, serves them to their end one after
+//! the other, and accepts again. It runs the script of a pool's thread with a group of its own: no
+//! lock, and a store, cache and policies shared with no sibling. Between two waits it reads its
+//! master's commands.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use weir_dispatch::readiness::Token;
+use weir_sys::fork;
+use weir_sys::poll::{POLLIN, PollFd};
+
+use super::listener_poll::SharedListenerPoll;
+use super::messages::{BYTES_MAX, Command, Message};
+use super::pool_size;
+use crate::config::{Config, Error};
+use crate::context::WorkerContext;
+use crate::context::log::LogWriter;
+use crate::control::{Control, WorkerReport};
+use crate::models::thread_per_connection::model::{GroupWorker, ThreadGroup};
+use crate::models::thread_per_connection::park::{Park, Wait, WakeReason, poll};
+use crate::worker::core::{LoopCore, WorkerParts};
+use crate::worker::listener::Socket;
+use crate::worker::{Worker, setup};
+
+/// A process that serves connections.
+struct Child {
+    worker: GroupWorker,
+    listeners: SharedListenerPoll,
+    channel: OwnedFd,
+    control: Arc<Control>,
+    reports: Receiver<WorkerReport>,
+    command: Command,
+    log: Option<LogWriter>,
+}
+
+/// Serves until the master commands a stop.
+///
+/// # Errors
+/// A message: a required resource is unavailable.
+pub(super) fn serve(
+    config: Arc<Config>,
+    sockets: Vec<Socket>,
+    channel: OwnedFd,
+) -> Result<(), Error> {
+    let mut child = Child::new(config, sockets, channel)?;
+    child.run();
+    if let Some(log) = child.log.take() {
+        // The buffer holds the writer's other end.
+        drop(child);
+        log.stop();
+    }
+    Ok(())
+}
+
+impl Child {
+    fn new(config: Arc<Config>, sockets: Vec<Socket>, channel: OwnedFd) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error(format!("a child cannot start: {error}"));
+        let log = match config.access_log.clone() {
+            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
+            None => None,
+        };
+        let open_max = pool_size::open_max(&config);
+        let store = setup::open_store(&config)?;
+        let context = WorkerContext::new(config, store, log.as_ref().map(LogWriter::buffer));
+        let (sender, reports) = mpsc::channel();
+        let control = Arc::new(Control::new(0, sender).map_err(failed)?);
+        let parts = WorkerParts { context, sockets, control: Arc::clone(&control), open_max };
+        let worker = Worker { core: LoopCore::new(parts), model: ThreadGroup::new(true, None) };
+        let listeners = SharedListenerPoll::new(&worker, channel.as_fd()).map_err(failed)?;
+        let command = Command::FIRST;
+        Ok(Self { worker, listeners, channel, control, reports, command, log })
+    }
+
+    fn run(&mut self) {
+        while !self.worker.core.is_over() {
+            self.accept_round();
+            while let Some((token, reason)) = self.worker.model.accepted.pop_front() {
+                self.serve_connection(token, reason);
+            }
+        }
+        self.worker.end();
+        self.send_reports();
+    }
+
+    /// Runs one round at the listeners, and handles everything else that is due.
+    fn accept_round(&mut self) {
+        let timeout = self.worker.core.sleep_max();
+        self.worker.leave();
+        let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);
+        self.worker.enter();
+        self.worker.accept_phase(&self.listeners.polled);
+        self.handle_due(has_command);
+    }
+
+    /// Serves a connection to its end.
+    fn serve_connection(&mut self, token: Token, mut reason: WakeReason) {
+        while !self.worker.core.is_over() {
+            match self.worker.serve_once(token, reason) {
+                Park::Wait(wait) => reason = self.wait(wait),
+                Park::Yield => {
+                    self.poll_commands();
+                    reason = WakeReason::Resumed;
+                }
+                Park::Fetch(fetch) => {
+                    fetch.run();
+                    reason = WakeReason::Fetched;
+                }
+                Park::Gone => return,
+            }
+        }
+    }
+
+    /// Waits for a connection's socket, and handles commands and deadlines meanwhile.
+    fn wait(&mut self, wait: Wait) -> WakeReason {
+        let channel = PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 };
+        let mut fds = [wait.entry(), channel];
+        let due = [wait.timeout(), self.worker.core.due_in()];
+        self.worker.leave();
+        poll(&mut fds, due.into_iter().flatten().min());
+        self.worker.enter();
+        self.handle_due(fds[1].revents != 0);
+        if fds[0].revents != 0 { WakeReason::Ready } else { WakeReason::Late }
+    }
+
+    /// Handles what is due between two turns of a connection that yielded.
+    fn poll_commands(&mut self) {
+        let mut channel = [PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 }];
+        self.worker.leave();
+        poll(&mut channel, Some(Duration::ZERO));
+        self.worker.enter();
+        self.handle_due(channel[0].revents != 0);
+    }
+
+    fn handle_due(&mut self, has_command: bool) {
+        if has_command {
+            self.receive_commands();
+            self.worker.handle_wakeup();
+            self.send_reports();
+        }
+        self.worker.poll_policies();
+        self.worker.keep_time();
+    }
+
+    /// Reads the master's commands. Exits the process if the master has gone.
+    fn receive_commands(&mut self) {
+        let mut message = [0; BYTES_MAX];
+        loop {
+            match fork::receive(self.channel.as_fd(), &mut message) {
+                Ok(None) => return,
+                Ok(Some(0)) | Err(_) => std::process::exit(1),
+                Ok(Some(bytes)) => {
+                    if let Some(command) = Command::from_bytes(&message[..bytes]) {
+                        self.apply(command);
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        self.control.set_phase(command.phase);
+        if command.report_request > self.command.report_request {
+            self.control.request_report(command.report_request);
+        }
+        if command.reopens > self.command.reopens
+            && !self.log.as_ref().is_none_or(LogWriter::reopen)
+        {
+            self.worker.core.tell("the access log is stuck and was not reopened");
+        }
+        self.command = command;
+    }
+
+    fn send_reports(&self) {
+        for WorkerReport { report_request, report, .. } in self.reports.try_iter() {
+            let report = Message::Report(report_request, Box::new(report)).to_bytes();
+            // The master always listens; one that has gone takes this process with it.
+            let _ = fork::send(self.channel.as_fd(), &report, true);
+        }
+    }
+}

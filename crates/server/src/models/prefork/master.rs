@@ -1,0 +1,321 @@
+//! A master: the master of one worker's children. It serves no connection: it forks the children,
+//! passes on the main process's commands, sums their counters, and replaces a child that dies.
+//!
+//! It is a single-threaded process, so that it may fork at any time; the main process has a thread
+//! per worker and one for signals, and may not. Each process dies with its parent
+//! (PR_SET_PDEATHSIG), so that no child outlives the main process, however that ends.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_stats::LoopReport;
+use weir_sys::fork::{self, ExitStatus};
+use weir_sys::namespace;
+use weir_sys::poll::{POLLIN, PollFd};
+use weir_sys::signal::{SIGCHLD, SignalFd};
+
+use super::messages::{self, BYTES_MAX, Command, Message};
+use super::{child, pool_size};
+use crate::config::{Config, Error};
+use crate::context::log;
+use crate::control::{FINAL_REPORT, Phase};
+use crate::models::thread_per_connection::park::poll;
+use crate::worker::listener::Socket;
+use crate::worker::setup;
+
+/// Age below which a child that dies is replaced only after a delay of the same length.
+const YOUNG_AGE: Duration = Duration::from_secs(1);
+
+/// Delay before a command that could not be sent is sent again.
+const RESEND_DELAY: Duration = Duration::from_millis(100);
+
+/// A child as known to its master.
+struct ChildHandle {
+    id: u32,
+    channel: OwnedFd,
+    born: Instant,
+    /// The last command sent to it.
+    sent: Command,
+    /// Its last report, and the number of the request it answered.
+    report_request: u64,
+    report: LoopReport,
+}
+
+/// The master of a worker's children.
+pub(super) struct Master {
+    config: Arc<Config>,
+    sockets: Vec<Socket>,
+    /// The channel to the main process.
+    channel: OwnedFd,
+    signals: SignalFd,
+    children: Vec<ChildHandle>,
+    /// Times at which the places of dead children are filled again.
+    vacant: Vec<Instant>,
+    command: Command,
+    /// Number of the last report request answered.
+    answered: u64,
+    /// Total counters of children that have ended.
+    past: LoopReport,
+}
+
+/// Runs a master's process until the server stops; returns its exit status.
+pub(super) fn run(
+    index: usize,
+    config: &Arc<Config>,
+    sockets: Vec<Socket>,
+    channel: OwnedFd,
+) -> i32 {
+    let signals = match prepare(index, config) {
+        Ok(signals) => signals,
+        Err(Error(why)) => return fail(&channel, why),
+    };
+    let mut master = Master::new(config, sockets, channel, signals);
+    if let Err(why) = master.spawn_all() {
+        return fail(&master.channel, why);
+    }
+    // A main process that has gone takes this one with it.
+    let _ = fork::send(master.channel.as_fd(), &Message::Ready.to_bytes(), true);
+    master.run();
+    0
+}
+
+fn fail(channel: &OwnedFd, why: String) -> i32 {
+    let _ = fork::send(channel.as_fd(), &Message::Failed(why).to_bytes(), true);
+    2
+}
+
+/// Checks that the children will have what they need, and pins the process to the processor on
+/// which they will run.
+fn prepare(index: usize, config: &Config) -> Result<SignalFd, Error> {
+    setup::pin(index, config)?;
+    setup::open_store(config)?;
+    if let Some((target, _)) = &config.access_log {
+        log::check(target)?;
+    }
+    SignalFd::block(&[SIGCHLD]).map_err(|error| Error(format!("cannot start: {error}")))
+}
+
+impl Master {
+    fn new(
+        config: &Arc<Config>,
+        sockets: Vec<Socket>,
+        channel: OwnedFd,
+        signals: SignalFd,
+    ) -> Self {
+        Self {
+            config: Arc::clone(config),
+            sockets,
+            channel,
+            signals,
+            children: Vec::new(),
+            vacant: Vec::new(),
+            command: Command::FIRST,
+            answered: 0,
+            past: LoopReport::default(),
+        }
+    }
+
+    /// Forks the configured number of children, or as many as possible.
+    fn spawn_all(&mut self) -> Result<(), String> {
+        let wanted = pool_size::children(&self.config);
+        for _ in 0..wanted {
+            if let Err(error) = self.spawn() {
+                if self.children.is_empty() {
+                    return Err(format!("cannot start a child process: {error}"));
+                }
+                let had = self.children.len();
+                (self.config.tell)(&format!("{had} children, not {wanted}: {error}"));
+                break;
+            }
+        }
+        let most = self.children.len() as u64;
+        self.past.counters.threads_max.raise(most);
+        Ok(())
+    }
+
+    /// Forks a child. Does not return in the child.
+    fn spawn(&mut self) -> io::Result<()> {
+        let (here, there) = fork::channel()?;
+        let master = std::process::id();
+        match fork::fork()? {
+            0 => {
+                drop(here);
+                let is_ours = namespace::die_with(master).unwrap_or(false);
+                std::process::exit(if is_ours { self.become_child(there) } else { 1 })
+            }
+            id => {
+                self.children.push(ChildHandle {
+                    id,
+                    channel: here,
+                    born: Instant::now(),
+                    sent: Command::FIRST,
+                    report_request: 0,
+                    report: LoopReport::default(),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases all that is the master's, in the child, and serves; returns the exit status.
+    fn become_child(&mut self, channel: OwnedFd) -> i32 {
+        self.children.clear();
+        let sockets = std::mem::take(&mut self.sockets);
+        let (config, tell) = (Arc::clone(&self.config), self.config.tell);
+        let serve = || child::serve(config, sockets, channel);
+        match catch_unwind(AssertUnwindSafe(serve)) {
+            Ok(Ok(())) => 0,
+            Ok(Err(Error(why))) => {
+                tell(&why);
+                2
+            }
+            // It has said so.
+            Err(_) => 101,
+        }
+    }
+
+    fn run(&mut self) {
+        while !(self.command.phase > Phase::Run && self.children.is_empty()) {
+            let ready = self.wait();
+            if ready.main {
+                self.receive_commands();
+            }
+            self.receive_reports();
+            if ready.signal {
+                self.reap();
+            }
+            self.refill();
+            self.forward_command();
+            self.answer();
+        }
+        self.send_report(FINAL_REPORT);
+    }
+
+    fn wait(&self) -> Ready {
+        let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
+        let mut fds = vec![watch(self.channel.as_raw_fd()), watch(self.signals.raw())];
+        fds.extend(self.children.iter().map(|child| watch(child.channel.as_raw_fd())));
+        let now = Instant::now();
+        let lags = self.children.iter().any(|child| child.sent != self.command);
+        let next = self.vacant.iter().min().map(|at| at.saturating_duration_since(now));
+        poll(&mut fds, [next, lags.then_some(RESEND_DELAY)].into_iter().flatten().min());
+        Ready { main: fds[0].revents != 0, signal: fds[1].revents != 0 }
+    }
+
+    /// Reads the main process's commands. Exits the process, and with it every child, if the main
+    /// process has gone.
+    fn receive_commands(&mut self) {
+        let mut message = [0; BYTES_MAX];
+        loop {
+            match fork::receive(self.channel.as_fd(), &mut message) {
+                Ok(None) => break,
+                Ok(Some(0)) | Err(_) => std::process::exit(1),
+                Ok(Some(bytes)) => {
+                    self.command = Command::from_bytes(&message[..bytes]).unwrap_or(self.command);
+                }
+            }
+        }
+        if self.command.phase > Phase::Run {
+            // The last copies but the children's: nobody is to wait where nobody accepts.
+            self.sockets.clear();
+            self.vacant.clear();
+        }
+    }
+
+    fn receive_reports(&mut self) {
+        self.children.iter_mut().for_each(ChildHandle::receive);
+    }
+
+    /// Handles the children that have ended.
+    fn reap(&mut self) {
+        let _ = self.signals.next();
+        while let Some((id, end)) = fork::reap_child() {
+            let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
+            let mut child = self.children.swap_remove(at);
+            child.receive();
+            messages::add(&mut self.past, &child.report);
+            if child.report_request != FINAL_REPORT {
+                self.replace(&child, end);
+            }
+        }
+    }
+
+    /// Handles a child that ended without a command: fills its place again, unless the server stops.
+    fn replace(&mut self, child: &ChildHandle, end: ExitStatus) {
+        self.past.counters.children_lost.one();
+        let (now, id) = (Instant::now(), child.id);
+        let stops = self.command.phase > Phase::Run;
+        if !stops {
+            let is_young = now.duration_since(child.born) < YOUNG_AGE;
+            self.vacant.push(if is_young { now + YOUNG_AGE } else { now });
+        }
+        let then = if stops { "" } else { "; another takes its place" };
+        let left = self.children.len();
+        (self.config.tell)(&format!("child {id} has died ({end}), {left} left{then}"));
+    }
+
+    /// Fills the places that are due.
+    fn refill(&mut self) {
+        let now = Instant::now();
+        let due = self.vacant.iter().filter(|&&at| at <= now).count();
+        self.vacant.retain(|&at| at > now);
+        for _ in 0..due {
+            if let Err(error) = self.spawn() {
+                (self.config.tell)(&format!("cannot start a child process: {error}"));
+                self.vacant.push(now + YOUNG_AGE);
+            }
+        }
+    }
+
+    /// Sends the command to the children that do not have it. A full channel is retried later.
+    fn forward_command(&mut self) {
+        let command = self.command;
+        for child in self.children.iter_mut().filter(|child| child.sent != command) {
+            if fork::send(child.channel.as_fd(), &command.to_bytes(), false).is_ok() {
+                child.sent = command;
+            }
+        }
+    }
+
+    /// Answers the main process once every child has answered.
+    fn answer(&mut self) {
+        let report_request = self.command.report_request;
+        let have_all = self.children.iter().all(|child| child.report_request >= report_request);
+        if report_request > self.answered && have_all {
+            self.answered = report_request;
+            self.send_report(report_request);
+        }
+    }
+
+    fn send_report(&self, report_request: u64) {
+        let mut sum = self.past.clone();
+        self.children.iter().for_each(|child| messages::add(&mut sum, &child.report));
+        let report = Message::Report(report_request, Box::new(sum)).to_bytes();
+        // A main process that has gone takes this one with it.
+        let _ = fork::send(self.channel.as_fd(), &report, true);
+    }
+}
+
+/// Readiness of the descriptors other than the children's.
+struct Ready {
+    main: bool,
+    signal: bool,
+}
+
+impl ChildHandle {
+    /// Reads the child's messages. A closed channel is handled when the child's exit is known.
+    fn receive(&mut self) {
+        let mut message = [0; BYTES_MAX];
+        while let Ok(Some(bytes @ 1..)) = fork::receive(self.channel.as_fd(), &mut message) {
+            if let Some(Message::Report(report_request, report)) =
+                Message::from_bytes(&message[..bytes])
+            {
+                self.report_request = report_request;
+                self.report = *report;
+            }
+        }
+    }
+}

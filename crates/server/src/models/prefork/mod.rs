@@ -1,0 +1,137 @@
+//! MP: preforked processes, each of which serves one connection at a time (Pai, Druschel and
+//! Zwaenepoel, Flash, section 3.1; Apache's prefork).
+//!
+//! The main process forks a master for each worker, and each master its children, before there is
+//! any thread. This is the main process's side: it forks the keepers and holds the channel to each. A
+//! worker's children share its listening sockets, so that none of them may bound the accept queue
+//! or put a SYN filter before it: they know only how long the connections they accept have waited.
+
+mod child;
+mod listener_poll;
+mod master;
+mod messages;
+pub(crate) mod pool_size;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use weir_stats::LoopReport;
+use weir_sys::poll::{POLLIN, PollFd};
+use weir_sys::{fork, namespace};
+
+use super::thread_per_connection::park::poll;
+use crate::config::{Config, Error};
+use crate::control::{Control, FINAL_REPORT};
+use crate::worker::listener::Socket;
+use messages::{BYTES_MAX, Command, Message};
+
+/// A worker's master as known to the main process.
+#[derive(Debug)]
+pub(crate) struct MasterHandle {
+    id: u32,
+    channel: OwnedFd,
+}
+
+/// Forks a master for each worker, with its listening sockets. Must be called while this process
+/// has one thread.
+///
+/// # Errors
+/// A message: a process, or something a child needs, is unavailable.
+pub(crate) fn fork_masters(
+    config: &Arc<Config>,
+    per_worker: Vec<Vec<Socket>>,
+) -> Result<Vec<MasterHandle>, Error> {
+    let mut masters: Vec<MasterHandle> = Vec::new();
+    let mut left = per_worker.into_iter();
+    while let Some(sockets) = left.next() {
+        let failed = |error| Error(format!("cannot start a process: {error}"));
+        let (here, there) = fork::channel().map_err(failed)?;
+        let main = std::process::id();
+        match fork::fork().map_err(failed)? {
+            0 => {
+                // Copies of what is others', which these would hold open.
+                let index = masters.len();
+                drop((here, left, masters));
+                let is_ours = namespace::die_with(main).unwrap_or(false);
+                let run = || master::run(index, config, sockets, there);
+                let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
+                std::process::exit(status.unwrap_or(101))
+            }
+            id => masters.push(MasterHandle { id, channel: here }),
+        }
+    }
+    masters.iter().try_for_each(MasterHandle::await_ready)?;
+    Ok(masters)
+}
+
+impl MasterHandle {
+    fn await_ready(&self) -> Result<(), Error> {
+        match self.receive() {
+            Some(Message::Ready) => Ok(()),
+            Some(Message::Failed(why)) => Err(Error(why)),
+            _ => Err(Error("a process has ended before it served".into())),
+        }
+    }
+
+    /// Relays the main thread's commands to the master, and its reports back, until the master has
+    /// ended.
+    pub(crate) fn relay(self, control: &Control, tell: fn(&str)) {
+        let (mut sent, mut last) = (Command::FIRST, LoopReport::default());
+        loop {
+            let watch = |fd: i32| PollFd { fd, events: POLLIN, revents: 0 };
+            let mut fds =
+                [watch(control.waker.as_fd().as_raw_fd()), watch(self.channel.as_raw_fd())];
+            poll(&mut fds, None);
+            control.waker.clear();
+            self.pass_on(&mut sent, control);
+            if fds[1].revents == 0 {
+                continue;
+            }
+            match self.receive() {
+                Some(Message::Report(FINAL_REPORT, report)) => {
+                    last = *report;
+                    break;
+                }
+                Some(Message::Report(report_request, report)) => {
+                    last = (*report).clone();
+                    control.send_report(report_request, *report);
+                }
+                Some(_) => {}
+                None => {
+                    tell("the master of a worker's children has died, and they with it");
+                    break;
+                }
+            }
+        }
+        control.send_report(FINAL_REPORT, last);
+        let _ = fork::wait_child(self.id);
+    }
+
+    fn pass_on(&self, sent: &mut Command, control: &Control) {
+        let command = Command {
+            phase: control.phase(),
+            report_request: control.report_request(),
+            reopens: control.reopens(),
+        };
+        // A master always listens. That it has gone is heard from the channel.
+        if command != *sent && fork::send(self.channel.as_fd(), &command.to_bytes(), true).is_ok() {
+            *sent = command;
+        }
+    }
+
+    /// Waits for the next message; `None` if the master has gone.
+    fn receive(&self) -> Option<Message> {
+        let mut message = [0; BYTES_MAX];
+        loop {
+            match fork::receive(self.channel.as_fd(), &mut message) {
+                Ok(Some(0)) | Err(_) => return None,
+                Ok(Some(bytes)) => return Message::from_bytes(message.get(..bytes)?),
+                Ok(None) => {
+                    let fd = self.channel.as_raw_fd();
+                    poll(&mut [PollFd { fd, events: POLLIN, revents: 0 }], None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The part of a loop that works with an event mechanism: ready connections, and what each
+//! connection and listener is watched for. Knows neither when connections are accepted nor how they
+//! are served.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
+
+use crate::context::close_reason::CloseReason;
+use crate::helpers::Helpers;
+use crate::http::connection::Action;
+use crate::http::socket_connection::SocketConnection;
+use crate::worker::core::{FIRST_LISTENER, LoopCore, WAKER_SLOT};
+use crate::worker::listener::Listener;
+
+/// State of a loop whose connections are watched for readiness.
+type Core = LoopCore<SocketConnection>;
+
+const WAKER_TOKEN: Token = Token { slot: WAKER_SLOT, generation: 0 };
+
+/// Owner of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenOwner {
+    Waker,
+    /// A listener, by its index.
+    Listener(usize),
+    /// A connection, which may have been closed since.
+    Connection,
+}
+
+/// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
+fn values(counts: Counts) -> [u64; 8] {
+    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
+    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
+}
+
+/// An event mechanism with what it watches and has reported.
+pub(super) struct ReadinessDriver<M> {
+    mechanism: M,
+    /// Tokens that the last getevents-phase found ready.
+    pub(super) ready: Vec<Token>,
+    /// Threads that wait for disks, if the loop does not.
+    helpers: Option<Helpers>,
+    /// Buffer for connections whose fetch a helper has ended, by packed token.
+    fetched: Vec<u64>,
+    /// Connections that yielded and could continue, longest waiting first.
+    yielded: VecDeque<Token>,
+}
+
+impl<M: Mechanism> ReadinessDriver<M> {
+    /// Opens the mechanism, and watches the waker and the listeners.
+    pub(super) fn open(core: &Core) -> io::Result<Self> {
+        let mut mechanism = M::open(&core.context.config.mechanism_settings)?;
+        mechanism.add(core.control.waker.as_fd(), WAKER_TOKEN, Interest::Accept)?;
+        for listener in &core.listeners {
+            mechanism.add(listener.fd(), listener.token, Interest::Accept)?;
+        }
+        Ok(Self {
+            mechanism,
+            ready: Vec::new(),
+            helpers: start_helpers(core)?,
+            fetched: Vec::new(),
+            yielded: VecDeque::new(),
+        })
+    }
+
+    /// Polls the mechanism and begins a round. If nothing is ready, sleeps until something is due,
+    /// unless a connection has yielded.
+    pub(super) fn getevents_phase(&mut self, core: &mut Core) {
+        let has_yielded = !self.yielded.is_empty();
+        let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
+        self.ready.clear();
+        let may_sleep = timeout != Some(Duration::ZERO);
+        // Whether it sleeps is known for sure only by a look before.
+        let looks = !may_sleep || core.is_alert();
+        let mut reported = if looks { self.wait(core, Some(Duration::ZERO)) } else { 0 };
+        let sleeps = may_sleep && reported == 0;
+        let began_ns = core.context.read_clock_ns();
+        if sleeps {
+            core.open_before_sleep();
+            reported = self.wait(core, timeout);
+        }
+        let ready =
+            if looks { self.connections_ready(core) + self.yielded.len() as u64 } else { 0 };
+        core.ready = ready;
+        core.begin_round();
+        if sleeps {
+            core.note_sleep(began_ns);
+        }
+        core.context.counters.getevents_ready.add(reported as u64);
+    }
+
+    fn wait(&mut self, core: &mut Core, timeout: Option<Duration>) -> usize {
+        core.context.counters.getevents_calls.one();
+        self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
+            // Only lack of memory can be the reason, and pass: the set is ours and sound.
+            (core.context.config.tell)(&format!("waiting for events: {error}"));
+            std::thread::sleep(Duration::from_millis(10));
+            0
+        })
+    }
+
+    /// Returns the number of connections reported ready.
+    fn connections_ready(&self, core: &Core) -> u64 {
+        let is_connection = |token: &&Token| !core.table.is_reserved(**token);
+        self.ready.iter().filter(is_connection).count() as u64
+    }
+
+    /// Returns the owner of a token.
+    pub(super) fn owner(&self, core: &Core, token: Token) -> TokenOwner {
+        if token == WAKER_TOKEN {
+            TokenOwner::Waker
+        } else if core.table.is_reserved(token) {
+            TokenOwner::Listener((token.slot - FIRST_LISTENER) as usize)
+        } else {
+            TokenOwner::Connection
+        }
+    }
+
+    /// Returns whether a token names a connection that is still open.
+    pub(super) fn is_served(&self, core: &Core, token: Token) -> bool {
+        self.owner(core, token) == TokenOwner::Connection && core.table.is_current(token)
+    }
+
+    /// Tells the mechanism that the waker was answered.
+    pub(super) fn waker_cleared(&mut self) {
+        self.mechanism.blocked(WAKER_TOKEN, Interest::Accept);
+    }
+
+    /// Adds the connections whose fetch a helper has ended to the ready ones. The waker must have
+    /// been answered before.
+    pub(super) fn take_fetched(&mut self, ready: &mut Vec<Token>) {
+        if let Some(helpers) = &mut self.helpers {
+            helpers.take_done(&mut self.fetched);
+            ready.extend(self.fetched.drain(..).map(Token::unpack));
+        }
+    }
+
+    /// Has a helper fetch what a connection waits for.
+    fn ask_helper(&mut self, core: &mut Core, slot: u32) {
+        let token = core.table.token(slot);
+        if let (Some(helpers), Some(conn)) = (&mut self.helpers, core.table.conn(slot))
+            && let Some(fetch) = conn.fetch()
+        {
+            helpers.submit(token.pack(), fetch);
+        }
+    }
+
+    /// Updates the mechanism and the timers for what a connection now waits for. Fails if it is to
+    /// be closed: it is over, or cannot be watched.
+    pub(super) fn settle(
+        &mut self,
+        core: &mut Core,
+        slot: u32,
+        action: Action,
+    ) -> Result<(), CloseReason> {
+        let interest = match action {
+            Action::Read | Action::Discard => Interest::Read,
+            Action::Write | Action::Shutdown => Interest::Write,
+            Action::Fetch => Interest::Nothing,
+            Action::Yield => {
+                self.yield_to_others(core, slot);
+                return Ok(());
+            }
+            Action::Close(reason) => return Err(reason),
+        };
+        if action == Action::Fetch {
+            self.ask_helper(core, slot);
+        }
+        let token = core.table.token(slot);
+        let Some(conn) = core.table.conn(slot) else { return Ok(()) };
+        core.timers.arm(slot, conn.deadline_ns());
+        if interest == Interest::Nothing && conn.registered.is_none() {
+            return Ok(());
+        }
+        if let Err(error) = watch(&mut self.mechanism, conn, token, interest) {
+            core.tell(&format!("a connection cannot be watched: {error}"));
+            return Err(CloseReason::Failed);
+        }
+        conn.registered = Some(interest);
+        Ok(())
+    }
+
+    /// Has a connection wait until others were served, without changing what it is watched for.
+    fn yield_to_others(&mut self, core: &mut Core, slot: u32) {
+        let token = core.table.token(slot);
+        let Some(conn) = core.table.conn(slot) else { return };
+        if !std::mem::replace(&mut conn.has_yielded, true) {
+            self.yielded.push_back(token);
+        }
+        core.timers.arm(slot, conn.deadline_ns());
+        if let Some(was) = conn.registered {
+            // Nothing changes, so there is nothing to fail.
+            let _ = watch(&mut self.mechanism, conn, token, was);
+        }
+    }
+
+    /// Number of connections that yielded.
+    pub(super) fn yielded(&self) -> usize {
+        self.yielded.len()
+    }
+
+    /// Removes and returns the yielded connection that has waited longest; `None` when this round's
+    /// write budget is spent.
+    pub(super) fn resume_next(&mut self, core: &mut Core) -> Option<Token> {
+        while !core.context.write_budget.is_spent() {
+            let token = self.yielded.pop_front()?;
+            if self.is_served(core, token)
+                && let Some(conn) = core.table.conn(token.slot)
+            {
+                conn.has_yielded = false;
+                return Some(token);
+            }
+        }
+        None
+    }
+
+    /// Returns whether a token names a connection that is to be served when it is ready: it is
+    /// open, and has not yielded.
+    pub(super) fn is_served_when_ready(&mut self, core: &mut Core, token: Token) -> bool {
+        self.is_served(core, token)
+            && core.table.conn(token.slot).is_some_and(|conn| !conn.has_yielded)
+    }
+
+    /// Stops watching a connection before it is closed.
+    pub(super) fn forget(&mut self, conn: &SocketConnection, token: Token) {
+        if conn.registered.is_some() {
+            // It was a member, so there is nothing to fail.
+            let _ = self.mechanism.remove(conn.fd(), token);
+        }
+    }
+
+    /// Tells the mechanism that an accept found a listener's queue empty.
+    pub(super) fn listener_drained(&mut self, core: &Core, index: usize) {
+        let token = core.listeners[index].token;
+        self.mechanism.blocked(token, Interest::Accept);
+    }
+
+    /// Starts or stops watching a listener.
+    pub(super) fn watch_listener(
+        &mut self,
+        core: &Core,
+        index: usize,
+        wanted: bool,
+    ) -> io::Result<()> {
+        let interest = if wanted { Interest::Accept } else { Interest::Nothing };
+        let listener = &core.listeners[index];
+        self.mechanism.change(listener.fd(), listener.token, interest)
+    }
+
+    /// Stops watching a listener, and closes it.
+    pub(super) fn close_listener(&mut self, listener: Listener) {
+        let _ = self.mechanism.remove(listener.fd(), listener.token);
+        listener.close();
+    }
+
+    /// Adds the counts of the mechanism and the helpers to the counters.
+    pub(super) fn count(&mut self, core: &mut Core) {
+        let counts = values(self.mechanism.counts());
+        let counters = &mut core.context.counters;
+        counters.set_mechanism(&counts);
+        if let Some(helpers) = &self.helpers {
+            let counts = helpers.counts();
+            counters.set_helpers(&[counts.asked, counts.done, counts.waiting_max, counts.busy_ns]);
+        }
+    }
+}
+
+/// Tells the mechanism which of a connection's last calls would have blocked, and what it waits for
+/// now.
+fn watch<M: Mechanism>(
+    mechanism: &mut M,
+    conn: &mut SocketConnection,
+    token: Token,
+    interest: Interest,
+) -> io::Result<()> {
+    let (read_blocked, write_blocked) = conn.blocked();
+    let Some(was) = conn.registered else { return mechanism.add(conn.fd(), token, interest) };
+    if read_blocked {
+        mechanism.blocked(token, Interest::Read);
+    }
+    if write_blocked {
+        mechanism.blocked(token, Interest::Write);
+    }
+    if was == interest { Ok(()) } else { mechanism.change(conn.fd(), token, interest) }
+}
+
+/// Starts the helpers that the architecture or an option asks for. They wake the loop.
+fn start_helpers(core: &Core) -> io::Result<Option<Helpers>> {
+    let config = &core.context.config;
+    let count = config.arch.helpers(&config.arch_settings);
+    let control = Arc::clone(&core.control);
+    let start = || Helpers::start(count, "weir-helper", move || control.waker.wake());
+    (count > 0).then(start).transpose()
+}

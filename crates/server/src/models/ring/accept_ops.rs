@@ -1,0 +1,299 @@
+//! The accept queue, with an exact number of accepts. One accept waits at each listener. When it
+//! completes, the policy is asked, and as many more connections as it allows are accepted by a
+//! chain of accepts that do not wait: the first that finds the queue empty ends the chain. Without
+//! a limit, one multishot accept is used. If a policy looks at connections before they are served,
+//! each is accepted by a call of its own, as in the event loop.
+//!
+//! Knows nothing of what is served.
+
+use std::io;
+use std::net::SocketAddr;
+
+use weir_accept::{AcceptPhase, Decision, Inspect, Limit, Order};
+use weir_dispatch::readiness::Token;
+use weir_sys::poll::POLLIN;
+use weir_sys::ring::server::{
+    AcceptTarget, AcceptWait, Completion, ECANCELED, Handle, Op, Returned, Then,
+};
+use weir_sys::{is_exhaustion, socket};
+
+use super::connection::RingConnection;
+use super::listener_accepts::ListenerAccepts;
+use super::model::{Ring, RingWorker};
+use super::user_data::{Data, Kind};
+use crate::worker::Model;
+use crate::worker::listener::Listener;
+
+/// Maximum number of accepts in a chain; if the policy allows more, another chain of the same phase
+/// follows.
+const CHAIN_MAX: u64 = 64;
+
+/// Returns whether a phase takes every connection in order of arrival. (Its time limit is checked
+/// between chains: an accept by the kernel takes a microsecond, and no connection is served
+/// meanwhile.)
+fn is_plain(decision: &Decision) -> bool {
+    decision.inspect == Inspect::None && decision.order == Order::Oldest && decision.refuse == 0
+}
+
+impl RingWorker {
+    /// Starts an operation at each watched listener that has none under way.
+    pub(super) fn start_accepts(&mut self) {
+        for index in 0..self.core.listeners.len() {
+            let is_busy = self.model.accept_ops.get(index).is_none_or(ListenerAccepts::is_busy);
+            if !is_busy && self.core.listeners[index].watched {
+                self.start_accept(index);
+            }
+        }
+    }
+
+    fn start_accept(&mut self, index: usize) {
+        let core = &mut self.core;
+        let Ring { ring, accept_ops, .. } = &mut self.model;
+        let (listener, Some(door)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
+            return;
+        };
+        let generation = index as u32;
+        let data = |kind, slot| Data::of(kind, Token { slot, generation });
+        // Without a slot for it nobody can be accepted, and room is made when somebody comes.
+        door.waits = if !is_plain(&listener.decision) || core.table.free() == 0 {
+            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::Knock, 0)))
+        } else if core.context.config.strategy.accept_limit == Limit::Inf
+            && core.context.config.strategy.accept_policy == weir_accept::Name::Limit
+            && core.context.log.is_none()
+        {
+            Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
+        } else if let Some(token) = core.table.promise() {
+            let slot = token.slot - core.table.reserved();
+            let data = data(Kind::Accept, token.slot);
+            let patience =
+                if door.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
+            let place = AcceptTarget::Slot(slot);
+            let op = ring.accept(listener.shared_fd(), place, patience, Then::OnSuccess, data);
+            let data = Data::of(Kind::Receive, token);
+            door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
+            Some(op)
+        } else {
+            None
+        };
+    }
+
+    /// Cancels the operation that waits at a listener. A connection may still come of it.
+    pub(super) fn cancel_accept(&mut self, index: usize) {
+        if let Some(op) = self.model.accept_ops.get(index).and_then(|door| door.waits) {
+            self.model.ring.cancel(op, Then::Nothing);
+        }
+    }
+
+    /// Cancels the operation that waits at a listener, and closes it: otherwise connects would go
+    /// on to succeed.
+    pub(super) fn cancel_and_close(&mut self, listener: Listener) {
+        self.cancel_accept((listener.token.slot - crate::worker::core::FIRST_LISTENER) as usize);
+        self.hand_over();
+        self.sort();
+        listener.close();
+    }
+
+    /// Handles a completion at a listener.
+    pub(super) fn arrive(&mut self, completion: &Completion) {
+        let Token { slot, generation } = Data::whose(completion.data);
+        let index = generation as usize;
+        let kind = Data::kind_of(completion.data);
+        if kind == Some(Kind::Knock) || (kind == Some(Kind::AcceptMany) && !completion.more) {
+            self.clear_wait(index);
+        }
+        match kind {
+            Some(Kind::Knock) if completion.result >= 0 => {
+                self.accept(index);
+            }
+            Some(Kind::Accept) => self.accepted(index, slot, completion),
+            Some(Kind::AcceptMany) => self.accepted_many(index, completion),
+            _ => {}
+        }
+    }
+
+    fn clear_wait(&mut self, index: usize) {
+        if let Some(door) = self.model.accept_ops.get_mut(index) {
+            door.waits = None;
+        }
+    }
+
+    /// Handles the end of an accept into a promised slot: the one that waited, or one of a chain.
+    fn accepted(&mut self, index: usize, slot: u32, completion: &Completion) {
+        let Some(door) = self.model.accept_ops.get_mut(index) else { return };
+        let is_first = door.chain == 0;
+        if is_first {
+            door.waits = None;
+        } else {
+            door.chain -= 1;
+        }
+        let phase = door.phase.take();
+        let receive = door.receive.take().filter(|_| is_first);
+        let result = completion.outcome();
+        if is_first && completion.failed_with(ECANCELED) {
+            return self.core.table.release(slot);
+        }
+        let phase = phase.or_else(|| self.begin_accept_phase(index));
+        let mut phase = phase.unwrap_or_else(|| self.unlimited_phase());
+        let peer = match completion.returned {
+            Returned::Peer(peer) => peer,
+            _ => socket::UNKNOWN_PEER,
+        };
+        match result {
+            Ok(_) => self.fulfil(index, (slot, receive), peer, &mut phase),
+            Err(error) => {
+                self.core.table.release(slot);
+                self.handle_failed_accept(index, &error, &mut phase);
+            }
+        }
+        let nobody_more = !completion.nonempty;
+        self.go_on(index, phase, nobody_more);
+    }
+
+    /// Returns a phase for a connection that no policy has decided about: accepting has ended, or
+    /// is paused.
+    fn unlimited_phase(&self) -> AcceptPhase {
+        AcceptPhase::new(Decision::default(), self.core.context.now_ns())
+    }
+
+    fn handle_failed_accept(&mut self, index: usize, error: &io::Error, phase: &mut AcceptPhase) {
+        let is_cancelled = error.raw_os_error() == Some(ECANCELED);
+        if let Some(door) = self.model.accept_ops.get_mut(index) {
+            door.is_drained |= is_cancelled || error.kind() == io::ErrorKind::WouldBlock;
+        }
+        if !is_cancelled {
+            self.handle_accept_error(index, error, phase);
+        }
+    }
+
+    /// Continues a phase when one of its accepts has ended: with another chain, or with its end.
+    fn go_on(&mut self, index: usize, mut phase: AcceptPhase, nobody_more: bool) {
+        let has_listener = index < self.core.listeners.len();
+        let Some(door) = self.model.accept_ops.get_mut(index).filter(|_| has_listener) else {
+            return;
+        };
+        if door.chain > 0 {
+            door.phase = Some(phase);
+            return;
+        }
+        door.is_drained |= nobody_more;
+        let is_drained = std::mem::take(&mut door.is_drained);
+        door.was_drained = is_drained;
+        let rests = self.core.paused_until_ns.is_some();
+        if is_drained || rests || !self.goes_on(&mut phase) {
+            phase.outcome.drained = is_drained;
+        } else if is_plain(&phase.decision) {
+            self.begin_chain(index, phase);
+            return;
+        } else {
+            self.accept_more(index, &mut phase);
+        }
+        self.finish_accept_phase(index, phase);
+    }
+
+    /// Begins a chain of as many accepts as the phase allows, each tried only if the one before
+    /// brought a connection.
+    fn begin_chain(&mut self, index: usize, phase: AcceptPhase) {
+        let core = &mut self.core;
+        let Ring { ring, accept_ops, .. } = &mut self.model;
+        let (listener, Some(door)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
+            return;
+        };
+        let left = phase.left().min(CHAIN_MAX);
+        let slots: Vec<_> = (0..left).map_while(|_| core.table.promise()).collect();
+        let mut rest = slots.len() as u64;
+        for Token { slot, .. } in slots {
+            rest -= 1;
+            let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
+            let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
+            let place = AcceptTarget::Slot(slot - core.table.reserved());
+            ring.accept(listener.shared_fd(), place, AcceptWait::Never, then, data);
+            door.chain += 1;
+        }
+        if door.chain > 0 {
+            door.phase = Some(phase);
+        } else {
+            self.finish_accept_phase(index, phase);
+        }
+    }
+
+    /// Handles a completion of a multishot accept.
+    fn accepted_many(&mut self, index: usize, completion: &Completion) {
+        let phase = self.model.accept_ops.get_mut(index).and_then(|door| door.phase.take());
+        let phase = phase.or_else(|| self.begin_accept_phase(index));
+        let mut phase = phase.unwrap_or_else(|| self.unlimited_phase());
+        match completion.outcome() {
+            Ok(ring_slot) => {
+                let slot = ring_slot + self.core.table.reserved();
+                self.free_leaving(slot);
+                let conn = RingConnection::in_slot(socket::UNKNOWN_PEER, &self.core.context);
+                match self.core.table.claim(slot, conn) {
+                    Ok(slot) => self.admitted(index, slot, &mut phase),
+                    // Whoever has the slot has it of us: it cannot be the kernel's to give.
+                    Err(_) => {
+                        self.model.ring.close(ring_slot, Then::Nothing, Data::ignored());
+                    }
+                }
+            }
+            // A full table: others may come when one of them has gone.
+            Err(error) if is_exhaustion(&error) && self.core.table.free() == 0 => {}
+            Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
+            Err(error) => self.handle_failed_accept(index, &error, &mut phase),
+        }
+        if let Some(door) = self.model.accept_ops.get_mut(index) {
+            door.is_drained = !completion.nonempty;
+            door.phase = Some(phase);
+        }
+    }
+
+    /// Frees a slot that the kernel has reused before the close at the end of its chain was seen:
+    /// that completion is in a queue, or about to be.
+    fn free_leaving(&mut self, slot: u32) {
+        for is_last in [false, true] {
+            Ring::serve(self, slot);
+            if is_last || self.core.table.conn(slot).is_none() {
+                return;
+            }
+            self.hand_over();
+            self.sort();
+        }
+    }
+
+    /// Ends the phases that last as long as a round.
+    pub(super) fn end_phases(&mut self) {
+        for index in 0..self.core.listeners.len() {
+            let Some(door) = self.model.accept_ops.get_mut(index).filter(|door| door.chain == 0)
+            else {
+                continue;
+            };
+            let is_drained = door.is_drained;
+            if let Some(mut phase) = door.phase.take() {
+                door.is_drained = false;
+                phase.outcome.drained = is_drained;
+                self.finish_accept_phase(index, phase);
+            }
+        }
+    }
+
+    /// Puts a connection into its promised slot, with the receive linked behind its accept.
+    fn fulfil(
+        &mut self,
+        index: usize,
+        (slot, receive): (u32, Option<Op>),
+        peer: SocketAddr,
+        phase: &mut AcceptPhase,
+    ) {
+        let mut conn = RingConnection::in_slot(peer, &self.core.context);
+        conn.receive = receive;
+        self.core.table.fulfil(slot, conn);
+        self.admitted(index, slot, phase);
+    }
+
+    fn admitted(&mut self, index: usize, slot: u32, phase: &mut AcceptPhase) {
+        // A phase that takes whoever comes refuses nobody.
+        phase.judge(self.core.context.now_ns(), None);
+        self.note_accepted(index);
+        self.core.begun += 1;
+        self.core.note_open();
+        Ring::begin(self, slot, true);
+    }
+}

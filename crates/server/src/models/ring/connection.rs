@@ -1,0 +1,179 @@
+//! A connection in a slot of the ring, with its operations under way.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_content::OpenFile;
+use weir_sys::listener::{self, Arrival};
+use weir_sys::ring::server::{Op, SendBuffer};
+use weir_sys::socket;
+
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+use crate::http::connection::Connection;
+use crate::http::connection_io::ConnectionIo;
+
+/// A connection and its operations under way.
+#[derive(Debug)]
+pub(crate) struct RingConnection {
+    conn: Connection,
+    /// The socket while it has no slot in the ring: the connection was looked at, or is deferred.
+    pub fd: Option<OwnedFd>,
+    /// The receive under way.
+    pub receive: Option<Op>,
+    /// True if the receive was told to end because too much input is unread.
+    pub is_full: bool,
+    /// Result that ended the client's bytes before they were wanted: 0, or a negative errno.
+    pub ended: Option<i32>,
+    /// The output operation in progress; there is at most one.
+    pub send: Option<Send>,
+    /// True if the close follows the send in one chain.
+    pub closes_in_chain: bool,
+    /// True if the connection is to be closed when that chain has ended.
+    pub close_after_chain: bool,
+    /// The piece of a file that is read for the send.
+    pub reading: Option<FileRead>,
+    /// True if the close is to be a reset.
+    pub resets: Cell<bool>,
+}
+
+/// Ranges of two pieces; the second may be empty.
+pub(crate) type Pieces = [(SendBuffer, Range<usize>); 2];
+
+/// An output operation on one piece or two.
+#[derive(Debug)]
+pub(crate) struct Send {
+    /// The operation under way; `None` while it waits for its turn.
+    pub op: Option<Op>,
+    pub first: Range<usize>,
+    pub second: Range<usize>,
+    pub purpose: OutputOp,
+}
+
+/// Purpose of an output operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputOp {
+    /// Sends a reply.
+    Reply,
+    /// Shuts down the sending side.
+    Shutdown,
+    /// Reads a piece of a file that is to be sent, if it is in memory.
+    Read,
+    /// Waits for its turn to read what is not in memory.
+    Wait,
+    /// Has a worker read it.
+    ReadLate,
+}
+
+/// A piece of a file that is to be sent.
+#[derive(Debug)]
+pub(crate) struct FileRead {
+    pub file: Arc<OpenFile>,
+    /// Its range in the file, bytes.
+    pub range: Range<u64>,
+    /// Bytes to be sent before it, while it waits.
+    pub bytes: Vec<u8>,
+}
+
+impl FileRead {
+    /// Returns the number of bytes in it.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl Send {
+    /// Creates an operation without bytes.
+    pub(crate) fn of(op: Option<Op>, purpose: OutputOp) -> Self {
+        Self { op, first: 0..0, second: 0..0, purpose }
+    }
+
+    /// Returns the number of bytes to send.
+    pub(crate) fn bytes(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    /// Returns what is left of the ranges after the first `bytes`.
+    pub(crate) fn after(&self, bytes: usize) -> (Range<usize>, Range<usize>) {
+        (skip(&self.first, bytes), skip(&self.second, bytes.saturating_sub(self.first.len())))
+    }
+}
+
+/// Returns a range without its first `bytes`.
+fn skip(range: &Range<usize>, bytes: usize) -> Range<usize> {
+    range.start + bytes.min(range.len())..range.end
+}
+
+impl RingConnection {
+    /// Creates a connection that is already in a slot of the ring.
+    pub(crate) fn in_slot(peer: SocketAddr, context: &WorkerContext) -> Self {
+        Self {
+            conn: Connection::new(peer, context),
+            fd: None,
+            receive: None,
+            is_full: false,
+            ended: None,
+            send: None,
+            closes_in_chain: false,
+            close_after_chain: false,
+            reading: None,
+            resets: Cell::new(false),
+        }
+    }
+}
+
+impl Deref for RingConnection {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.conn
+    }
+}
+
+impl DerefMut for RingConnection {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+}
+
+impl ConnectionIo for RingConnection {
+    fn new(fd: OwnedFd, peer: SocketAddr, context: &WorkerContext) -> Self {
+        Self { fd: Some(fd), ..Self::in_slot(peer, context) }
+    }
+
+    fn arrival(&self) -> Option<Arrival> {
+        listener::arrival(self.fd.as_ref()?.as_fd()).ok()
+    }
+
+    fn reset_on_close(&self) {
+        match &self.fd {
+            Some(fd) => socket::reset_on_close(fd.as_fd()),
+            None => self.resets.set(true),
+        }
+    }
+
+    fn close(mut self, reason: CloseReason, context: &mut WorkerContext) {
+        if self.conn.end(reason, context) {
+            self.reset_on_close();
+        }
+        if let Some(fd) = self.fd {
+            socket::close(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_is_never_more_than_there_is() {
+        assert_eq!(skip(&(2..10), 0), 2..10);
+        assert_eq!(skip(&(2..10), 3), 5..10);
+        assert_eq!(skip(&(2..10), 8), 10..10);
+        assert_eq!(skip(&(2..10), 9), 10..10);
+    }
+}

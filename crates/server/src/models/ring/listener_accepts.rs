@@ -1,0 +1,33 @@
+//! The accept operations under way at one listener.
+
+use weir_accept::AcceptPhase;
+use weir_sys::ring::server::Op;
+
+/// Operations under way at a listener.
+#[derive(Default)]
+pub(super) struct ListenerAccepts {
+    /// The operation that waits for connections.
+    pub(super) waits: Option<Op>,
+    /// First receive of the connection that the waiting accept will bring.
+    pub(super) receive: Option<Op>,
+    /// Accepts of the chain that have not ended.
+    pub(super) chain: u64,
+    /// True if accepts of the chain found the queue empty, or were not tried.
+    pub(super) is_drained: bool,
+    /// True if the last phase left no connection pending.
+    pub(super) was_drained: bool,
+    /// The accept-phase in progress.
+    pub(super) phase: Option<AcceptPhase>,
+}
+
+impl ListenerAccepts {
+    /// Returns whether its operations may still bring connections.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waits.is_some() || self.is_chained()
+    }
+
+    /// Returns whether accepts are under way that end at once.
+    pub(super) fn is_chained(&self) -> bool {
+        self.chain > 0
+    }
+}

@@ -1,0 +1,110 @@
+//! The user data of an operation, which tells its kind and its owner when it completes.
+
+use weir_dispatch::readiness::Token;
+
+/// Purpose of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The waker was rung.
+    Waker,
+    /// A connection was accepted into a slot that was promised.
+    Accept,
+    /// A connection was accepted into a slot that the kernel chose.
+    AcceptMany,
+    /// A connection is pending at a listener.
+    Knock,
+    /// A descriptor's socket was put into a slot.
+    Adopted,
+    /// Bytes were received.
+    Receive,
+    /// An operation on a connection's output ended.
+    Output,
+    /// The close at the end of a chain was done.
+    Close,
+    /// Unacknowledged bytes, queried at a deadline.
+    Expire,
+    /// Bytes that were unacknowledged when the socket was full.
+    Mark,
+    /// Something was read from a disk.
+    Fetch,
+    /// The result does not matter.
+    Ignored,
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::Waker,
+    Kind::Accept,
+    Kind::AcceptMany,
+    Kind::Knock,
+    Kind::Adopted,
+    Kind::Receive,
+    Kind::Output,
+    Kind::Close,
+    Kind::Expire,
+    Kind::Mark,
+    Kind::Fetch,
+    Kind::Ignored,
+];
+
+/// Number of bits of a slot: RLIMIT_NOFILE keeps slots below 2²⁸.
+const SLOT_BITS: u32 = 28;
+
+impl Kind {
+    /// Returns whether the completion belongs in the accept queue.
+    pub(super) fn is_arrival(self) -> bool {
+        matches!(self, Self::Accept | Self::AcceptMany | Self::Knock)
+    }
+}
+
+/// Encoding of operations' user data.
+pub(super) struct Data;
+
+impl Data {
+    /// Encodes the user data of a connection's operation, or of a listener's: then the index of the
+    /// listener takes the place of the generation.
+    pub(super) fn of(kind: Kind, token: Token) -> u64 {
+        let kind = KINDS.iter().position(|each| *each == kind).unwrap_or_default() as u64;
+        let slot = u64::from(token.slot) & ((1 << SLOT_BITS) - 1);
+        u64::from(token.generation) << 32 | kind << SLOT_BITS | slot
+    }
+
+    /// Returns user data of an operation whose result does not matter.
+    pub(super) fn ignored() -> u64 {
+        Self::of(Kind::Ignored, Token { slot: 0, generation: 0 })
+    }
+
+    /// Returns the kind of an operation.
+    pub(super) fn kind_of(data: u64) -> Option<Kind> {
+        KINDS.get((data >> SLOT_BITS & 0xf) as usize).copied()
+    }
+
+    /// Returns the connection of an operation, or the promised slot with the listener's index.
+    pub(super) fn whose(data: u64) -> Token {
+        Token { slot: (data & ((1 << SLOT_BITS) - 1)) as u32, generation: (data >> 32) as u32 }
+    }
+
+    /// Returns the connection of an operation; `None` if it has none.
+    pub(super) fn token_of(data: u64) -> Option<Token> {
+        let kind = Self::kind_of(data)?;
+        let is_one = !kind.is_arrival() && !matches!(kind, Kind::Waker | Kind::Ignored);
+        is_one.then(|| Self::whose(data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_comes_out() {
+        for kind in KINDS {
+            for (slot, generation) in [(0, 0), (7, u32::MAX), ((1 << SLOT_BITS) - 1, 3)] {
+                let token = Token { slot, generation };
+                let data = Data::of(kind, token);
+                assert_eq!(Data::kind_of(data), Some(kind));
+                assert_eq!(Data::whose(data), token);
+            }
+        }
+        assert_eq!(Data::token_of(Data::ignored()), None);
+    }
+}

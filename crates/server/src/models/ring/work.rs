@@ -1,0 +1,299 @@
+//! The work queue: completions are reported to their connection's machine, and what it wants next
+//! is queued. Knows nothing of accepting.
+
+use weir_dispatch::readiness::Token;
+use weir_sys::is_exhaustion;
+use weir_sys::ring::server::{Completion, ECANCELED, Handle, ReceivedBuffer, Then};
+
+use super::model::{Pending, RingWorker};
+use super::user_data::{Data, Kind};
+use crate::context::close_reason::CloseReason;
+use crate::http::connection::Action;
+
+/// Maximum number of unread bytes of input kept by a connection; beyond it, receiving stops for the
+/// time being.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+impl RingWorker {
+    /// Handles one completion.
+    pub(super) fn work(&mut self, Pending { mut completion, came_ns }: Pending) {
+        self.model.came_ns = came_ns;
+        let filled = completion.filled.take();
+        let token = Data::whose(completion.data);
+        match Data::kind_of(completion.data) {
+            Some(Kind::Waker) if completion.result >= 0 => {
+                self.handle_wakeup();
+                self.watch_waker();
+            }
+            Some(Kind::Receive) => return self.received(token, &completion, filled),
+            Some(Kind::Waker) => {}
+            Some(Kind::Fetch) => self.fetched(token, completion),
+            Some(_) if !self.is_its(token) => {}
+            Some(Kind::Output) => self.put_out(token.slot, completion),
+            Some(Kind::Close) => self.chain_ended(token.slot, &completion),
+            Some(Kind::Expire) => self.expire_knowing(token.slot, counted(&completion)),
+            Some(Kind::Mark) => self.mark(token.slot, counted(&completion).unwrap_or(0)),
+            Some(Kind::Adopted) if completion.result < 0 => self.fail(token.slot),
+            _ => {}
+        }
+        if let Some(filled) = filled {
+            self.model.ring.give_back(filled);
+        }
+    }
+
+    fn is_its(&self, token: Token) -> bool {
+        self.core.table.is_current(token)
+    }
+
+    /// Handles received bytes, or their end. The buffer is given back even if the connection is
+    /// closed.
+    fn received(&mut self, token: Token, completion: &Completion, filled: Option<ReceivedBuffer>) {
+        if self.is_its(token) {
+            self.note_receive(token, completion);
+            let is_new = completion.result > 0 && self.core.judges.is_some();
+            if !is_new || self.admit_request(token) {
+                self.take_in(token.slot, completion.result, filled.as_ref());
+            }
+        }
+        if let Some(filled) = filled {
+            self.model.ring.give_back(filled);
+        }
+    }
+
+    fn note_receive(&mut self, token: Token, completion: &Completion) {
+        self.core.context.counters.reads.one();
+        let Some(conn) = self.core.table.conn(token.slot) else { return };
+        if !completion.more {
+            conn.receive = None;
+        }
+    }
+
+    fn take_in(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
+        let (core, ring) = (&mut self.core, &mut self.model.ring);
+        let Some(conn) = core.table.conn(slot) else { return };
+        let error = std::io::Error::from_raw_os_error(-result);
+        if result < 0 && is_exhaustion(&error) {
+            // Buffers that were out come back by the end of the round.
+            core.context.counters.ring_starved.one();
+            self.model.starved.push(core.table.token(slot));
+            return;
+        }
+        let action = conn.action();
+        if result == -ECANCELED {
+            // We ended it, because too much waited; since then it may have been read.
+            return match action {
+                Action::Read | Action::Discard => self.receive(slot),
+                _ => {}
+            };
+        }
+        if result <= 0 {
+            conn.ended = Some(result);
+            return match action {
+                Action::Read | Action::Discard => self.follow(slot, action),
+                _ => {}
+            };
+        }
+        let bytes = filled.map(|filled| ring.buffer(filled)).unwrap_or_default();
+        let action = match action {
+            Action::Discard => conn.discarded(bytes.len()),
+            Action::Read => {
+                conn.read_buffer(&mut core.context).extend_from_slice(bytes);
+                conn.received(&Ok(bytes.len()), &mut core.context)
+            }
+            _ => {
+                conn.read_buffer(&mut core.context).extend_from_slice(bytes);
+                conn.keep_unread(bytes.len(), &mut core.context);
+                return self.bound_input(slot);
+            }
+        };
+        self.follow(slot, action);
+    }
+
+    /// Ends the receive of a connection that sends more requests than it reads replies.
+    fn bound_input(&mut self, slot: u32) {
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        if conn.unread() > KEPT_BYTES_MAX
+            && !conn.is_full
+            && let Some(op) = conn.receive
+        {
+            conn.is_full = true;
+            self.model.ring.cancel(op, Then::Nothing);
+        }
+    }
+
+    /// Resumes yielded connections, longest waiting first, until this round's turn is over. Returns
+    /// the number resumed.
+    pub(super) fn resume_yielded(&mut self) -> u64 {
+        let mut items = 0;
+        for _ in 0..self.model.yielded.len() {
+            if self.core.context.write_budget.is_spent() {
+                break;
+            }
+            let Some(token) = self.model.yielded.pop_front() else { break };
+            if !self.is_its(token) {
+                continue;
+            }
+            if let Some(conn) = self.core.table.conn(token.slot) {
+                let action = conn.resume(&mut self.core.context);
+                self.follow(token.slot, action);
+                items += 1;
+            }
+        }
+        items
+    }
+
+    /// Does what a connection wants until an operation for it is under way.
+    pub(super) fn follow(&mut self, slot: u32, mut action: Action) {
+        loop {
+            let Some(conn) = self.core.table.conn(slot) else { return };
+            let context = &mut self.core.context;
+            action = match action {
+                Action::Close(reason) => return self.close_slot(slot, reason),
+                Action::Read | Action::Discard => match conn.ended {
+                    None => break self.receive(slot),
+                    Some(_) if action == Action::Discard => conn.discarded(0),
+                    Some(0) => conn.received(&Ok(0), context),
+                    Some(errno) => {
+                        let error = std::io::Error::from_raw_os_error(-errno);
+                        conn.received(&Err(error), context)
+                    }
+                },
+                Action::Fetch => {
+                    self.model.disk_queue.join(self.core.table.token(slot));
+                    break self.fetch_next();
+                }
+                Action::Yield => break self.model.yielded.push_back(self.core.table.token(slot)),
+                Action::Write => match self.begin_output(slot) {
+                    Some(action) => action,
+                    None => break,
+                },
+                Action::Shutdown => break self.begin_shutdown(slot),
+            };
+        }
+        if let Some(conn) = self.core.table.conn(slot) {
+            conn.release_idle_buffers(&mut self.core.context);
+        }
+        self.arm_timer(slot);
+    }
+
+    /// Begins a receive for a connection that has none: a single one before the client's first
+    /// bytes, a multishot one afterwards. Many connections end after one request, and a multishot
+    /// receive has to be cancelled.
+    pub(super) fn receive(&mut self, slot: u32) {
+        let data = Data::of(Kind::Receive, self.core.table.token(slot));
+        let ring_slot = self.ring_slot(slot);
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        if conn.receive.is_none() && conn.ended.is_none() {
+            conn.is_full = false;
+            let many = conn.has_received_bytes();
+            conn.receive = Some(self.model.ring.receive(Handle::Slot(ring_slot), many, data));
+        }
+    }
+
+    /// Resumes the receives that found no buffer, now that some have come back.
+    pub(super) fn receive_starved(&mut self) {
+        for token in std::mem::take(&mut self.model.starved) {
+            if self.is_its(token) {
+                self.receive(token.slot);
+            }
+        }
+    }
+
+    pub(super) fn arm_timer(&mut self, slot: u32) {
+        if let Some(conn) = self.core.table.conn(slot) {
+            self.core.timers.arm(slot, conn.deadline_ns());
+        }
+    }
+
+    /// Queries how many of the bytes sent have not been acknowledged.
+    pub(super) fn query_unacknowledged(&mut self, slot: u32, data: u64) {
+        let ring_slot = self.ring_slot(slot);
+        self.model.ring.unacknowledged(Handle::Slot(ring_slot), Then::Nothing, data);
+    }
+
+    /// Handles a deadline, now that the number of unacknowledged bytes is known.
+    pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: Option<u64>) {
+        let now_ns = self.core.context.now_ns();
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        if conn.deadline_ns() > now_ns {
+            // It has gone on while the kernel was asked.
+            return self.arm_timer(slot);
+        }
+        match conn.expire(unacknowledged, &mut self.core.context) {
+            Some(action) => self.follow(slot, action),
+            None => self.arm_timer(slot),
+        }
+    }
+
+    fn mark(&mut self, slot: u32, unacknowledged: u64) {
+        if let Some(conn) = self.core.table.conn(slot).filter(|conn| conn.wants_acknowledged()) {
+            conn.note_acknowledged(unacknowledged);
+        }
+    }
+
+    /// Closes a connection for which the kernel has refused an operation.
+    pub(super) fn fail(&mut self, slot: u32) {
+        self.close_slot(slot, CloseReason::Failed);
+    }
+
+    /// Closes a connection: cancels its operations, and then closes its slot.
+    pub(super) fn close_slot(&mut self, slot: u32, reason: CloseReason) {
+        if self.closes_with_chain(slot, reason) {
+            return;
+        }
+        let ring_slot = self.ring_slot(slot);
+        let Some((mut conn, _)) = self.vacate(slot) else { return };
+        let ops = [conn.receive, conn.send.as_ref().and_then(|send| send.op)];
+        for op in ops.into_iter().flatten() {
+            self.model.ring.cancel(op, Then::Nothing);
+        }
+        let is_in_slot = conn.fd.is_none();
+        let cut = conn.end(reason, &mut self.core.context);
+        if let Some(fd) = conn.fd.take() {
+            weir_sys::socket::close(fd);
+        }
+        if is_in_slot {
+            if cut || conn.resets.get() {
+                let handle = Handle::Slot(ring_slot);
+                self.model.ring.reset_on_close(handle, Then::Nothing, Data::ignored());
+            }
+            self.model.ring.close(ring_slot, Then::Nothing, Data::ignored());
+        }
+    }
+
+    /// Returns whether a chain ends in the close of this slot, in which case only its end frees the
+    /// slot. Breaks the chain, so that it ends soon.
+    fn closes_with_chain(&mut self, slot: u32, reason: CloseReason) -> bool {
+        let Some(conn) = self.core.table.conn(slot).filter(|conn| conn.closes_in_chain) else {
+            return false;
+        };
+        conn.set_close_reason(reason);
+        if !std::mem::replace(&mut conn.close_after_chain, true)
+            && let Some(op) = conn.send.as_ref().and_then(|send| send.op)
+        {
+            self.model.ring.cancel(op, Then::Nothing);
+        }
+        true
+    }
+
+    /// Handles the close at the end of a chain: done, or not tried.
+    fn chain_ended(&mut self, slot: u32, completion: &Completion) {
+        let Some(conn) = self.core.table.conn(slot) else { return };
+        if completion.failed_with(ECANCELED) {
+            // What broke the chain has seen to the rest, unless it was this connection's end.
+            if std::mem::take(&mut conn.close_after_chain) {
+                conn.closes_in_chain = false;
+                self.close_slot(slot, CloseReason::Failed);
+            }
+            return;
+        }
+        if let Some((mut conn, _)) = self.vacate(slot) {
+            conn.end(CloseReason::Finished, &mut self.core.context);
+        }
+    }
+}
+
+/// Returns the byte count of a completion; `None` if the kernel could not tell it.
+fn counted(completion: &Completion) -> Option<u64> {
+    completion.outcome().ok().map(u64::from)
+}

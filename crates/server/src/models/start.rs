@@ -1,0 +1,73 @@
+//! The start of a worker: the one place where an architecture's name becomes its code.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use weir_dispatch::readiness::{Mechanism, Visitor};
+
+use super::event_loop::EventLoop;
+use super::fiber::Fibers;
+use super::ring::RingWorker;
+use super::thread_per_connection::Threads;
+use crate::architecture::Name;
+use crate::config::{Config, Error};
+use crate::context::WorkerContext;
+use crate::context::log::LogBuffer;
+use crate::control::Control;
+use crate::worker::listener::Socket;
+use crate::worker::{RunWorker, Worker, WorkerParts, setup};
+
+/// What a worker's thread is started with.
+pub(crate) struct WorkerSpec {
+    pub index: usize,
+    pub sockets: Vec<Socket>,
+    pub config: Arc<Config>,
+    pub control: Arc<Control>,
+    pub log: Option<LogBuffer>,
+}
+
+/// Starts a worker in its thread, and tells an error at the start.
+pub(crate) struct StartWorker {
+    pub spec: WorkerSpec,
+    pub started: Sender<Error>,
+}
+
+impl Visitor for StartWorker {
+    type Output = ();
+
+    fn visit<M: Mechanism>(self) {
+        match self.spec.config.arch {
+            Name::Loop | Name::Helpers => self.spec.start::<Worker<EventLoop<M>>>(self.started),
+            Name::Ring => self.spec.start::<RingWorker>(self.started),
+            Name::Fiber => self.spec.start::<Fibers<M>>(self.started),
+            Name::Threads => self.spec.start::<Threads>(self.started),
+            // They have been made already, and a relay stands for them.
+            Name::Processes => {}
+        }
+    }
+}
+
+impl WorkerSpec {
+    /// Builds the worker in its own thread, reports success or the error, and runs it.
+    fn start<W: RunWorker>(self, started: Sender<Error>) {
+        match self.build::<W>() {
+            Ok(worker) => {
+                drop(started);
+                worker.run();
+            }
+            // The receiver waits for it.
+            Err(error) => drop(started.send(error)),
+        }
+    }
+
+    fn build<W: RunWorker>(mut self) -> Result<W, Error> {
+        let config = Arc::clone(&self.config);
+        setup::pin(self.index, &config)?;
+        let store = setup::open_store(&config)?;
+        let open_max = config.conns_max.div_ceil(config.workers).max(1);
+        let context = WorkerContext::new(config, store, self.log.take());
+        let Self { sockets, control, .. } = self;
+        W::start(WorkerParts { context, sockets, control, open_max })
+            .map_err(|error| Error(format!("cannot start a loop: {error}")))
+    }
+}

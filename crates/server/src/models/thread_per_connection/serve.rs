@@ -1,0 +1,99 @@
+//! A connection's turn: its thread's work with the group, and what it waits for afterwards. Knows
+//! neither how the connection was accepted nor how its thread waits.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use weir_dispatch::readiness::{Interest, Token};
+use weir_sys::poll::{POLLIN, POLLOUT};
+use weir_sys::socket;
+
+use super::model::{GroupWorker, ThreadGroup};
+use super::park::{Park, Wait, WakeReason};
+use crate::http::connection::Action;
+use crate::worker::Model;
+
+impl GroupWorker {
+    /// Gives a connection its turn: it makes what progress it can without waiting. Returns what it
+    /// does next.
+    pub(crate) fn serve_once(&mut self, token: Token, reason: WakeReason) -> Park {
+        self.note_wake(reason);
+        self.model.unserved.remove(&token);
+        if !self.core.table.is_current(token) {
+            self.close_orphan(token);
+            return Park::Gone;
+        }
+        self.model.serving = Some(token.slot);
+        if let Some(conn) = self.core.table.conn(token.slot) {
+            conn.registered = None;
+        }
+        let serves = match reason {
+            WakeReason::First | WakeReason::Ready | WakeReason::Fetched => {
+                self.admit_request(token)
+            }
+            WakeReason::Resumed => true,
+            WakeReason::Tried | WakeReason::Late => false,
+        };
+        if serves {
+            ThreadGroup::serve(self, token.slot);
+        }
+        let park = self.park(token);
+        self.model.serving = None;
+        self.wake_timekeeper();
+        park
+    }
+
+    /// Counts a turn, and the wait before it, for one descriptor, as a getevents-phase.
+    fn note_wake(&mut self, reason: WakeReason) {
+        let counters = &mut self.core.context.counters;
+        counters.getevents_calls.add(matches!(reason, WakeReason::Ready | WakeReason::Late).into());
+        counters.getevents_ready.add((reason == WakeReason::Ready).into());
+        self.model.served += 1;
+    }
+
+    /// Returns what the connection does after its turn, once its deadline has been handled.
+    fn park(&mut self, token: Token) -> Park {
+        let now_ns = self.core.context.now_ns();
+        self.expire_if_late(token, now_ns);
+        if !self.core.table.is_current(token) {
+            return Park::Gone;
+        }
+        let Some(conn) = self.core.table.conn(token.slot) else { return Park::Gone };
+        if let Some(fetch) = conn.fetch() {
+            return Park::Fetch(fetch);
+        }
+        if conn.action() == Action::Yield {
+            return Park::Yield;
+        }
+        let writes = conn.action() == Action::Write;
+        // After a whole turn's worth it was not asked whether there is room for more.
+        if let Some(output) = conn.output().filter(|_| writes) {
+            output.full_since_ns.get_or_insert(now_ns);
+        }
+        let (interest, events) =
+            if writes { (Interest::Write, POLLOUT) } else { (Interest::Read, POLLIN) };
+        conn.registered = Some(interest);
+        let left_ns = conn.deadline_ns().saturating_sub(now_ns);
+        let timeout = (conn.deadline_ns() < u64::MAX).then(|| Duration::from_nanos(left_ns));
+        Park::Wait(Wait::new(conn.fd().as_raw_fd(), events, timeout))
+    }
+
+    fn expire_if_late(&mut self, token: Token, now_ns: u64) {
+        if !self.core.table.is_current(token) {
+            return;
+        }
+        let Some(conn) = self.core.table.conn(token.slot) else { return };
+        if conn.deadline_ns() <= now_ns
+            && let Action::Close(reason) = conn.expire(&mut self.core.context)
+        {
+            ThreadGroup::close(self, token.slot, reason);
+        }
+    }
+
+    /// Closes the socket of a connection that was closed while its thread waited.
+    fn close_orphan(&mut self, token: Token) {
+        if let Some(fd) = self.model.orphaned_sockets.remove(&token) {
+            socket::close(fd);
+        }
+    }
+}

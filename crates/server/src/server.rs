@@ -1,0 +1,288 @@
+//! Starting the loops, handling signals, stopping. The main thread serves no connection.
+
+use std::fmt::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_stats::{LoopReport, Report};
+use weir_sys::poll::{self, POLLIN, PollFd};
+use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SignalFd};
+use weir_sys::waker::Waker;
+use weir_sys::{process, profile};
+
+use crate::architecture::Name;
+use crate::bind::{self, SocketFile};
+use crate::config::{Address, Config, Error};
+use crate::context::log::LogWriter;
+use crate::control::{Control, Phase, WorkerReport};
+use crate::http::bench;
+use crate::limits;
+use crate::models::prefork::{self, MasterHandle};
+use crate::models::start::{StartWorker, WorkerSpec};
+use crate::worker::listener::Socket;
+
+/// Size of the descriptor table from the beginning, which takes half a megabyte in the kernel;
+/// beyond it the table hardly ever doubles.
+const ROOM_AT_ONCE: u64 = 65_536;
+
+/// Maximum wait for the counters of the loops.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// Event in a running server, most often a request of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGUSR1: show the counters.
+    ShowReport,
+    /// SIGHUP: reopen the access log.
+    ReopenLog,
+    /// SIGTERM or SIGINT: finish open connections; the second time, close them.
+    Stop,
+    /// No signal: every loop has ended.
+    Over,
+}
+
+/// Number of loops that have ended, with a waker rung by each of them.
+#[derive(Debug)]
+struct EndedWorkers {
+    waker: Waker,
+    count: AtomicUsize,
+}
+
+/// Guard that reports the end of a loop when it is dropped.
+struct End(Arc<EndedWorkers>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.count.fetch_add(1, Ordering::Release);
+        self.0.waker.wake();
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<Address>,
+    socket_files: Vec<SocketFile>,
+    controls: Vec<Arc<Control>>,
+    loops: Vec<JoinHandle<()>>,
+    incoming: Receiver<WorkerReport>,
+    /// Last report of each loop, with the number of the request it answered.
+    reports: Vec<(u64, LoopReport)>,
+    report_request: u64,
+    ended: Arc<EndedWorkers>,
+    signals: SignalFd,
+    log: Option<LogWriter>,
+    start: Instant,
+    stops: u32,
+}
+
+impl Server {
+    /// Checks the configuration, binds, and starts the loops.
+    ///
+    /// # Errors
+    /// A message for the operator: the root or an address is unavailable, or a limit forbids it.
+    pub fn start(mut config: Config) -> Result<Self, Error> {
+        if config.bench_endpoints {
+            bench::calibrate();
+        }
+        let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
+        // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
+        let mut listeners = bind::open(&config)?;
+        let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
+        if config.profile_calls {
+            profile::enable();
+        }
+        let forks = config.arch == Name::Processes;
+        if forks {
+            // A worker's children share them.
+            listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
+        }
+        limits::fit(&mut config, listeners.addresses.len());
+        if !forks {
+            // Otherwise threads would pause as the first many connections come; no more than that.
+            let files = config.content.open_files_max.saturating_mul(config.workers.max(1) as u64);
+            let room = files.saturating_add(config.conns_max as u64);
+            let _ = process::make_room_for_descriptors(room.min(ROOM_AT_ONCE));
+        }
+        config.setting.syn_filter =
+            limits::syn_filter(&config, listeners.per_loop.iter().flatten())?;
+        config.setting.eager =
+            config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
+        let config = Arc::new(config);
+        // Before there is any thread.
+        let sockets = std::mem::take(&mut listeners.per_loop);
+        let (masters, sockets) = if forks {
+            (prefork::fork_masters(&config, sockets)?, Vec::new())
+        } else {
+            (Vec::new(), sockets)
+        };
+        let log = match config.access_log.clone().filter(|_| !forks) {
+            Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
+            None => None,
+        };
+        let (report_sender, incoming) = channel();
+        let waker = Waker::new().map_err(failed)?;
+        let ended = Arc::new(EndedWorkers { waker, count: AtomicUsize::new(0) });
+        let mut server = Self {
+            addresses: listeners.addresses,
+            socket_files: listeners.files,
+            controls: Vec::new(),
+            loops: Vec::new(),
+            incoming,
+            reports: Vec::new(),
+            report_request: 0,
+            ended,
+            signals,
+            log,
+            start: Instant::now(),
+            stops: 0,
+        };
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            server.start_loop(index, sockets, &config, &report_sender)?;
+        }
+        for (index, master) in masters.into_iter().enumerate() {
+            server.start_relay(index, master, config.tell, &report_sender)?;
+        }
+        Ok(server)
+    }
+
+    /// Returns the addresses on which the server listens, with real port numbers.
+    pub fn addresses(&self) -> String {
+        let mut text = String::new();
+        for (index, address) in self.addresses.iter().enumerate() {
+            // Writing into a String cannot fail.
+            let _ = write!(text, "{}{address}", if index > 0 { ", " } else { "" });
+        }
+        text
+    }
+
+    /// Waits for the next signal, or for the end of every loop.
+    pub fn wait(&self) -> Signal {
+        loop {
+            if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
+                return Signal::Over;
+            }
+            let watch = |fd| PollFd { fd, events: POLLIN, revents: 0 };
+            let waker = &self.ended.waker;
+            let mut fds = [watch(self.signals.raw()), watch(waker.as_fd().as_raw_fd())];
+            // Should the wait fail, the loops are looked at again a little later.
+            let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
+            if fds[1].revents != 0 {
+                waker.clear();
+            }
+            if fds[0].revents == 0 {
+                continue;
+            }
+            match self.signals.next() {
+                Ok(SIGUSR1) => return Signal::ShowReport,
+                Ok(SIGHUP) => return Signal::ReopenLog,
+                Ok(SIGTERM | SIGINT) => return Signal::Stop,
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells every loop to finish what is open and end; the second time, to end now.
+    pub fn stop(&mut self) {
+        self.stops += 1;
+        let phase = if self.stops == 1 { Phase::Drain } else { Phase::Stop };
+        self.controls.iter().for_each(|control| control.set_phase(phase));
+    }
+
+    /// Reopens the access log, because it was moved. Returns false if its writer is stuck.
+    pub fn reopen_log(&self) -> bool {
+        // Where other processes write it.
+        self.controls.iter().for_each(|control| control.request_reopen());
+        self.log.as_ref().is_none_or(LogWriter::reopen)
+    }
+
+    /// Returns the counters of every loop so far. A loop too busy to answer within two seconds is
+    /// shown as of its last answer.
+    pub fn report(&mut self) -> Report {
+        self.report_request += 1;
+        self.controls.iter().for_each(|control| control.request_report(self.report_request));
+        let deadline = Instant::now() + REPORT_WAIT;
+        while self.reports.iter().any(|(report_request, _)| *report_request < self.report_request) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(answer) = self.incoming.recv_timeout(left) else { break };
+            self.reports[answer.index] = (answer.report_request, answer.report);
+        }
+        let loops = self.reports.iter().map(|(_, report)| report.clone()).collect();
+        Report { elapsed_s: self.start.elapsed().as_secs_f64(), loops }
+    }
+
+    /// Waits for the loops, cleans up, and returns all counters.
+    pub fn finish(mut self) -> Report {
+        for each in std::mem::take(&mut self.loops) {
+            // A loop that panicked has said so; its last counters are still reports.
+            let _ = each.join();
+        }
+        let report = self.report();
+        if let Some(log) = self.log {
+            log.stop();
+        }
+        self.socket_files.iter().for_each(SocketFile::remove);
+        report
+    }
+
+    fn start_loop(
+        &mut self,
+        index: usize,
+        sockets: Vec<Socket>,
+        config: &Arc<Config>,
+        incoming: &Sender<WorkerReport>,
+    ) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
+        let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
+        let spec = WorkerSpec {
+            index,
+            sockets,
+            config: Arc::clone(config),
+            control: Arc::clone(&control),
+            log: self.log.as_ref().map(LogWriter::buffer),
+        };
+        let (started, outcome) = channel();
+        let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-{index}"))
+            .spawn(move || {
+                // Also when the loop panics, in a build that unwinds.
+                let _end = End(ended);
+                mechanism.with(StartWorker { spec, started });
+            })
+            .map_err(failed)?;
+        self.controls.push(control);
+        self.loops.push(thread);
+        self.reports.push((0, LoopReport::default()));
+        // A loop that stands drops the sender without a word.
+        outcome.recv().map_or(Ok(()), Err)
+    }
+
+    /// Starts the thread that represents a worker's processes.
+    fn start_relay(
+        &mut self,
+        index: usize,
+        master: MasterHandle,
+        tell: fn(&str),
+        incoming: &Sender<WorkerReport>,
+    ) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
+        let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
+        let (orders, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
+        let thread = std::thread::Builder::new()
+            .name(format!("weir-{index}"))
+            .spawn(move || {
+                let _end = End(ended);
+                master.relay(&orders, tell);
+            })
+            .map_err(failed)?;
+        self.controls.push(control);
+        self.loops.push(thread);
+        self.reports.push((0, LoopReport::default()));
+        Ok(())
+    }
+}

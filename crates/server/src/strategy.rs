@@ -1,0 +1,124 @@
+//! Accept and I/O strategies: the options in which the papers' servers differ, and the named servers.
+
+use weir_accept::{Limit, Name};
+
+/// Options in which the servers of brecht-select §4.1 differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strategy {
+    /// Policy that decides how many connections are accepted, and what becomes of the others.
+    pub accept_policy: Name,
+    /// Maximum number of connections accepted per accept-phase, for policies with such a limit.
+    pub accept_limit: Limit,
+    /// True to read as soon as a connection is accepted.
+    pub eager_read: bool,
+    /// True to write as soon as a reply is ready, from within the read path.
+    pub eager_write: bool,
+    /// True to enter the accept code after closing a connection.
+    pub accept_on_close: bool,
+    /// True to repeat read until it fails.
+    pub full_read: bool,
+    /// True to keep content in memory and files open.
+    pub caching: bool,
+}
+
+/// A row of the table of named servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Spelling in options.
+    pub name: &'static str,
+    /// Summary in one line.
+    pub summary: &'static str,
+    /// Source in which it was first measured.
+    pub source: &'static str,
+    /// Strategy that it stands for.
+    pub strategy: Strategy,
+}
+
+const fn paper(accept_limit: Limit, eager: bool, full: bool, on_close: bool) -> Strategy {
+    Strategy {
+        accept_policy: Name::Limit,
+        accept_limit,
+        eager_read: eager,
+        eager_write: eager,
+        accept_on_close: on_close,
+        full_read: full,
+        caching: false,
+    }
+}
+
+const fn preset(
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    strategy: Strategy,
+) -> Preset {
+    Preset { name, summary, source, strategy }
+}
+
+/// All named servers; the first is the default.
+pub const PRESETS: &[Preset] = &[
+    preset(
+        "default",
+        "what measures best: the overload control, eager, caching",
+        "docs/serve.md",
+        Strategy {
+            accept_policy: Name::Adaptive,
+            caching: true,
+            ..paper(Limit::Auto, true, false, false)
+        },
+    ),
+    preset(
+        "accept1",
+        "one connection an accept-phase",
+        "brecht-select fig. 3",
+        paper(Limit::Count(1), false, false, false),
+    ),
+    preset(
+        "accept10",
+        "ten connections an accept-phase",
+        "pariag-accept fig. 4.1",
+        paper(Limit::Count(10), false, false, false),
+    ),
+    preset(
+        "accept25",
+        "25 connections an accept-phase",
+        "brecht-select fig. 9",
+        paper(Limit::Count(25), false, false, false),
+    ),
+    preset(
+        "acceptinf",
+        "all that wait",
+        "brecht-select fig. 3",
+        paper(Limit::Inf, false, false, false),
+    ),
+    preset(
+        "eager",
+        "all that wait, read and answered at once",
+        "brecht-select fig. 6",
+        paper(Limit::Inf, true, false, false),
+    ),
+    preset(
+        "eager+full",
+        "eager, and reads until a read fails",
+        "brecht-select fig. 6",
+        paper(Limit::Inf, true, true, false),
+    ),
+    preset(
+        "eager+close",
+        "eager, and accepts after each close",
+        "brecht-select fig. 6",
+        paper(Limit::Inf, true, false, true),
+    ),
+    preset(
+        "cm",
+        "the multi-accept server of Chandra and Mosberger: eager, full-read, accept-on-close",
+        "chandra-dispatch, brecht-select fig. 3",
+        paper(Limit::Inf, true, true, true),
+    ),
+    preset(
+        "accept25+$",
+        "25 connections an accept-phase, caching",
+        "brecht-select fig. 13",
+        Strategy { caching: true, ..paper(Limit::Count(25), false, false, false) },
+    ),
+];

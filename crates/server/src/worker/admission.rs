@@ -1,0 +1,202 @@
+//! Admission: each connection, and each request on an open one, is judged as the policy decided, and
+//! then served, deferred, refused or dropped.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use weir_accept::{AcceptPhase, Decision, Order, Refusal, Verdict};
+use weir_dispatch::readiness::Token;
+use weir_sys::{listener, socket};
+
+use super::model::{Model, Worker};
+use crate::context::close_reason::CloseReason;
+use crate::http::connection_io::ConnectionIo;
+
+impl<M: Model> Worker<M> {
+    /// Judges an accepted connection, and then begins to serve it, refuses it or drops it.
+    pub(crate) fn judge_accepted(
+        &mut self,
+        index: usize,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        phase: &mut AcceptPhase,
+    ) {
+        self.note_accepted(index);
+        let core = &mut self.core;
+        let arrival = if phase.inspects() {
+            listener::arrival(fd.as_fd()).ok().map(into_arrival)
+        } else {
+            None
+        };
+        let verdict = phase.judge(core.context.now_ns(), arrival);
+        if let Verdict::Admit { since_ns } = verdict {
+            let conn = M::Connection::new(fd, peer, &core.context);
+            return self.admit(conn, phase.decision, since_ns);
+        }
+        core.note_refusal();
+        let counters = &mut core.context.counters;
+        match verdict {
+            Verdict::Departed => {
+                counters.departed.one();
+                return socket::close(fd);
+            }
+            Verdict::Excess => counters.refused_excess.one(),
+            _ => counters.refused_stale.one(),
+        }
+        self.refuse(fd, peer);
+    }
+
+    /// Records that a listener has delivered a connection.
+    pub(crate) fn note_accepted(&mut self, index: usize) {
+        let core = &mut self.core;
+        core.context.counters.accepted.one();
+        core.accepted += 1;
+        if let Some(listener) = core.listeners.get_mut(index) {
+            listener.accepted();
+        }
+    }
+
+    /// Begins to serve an accepted connection, or defers it until there is time.
+    pub(crate) fn admit(&mut self, conn: M::Connection, decision: Decision, since_ns: u64) {
+        let source = conn.peer().ip().into();
+        let Some(slot) = self.insert(conn) else { return };
+        let core = &mut self.core;
+        if decision.order == Order::Newest {
+            let (now_ns, token) = (core.context.now_ns(), core.table.token(slot));
+            core.deferred.push(now_ns, token, since_ns, source, decision.order_share);
+            core.context.counters.deferred_max.raise(core.deferred.len() as u64);
+        } else {
+            core.begun += 1;
+            let at_once = core.context.config.strategy.eager_read;
+            M::begin(self, slot, at_once);
+        }
+    }
+
+    /// Gives a connection a slot; closes it if none is free.
+    pub(crate) fn insert(&mut self, conn: M::Connection) -> Option<u32> {
+        let core = &mut self.core;
+        match core.table.insert(conn) {
+            Ok(slot) => {
+                core.note_open();
+                Some(slot)
+            }
+            Err(conn) => {
+                conn.close(CloseReason::Failed, &mut core.context);
+                None
+            }
+        }
+    }
+
+    /// Refuses an accepted connection in the configured way.
+    pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
+        let context = &mut self.core.context;
+        match context.config.setting.refusal {
+            Refusal::Kernel | Refusal::Rst => {
+                socket::reset_on_close(fd.as_fd());
+                socket::close(fd);
+            }
+            Refusal::Fin => {
+                // A close with bytes unread would be a reset.
+                let _ = socket::read_slice(fd.as_fd(), &mut context.scratch);
+                socket::close(fd);
+            }
+            Refusal::Status503 => {
+                let conn = M::Connection::new(fd, peer, context);
+                let Some(slot) = self.insert(conn) else { return };
+                M::refuse_with_503(self, slot);
+            }
+        }
+    }
+
+    /// Refuses deferred connections that have become stale. If no newer connection is pending,
+    /// serves the others, newest first, for as long as the policy lets an accept-phase take.
+    pub(crate) fn serve_deferred(&mut self) {
+        let Some(until_ns) = self.refuse_stale() else { return };
+        while self.serve_newest()
+            && !self.model.has_unserved()
+            && self.core.context.read_clock_ns() < until_ns
+        {}
+    }
+
+    /// Refuses deferred connections that have become stale. Returns the time until which the others
+    /// are served; `None` if a newer connection is pending.
+    pub(crate) fn refuse_stale(&mut self) -> Option<u64> {
+        let began_ns = self.core.context.now_ns();
+        let decision = self.core.decision();
+        let stale_before_ns =
+            decision.stale_ns.map_or(0, |stale_ns| began_ns.saturating_sub(stale_ns));
+        while let Some(token) = self.core.deferred.pop_stale(stale_before_ns) {
+            self.refuse_open(token, CloseReason::Stale);
+        }
+        let until_ns = decision.until_ns.unwrap_or(began_ns);
+        (!self.core.accepts_pending).then_some(until_ns)
+    }
+
+    /// Begins to serve the newest deferred connection; returns whether there was one.
+    pub(crate) fn serve_newest(&mut self) -> bool {
+        let Some(newest) = self.core.deferred.pop_newest() else { return false };
+        if self.core.table.is_current(newest) {
+            self.core.begun += 1;
+            M::begin(self, newest.slot, true);
+        }
+        true
+    }
+
+    /// Refuses a connection that has a slot.
+    fn refuse_open(&mut self, token: Token, reason: CloseReason) {
+        let core = &mut self.core;
+        if !core.table.is_current(token) {
+            return;
+        }
+        core.note_refusal();
+        match reason {
+            CloseReason::Unfair => core.context.counters.refused_unfair.one(),
+            _ => core.context.counters.refused_stale.one(),
+        }
+        let refusal = core.context.config.setting.refusal;
+        if refusal == Refusal::Status503 {
+            return M::refuse_with_503(self, token.slot);
+        }
+        let Some(conn) = core.table.conn(token.slot) else { return };
+        conn.set_close_reason(reason);
+        if refusal != Refusal::Fin {
+            conn.reset_on_close();
+        }
+        M::close(self, token.slot, reason);
+    }
+
+    /// Judges a request on an open connection: it may have waited too long, its source may have
+    /// used up its share, or its client may have gone.
+    pub(crate) fn judge_open(&mut self, token: Token, decision: Decision) -> Verdict {
+        let core = &mut self.core;
+        let now_ns = core.context.now_ns();
+        let new = core.table.conn(token.slot).filter(|conn| conn.is_idle());
+        let peer = new.map(|conn| conn.peer());
+        let arrival = peer.and_then(|_| M::arrival(self, token.slot));
+        let context = &mut self.core.context;
+        let is_fair = |_| peer.is_none_or(|peer| context.is_within_share(peer));
+        AcceptPhase::judge_open(decision, now_ns, arrival.map(into_arrival), is_fair)
+    }
+
+    /// Returns whether a ready connection is to be served; otherwise refuses or closes it.
+    pub(crate) fn admit_request(&mut self, token: Token) -> bool {
+        let Some(decision) = self.core.judges else { return true };
+        match self.judge_open(token, decision) {
+            Verdict::Admit { .. } => return true,
+            Verdict::Departed => {
+                self.core.note_refusal();
+                self.core.context.counters.departed.one();
+                M::close(self, token.slot, CloseReason::Departed);
+            }
+            Verdict::Unfair => self.refuse_open(token, CloseReason::Unfair),
+            Verdict::Stale | Verdict::Excess => self.refuse_open(token, CloseReason::Stale),
+        }
+        false
+    }
+}
+
+/// Converts the kernel's data on an arrival to the type that policies use.
+fn into_arrival(told: listener::Arrival) -> weir_accept::Arrival {
+    let listener::Arrival { age_ns, departed, spoken, rtt_ns } = told;
+    weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }
+}

@@ -1,0 +1,346 @@
+//! State of one loop under any architecture: its connections and their deadlines, its listening
+//! sockets with their policies, the context they share, and counters. Knows neither how the loop
+//! waits nor how a connection is served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_accept::{Decision, Deferred, View};
+use weir_dispatch::readiness::Token;
+use weir_dispatch::timers::TimerWheel;
+use weir_stats::{CallRow, LoopReport};
+use weir_sys::profile;
+
+use super::connection_table::ConnectionTable;
+use super::listener::{Listener, Socket};
+use crate::context::WorkerContext;
+use crate::context::log::LogBuffer;
+use crate::control::{Control, Phase};
+
+/// Maximum number of items of a work-phase between two readings of the clock: the next item may
+/// cost a thousand times as much as the last.
+const ITEMS_UNLOOKED: u64 = 4;
+
+/// Slot of the waker; the listeners follow it.
+pub(crate) const WAKER_SLOT: u32 = 0;
+/// Slot of the first listener.
+pub(crate) const FIRST_LISTENER: u32 = 1;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A work-phase, or the part of one between two accept-phases.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Number of connections served in it.
+    pub(crate) items: u64,
+    /// Start time, nanoseconds; `None` if the clock was not read.
+    began_ns: Option<u64>,
+    /// Number of items at which the clock is read next.
+    look_at: u64,
+}
+
+/// What a worker is made of.
+pub(crate) struct WorkerParts {
+    pub context: WorkerContext,
+    pub sockets: Vec<Socket>,
+    pub control: Arc<Control>,
+    /// Maximum number of open connections.
+    pub open_max: usize,
+}
+
+/// State of one loop. `C` is a connection with the state that the architecture needs to serve it.
+pub(crate) struct LoopCore<C> {
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) table: ConnectionTable<C>,
+    pub(crate) timers: TimerWheel,
+    /// Buffer for slots whose deadline has come, filled by the timers.
+    pub(crate) expired: Vec<u32>,
+    pub(crate) context: WorkerContext,
+    pub(crate) control: Arc<Control>,
+    /// Number of rounds so far.
+    pub(crate) rounds: u64,
+    /// Number of the last report request answered.
+    answered: u64,
+    /// Slot at which the next search for connections to evict begins.
+    pub(crate) eviction_cursor: u32,
+    /// End of the pause in accepting, nanoseconds; `None` while accepting.
+    pub(crate) paused_until_ns: Option<u64>,
+    /// Connections accepted and deferred until there is time, newest at the back.
+    pub(crate) deferred: Deferred<Token>,
+    /// True if an accept-phase of this round left connections pending, newer than those deferred.
+    pub(crate) accepts_pending: bool,
+    /// Total time that the loop has slept, nanoseconds, and the time it last woke.
+    slept_ns: u64,
+    woke_ns: u64,
+    /// Connections accepted so far, and those whose service has begun.
+    pub(crate) accepted: u64,
+    pub(crate) begun: u64,
+    /// Connections served in work-phases so far, and the time they took, nanoseconds. The time is
+    /// measured while a policy is alert (and at times when none is).
+    pub(crate) turns: u64,
+    pub(crate) turns_ns: u64,
+    /// Number of connections ready for this round's work-phase.
+    pub(crate) ready: u64,
+    /// Connections served in the last work-phase, and the time it took, nanoseconds.
+    pub(crate) work_items: u64,
+    pub(crate) work_ns: u64,
+    /// Time after which a work-phase is interrupted by the other phases, nanoseconds.
+    work_max_ns: Option<u64>,
+    /// Decision by which requests on open connections are judged; `None` while they are not.
+    pub(crate) judges: Option<Decision>,
+    /// SYNs dropped by the filters of closed listeners, in total and for sources beyond their
+    /// share.
+    syn_dropped: [u64; 2],
+    /// End of the drain, nanoseconds; `None` before a drain begins.
+    pub(crate) drained_by_ns: Option<u64>,
+    /// System calls of every thread that has handed over its own; empty while they are not
+    /// profiled.
+    pub(crate) calls: Vec<profile::Row>,
+    told_at_ns: Option<u64>,
+}
+
+impl<C> LoopCore<C> {
+    pub(crate) fn new(parts: WorkerParts) -> Self {
+        let WorkerParts { context, sockets, control, open_max } = parts;
+        let listeners: Vec<_> = (FIRST_LISTENER..)
+            .zip(sockets)
+            .map(|(slot, socket)| {
+                Listener::new(slot, socket, &context.config.setting, context.config.listenq)
+            })
+            .collect();
+        Self {
+            table: ConnectionTable::new(FIRST_LISTENER + listeners.len() as u32, open_max),
+            listeners,
+            timers: TimerWheel::new(0),
+            expired: Vec::new(),
+            context,
+            control,
+            rounds: 0,
+            answered: 0,
+            eviction_cursor: 0,
+            paused_until_ns: None,
+            deferred: Deferred::default(),
+            accepts_pending: false,
+            slept_ns: 0,
+            woke_ns: 0,
+            accepted: 0,
+            begun: 0,
+            turns: 0,
+            turns_ns: 0,
+            ready: 0,
+            work_items: 0,
+            work_ns: 0,
+            work_max_ns: None,
+            judges: None,
+            syn_dropped: [0; 2],
+            drained_by_ns: None,
+            calls: Vec::new(),
+            told_at_ns: None,
+        }
+    }
+
+    /// Returns the data available to a policy, except for the rounds since its last phase.
+    pub(crate) fn view(&self) -> View {
+        View {
+            open: self.table.open(),
+            open_max: self.table.open_max(),
+            rounds_since: 0,
+            slept_ns: self.slept_ns,
+            woke_ns: self.woke_ns,
+            accepted: self.accepted,
+            begun: self.begun,
+            turns: self.turns,
+            turns_ns: self.turns_ns,
+            ready: self.ready,
+            work_items: self.work_items,
+            work_ns: self.work_ns,
+            deferred: self.deferred.len(),
+            saturated: false,
+        }
+    }
+
+    /// Begins a work-phase of `items` connections.
+    pub(crate) fn begin_work(&self, items: usize) -> Work {
+        let is_timed = items > 1 || self.is_alert();
+        let began_ns = is_timed.then(|| self.context.read_clock_ns());
+        Work { items: 0, began_ns, look_at: 1 }
+    }
+
+    /// Returns whether a work-phase has used up its time before other phases are due.
+    pub(crate) fn is_long(&self, work: &mut Work) -> bool {
+        let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.look_at) else {
+            return false;
+        };
+        let Some(max_ns) = self.work_max_ns else { return false };
+        let spent_ns = self.context.read_clock_ns() - began_ns;
+        let item_ns = (spent_ns / work.items).max(1);
+        let some = max_ns.saturating_sub(spent_ns) / 4 / item_ns;
+        work.look_at = work.items + some.clamp(1, ITEMS_UNLOOKED);
+        spent_ns >= max_ns
+    }
+
+    /// Begins a round, with one time for all of it.
+    pub(crate) fn begin_round(&mut self) {
+        self.context.tick();
+        self.context.write_budget.begin_round();
+        self.rounds += 1;
+    }
+
+    /// Begins another round in the middle of a work-phase, with `left` connections still to be
+    /// served.
+    pub(crate) fn cut_work(&mut self, work: Work, left: usize) {
+        self.note_work(work);
+        self.context.counters.work_cuts.one();
+        self.begin_round();
+        self.ready = left as u64;
+        self.accepts_pending = false;
+    }
+
+    /// Returns whether a policy must know exactly when the loop sleeps.
+    pub(crate) fn is_alert(&self) -> bool {
+        self.listeners.iter().any(Listener::is_alert)
+    }
+
+    /// Lifts all refusal because of load before the loop sleeps.
+    pub(crate) fn open_before_sleep(&mut self) {
+        for listener in &mut self.listeners {
+            listener.open(&mut self.context.counters);
+        }
+        self.apply_decisions();
+    }
+
+    /// Applies the parts of the decisions that concern open connections.
+    pub(crate) fn apply_decisions(&mut self) {
+        let decisions = || self.listeners.iter().map(|listener| &listener.decision);
+        self.context.pressure = decisions().any(|each| each.pressure);
+        self.context.share = decisions().find_map(|each| each.share);
+        self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
+        self.judges = decisions().find(|each| each.inspect_open).copied();
+    }
+
+    /// Records a sleep of the loop that began at `since_ns`.
+    pub(crate) fn note_sleep(&mut self, since_ns: u64) {
+        let now_ns = self.context.now_ns();
+        self.slept_ns += now_ns.saturating_sub(since_ns);
+        self.woke_ns = now_ns;
+    }
+
+    /// Records a refusal because of load, and detects one that a loop makes just after a sleep,
+    /// when it had time to serve.
+    pub(crate) fn note_refusal(&mut self) {
+        let target_ns = self.context.config.setting.target_ns;
+        if self.context.now_ns() < self.woke_ns.saturating_add(target_ns) {
+            self.context.counters.refused_idle.one();
+            debug_assert!(false, "somebody was refused while there was time");
+        }
+    }
+
+    /// Takes over the counts of a listener that is about to close.
+    pub(crate) fn forget(&mut self, listener: &Listener) {
+        self.syn_dropped = sum(self.syn_dropped, listener.dropped());
+    }
+
+    /// Returns the last decision of the first listener's policy; all listeners have the same
+    /// policy.
+    pub(crate) fn decision(&self) -> Decision {
+        self.listeners.first().map(|first| first.decision).unwrap_or_default()
+    }
+
+    /// Records the number of open connections after an accept.
+    pub(crate) fn note_open(&mut self) {
+        let open = self.table.open() as u64;
+        self.context.counters.open_at_accept.add(open);
+        self.context.counters.open_max.raise(open);
+    }
+
+    /// Returns how long the next wait may sleep: until something is due, and not at all while
+    /// connections are deferred.
+    pub(crate) fn sleep_max(&self) -> Option<Duration> {
+        if self.deferred.is_empty() { self.due_in() } else { Some(Duration::ZERO) }
+    }
+
+    /// Returns the time until something is due by the clock; `None` if nothing is.
+    pub(crate) fn due_in(&self) -> Option<Duration> {
+        [self.timers.next_ns(), self.upkeep_ns(), self.drained_by_ns]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.context.now_ns())))
+    }
+
+    /// Returns when something other than a connection's deadline is due: a policy, log lines, or
+    /// the end of a pause.
+    pub(crate) fn upkeep_ns(&self) -> Option<u64> {
+        let log_ns = self.context.log.as_ref().and_then(LogBuffer::due_ns);
+        let policies = self.listeners.iter().filter_map(Listener::due_ns);
+        policies.chain(log_ns).chain(self.paused_until_ns).min()
+    }
+
+    /// Records a work-phase that has ended.
+    pub(crate) fn note_work(&mut self, work: Work) {
+        let Work { items, began_ns, .. } = work;
+        if items > 0 {
+            self.context.counters.work_phases.one();
+            self.context.counters.work_items.add(items);
+            self.context.counters.work_items_max.raise(items);
+        }
+        let spent_ns = began_ns.map_or(0, |began_ns| self.context.read_clock_ns() - began_ns);
+        self.work_items = items;
+        // One alone keeps nobody waiting.
+        self.work_ns = if items > 1 { spent_ns } else { 0 };
+        self.turns += items;
+        self.turns_ns += spent_ns;
+    }
+
+    /// Returns the number of an unanswered report request, and marks it as answered.
+    pub(crate) fn report_request(&mut self) -> Option<u64> {
+        let report_request = self.control.report_request();
+        (report_request > self.answered).then(|| {
+            self.answered = report_request;
+            report_request
+        })
+    }
+
+    /// Returns whether the loop is to end now.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.control.phase() {
+            Phase::Run => false,
+            Phase::Drain => self
+                .drained_by_ns
+                .is_some_and(|by_ns| self.table.open() == 0 || by_ns <= self.context.now_ns()),
+            Phase::Stop => true,
+        }
+    }
+
+    /// Returns the loop's report, to which the architecture has added its own counts.
+    pub(crate) fn report(&mut self) -> LoopReport {
+        if let Some(log) = &mut self.context.log {
+            let (written, lost) = log.take_counts();
+            self.context.counters.log_lines.add(written);
+            self.context.counters.log_lines_lost.add(lost);
+        }
+        let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
+        self.context.counters.set_syn_dropped(dropped);
+        profile::drain_into(&mut self.calls);
+        let calls = profile::NAMES
+            .iter()
+            .zip(&self.calls)
+            .map(|(name, row)| CallRow { name, count: row.count, time_ns: row.time_ns })
+            .collect();
+        LoopReport { counters: self.context.counters(), calls }
+    }
+
+    /// Sends a message to the operator, at most once per second.
+    pub(crate) fn tell(&mut self, what: &str) {
+        let now_ns = self.context.now_ns();
+        if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
+            self.told_at_ns = Some(now_ns);
+            (self.context.config.tell)(what);
+        }
+    }
+}
+
+/// Adds two pairs of counts.
+fn sum([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a + c, b + d]
+}

@@ -1,0 +1,111 @@
+//! The life of a worker under every architecture: what is due by the clock, reports, the drain and
+//! the end.
+
+use weir_accept::PhaseOutcome;
+use weir_stats::LoopReport;
+
+use super::model::{Model, Worker};
+use crate::context::close_reason::CloseReason;
+use crate::control::{FINAL_REPORT, Phase};
+
+/// Time for which a client that has sent nothing yet may delay a server told to stop, nanoseconds.
+const SILENCE_NS: u64 = 500_000_000;
+
+impl<M: Model> Worker<M> {
+    /// Handles everything due by the clock: deadlines, the end of a pause, log lines.
+    pub(crate) fn keep_time(&mut self) {
+        let core = &mut self.core;
+        let mut expired = std::mem::take(&mut core.expired);
+        let now_ns = core.context.now_ns();
+        let table = &mut core.table;
+        let deadline_of = |slot| Some(table.conn(slot)?.deadline_ns()).filter(|&at| at < u64::MAX);
+        core.timers.expire(now_ns, deadline_of, &mut expired);
+        for slot in expired.drain(..) {
+            M::expire(self, slot);
+        }
+        self.core.expired = expired;
+        if self.core.paused_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
+            self.core.paused_until_ns = None;
+            self.watch_listeners(true);
+        }
+        if let Some(log) = &mut self.core.context.log {
+            log.flush_if_old(now_ns);
+        }
+    }
+
+    /// Answers the main thread's requests.
+    pub(crate) fn handle_wakeup(&mut self) {
+        self.core.control.waker.clear();
+        if let Some(report_request) = self.core.report_request() {
+            let report = self.report();
+            self.core.control.send_report(report_request, report);
+        }
+        let core = &mut self.core;
+        if core.control.phase() >= Phase::Drain && core.drained_by_ns.is_none() {
+            self.begin_drain();
+        }
+    }
+
+    /// Begins a drain: accepts pending connections, closes the listeners, and lets open connections
+    /// finish.
+    fn begin_drain(&mut self) {
+        let core = &mut self.core;
+        core.context.draining = true;
+        core.drained_by_ns = Some(core.context.now_ns() + core.context.config.timeouts.drain_ns);
+        for index in 0..core.listeners.len() {
+            self.accept_queue(index);
+        }
+        for listener in std::mem::take(&mut self.core.listeners) {
+            self.core.forget(&listener);
+            M::close_listener(self, listener);
+        }
+        for slot in self.core.table.find(0, usize::MAX, |conn| conn.is_idle()) {
+            self.close_for_drain(slot);
+        }
+    }
+
+    /// Accepts the connections pending now: at most as many as the queue can hold, since more
+    /// arrive meanwhile.
+    fn accept_queue(&mut self, index: usize) {
+        let queue_max = self.core.context.config.listenq.unsigned_abs().into();
+        let mut accepted = 0;
+        while accepted < queue_max && self.core.control.phase() < Phase::Stop {
+            match self.accept(index) {
+                PhaseOutcome { accepted: 0, .. } => return,
+                outcome => accepted += outcome.accepted,
+            }
+        }
+    }
+
+    /// Closes an idle connection, except one that has sent nothing yet: its request may be on the
+    /// way, and it gets [`SILENCE_NS`] more.
+    fn close_for_drain(&mut self, slot: u32) {
+        let core = &mut self.core;
+        let soon_ns = core.context.now_ns() + SILENCE_NS;
+        match core.table.conn(slot) {
+            Some(conn) if !conn.has_received_bytes() => {
+                conn.shorten_deadline(soon_ns);
+                core.timers.arm(slot, soon_ns);
+            }
+            _ => M::close_idle(self, slot, CloseReason::Drained),
+        }
+    }
+
+    /// Ends the loop: closes open connections, and reports the counters.
+    pub(crate) fn end(&mut self) {
+        self.core.context.draining = true;
+        let all = self.core.table.find(0, usize::MAX, |_| true);
+        all.into_iter().for_each(|slot| M::close(self, slot, CloseReason::Drained));
+        if let Some(log) = &mut self.core.context.log {
+            log.flush();
+        }
+        let report = self.report();
+        self.core.control.send_report(FINAL_REPORT, report);
+    }
+
+    /// Returns the counters so far.
+    pub(crate) fn report(&mut self) -> LoopReport {
+        M::count(self);
+        self.core.report()
+    }
+}
