@@ -1,6 +1,6 @@
 //! The helpers of one loop: threads that wait for disks in its place (AMPED, as in Flash).
 //!
-//! A loop submits a task, goes on, and is told by a waker when there are answers. An answer only
+//! A loop submits a task, goes on, and is woken when tasks are done. That only
 //! says that the caches are warm: the loop then repeats what it was about to do. Nothing here knows
 //! of connections: a task is submitted under an id, and answered even if the owner of the id has
 //! gone meanwhile.
@@ -112,7 +112,7 @@ impl<T: Task> Helpers<T> {
 
     /// Appends the ids whose task has ended since the last call.
     ///
-    /// The waker is to be silenced before this call, not after it: it is rung for the first answer
+    /// The waker is to be cleared before this call, not after it: it is used for the first finished task
     /// that has not been taken, and for no other until it has.
     pub(crate) fn take_done(&mut self, into: &mut Vec<u64>) {
         let before = into.len();

@@ -45,7 +45,7 @@ pub enum Signal {
     Over,
 }
 
-/// Number of loops that have ended, with a waker rung by each of them.
+/// Number of workers that have ended, and a waker that each of them uses.
 #[derive(Debug)]
 struct EndedWorkers {
     waker: Waker,

@@ -1,5 +1,5 @@
-//! The connection machine and the calls it makes, opened to a test that
-//! plays the client, the kernel, the loop and the clock. Adds no behaviour, and no server uses it.
+//! The connection machine and its calls, opened to a test that plays the client, the kernel, the
+//! loop and the clock. Adds no behaviour, and no server uses it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl<S: Socket> Connection<S> {
         self.0.unread()
     }
 
-    /// Returns whether the last read of this turn left the socket empty, and whether the last write
+    /// Returns whether the last read left the socket empty, and whether the last write
     /// left it full; clears both.
     pub fn blocked(&mut self) -> (bool, bool) {
         self.0.blocked()

@@ -1,4 +1,4 @@
-//! The pace at which a client takes a reply: a credit of time that its bytes buy, and a limit on
+//! The rate at which a client reads a reply: a credit of time that its bytes buy, and a limit on
 //! the time in which it takes none. Numbers in, a verdict out: knows no socket and reads no clock.
 //!
 //! The bytes that count are those the client's kernel has acknowledged, the only ones a server
@@ -16,7 +16,7 @@ const BURST_BYTES: u64 = 512 << 10;
 /// Number of checks of a reply per stall timeout, which bounds how late a stalled client is cut.
 const CHECKS_PER_STALL: u64 = 4;
 
-/// Limits on a client's pace.
+/// Limits on a client's read rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadRateLimits {
     /// Minimum rate, bytes per second; 0 is no limit.

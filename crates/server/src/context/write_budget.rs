@@ -1,6 +1,5 @@
-//! The work done for one connection before others have their budget: of a large reply, as much as
-//! takes a fraction of a millisecond, learned from the time taken by earlier ones. Knows no
-//! connection, and reads no clock.
+//! The write budget: the bytes of large replies that a round may send before other connections are
+//! served, learned so that they take a fraction of a millisecond. Reads no clock.
 
 /// Minimum size of a budget, bytes. Smaller replies go out at once: cut, they would cost more than
 /// others gain.
@@ -10,7 +9,7 @@ pub(crate) const BUDGET_BYTES_MIN: u64 = 64 << 10;
 const BUDGET_BYTES_MAX: u64 = 2 << 20;
 
 /// Maximum time of a budget, nanoseconds of CPU time. Where every packet is handled on its own, as on
-/// a conn without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
+/// a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
 const BUDGET_NS: u64 = 200_000;
 
 /// Number of requests after which the clock is read again when the last ones took less than
@@ -22,7 +21,7 @@ const CHEAP_NS: u32 = 8_000;
 #[derive(Debug)]
 pub(crate) struct WriteBudget {
     bytes: u64,
-    /// Bytes left; `None` in a server without rounds, whose turns are never over.
+    /// Bytes left; `None` in a server without rounds, whose budget is never spent.
     left: Option<u64>,
 }
 
@@ -106,7 +105,7 @@ impl PipelineBudget {
 mod tests {
     use super::*;
 
-    /// Returns the size of a budget after many turns in which each KiB took `ns_per_kib`.
+    /// Returns the size of a budget after many rounds in which each KiB took `ns_per_kib`.
     fn settled(ns_per_kib: u64) -> u64 {
         let mut budget = WriteBudget::default();
         for _ in 0..100 {

@@ -99,7 +99,7 @@ impl Output {
     }
 
     /// Returns whether the file's next bytes must be fetched before they are sent, because no
-    /// thread here may wait for a disk. They may be gone again before their turn comes, and are
+    /// thread here may wait for a disk. They may be gone again before they can be sent, and are
     /// then fetched again, up to [`FETCHED_AGAIN_MAX`] times: some file systems keep nothing in
     /// memory.
     fn is_cold(&mut self, context: &WorkerContext) -> bool {

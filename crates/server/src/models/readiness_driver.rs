@@ -75,7 +75,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
         self.ready.clear();
         let may_sleep = timeout != Some(Duration::ZERO);
-        // Whether it sleeps is known for sure only by a look before.
+        // Only a poll without waiting tells whether a wait would sleep.
         let looks = !may_sleep || core.is_alert();
         let mut reported = if looks { self.wait(core, Some(Duration::ZERO)) } else { 0 };
         let sleeps = may_sleep && reported == 0;

@@ -3,7 +3,7 @@
 use weir_dispatch::readiness::Token;
 use weir_dispatch::slots::Slots;
 
-/// ConnectionTable of connections. Reserved slots come first: the waker, then the listeners.
+/// Table of connections. Reserved slots come first: the waker, then the listeners.
 pub(crate) struct ConnectionTable<C> {
     slots: Slots,
     entries: Vec<Entry<C>>,

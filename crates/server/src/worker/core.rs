@@ -19,7 +19,7 @@ use crate::control::{Control, Phase};
 
 /// Maximum number of items of a work-phase between two readings of the clock: the next item may
 /// cost a thousand times as much as the last.
-const ITEMS_UNLOOKED: u64 = 4;
+const ITEMS_PER_CLOCK_READ_MAX: u64 = 4;
 
 /// Slot of the waker; the listeners follow it.
 pub(crate) const WAKER_SLOT: u32 = 0;
@@ -175,7 +175,7 @@ impl<C> LoopCore<C> {
         let spent_ns = self.context.read_clock_ns() - began_ns;
         let item_ns = (spent_ns / work.items).max(1);
         let some = max_ns.saturating_sub(spent_ns) / 4 / item_ns;
-        work.look_at = work.items + some.clamp(1, ITEMS_UNLOOKED);
+        work.look_at = work.items + some.clamp(1, ITEMS_PER_CLOCK_READ_MAX);
         spent_ns >= max_ns
     }
 
@@ -231,7 +231,7 @@ impl<C> LoopCore<C> {
         let target_ns = self.context.config.setting.target_ns;
         if self.context.now_ns() < self.woke_ns.saturating_add(target_ns) {
             self.context.counters.refused_idle.one();
-            debug_assert!(false, "somebody was refused while there was time");
+            debug_assert!(false, "a connection was refused while there was time");
         }
     }
 
@@ -286,7 +286,7 @@ impl<C> LoopCore<C> {
         }
         let spent_ns = began_ns.map_or(0, |began_ns| self.context.read_clock_ns() - began_ns);
         self.work_items = items;
-        // One alone keeps nobody waiting.
+        // One alone keeps no other waiting.
         self.work_ns = if items > 1 { spent_ns } else { 0 };
         self.turns += items;
         self.turns_ns += spent_ns;

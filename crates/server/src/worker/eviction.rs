@@ -45,7 +45,7 @@ impl<M: Model> Worker<M> {
         core.eviction_cursor = last + 1;
         let before = core.table.open();
         candidates.sort_unstable();
-        // A part of those there are: who was sampled among few may not have waited long.
+        // A part of them only: in a small sample the longest wait may be short.
         let count = count.min(candidates.len().div_ceil(4));
         let reason =
             if core.context.draining { CloseReason::Drained } else { CloseReason::Evicted };

@@ -1,5 +1,5 @@
 //! What all architectures share: connections by slot, listeners and their policies, accepting,
-//! deadlines, reports, the end. How a worker waits, and who serves when, is its model's.
+//! deadlines, reports, the end. How a worker waits, and when it serves, is its model's.
 
 mod accept;
 mod admission;

@@ -71,7 +71,7 @@ impl LogBuffer {
         }
     }
 
-    /// ThreadSpawner over lines that have waited long enough. To be called regularly.
+    /// Hands over lines that have waited long enough. To be called regularly.
     pub(crate) fn flush_if_old(&mut self, now_ns: u64) {
         if self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.flush();
@@ -83,7 +83,7 @@ impl LogBuffer {
         (!self.lines.is_empty()).then_some(self.since_ns + BATCH_AGE_NS)
     }
 
-    /// ThreadSpawner over the waiting lines.
+    /// Hands over the waiting lines.
     pub(crate) fn flush(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         let count = std::mem::take(&mut self.line_count);

@@ -172,7 +172,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
-        // Before the listeners were closed, those who waited were accepted, by no fiber.
+        // Before the listeners were closed, pending connections were accepted, by no fiber.
         (0..self.model.accepted.len()).for_each(|_| self.wake_acceptor());
     }
 
@@ -284,7 +284,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         self.model.stacks.take()
     }
 
-    /// Ends a round in which every fiber has had its turn.
+    /// Ends a round in which every runnable fiber has run.
     pub(super) fn end_round(&mut self) {
         self.core.note_work(self.model.work);
     }
@@ -337,7 +337,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         }
     }
 
-    /// Registers a fiber about to wait until the fibers yet to be created have had their turn.
+    /// Registers a fiber about to wait until the fibers yet to be created have run.
     pub(super) fn give_way(&mut self, fiber: FiberId) {
         self.model.run_queue.put_first(fiber);
     }

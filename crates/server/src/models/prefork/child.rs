@@ -125,7 +125,7 @@ impl Child {
         if fds[0].revents != 0 { WakeReason::Ready } else { WakeReason::Late }
     }
 
-    /// Handles what is due between two turns of a connection that yielded.
+    /// Handles what is due between two services of a connection that yielded.
     fn poll_commands(&mut self) {
         let mut channel = [PollFd { fd: self.channel.as_raw_fd(), events: POLLIN, revents: 0 }];
         self.worker.leave();

@@ -219,7 +219,7 @@ impl Master {
             }
         }
         if self.command.phase > Phase::Run {
-            // The last copies but the children's: nobody is to wait where nobody accepts.
+            // The last copies but the children's: no client may wait where nothing accepts.
             self.sockets.clear();
             self.vacant.clear();
         }

@@ -54,7 +54,7 @@ impl RingWorker {
         };
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
-        // Without a slot for it nobody can be accepted, and room is made when somebody comes.
+        // Without a free slot nothing can be accepted; room is made when a connection arrives.
         door.waits = if !is_plain(&listener.decision) || core.table.free() == 0 {
             Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::Knock, 0)))
         } else if core.context.config.strategy.accept_limit == Limit::Inf
@@ -289,7 +289,7 @@ impl RingWorker {
     }
 
     fn admitted(&mut self, index: usize, slot: u32, phase: &mut AcceptPhase) {
-        // A phase that takes whoever comes refuses nobody.
+        // A plain phase refuses no connection.
         phase.judge(self.core.context.now_ns(), None);
         self.note_accepted(index);
         self.core.begun += 1;

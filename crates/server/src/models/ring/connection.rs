@@ -46,7 +46,7 @@ pub(crate) type Pieces = [(SendBuffer, Range<usize>); 2];
 /// An output operation on one piece or two.
 #[derive(Debug)]
 pub(crate) struct Send {
-    /// The operation under way; `None` while it waits for its turn.
+    /// The operation under way; `None` while it is queued.
     pub op: Option<Op>,
     pub first: Range<usize>,
     pub second: Range<usize>,
@@ -62,7 +62,7 @@ pub(crate) enum OutputOp {
     Shutdown,
     /// Reads a piece of a file that is to be sent, if it is in memory.
     Read,
-    /// Waits for its turn to read what is not in memory.
+    /// Waits to read what is not in memory.
     Wait,
     /// Has a worker read it.
     ReadLate,

@@ -197,7 +197,7 @@ impl Model for Ring {
 }
 
 impl RingWorker {
-    /// ThreadSpawner over queued operations and takes completions; when nothing is left to do, also waits
+    /// Hands over queued operations and takes completions; when nothing is left to do, also waits
     /// in the same call.
     fn run_round(&mut self) {
         self.start_accepts();
@@ -267,7 +267,7 @@ impl RingWorker {
     }
 
     fn handle_ring_error(&mut self, error: &io::Error) {
-        // Only action of memory can be the reason, and pass: what is queued stays so.
+        // Only lack of memory can be the reason, and pass: what is queued stays so.
         self.core.tell(&format!("waiting for completions: {error}"));
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -22,6 +22,7 @@ pub(super) struct Pending {
     pub(super) came_ns: u64,
 }
 
+/// State of a loop on completions.
 pub(crate) struct Ring {
     pub(super) ring: ServerRing,
     pub(super) accept_ops: Vec<ListenerAccepts>,
@@ -33,7 +34,7 @@ pub(crate) struct Ring {
     pub(super) arrived: VecDeque<Completion>,
     /// Completions of other operations that have not been handled.
     pub(super) work_pending: VecDeque<Pending>,
-    /// Connections that wait for their turn to send part of a large reply, with what is left of it.
+    /// Large replies that wait for the write budget, with what is left of each.
     pub(super) paced_sends: VecDeque<(Token, Pieces)>,
     /// Connections that yielded and could continue, longest waiting first.
     pub(super) yielded: VecDeque<Token>,

@@ -71,7 +71,7 @@ impl RingWorker {
         None
     }
 
-    /// Sends a short reply at once, and has a longer one wait for its turn.
+    /// Sends a short reply at once, and queues a longer one for the write budget.
     fn send_reply(&mut self, slot: u32, pieces: Pieces) {
         let bytes = pieces[0].1.len() + pieces[1].1.len();
         if bytes < BUDGET_BYTES_MIN as usize {
@@ -83,27 +83,27 @@ impl RingWorker {
         self.model.paced_sends.push_back((token, pieces));
     }
 
-    /// Sends the replies that have waited longest, up to one turn's worth for all: the kernel sends
+    /// Sends the replies that have waited longest, within the write budget: the kernel sends
     /// what it is given before it looks at anything else. Returns the number of bytes.
     pub(super) fn send_paced(&mut self) -> u64 {
-        let turn_bytes = self.core.context.write_budget.bytes();
+        let budget_bytes = self.core.context.write_budget.bytes();
         let mut taken = 0;
-        while taken < turn_bytes {
+        while taken < budget_bytes {
             let Some((token, pieces)) = self.model.paced_sends.pop_front() else { break };
             if self.core.table.is_current(token) {
-                taken += ((pieces[0].1.len() + pieces[1].1.len()) as u64).min(turn_bytes);
+                taken += ((pieces[0].1.len() + pieces[1].1.len()) as u64).min(budget_bytes);
                 self.send(token.slot, pieces, OutputOp::Reply);
             }
         }
         taken
     }
 
-    /// Sends ranges of two pieces: one turn's worth of them now, the rest in another turn.
+    /// Sends ranges of two pieces: what the write budget allows now, the rest later.
     fn send(&mut self, slot: u32, mut pieces: Pieces, purpose: OutputOp) {
         let ring_slot = self.ring_slot(slot);
         let to = Handle::Slot(ring_slot);
         let token = self.core.table.token(slot);
-        let turn_bytes_max = self.core.context.write_budget.bytes() as usize;
+        let budget_bytes = self.core.context.write_budget.bytes() as usize;
         let Some(conn) = self.core.table.conn(slot) else { return };
         let [first, second] = [pieces[0].1.clone(), pieces[1].1.clone()];
         let bytes = first.len() + second.len();
@@ -115,9 +115,9 @@ impl RingWorker {
         let zero_copy = bytes as u64 >= self.model.zero_copy_from;
         // What is lent comes back late: it goes out whole, or not at all.
         let whole = closes_in_chain || zero_copy;
-        let turn_bytes_max = if whole { bytes } else { turn_bytes_max };
+        let budget_bytes = if whole { bytes } else { budget_bytes };
         let last = &mut pieces[usize::from(!second.is_empty())].1;
-        let later = bytes.saturating_sub(turn_bytes_max).min(last.len().saturating_sub(1));
+        let later = bytes.saturating_sub(budget_bytes).min(last.len().saturating_sub(1));
         last.end -= later;
         let more = purpose == OutputOp::Reply && (later > 0 || !is_last);
         let how = SendOptions { more, whole, zero_copy };
@@ -225,8 +225,8 @@ impl RingWorker {
         }
     }
 
-    /// Sends the rest of a reply, in another turn or as the socket gets room. Queries the
-    /// unacknowledged bytes first, if the client's pace is to be measured from now on.
+    /// Sends the rest of a reply, in another round or as the socket gets room. Queries the
+    /// unacknowledged bytes first, if the client's rate is to be measured from now on.
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
         let pieces = match returned {
@@ -262,7 +262,7 @@ impl RingWorker {
         }
     }
 
-    /// Queues a connection for its turn to read from a disk.
+    /// Queues a connection to read from a disk.
     fn wait_to_read(&mut self, slot: u32) {
         let token = self.core.table.token(slot);
         let Some(conn) = self.core.table.conn(slot) else { return };

@@ -5,7 +5,7 @@ use weir_dispatch::readiness::Token;
 /// Purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The waker was rung.
+    /// The loop was woken.
     Waker,
     /// A connection was accepted into a slot that was promised.
     Accept,

@@ -121,7 +121,7 @@ impl RingWorker {
         }
     }
 
-    /// Resumes yielded connections, longest waiting first, until this round's turn is over. Returns
+    /// Resumes yielded connections, longest waiting first, until this round's write budget is spent. Returns
     /// the number resumed.
     pub(super) fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;

@@ -2,7 +2,7 @@
 //! time and answers the main thread. It serves no connection.
 //!
 //! It begins an accept-phase only when the connections accepted in the last one have had their
-//! first turn. A thread that accepts whenever it runs would move the whole queue into the server,
+//! first service. A thread that accepts whenever it runs would move the whole queue into the server,
 //! with a thread for each connection. So the queue stays in the kernel, where its length is known
 //! and refusing is cheap, and the time between two accept-phases is the work-phase that the
 //! policies know.

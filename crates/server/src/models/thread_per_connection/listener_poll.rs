@@ -58,7 +58,7 @@ impl ListenerPoll {
         self.polled.listeners.extend(ready);
     }
 
-    /// Returns whether a waker rang, given its index among those passed to [`ListenerPoll::new`].
+    /// Returns whether a waker was woken, given its index among those passed to [`ListenerPoll::new`].
     pub(crate) fn was_woken(&self, waker: usize) -> bool {
         waker < self.wakers && self.fds.get(waker).is_some_and(|entry| entry.revents != 0)
     }
@@ -78,7 +78,11 @@ mod tests {
         let mut listeners_poll = ListenerPoll::new(&[&first, &second]);
         second.wake();
         listeners_poll.wait();
-        assert!(!listeners_poll.was_woken(0) && listeners_poll.was_woken(1) && !listeners_poll.was_woken(2));
+        assert!(
+            !listeners_poll.was_woken(0)
+                && listeners_poll.was_woken(1)
+                && !listeners_poll.was_woken(2)
+        );
         let PollResult { listeners, rounds, ready, was_pending } = &listeners_poll.polled;
         assert_eq!((listeners.len(), *rounds, *ready, *was_pending), (0, 1, 1, false));
     }

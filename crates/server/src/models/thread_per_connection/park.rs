@@ -7,19 +7,19 @@ use std::time::Duration;
 use weir_content::Fetch;
 use weir_sys::poll::PollFd;
 
-/// Next step of a connection after its turn.
+/// What a connection's thread does after it has served it as far as it could.
 pub(crate) enum Park {
-    /// The connection waits, and then has another turn.
+    /// Waits for the socket, then serves it again.
     Wait(Wait),
-    /// The connection needs something from a disk, and then has another turn.
+    /// Fetches from a disk, then serves it again.
     Fetch(Fetch),
-    /// The connection has another turn after others that wait now.
+    /// Lets the other threads go first, then serves it again.
     Yield,
     /// The connection is closed.
     Gone,
 }
 
-/// Event with which a connection's turn begins.
+/// Reason for which a connection is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeReason {
     /// The connection has not been tried yet.
@@ -76,7 +76,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Creates a wait. `fd` stays open until this thread has had its next turn.
+    /// Creates a wait. `fd` stays open until this thread next has the lock.
     pub(crate) fn new(fd: RawFd, events: i16, timeout: Option<Duration>) -> Self {
         Self { fd, events, timeout }
     }
@@ -101,7 +101,7 @@ impl Wait {
 /// Waits for any of `fds`; returns the number of those ready.
 pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
     weir_sys::poll::poll(fds, timeout).unwrap_or_else(|_| {
-        // Only action of memory can be the reason, and pass.
+        // Only lack of memory can be the reason, and pass.
         std::thread::sleep(Duration::from_millis(10));
         0
     })

@@ -1,15 +1,15 @@
 //! A pool: each thread accepts as many connections as the policy allows, serves them one after the
 //! other, and accepts again when all are served (the script of Knot-C's threads, pariag-accept
-//! section 3.3). There each thread keeps what it accepted. FiberHandle an idle thread takes connections
+//! section 3.3). There each thread keeps what it accepted. Here an idle thread takes connections
 //! that no thread has begun, so that none waits behind a client that is slow, or only keeps its
 //! connection open, while threads have nothing to do.
 //!
-//! One thread at a time has the accept-turn and waits for the listeners; the others wait for the
-//! turn, so that one connection wakes one thread (Apache serialises its accepts for that reason).
-//! The turn ends with the first connection to serve, before that is served.
+//! One thread at a time holds the accept lock and waits for the listeners; the others wait for the
+//! lock, so that one connection wakes one thread (Apache serialises its accepts for that reason).
+//! The thread releases it before it serves the first connection it accepted.
 //!
 //! The group's first thread serves no connection: it keeps the time and answers the main thread.
-//! When the server stops, it takes the turn and accepts the rest, and the pool serves what it is
+//! When the server stops, it takes the lock and accepts the rest, and the pool serves what it is
 //! handed.
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -62,10 +62,10 @@ pub(super) fn run_timekeeper(shared: &SharedWorker) {
     }
 }
 
-/// Takes the accept-turn, so that no thread waits for a listener that is closed.
+/// Takes the accept lock, so that no thread waits for a listener that is closed.
 fn close_listeners(shared: &SharedWorker) {
     shared.listener_waker.wake();
-    let _turn = shared.accept_turn.lock();
+    let _guard = shared.accept_lock.lock();
     shared.with_lock_when_caught_up(|worker| {
         worker.model.serves = false;
         worker.handle_wakeup();
@@ -78,9 +78,9 @@ fn next(shared: &SharedWorker, listeners: &mut ListenerPoll) -> Option<(Token, W
     accepted.or_else(|| accept(shared, listeners))
 }
 
-/// Takes the accept-turn, and waits for a connection to accept.
+/// Takes the accept lock, and waits for a connection to accept.
 fn accept(shared: &SharedWorker, listeners: &mut ListenerPoll) -> Option<(Token, WakeReason)> {
-    let _turn = shared.accept_turn.lock();
+    let _guard = shared.accept_lock.lock();
     loop {
         let accepted = shared.with_lock(|worker| {
             let timeout = (!worker.core.deferred.is_empty()).then_some(Duration::ZERO);

@@ -1,5 +1,5 @@
-//! A connection's turn: its thread's work with the group, and what it waits for afterwards. Knows
-//! neither how the connection was accepted nor how its thread waits.
+//! Serving a connection once: what its thread does while it has the worker, and what it waits for
+//! afterwards.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::http::connection::Action;
 use crate::worker::Model;
 
 impl GroupWorker {
-    /// Gives a connection its turn: it makes what progress it can without waiting. Returns what it
-    /// does next.
+    /// Lets a connection make what progress it can without waiting. Returns what its thread does
+    /// next.
     pub(crate) fn serve_once(&mut self, token: Token, reason: WakeReason) -> Park {
         self.note_wake(reason);
         self.model.unserved.remove(&token);
@@ -43,7 +43,7 @@ impl GroupWorker {
         park
     }
 
-    /// Counts a turn, and the wait before it, for one descriptor, as a getevents-phase.
+    /// Counts a service, and the wait for one descriptor before it as a getevents-phase.
     fn note_wake(&mut self, reason: WakeReason) {
         let counters = &mut self.core.context.counters;
         counters.getevents_calls.add(matches!(reason, WakeReason::Ready | WakeReason::Late).into());
@@ -51,7 +51,7 @@ impl GroupWorker {
         self.model.served += 1;
     }
 
-    /// Returns what the connection does after its turn, once its deadline has been handled.
+    /// Returns what the thread does next, once the deadline has been handled.
     fn park(&mut self, token: Token) -> Park {
         let now_ns = self.core.context.now_ns();
         self.expire_if_late(token, now_ns);
@@ -66,7 +66,7 @@ impl GroupWorker {
             return Park::Yield;
         }
         let writes = conn.action() == Action::Write;
-        // After a whole turn's worth it was not asked whether there is room for more.
+        // After a spent write budget it is not known whether there is room for more.
         if let Some(output) = conn.output().filter(|_| writes) {
             output.full_since_ns.get_or_insert(now_ns);
         }

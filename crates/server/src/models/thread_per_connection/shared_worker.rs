@@ -31,7 +31,7 @@ pub(super) struct SharedWorker {
     /// Notified when the worker has caught up.
     caught_up: Arc<Condvar>,
     /// Held by the one thread of a pool that may wait for the listeners and accept.
-    pub(super) accept_turn: Mutex<()>,
+    pub(super) accept_lock: Mutex<()>,
     /// Interrupts the wait for the listeners.
     pub(super) listener_waker: Arc<Waker>,
     pub(super) control: Arc<Control>,
@@ -44,7 +44,7 @@ impl SharedWorker {
         control: Arc<Control>,
     ) -> Self {
         let (worker, caught_up) = (Mutex::new(worker), Arc::new(Condvar::new()));
-        Self { worker, caught_up, accept_turn: Mutex::new(()), listener_waker, control }
+        Self { worker, caught_up, accept_lock: Mutex::new(()), listener_waker, control }
     }
 
     /// Runs `act` with the worker, under the lock.
@@ -126,7 +126,7 @@ impl SharedWorker {
         self.control.phase() > Phase::Run || self.with_lock(|worker| worker.model.threads.is_over)
     }
 
-    /// Takes the lock. A thread that panicked in its turn has reported it; the worker is as it left
+    /// Takes the lock. A thread that panicked while it held it has reported so; the worker is as it left
     /// it.
     fn lock(&self) -> MutexGuard<'_, GroupWorker> {
         let free = self.worker.try_lock();
