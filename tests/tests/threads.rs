@@ -304,11 +304,11 @@ mod each_way {
 mod processes {
     use super::*;
 
-    /// Returns the keeper process and its children.
+    /// Returns the master process and its children.
     fn crew(server: &Server) -> (u32, Vec<u32>) {
-        let keepers = children_of(server.id());
-        assert_eq!(keepers.len(), 1, "{keepers:?}");
-        (keepers[0], children_of(keepers[0]))
+        let masters = children_of(server.id());
+        assert_eq!(masters.len(), 1, "{masters:?}");
+        (masters[0], children_of(masters[0]))
     }
 
     fn kill(pid: u32) {
@@ -327,7 +327,7 @@ mod processes {
         for client in &mut clients {
             assert_eq!(client.get("/hello.txt").text(), "hello");
         }
-        let (keeper, children) = crew(&server);
+        let (master, children) = crew(&server);
         assert_eq!(children.len(), 2);
         kill(children[0]);
         until("it was said", || has_died(&server));
@@ -338,10 +338,10 @@ mod processes {
         }
         assert_eq!(alive, 1);
         get_and_close(&server);
-        until("another took its place", || children_of(keeper).len() == 2);
+        until("another took its place", || children_of(master).len() == 2);
         let stopped = server.stop_cleanly();
         assert_eq!(counted(&stopped, "children_lost"), 1);
-        assert!(!children_of(keeper).contains(&children[0]));
+        assert!(!children_of(master).contains(&children[0]));
     }
 
     #[test]
@@ -350,9 +350,9 @@ mod processes {
         let mut server = serve("processes", &["--arch-option", "pool=5"], &root);
         let mut client = server.connect();
         assert_eq!(client.get("/hello.txt").text(), "hello");
-        let (keeper, mut all) = crew(&server);
+        let (master, mut all) = crew(&server);
         assert_eq!(all.len(), 5);
-        all.push(keeper);
+        all.push(master);
         server.signal(Signal::KILL);
         until("it was killed", || server.has_ended());
         until("all had gone", || all.iter().all(|&pid| parent_of(pid).is_none()));
@@ -360,14 +360,14 @@ mod processes {
     }
 
     #[test]
-    fn a_keeper_that_dies_takes_its_children_along_and_the_server_ends() {
+    fn a_master_that_dies_takes_its_children_along_and_the_server_ends() {
         let root = Root::with_hello();
         let mut server = serve("processes", &["--arch-option", "pool=3"], &root);
-        let (keeper, children) = crew(&server);
-        kill(keeper);
+        let (master, children) = crew(&server);
+        kill(master);
         until("the server had ended", || server.has_ended());
         until("all had gone", || children.iter().all(|&pid| parent_of(pid).is_none()));
-        assert!(server.wait().stderr.contains("keeper"));
+        assert!(server.wait().stderr.contains("master"));
     }
 
     #[test]

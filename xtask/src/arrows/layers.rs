@@ -5,7 +5,19 @@ use super::modules::Modules;
 
 /// Crates with an order: their top-level modules by layer, the lowest first. The root file is above
 /// all; a module without a layer is an error.
-const LAYERS: &[(&str, &[&[&str]])] = &[];
+const LAYERS: &[(&str, &[&[&str]])] = &[(
+    "weir-server",
+    &[
+        &["architecture", "strategy", "helpers"],
+        &["config", "control"],
+        &["context"],
+        &["http"],
+        &["worker"],
+        &["models", "bind"],
+        &["limits"],
+        &["server", "test_support"],
+    ],
+)];
 
 /// The arrows of a crate that point upward, each as a sentence.
 pub(super) fn wrong(package: &str, modules: &Modules) -> Vec<String> {
