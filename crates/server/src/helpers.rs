@@ -112,8 +112,8 @@ impl<T: Task> Helpers<T> {
 
     /// Appends the ids whose task has ended since the last call.
     ///
-    /// The waker is to be cleared before this call, not after it: it is used for the first finished task
-    /// that has not been taken, and for no other until it has.
+    /// The waker is to be cleared before this call, not after it: it is used for the first finished
+    /// task that has not been taken, and for no other until it has.
     pub(crate) fn take_done(&mut self, into: &mut Vec<u64>) {
         let before = into.len();
         self.shared.take_finished(&mut self.ended);

@@ -1,4 +1,5 @@
-//! Accept and I/O strategies: the options in which the papers' servers differ, and the named servers.
+//! Accept and I/O strategies: the options in which the papers' servers differ, and the named
+//! servers.
 
 use weir_accept::{Limit, Name};
 

@@ -35,8 +35,8 @@ pub(crate) mod ring {
     };
     pub(crate) const GATHER: Tunable = Tunable {
         name: "gather-us",
-        help: "how long the loop sleeps for more completions than one while they come thick and fast, \
-               microseconds; 0: it wakes for the first",
+        help: "how long the loop sleeps for more completions than one while they come thick and \
+               fast, microseconds; 0: it wakes for the first",
         default: 0,
         min: 0,
         max: 10_000,

@@ -8,8 +8,8 @@ pub(crate) const BUDGET_BYTES_MIN: u64 = 64 << 10;
 /// Maximum size of a budget, bytes; a larger one would save nothing more.
 const BUDGET_BYTES_MAX: u64 = 2 << 20;
 
-/// Maximum time of a budget, nanoseconds of CPU time. Where every packet is handled on its own, as on
-/// a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
+/// Maximum time of a budget, nanoseconds of CPU time. Where every packet is handled on its own, as
+/// on a link without offloads, 256 KiB take 600,000; on a loopback they take 50,000.
 const BUDGET_NS: u64 = 200_000;
 
 /// Number of requests after which the clock is read again when the last ones took less than
@@ -78,7 +78,8 @@ pub(crate) struct PipelineBudget {
 }
 
 impl PipelineBudget {
-    /// Returns whether the pipeline is used up, before another request begins in a round that began at
+    /// Returns whether the pipeline is used up, before another request begins in a round that began
+    /// at
     /// `round_ns`. The first request of a round costs no reading of the clock.
     pub(crate) fn is_spent(&mut self, round_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
         if self.began_ns < round_ns {

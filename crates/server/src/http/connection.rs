@@ -1,5 +1,5 @@
-//! The connection machine: parses what was read, has requests answered, and says what to do with the
-//! socket. It makes no system call.
+//! The connection machine: parses what was read, has requests answered, and says what to do with
+//! the socket. It makes no system call.
 //!
 //! Its caller owns the socket: a [`SocketConnection`] under readiness, the ring under completions.
 //! It carries out the [`Action`] that the last call returned, and reports the outcome by the method

@@ -152,8 +152,8 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.core.begin_work(left)
     }
 
-    /// Resumes yielded connections, longest waiting first, until this round's write budget is spent. Returns
-    /// the number resumed.
+    /// Resumes yielded connections, longest waiting first, until this round's write budget is
+    /// spent. Returns the number resumed.
     fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;
         for _ in 0..self.model.driver.yielded() {

@@ -1,5 +1,5 @@
-//! Admission: each connection, and each request on an open one, is judged as the policy decided, and
-//! then served, deferred, refused or dropped.
+//! Admission: each connection, and each request on an open one, is judged as the policy decided,
+//! and then served, deferred, refused or dropped.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -67,7 +67,8 @@ impl<C> ConnectionTable<C> {
     }
 
     /// Takes the lowest free slot for a connection that may come, and returns the token that the
-    /// connection will have. [`ConnectionTable::fulfil`] or [`ConnectionTable::release`] must follow.
+    /// connection will have. [`ConnectionTable::fulfil`] or [`ConnectionTable::release`] must
+    /// follow.
     pub(crate) fn promise(&mut self) -> Option<Token> {
         let slot = self.slots.allocate()?;
         self.promised += 1;

@@ -66,7 +66,8 @@ impl RunQueue {
         }
     }
 
-    /// Does the same as [`RunQueue::wake_at_listeners`], but puts the fiber at the front of the queue.
+    /// Does the same as [`RunQueue::wake_at_listeners`], but puts the fiber at the front of the
+    /// queue.
     pub(super) fn wake_first_at_listeners(&mut self, round: u64) {
         if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
             self.runnable.push_front(fiber);

@@ -1,7 +1,7 @@
 //! Stacks for fibers: mapped, with a guard page below each, and reused.
 //!
-//! A stack costs the pages that were touched. They serve_connection for the next fiber: a request touches few,
-//! and the next one touches the same.
+//! A stack costs the pages that were touched. They serve_connection for the next fiber: a request
+//! touches few, and the next one touches the same.
 
 use std::io;
 

@@ -39,8 +39,8 @@ impl SharedListenerPoll {
         Ok(Self { epoll, events, polled: PollResult::default() })
     }
 
-    /// Waits until a listener is ready or the channel has a message; returns whether the channel has one.
-    /// Waits for the channel alone while accepting is paused.
+    /// Waits until a listener is ready or the channel has a message; returns whether the channel
+    /// has one. Waits for the channel alone while accepting is paused.
     pub(super) fn wait(
         &mut self,
         worker: &GroupWorker,

@@ -243,7 +243,8 @@ impl Master {
         }
     }
 
-    /// Handles a child that ended without a command: fills its place again, unless the server stops.
+    /// Handles a child that ended without a command: fills its place again, unless the server
+    /// stops.
     fn replace(&mut self, child: &ChildHandle, end: ExitStatus) {
         self.past.counters.children_lost.one();
         let (now, id) = (Instant::now(), child.id);

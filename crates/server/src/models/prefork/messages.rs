@@ -1,5 +1,6 @@
 //! The messages between the processes of a server, as bytes: commands down, words up. Both ends are
-//! the same program, so numbers are sent in native byte command. Knows nothing of lines or processes.
+//! the same program, so numbers are sent in native byte command. Knows nothing of lines or
+//! processes.
 
 use weir_stats::{CallRow, Counters, LoopReport, TABLE};
 use weir_sys::profile;
@@ -141,9 +142,8 @@ mod tests {
     #[test]
     fn a_sentence_arrives_and_what_is_no_word_does_not() {
         let failed = Message::Failed("no such root".into()).to_bytes();
-        assert!(
-            matches!(Message::from_bytes(&failed), Some(Message::Failed(why)) if why.contains("root"))
-        );
+        let read = Message::from_bytes(&failed);
+        assert!(matches!(read, Some(Message::Failed(why)) if why.contains("root")));
         assert!(Message::from_bytes(b"").is_none() && Message::from_bytes(b"t").is_none());
         assert!(Message::Failed("x".repeat(99_999)).to_bytes().len() < BYTES_MAX);
     }

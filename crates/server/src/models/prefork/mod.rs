@@ -2,8 +2,8 @@
 //! Zwaenepoel, Flash, section 3.1; Apache's prefork).
 //!
 //! The main process forks a master for each worker, and each master its children, before there is
-//! any thread. This is the main process's side: it forks the masters and holds the channel to each. A
-//! worker's children share its listening sockets, so that none of them may bound the accept queue
+//! any thread. This is the main process's side: it forks the masters and holds the channel to each.
+//! A worker's children share its listening sockets, so that none of them may bound the accept queue
 //! or put a SYN filter before it: they know only how long the connections they accept have waited.
 
 mod child;

@@ -37,8 +37,8 @@ impl CompletionBatcher {
         if self.within.is_zero() { CERTAIN_WITHIN } else { self.within }
     }
 
-    /// Returns the number of completions to sleep for, when `certain` of them are certain to come at
-    /// once and are not waited for by a client.
+    /// Returns the number of completions to sleep for, when `certain` of them are certain to come
+    /// at once and are not waited for by a client.
     pub(super) fn wanted(&self, certain: u32) -> u32 {
         if self.is_quiet { self.action } else { self.action + certain }
     }

@@ -38,8 +38,8 @@ impl DiskQueue {
         if self.under_way.len() < self.max { self.waiting.pop_front() } else { None }
     }
 
-    /// Records that `operations` have begun for a connection returned by [`DiskQueue::next`]; with 0
-    /// it is done.
+    /// Records that `operations` have begun for a connection returned by [`DiskQueue::next`]; with
+    /// 0 it is done.
     pub(super) fn begun(&mut self, token: Token, operations: usize) {
         if operations > 0 {
             self.under_way.push(UnderWay { token, left: operations });

@@ -121,8 +121,8 @@ impl RingWorker {
         }
     }
 
-    /// Resumes yielded connections, longest waiting first, until this round's write budget is spent. Returns
-    /// the number resumed.
+    /// Resumes yielded connections, longest waiting first, until this round's write budget is
+    /// spent. Returns the number resumed.
     pub(super) fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;
         for _ in 0..self.model.yielded.len() {

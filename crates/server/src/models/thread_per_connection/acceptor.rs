@@ -2,9 +2,9 @@
 //! time and answers the main thread. It serves no connection.
 //!
 //! It begins an accept-phase only when the connections accepted in the last one have had their
-//! first service. A thread that accepts whenever it runs would move the whole queue into the server,
-//! with a thread for each connection. So the queue stays in the kernel, where its length is known
-//! and refusing is cheap, and the time between two accept-phases is the work-phase that the
+//! first service. A thread that accepts whenever it runs would move the whole queue into the
+//! server, with a thread for each connection. So the queue stays in the kernel, where its length is
+//! known and refusing is cheap, and the time between two accept-phases is the work-phase that the
 //! policies know.
 
 use std::io;
@@ -115,7 +115,8 @@ fn start_thread_for(
     }
 }
 
-/// Runs a thread: serves one connection, and then others, until there is none for [`IDLE_THREAD_MAX`].
+/// Runs a thread: serves one connection, and then others, until there is none for
+/// [`IDLE_THREAD_MAX`].
 fn run_thread(shared: &SharedWorker, id: Id, first: Token) {
     let wake = Arc::new(Condvar::new());
     let mut next = Some(first);

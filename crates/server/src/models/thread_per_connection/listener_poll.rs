@@ -1,5 +1,5 @@
-//! The listening sockets as an acceptor waits for them, with the wakers that may interrupt the wait.
-//! Accepts no connection itself, and holds no lock while it waits.
+//! The listening sockets as an acceptor waits for them, with the wakers that may interrupt the
+//! wait. Accepts no connection itself, and holds no lock while it waits.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
@@ -58,7 +58,8 @@ impl ListenerPoll {
         self.polled.listeners.extend(ready);
     }
 
-    /// Returns whether a waker was woken, given its index among those passed to [`ListenerPoll::new`].
+    /// Returns whether a waker was woken, given its index among those passed to
+    /// [`ListenerPoll::new`].
     pub(crate) fn was_woken(&self, waker: usize) -> bool {
         waker < self.wakers && self.fds.get(waker).is_some_and(|entry| entry.revents != 0)
     }

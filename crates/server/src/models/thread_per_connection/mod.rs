@@ -3,8 +3,8 @@
 //! looks like blocking code: it does what it can, waits for its connection's socket, and does what
 //! it can again.
 //!
-//! The threads of one worker are a group, and share its state under one lock
-//! ([`shared_worker`]). This module begins and ends a group; accepting is in [`acceptor`] and [`pool`].
+//! The threads of one worker are a group, and share its state under one lock ([`shared_worker`]).
+//! This module begins and ends a group; accepting is in [`acceptor`] and [`pool`].
 
 mod acceptor;
 pub(crate) mod listener_poll;

@@ -1,6 +1,6 @@
 //! A worker whose connections are served in the blocking style, from accept through hand-over to
-//! close, by threads that share it. Nothing here locks: the caller has the worker to itself, by means
-//! of a lock where there are threads, and without one in a process that serves alone.
+//! close, by threads that share it. Nothing here locks: the caller has the worker to itself, by
+//! means of a lock where there are threads, and without one in a process that serves alone.
 //!
 //! A connection is waited for by its own thread, in poll(2) and outside the lock. No other thread
 //! may close that descriptor meanwhile: its number could be another connection's before the thread

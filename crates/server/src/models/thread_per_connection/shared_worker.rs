@@ -55,8 +55,8 @@ impl SharedWorker {
         result
     }
 
-    /// Serves a connection once, and returns what its thread does next. If it yields, the thread that
-    /// has waited longest gets the worker first.
+    /// Serves a connection once, and returns what its thread does next. If it yields, the thread
+    /// that has waited longest gets the worker first.
     fn serve(&self, token: Token, reason: WakeReason) -> Park {
         let mut worker = self.lock();
         let park = worker.serve_once(token, reason);
@@ -126,8 +126,8 @@ impl SharedWorker {
         self.control.phase() > Phase::Run || self.with_lock(|worker| worker.model.threads.is_over)
     }
 
-    /// Takes the lock. A thread that panicked while it held it has reported so; the worker is as it left
-    /// it.
+    /// Takes the lock. A thread that panicked while it held it has reported so; the worker is as it
+    /// left it.
     fn lock(&self) -> MutexGuard<'_, GroupWorker> {
         let free = self.worker.try_lock();
         let is_taken = free.is_none();
