@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use clap::{Arg, Command};
-use weir_lab::allow_list::{self, AllowList, ValueShape};
+use weir_lab::allow_list::{AllowList, ValueShape};
 use weir_lab::metrics;
+use weir_lab::validation::allowed_options;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::Named;
 use weir_server::accept::Name;
@@ -194,7 +195,7 @@ fn lab_allowed_options() -> String {
     };
     table(
         ["program", "options and what they may be set to"],
-        allow_list::all().map(|list| [list.program.into(), options(&list)]),
+        allowed_options::all().map(|list| [list.program.into(), options(&list)]),
     )
 }
 

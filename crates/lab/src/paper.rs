@@ -3,8 +3,9 @@
 
 use serde::Deserialize;
 
-use crate::experiment::{self, At, Experiment};
-use crate::metrics;
+use crate::document;
+use crate::experiment::{Claim, Experiment};
+use crate::validation::known_metric;
 
 /// A paper: one TOML file of `experiments/papers`.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,7 +34,7 @@ impl Paper {
     /// Returns a sentence that names the place of the first problem: a TOML or field error, a claim
     /// that says neither how it is judged nor why it cannot be, or a metric that does not exist.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let paper: Self = experiment::read(text)?;
+        let paper: Self = document::read(text)?;
         for (index, claim) in paper.claim.iter().enumerate() {
             if claim.id.is_empty() || paper.claim[..index].iter().any(|one| one.id == claim.id) {
                 return Err(format!("claim `{}`: an id is not empty, and unique", claim.id));
@@ -46,7 +47,7 @@ impl Paper {
                 return Err(format!("{}: it needs a figure and a finite number", at()));
             }
             if let Some(name) = &value.metric {
-                known(name).map_err(|why| format!("{}: {why}", at()))?;
+                known_metric(name).map_err(|why| format!("{}: {why}", at()))?;
             }
         }
         Ok(paper)
@@ -59,84 +60,9 @@ impl Paper {
     /// Returns a sentence with the first claim that does not fit, and what is missing.
     pub fn fits(&self, id: &str, experiment: &Experiment) -> Result<(), String> {
         self.claim.iter().filter(|claim| claim.experiment == id).try_for_each(|claim| {
-            claim.sides(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
+            claim.check_references(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
         })
     }
-}
-
-impl Claim {
-    /// Returns this claim with its experiment set to `id`. A claim in an experiment's own file does
-    /// not name its experiment.
-    pub fn of_experiment(&self, id: &str) -> Self {
-        Self { experiment: id.to_owned(), ..self.clone() }
-    }
-
-    /// Checks that a claim in an experiment's own file is valid, and that the experiment has what
-    /// it names.
-    ///
-    /// # Errors
-    /// Returns a sentence with the first problem.
-    pub(crate) fn check_own(&self, experiment: &Experiment) -> Result<(), String> {
-        if !self.experiment.is_empty() {
-            return Err("it is of its own experiment, so none is named".to_owned());
-        }
-        self.of_experiment("own").check()?;
-        self.sides(experiment)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.figure.is_empty() || self.text.trim().is_empty() {
-            return Err("it needs a figure and a text".to_owned());
-        }
-        let bounds = [self.above, self.below];
-        if bounds.iter().chain([&self.paper]).flatten().any(|bound| !bound.is_finite()) {
-            return Err("its numbers are not finite".to_owned());
-        }
-        let judged = self.top.is_some() || self.bottom.is_some() || bounds != [None, None];
-        let named = !self.experiment.is_empty() || !self.sweep.is_empty();
-        if self.not_measurable.is_some() {
-            return if judged || named {
-                Err("it is not measurable, and yet says how it is measured".to_owned())
-            } else {
-                Ok(())
-            };
-        }
-        if self.experiment.is_empty() || self.sweep.is_empty() || self.top.is_none() {
-            return Err("it needs an experiment, a sweep and a top, or not-measurable".to_owned());
-        }
-        match (self.above, self.below) {
-            (None, None) => return Err("it needs `above` or `below`".to_owned()),
-            (Some(above), Some(below)) if above >= below => {
-                return Err(format!("nothing is above {above} and below {below}"));
-            }
-            _ => {}
-        }
-        self.top.iter().chain(&self.bottom).try_for_each(|one| known(&one.metric))
-    }
-
-    /// Checks that the experiment has the sweep, servers and values that this claim names.
-    fn sides(&self, experiment: &Experiment) -> Result<(), String> {
-        for side in self.top.iter().chain(&self.bottom) {
-            let named = side.sweep.as_ref().unwrap_or(&self.sweep);
-            let sweep = experiment.sweep.iter().find(|sweep| sweep.id == *named);
-            let sweep = sweep.ok_or_else(|| format!("there is no sweep {named}"))?;
-            let servers = experiment.servers_of(sweep, &[]);
-            let id = &side.server;
-            if !servers.iter().any(|index| experiment.server[*index].id == *id) {
-                return Err(format!("sweep {named} has no server {id}"));
-            }
-            if let At::Value(x) = side.at
-                && sweep.index_of(x).is_none()
-            {
-                return Err(format!("{x} is not a value of sweep {named}"));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn known(metric: &str) -> Result<(), String> {
-    metrics::find(metric).map(|_| ()).ok_or_else(|| format!("there is no metric {metric}"))
 }
 
 /// A number given in the paper.
@@ -160,62 +86,6 @@ pub struct Value {
     /// Metric that the number is shown beside.
     #[serde(default)]
     pub metric: Option<String>,
-}
-
-/// A claim made in the paper, and the criteria to judge it from points.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Claim {
-    /// Id of the claim, unique in the paper.
-    pub id: String,
-    /// The figure or table it belongs to.
-    pub figure: String,
-    /// The claim as the paper puts it, for readers.
-    pub text: String,
-    /// Place in the paper's text.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// The paper's number for `top / bottom` (or for `top`), where its text gives one.
-    #[serde(default)]
-    pub paper: Option<f64>,
-    /// The experiment whose points judge the claim: `pariag-accept/one-packet`. Empty for a claim
-    /// in an experiment's own file.
-    #[serde(default)]
-    pub experiment: String,
-    /// The sweep of that experiment.
-    #[serde(default)]
-    pub sweep: String,
-    /// The quantity measured.
-    #[serde(default)]
-    pub top: Option<Quantity>,
-    /// The divisor of `top`, within rounds; without it `top` itself is judged.
-    #[serde(default)]
-    pub bottom: Option<Quantity>,
-    /// Lower bound: the claim holds above it.
-    #[serde(default)]
-    pub above: Option<f64>,
-    /// Upper bound: the claim holds below it.
-    #[serde(default)]
-    pub below: Option<f64>,
-    /// Reason why the claim cannot be judged here. Excludes `experiment`, `sweep`, `top`, `bottom`,
-    /// `above` and `below`.
-    #[serde(default)]
-    pub not_measurable: Option<String>,
-}
-
-/// A metric of a server at a place along a sweep.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Quantity {
-    /// The metric's name.
-    pub metric: String,
-    /// The server's id.
-    pub server: String,
-    /// Place along the sweep. `peak` is the value with the highest median of replies per second.
-    pub at: At,
-    /// The sweep, if it is not that of the claim.
-    #[serde(default)]
-    pub sweep: Option<String>,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::experiment::{
     Axis, BackgroundLoadKind, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
 };
+use crate::generators::Spike;
 use crate::record::Key;
 
 /// Number of times a capacity is measured; the median counts.
@@ -240,37 +241,6 @@ pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
         Axis::Idle => (x as u32, conns),
         Axis::Conns => (idle, Some(x as u32)),
     }
-}
-
-/// A spike, as passed to a load: rates in sessions per second, durations in seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spike {
-    /// Rate before and after the spike.
-    pub base: f64,
-    /// Rate during the spike.
-    pub height: f64,
-    /// Time measured before the spike.
-    pub before_s: f64,
-    /// Duration of the spike.
-    pub for_s: f64,
-    /// Time measured after the spike.
-    pub after_s: f64,
-}
-
-impl Spike {
-    /// Returns the arrival law for `weir load`, with arrivals evenly spaced within each step. The
-    /// warm-up is part of the first step.
-    pub fn law(&self, warmup_s: f64) -> String {
-        let Self { base, height, before_s, for_s, after_s } = self;
-        let [base, height, before_s, for_s, after_s] =
-            [*base, *height, before_s + warmup_s, *for_s, *after_s].map(to_a_millionth);
-        format!("steps:{base}x{before_s}s,{height}x{for_s}s,{base}x{after_s}s")
-    }
-}
-
-/// Rounds to a millionth, to drop digits that come only from the binary representation.
-fn to_a_millionth(value: f64) -> f64 {
-    (value * 1e6).round() / 1e6
 }
 
 /// Returns the spike of a step that measures `duration_s` seconds, given the capacity that rates

@@ -393,3 +393,21 @@ pub struct Flag {
     /// Description, as a sentence.
     pub says: String,
 }
+
+/// Returns the median of a server's capacities in a sweep that are on disk.
+pub fn capacity_of(lines: &[Line], key: &Key) -> Option<f64> {
+    let found: Vec<f64> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Capacity(capacity)
+                if capacity.key.experiment == key.experiment
+                    && capacity.key.sweep == key.sweep
+                    && capacity.key.server == key.server =>
+            {
+                Some(capacity.sessions_per_s)
+            }
+            _ => None,
+        })
+        .collect();
+    weir_stats::median(&found)
+}

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use weir_lab::experiment::{At, Axis, Experiment, Generator, RateUnit, Sweep};
-use weir_lab::paper::{Claim, Paper, Quantity};
+use weir_lab::experiment::{At, Axis, Claim, Experiment, Generator, Quantity, RateUnit, Sweep};
+use weir_lab::paper::Paper;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")

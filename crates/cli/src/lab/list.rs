@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use weir_lab::allow_list;
 use weir_lab::catalogue::{self, Entry};
 use weir_lab::check::{self, State};
 use weir_lab::plan;
+use weir_lab::validation::allowed_options;
 
 use crate::print_text;
 
@@ -59,7 +59,7 @@ pub(super) fn check(name: Option<&str>) -> Result<ExitCode, String> {
                 entry.id,
                 minutes(std::slice::from_ref(entry))
             );
-            if let Err(why) = allow_list::check(experiment) {
+            if let Err(why) = allowed_options::check(experiment) {
                 let _ = writeln!(text, "{}: needs --allow-any-options: {why}", entry.id);
             }
         }

@@ -35,7 +35,7 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::CommandFactory;
-    use weir_lab::allow_list;
+    use weir_lab::validation::allowed_options;
 
     use crate::Cli;
 
@@ -43,7 +43,7 @@ mod tests {
     fn options_of_ours_that_experiments_may_set_are_there_and_name_no_file() {
         let cli = Cli::command();
         for (program, task) in [("weir", "serve"), ("weir load", "load")] {
-            let list = allow_list::all().find(|list| list.program == program).unwrap();
+            let list = allowed_options::all().find(|list| list.program == program).unwrap();
             let command = cli.find_subcommand(task).unwrap();
             for (name, _) in list.options {
                 let arg = command

@@ -6,8 +6,8 @@ use super::figures::info;
 use super::labels;
 use super::study::{PointIndex, Repetition, Rounds, Study, is_valid_for};
 use crate::experiment::{At, Position};
+use crate::experiment::{Claim, Quantity};
 use crate::findings::{Estimate, Judged, Verdict};
-use crate::paper::{Claim, Quantity};
 
 /// Judges a claim from the studies of a run.
 pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {

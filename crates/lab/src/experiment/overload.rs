@@ -3,8 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Position};
-
 /// A load that steps up and down again. The sweep's rate is the rate of the spike.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -94,39 +92,6 @@ impl BackgroundLoadKind {
             Self::KeepAlive => "keep-alive",
             Self::Cold => "cold",
         }
-    }
-}
-
-/// Two figures of a sweep over time, at one of its values: replies per second, and response times.
-/// Each has a line per server, and a grey one for the offered load.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TimelineFigure {
-    /// Common prefix of the figures' ids.
-    pub id: String,
-    /// Title of the figures.
-    pub title: String,
-    /// The sweep they are drawn from; it must set `timeline-ms`.
-    pub sweep: String,
-    /// Ids of the servers drawn; empty means all of the sweep's.
-    #[serde(default)]
-    pub servers: Vec<String>,
-    /// The value of the sweep to draw: `last`, `first`, or one of its values.
-    #[serde(default = "last")]
-    pub at: At,
-    /// Note to the reader of the figures.
-    #[serde(default)]
-    pub note: String,
-}
-
-fn last() -> At {
-    At::Named(Position::Last)
-}
-
-impl TimelineFigure {
-    /// Returns the ids of the two figures: replies, and response times.
-    pub fn ids(&self) -> [String; 2] {
-        [format!("{}-replies", self.id), format!("{}-response", self.id)]
     }
 }
 

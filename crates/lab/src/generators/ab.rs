@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
+use super::request::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
 use crate::allow_list::{AllowList, Syntax};
 use crate::record::{LoadResult, Times};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
+use super::request::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::record::{LoadResult, Times};
 

@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 
-use super::{LoadRequest, REQUEST_LOG};
+use super::request::{LoadRequest, REQUEST_LOG};
 use crate::experiment::RequestClass;
 use crate::record::{ClassResult, Times};
 

@@ -4,102 +4,30 @@
 mod ab;
 mod httperf;
 mod mix;
+mod request;
 mod set;
 mod timeline;
 mod weir;
 mod wrk;
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::allow_list::AllowList;
-use crate::environment::{Environment, Side};
-use crate::experiment::{Generator, LoadSpec, RequestClass};
-use crate::plan::Spike;
+use crate::environment::Side;
+use crate::experiment::{Generator, RequestClass};
 use crate::process_group::ProcessGroup;
 use crate::programs;
 use crate::record::LoadResult;
 use mix::MeasuredWindow;
+use request::{GeneratorOutput, Invocation, ReportContext, installed};
+
+pub use request::{LoadRequest, Spike};
 
 /// Grace period for a generator to end after its window and its timeout.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// The file to which `weir load` writes a line per request, if these are needed.
-const REQUEST_LOG: &str = "each.ndjson";
-
-/// A load to be generated.
-pub struct LoadRequest<'a> {
-    /// Its specification, except for the varied quantity.
-    pub load: &'a LoadSpec,
-    /// Measured duration, in seconds.
-    pub duration_s: f64,
-    /// Warm-up before the measured part, in seconds: weir only. Others measure from their start,
-    /// and are run once before for a warm-up.
-    pub warmup_s: f64,
-    /// Sessions per second of an open loop.
-    pub rate: Option<f64>,
-    /// Connections of a closed loop.
-    pub closed: Option<u32>,
-    /// Idle connections alongside the load.
-    pub idle: u32,
-    /// Persistent connections that share the rate.
-    pub conns: Option<u32>,
-    /// Steps of the load; they set the rate instead.
-    pub spike: Option<Spike>,
-    /// Seconds between the two requests of a session, sent on one connection; replaces the
-    /// workload's own sessions.
-    pub twice_s: Option<f64>,
-    /// Length in milliseconds of the bins in which the outcome is recorded over time.
-    pub timeline_ms: Option<u32>,
-    /// Source addresses; empty means that the kernel chooses.
-    pub sources: Vec<IpAddr>,
-    /// Prefix of the workload's path: empty, or `/.weir/burn/60`.
-    pub prefix: &'a str,
-    /// True if replies may be compressed.
-    pub gzip: bool,
-    /// The testbed it runs on.
-    pub environment: &'a dyn Environment,
-    /// Path of the weir binary.
-    pub weir: &'a Path,
-    /// Address of the server to load.
-    pub server: SocketAddr,
-    /// Directory for its files.
-    pub dir: &'a Path,
-    /// Seed for all random choices.
-    pub seed: u64,
-}
-
-/// The invocation of a generator.
-struct Invocation {
-    program: PathBuf,
-    arguments: Vec<String>,
-    /// Beginning and end of the measured part, from the start of the generator.
-    window: (Duration, Duration),
-}
-
-/// The output of a generator that has ended.
-struct GeneratorOutput<'a> {
-    status: ExitStatus,
-    /// Its standard output.
-    said: String,
-    /// The end of its output, in one line.
-    words: String,
-    dir: &'a Path,
-}
-
 type ReadReport = fn(&GeneratorOutput<'_>, &ReportContext) -> Result<LoadResult, String>;
-
-/// The parameters of a load that are needed to interpret its report.
-#[derive(Clone, Copy, Debug)]
-struct ReportContext {
-    rate: Option<f64>,
-    requests: u32,
-    duration_s: f64,
-    timeout_s: f64,
-    grid: Option<timeline::Grid>,
-}
 
 /// Returns the name and version of a generator. `weir load` has the version of this lab: they are
 /// one binary.
@@ -118,12 +46,6 @@ pub fn version(generator: Generator) -> Result<String, String> {
     let version = programs::version_of(&installed(name)?, flags);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
     Ok(format!("{name} {version}"))
-}
-
-fn installed(name: &str) -> Result<PathBuf, String> {
-    let package = if name == "ab" { "apache2-utils" } else { name };
-    programs::find(name)
-        .ok_or_else(|| format!("{name} is not installed: Debian's package {package} has it"))
 }
 
 /// Returns the options that an experiment may pass to a generator.
@@ -240,55 +162,6 @@ impl RunningLoad {
         }
         Ok(LoadResult { generator, command, ..result })
     }
-}
-
-impl GeneratorOutput<'_> {
-    /// Returns an error for any exit status but 0.
-    fn ended_well(&self) -> Result<(), String> {
-        if self.status.success() {
-            return Ok(());
-        }
-        Err(format!("it ended with {}: {}", self.status, self.words))
-    }
-}
-
-impl LoadRequest<'_> {
-    /// Returns the path of the workload's only file, for generators that do not support workloads.
-    fn path(&self, name: &str) -> Result<String, String> {
-        let workload = &self.load.workload;
-        let file = crate::servers::file_of(workload)
-            .ok_or_else(|| format!("{name} cannot make the sessions of workload {workload}"))?;
-        Ok(format!("{}{file}", self.prefix.trim_end_matches('/')))
-    }
-
-    /// Rejects orders that only `weir load` can carry out.
-    fn plain(&self, name: &str) -> Result<(), String> {
-        if self.idle > 0 {
-            return Err(format!("{name} opens no idle connections beside its load"));
-        }
-        if self.conns.is_some() {
-            return Err(format!("{name} has no connections that share a rate"));
-        }
-        if self.spike.is_some() || self.timeline_ms.is_some() || self.twice_s.is_some() {
-            return Err(format!("{name} has no spikes, no timelines and no sessions of its own"));
-        }
-        Ok(())
-    }
-
-    /// Returns the time bins in which the outcome is recorded, if it is.
-    fn grid(&self) -> Option<timeline::Grid> {
-        Some(timeline::Grid {
-            bin_ms: self.timeline_ms?,
-            warmup_s: self.warmup_s,
-            duration_s: self.duration_s,
-            steps_s: self.spike.map(|spike| (spike.before_s, spike.before_s + spike.for_s)),
-        })
-    }
-}
-
-/// Converts seconds to a duration; fails unless they are finite, not negative and in range.
-fn seconds(value: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(value).map_err(|_| format!("{value} s is not a length of time"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rand::RngExt;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::LoadRequest;
+use super::request::LoadRequest;
 use crate::file_set::FileSet;
 
 const LIST: &str = "set.uris";

@@ -2,9 +2,12 @@
 //! given. The figures themselves are not judged.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
 
 use super::*;
-use crate::experiment::{Kind, ServerSpec};
+use crate::environment::Environment;
+use crate::experiment::{Kind, LoadSpec, ServerSpec};
 use crate::loopback::{self, Loopback};
 use crate::servers::{self, Launch, RunningServer};
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::timeline::{self, Grid};
-use super::{
-    GeneratorOutput, Invocation, LoadRequest, REQUEST_LOG, ReportContext, mix, seconds, set,
+use super::request::{
+    GeneratorOutput, Invocation, LoadRequest, REQUEST_LOG, ReportContext, seconds,
 };
+use super::timeline::{self, Grid};
+use super::{mix, set};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::environment::Side;
 use crate::record::{LoadResult, Times, WholeRun};
-use crate::servers::{file_of, path_of};
+use crate::workload::{file_of, path_of};
 
 const REPORT: &str = "load.json";
 

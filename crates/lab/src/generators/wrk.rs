@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed};
+use super::request::{self, GeneratorOutput, Invocation, LoadRequest, ReportContext, installed};
 use crate::allow_list::{AllowList, Syntax};
 use crate::environment::Side;
 use crate::record::{LoadResult, Times};
@@ -83,7 +83,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     }
     arguments.extend(load.options.iter().cloned());
     arguments.push(format!("http://{}{path}", request.server));
-    let window = (Duration::ZERO, super::seconds(seconds)?);
+    let window = (Duration::ZERO, request::seconds(seconds)?);
     Ok(Invocation { program: installed("wrk")?, arguments, window })
 }
 

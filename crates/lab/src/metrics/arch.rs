@@ -4,7 +4,7 @@
 //! A server without a ring, without fibers or without helpers has no values for them; neither does
 //! an older record, which lacks the counters.
 
-use super::{Metric, counted, counted_rate, counted_ratio, mark, metric, ratio};
+use super::metric::{Metric, counted, counted_rate, counted_ratio, mark, metric, ratio};
 use crate::record::Point;
 
 /// The metrics of this module.

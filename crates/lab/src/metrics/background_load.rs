@@ -1,6 +1,6 @@
 //! Metrics of the clients beside a load; they have no value without such clients.
 
-use super::{Metric, metric, ratio};
+use super::metric::{Metric, metric, ratio};
 use crate::record::{LoadResult, Point};
 
 /// The metrics of this module.

@@ -1,7 +1,7 @@
 //! Metrics of the client: how well it kept its plan, and the processor time and memory that its
 //! load cost it.
 
-use super::{Metric, metric, ms, ratio};
+use super::metric::{Metric, metric, ms, ratio};
 use crate::record::{ClientResult, Point};
 
 /// The metrics of this module.

@@ -1,7 +1,7 @@
 //! Families of metrics: one per system call, per counter of the server, per counter of the kernel,
 //! and per class of a mix. Parses their names.
 
-use super::{MetricInfo, counted, counted_rate, ms, ratio};
+use super::metric::{MetricInfo, counted, counted_rate, ms, ratio};
 use crate::measure::kernel;
 use crate::record::{CallCount, CallsRun, ClassResult, Point};
 

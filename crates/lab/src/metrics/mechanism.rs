@@ -4,7 +4,7 @@
 //!
 //! Shares are relative to what a mechanism does: one without notices has no share of them.
 
-use super::{Metric, counted, counted_rate, counted_ratio, metric, ratio};
+use super::metric::{Metric, counted, counted_rate, counted_ratio, metric, ratio};
 use crate::record::Point;
 
 /// The metrics of this module.

@@ -1,7 +1,7 @@
 //! Metrics of a probe: the cost of an event mechanism by itself. They have no value without a
 //! probe, and a point with a probe has no others, because it had no load.
 
-use super::{Metric, metric};
+use super::metric::{Metric, metric};
 use crate::record::{Point, ProbeResult};
 
 /// Prefix of their names.

@@ -1,7 +1,7 @@
 //! Metrics relative to other points: a metric held against the same server's value elsewhere along
 //! the sweep. Only names are defined here; they are computed where all points are available.
 
-use super::MetricInfo;
+use super::metric::MetricInfo;
 
 /// The point along the sweep that a metric is compared with, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

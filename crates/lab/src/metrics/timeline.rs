@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Metric, metric};
+use super::metric::{Metric, metric};
 use crate::record::{Point, Timeline};
 
 /// Maximum ratio of the median of a calm bin to the median before the spike.

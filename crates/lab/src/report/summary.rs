@@ -1,9 +1,9 @@
 //! The summary in Markdown, shown first to a reader of a repository. Figures are links to files
 //! beside it.
 
+use super::claims::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
 use super::names::Names;
 use super::number::{interval, number, percent};
-use super::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
 
 /// Returns the run in Markdown. Links are relative to the directory that [`write`](super::write)

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::resolved_point::ResolvedPoint;
-use super::runner::{Runner, await_end, sleep_until};
+use super::runner::Runner;
+use super::wait::{await_end, sleep_until};
 use crate::environment::Environment;
 use crate::generators::{self, LoadRequest};
 use crate::measure::calls::Counting;

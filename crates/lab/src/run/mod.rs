@@ -10,19 +10,21 @@ mod prepare;
 mod probe;
 mod resolved_point;
 mod runner;
+mod sources;
+mod wait;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::allow_list;
 use crate::experiment::{Experiment, Kind};
 use crate::journal::{Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
-use crate::record::{Failed, Key, Line};
+use crate::record::{Failed, Line};
 use crate::servers;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::time::utc_now;
+use crate::validation::allowed_options;
 use runner::Runner;
 
 /// Maximum number of attempts at a point whose load was INVALID: the disturbance may be over.
@@ -187,7 +189,7 @@ pub fn run(
 /// Rejects experiments with options that need the operator's permission.
 fn allowed(experiments: &[NamedExperiment]) -> Result<(), String> {
     experiments.iter().try_for_each(|(name, experiment)| {
-        allow_list::check(experiment).map_err(|why| format!("experiment {name}: {why}"))
+        allowed_options::check(experiment).map_err(|why| format!("experiment {name}: {why}"))
     })
 }
 
@@ -320,22 +322,4 @@ impl Pace {
     fn left_s(&self, steps: &[Step]) -> f64 {
         steps.iter().map(|step| self.of(step)).sum()
     }
-}
-
-/// Returns the median of a server's capacities in a sweep that are on disk.
-pub fn capacity_of(lines: &[Line], key: &Key) -> Option<f64> {
-    let found: Vec<f64> = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Capacity(capacity)
-                if capacity.key.experiment == key.experiment
-                    && capacity.key.sweep == key.sweep
-                    && capacity.key.server == key.server =>
-            {
-                Some(capacity.sessions_per_s)
-            }
-            _ => None,
-        })
-        .collect();
-    weir_stats::median(&found)
 }

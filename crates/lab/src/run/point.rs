@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
-use super::runner::{Runner, await_end, sleep_until};
+use super::runner::Runner;
+use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
 use crate::experiment::Generator;
 use crate::generators::{self, LoadRequest, RunningLoad};

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::runner::{POLL_INTERVAL, Runner};
+use super::runner::Runner;
+use super::wait::POLL_INTERVAL;
 use crate::environment::{Environment, Side};
-use crate::experiment::{Experiment, ProbeSpec, probe};
+use crate::experiment::{Experiment, ProbeSpec, mechanism_options};
 use crate::measure::{self, Measured, Sample, identity};
 use crate::plan::Step;
 use crate::process_group::ProcessGroup;
@@ -40,7 +41,7 @@ impl Runner {
     ) -> Result<Line, String> {
         let server = &experiment.server[step.server];
         let mut words = vec!["probe".to_owned(), "--json".to_owned()];
-        words.extend(probe::mechanism_options(&server.options));
+        words.extend(mechanism_options(&server.options));
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--idle", step.key.x.to_string());
         option("--active", spec.active.to_string());

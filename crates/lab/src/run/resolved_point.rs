@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::experiment::{ServerSpec, Sweep};
-use crate::plan::{Spike, Step};
+use crate::generators::Spike;
+use crate::plan::Step;
 
 /// The place on a sweep, the server and the load.
 pub(super) struct ResolvedPoint<'a> {

@@ -5,22 +5,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
+use super::prepare;
 use super::resolved_point::ResolvedPoint;
-use super::{background_load, capacity_of, prepare};
+use super::sources::sources;
 use crate::cgroup::{ControlGroup, Limits};
 use crate::environment::{Environment, Side};
 use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
 use crate::file_set::{self, FileSet};
-use crate::generators::{self, LoadRequest};
+use crate::generators::LoadRequest;
 use crate::plan::{self, Step, Task};
-use crate::record::{Key, Line};
+use crate::record::{Key, Line, capacity_of};
 use crate::servers::{self, Launch, RunningServer};
-
-/// Interval at which a wait checks whether it should end.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Context of the steps: the weir executable, a working directory, the document roots created so
 /// far.
@@ -194,7 +191,7 @@ impl Runner {
             spike: resolved.spike,
             twice_s: None,
             timeline_ms: None,
-            sources: background_load::sources(environment, resolved.sweep).0,
+            sources: sources(environment, resolved.sweep).0,
             prefix: &resolved.prefix,
             gzip: resolved.server.gzip,
             environment,
@@ -223,42 +220,4 @@ fn port(environment: &dyn Environment) -> Result<u16, String> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|error| format!("no port is free: {error}"))
-}
-
-/// Waits until `instant`.
-///
-/// # Errors
-/// Returns a message if `stop` is set meanwhile.
-pub(super) fn sleep_until(instant: Instant, stop: &AtomicBool) -> Result<(), String> {
-    loop {
-        let left = instant.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Err("stopped".to_owned());
-        }
-        std::thread::sleep(left.min(POLL_INTERVAL));
-    }
-}
-
-/// Waits for a load to end.
-///
-/// # Errors
-/// Returns a message if `stop` is set meanwhile, or if `latest` passes.
-pub(super) fn await_end(
-    load: &mut generators::RunningLoad,
-    latest: Instant,
-    stop: &AtomicBool,
-) -> Result<(), String> {
-    while !load.finished() {
-        if stop.load(Ordering::Relaxed) {
-            return Err("stopped".to_owned());
-        }
-        if Instant::now() > latest {
-            return Err("the load generator did not come to its end".to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Site;
+use super::program::Site;
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::programs;
 

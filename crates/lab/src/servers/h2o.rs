@@ -1,6 +1,6 @@
 //! h2o: its configuration. Its backlog is fixed at 65535.
 
-use super::{ServerProgram, Site, lines};
+use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PEER: ServerProgram = ServerProgram {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ServerProgram, Site, lines};
+use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PEER: ServerProgram = ServerProgram {

@@ -6,21 +6,18 @@ mod apache;
 mod bare;
 mod h2o;
 mod haproxy;
+mod launch;
 mod lighttpd;
 mod nginx;
+mod program;
 mod root;
 mod upstream;
 mod weir;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::allow_list::AllowList;
@@ -29,93 +26,12 @@ use crate::environment::{Environment, Side};
 use crate::experiment::{Kind, ServerSpec};
 use crate::process_group::ProcessGroup;
 use crate::programs;
+use launch::{stopped, until_ready, without_paths};
+use program::{ServerProgram, Site};
 use upstream::{SOCKET, Upstream};
 
-pub use root::{file_of, file_size, path_of, write_root};
-
-/// Timeout for a server to start listening.
-const READY_WITHIN: Duration = Duration::from_secs(10);
-
-/// Polling interval while waiting for that.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Timeout for a server to end after SIGTERM.
-const STOPPED_WITHIN: Duration = Duration::from_secs(5);
-
-/// Maximum number of open connections, as many as the papers' servers take.
-const CONNS_MAX: u64 = 15_000;
-
-/// Descriptors a server needs besides its connections: files, logs, standard streams.
-const SPARE_FDS: u64 = 500;
-
-/// Exit code that a shell reports for a program ended by SIGTERM, 128 + 15; some programs use it
-/// themselves.
-const TERMINATED_CODE: i32 = 143;
-
-/// The parameters for starting a server.
-pub struct Launch<'a> {
-    /// The server.
-    pub spec: &'a ServerSpec,
-    /// The testbed it runs on.
-    pub environment: &'a dyn Environment,
-    /// Path of the weir binary.
-    pub weir: &'a Path,
-    /// The document root. Apache, started as root, reads it as another user.
-    pub root: &'a Path,
-    /// An empty directory for its configuration, logs, pid file and statistics.
-    pub dir: &'a Path,
-    /// The port it listens on.
-    pub port: u16,
-    /// weir: true to count and time system calls.
-    pub calls: bool,
-    /// weir, or the weir behind a proxy: true to offer `/.weir/burn/N`, which burns processor time.
-    pub bench_endpoints: bool,
-    /// Number of processors of the server's side.
-    pub workers: usize,
-    /// Control groups that limit the server and its upstream.
-    pub groups: &'a [PathBuf],
-}
-
-/// The parameters of a configuration.
-struct Site<'a> {
-    spec: &'a ServerSpec,
-    address: SocketAddr,
-    root: &'a Path,
-    dir: &'a Path,
-    workers: usize,
-    /// Maximum number of descriptors per process.
-    files_max: u64,
-    /// True if it is started as root and so must be told its user.
-    as_root: bool,
-    /// Unix socket of its upstream, relative to its working directory; `None` for a server that
-    /// answers by itself.
-    upstream: Option<&'static str>,
-}
-
-impl Site<'_> {
-    /// Returns the maximum number of open connections, within the limit of descriptors.
-    fn conns_max(&self) -> u64 {
-        CONNS_MAX.min(self.files_max.saturating_sub(SPARE_FDS)).max(1)
-    }
-}
-
-/// A server program with a configuration file, described by what distinguishes it from the others.
-struct ServerProgram {
-    /// Name shown before its version.
-    name: &'static str,
-    /// Possible names of its binary.
-    binaries: &'static [&'static str],
-    /// Flag that prints its version.
-    version_flag: &'static str,
-    /// Debian package that provides it.
-    package: &'static str,
-    /// Returns the text of its configuration.
-    configuration: fn(&Site<'_>) -> Result<String, String>,
-    /// Returns its arguments, given the path of its configuration.
-    arguments: fn(&Site<'_>, &str) -> Vec<String>,
-    /// Directives that an experiment may set.
-    allowed: AllowList,
-}
+pub use launch::Launch;
+pub use root::write_root;
 
 /// Returns the options that an experiment may pass to a server.
 pub(crate) fn allow_list(kind: Kind) -> &'static AllowList {
@@ -139,14 +55,6 @@ fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
         Kind::Lighttpd => Some(&lighttpd::PEER),
         Kind::Haproxy => Some(&haproxy::PEER),
         Kind::Apache => Some(&apache::PEER),
-    }
-}
-
-impl ServerProgram {
-    fn find(&self) -> Result<PathBuf, String> {
-        self.binaries.iter().find_map(|binary| programs::find(binary)).ok_or_else(|| {
-            format!("{} is not installed: Debian's package {} has it", self.name, self.package)
-        })
     }
 }
 
@@ -291,15 +199,6 @@ fn with_upstream(config: String, upstream: Option<&Upstream>) -> String {
     }
 }
 
-/// Replaces the paths of this run in a text. The longer path goes first, because it may contain the
-/// other.
-fn without_paths(text: &str, launch: &Launch<'_>) -> String {
-    let mut paths = [(launch.root, "ROOT"), (launch.dir, "DIR")]
-        .map(|(path, name)| (path.display().to_string(), name));
-    paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-    paths.iter().fold(text.to_owned(), |text, (path, name)| text.replace(path, name))
-}
-
 /// Returns whether a socket listens at an address, according to the kernel (proc_pid_net(5),
 /// `tcp`).
 fn listens(environment: &dyn Environment, address: SocketAddr) -> Result<bool, String> {
@@ -410,71 +309,6 @@ impl RunningServer {
         let stats = (kind == Kind::Weir).then(|| weir::read(&stats)).flatten();
         StopResult { how: how.and(behind), stats }
     }
-}
-
-/// Waits until a program that was just started is ready.
-///
-/// # Errors
-/// Returns a sentence with its last output if it ended, or took more than 10 s.
-fn until_ready(
-    group: &ProcessGroup,
-    what: &str,
-    is_ready: impl Fn() -> Result<bool, String>,
-) -> Result<(), String> {
-    let deadline = Instant::now() + READY_WITHIN;
-    while !is_ready()? {
-        if group.ended() {
-            return Err(format!("{what} ended before it listened: {}", group.last_output()));
-        }
-        if Instant::now() >= deadline {
-            return Err(format!("{what} did not listen within 10 s: {}", group.last_output()));
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
-}
-
-/// Stops a program and kills the processes left of it; returns a sentence unless it ended well.
-fn stopped(group: ProcessGroup, kind: Kind, what: &str) -> Result<(), String> {
-    let by_itself = group.ended();
-    let in_time = by_itself || told_to_stop(&group, kind);
-    let words = group.last_output();
-    match group.end() {
-        Err(why) => Err(format!("{what}: {why}")),
-        Ok(status) if by_itself => Err(format!("{what} ended by itself, {status}: {words}")),
-        Ok(_) if !in_time => {
-            Err(format!("{what} was killed, 5 s after it was told to stop: {words}"))
-        }
-        Ok(status) if ended_well(status) => Ok(()),
-        Ok(status) => Err(format!("{what} ended badly, {status}: {words}")),
-    }
-}
-
-/// Sends SIGTERM, to weir repeatedly; returns whether the program ended in time.
-fn told_to_stop(group: &ProcessGroup, kind: Kind) -> bool {
-    let deadline = Instant::now() + STOPPED_WITHIN;
-    group.signal(Signal::TERM);
-    while !group.ended_within(weir::AGAIN_AFTER) {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        if kind == Kind::Weir {
-            group.signal(Signal::TERM);
-        }
-    }
-    true
-}
-
-/// Returns whether the program succeeded or was ended by SIGTERM; a program may leave the signal to
-/// the kernel, or exit with the code that a shell would report.
-fn ended_well(status: ExitStatus) -> bool {
-    let terminated = status.signal() == Some(Signal::TERM.as_raw());
-    status.success() || terminated || status.code() == Some(TERMINATED_CODE)
-}
-
-/// Formats the options of a specification, one per line, each followed by `end`.
-fn lines(options: &[String], end: &str) -> String {
-    options.iter().map(|option| format!("{option}{end}\n")).collect()
 }
 
 #[cfg(test)]

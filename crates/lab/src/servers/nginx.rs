@@ -1,6 +1,6 @@
 //! nginx: its configuration.
 
-use super::{ServerProgram, Site};
+use super::program::{ServerProgram, Site};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PEER: ServerProgram = ServerProgram {

@@ -6,6 +6,9 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use rustix::process::Signal;
+
+use super::launch::READY_WITHIN;
 use super::*;
 use crate::loopback::{self, Loopback};
 use crate::process_group::members;
@@ -34,7 +37,8 @@ impl Place {
         let base = tempfile::tempdir().unwrap();
         fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(base.path().join("run")).unwrap();
-        write_root(Path::new("unused"), root::PAGE, None, &base.path().join("www")).unwrap();
+        write_root(Path::new("unused"), crate::workload::PAGE, None, &base.path().join("www"))
+            .unwrap();
         fs::write(base.path().join("www/small.txt"), "hello").unwrap();
         Self { base, port: loopback::free_port() }
     }

@@ -5,7 +5,8 @@ use crate::environment::Side;
 use crate::experiment::{Kind, ServerSpec};
 use crate::process_group::ProcessGroup;
 
-use super::{Launch, stopped, until_ready, weir, without_paths};
+use super::launch::{Launch, stopped, until_ready, without_paths};
+use super::weir;
 
 /// Path of its socket, relative to the run's directory, in which it and the proxy are started: the
 /// path of a Unix socket must be short (unix(7)), and that of the directory may not be.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::Site;
+use super::program::Site;
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::process_group::ProcessGroup;
 

@@ -25,28 +25,34 @@ enum Failure {
     Wrong(String),
 }
 
-/// Builds the requested testbed: [`Testbed::build`].
-pub(super) fn build(options: &TestbedOptions, weir: &Path) -> Result<Testbed, String> {
-    settings::check_names(&options.sysctl)?;
-    if !(1..=link::ADDRESSES_MAX).contains(&options.client_addresses) {
-        return Err(format!("a client has 1 to {} addresses", link::ADDRESSES_MAX));
-    }
-    let allowed = weir_sys::process::allowed_cpus()
-        .map_err(|error| format!("which processors may be used is unknown: {error}"))?;
-    let (server, client) = (options.server_cpus.as_deref(), options.client_cpus.as_deref());
-    let choice = cpus::choose(server, client, &allowed, siblings)?;
-    if options.mode == RequestedMode::Loopback {
-        return build_loopback(options, weir, choice, "it was asked for");
-    }
-    match build_namespaces(options, weir, &choice) {
-        Ok(testbed) => Ok(testbed),
-        Err(Failure::Wrong(why)) => Err(why),
-        Err(Failure::Unavailable(why)) if options.mode == RequestedMode::Namespaces => {
-            Err(format!("network namespaces cannot be had: {why}"))
+impl Testbed {
+    /// Builds the requested testbed. `weir` is the program whose `lab-holder` and `lab-enter` run
+    /// `holder_main` and `enter_main`.
+    ///
+    /// # Errors
+    /// Returns a sentence for the operator.
+    pub fn build(options: &TestbedOptions, weir: &Path) -> Result<Self, String> {
+        settings::check_names(&options.sysctl)?;
+        if !(1..=link::ADDRESSES_MAX).contains(&options.client_addresses) {
+            return Err(format!("a client has 1 to {} addresses", link::ADDRESSES_MAX));
         }
-        Err(Failure::Unavailable(why)) => {
-            let why = format!("network namespaces cannot be had: {why}");
-            build_loopback(options, weir, choice, &why)
+        let allowed = weir_sys::process::allowed_cpus()
+            .map_err(|error| format!("which processors may be used is unknown: {error}"))?;
+        let (server, client) = (options.server_cpus.as_deref(), options.client_cpus.as_deref());
+        let choice = cpus::choose(server, client, &allowed, siblings)?;
+        if options.mode == RequestedMode::Loopback {
+            return build_loopback(options, weir, choice, "it was asked for");
+        }
+        match build_namespaces(options, weir, &choice) {
+            Ok(testbed) => Ok(testbed),
+            Err(Failure::Wrong(why)) => Err(why),
+            Err(Failure::Unavailable(why)) if options.mode == RequestedMode::Namespaces => {
+                Err(format!("network namespaces cannot be had: {why}"))
+            }
+            Err(Failure::Unavailable(why)) => {
+                let why = format!("network namespaces cannot be had: {why}");
+                build_loopback(options, weir, choice, &why)
+            }
         }
     }
 }

@@ -66,15 +66,6 @@ struct Namespaces {
 }
 
 impl Testbed {
-    /// Builds the requested testbed. `weir` is the program whose `lab-holder` and `lab-enter` run
-    /// [`holder_main`] and [`enter_main`].
-    ///
-    /// # Errors
-    /// Returns a sentence for the operator.
-    pub fn build(options: &TestbedOptions, weir: &Path) -> Result<Self, String> {
-        build::build(options, weir)
-    }
-
     /// Returns its description, for the record.
     pub fn description(&self) -> &Description {
         &self.description

@@ -7,7 +7,7 @@ use super::interactive;
 use crate::findings::{Estimate, Judged, PaperValue, Picture, Row, Sheet, Verdict};
 use crate::report::number::{interval, number, with_unit};
 use crate::report::series_style::{INVALID, INVALID_NAME, SeriesStyle, Shape, series_style};
-use crate::report::{scale, svg};
+use crate::report::{claims, scale, svg};
 
 /// Renders a figure: static until the script draws it.
 ///
@@ -224,6 +224,6 @@ pub(super) fn verdict(verdict: Verdict) -> Markup {
         Verdict::Undecided => "open",
         Verdict::NotMeasurable => "none",
     };
-    let (sign, word) = crate::report::verdict(verdict);
+    let (sign, word) = claims::verdict(verdict);
     html! { span.verdict.(class) { span aria-hidden="true" { (sign) } " " (word) } }
 }

@@ -10,8 +10,8 @@ mod overview;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::claims::points;
 use super::names::Names;
-use super::points;
 use super::series_style::{COLOURS, hex};
 use crate::findings::{Chapter, Findings};
 

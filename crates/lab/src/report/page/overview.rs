@@ -5,9 +5,9 @@ use maud::{Markup, html};
 
 use super::figure::{anchor, measured, verdict};
 use crate::findings::{Findings, PaperHead, Saturation};
+use crate::report::claims::{About, Claimed, claims, claims_heading, tally_of};
 use crate::report::names::Names;
 use crate::report::number::{number, percent};
-use crate::report::{About, Claimed, claims, claims_heading, tally_of};
 
 /// Renders title, citation and warnings.
 pub(super) fn head(findings: &Findings) -> Markup {

@@ -4,7 +4,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Kind, ServerSpec};
+use crate::experiment::{Kind, ServerSpec};
 
 /// An architecture of `weir serve --arch`.
 struct Arch {
@@ -82,7 +82,7 @@ fn option(arch: &Arch, word: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::validation::tests::said_of;
+    use crate::validation::tests::said_of;
 
     const GOOD: &str = r#"
 title = "T"

@@ -1,13 +1,14 @@
 //! Validation of spikes, additional clients and figures over time. Each error is one sentence that
 //! names the place.
 
-use super::{drawn, must, positive};
+use super::references::drawn;
+use super::rules::{must, positive};
 use crate::experiment::{
     At, Axis, BackgroundLoadKind, BackgroundLoadSpec, Experiment, Generator, LoadSpec,
     NeighbourSpec, Position, SpikeSpec, Sweep, TimelineFigure,
 };
 use crate::file_set::FileSet;
-use crate::servers::file_of;
+use crate::workload::file_of;
 
 /// Allowed bin lengths, in milliseconds. Bins of only a few timer ticks mean nothing, and longer
 /// ones hide all detail.
@@ -172,8 +173,8 @@ pub(super) fn figure(experiment: &Experiment, figure: &TimelineFigure) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::said_of;
     use super::*;
+    use crate::validation::tests::said_of;
 
     const GOOD: &str = r#"
 title = "T"

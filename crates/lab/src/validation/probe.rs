@@ -1,7 +1,9 @@
 //! Validation of sweeps with a probe. Each error is one sentence.
 
-use super::{must, positive};
-use crate::experiment::{Axis, Experiment, Kind, LoadSpec, ProbeSpec, RateUnit, Sweep, probe};
+use super::rules::{must, positive};
+use crate::experiment::{
+    Axis, Experiment, Kind, LoadSpec, ProbeSpec, RateUnit, Sweep, has_mechanism,
+};
 
 /// Maximum number of active members, as in `weir probe`.
 const ACTIVE_MAX: u32 = 4096;
@@ -29,7 +31,7 @@ fn judged(experiment: &Experiment, sweep: &Sweep, spec: &ProbeSpec) -> Result<()
     must(plain, said("a probe serves nobody, so rate-unit, calls and burn-us are not given"))?;
     for index in experiment.servers_of(sweep, &[]) {
         let Some(server) = experiment.server.get(index) else { continue };
-        let named = server.kind == Kind::Weir && probe::has_mechanism(&server.options);
+        let named = server.kind == Kind::Weir && has_mechanism(&server.options);
         must(named, || {
             format!("a probe is of weir servers with a --mechanism, and {} is none", server.id)
         })?;
@@ -39,8 +41,8 @@ fn judged(experiment: &Experiment, sweep: &Sweep, spec: &ProbeSpec) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::said_of;
     use super::*;
+    use crate::validation::tests::said_of;
 
     const GOOD: &str = r#"
 title = "T"

@@ -1,0 +1,72 @@
+//! A metric, and the reading of a point's counters that metrics share.
+
+use std::borrow::Cow;
+
+use crate::measure::identity;
+use crate::record::{Point, Times};
+
+/// A metric of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name in experiments' files.
+    pub name: &'static str,
+    /// Its name on an axis.
+    pub label: &'static str,
+    /// Its unit; empty for a pure number.
+    pub unit: &'static str,
+    /// Its meaning.
+    pub help: &'static str,
+    pub(super) of: fn(&Point) -> Option<f64>,
+}
+
+/// Label, unit and meaning of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricInfo {
+    /// Its name on an axis.
+    pub label: Cow<'static, str>,
+    /// Its unit; empty for a pure number.
+    pub unit: &'static str,
+    /// Its meaning.
+    pub help: Cow<'static, str>,
+}
+
+pub(super) const fn metric(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    of: fn(&Point) -> Option<f64>,
+) -> Metric {
+    Metric { name, label, unit, help, of }
+}
+
+/// Returns `above / below`; `None` unless `below` is positive.
+pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
+    (below > 0.0).then(|| above / below)
+}
+
+pub(super) fn ms(times: Option<&Times>, of: fn(&Times) -> Option<f64>) -> Option<f64> {
+    times.filter(|times| times.count > 0).and_then(of).map(|us| us / 1000.0)
+}
+
+/// Returns the growth of one of the server's counters. A server answers only between its phases: if
+/// it is stuck in one it answers too late, and what it then reports covers another window.
+pub(super) fn counted(point: &Point, name: &str) -> Option<f64> {
+    let counted = &point.server.counted;
+    let (of_server, window_s) = (counted.get("elapsed_s")?, point.kernel.window_s);
+    counted.get(name).copied().filter(|_| identity::same_time(*of_server, window_s))
+}
+
+/// Returns the growth of a counter per second, by the server's clock.
+pub(super) fn counted_rate(point: &Point, name: &str) -> Option<f64> {
+    ratio(counted(point, name)?, counted(point, "elapsed_s")?)
+}
+
+pub(super) fn counted_ratio(point: &Point, above: &str, below: &str) -> Option<f64> {
+    ratio(counted(point, above)?, counted(point, below)?)
+}
+
+/// Returns a high-water mark over the server's whole lifetime.
+pub(super) fn mark(point: &Point, name: &str) -> Option<f64> {
+    point.server.counted_whole.get(name).copied()
+}

@@ -1,0 +1,69 @@
+//! Server programs other than weir: what distinguishes each from the others, and what they are
+//! configured for.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::allow_list::AllowList;
+use crate::experiment::ServerSpec;
+use crate::programs;
+
+/// Maximum number of open connections, as many as the papers' servers take.
+pub(super) const CONNS_MAX: u64 = 15_000;
+
+/// Descriptors a server needs besides its connections: files, logs, standard streams.
+pub(super) const SPARE_FDS: u64 = 500;
+
+/// The parameters of a configuration.
+pub(super) struct Site<'a> {
+    pub(super) spec: &'a ServerSpec,
+    pub(super) address: SocketAddr,
+    pub(super) root: &'a Path,
+    pub(super) dir: &'a Path,
+    pub(super) workers: usize,
+    /// Maximum number of descriptors per process.
+    pub(super) files_max: u64,
+    /// True if it is started as root and so must be told its user.
+    pub(super) as_root: bool,
+    /// Unix socket of its upstream, relative to its working directory; `None` for a server that
+    /// answers by itself.
+    pub(super) upstream: Option<&'static str>,
+}
+
+impl Site<'_> {
+    /// Returns the maximum number of open connections, within the limit of descriptors.
+    pub(super) fn conns_max(&self) -> u64 {
+        CONNS_MAX.min(self.files_max.saturating_sub(SPARE_FDS)).max(1)
+    }
+}
+
+/// A server program with a configuration file, described by what distinguishes it from the others.
+pub(super) struct ServerProgram {
+    /// Name shown before its version.
+    pub(super) name: &'static str,
+    /// Possible names of its binary.
+    pub(super) binaries: &'static [&'static str],
+    /// Flag that prints its version.
+    pub(super) version_flag: &'static str,
+    /// Debian package that provides it.
+    pub(super) package: &'static str,
+    /// Returns the text of its configuration.
+    pub(super) configuration: fn(&Site<'_>) -> Result<String, String>,
+    /// Returns its arguments, given the path of its configuration.
+    pub(super) arguments: fn(&Site<'_>, &str) -> Vec<String>,
+    /// Directives that an experiment may set.
+    pub(super) allowed: AllowList,
+}
+
+impl ServerProgram {
+    pub(super) fn find(&self) -> Result<PathBuf, String> {
+        self.binaries.iter().find_map(|binary| programs::find(binary)).ok_or_else(|| {
+            format!("{} is not installed: Debian's package {} has it", self.name, self.package)
+        })
+    }
+}
+
+/// Formats the options of a specification, one per line, each followed by `end`.
+pub(super) fn lines(options: &[String], end: &str) -> String {
+    options.iter().map(|option| format!("{option}{end}\n")).collect()
+}

@@ -1,0 +1,75 @@
+//! Validation of claims, in an experiment's own file and in a paper's.
+
+use super::rules::known_metric;
+use crate::experiment::{At, Claim, Experiment};
+
+impl Claim {
+    /// Returns this claim with its experiment set to `id`. A claim in an experiment's own file does
+    /// not name its experiment.
+    pub fn of_experiment(&self, id: &str) -> Self {
+        Self { experiment: id.to_owned(), ..self.clone() }
+    }
+
+    /// Checks that a claim in an experiment's own file is valid, and that the experiment has what
+    /// it names.
+    ///
+    /// # Errors
+    /// Returns a sentence with the first problem.
+    pub(crate) fn check_own(&self, experiment: &Experiment) -> Result<(), String> {
+        if !self.experiment.is_empty() {
+            return Err("it is of its own experiment, so none is named".to_owned());
+        }
+        self.of_experiment("own").check()?;
+        self.check_references(experiment)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.figure.is_empty() || self.text.trim().is_empty() {
+            return Err("it needs a figure and a text".to_owned());
+        }
+        let bounds = [self.above, self.below];
+        if bounds.iter().chain([&self.paper]).flatten().any(|bound| !bound.is_finite()) {
+            return Err("its numbers are not finite".to_owned());
+        }
+        let judged = self.top.is_some() || self.bottom.is_some() || bounds != [None, None];
+        let named = !self.experiment.is_empty() || !self.sweep.is_empty();
+        if self.not_measurable.is_some() {
+            return if judged || named {
+                Err("it is not measurable, and yet says how it is measured".to_owned())
+            } else {
+                Ok(())
+            };
+        }
+        if self.experiment.is_empty() || self.sweep.is_empty() || self.top.is_none() {
+            return Err("it needs an experiment, a sweep and a top, or not-measurable".to_owned());
+        }
+        match (self.above, self.below) {
+            (None, None) => return Err("it needs `above` or `below`".to_owned()),
+            (Some(above), Some(below)) if above >= below => {
+                return Err(format!("nothing is above {above} and below {below}"));
+            }
+            _ => {}
+        }
+        self.top.iter().chain(&self.bottom).try_for_each(|one| known_metric(&one.metric))
+    }
+
+    /// Checks that the experiment has the sweep, servers and values that this claim names.
+    pub(crate) fn check_references(&self, experiment: &Experiment) -> Result<(), String> {
+        for side in self.top.iter().chain(&self.bottom) {
+            let named = side.sweep.as_ref().unwrap_or(&self.sweep);
+            let sweep = experiment.sweep.iter().find(|sweep| sweep.id == *named);
+            let sweep = sweep.ok_or_else(|| format!("there is no sweep {named}"))?;
+            let servers = experiment.servers_of(sweep, &[]);
+            let id = &side.server;
+            if !servers.iter().any(|index| experiment.server[*index].id == *id) {
+                return Err(format!("sweep {named} has no server {id}"));
+            }
+            if let At::Value(x) = side.at
+                && sweep.index_of(x).is_none()
+            {
+                return Err(format!("{x} is not a value of sweep {named}"));
+            }
+        }
+        Ok(())
+    }
+}

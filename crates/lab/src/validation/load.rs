@@ -1,0 +1,101 @@
+//! Validation of loads and of mixes of requests.
+
+use super::rules::{BURN_US_MAX, must, positive};
+use crate::experiment::{Generator, Kind, LoadSpec, RequestClass, ServerSpec, Sweep};
+use crate::file_set::FileSet;
+use crate::workload::{file_of, file_size};
+
+/// Maximum size of the specweb99 file set, in MiB.
+const MB_MAX: u32 = 10_000;
+
+/// Tolerance for the sum of a mix's shares, which are written in decimals.
+const SHARE_ERROR_MAX: f64 = 1e-6;
+
+pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
+    let place = |name: &str| format!("sweep {id}: load.{name}");
+    let workload = load.workload.as_str();
+    must(!workload.trim().is_empty(), || format!("{} is empty", place("workload")))?;
+    // The workload also becomes a directory name and a command-line argument.
+    must(is_plain(workload), || {
+        format!("{} {workload:?} is not letters, digits and dashes", place("workload"))
+    })?;
+    must(load.mb().is_none_or(is_mib), || {
+        format!("{}: --mb is a number of MiB, {MB_MAX} at most", place("options"))
+    })?;
+    let set = FileSet::named(workload);
+    must(set.is_some() || !workload.starts_with("files-"), || {
+        format!("{} {workload} is no set: files-COUNTxKIBk", place("workload"))
+    })?;
+    must(set.is_none() || load.generator == Generator::Weir, || {
+        format!("{} is for weir load alone", place("workload"))
+    })?;
+    must(file_size(workload).is_some() || !workload.starts_with("file-"), || {
+        format!("{} {workload} is no file: file-KIBk", place("workload"))
+    })?;
+    let times = [("duration-s", load.duration_s), ("timeout-s", load.timeout_s)];
+    for (name, seconds) in times {
+        must(positive(seconds), || format!("{} is not a positive time", place(name)))?;
+    }
+    must(load.warmup_s.is_finite() && load.warmup_s >= 0.0, || {
+        format!("{} is not a time", place("warmup-s"))
+    })?;
+    let counts = [
+        ("conns", load.conns),
+        ("closed", load.closed),
+        ("requests-per-conn", load.requests_per_conn),
+    ];
+    for (name, count) in counts {
+        must(count != Some(0), || format!("{} is 1 or more", place(name)))?;
+    }
+    let law = load.arrivals.as_deref().unwrap_or("constant");
+    must(["constant", "poisson", "uniform"].contains(&law), || {
+        format!("{} is constant, poisson or uniform, not {law}", place("arrivals"))
+    })
+}
+
+pub(super) fn mix<'a>(
+    sweep: &Sweep,
+    servers: impl Iterator<Item = &'a ServerSpec>,
+) -> Result<(), String> {
+    let place = format!("sweep {}: load.mix", sweep.id);
+    let load = &sweep.load;
+    must(load.mix.len() >= 2, || format!("{place} has one class, and needs two or more"))?;
+    must(sweep.burn_us == 0, || format!("{place} says what requests burn, so burn-us does not"))?;
+    for (index, RequestClass { share, burn_us }) in load.mix.iter().enumerate() {
+        must(positive(*share), || format!("{place}: the share {share} is not positive"))?;
+        must(*burn_us <= BURN_US_MAX, || {
+            format!("{place}: a request burns {BURN_US_MAX} µs at most")
+        })?;
+        must(load.mix[..index].iter().all(|other| other.burn_us != *burn_us), || {
+            format!("{place}: two classes burn {burn_us} µs")
+        })?;
+    }
+    let sum: f64 = load.mix.iter().map(|class| class.share).sum();
+    must((sum - 1.0).abs() <= SHARE_ERROR_MAX, || {
+        format!("{place}: its shares sum up to {sum}, not to 1")
+    })?;
+    must(load.generator == Generator::Weir, || format!("{place} is for weir load alone"))?;
+    must(file_of(&load.workload).is_some(), || {
+        format!("{place} needs a workload of one file, and {} has several", load.workload)
+    })?;
+    for ServerSpec { id, kind, burn_us, .. } in servers {
+        must(*kind == Kind::Weir, || {
+            format!("{place} is for weir servers, no other can burn time, and {id} is none")
+        })?;
+        must(burn_us.is_none(), || {
+            format!("{place} says what requests burn, and so does server {id}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns whether a name consists of letters, digits and dashes and does not begin with a dash.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    name.bytes().all(plain) && !name.starts_with('-')
+}
+
+fn is_mib(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+        && text.parse().is_ok_and(|mib: u32| mib <= MB_MAX)
+}

@@ -1,0 +1,375 @@
+//! Validation of experiment files beyond their syntax: names that exist, numbers in range, settings
+//! that agree. Each error is one sentence that names the place.
+
+pub mod allowed_options;
+mod arch;
+mod claim;
+mod figure;
+mod load;
+mod overload;
+mod probe;
+mod references;
+mod rules;
+mod server;
+mod sweep;
+
+use crate::document;
+use crate::experiment::{Experiment, TimelineFigure};
+pub(crate) use rules::known_metric;
+use rules::{must, unique};
+
+impl Experiment {
+    /// Parses and validates an experiment file.
+    ///
+    /// # Errors
+    /// Returns one sentence that names the place: invalid TOML or fields, an undefined name, a
+    /// number out of range, contradictory settings.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        texts(text)?;
+        let experiment = document::read(text)?;
+        check(&experiment)?;
+        Ok(experiment)
+    }
+}
+
+/// Validates an experiment.
+///
+/// # Errors
+/// Returns the first violation, as a sentence.
+fn check(experiment: &Experiment) -> Result<(), String> {
+    must(!experiment.title.trim().is_empty(), || "the experiment has no title".to_owned())?;
+    must(!experiment.server.is_empty(), || "the experiment has no server".to_owned())?;
+    must(!experiment.sweep.is_empty(), || "the experiment has no sweep".to_owned())?;
+    for name in experiment.sysctl.keys() {
+        must(is_of_namespace(name), || {
+            format!(
+                "sysctl {name}: an experiment sets only what a network namespace has of its own, \
+                 below net.core, net.ipv4 and net.ipv6"
+            )
+        })?;
+    }
+    unique("server", experiment.server.iter().map(|server| &server.id))?;
+    unique("sweep", experiment.sweep.iter().map(|sweep| &sweep.id))?;
+    let figures = experiment.figure.iter().map(|figure| &figure.id);
+    let along_time: Vec<String> =
+        experiment.timeline.iter().flat_map(TimelineFigure::ids).collect();
+    let tables = experiment.table.iter().map(|table| &table.id);
+    let tables = tables.chain(experiment.matrix.iter().map(|matrix| &matrix.id));
+    let drawn = figures.chain(&along_time).chain(tables);
+    unique("figure or table", drawn)?;
+    server::labels(&experiment.server)?;
+    experiment.server.iter().try_for_each(server::server)?;
+    experiment.sweep.iter().try_for_each(|one| sweep::sweep(experiment, one))?;
+    experiment.figure.iter().try_for_each(|one| figure::figure(experiment, one))?;
+    experiment.timeline.iter().try_for_each(|one| overload::figure(experiment, one))?;
+    experiment.table.iter().try_for_each(|one| figure::table(experiment, one))?;
+    experiment.matrix.iter().try_for_each(|one| figure::matrix(experiment, one))?;
+    unique("claim", experiment.claim.iter().map(|claim| &claim.id))?;
+    experiment.claim.iter().try_for_each(|claim| {
+        claim.check_own(experiment).map_err(|why| format!("claim {}: {why}", claim.id))
+    })
+}
+
+/// Rejects control characters other than line breaks and tabs: names and texts are shown on
+/// terminals.
+///
+/// # Errors
+/// Returns a sentence with the offending text, escaped.
+fn texts(text: &str) -> Result<(), String> {
+    let table: toml::Table = document::read(text)?;
+    table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
+}
+
+fn in_value(value: &toml::Value) -> Result<(), String> {
+    match value {
+        toml::Value::String(text) => in_text(text),
+        toml::Value::Array(values) => values.iter().try_for_each(in_value),
+        toml::Value::Table(table) => {
+            table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn in_text(text: &str) -> Result<(), String> {
+    let shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    must(text.chars().all(shown), || format!("{text:?} has a control character"))
+}
+
+/// Returns whether a setting (sysctl(8)) belongs to a family that each network namespace has
+/// separately, and its name is a plain path below `/proc/sys/net`.
+fn is_of_namespace(name: &str) -> bool {
+    let mut parts = name.split('.');
+    let family = parts.next() == Some("net")
+        && parts.next().is_some_and(|family| ["core", "ipv4", "ipv6"].contains(&family));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let mut below = parts.peekable();
+    family && below.peek().is_some() && below.all(|p| !p.is_empty() && p.bytes().all(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+title = "T"
+question = "Q?"
+sysctl = { "net.ipv4.tcp_syncookies" = 0 }
+[[server]]
+id = "one"
+label = "accept 1"
+kind = "weir"
+[[server]]
+id = "ngx"
+label = "nginx"
+kind = "nginx"
+gzip = true
+[[sweep]]
+id = "up"
+x = "rate"
+values = [1, 2.5]
+rate-unit = "reference"
+reference = "one"
+burn-us = 60
+[[sweep]]
+id = "idle"
+x = "idle"
+servers = ["one"]
+values = [0, 100]
+rate = 50
+[[figure]]
+id = "fig-1"
+title = "F"
+sweep = "up"
+y = ["reply_rate"]
+[[table]]
+id = "table-1"
+title = "F"
+sweep = "up"
+columns = ["c_avg", "response_p99"]
+at = [2.5, "peak"]
+"#;
+
+    /// Returns the error for a valid file with one text replaced; empty if there is none.
+    pub(super) fn said_of(good: &str, from: &str, to: &str) -> String {
+        assert!(good.contains(from), "{from}");
+        match Experiment::parse(&good.replacen(from, to, 1)) {
+            Ok(_) => String::new(),
+            Err(error) => error,
+        }
+    }
+
+    fn said(from: &str, to: &str) -> String {
+        said_of(GOOD, from, to)
+    }
+
+    #[test]
+    fn a_good_file_is_taken() {
+        let experiment = Experiment::parse(GOOD).unwrap();
+        assert_eq!(experiment.servers_of(&experiment.sweep[1], &[]), [0]);
+        assert_eq!(experiment.servers_of(&experiment.sweep[0], &[]), [0, 1]);
+        assert_eq!(experiment.sweep[0].index_of(2.5 + 1e-12), Some(1));
+    }
+
+    #[test]
+    fn an_error_of_the_text_names_its_line() {
+        assert_eq!(said("kind = \"nginx\"", "kind = \"iis\"")[..8], *"line 12:");
+        assert!(said("question", "answer").contains("unknown field `answer`"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_names_and_servers_is_said() {
+        let cases = [
+            ("title = \"T\"", "title = \" \"", "the experiment has no title"),
+            ("title = \"T\"", "title = \"\\u001b]0;x\"", "has a control character"),
+            ("net.ipv4.tcp_syncookies", "net.bridge.x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.ipv4/../../kernel.x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.ipv4...x", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "net.core", "below net.core, net.ipv4"),
+            ("net.ipv4.tcp_syncookies", "kernel.pid_max", "below net.core, net.ipv4"),
+            ("id = \"ngx\"", "id = \"one\"", "server one: two have this id"),
+            ("id = \"ngx\"", "id = \"n/x\"", "server `n/x`: an id is letters"),
+            ("id = \"idle\"", "id = \"up\"", "sweep up: two have this id"),
+            ("id = \"table-1\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
+            ("label = \"nginx\"", "label = \"accept 1\"", "server ngx: server one has the label"),
+            ("label = \"nginx\"", "label = \"\"", "server ngx: its label is empty"),
+            ("gzip = true", "burn-us = 5", "server ngx: burn-us is for weir alone"),
+            ("gzip = true", "backlog = 0", "server ngx: a backlog is 1 or more"),
+            ("gzip = true", "memory-mib = 4", "server ngx: memory-mib is 16 or more"),
+            ("gzip = true", "disk-reads-per-s = 0", "server ngx: disk-reads-per-s is 1 or more"),
+            ("gzip = true", "proxy-burn-us = 0", "server ngx: proxy-burn-us is 1 or more"),
+            ("gzip = true", "proxy-burn-us = 1000001", "server ngx: a request burns 1000000"),
+            ("\"nginx\"\ngzip = true", "\"apache\"\nproxy-burn-us = 5", "ngx: proxy-burn-us is"),
+            ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "server one: weir does not comp"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_sweep_is_said() {
+        let cases = [
+            ("servers = [\"one\"]", "servers = [\"x\"]", "sweep idle: there is no server x"),
+            ("servers = [\"one\"]", "servers = [\"one\", \"one\"]", "server one is named twice"),
+            ("[1, 2.5]", "[]", "sweep up: it has no values"),
+            ("[1, 2.5]", "[2.5, 1]", "sweep up: its values do not ascend"),
+            ("[1, 2.5]", "[0, 2.5]", "sweep up: the value 0 is not positive"),
+            ("[1, 2.5]", "[1, inf]", "sweep up: the value inf is not positive"),
+            ("[1, 2.5]", "[1, nan]", "sweep up: the value NaN is not positive"),
+            ("[0, 100]", "[0.5]", "sweep idle: 0.5 is not a number of connections"),
+            ("reference = \"one\"", "", "sweep up: rate-unit is \"reference\", and no"),
+            ("reference = \"one\"", "reference = \"x\"", "there is no server x to be its"),
+            ("\"reference\"", "\"own\"", "sweep up: a reference needs rate-unit"),
+            ("burn-us = 60", "rate = 5", "sweep up: x is the rate, so there is no other"),
+            ("burn-us = 60", "load.closed = 5", "sweep up: x is the rate, and a closed loop"),
+            ("burn-us = 60", "repetitions = 0", "sweep up: repetitions is 1 or more"),
+            (
+                "servers = [\"one\"]",
+                "servers = [\"ngx\"]\nburn-us = 1",
+                "sweep idle: burn-us needs",
+            ),
+            ("rate = 50", "", "sweep idle: it needs a rate, or load.closed"),
+            ("rate = 50", "rate = 50\nload.closed = 1", "sweep idle: it has a rate and a closed"),
+            ("rate = 50", "rate = -1", "sweep idle: its rate is not positive"),
+            ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk and ab make closed loops"),
+            (
+                "rate = 50",
+                "load = { closed = 1, generator = \"httperf\" }",
+                "httperf makes open loops",
+            ),
+            ("rate = 50", "rate = 1\nload.idle = 3", "so load.idle is not given"),
+            ("x = \"idle\"", "x = \"conns\"", "the value 0 is not positive"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_load_is_said() {
+        let cases = [
+            ("workload = \"\"", "load.workload is empty"),
+            ("workload = \"../../../etc\"", "is not letters, digits and dashes"),
+            ("workload = \"--out\"", "is not letters, digits and dashes"),
+            ("options = [\"--mb\", \"../..\"]", "load.options: --mb is a number of MiB"),
+            ("options = [\"--mb=10001\"]", "load.options: --mb is a number of MiB"),
+            ("duration-s = 0", "load.duration-s is not a positive time"),
+            ("duration-s = nan", "load.duration-s is not a positive time"),
+            ("timeout-s = -1", "load.timeout-s is not a positive time"),
+            ("warmup-s = -1", "load.warmup-s is not a time"),
+            ("conns = 0", "load.conns is 1 or more"),
+            ("requests-per-conn = 0", "load.requests-per-conn is 1 or more"),
+            ("arrivals = \"late\"", "is constant, poisson or uniform, not late"),
+        ];
+        for (to, expected) in cases {
+            let error = said("burn-us = 60", &format!("load.{to}"));
+            assert!(error.starts_with("sweep up: ") && error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_mix_is_said() {
+        let said = |load: &str| {
+            let good = "workload = \"2k\"\nmix = [{ share = 0.9, burn-us = 60 }, \
+                        { share = 0.1, burn-us = 5000 }]";
+            let (from, to) = load.split_once(" => ").unwrap_or(("", ""));
+            assert!(good.contains(from), "{from}");
+            let load = good.replacen(from, to, 1);
+            said("[[figure]]", &format!("[sweep.load]\n{load}\n[[figure]]"))
+        };
+        assert_eq!(said(""), "");
+        let cases = [
+            ("{ share = 0.9, burn-us = 60 },  => ", "has one class, and needs two"),
+            ("0.9 => 0", "the share 0 is not positive"),
+            ("0.9 => 0.8", "its shares sum up to 0.9, not to 1"),
+            ("60 => 5000", "two classes burn 5000 µs"),
+            ("5000 => 1000001", "a request burns 1000000 µs at most"),
+            ("2k => specweb99", "needs a workload of one file, and specweb99 has several"),
+            ("mix => generator = \"httperf\"\nmix", "is for weir load alone"),
+            ("burn-us = 60 => burn = 60", "unknown field `burn`"),
+        ];
+        for (load, expected) in cases {
+            let error = said(load);
+            assert!(error.contains(expected), "{load}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_mix_is_for_weir_and_says_alone_what_requests_burn() {
+        let mix = "load.mix = [{ share = 0.5, burn-us = 6 }, { share = 0.5, burn-us = 5 }]";
+        let error = said("burn-us = 60", mix);
+        assert!(error.contains("load.mix is for weir servers") && error.contains("ngx"), "{error}");
+        let error = said("burn-us = 60", &format!("burn-us = 60\n{mix}"));
+        assert!(error.contains("so burn-us does not"), "{error}");
+        let own = GOOD.replacen("kind = \"weir\"", "kind = \"weir\"\nburn-us = 1", 1);
+        let error = Experiment::parse(&own.replacen("rate = 50", &format!("rate = 50\n{mix}"), 1));
+        assert!(error.unwrap_err().contains("and so does server one"));
+    }
+
+    #[test]
+    fn a_sweep_along_connections_names_them_once() {
+        let error = said(
+            "x = \"idle\"\nservers = [\"one\"]\nvalues = [0, 100]",
+            "x = \"conns\"\nvalues = [1]\nload.conns = 2",
+        );
+        assert!(error.contains("so load.conns is not given"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_matrix_or_an_own_claim_is_said() {
+        let more = "[[matrix]]\nid = \"m\"\ntitle = \"M\"\nmetric = \"c_avg\"\n\
+                    of = [{ sweep = \"up\", label = \"u\" }, { sweep = \"idle\", label = \"i\" }]\n\
+                    [[claim]]\nid = \"c\"\nfigure = \"m\"\ntext = \"T\"\nwhere = \"here\"\n\
+                    sweep = \"up\"\nabove = 1\n\
+                    top = { metric = \"c_avg\", server = \"one\", at = 2.5 }\n";
+        let good = format!("{GOOD}{more}");
+        assert_eq!(said_of(&good, "", ""), "");
+        let cases = [
+            ("metric = \"c_avg\"\nof", "metric = \"x\"\nof", "matrix m: there is no metric x"),
+            ("sweep = \"idle\", label", "sweep = \"x\", label", "matrix m: there is no sweep x"),
+            ("label = \"i\"", "label = \"u\"", "matrix m: two columns are called u"),
+            ("label = \"i\"", "label = \"i\", at = 5", "matrix m: 5 is not a value of sweep idle"),
+            ("id = \"m\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
+            ("gzip = true", "row = \"accept 1\"", "servers one and ngx are in one cell"),
+            ("at = 2.5 }", "at = 2 }", "claim c: 2 is not a value of sweep up"),
+            ("above = 1\n", "", "claim c: it needs `above` or `below`"),
+            ("where = \"here\"", "where = \"here\"\nexperiment = \"x\"", "so none is named"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said_of(&good, from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_figure_or_table_is_said() {
+        let cases = [
+            ("sweep = \"up\"\ny", "sweep = \"x\"\ny", "figure fig-1: there is no sweep x"),
+            ("sweep = \"up\"\ny", "servers = [\"x\"]\nsweep = \"up\"\ny", "there is no server x"),
+            (
+                "sweep = \"up\"\ny",
+                "servers = [\"ngx\"]\nsweep = \"idle\"\ny",
+                "figure fig-1: sweep idle does not measure server ngx",
+            ),
+            ("sweep = \"up\"\ny", "x-log = true\nsweep = \"idle\"\ny", "has no place for 0"),
+            ("[\"reply_rate\"]", "[]", "figure fig-1: `y` names no metric"),
+            ("[\"reply_rate\"]", "[\"x\"]", "figure fig-1: there is no metric x"),
+            ("[\"reply_rate\"]", "[\"c_avg\", \"c_avg\"]", "c_avg is named twice"),
+            (
+                "[\"reply_rate\"]",
+                "[\"reply_rate\", \"response_p99\"]",
+                "figure fig-1: reply_rate is in `replies/s` and response_p99 in `ms`",
+            ),
+            ("[\"c_avg\", \"response_p99\"]", "[\"x\"]", "table table-1: there is no metric x"),
+            ("[2.5, \"peak\"]", "[3]", "table table-1: 3 is not a value of sweep up"),
+            ("[2.5, \"peak\"]", "[]", "table table-1: `at` names no place"),
+        ];
+        for (from, to, expected) in cases {
+            let error = said(from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Validation of sweeps: their values, their rates and their servers.
+
+use super::references::known_servers;
+use super::rules::{must, positive};
+use super::{load, overload, probe};
+use crate::experiment::{Axis, Experiment, Generator, Kind, RateUnit, Sweep};
+
+pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    let id = &sweep.id;
+    known_servers(experiment, &format!("sweep {id}"), &sweep.servers)?;
+    values(sweep)?;
+    unit(experiment, sweep)?;
+    match &sweep.probe {
+        Some(spec) => probe::sweep(experiment, sweep, spec)?,
+        None => rates(sweep)?,
+    }
+    load::load(id, &sweep.load)?;
+    overload::sweep(sweep)?;
+    must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
+    must((1..=1024).contains(&sweep.capacity_connections), || {
+        format!("sweep {id}: capacity-connections is 1 to 1024")
+    })?;
+    let servers = experiment.servers_of(sweep, &[]);
+    let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
+    if !sweep.load.mix.is_empty() {
+        return load::mix(sweep, servers);
+    }
+    must(sweep.burn_us == 0 || servers.any(|one| one.kind == Kind::Weir), || {
+        format!("sweep {id}: burn-us needs a weir server, and none of its servers is")
+    })
+}
+
+fn values(sweep: &Sweep) -> Result<(), String> {
+    let Sweep { id, values, x, .. } = sweep;
+    must(!values.is_empty(), || format!("sweep {id}: it has no values"))?;
+    for value in values {
+        // Curves over idle connections or additional clients begin at 0.
+        let from_none = matches!(x, Axis::Idle | Axis::BackgroundLoad);
+        let low = *value < 0.0 || (*value == 0.0 && !from_none);
+        must(value.is_finite() && !low, || {
+            format!("sweep {id}: the value {value} is not positive")
+        })?;
+        must(matches!(x, Axis::Rate | Axis::BackgroundLoad) || value.fract() == 0.0, || {
+            format!("sweep {id}: {value} is not a number of connections")
+        })?;
+    }
+    must(values.windows(2).all(|pair| pair[0] < pair[1]), || {
+        format!("sweep {id}: its values do not ascend")
+    })
+}
+
+fn unit(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    let id = &sweep.id;
+    match (&sweep.reference, sweep.rate_unit) {
+        (None, RateUnit::Reference) => {
+            Err(format!("sweep {id}: rate-unit is \"reference\", and no reference is given"))
+        }
+        (Some(_), RateUnit::PerSecond | RateUnit::Own) => {
+            Err(format!("sweep {id}: a reference needs rate-unit = \"reference\""))
+        }
+        (Some(server), _) if experiment.server.iter().all(|one| one.id != *server) => {
+            Err(format!("sweep {id}: there is no server {server} to be its reference"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the loop is either open, with its rate given in one place, or closed, without a
+/// rate.
+fn rates(sweep: &Sweep) -> Result<(), String> {
+    let Sweep { id, rate, load, .. } = sweep;
+    if sweep.x == Axis::Rate {
+        must(rate.is_none(), || format!("sweep {id}: x is the rate, so there is no other rate"))?;
+        must(load.closed.is_none(), || {
+            format!("sweep {id}: x is the rate, and a closed loop has none")
+        })?;
+    } else {
+        must(rate.is_some() || load.closed.is_some(), || {
+            format!("sweep {id}: it needs a rate, or load.closed")
+        })?;
+        must(rate.is_none() || load.closed.is_none(), || {
+            format!("sweep {id}: it has a rate and a closed loop, which has none")
+        })?;
+    }
+    must(rate.is_none_or(positive), || format!("sweep {id}: its rate is not positive"))?;
+    let closed = matches!(load.generator, Generator::Wrk | Generator::Ab);
+    must(!closed || load.closed.is_some(), || {
+        format!("sweep {id}: wrk and ab make closed loops, so they need load.closed")
+    })?;
+    must(load.generator != Generator::Httperf || load.closed.is_none(), || {
+        format!("sweep {id}: httperf makes open loops, so load.closed is not for it")
+    })?;
+    must(sweep.x != Axis::Idle || load.idle == 0, || {
+        format!("sweep {id}: x is the number of idle connections, so load.idle is not given")
+    })?;
+    must(sweep.x != Axis::Conns || load.conns.is_none(), || {
+        format!("sweep {id}: x is the number of connections, so load.conns is not given")
+    })
+}
