@@ -3,7 +3,10 @@
 
 use clap::Parser;
 use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter};
-use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Neighbour, Pattern, SECOND_NS, Scenario};
+use weir_sim::{
+    ArrivalPattern, Class, ClientKind, Costs, Distribution, Group, MILLI_NS, Neighbour, SECOND_NS,
+    Scenario,
+};
 use weir_sim::{Sessions, Statistics, Step, run};
 
 /// Simulates an overloaded server.
@@ -152,7 +155,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error::Error>> {
     let off = options.controls_off.as_deref();
     let duration_ns = (options.seconds * 1e9) as u64;
-    let setting = PolicyConfig {
+    let policy = PolicyConfig {
         name: options.policy,
         limit: options.limit,
         target_ns: options.target * MILLI_NS,
@@ -164,7 +167,7 @@ fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error
     };
     let sessions = Sessions {
         requests: (options.requests, options.requests),
-        think: Law::Exponential(options.think * MILLI_NS),
+        think: Distribution::Exponential(options.think * MILLI_NS),
         closes_one_in: options.closes_one_in,
     };
     let burst_ns = options.neighbour_burst * MILLI_NS;
@@ -175,7 +178,7 @@ fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error
     });
     let calls: Vec<_> = options.call.iter().map(|row| call(row)).collect::<Result<_, _>>()?;
     let mut scenario = Scenario {
-        setting,
+        policy,
         cores: options.cores,
         eager: !options.lazy,
         open_max: options.max_conns,
@@ -184,12 +187,12 @@ fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error
         sessions,
         groups: groups(options),
         pattern: match options.burst {
-            0 => Pattern::Constant,
-            1 => Pattern::Poisson,
-            size => Pattern::Bursts(size),
+            0 => ArrivalPattern::Constant,
+            1 => ArrivalPattern::Poisson,
+            size => ArrivalPattern::Bursts(size),
         },
         timeout_ns: options.timeout * MILLI_NS,
-        rtt: Law::Fixed((options.rtt * 1e6) as u64),
+        rtt: Distribution::Fixed((options.rtt * 1e6) as u64),
         costs: Costs::calibrated(calls),
         duration_ns,
         measured_from_ns: duration_ns / 5,
@@ -212,7 +215,7 @@ fn scenario(options: &Options, load: f64) -> Result<Scenario, Box<dyn std::error
 fn classes(options: &Options) -> Vec<Class> {
     let law = |us: f64| {
         let ns = (us * 1e3) as u64;
-        if options.exponential { Law::Exponential(ns) } else { Law::Fixed(ns) }
+        if options.exponential { Distribution::Exponential(ns) } else { Distribution::Fixed(ns) }
     };
     let cheap = Class { weight: 0.9, service: law(options.service) };
     let dear = Class { weight: 0.1, service: law(options.service * options.dear) };
@@ -220,18 +223,20 @@ fn classes(options: &Options) -> Vec<Class> {
 }
 
 fn groups(options: &Options) -> Vec<Group> {
-    let honest =
-        Group { addresses: (0x0a00_0001, options.addresses), ..Group::new(Kind::Honest, 1.0) };
+    let honest = Group {
+        addresses: (0x0a00_0001, options.addresses),
+        ..Group::new(ClientKind::Honest, 1.0)
+    };
     let hostile = |kind, ratio| Group { addresses: (0x0b00_0001, 9), ..Group::new(kind, ratio) };
-    let think = Law::Fixed(options.hold * MILLI_NS);
+    let think = Distribution::Fixed(options.hold * MILLI_NS);
     let keeping = Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 };
     vec![
         honest,
-        hostile(Kind::Mute, options.mute),
-        hostile(Kind::Slow, options.slow),
-        hostile(Kind::Reconnecting, options.reconnecting),
-        Group { addresses: (0, u32::MAX), ..hostile(Kind::Spoofed, options.spoofed) },
-        Group { sessions: Some(keeping), ..hostile(Kind::Reconnecting, options.keeping) },
+        hostile(ClientKind::Mute, options.mute),
+        hostile(ClientKind::Slow, options.slow),
+        hostile(ClientKind::Reconnecting, options.reconnecting),
+        Group { addresses: (0, u32::MAX), ..hostile(ClientKind::Spoofed, options.spoofed) },
+        Group { sessions: Some(keeping), ..hostile(ClientKind::Reconnecting, options.keeping) },
     ]
 }
 
@@ -266,7 +271,7 @@ fn print_row(load: f64, scenario: &Scenario, statistics: &Statistics) {
     for (index, class) in statistics.classes.iter().enumerate() {
         print!("      class {index}: {:.1} % good", 100.0 * class.good_share());
     }
-    for (kind, share) in Kind::ALL.iter().zip(&statistics.kinds) {
+    for (kind, share) in ClientKind::ALL.iter().zip(&statistics.kinds) {
         if share.offered > 0 {
             print!("      {kind:?}: {share:?}");
         }

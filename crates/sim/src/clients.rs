@@ -1,13 +1,13 @@
 //! Clients: connecting, sending requests, waiting, thinking, giving up and retrying, and their
 //! kernel's retransmissions. They see packets only, and nothing of the server.
 
-use crate::chance::Draw;
-use crate::conns::{Client, Conn, Doing, NEVER, Seat, Socket, Token};
+use crate::connections::{Client, ClientState, Conn, NEVER, Socket, SocketState, Token};
 use crate::events::{Answer, Event, Packet};
-use crate::scenario::{Class, Kind};
-use crate::statistics::Fate;
-use crate::world::World;
-use crate::{MILLI_NS, SECOND_NS};
+use crate::rng::Draw;
+use crate::scenario::{Class, ClientKind};
+use crate::simulation::Simulation;
+use crate::statistics::RequestOutcome;
+use crate::time::{MILLI_NS, SECOND_NS};
 
 /// The shortest retransmission timeout of data: TCP_RTO_MIN.
 pub(crate) const RTO_MIN_NS: u64 = 200 * MILLI_NS;
@@ -16,14 +16,14 @@ pub(crate) const RTO_MIN_NS: u64 = 200 * MILLI_NS;
 /// (`tcp_orphan_retries`).
 const SENDS_MAX: u8 = 8;
 
-impl World<'_> {
+impl Simulation<'_> {
     pub(crate) fn begin_session(&mut self, group: u32) {
         self.sessions += 1;
         let session = self.sessions;
         let group = &self.scenario.groups[group as usize];
         let kind = group.kind;
         let sessions = group.sessions.unwrap_or(self.scenario.sessions);
-        let draw = |draw| self.named.draw(draw, session, 0);
+        let draw = |draw| self.request_rng.draw(draw, session, 0);
         let (fewest, most) = sessions.requests;
         let span = f64::from(most.saturating_sub(fewest) + 1);
         let class = class_of(&self.scenario.classes, draw(Draw::Class));
@@ -36,12 +36,12 @@ impl World<'_> {
             requests: fewest + (draw(Draw::Requests) * span) as u32,
             request: 0,
             replies: 0,
-            doing: Doing::Connecting,
-            way_ns: self.scenario.rtt.at(draw(Draw::Rtt)) / 2,
+            state: ClientState::Connecting,
+            one_way_ns: self.scenario.rtt.at(draw(Draw::Rtt)) / 2,
             began_ns: self.now_ns,
             deadline_ns: 0,
             watched: false,
-            dials: 0,
+            connects: 0,
             syns: 0,
             sends: 0,
         });
@@ -49,45 +49,45 @@ impl World<'_> {
 
     /// Begins a request on a connection of its own.
     fn connect(&mut self, client: Client) {
-        let token = self.dial(Client { began_ns: self.now_ns, ..client });
-        self.tell(token, Fate::Offered);
+        let token = self.open_connection(Client { began_ns: self.now_ns, ..client });
+        self.record(token, RequestOutcome::Offered);
     }
 
     /// Opens a connection, to a core chosen at random as by a hash of its port.
-    fn dial(&mut self, client: Client) -> Token {
-        let uniform = self.named.draw(Draw::Core, client.session, client.dials);
+    fn open_connection(&mut self, client: Client) -> Token {
+        let uniform = self.request_rng.draw(Draw::Core, client.session, client.connects);
         let core = (uniform * f64::from(self.scenario.cores)) as u32;
         let client = Client {
             replies: 0,
-            doing: Doing::Connecting,
+            state: ClientState::Connecting,
             watched: false,
-            dials: client.dials + 1,
+            connects: client.connects + 1,
             syns: 0,
             sends: 0,
             ..client
         };
         let token = self.conns.insert(Conn { client, socket: Socket::new(core), packets: 0 });
-        if client.kind == Kind::Spoofed {
+        if client.kind == ClientKind::Spoofed {
             self.send(token, Packet::Syn);
             return token;
         }
-        self.be_patient(token);
+        self.arm_deadline(token);
         self.send_syn(token);
         token
     }
 
     /// Sets the client's deadline for what it waits for next.
-    fn be_patient(&mut self, token: Token) {
+    fn arm_deadline(&mut self, token: Token) {
         let (now_ns, scenario) = (self.now_ns, self.scenario);
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
         client.deadline_ns = match client.kind {
-            Kind::Honest => now_ns + scenario.timeout_ns,
-            Kind::Reconnecting => client.began_ns + scenario.timeout_ns,
-            Kind::Mute | Kind::Slow => client.began_ns + scenario.stay_ns,
-            Kind::Spoofed => NEVER,
+            ClientKind::Honest => now_ns + scenario.timeout_ns,
+            ClientKind::Reconnecting => client.began_ns + scenario.timeout_ns,
+            ClientKind::Mute | ClientKind::Slow => client.began_ns + scenario.stay_ns,
+            ClientKind::Spoofed => NEVER,
         };
         if !std::mem::replace(&mut client.watched, true) {
-            self.events.push(client.deadline_ns, Event::Patience(token));
+            self.events.push(client.deadline_ns, Event::ClientDeadline(token));
         }
     }
 
@@ -102,8 +102,8 @@ impl World<'_> {
         self.send(token, Packet::Syn);
     }
 
-    pub(crate) fn syn_again(&mut self, token: Token) {
-        let connecting = |conn: &mut Conn| conn.client.doing == Doing::Connecting;
+    pub(crate) fn retransmit_syn(&mut self, token: Token) {
+        let connecting = |conn: &mut Conn| conn.client.state == ClientState::Connecting;
         if self.conns.get(token).is_some_and(connecting) {
             self.send_syn(token);
         }
@@ -121,31 +121,31 @@ impl World<'_> {
 
     fn connected(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        match client.doing {
-            _ if client.kind == Kind::Spoofed => client.doing = Doing::Gone,
-            Doing::Connecting if client.kind == Kind::Mute => {
-                client.doing = Doing::Waiting;
+        match client.state {
+            _ if client.kind == ClientKind::Spoofed => client.state = ClientState::Gone,
+            ClientState::Connecting if client.kind == ClientKind::Mute => {
+                client.state = ClientState::Waiting;
                 self.send(token, Packet::Ack);
             }
-            Doing::Connecting => {
-                client.doing = Doing::Waiting;
-                if client.kind == Kind::Slow {
+            ClientState::Connecting => {
+                client.state = ClientState::Waiting;
+                if client.kind == ClientKind::Slow {
                     self.events.push(self.now_ns + SECOND_NS, Event::Think(token));
                 }
-                self.be_patient(token);
+                self.arm_deadline(token);
                 self.send(token, Packet::AckAndData);
-                self.watch_data(token);
+                self.arm_data_timer(token);
             }
             // Nothing of the connection is left but this answer to it.
-            Doing::Gone if client.sends == 0 => self.send(token, Packet::Rst),
+            ClientState::Gone if client.sends == 0 => self.send(token, Packet::Rst),
             _ => self.send(token, Packet::Ack),
         }
     }
 
     /// Sets the retransmission timer of data just sent.
-    fn watch_data(&mut self, token: Token) {
+    fn arm_data_timer(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        let rtt_ns = 2 * client.way_ns;
+        let rtt_ns = 2 * client.one_way_ns;
         let rto_ns = (rtt_ns + RTO_MIN_NS.max(2 * rtt_ns)) << client.sends;
         client.sends += 1;
         if client.sends <= SENDS_MAX {
@@ -155,34 +155,35 @@ impl World<'_> {
 
     /// Retransmits data that has not arrived. Acknowledgements are never lost, so the client need
     /// not see them.
-    pub(crate) fn data_again(&mut self, token: Token) {
+    pub(crate) fn retransmit_data(&mut self, token: Token) {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if socket.data_ns == NEVER && socket.seat != Seat::Closed {
+        if socket.data_ns == NEVER && socket.state != SocketState::Closed {
             self.send(token, Packet::Data);
-            self.watch_data(token);
+            self.arm_data_timer(token);
         }
     }
 
     fn replied(&mut self, token: Token, closes: bool) {
         let now_ns = self.now_ns;
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        let was_waiting = client.doing == Doing::Waiting;
+        let was_waiting = client.state == ClientState::Waiting;
         if was_waiting {
             let response_ns = now_ns - client.began_ns;
             client.replies += 1;
             client.request += 1;
             let more = client.request < client.requests;
-            client.doing = if more { Doing::Thinking { closed: closes } } else { Doing::Gone };
+            client.state =
+                if more { ClientState::Thinking { closed: closes } } else { ClientState::Gone };
             let (session, request) = (client.session, client.request);
             let one_in = u64::from(client.sessions.closes_one_in);
             let ends = one_in > 0 && session.is_multiple_of(one_in);
             let client = *client;
             if more {
-                let uniform = self.named.draw(Draw::Think, session, request);
+                let uniform = self.request_rng.draw(Draw::Think, session, request);
                 let at_ns = now_ns + client.sessions.think.at(uniform);
                 self.events.push(at_ns, Event::Think(token));
             }
-            self.tell_good(token, response_ns);
+            self.record_good(token, response_ns);
             if !more && !closes && ends {
                 self.send(token, Packet::Fin);
             }
@@ -192,83 +193,83 @@ impl World<'_> {
         }
     }
 
-    fn tell_good(&mut self, token: Token, response_ns: u64) {
-        self.tell(token, Fate::Good { response_ns });
+    fn record_good(&mut self, token: Token, response_ns: u64) {
+        self.record(token, RequestOutcome::Good { response_ns });
     }
 
     /// Handles a connection that the server ends without a useful reply.
     fn refused(&mut self, token: Token, acknowledged: bool) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        let was = client.doing;
-        match &mut client.doing {
-            Doing::Thinking { closed } => *closed = true,
-            Doing::Gone => {}
-            doing => *doing = Doing::Gone,
+        let was = client.state;
+        match &mut client.state {
+            ClientState::Thinking { closed } => *closed = true,
+            ClientState::Gone => {}
+            doing => *doing = ClientState::Gone,
         }
         let client = *client;
         if acknowledged {
             self.send(token, Packet::LastAck);
         }
-        if matches!(was, Doing::Waiting | Doing::Connecting) {
-            self.come_again_or_not(token, client);
+        if matches!(was, ClientState::Waiting | ClientState::Connecting) {
+            self.retry_or_give_up(token, client);
         }
     }
 
     /// Retries at once if the connection had served a reply before, as browsers do; otherwise only
     /// a reconnecting client that still has patience retries.
-    fn come_again_or_not(&mut self, token: Token, client: Client) {
+    fn retry_or_give_up(&mut self, token: Token, client: Client) {
         if client.kind.asks() && client.replies > 0 {
-            self.dial(client);
+            self.open_connection(client);
             return;
         }
         let patient = client.began_ns + self.scenario.timeout_ns > self.now_ns;
-        if client.kind == Kind::Reconnecting && patient {
-            self.dial(client);
+        if client.kind == ClientKind::Reconnecting && patient {
+            self.open_connection(client);
         } else {
-            self.tell(token, Fate::Refused);
+            self.record(token, RequestOutcome::Refused);
         }
     }
 
     /// Sends the next request, or a slow client's next byte.
-    pub(crate) fn go_on(&mut self, token: Token) {
+    pub(crate) fn send_next(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        match client.doing {
-            Doing::Thinking { closed: true } => {
-                client.doing = Doing::Gone;
+        match client.state {
+            ClientState::Thinking { closed: true } => {
+                client.state = ClientState::Gone;
                 let client = *client;
                 self.connect(client);
                 self.conns.tidy(token);
             }
-            Doing::Thinking { closed: false } => {
-                client.doing = Doing::Waiting;
+            ClientState::Thinking { closed: false } => {
+                client.state = ClientState::Waiting;
                 client.began_ns = self.now_ns;
-                self.be_patient(token);
-                self.tell(token, Fate::Offered);
+                self.arm_deadline(token);
+                self.record(token, RequestOutcome::Offered);
                 self.send(token, Packet::Data);
             }
-            Doing::Waiting => {
+            ClientState::Waiting => {
                 self.events.push(self.now_ns + SECOND_NS, Event::Think(token));
                 self.send(token, Packet::Data);
             }
-            Doing::Connecting | Doing::Gone => {}
+            ClientState::Connecting | ClientState::Gone => {}
         }
     }
 
-    pub(crate) fn lose_patience(&mut self, token: Token) {
+    pub(crate) fn time_out(&mut self, token: Token) {
         let Some(Conn { client, .. }) = self.conns.get(token) else { return };
-        let was = client.doing;
+        let was = client.state;
         client.watched = false;
-        if !matches!(was, Doing::Waiting | Doing::Connecting) {
+        if !matches!(was, ClientState::Waiting | ClientState::Connecting) {
             return;
         }
         if client.deadline_ns > self.now_ns {
             client.watched = true;
-            self.events.push(client.deadline_ns, Event::Patience(token));
+            self.events.push(client.deadline_ns, Event::ClientDeadline(token));
             return;
         }
-        client.doing = Doing::Gone;
-        self.tell(token, Fate::TimedOut);
-        if was == Doing::Waiting {
+        client.state = ClientState::Gone;
+        self.record(token, RequestOutcome::TimedOut);
+        if was == ClientState::Waiting {
             self.send(token, Packet::Fin);
         }
         self.conns.tidy(token);

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::conns::Token;
+use crate::connections::Token;
 
 /// Length of a day: 2^20 ns.
 const DAY_BITS: u32 = 20;
@@ -26,7 +26,7 @@ pub(crate) enum Event {
     /// The client's kernel retransmits its request.
     DataTimer(Token),
     /// The client's deadline may have passed.
-    Patience(Token),
+    ClientDeadline(Token),
     /// The client's think time is over, or a slow client's next byte is due.
     Think(Token),
     /// The server's kernel retransmits its SYN-ACK.
@@ -35,7 +35,7 @@ pub(crate) enum Event {
     Deadline(Token),
     /// A core finishes a step.
     StepEnd(u32),
-    /// A sleeping core wakes up, if it is still in the nap with this number.
+    /// A sleeping core wakes up, if it is still in the sleep with this number.
     Wake(u32, u32),
 }
 

@@ -83,10 +83,10 @@ impl Filter {
         &mut self,
         now_ns: u64,
         source: Source,
-        dice: &mut Xoshiro256PlusPlus,
+        filter_rng: &mut Xoshiro256PlusPlus,
     ) -> bool {
         let (limit, claim) = match self.decision {
-            SynDecision::Random(share) => return dice.random::<f64>() < share,
+            SynDecision::Random(share) => return filter_rng.random::<f64>() < share,
             SynDecision::Open => (u64::MAX, None),
             SynDecision::Guard { each_ns } => {
                 (self.handshakes.limit(self.backlog_max, each_ns), None)

@@ -5,50 +5,50 @@
 //! are not modelled: they are `weir-accept`'s own code. Nothing here makes a system call, reads a
 //! clock or prints.
 
-mod chance;
 mod clients;
-mod conns;
+mod connections;
 mod costs;
 mod events;
 mod filter;
-mod harm;
 mod kernel;
 mod neighbour;
 mod packets;
+mod rng;
+mod rules;
 mod scenario;
 mod server;
+mod simulation;
 mod softirq;
 mod statistics;
 pub mod storm;
-mod world;
+mod time;
+mod work_conservation;
 
 pub use costs::Costs;
-pub use kernel::{Listener, Reason, Rules, Syn};
+pub use kernel::{Listener, Reason, Syn};
 pub use neighbour::Neighbour;
-pub use scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step};
+pub use rules::Rules;
+pub use scenario::{
+    ArrivalPattern, Class, ClientKind, Distribution, Group, Scenario, Sessions, Step,
+};
 pub use statistics::{Drops, Loops, Overload, Share, Statistics, Window};
+pub use time::{MILLI_NS, SECOND_NS};
 
+use simulation::Simulation;
 use weir_accept::Policy;
-use world::World;
-
-/// Nanoseconds in a second.
-pub const SECOND_NS: u64 = 1_000_000_000;
-
-/// Nanoseconds in a millisecond.
-pub const MILLI_NS: u64 = 1_000_000;
 
 /// Runs a scenario to its end. All random numbers derive from the seed.
 pub fn run(scenario: &Scenario, seed: u64) -> Statistics {
-    run_with(scenario, seed, || scenario.setting().policy())
+    run_with(scenario, seed, || scenario.policy_config().policy())
 }
 
-/// Runs a scenario with policies made by the caller, one per core, instead of those of its setting.
+/// Runs a scenario with policies made by the caller, one per core, instead of its own.
 pub fn run_with(
     scenario: &Scenario,
     seed: u64,
     policy: impl FnMut() -> Box<dyn Policy>,
 ) -> Statistics {
-    let mut world = World::new(scenario, seed, policy);
-    world.run();
-    world.into_statistics()
+    let mut simulation = Simulation::new(scenario, seed, policy);
+    simulation.run();
+    simulation.into_statistics()
 }

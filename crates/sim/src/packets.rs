@@ -3,15 +3,15 @@
 
 use weir_accept::SynDecision;
 
-use crate::SECOND_NS;
 use crate::clients::RTO_MIN_NS;
-use crate::conns::{Conn, NEVER, Seat, Token};
+use crate::connections::{Conn, NEVER, SocketState, Token};
 use crate::events::{Answer, Event, Packet};
 use crate::kernel::{Reason, Syn};
 use crate::server::Core;
-use crate::world::World;
+use crate::simulation::Simulation;
+use crate::time::SECOND_NS;
 
-impl World<'_> {
+impl Simulation<'_> {
     pub(crate) fn server_receives(&mut self, token: Token, packet: Packet) {
         let Some(conn) = self.conns.get(token) else { return };
         let core = conn.socket.core;
@@ -51,8 +51,8 @@ impl World<'_> {
     fn syn(&mut self, token: Token, core: u32) {
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
         let costs = &self.scenario.costs;
-        match socket.seat {
-            Seat::Unknown | Seat::Cookie => {}
+        match socket.state {
+            SocketState::Unknown | SocketState::Cookie => {}
             // It is known already, so that the answer alone is sent again.
             _ => {
                 self.charge(core, costs.syn);
@@ -61,7 +61,7 @@ impl World<'_> {
         }
         let source = client.source;
         let Core { listener, filter, .. } = &mut self.cores[core as usize];
-        let filtered = filter.drops(self.now_ns, source, &mut self.dice);
+        let filtered = filter.drops(self.now_ns, source, &mut self.filter_rng);
         let became = listener.syn(&self.scenario.rules, filtered);
         self.judge_syn(core, token, became);
         let cost_ns = match became {
@@ -73,9 +73,9 @@ impl World<'_> {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
         match became {
             Syn::Dropped(_) => return,
-            Syn::Cookie => socket.seat = Seat::Cookie,
+            Syn::Cookie => socket.state = SocketState::Cookie,
             Syn::Queued => {
-                socket.seat = Seat::SynQueue;
+                socket.state = SocketState::SynQueue;
                 socket.synack_ns = self.now_ns;
                 self.events.push(self.now_ns + SECOND_NS, Event::SynAckTimer(token));
             }
@@ -88,10 +88,10 @@ impl World<'_> {
     fn judge_syn(&mut self, core: u32, token: Token, became: Syn) {
         let Core { listener, filter, .. } = &self.cores[core as usize];
         let guards = matches!(filter.decision(), SynDecision::Guard { .. });
-        let is_short = listener.backlog < self.scenario.setting.backlog;
+        let is_short = listener.backlog < self.scenario.policy.backlog;
         match became {
-            Syn::Dropped(Reason::Filter) if !guards => self.note_refusal(core, token),
-            Syn::Dropped(Reason::AcceptQFull) if is_short => self.note_refusal(core, token),
+            Syn::Dropped(Reason::Filter) if !guards => self.record_refusal(core, token),
+            Syn::Dropped(Reason::AcceptQFull) if is_short => self.record_refusal(core, token),
             _ => {}
         }
     }
@@ -100,31 +100,34 @@ impl World<'_> {
     fn third_ack(&mut self, token: Token) {
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
         let listener = &mut self.cores[socket.core as usize].listener;
-        match socket.seat {
-            Seat::SynQueue | Seat::Cookie => {
+        match socket.state {
+            SocketState::SynQueue | SocketState::Cookie => {
                 if !listener.establish(token) {
-                    if listener.backlog < self.scenario.setting.backlog {
+                    if listener.backlog < self.scenario.policy.backlog {
                         let core = socket.core;
-                        self.note_refusal(core, token);
+                        self.record_refusal(core, token);
                     }
                     return;
                 }
                 // The kernel counts from the first SYN-ACK, even if an ACK before this one found no
                 // room; it takes the packet's timestamp where it does not know that time.
-                let is_timed = socket.seat == Seat::SynQueue && socket.synacks == 0;
+                let is_timed = socket.state == SocketState::SynQueue && socket.synacks == 0;
                 let counted_ns = self.now_ns - socket.synack_ns;
-                socket.rtt_ns = if is_timed { counted_ns } else { 2 * client.way_ns };
-                if socket.seat == Seat::SynQueue {
+                socket.rtt_ns = if is_timed { counted_ns } else { 2 * client.one_way_ns };
+                if socket.state == SocketState::SynQueue {
                     listener.forget(socket.synacks == 0);
                 }
-                socket.seat = Seat::AcceptQueue;
+                socket.state = SocketState::AcceptQueue;
                 let core = socket.core;
                 if self.cores[core as usize].watched {
-                    self.rouse(core);
+                    self.wake_loop(core);
                 }
             }
-            Seat::Unknown => self.answer(token, Answer::Rst),
-            Seat::AcceptQueue | Seat::Deferred | Seat::Open | Seat::Closed => {}
+            SocketState::Unknown => self.answer(token, Answer::Rst),
+            SocketState::AcceptQueue
+            | SocketState::Deferred
+            | SocketState::Open
+            | SocketState::Closed => {}
         }
     }
 
@@ -133,8 +136,8 @@ impl World<'_> {
         self.third_ack(token);
         let now_ns = self.now_ns;
         let Some(Conn { client, socket, .. }) = self.conns.get(token) else { return };
-        match socket.seat {
-            Seat::AcceptQueue | Seat::Deferred | Seat::Open => {
+        match socket.state {
+            SocketState::AcceptQueue | SocketState::Deferred | SocketState::Open => {
                 socket.data_ns = now_ns;
                 socket.has_fin |= socket.fin_behind;
                 if client.kind.asks() {
@@ -144,8 +147,8 @@ impl World<'_> {
                 }
                 self.readable(token);
             }
-            Seat::Closed => self.answer(token, Answer::Rst),
-            Seat::Unknown | Seat::Cookie | Seat::SynQueue => {}
+            SocketState::Closed => self.answer(token, Answer::Rst),
+            SocketState::Unknown | SocketState::Cookie | SocketState::SynQueue => {}
         }
     }
 
@@ -173,24 +176,24 @@ impl World<'_> {
 
     fn reset(&mut self, token: Token) {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if socket.seat == Seat::SynQueue {
+        if socket.state == SocketState::SynQueue {
             let young = socket.synacks == 0;
-            socket.seat = Seat::Unknown;
+            socket.state = SocketState::Unknown;
             self.cores[socket.core as usize].listener.forget(young);
         }
     }
 
     /// Handles the SYN-ACK timer of a request in the SYN queue.
-    pub(crate) fn synack_again(&mut self, token: Token) {
+    pub(crate) fn retransmit_synack(&mut self, token: Token) {
         let rules = &self.scenario.rules;
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if socket.seat != Seat::SynQueue {
+        if socket.state != SocketState::SynQueue {
             return;
         }
         let listener = &mut self.cores[socket.core as usize].listener;
         if socket.synacks >= listener.synack_retries(rules) {
             listener.forget(socket.synacks == 0);
-            socket.seat = Seat::Unknown;
+            socket.state = SocketState::Unknown;
             return self.conns.tidy(token);
         }
         if socket.synacks == 0 {
@@ -206,11 +209,15 @@ impl World<'_> {
     /// Marks a connection as ready if it is a member of the interest set, and wakes the loop.
     fn readable(&mut self, token: Token) {
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if socket.seat == Seat::Open && socket.registered && !socket.ready && !socket.replying {
+        if socket.state == SocketState::Open
+            && socket.registered
+            && !socket.ready
+            && !socket.replying
+        {
             socket.ready = true;
             let core = socket.core;
             self.cores[core as usize].ready.push(token);
-            self.rouse(core);
+            self.wake_loop(core);
         }
     }
 }

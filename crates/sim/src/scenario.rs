@@ -4,13 +4,13 @@
 use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, Source, SynFilter, TARGET_NS};
 
 use crate::costs::Costs;
-use crate::kernel::Rules;
 use crate::neighbour::Neighbour;
-use crate::{MILLI_NS, SECOND_NS};
+use crate::rules::Rules;
+use crate::time::{MILLI_NS, SECOND_NS};
 
 /// Probability distribution of a time, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Law {
+pub enum Distribution {
     /// Constant.
     Fixed(u64),
     /// Exponential, with this mean.
@@ -19,7 +19,7 @@ pub enum Law {
     Uniform(u64, u64),
 }
 
-impl Law {
+impl Distribution {
     /// Returns the mean, nanoseconds.
     pub fn mean_ns(self) -> f64 {
         match self {
@@ -56,12 +56,12 @@ pub struct Class {
     /// Share of all sessions, relative to the other classes.
     pub weight: f64,
     /// Work of the server per request, without the calls.
-    pub service: Law,
+    pub service: Distribution,
 }
 
 /// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ClientKind {
     /// Connects, sends requests, waits until its timeout, and leaves.
     Honest,
     /// Connects and sends nothing.
@@ -74,7 +74,7 @@ pub enum Kind {
     Spoofed,
 }
 
-impl Kind {
+impl ClientKind {
     /// All kinds, in the order of the variants.
     pub const ALL: [Self; 5] =
         [Self::Honest, Self::Mute, Self::Slow, Self::Reconnecting, Self::Spoofed];
@@ -89,7 +89,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Behaviour of the group's clients.
-    pub kind: Kind,
+    pub kind: ClientKind,
     /// Sessions of this group per session of the scenario's rate.
     pub ratio: f64,
     /// First address of the group (IPv4, as a number), and the number of addresses.
@@ -100,7 +100,7 @@ pub struct Group {
 
 impl Group {
     /// Creates a group of clients with one address.
-    pub fn new(kind: Kind, ratio: f64) -> Self {
+    pub fn new(kind: ClientKind, ratio: f64) -> Self {
         Self { kind, ratio, addresses: (0x0a00_0001, 1), sessions: None }
     }
 
@@ -113,7 +113,7 @@ impl Group {
 
 /// Arrival pattern of sessions at a given rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum ArrivalPattern {
     /// Independent arrivals.
     Poisson,
     /// Arrivals at equal intervals.
@@ -137,7 +137,7 @@ pub struct Sessions {
     /// Minimum and maximum number of requests, uniformly distributed.
     pub requests: (u32, u32),
     /// Think time between a reply and the next request.
-    pub think: Law,
+    pub think: Distribution,
     /// Number of sessions of which one closes its connection at the end; with 0 none does, and the
     /// server may.
     pub closes_one_in: u32,
@@ -155,7 +155,7 @@ impl Sessions {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The policy and its controls; each core has a policy of its own.
-    pub setting: PolicyConfig,
+    pub policy: PolicyConfig,
     /// Cores, each with a loop and a listening socket (SO_REUSEPORT).
     pub cores: u32,
     /// True if a connection is read, and answered, when it is accepted.
@@ -175,7 +175,7 @@ pub struct Scenario {
     /// Groups of clients.
     pub groups: Vec<Group>,
     /// Arrival pattern of sessions.
-    pub pattern: Pattern,
+    pub pattern: ArrivalPattern,
     /// Rate of sessions over time; zero before the first step.
     pub load: Vec<Step>,
     /// Client timeout without progress: for the connection, then for each reply.
@@ -183,7 +183,7 @@ pub struct Scenario {
     /// Lifetime of a mute or slow client.
     pub stay_ns: u64,
     /// Distribution of the round trip time; drawn per connection.
-    pub rtt: Law,
+    pub rtt: Distribution,
     /// Kernel settings.
     pub rules: Rules,
     /// Costs of each step.
@@ -199,7 +199,7 @@ pub struct Scenario {
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            setting: PolicyConfig {
+            policy: PolicyConfig {
                 name: Name::Adaptive,
                 limit: Limit::Auto,
                 target_ns: TARGET_NS,
@@ -215,14 +215,18 @@ impl Default for Scenario {
             open_max: 100_000,
             header_timeout_ns: 10 * SECOND_NS,
             idle_timeout_ns: 60 * SECOND_NS,
-            classes: vec![Class { weight: 1.0, service: Law::Fixed(100_000) }],
-            sessions: Sessions { requests: (1, 1), think: Law::Fixed(0), closes_one_in: 1 },
-            groups: vec![Group::new(Kind::Honest, 1.0)],
-            pattern: Pattern::Poisson,
+            classes: vec![Class { weight: 1.0, service: Distribution::Fixed(100_000) }],
+            sessions: Sessions {
+                requests: (1, 1),
+                think: Distribution::Fixed(0),
+                closes_one_in: 1,
+            },
+            groups: vec![Group::new(ClientKind::Honest, 1.0)],
+            pattern: ArrivalPattern::Poisson,
             load: vec![Step { from_ns: 0, rate: 1000.0 }],
             timeout_ns: 500 * MILLI_NS,
             stay_ns: 30 * SECOND_NS,
-            rtt: Law::Fixed(0),
+            rtt: Distribution::Fixed(0),
             rules: Rules::default(),
             costs: Costs::default(),
             duration_ns: 10 * SECOND_NS,
@@ -233,22 +237,24 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Returns the setting of each core's policy.
-    pub fn setting(&self) -> PolicyConfig {
-        PolicyConfig { eager: self.eager, ..self.setting }
+    /// Returns the parameters of each core's policy.
+    pub fn policy_config(&self) -> PolicyConfig {
+        PolicyConfig { eager: self.eager, ..self.policy }
     }
 
     /// Returns the mean work per request, nanoseconds.
     pub fn service_mean_ns(&self) -> f64 {
-        self.service_mean_of(Law::mean_ns)
+        self.service_mean_of(Distribution::mean_ns)
     }
 
     /// Returns the standard deviation of the work per request, nanoseconds.
     pub fn service_deviation_ns(&self) -> f64 {
-        (self.service_mean_of(Law::mean_square) - self.service_mean_ns().powi(2)).max(0.0).sqrt()
+        (self.service_mean_of(Distribution::mean_square) - self.service_mean_ns().powi(2))
+            .max(0.0)
+            .sqrt()
     }
 
-    fn service_mean_of(&self, of: impl Fn(Law) -> f64) -> f64 {
+    fn service_mean_of(&self, of: impl Fn(Distribution) -> f64) -> f64 {
         let weights: f64 = self.classes.iter().map(|class| class.weight).sum();
         let sum: f64 = self.classes.iter().map(|class| class.weight * of(class.service)).sum();
         sum / weights
@@ -307,7 +313,11 @@ mod tests {
 
     #[test]
     fn a_law_has_the_mean_it_says() {
-        for law in [Law::Fixed(100), Law::Exponential(100_000), Law::Uniform(50, 150)] {
+        for law in [
+            Distribution::Fixed(100),
+            Distribution::Exponential(100_000),
+            Distribution::Uniform(50, 150),
+        ] {
             let draws = (0..10_000).map(|n| law.at((f64::from(n) + 0.5) / 1e4) as f64);
             let mean = draws.sum::<f64>() / 1e4;
             assert!((mean / law.mean_ns() - 1.0).abs() < 0.01, "{law:?}: {mean}");
@@ -340,6 +350,6 @@ mod tests {
 
     #[test]
     fn the_kinds_are_in_the_order_of_their_variants() {
-        assert!(Kind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
+        assert!(ClientKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
     }
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::kernel::Listener;
-use crate::scenario::{Kind, Scenario};
+use crate::scenario::{ClientKind, Scenario};
 
 /// Outcomes of some clients' requests, between the start of the measurement and the end of the run.
 /// A request is offered when it begins; a request that never begins, because the one before it
@@ -123,7 +123,7 @@ pub struct Statistics {
     pub measured_ns: u64,
     /// Outcomes for honest and reconnecting clients.
     pub total: Share,
-    /// Outcomes by kind of client, in the order of [`Kind::ALL`].
+    /// Outcomes by kind of client, in the order of [`ClientKind::ALL`].
     pub kinds: [Share; 5],
     /// Outcomes by class of request; honest and reconnecting clients.
     pub classes: Vec<Share>,
@@ -151,7 +151,7 @@ pub struct Statistics {
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestOutcome {
     Offered,
     Good { response_ns: u64 },
     Refused,
@@ -160,19 +160,19 @@ pub(crate) enum Fate {
 
 /// Attribution of a request: the kind of its client, its class and its core.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whose {
-    pub(crate) kind: Kind,
+pub(crate) struct RequestLabels {
+    pub(crate) kind: ClientKind,
     pub(crate) class: u32,
     pub(crate) core: u32,
 }
 
 impl Share {
-    fn add(&mut self, fate: Fate) {
-        match fate {
-            Fate::Offered => self.offered += 1,
-            Fate::Good { .. } => self.good += 1,
-            Fate::Refused => self.refused += 1,
-            Fate::TimedOut => self.timed_out += 1,
+    fn add(&mut self, outcome: RequestOutcome) {
+        match outcome {
+            RequestOutcome::Offered => self.offered += 1,
+            RequestOutcome::Good { .. } => self.good += 1,
+            RequestOutcome::Refused => self.refused += 1,
+            RequestOutcome::TimedOut => self.timed_out += 1,
         }
     }
 }
@@ -199,31 +199,31 @@ impl Statistics {
     }
 
     /// Records the start of an overload.
-    pub(crate) fn note_overload(&mut self, core: u32, began_ns: u64) {
+    pub(crate) fn record_overload(&mut self, core: u32, began_ns: u64) {
         self.overloads.push(Overload { core, began_ns, refused_last_ns: 0 });
     }
 
     /// Records a refusal on account of load of a request that began at `request_began_ns`.
-    pub(crate) fn note_refusal(&mut self, core: u32, request_began_ns: u64) {
+    pub(crate) fn record_refusal(&mut self, core: u32, request_began_ns: u64) {
         if let Some(last) = self.overloads.iter_mut().rfind(|overload| overload.core == core) {
             last.refused_last_ns = last.refused_last_ns.max(request_began_ns);
         }
     }
 
-    pub(crate) fn tell(&mut self, now_ns: u64, whose: Whose, fate: Fate) {
+    pub(crate) fn record(&mut self, now_ns: u64, labels: RequestLabels, outcome: RequestOutcome) {
         let window = self.windows.get_mut((now_ns / self.window_ns) as usize);
-        if let Some(window) = window.filter(|_| whose.kind.asks()) {
-            window.tell(fate);
+        if let Some(window) = window.filter(|_| labels.kind.asks()) {
+            window.record(outcome);
         }
         if now_ns < self.measured_from_ns {
             return;
         }
-        self.kinds[whose.kind as usize].add(fate);
-        if whose.kind.asks() {
-            self.total.add(fate);
-            self.classes[whose.class as usize].add(fate);
-            self.cores[whose.core as usize].add(fate);
-            if let Fate::Good { response_ns } = fate {
+        self.kinds[labels.kind as usize].add(outcome);
+        if labels.kind.asks() {
+            self.total.add(outcome);
+            self.classes[labels.class as usize].add(outcome);
+            self.cores[labels.core as usize].add(outcome);
+            if let RequestOutcome::Good { response_ns } = outcome {
                 self.response.saturating_record(response_ns);
             }
         }
@@ -291,9 +291,9 @@ impl Statistics {
 }
 
 impl Window {
-    fn tell(&mut self, fate: Fate) {
-        self.share.add(fate);
-        if let Fate::Good { response_ns } = fate {
+    fn record(&mut self, outcome: RequestOutcome) {
+        self.share.add(outcome);
+        if let RequestOutcome::Good { response_ns } = outcome {
             self.response_max_ns = self.response_max_ns.max(response_ns);
             self.response_sum_ns += response_ns;
         }

@@ -9,11 +9,13 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use weir_accept::{Refusal, SynFilter};
 
-use crate::chance;
 use crate::neighbour::Neighbour;
-use crate::scenario::{Class, Group, Kind, Law, Pattern, Scenario, Sessions, Step};
+use crate::rng;
+use crate::scenario::{
+    ArrivalPattern, Class, ClientKind, Distribution, Group, Scenario, Sessions, Step,
+};
 use crate::statistics::Statistics;
-use crate::{MILLI_NS, SECOND_NS};
+use crate::time::{MILLI_NS, SECOND_NS};
 
 /// Approximate maximum number of connections in a scenario: what a test can afford.
 const CONNECTIONS_MAX: f64 = 40_000.0;
@@ -33,73 +35,82 @@ const BUSY_NS: u64 = 200 * MILLI_NS;
 
 /// Returns the scenario of a seed.
 pub fn scenario(seed: u64) -> Scenario {
-    let mut dice = chance::stream(seed, 0x5701);
+    let mut filter_rng = rng::stream(seed, 0x5701);
     let mut scenario = Scenario { measured_from_ns: 0, ..Scenario::default() };
-    draw_server(&mut dice, &mut scenario);
-    draw_clients(&mut dice, &mut scenario);
-    draw_load(&mut dice, &mut scenario);
+    draw_server(&mut filter_rng, &mut scenario);
+    draw_clients(&mut filter_rng, &mut scenario);
+    draw_load(&mut filter_rng, &mut scenario);
     scenario
 }
 
-fn one_of<T: Copy>(dice: &mut Xoshiro256PlusPlus, values: &[T]) -> T {
-    values[dice.random_range(0..values.len())]
+fn one_of<T: Copy>(filter_rng: &mut Xoshiro256PlusPlus, values: &[T]) -> T {
+    values[filter_rng.random_range(0..values.len())]
 }
 
-fn draw_server(dice: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
-    scenario.cores = one_of(dice, &[1, 1, 1, 2]);
-    scenario.eager = one_of(dice, &[true, true, false]);
-    scenario.open_max = one_of(dice, &[300, 2_000, 100_000, 100_000]);
-    scenario.setting.backlog = one_of(dice, &[128, 1_024, 4_096, 4_096]);
-    scenario.setting.target_ns = one_of(dice, &[5, 20, 20, 20, 80]) * MILLI_NS;
+fn draw_server(filter_rng: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
+    scenario.cores = one_of(filter_rng, &[1, 1, 1, 2]);
+    scenario.eager = one_of(filter_rng, &[true, true, false]);
+    scenario.open_max = one_of(filter_rng, &[300, 2_000, 100_000, 100_000]);
+    scenario.policy.backlog = one_of(filter_rng, &[128, 1_024, 4_096, 4_096]);
+    scenario.policy.target_ns = one_of(filter_rng, &[5, 20, 20, 20, 80]) * MILLI_NS;
     let filters = [SynFilter::Tokens, SynFilter::Tokens, SynFilter::Random, SynFilter::None];
-    scenario.setting.syn_filter = one_of(dice, &filters);
+    scenario.policy.syn_filter = one_of(filter_rng, &filters);
     let refusals = [Refusal::Kernel, Refusal::Kernel, Refusal::Kernel, Refusal::Rst];
-    scenario.setting.refusal = one_of(dice, &refusals);
-    scenario.rules.syncookies = one_of(dice, &[true, true, true, false]);
-    let slice_ns = one_of(dice, &[3, 50]) * MILLI_NS;
+    scenario.policy.refusal = one_of(filter_rng, &refusals);
+    scenario.rules.syncookies = one_of(filter_rng, &[true, true, true, false]);
+    let slice_ns = one_of(filter_rng, &[3, 50]) * MILLI_NS;
     let neighbour = Neighbour { share: 0.3, burst_ns: 50 * MILLI_NS, slice_ns };
-    scenario.neighbour = one_of(dice, &[None, None, None, Some(neighbour)]);
+    scenario.neighbour = one_of(filter_rng, &[None, None, None, Some(neighbour)]);
 }
 
-fn draw_clients(dice: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
-    let service_ns = one_of(dice, &[10_000, 60_000, 200_000, 600_000, 2_000_000, 5_000_000]);
-    let law = one_of(dice, &[Law::Fixed(service_ns), Law::Exponential(service_ns)]);
+fn draw_clients(filter_rng: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
+    let service_ns = one_of(filter_rng, &[10_000, 60_000, 200_000, 600_000, 2_000_000, 5_000_000]);
+    let law = one_of(
+        filter_rng,
+        &[Distribution::Fixed(service_ns), Distribution::Exponential(service_ns)],
+    );
     scenario.classes = vec![Class { weight: 0.9, service: law }];
-    if dice.random_range(0..3) == 0 {
-        let expensive = Law::Exponential((8 * service_ns).min(20 * MILLI_NS));
+    if filter_rng.random_range(0..3) == 0 {
+        let expensive = Distribution::Exponential((8 * service_ns).min(20 * MILLI_NS));
         scenario.classes.push(Class { weight: 0.1, service: expensive });
     }
-    let most = one_of(dice, &[1, 1, 5, 20]);
-    let think = Law::Exponential(one_of(dice, &[0, 20, 200]) * MILLI_NS);
-    let closes_one_in = one_of(dice, &[1, 1, 20, 0]);
+    let most = one_of(filter_rng, &[1, 1, 5, 20]);
+    let think = Distribution::Exponential(one_of(filter_rng, &[0, 20, 200]) * MILLI_NS);
+    let closes_one_in = one_of(filter_rng, &[1, 1, 20, 0]);
     scenario.sessions = Sessions { requests: (1, most), think, closes_one_in };
-    scenario.timeout_ns = one_of(dice, &[100, 500, 500, 900, 3_000]) * MILLI_NS;
-    let far = Law::Uniform(0, 200 * MILLI_NS);
-    let rtts = [0, 0, 1, 10, 40, 100].map(|ms| Law::Fixed(ms * MILLI_NS));
-    scenario.rtt = if dice.random_range(0..7) == 0 { far } else { one_of(dice, &rtts) };
-    let patterns = [Pattern::Poisson, Pattern::Poisson, Pattern::Bursts(24), Pattern::Bursts(200)];
-    scenario.pattern = one_of(dice, &patterns);
-    let addresses = (0x0a00_0001, one_of(dice, &[1, 1, 16, 200]));
-    scenario.groups = vec![Group { addresses, ..Group::new(Kind::Honest, 1.0) }];
-    if dice.random_range(0..3) == 0 {
-        let kinds = [Kind::Mute, Kind::Slow, Kind::Reconnecting, Kind::Spoofed];
-        let (kind, ratio) = (one_of(dice, &kinds), one_of(dice, &[0.3, 1.0, 5.0]));
-        let addresses = if kind == Kind::Spoofed { (0, u32::MAX) } else { (0x0b00_0001, 9) };
+    scenario.timeout_ns = one_of(filter_rng, &[100, 500, 500, 900, 3_000]) * MILLI_NS;
+    let far = Distribution::Uniform(0, 200 * MILLI_NS);
+    let rtts = [0, 0, 1, 10, 40, 100].map(|ms| Distribution::Fixed(ms * MILLI_NS));
+    scenario.rtt = if filter_rng.random_range(0..7) == 0 { far } else { one_of(filter_rng, &rtts) };
+    let patterns = [
+        ArrivalPattern::Poisson,
+        ArrivalPattern::Poisson,
+        ArrivalPattern::Bursts(24),
+        ArrivalPattern::Bursts(200),
+    ];
+    scenario.pattern = one_of(filter_rng, &patterns);
+    let addresses = (0x0a00_0001, one_of(filter_rng, &[1, 1, 16, 200]));
+    scenario.groups = vec![Group { addresses, ..Group::new(ClientKind::Honest, 1.0) }];
+    if filter_rng.random_range(0..3) == 0 {
+        let kinds =
+            [ClientKind::Mute, ClientKind::Slow, ClientKind::Reconnecting, ClientKind::Spoofed];
+        let (kind, ratio) = (one_of(filter_rng, &kinds), one_of(filter_rng, &[0.3, 1.0, 5.0]));
+        let addresses = if kind == ClientKind::Spoofed { (0, u32::MAX) } else { (0x0b00_0001, 9) };
         scenario.groups.push(Group { addresses, ..Group::new(kind, ratio) });
     }
 }
 
-fn draw_load(dice: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
+fn draw_load(filter_rng: &mut Xoshiro256PlusPlus, scenario: &mut Scenario) {
     let per_load = scenario.capacity() / scenario.sessions.requests_mean();
     let ratios: f64 = scenario.groups.iter().map(|group| group.ratio).sum();
     let mut connections = CONNECTIONS_MAX;
     scenario.load.clear();
     let mut at_ns = 0;
-    for _ in 0..dice.random_range(2..6) {
-        let load = one_of(dice, &[0.05, 0.3, 0.7, 0.9, 1.0, 1.3, 2.0, 4.0, 10.0, 20.0]);
+    for _ in 0..filter_rng.random_range(2..6) {
+        let load = one_of(filter_rng, &[0.05, 0.3, 0.7, 0.9, 1.0, 1.3, 2.0, 4.0, 10.0, 20.0]);
         let rate = load * per_load;
         let left_ns = connections / (rate * ratios) * 1e9;
-        let span_ns = one_of(dice, &[100, 300, 1_000, 2_000]) * MILLI_NS;
+        let span_ns = one_of(filter_rng, &[100, 300, 1_000, 2_000]) * MILLI_NS;
         let span_ns = span_ns.min(left_ns as u64).max(20 * MILLI_NS);
         connections -= rate * ratios * span_ns as f64 / 1e9;
         scenario.load.push(Step { from_ns: at_ns, rate });
@@ -143,21 +154,21 @@ fn starved_from(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
 
 /// Returns whether a client that arrives when the queue is longest can be served in time.
 fn is_feasible(scenario: &Scenario) -> bool {
-    let Law::Fixed(rtt_ns) = scenario.rtt else { return false };
+    let Distribution::Fixed(rtt_ns) = scenario.rtt else { return false };
     // A flood fills the kernel's queue of requests, where it has no cookies, before any policy.
-    let is_flooded = scenario.groups.iter().any(|group| group.kind == Kind::Spoofed);
+    let is_flooded = scenario.groups.iter().any(|group| group.kind == ClientKind::Spoofed);
     if is_flooded && !scenario.rules.syncookies {
         return false;
     }
     // Nor can any help who comes last in a burst that no queue holds.
-    if let Pattern::Bursts(size) = scenario.pattern {
+    if let ArrivalPattern::Bursts(size) = scenario.pattern {
         let ratios = scenario.groups.iter().map(|group| group.ratio).sum::<f64>();
-        if f64::from(size) * ratios > f64::from(scenario.setting.backlog) {
+        if f64::from(size) * ratios > f64::from(scenario.policy.backlog) {
             return false;
         }
     }
     let burst_ns = (2 * burst_ns(scenario)).max(10 * scenario.service_mean_ns() as u64);
-    scenario.timeout_ns > 3 * rtt_ns + burst_ns + 8 * scenario.setting.target_ns
+    scenario.timeout_ns > 3 * rtt_ns + burst_ns + 8 * scenario.policy.target_ns
 }
 
 /// Returns how long after the start of the calm the last request began that an earlier overload
@@ -166,12 +177,14 @@ fn is_feasible(scenario: &Scenario) -> bool {
 fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let calm_ns = scenario.load.last()?.from_ns;
     let rtt_ns = match scenario.rtt {
-        Law::Fixed(ns) | Law::Exponential(ns) | Law::Uniform(_, ns) => ns,
+        Distribution::Fixed(ns) | Distribution::Exponential(ns) | Distribution::Uniform(_, ns) => {
+            ns
+        }
     };
     let is_plain = scenario.groups.len() == 1 && scenario.neighbour.is_none();
     let in_vain = statistics.drops.overflows_ack > 0;
     let comes_again = scenario.timeout_ns >= SECOND_NS || in_vain || !is_plain;
-    let targets_ns = RECOVERY_TARGETS * scenario.setting.target_ns;
+    let targets_ns = RECOVERY_TARGETS * scenario.policy.target_ns;
     let is_bursty = burst_ns(scenario) > targets_ns;
     let keeps = scenario.sessions.requests.1 > 1;
     // In its first 200 ms an overload fills the queue, and nobody may be refused.
@@ -198,7 +211,7 @@ fn queue_ns(scenario: &Scenario) -> u64 {
 /// Returns the work of a burst, nanoseconds.
 fn burst_ns(scenario: &Scenario) -> u64 {
     match scenario.pattern {
-        Pattern::Bursts(size) => u64::from(size) * scenario.service_mean_ns() as u64,
-        Pattern::Poisson | Pattern::Constant => 0,
+        ArrivalPattern::Bursts(size) => u64::from(size) * scenario.service_mean_ns() as u64,
+        ArrivalPattern::Poisson | ArrivalPattern::Constant => 0,
     }
 }

@@ -4,16 +4,18 @@
 
 mod trial;
 
-use trial::{Faults, WINDOW_NS, goodput_of_attainable, setting};
+use trial::{Faults, WINDOW_NS, goodput_of_attainable, policy};
 use weir_accept::{Control, Controls, Limit, Name, PolicyConfig, Refusal};
-use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
+use weir_sim::{
+    ArrivalPattern, Class, ClientKind, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
+};
 use weir_sim::{Sessions, Statistics, Step, run};
 
 /// Returns a scenario with requests of 600 µs, a client timeout of 500 ms, and one near core.
 fn plain() -> Scenario {
     Scenario {
-        setting: setting(),
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
+        policy: policy(),
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
         window_ns: WINDOW_NS,
         duration_ns: 4 * SECOND_NS,
         ..Scenario::default()
@@ -36,9 +38,9 @@ const SPIKE_END_NS: u64 = 2 * SECOND_NS;
 /// Returns a load of 70 % of the capacity, with a second at ten times the capacity.
 fn spike(service_ns: u64, timeout_ns: u64, rtt_ns: u64) -> Scenario {
     let mut scenario = Scenario {
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(service_ns) }],
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(service_ns) }],
         timeout_ns,
-        rtt: Law::Fixed(rtt_ns),
+        rtt: Distribution::Fixed(rtt_ns),
         duration_ns: 5 * SECOND_NS,
         measured_from_ns: 0,
         ..plain()
@@ -86,7 +88,7 @@ fn a_spike_is_over_when_it_ends() {
 fn a_burst_that_can_be_served_in_time_is_served() {
     let mut faults = Faults::default();
     for size in [10, 50, 200] {
-        let scenario = Scenario { pattern: Pattern::Bursts(size), ..plain() }.loaded(0.6);
+        let scenario = Scenario { pattern: ArrivalPattern::Bursts(size), ..plain() }.loaded(0.6);
         let statistics = run(&scenario, 1);
         faults.at_least(0.95, statistics.total.good_share(), "bursts", &size);
     }
@@ -95,8 +97,8 @@ fn a_burst_that_can_be_served_in_time_is_served() {
 #[test]
 fn dear_requests_are_treated_like_cheap_ones() {
     let mut faults = Faults::default();
-    let cheap = Class { weight: 0.9, service: Law::Exponential(100_000) };
-    let dear = Class { weight: 0.1, service: Law::Exponential(3 * MILLI_NS) };
+    let cheap = Class { weight: 0.9, service: Distribution::Exponential(100_000) };
+    let dear = Class { weight: 0.1, service: Distribution::Exponential(3 * MILLI_NS) };
     for load in [2.0, 4.0] {
         let scenario = Scenario { classes: vec![cheap, dear], ..plain() }.loaded(load);
         let statistics = run(&scenario, 1);
@@ -110,7 +112,7 @@ fn dear_requests_are_treated_like_cheap_ones() {
 #[test]
 fn sessions_are_taken_in_only_as_far_as_they_can_be_served() {
     for (requests, think_ms) in [(5, 20), (20, 50)] {
-        let think = Law::Exponential(think_ms * MILLI_NS);
+        let think = Distribution::Exponential(think_ms * MILLI_NS);
         let scenario = Scenario {
             sessions: Sessions { requests: (requests, requests), think, closes_one_in: 1 },
             duration_ns: 8 * SECOND_NS,
@@ -130,7 +132,11 @@ fn later_reads_and_replies_change_nothing() {
 #[test]
 fn mute_and_slow_clients_take_no_room_from_others() {
     let group = Group::new;
-    let groups = vec![group(Kind::Honest, 1.0), group(Kind::Mute, 0.3), group(Kind::Slow, 0.1)];
+    let groups = vec![
+        group(ClientKind::Honest, 1.0),
+        group(ClientKind::Mute, 0.3),
+        group(ClientKind::Slow, 0.1),
+    ];
     let scenario = Scenario { groups, open_max: 500, ..plain() };
     assert_goodput(0.9, "goodput of honest clients", &scenario, &[0.6]);
     assert_goodput(0.6, "goodput of honest clients", &scenario, &[2.0]);
@@ -140,10 +146,11 @@ fn mute_and_slow_clients_take_no_room_from_others() {
 fn every_refusal_holds_against_clients_that_come_again_at_once() {
     let mut faults = Faults::default();
     for refusal in [Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503] {
-        let groups = [Kind::Honest, Kind::Reconnecting].map(|kind| Group::new(kind, 0.5));
-        let setting = PolicyConfig { refusal, ..setting() };
-        let rtt = Law::Fixed(20 * MILLI_NS);
-        let scenario = Scenario { setting, groups: groups.to_vec(), rtt, ..plain() }.loaded(1.5);
+        let groups =
+            [ClientKind::Honest, ClientKind::Reconnecting].map(|kind| Group::new(kind, 0.5));
+        let policy = PolicyConfig { refusal, ..policy() };
+        let rtt = Distribution::Fixed(20 * MILLI_NS);
+        let scenario = Scenario { policy, groups: groups.to_vec(), rtt, ..plain() }.loaded(1.5);
         let statistics = run(&scenario, 1);
         let goodput = goodput_of_attainable(&scenario, &statistics);
         let (by_kernel, bound) = (refusal == Refusal::Kernel, 0.6);
@@ -160,7 +167,7 @@ fn every_refusal_holds_against_clients_that_come_again_at_once() {
 fn no_control_is_indispensable() {
     for control in Control::all() {
         let controls = Controls::ALL.without(control);
-        let scenario = Scenario { setting: PolicyConfig { controls, ..setting() }, ..plain() };
+        let scenario = Scenario { policy: PolicyConfig { controls, ..policy() }, ..plain() };
         let what = format!("goodput without {}", control.spelling());
         assert_goodput(0.85, &what, &scenario, &[2.0, 10.0]);
     }
@@ -168,13 +175,16 @@ fn no_control_is_indispensable() {
 
 #[test]
 fn without_controls_it_is_the_accept_limit() {
-    let sessions =
-        Sessions { requests: (1, 5), think: Law::Exponential(20 * MILLI_NS), closes_one_in: 1 };
+    let sessions = Sessions {
+        requests: (1, 5),
+        think: Distribution::Exponential(20 * MILLI_NS),
+        closes_one_in: 1,
+    };
     for (load, eager) in [(0.5, true), (2.0, true), (0.9, false), (4.0, false)] {
         let scenario = Scenario { eager, cores: 2, sessions, ..plain() }.loaded(load);
-        let with = |setting| run(&Scenario { setting, ..scenario.clone() }, 1);
-        let none = with(PolicyConfig { controls: Controls::NONE, ..setting() });
-        let limit = with(PolicyConfig { name: Name::Limit, limit: Limit::Auto, ..setting() });
+        let with = |policy| run(&Scenario { policy, ..scenario.clone() }, 1);
+        let none = with(PolicyConfig { controls: Controls::NONE, ..policy() });
+        let limit = with(PolicyConfig { name: Name::Limit, limit: Limit::Auto, ..policy() });
         assert!(none == limit, "load {load}, eager {eager}");
     }
 }

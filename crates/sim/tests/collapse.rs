@@ -2,15 +2,15 @@
 //! serves clients that have gone.
 
 use weir_accept::{Limit, Name, PolicyConfig};
-use weir_sim::{Class, Law, SECOND_NS, Scenario, run};
+use weir_sim::{Class, Distribution, SECOND_NS, Scenario, run};
 
 /// Returns goodput as a share of the capacity, with `work_ns` per request, a client timeout of 500
 /// ms and a connection per request.
 fn goodput(limit: Limit, backlog: u32, eager: bool, work_ns: u64, load: f64) -> f64 {
     let scenario = Scenario {
-        setting: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().setting },
+        policy: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().policy },
         eager,
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(work_ns) }],
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(work_ns) }],
         measured_from_ns: 0,
         ..Scenario::default()
     }

@@ -7,7 +7,10 @@ use weir_accept::{
     Decision, Inspect, Limit, Name, Order, PhaseOutcome, Policy, PolicyConfig, Refusal,
 };
 use weir_accept::{Signals, SynDecision, View, Wanted};
-use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Sessions};
+use weir_sim::{
+    ArrivalPattern, Class, ClientKind, Costs, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
+    Sessions,
+};
 use weir_sim::{Statistics, Step, run, run_with};
 
 type Log = Rc<RefCell<Vec<(View, Signals, PhaseOutcome)>>>;
@@ -62,12 +65,12 @@ fn play(
 /// three seconds.
 fn overloaded() -> Scenario {
     Scenario {
-        setting: PolicyConfig {
+        policy: PolicyConfig {
             name: Name::Limit,
             limit: Limit::Auto,
-            ..Scenario::default().setting
+            ..Scenario::default().policy
         },
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(MILLI_NS) }],
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 3 * SECOND_NS,
         measured_from_ns: 0,
         ..Scenario::default()
@@ -78,7 +81,7 @@ fn overloaded() -> Scenario {
 /// Returns the same scenario with a single burst of 100 connections.
 fn burst_of_100() -> Scenario {
     let mut scenario = overloaded();
-    scenario.pattern = Pattern::Bursts(100);
+    scenario.pattern = ArrivalPattern::Bursts(100);
     let at = |from_ns, rate| Step { from_ns, rate };
     scenario.load = vec![at(0, 10_000.0), at(15 * MILLI_NS, 0.0)];
     scenario
@@ -87,7 +90,7 @@ fn burst_of_100() -> Scenario {
 #[test]
 fn an_accept_limit_alone_is_the_policy_that_is_called_so() {
     let mut scenario = overloaded();
-    scenario.setting.limit = Limit::Count(7);
+    scenario.policy.limit = Limit::Count(7);
     let (mut played, _) = play(&scenario, None, |_, view| Decision::accept(view.room().min(7)));
     // The script's signals cost time, which is all the difference there is.
     scenario.costs.tcp_info = 0;
@@ -118,7 +121,7 @@ fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
         ..Decision::accept(4)
     };
     for (rtt_ms, longest) in [(0, 30), (2, 40), (50, 60)] {
-        let rtt = Law::Fixed(rtt_ms * MILLI_NS);
+        let rtt = Distribution::Fixed(rtt_ms * MILLI_NS);
         let scenario = Scenario { rtt, duration_ns: 6 * SECOND_NS, ..overloaded() }.loaded(4.0);
         let (statistics, told) = play(&scenario, None, tokens);
         let later = &told[told.len() / 2..];
@@ -138,8 +141,8 @@ fn what_is_kept_for_them_is_had_by_sources_that_ask_for_little() {
     let of = |reserve| {
         let syn = SynDecision::Tokens { window: 20, reserve, share_ns: MILLI_NS };
         let tokens = move |_, _: &View| Decision { syn, ..Decision::accept(4) };
-        let many = Group { addresses: (1 << 8, 200), ..Group::new(Kind::Honest, 1.0) };
-        let few = Group { addresses: (2 << 24, 5), ..Group::new(Kind::Slow, 9.0) };
+        let many = Group { addresses: (1 << 8, 200), ..Group::new(ClientKind::Honest, 1.0) };
+        let few = Group { addresses: (2 << 24, 5), ..Group::new(ClientKind::Slow, 9.0) };
         let costs = Costs::FREE;
         let scenario = Scenario { groups: vec![many, few], costs, ..overloaded() }.loaded(0.4);
         let scenario = Scenario { stay_ns: MILLI_NS, ..scenario };
@@ -165,7 +168,7 @@ fn the_backlog_bounds_the_queue_and_the_wait_in_it() {
 #[test]
 fn a_backlog_is_never_longer_than_what_was_configured() {
     let mut scenario = overloaded();
-    scenario.setting.backlog = 20;
+    scenario.policy.backlog = 20;
     let long = |_, _: &View| Decision { backlog: Some(4000), ..Decision::accept(1) };
     let (statistics, _) = play(&scenario, None, long);
     assert_eq!(statistics.loops.listens, 0);
@@ -175,7 +178,7 @@ fn a_backlog_is_never_longer_than_what_was_configured() {
 fn the_oldest_are_refused_before_others_are_served() {
     let refuse = |_, _: &View| Decision { refuse: 30, ..Decision::accept(100) };
     let mut scenario = burst_of_100();
-    scenario.setting.refusal = Refusal::Rst;
+    scenario.policy.refusal = Refusal::Rst;
     let (statistics, told) = play(&scenario, None, refuse);
     // The burst is met by a phase that began with its first connection.
     let (_, _, outcome) = told[0];
@@ -278,8 +281,11 @@ fn a_policy_is_asked_when_it_is_due_though_nobody_is_at_the_listener() {
 /// Returns a scenario with sessions of ten requests, a tenth of a second apart.
 fn sessions() -> Scenario {
     let mut scenario = overloaded();
-    scenario.sessions =
-        Sessions { requests: (10, 10), think: Law::Fixed(100 * MILLI_NS), closes_one_in: 1 };
+    scenario.sessions = Sessions {
+        requests: (10, 10),
+        think: Distribution::Fixed(100 * MILLI_NS),
+        closes_one_in: 1,
+    };
     scenario.loaded(0.5)
 }
 
@@ -308,7 +314,7 @@ fn under_pressure_requests_that_waited_too_long_are_refused() {
 #[test]
 fn those_that_wait_for_their_client_make_room() {
     let mut scenario = overloaded().loaded(0.4);
-    scenario.groups.push(Group::new(Kind::Mute, 0.5));
+    scenario.groups.push(Group::new(ClientKind::Mute, 0.5));
     scenario.open_max = 100;
     let (statistics, _) = play(&scenario, None, |_, view| Decision::accept(view.room().min(1)));
     assert!(statistics.total.good_share() > 0.97, "{:?}", statistics.total);
@@ -333,8 +339,8 @@ fn a_view_tells_what_the_last_round_did() {
 fn a_refusal_costs_what_its_kind_costs_and_a_client_may_come_again() {
     for refusal in [Refusal::Rst, Refusal::Fin, Refusal::Status503] {
         let mut scenario = burst_of_100();
-        scenario.setting.refusal = refusal;
-        scenario.groups = vec![Group::new(Kind::Reconnecting, 1.0)];
+        scenario.policy.refusal = refusal;
+        scenario.groups = vec![Group::new(ClientKind::Reconnecting, 1.0)];
         let refuse = |_, _: &View| Decision { refuse: 1, ..Decision::accept(1) };
         let (statistics, _) = play(&scenario, None, refuse);
         let total = statistics.total;

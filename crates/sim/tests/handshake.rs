@@ -4,14 +4,16 @@
 use weir_accept::{
     Decision, Limit, Name, PhaseOutcome, Policy, PolicyConfig, Signals, SynDecision, View,
 };
-use weir_sim::{Class, Costs, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Statistics, Step};
+use weir_sim::{
+    ArrivalPattern, Class, Costs, Distribution, MILLI_NS, SECOND_NS, Scenario, Statistics, Step,
+};
 use weir_sim::{run, run_with};
 
 fn scenario(backlog: u32) -> Scenario {
     let limit = Limit::Auto;
     Scenario {
-        setting: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().setting },
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(MILLI_NS) }],
+        policy: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().policy },
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 10 * SECOND_NS,
         measured_from_ns: 0,
         ..Scenario::default()
@@ -22,7 +24,7 @@ fn scenario(backlog: u32) -> Scenario {
 fn hundred_at_once(backlog: u32) -> Scenario {
     let at = |from_ns, rate| Step { from_ns, rate };
     Scenario {
-        pattern: Pattern::Bursts(100),
+        pattern: ArrivalPattern::Bursts(100),
         load: vec![at(0, 10_000.0), at(15 * MILLI_NS, 0.0)],
         timeout_ns: 8 * SECOND_NS,
         ..scenario(backlog)
@@ -78,7 +80,7 @@ fn a_dropped_request_is_repeated_when_the_kernel_says() {
 #[test]
 fn a_full_accept_queue_answers_nobody_else() {
     let mut scenario = hundred_at_once(20);
-    scenario.pattern = Pattern::Constant;
+    scenario.pattern = ArrivalPattern::Constant;
     scenario.load[1].from_ns = 10 * MILLI_NS;
     let statistics = run(&scenario, 1);
     // Twenty-one find room, and as many as were taken out while the others came.
@@ -92,7 +94,7 @@ fn a_full_accept_queue_answers_nobody_else() {
 #[test]
 fn over_a_long_way_the_queue_fills_behind_the_requests() {
     let mut scenario = hundred_at_once(20);
-    scenario.rtt = Law::Fixed(100 * MILLI_NS);
+    scenario.rtt = Distribution::Fixed(100 * MILLI_NS);
     scenario.rules.syncookies = true;
     let statistics = run(&scenario, 1);
     // All requests are answered, for the accept queue is empty until the third ACKs come.
@@ -107,7 +109,7 @@ fn over_a_long_way_the_queue_fills_behind_the_requests() {
 #[test]
 fn a_syn_queue_is_as_long_as_its_backlog_unless_there_are_cookies() {
     let mut scenario = hundred_at_once(20);
-    scenario.rtt = Law::Fixed(100 * MILLI_NS);
+    scenario.rtt = Distribution::Fixed(100 * MILLI_NS);
     let cookies = run(&scenario, 1);
     assert_eq!((cookies.drops.cookies, cookies.drops.request_queue_full_drops), (79, 0));
     scenario.rules.syncookies = false;
@@ -129,7 +131,7 @@ fn the_server_works_for_those_who_have_gone() {
 #[test]
 fn a_client_that_goes_before_the_answer_leaves_nothing_behind() {
     let mut scenario = hundred_at_once(4096);
-    scenario.rtt = Law::Fixed(300 * MILLI_NS);
+    scenario.rtt = Distribution::Fixed(300 * MILLI_NS);
     scenario.timeout_ns = 200 * MILLI_NS;
     let statistics = run(&scenario, 1);
     assert_eq!((statistics.total.timed_out, statistics.loops.accepted), (100, 0));

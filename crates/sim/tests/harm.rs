@@ -4,24 +4,26 @@
 #[expect(dead_code, reason = "goodput as a part of what is attainable is for the other trials")]
 mod trial;
 
-use trial::{Faults, setting};
-use weir_sim::{Class, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario, Sessions};
+use trial::{Faults, policy};
+use weir_sim::{
+    ArrivalPattern, Class, ClientKind, Distribution, Group, MILLI_NS, SECOND_NS, Scenario, Sessions,
+};
 use weir_sim::{Statistics, Step, run, storm};
 
 /// Returns a scenario with sessions of twenty small requests on persistent connections, of which
 /// one in `closes_one_in` closes, and a burst of 24 at six seconds.
 fn long_lived(rate: f64, rtt_ms: u64, closes_one_in: u32, cores: u32) -> Scenario {
-    let think = Law::Exponential(100 * MILLI_NS);
+    let think = Distribution::Exponential(100 * MILLI_NS);
     let at = |from_ns, rate| Step { from_ns, rate };
     let (burst_ns, over_ns) = (6 * SECOND_NS, 6 * SECOND_NS + MILLI_NS);
     Scenario {
-        setting: setting(),
+        policy: policy(),
         cores,
-        classes: vec![Class { weight: 1.0, service: Law::Exponential(10_000) }],
+        classes: vec![Class { weight: 1.0, service: Distribution::Exponential(10_000) }],
         sessions: Sessions { requests: (20, 20), think, closes_one_in },
         load: vec![at(0, rate), at(burst_ns, 24_000.0), at(over_ns, rate)],
         timeout_ns: 2 * SECOND_NS,
-        rtt: Law::Fixed(rtt_ms * MILLI_NS),
+        rtt: Distribution::Fixed(rtt_ms * MILLI_NS),
         duration_ns: 20 * SECOND_NS,
         measured_from_ns: 0,
         ..Scenario::default()
@@ -54,13 +56,18 @@ fn connections_that_stay_open_make_nobody_seem_expensive() {
 #[test]
 fn a_server_that_is_half_idle_refuses_nobody_whatever_comes() {
     let mut faults = Faults::default();
-    for pattern in [Pattern::Poisson, Pattern::Bursts(20), Pattern::Bursts(100)] {
+    for pattern in
+        [ArrivalPattern::Poisson, ArrivalPattern::Bursts(20), ArrivalPattern::Bursts(100)]
+    {
         for (service_ns, rtt_ms) in [(20_000, 0), (600_000, 40), (5_000_000, 100)] {
             let scenario = Scenario {
-                setting: setting(),
+                policy: policy(),
                 pattern,
-                classes: vec![Class { weight: 1.0, service: Law::Exponential(service_ns) }],
-                rtt: Law::Fixed(rtt_ms * MILLI_NS),
+                classes: vec![Class {
+                    weight: 1.0,
+                    service: Distribution::Exponential(service_ns),
+                }],
+                rtt: Distribution::Fixed(rtt_ms * MILLI_NS),
                 timeout_ns: 10 * SECOND_NS,
                 measured_from_ns: 0,
                 ..Scenario::default()
@@ -81,17 +88,18 @@ fn a_server_that_is_half_idle_refuses_nobody_whatever_comes() {
 fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
     let mut faults = Faults::default();
     for (load, spoofed) in [(0.5, 30.0), (0.9, 10.0), (2.0, 10.0), (2.0, 50.0)] {
-        let spoofed = Group { addresses: (0, u32::MAX), ..Group::new(Kind::Spoofed, spoofed) };
+        let spoofed =
+            Group { addresses: (0, u32::MAX), ..Group::new(ClientKind::Spoofed, spoofed) };
         let scenario = Scenario {
-            setting: setting(),
-            groups: vec![Group::new(Kind::Honest, 1.0), spoofed],
-            classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
+            policy: policy(),
+            groups: vec![Group::new(ClientKind::Honest, 1.0), spoofed],
+            classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
             ..Scenario::default()
         }
         .loaded(load);
         let statistics = run(&scenario, 1);
         let mut cookies = scenario.clone();
-        cookies.setting.name = weir_accept::Name::Limit;
+        cookies.policy.name = weir_accept::Name::Limit;
         let alone = run(&cookies, 1);
         faults.at_least(0.97 * alone.goodput(), statistics.goodput(), "goodput", &(load, spoofed));
         faults.at_most(0.0, statistics.loops.refused_idle as f64, "refused idle", &load);
@@ -101,26 +109,26 @@ fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
 /// Creates a scenario of two hundred honest sources, from this address on, at half the capacity,
 /// beside a group.
 fn attacked(honest_from: u32, group: Group) -> Scenario {
-    let honest = Group { addresses: (honest_from, 200), ..Group::new(Kind::Honest, 1.0) };
+    let honest = Group { addresses: (honest_from, 200), ..Group::new(ClientKind::Honest, 1.0) };
     Scenario {
-        setting: setting(),
+        policy: policy(),
         groups: vec![honest, group],
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(600_000) }],
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
         ..Scenario::default()
     }
     .loaded(0.5)
 }
 
 /// Creates a group from nine addresses with ten times the load of the honest.
-fn hostile(kind: Kind) -> Group {
+fn hostile(kind: ClientKind) -> Group {
     Group { addresses: (0x0b00_0001, 9), ..Group::new(kind, 10.0) }
 }
 
 /// Creates such a group that keeps its connections, and asks again after a wait, milliseconds.
 fn keeping(wait_ms: u64) -> Group {
-    let think = Law::Fixed(wait_ms * MILLI_NS);
+    let think = Distribution::Fixed(wait_ms * MILLI_NS);
     let sessions = Sessions { requests: (1_000, 1_000), think, closes_one_in: 1 };
-    Group { sessions: Some(sessions), ..hostile(Kind::Reconnecting) }
+    Group { sessions: Some(sessions), ..hostile(ClientKind::Reconnecting) }
 }
 
 #[test]
@@ -129,8 +137,12 @@ fn honest_clients_have_their_share_beside_few_that_take_all_they_can() {
     let keeps = keeping(1_500);
     for (first, spread) in [(0x0a00_0001, "a network"), (0x0b00_0020, "the network of the others")]
     {
-        for group in [hostile(Kind::Mute), hostile(Kind::Slow), hostile(Kind::Reconnecting), keeps]
-        {
+        for group in [
+            hostile(ClientKind::Mute),
+            hostile(ClientKind::Slow),
+            hostile(ClientKind::Reconnecting),
+            keeps,
+        ] {
             let scenario = Scenario {
                 open_max: 10_000,
                 measured_from_ns: 2 * SECOND_NS,

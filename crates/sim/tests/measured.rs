@@ -14,7 +14,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter, TARGET_NS};
-use weir_sim::{Class, Law, SECOND_NS, Scenario, Step, run};
+use weir_sim::{Class, Distribution, SECOND_NS, Scenario, Step, run};
 
 /// Paths of the measured runs, below `results`.
 const RUNS: [&str; 1] = ["2026-11-23-2core-epyc/overload/ladder-600us/points.jsonl"];
@@ -64,7 +64,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the setting of a server of the ladder, if the model can run it.
-fn setting(server: &str) -> Option<PolicyConfig> {
+fn policy(server: &str) -> Option<PolicyConfig> {
     let (name, backlog) = match server {
         "weir" => (Name::Adaptive, 4096),
         "weir-limit" => (Name::Limit, 4096),
@@ -77,10 +77,10 @@ fn setting(server: &str) -> Option<PolicyConfig> {
     Some(PolicyConfig { name, limit, target_ns, controls, refusal, backlog, syn_filter, eager })
 }
 
-fn scenario(setting: PolicyConfig, capacity: f64, rate: f64) -> Scenario {
+fn scenario(policy: PolicyConfig, capacity: f64, rate: f64) -> Scenario {
     let with = |service_ns: u64| Scenario {
-        setting,
-        classes: vec![Class { weight: 1.0, service: Law::Fixed(service_ns) }],
+        policy,
+        classes: vec![Class { weight: 1.0, service: Distribution::Fixed(service_ns) }],
         load: vec![Step { from_ns: 0, rate }],
         duration_ns: 8 * SECOND_NS,
         measured_from_ns: 2 * SECOND_NS,
@@ -99,10 +99,10 @@ fn the_model_says_what_was_measured() {
     let mut wrong = Vec::new();
     let mut compared = 0;
     for ((server, times), values) in &points {
-        let Some(setting) = setting(server) else { continue };
+        let Some(policy) = policy(server) else { continue };
         let offered = median(values.iter().map(|(planned, _)| *planned));
         let good = median(values.iter().map(|(_, good)| *good));
-        let model = run(&scenario(setting, capacity, offered), 1).goodput();
+        let model = run(&scenario(policy, capacity, offered), 1).goodput();
         let error = (model - good) / capacity;
         let line = format!(
             "{server}, {times}, {offered:.0}, {good:.0}, {model:.0}, {:+.1} %",

@@ -1,18 +1,20 @@
 //! The model against known results: queueing theory, and invariances of its own.
 
 use weir_accept::{Limit, Name, PolicyConfig};
-use weir_sim::{Class, Costs, Group, Kind, Law, MILLI_NS, Pattern, SECOND_NS, Scenario};
+use weir_sim::{
+    ArrivalPattern, Class, ClientKind, Costs, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
+};
 use weir_sim::{Sessions, Step, run};
 
 fn fixed(limit: Limit) -> PolicyConfig {
-    PolicyConfig { name: Name::Limit, limit, ..Scenario::default().setting }
+    PolicyConfig { name: Name::Limit, limit, ..Scenario::default().policy }
 }
 
 /// Returns a single-server queue with a mean service time of a millisecond; nothing else has a
 /// cost.
-fn queue(service: Law, load: f64) -> Scenario {
+fn queue(service: Distribution, load: f64) -> Scenario {
     Scenario {
-        setting: fixed(Limit::Count(1)),
+        policy: fixed(Limit::Count(1)),
         costs: Costs::FREE,
         classes: vec![Class { weight: 1.0, service }],
         load: vec![Step { from_ns: 0, rate: 1000.0 * load }],
@@ -31,7 +33,7 @@ fn response_ms(scenario: &Scenario) -> f64 {
 fn fixed_work_waits_as_long_as_pollaczek_and_khinchine_say() {
     for load in [0.3, 0.5, 0.8] {
         let expected = 1.0 + load / (2.0 * (1.0 - load));
-        let response = response_ms(&queue(Law::Fixed(MILLI_NS), load));
+        let response = response_ms(&queue(Distribution::Fixed(MILLI_NS), load));
         assert!((response / expected - 1.0).abs() < 0.04, "{load}: {response}, not {expected}");
     }
 }
@@ -40,26 +42,26 @@ fn fixed_work_waits_as_long_as_pollaczek_and_khinchine_say() {
 fn exponential_work_waits_as_long_as_a_birth_death_process_says() {
     for load in [0.3, 0.5, 0.8] {
         let expected = 1.0 / (1.0 - load);
-        let response = response_ms(&queue(Law::Exponential(MILLI_NS), load));
+        let response = response_ms(&queue(Distribution::Exponential(MILLI_NS), load));
         assert!((response / expected - 1.0).abs() < 0.05, "{load}: {response}, not {expected}");
     }
 }
 
 #[test]
 fn arrivals_at_equal_distances_wait_for_nobody() {
-    let mut scenario = queue(Law::Fixed(MILLI_NS), 0.9);
-    scenario.pattern = Pattern::Constant;
+    let mut scenario = queue(Distribution::Fixed(MILLI_NS), 0.9);
+    scenario.pattern = ArrivalPattern::Constant;
     assert!((response_ms(&scenario) - 1.0).abs() < 0.01);
     // Five at once, one after the other: two others before each, on average.
-    scenario.pattern = Pattern::Bursts(5);
+    scenario.pattern = ArrivalPattern::Bursts(5);
     assert!((response_ms(&scenario) - 3.0).abs() < 0.01);
 }
 
 #[test]
 fn a_request_takes_two_round_trips() {
-    let mut scenario = queue(Law::Fixed(MILLI_NS), 0.01);
-    scenario.pattern = Pattern::Constant;
-    scenario.rtt = Law::Fixed(70 * MILLI_NS);
+    let mut scenario = queue(Distribution::Fixed(MILLI_NS), 0.01);
+    scenario.pattern = ArrivalPattern::Constant;
+    scenario.rtt = Distribution::Fixed(70 * MILLI_NS);
     assert!((response_ms(&scenario) - 141.0).abs() < 0.2);
 }
 
@@ -67,24 +69,24 @@ fn a_request_takes_two_round_trips() {
 fn mixed() -> Scenario {
     let group = Group::new;
     Scenario {
-        setting: fixed(Limit::Auto),
+        policy: fixed(Limit::Auto),
         cores: 3,
         classes: vec![
-            Class { weight: 9.0, service: Law::Exponential(50_000) },
-            Class { weight: 1.0, service: Law::Fixed(MILLI_NS) },
+            Class { weight: 9.0, service: Distribution::Exponential(50_000) },
+            Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) },
         ],
         sessions: Sessions {
             requests: (1, 5),
-            think: Law::Exponential(20 * MILLI_NS),
+            think: Distribution::Exponential(20 * MILLI_NS),
             closes_one_in: 1,
         },
         groups: vec![
-            group(Kind::Honest, 1.0),
-            group(Kind::Mute, 0.1),
-            group(Kind::Slow, 0.1),
-            group(Kind::Reconnecting, 0.2),
+            group(ClientKind::Honest, 1.0),
+            group(ClientKind::Mute, 0.1),
+            group(ClientKind::Slow, 0.1),
+            group(ClientKind::Reconnecting, 0.2),
         ],
-        rtt: Law::Uniform(0, 50 * MILLI_NS),
+        rtt: Distribution::Uniform(0, 50 * MILLI_NS),
         duration_ns: 3 * SECOND_NS,
         ..Scenario::default()
     }
@@ -101,7 +103,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 #[test]
 fn two_policies_meet_the_same_clients() {
     let one = mixed();
-    let other = Scenario { setting: fixed(Limit::Inf), ..one.clone() };
+    let other = Scenario { policy: fixed(Limit::Inf), ..one.clone() };
     let offered = |scenario| {
         let statistics = run(scenario, 1);
         [statistics.kinds[1].offered, statistics.kinds[2].offered]
@@ -127,11 +129,11 @@ fn every_request_has_one_fate() {
 fn the_capacity_is_what_a_saturated_server_serves() {
     for (eager, requests) in [(true, 1), (true, 20), (false, 1), (false, 20)] {
         let scenario = Scenario {
-            setting: PolicyConfig { backlog: 64, ..fixed(Limit::Count(16)) },
+            policy: PolicyConfig { backlog: 64, ..fixed(Limit::Count(16)) },
             eager,
             sessions: Sessions {
                 requests: (requests, requests),
-                think: Law::Fixed(0),
+                think: Distribution::Fixed(0),
                 closes_one_in: 1,
             },
             timeout_ns: 10 * SECOND_NS,

@@ -26,7 +26,6 @@ const CIRCLES_ALLOWED: &[&str] = &[
     "weir",
     "weir-content",
     "weir-http1",
-    "weir-sim",
     "weir-sys",
     "weir-tests",
 ];

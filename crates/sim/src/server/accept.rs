@@ -3,15 +3,14 @@
 
 use weir_accept::{Arrival, Order, Verdict};
 
-use super::Step;
-use super::connection::End;
-use crate::conns::{NEVER, Seat, Token};
-use crate::world::World;
+use super::core::{CloseReason, Step};
+use crate::connections::{NEVER, SocketState, Token};
+use crate::simulation::Simulation;
 
 /// Resolution of the ages the kernel reports: its tick.
 const TICK_NS: u64 = 4_000_000;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Begins another accept, if the phase allows one.
     pub(super) fn accept(&mut self, core: u32) -> Option<(Step, u64)> {
         let state = &mut self.cores[core as usize];
@@ -45,7 +44,7 @@ impl World<'_> {
 
     /// Judges a connection after the kernel was asked how long its request has waited and whether
     /// the client is still there.
-    pub(super) fn looked(&mut self, core: u32, token: Token) {
+    pub(super) fn inspected(&mut self, core: u32, token: Token) {
         let arrival = self.arrival(token);
         let state = &mut self.cores[core as usize];
         let verdict = state.phase.judge(state.clock_ns, arrival);
@@ -66,11 +65,11 @@ impl World<'_> {
             }
             Verdict::Departed => {
                 loops.departed += 1;
-                Step::Close(token, End::Departed)
+                Step::Close(token, CloseReason::Departed)
             }
         };
         if !matches!(verdict, Verdict::Admit { .. }) {
-            self.note_refusal(core, token);
+            self.record_refusal(core, token);
         }
         self.cores[core as usize].steps.push(step);
     }
@@ -88,18 +87,18 @@ impl World<'_> {
     pub(super) fn admit(&mut self, core: u32, token: Token, since_ns: u64) {
         let state = &mut self.cores[core as usize];
         if state.open >= self.scenario.open_max {
-            return state.steps.push(Step::Close(token, End::NoRoom));
+            return state.steps.push(Step::Close(token, CloseReason::NoRoom));
         }
         state.open += 1;
         self.statistics.loops.open_max = self.statistics.loops.open_max.max(state.open as u64);
         let Some(conn) = self.conns.get(token) else { return };
         conn.socket.accepted_ns = self.now_ns;
         if state.phase.decision.order == Order::Newest {
-            conn.socket.seat = Seat::Deferred;
+            conn.socket.state = SocketState::Deferred;
             let (source, share) = (conn.client.source, state.phase.decision.order_share);
             state.deferred.push(self.now_ns, token, since_ns, source, share);
         } else {
-            conn.socket.seat = Seat::Open;
+            conn.socket.state = SocketState::Open;
             state.begun += 1;
             let eager = self.scenario.eager;
             state.steps.push(if eager { Step::Serve(token) } else { Step::Watch(token) });
@@ -108,19 +107,19 @@ impl World<'_> {
 
     /// Handles deferred connections: refuses the stale, then serves the newest, and others until
     /// the phase's time is up. Serves none while newer connections wait to be accepted.
-    pub(super) fn hold(&mut self, core: u32) {
+    pub(super) fn serve_deferred(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         let decision = &state.phase.decision;
         let stale_before_ns =
             decision.stale_ns.map_or(0, |stale_ns| state.clock_ns.saturating_sub(stale_ns));
-        if !state.someone_waits {
+        if !state.queue_left {
             let until_ns = decision.until_ns.unwrap_or(state.clock_ns);
-            state.steps.push(Step::DeferredNewest(until_ns, true));
+            state.steps.push(Step::ServeNewest(until_ns, true));
         }
         while let Some(token) = self.cores[core as usize].deferred.pop_stale(stale_before_ns) {
             self.statistics.loops.stale += 1;
             self.cores[core as usize].steps.push(Step::Refuse(token));
-            self.note_refusal(core, token);
+            self.record_refusal(core, token);
         }
     }
 
@@ -132,8 +131,8 @@ impl World<'_> {
         let Some(newest) = state.deferred.pop_newest() else { return };
         state.begun += 1;
         if let Some(conn) = self.conns.get(newest) {
-            conn.socket.seat = Seat::Open;
+            conn.socket.state = SocketState::Open;
         }
-        state.steps.extend([Step::DeferredNewest(until_ns, false), Step::Serve(newest)]);
+        state.steps.extend([Step::ServeNewest(until_ns, false), Step::Serve(newest)]);
     }
 }

@@ -3,29 +3,11 @@
 
 use weir_accept::{Refusal, Share, Source};
 
-use super::phase::is_still_waiting;
-use super::{Core, Step};
-use crate::chance::Draw;
-use crate::conns::{Conn, NEVER, Seat, Token};
+use super::core::{CloseReason, Core, Step};
+use crate::connections::{Conn, NEVER, SocketState, Token};
 use crate::events::{Answer, Event};
-use crate::world::World;
-
-/// Reason for closing a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The last reply was sent, and announced the close.
-    Replied,
-    /// Closed by the client.
-    Ended,
-    /// Closed to make room.
-    Evicted,
-    /// The kernel reports that the client has gone.
-    Departed,
-    /// Timed out.
-    Expired,
-    /// Accepted without room for it.
-    NoRoom,
-}
+use crate::rng::Draw;
+use crate::simulation::Simulation;
 
 impl Core {
     /// Charges a source for a request on a persistent connection. Returns whether the reply must
@@ -39,10 +21,10 @@ impl Core {
     }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Returns the cost of a turn: a read, the request's own work, and a write, at once or later.
     pub(super) fn serve_cost_ns(&mut self, token: Token) -> Option<u64> {
-        let (named, scenario) = (self.named, self.scenario);
+        let (request_rng, scenario) = (self.request_rng, self.scenario);
         let costs = &scenario.costs;
         let Conn { client, socket, .. } = self.conns.get(token)?;
         if socket.replying {
@@ -51,7 +33,7 @@ impl World<'_> {
         if !socket.has_request {
             return Some(costs.read);
         }
-        let uniform = named.draw(Draw::Service, client.session, client.request);
+        let uniform = request_rng.draw(Draw::Service, client.session, client.request);
         let service_ns = scenario.classes[client.class as usize].service.at(uniform);
         let reply_ns = if scenario.eager { costs.write } else { costs.epoll_ctl };
         Some(costs.read + service_ns + reply_ns)
@@ -72,7 +54,7 @@ impl World<'_> {
             socket.ready = true;
             self.cores[core as usize].ready.push(token);
         } else if socket.has_fin && !had_bytes {
-            self.cores[core as usize].steps.push(Step::Close(token, End::Ended));
+            self.cores[core as usize].steps.push(Step::Close(token, CloseReason::Ended));
         } else {
             self.cores[core as usize].steps.push(Step::Watch(token));
         }
@@ -92,14 +74,14 @@ impl World<'_> {
         let sojourn_ns = self.now_ns - socket.data_ns;
         self.statistics.reply_written(self.now_ns, sojourn_ns);
         state.steps.push(if closes {
-            Step::Close(token, End::Replied)
+            Step::Close(token, CloseReason::Replied)
         } else {
             Step::Watch(token)
         });
         self.answer(token, Answer::Reply { closes });
         if refused {
             self.statistics.loops.closed_by_load += 1;
-            self.note_refusal(core, token);
+            self.record_refusal(core, token);
         }
     }
 
@@ -145,7 +127,7 @@ impl World<'_> {
         queue.push_back((token, self.now_ns));
         if queue.len() > 64 + 2 * state.open {
             queue.retain(|(token, since_ns)| {
-                let still = |conn: &mut Conn| is_still_waiting(conn, *since_ns, silent);
+                let still = |conn: &mut Conn| conn.socket.has_waited_since(*since_ns, silent);
                 self.conns.get(*token).is_some_and(still)
             });
         }
@@ -163,22 +145,22 @@ impl World<'_> {
         }
         let core = socket.core;
         self.cores[core as usize].expired.push(token);
-        self.rouse(core);
+        self.wake_loop(core);
     }
 
-    pub(super) fn keep_time(&mut self, core: u32) {
+    pub(super) fn check_deadlines(&mut self, core: u32) {
         let expired = std::mem::take(&mut self.cores[core as usize].expired);
         for token in expired {
             if self.conns.get(token).is_some_and(|conn| conn.socket.is_waiting()) {
                 self.statistics.loops.expired += 1;
-                self.cores[core as usize].steps.push(Step::Close(token, End::Expired));
+                self.cores[core as usize].steps.push(Step::Close(token, CloseReason::Expired));
             }
         }
     }
 
     pub(super) fn refuse_cost_ns(&self) -> u64 {
         let costs = &self.scenario.costs;
-        match self.scenario.setting.refusal {
+        match self.scenario.policy.refusal {
             Refusal::Kernel | Refusal::Rst => costs.refuse_rst,
             Refusal::Fin => costs.refuse_fin,
             Refusal::Status503 => costs.refuse_503,
@@ -186,13 +168,13 @@ impl World<'_> {
     }
 
     pub(super) fn refuse(&mut self, core: u32, token: Token) {
-        let answer = match self.scenario.setting.refusal {
+        let answer = match self.scenario.policy.refusal {
             Refusal::Kernel | Refusal::Rst => Answer::Rst,
             Refusal::Fin => Answer::Fin,
             Refusal::Status503 => Answer::Unavailable,
         };
         self.answer(token, answer);
-        self.let_go(core, token);
+        self.release(core, token);
     }
 
     /// Returns the cost of closing a connection and, if that makes room again, of registering the
@@ -203,21 +185,21 @@ impl World<'_> {
         costs.close + if returns { costs.epoll_ctl } else { 0 }
     }
 
-    pub(super) fn close(&mut self, core: u32, token: Token, end: End) {
-        if end != End::Replied {
+    pub(super) fn close(&mut self, core: u32, token: Token, end: CloseReason) {
+        if end != CloseReason::Replied {
             self.answer(token, Answer::Fin);
         }
-        self.let_go(core, token);
+        self.release(core, token);
     }
 
-    fn let_go(&mut self, core: u32, token: Token) {
+    fn release(&mut self, core: u32, token: Token) {
         let state = &mut self.cores[core as usize];
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
-        if matches!(socket.seat, Seat::Deferred | Seat::Open) {
+        if matches!(socket.state, SocketState::Deferred | SocketState::Open) {
             state.open -= 1;
             state.watched = true;
         }
-        socket.seat = Seat::Closed;
+        socket.state = SocketState::Closed;
         self.conns.tidy(token);
     }
 }

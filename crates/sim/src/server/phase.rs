@@ -6,24 +6,23 @@
 
 use weir_accept::{AcceptPhase, Order, Signals, SynDecision, Wanted};
 
-use super::Step;
-use super::connection::End;
-use crate::conns::{Conn, Token};
-use crate::world::World;
+use super::core::{CloseReason, Step};
+use crate::connections::Token;
+use crate::simulation::Simulation;
 
 /// Maximum number of connections closed at a time to make room.
 const EVICTED_MAX: usize = 64;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Asks a policy whose timer is due although the listener is not ready.
     pub(super) fn consult(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         if state.policy.due_ns().is_some_and(|due_ns| due_ns <= state.clock_ns) {
-            state.steps.push(Step::Knock { accepts: false });
+            state.steps.push(Step::AskPolicy { accepts: false });
         }
     }
 
-    pub(super) fn knock(&mut self, core: u32, accepts: bool) -> (Step, u64) {
+    pub(super) fn ask_policy(&mut self, core: u32, accepts: bool) -> (Step, u64) {
         self.make_room(core);
         let state = &mut self.cores[core as usize];
         let wanted =
@@ -43,7 +42,7 @@ impl World<'_> {
         let overloaded = state.policy.is_overloaded();
         let refused = was_overloaded || state.phase.decision.refuses();
         if !refused && (overloaded || decision.refuses()) {
-            self.statistics.note_overload(core, self.now_ns);
+            self.statistics.record_overload(core, self.now_ns);
         }
         if self.scenario.load.last().is_some_and(|step| self.now_ns < step.from_ns) {
             self.statistics.open_at_last_step[core as usize] = overloaded && !decision.refuses();
@@ -63,7 +62,7 @@ impl World<'_> {
         }
         self.set_filter(core, decision.syn);
         let state = &mut self.cores[core as usize];
-        let configured = self.scenario.setting.backlog;
+        let configured = self.scenario.policy.backlog;
         let bounded = |backlog: u32| backlog.clamp(1, configured.max(1));
         let backlog = decision.backlog.map_or(configured, bounded);
         if backlog != state.listener.backlog {
@@ -98,7 +97,7 @@ impl World<'_> {
             let longest = self.longest_waiting(core, false);
             let Some(token) = longest.or_else(|| self.longest_waiting(core, true)) else { return };
             self.statistics.loops.evicted += 1;
-            self.close(core, token, End::Evicted);
+            self.close(core, token, CloseReason::Evicted);
         }
     }
 
@@ -108,7 +107,11 @@ impl World<'_> {
             let state = &mut self.cores[core as usize];
             let queue = if silent { &mut state.silent } else { &mut state.idle };
             let (token, waits_ns) = queue.pop_front()?;
-            if self.conns.get(token).is_some_and(|conn| is_still_waiting(conn, waits_ns, silent)) {
+            if self
+                .conns
+                .get(token)
+                .is_some_and(|conn| conn.socket.has_waited_since(waits_ns, silent))
+            {
                 return Some(token);
             }
         }
@@ -130,16 +133,10 @@ impl World<'_> {
             state.filter.rtt(rtt_ns);
         }
         if accepts {
-            state.someone_waits |= !outcome.drained && decision.order == Order::Oldest;
+            state.queue_left |= !outcome.drained && decision.order == Order::Oldest;
             let can_make_room = !state.idle.is_empty() || !state.silent.is_empty();
             state.watched = state.open < self.scenario.open_max || can_make_room;
         }
         state.policy.finished(state.clock_ns, &outcome);
     }
-}
-
-/// Returns whether a connection has waited for its client since `since_ns`.
-pub(super) fn is_still_waiting(conn: &Conn, since_ns: u64, silent: bool) -> bool {
-    let socket = &conn.socket;
-    socket.is_waiting() && socket.waits_ns == since_ns && (socket.answered == 0) == silent
 }

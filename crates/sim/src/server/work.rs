@@ -2,17 +2,16 @@
 
 use weir_accept::{AcceptPhase, Share, Verdict};
 
-use super::Step;
-use super::connection::End;
-use crate::conns::{Conn, Seat, Token};
-use crate::world::World;
+use super::core::{CloseReason, Step};
+use crate::connections::{Conn, SocketState, Token};
+use crate::simulation::Simulation;
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Begins the turn of a ready connection, unless it was closed since; it may be looked at
     /// first.
     pub(super) fn work(&mut self, token: Token) -> Option<(Step, u64)> {
         let Conn { socket, .. } = self.conns.get(token)?;
-        if socket.seat != Seat::Open {
+        if socket.state != SocketState::Open {
             return None;
         }
         let (core, replying) = (socket.core, socket.replying);
@@ -27,7 +26,7 @@ impl World<'_> {
         state.working += 1;
         state.reported -= 1;
         if state.phase.decision.inspect_open && !replying {
-            return Some((Step::WorkLook(token), self.scenario.costs.tcp_info));
+            return Some((Step::WorkInspect(token), self.scenario.costs.tcp_info));
         }
         let cost_ns = self.serve_cost_ns(token)?;
         Some((Step::Serve(token), cost_ns))
@@ -40,12 +39,12 @@ impl World<'_> {
         state.working = 0;
         state.rounds += 1;
         state.clock_ns = self.now_ns;
-        state.someone_waits = false;
+        state.queue_left = false;
         let accepts = state.watched && state.listener.queued() > 0;
-        state.steps.extend([Step::WorkBegin, Step::Hold, Step::Knock { accepts }]);
+        state.steps.extend([Step::WorkBegin, Step::ServeDeferred, Step::AskPolicy { accepts }]);
     }
 
-    pub(super) fn work_looked(&mut self, core: u32, token: Token) {
+    pub(super) fn work_inspected(&mut self, core: u32, token: Token) {
         let arrival = self.arrival(token);
         let source = self.conns.get(token).map(|conn| conn.client.source);
         let state = &mut self.cores[core as usize];
@@ -59,13 +58,13 @@ impl World<'_> {
         let loops = &mut self.statistics.loops;
         let (step, count) = match AcceptPhase::judge_open(decision, now_ns, arrival, is_fair) {
             Verdict::Admit { .. } => return state.steps.push(Step::Serve(token)),
-            Verdict::Departed => (Step::Close(token, End::Departed), &mut loops.departed),
+            Verdict::Departed => (Step::Close(token, CloseReason::Departed), &mut loops.departed),
             Verdict::Unfair => (Step::Refuse(token), &mut loops.unfair),
             Verdict::Stale | Verdict::Excess => (Step::Refuse(token), &mut loops.stale),
         };
         *count += 1;
         state.steps.push(step);
-        self.note_refusal(core, token);
+        self.record_refusal(core, token);
     }
 
     pub(super) fn work_ends(&mut self, core: u32) {

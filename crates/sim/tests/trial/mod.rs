@@ -10,7 +10,7 @@ pub(crate) const POLICY: Name = Name::Adaptive;
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;
 
 /// Returns the default setting of the policy.
-pub(crate) fn setting() -> PolicyConfig {
+pub(crate) fn policy() -> PolicyConfig {
     PolicyConfig {
         name: POLICY,
         limit: Limit::Auto,

@@ -4,7 +4,7 @@
 
 use weir_accept::Source;
 
-use crate::scenario::{Kind, Sessions};
+use crate::scenario::{ClientKind, Sessions};
 
 /// The time of an event that never happens.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -26,7 +26,7 @@ impl Token {
 
 /// State of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum ClientState {
     Connecting,
     Waiting,
     /// Thinking; the server may have closed the connection meanwhile.
@@ -39,7 +39,7 @@ pub(crate) enum Doing {
 /// Client side of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ClientKind,
     pub(crate) source: Source,
     pub(crate) sessions: Sessions,
     pub(crate) session: u64,
@@ -49,9 +49,9 @@ pub(crate) struct Client {
     pub(crate) request: u32,
     /// Replies received on this connection.
     pub(crate) replies: u32,
-    pub(crate) doing: Doing,
+    pub(crate) state: ClientState,
     /// Half of the round trip time.
-    pub(crate) way_ns: u64,
+    pub(crate) one_way_ns: u64,
     /// Start of the current request.
     pub(crate) began_ns: u64,
     /// Time at which the client gives up.
@@ -59,14 +59,14 @@ pub(crate) struct Client {
     /// True while an event is scheduled to check the client's deadline.
     pub(crate) watched: bool,
     /// Connections opened for the session.
-    pub(crate) dials: u32,
+    pub(crate) connects: u32,
     pub(crate) syns: u8,
     pub(crate) sends: u8,
 }
 
 /// State of a connection at the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum SocketState {
     /// Unknown to the kernel, or forgotten.
     Unknown,
     /// Answered with a SYN cookie.
@@ -83,7 +83,7 @@ pub(crate) enum Seat {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Socket {
     pub(crate) core: u32,
-    pub(crate) seat: Seat,
+    pub(crate) state: SocketState,
     /// SYN-ACKs retransmitted.
     pub(crate) synacks: u8,
     /// Time of the first SYN-ACK, and the round trip time measured at the end of the handshake.
@@ -116,7 +116,7 @@ impl Socket {
     pub(crate) fn new(core: u32) -> Self {
         Self {
             core,
-            seat: Seat::Unknown,
+            state: SocketState::Unknown,
             synacks: 0,
             synack_ns: 0,
             rtt_ns: 0,
@@ -143,7 +143,13 @@ impl Socket {
 
     /// Returns whether the connection is open and waiting for its client.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.seat == Seat::Open && self.waits_ns != NEVER && !self.is_readable()
+        self.state == SocketState::Open && self.waits_ns != NEVER && !self.is_readable()
+    }
+
+    /// Returns whether the connection has waited for its client since `since_ns`; a `silent` one
+    /// has not been answered before.
+    pub(crate) fn has_waited_since(&self, since_ns: u64, silent: bool) -> bool {
+        self.is_waiting() && self.waits_ns == since_ns && (self.answered == 0) == silent
     }
 }
 
@@ -158,8 +164,11 @@ pub(crate) struct Conn {
 
 impl Conn {
     fn is_over(&self) -> bool {
-        let forgotten = matches!(self.socket.seat, Seat::Unknown | Seat::Cookie | Seat::Closed);
-        self.packets == 0 && self.client.doing == Doing::Gone && forgotten
+        let forgotten = matches!(
+            self.socket.state,
+            SocketState::Unknown | SocketState::Cookie | SocketState::Closed
+        );
+        self.packets == 0 && self.client.state == ClientState::Gone && forgotten
     }
 }
 

@@ -5,24 +5,24 @@ use rand_distr::Exp1;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use weir_accept::Policy;
 
-use crate::chance::{self, Named};
-use crate::conns::{Conns, Token};
+use crate::connections::{Conns, Token};
 use crate::events::{Answer, Event, Events, Packet};
 use crate::neighbour::Neighbour;
-use crate::scenario::{Pattern, Scenario};
+use crate::rng::{self, RequestRng};
+use crate::scenario::{ArrivalPattern, Scenario};
 use crate::server::Core;
-use crate::statistics::{Fate, Statistics, Whose};
+use crate::statistics::{RequestLabels, RequestOutcome, Statistics};
 
-pub(crate) struct World<'a> {
+pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) now_ns: u64,
     pub(crate) events: Events,
     pub(crate) conns: Conns,
     pub(crate) cores: Vec<Core>,
     pub(crate) statistics: Statistics,
-    pub(crate) named: Named,
+    pub(crate) request_rng: RequestRng,
     /// Random number generator of the random filters.
-    pub(crate) dice: Xoshiro256PlusPlus,
+    pub(crate) filter_rng: Xoshiro256PlusPlus,
     /// Number of sessions begun.
     pub(crate) sessions: u64,
     arrivals: Vec<Arrivals>,
@@ -30,37 +30,37 @@ pub(crate) struct World<'a> {
 
 /// Future sessions of a group.
 struct Arrivals {
-    chance: Xoshiro256PlusPlus,
+    rng: Xoshiro256PlusPlus,
     ratio: f64,
     at_ns: f64,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     pub(crate) fn new(
         scenario: &'a Scenario,
         seed: u64,
         mut policy: impl FnMut() -> Box<dyn Policy>,
     ) -> Self {
         let arrivals = (1..).zip(&scenario.groups).map(|(number, group)| Arrivals {
-            chance: chance::stream(seed, number),
+            rng: rng::stream(seed, number),
             ratio: group.ratio,
             at_ns: 0.0,
         });
-        let mut world = Self {
+        let mut simulation = Self {
             scenario,
             now_ns: 0,
             events: Events::default(),
             conns: Conns::default(),
             cores: (0..scenario.cores).map(|_| Core::new(scenario, policy())).collect(),
             statistics: Statistics::new(scenario),
-            named: Named::new(seed),
-            dice: chance::stream(seed, 0),
+            request_rng: RequestRng::new(seed),
+            filter_rng: rng::stream(seed, 0),
             sessions: 0,
             arrivals: arrivals.collect(),
         };
-        (0..scenario.groups.len()).for_each(|group| world.plan_arrivals(group as u32));
-        (0..scenario.cores).for_each(|core| world.advance(core));
-        world
+        (0..scenario.groups.len()).for_each(|group| simulation.plan_arrivals(group as u32));
+        (0..scenario.cores).for_each(|core| simulation.advance(core));
+        simulation
     }
 
     pub(crate) fn run(&mut self) {
@@ -86,30 +86,30 @@ impl<'a> World<'a> {
         match event {
             Event::Arrivals(group) => self.arrive(group),
             Event::ToServer(token, packet) => {
-                self.land(token);
+                self.arrived(token);
                 self.server_receives(token, packet);
                 self.conns.tidy(token);
             }
             Event::ToClient(token, answer) => {
-                self.land(token);
+                self.arrived(token);
                 self.client_receives(token, answer);
                 self.conns.tidy(token);
             }
-            Event::SynTimer(token) => self.syn_again(token),
-            Event::DataTimer(token) => self.data_again(token),
-            Event::Patience(token) => self.lose_patience(token),
-            Event::Think(token) => self.go_on(token),
-            Event::SynAckTimer(token) => self.synack_again(token),
+            Event::SynTimer(token) => self.retransmit_syn(token),
+            Event::DataTimer(token) => self.retransmit_data(token),
+            Event::ClientDeadline(token) => self.time_out(token),
+            Event::Think(token) => self.send_next(token),
+            Event::SynAckTimer(token) => self.retransmit_synack(token),
             Event::Deadline(token) => self.deadline(token),
             Event::StepEnd(core) => self.step_ends(core),
-            Event::Wake(core, nap) => self.wake(core, nap),
+            Event::Wake(core, sleep) => self.wake_by_timer(core, sleep),
         }
     }
 
     fn arrive(&mut self, group: u32) {
         let at_once = match self.scenario.pattern {
-            Pattern::Bursts(size) => size,
-            Pattern::Poisson | Pattern::Constant => 1,
+            ArrivalPattern::Bursts(size) => size,
+            ArrivalPattern::Poisson | ArrivalPattern::Constant => 1,
         };
         (0..at_once).for_each(|_| self.begin_session(group));
         self.plan_arrivals(group);
@@ -119,9 +119,9 @@ impl<'a> World<'a> {
     fn plan_arrivals(&mut self, group: u32) {
         let arrivals = &mut self.arrivals[group as usize];
         let mut missing = match self.scenario.pattern {
-            Pattern::Poisson => arrivals.chance.sample::<f64, _>(Exp1),
-            Pattern::Constant => 1.0,
-            Pattern::Bursts(size) => size.into(),
+            ArrivalPattern::Poisson => arrivals.rng.sample::<f64, _>(Exp1),
+            ArrivalPattern::Constant => 1.0,
+            ArrivalPattern::Bursts(size) => size.into(),
         };
         for (index, step) in self.scenario.load.iter().enumerate() {
             let until_ns =
@@ -148,13 +148,13 @@ impl<'a> World<'a> {
     }
 
     /// Records a refusal on account of load, and whether the loop had spare time.
-    pub(crate) fn note_refusal(&mut self, core: u32, token: Token) {
+    pub(crate) fn record_refusal(&mut self, core: u32, token: Token) {
         let client = self.conns.get(token).map(|conn| conn.client);
         if let Some(client) = client.filter(|client| client.kind.asks()) {
-            self.statistics.note_refusal(core, client.began_ns);
+            self.statistics.record_refusal(core, client.began_ns);
         }
         let sleeps = &self.cores[core as usize].sleeps;
-        if sleeps.has_time(self.now_ns, self.scenario.setting.target_ns) {
+        if sleeps.has_time(self.now_ns, self.scenario.policy.target_ns) {
             self.statistics.loops.refused_idle += 1;
         }
     }
@@ -163,7 +163,7 @@ impl<'a> World<'a> {
     pub(crate) fn send(&mut self, token: Token, packet: Packet) {
         if let Some(conn) = self.conns.get(token) {
             conn.packets += 1;
-            let at_ns = self.now_ns + conn.client.way_ns;
+            let at_ns = self.now_ns + conn.client.one_way_ns;
             self.events.push(at_ns, Event::ToServer(token, packet));
         }
     }
@@ -172,22 +172,25 @@ impl<'a> World<'a> {
     pub(crate) fn answer(&mut self, token: Token, answer: Answer) {
         if let Some(conn) = self.conns.get(token) {
             conn.packets += 1;
-            let at_ns = self.now_ns + conn.client.way_ns;
+            let at_ns = self.now_ns + conn.client.one_way_ns;
             self.events.push(at_ns, Event::ToClient(token, answer));
         }
     }
 
-    fn land(&mut self, token: Token) {
+    fn arrived(&mut self, token: Token) {
         if let Some(conn) = self.conns.get(token) {
             conn.packets -= 1;
         }
     }
 
-    pub(crate) fn tell(&mut self, token: Token, fate: Fate) {
+    pub(crate) fn record(&mut self, token: Token, outcome: RequestOutcome) {
         if let Some(conn) = self.conns.get(token) {
-            let whose =
-                Whose { kind: conn.client.kind, class: conn.client.class, core: conn.socket.core };
-            self.statistics.tell(self.now_ns, whose, fate);
+            let labels = RequestLabels {
+                kind: conn.client.kind,
+                class: conn.client.class,
+                core: conn.socket.core,
+            };
+            self.statistics.record(self.now_ns, labels, outcome);
         }
     }
 }

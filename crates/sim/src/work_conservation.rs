@@ -10,13 +10,13 @@ const SLEPT_MAX_NS: u64 = SPAN_NS / 10;
 
 /// Recent sleeps of a loop.
 #[derive(Debug, Default)]
-pub(crate) struct Sleeps {
+pub(crate) struct SleepHistory {
     /// Start and end of each sleep.
     over: VecDeque<(u64, u64)>,
     since_ns: Option<u64>,
 }
 
-impl Sleeps {
+impl SleepHistory {
     /// Records that the loop goes to sleep.
     pub(crate) fn sleep(&mut self, now_ns: u64) {
         self.since_ns = Some(now_ns);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_loop_has_time_when_it_slept_lately_or_often() {
-        let mut sleeps = Sleeps::default();
+        let mut sleeps = SleepHistory::default();
         assert!(sleeps.has_time(199 * MS, 20 * MS) && !sleeps.has_time(200 * MS, 20 * MS));
         sleeps.sleep(300 * MS);
         assert!(sleeps.has_time(300 * MS, 20 * MS));

@@ -18,9 +18,9 @@ pub(crate) enum Draw {
 
 /// Random numbers addressed by purpose, session and request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named(u64);
+pub(crate) struct RequestRng(u64);
 
-impl Named {
+impl RequestRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix64::seed_from_u64(seed).random())
     }
@@ -44,19 +44,19 @@ mod tests {
 
     #[test]
     fn what_is_drawn_under_one_name_is_always_the_same() {
-        let named = Named::new(1);
-        assert_eq!(named.draw(Draw::Core, 7, 0), named.draw(Draw::Core, 7, 0));
-        assert_ne!(named.draw(Draw::Core, 7, 0), named.draw(Draw::Class, 7, 0));
-        assert_ne!(named.draw(Draw::Service, 7, 0), named.draw(Draw::Service, 7, 1));
-        assert_ne!(named.draw(Draw::Core, 7, 0), Named::new(2).draw(Draw::Core, 7, 0));
+        let request_rng = RequestRng::new(1);
+        assert_eq!(request_rng.draw(Draw::Core, 7, 0), request_rng.draw(Draw::Core, 7, 0));
+        assert_ne!(request_rng.draw(Draw::Core, 7, 0), request_rng.draw(Draw::Class, 7, 0));
+        assert_ne!(request_rng.draw(Draw::Service, 7, 0), request_rng.draw(Draw::Service, 7, 1));
+        assert_ne!(request_rng.draw(Draw::Core, 7, 0), RequestRng::new(2).draw(Draw::Core, 7, 0));
     }
 
     #[test]
     fn the_numbers_of_successive_sessions_fill_the_unit_evenly() {
-        let named = Named::new(3);
+        let request_rng = RequestRng::new(3);
         let mut tenths = [0_u32; 10];
         for session in 0..10_000 {
-            tenths[(named.draw(Draw::Service, session, 0) * 10.0) as usize] += 1;
+            tenths[(request_rng.draw(Draw::Service, session, 0) * 10.0) as usize] += 1;
         }
         // Chi-square with 9 degrees of freedom: 99.9 % below 27.9.
         let chi: f64 = tenths.iter().map(|n| (f64::from(*n) - 1000.0).powi(2) / 1000.0).sum();

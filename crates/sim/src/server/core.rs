@@ -1,0 +1,181 @@
+//! State of a core: its loop, its listening socket, and the steps still to do.
+
+use std::collections::VecDeque;
+
+use weir_accept::{AcceptPhase, Deferred, Policy, Shares, View, Wanted};
+
+use crate::connections::Token;
+use crate::filter::Filter;
+use crate::kernel::Listener;
+use crate::scenario::Scenario;
+use crate::softirq::Softirq;
+use crate::work_conservation::SleepHistory;
+
+/// Requests beyond its share that a source may be served in a burst on open connections.
+const OPEN_BURST: u64 = 16;
+
+/// Reason for closing a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// The last reply was sent, and announced the close.
+    Replied,
+    /// Closed by the client.
+    Ended,
+    /// Closed to make room.
+    Evicted,
+    /// The kernel reports that the client has gone.
+    Departed,
+    /// Timed out.
+    Expired,
+    /// Accepted without room for it.
+    NoRoom,
+}
+
+/// A step of the loop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Step {
+    Wait,
+    Consult,
+    /// Asks the policy for a decision: for an accept-phase, or because its timer is due.
+    AskPolicy {
+        accepts: bool,
+    },
+    Decide(Wanted, bool),
+    Backlog(u32),
+    Filter,
+    Accept,
+    Accepted(Token),
+    Blocked,
+    Inspect(Token),
+    /// Admits a connection whose request arrived at this time, as far as is known.
+    Admit(Token, u64),
+    Finish {
+        accepts: bool,
+    },
+    ServeDeferred,
+    /// Serves the newest deferred connection, if it is the first or there is time.
+    ServeNewest(u64, bool),
+    WorkBegin,
+    Work(Token),
+    WorkInspect(Token),
+    WorkEnd,
+    Serve(Token),
+    Watch(Token),
+    Refuse(Token),
+    Close(Token, CloseReason),
+    CheckDeadlines,
+}
+
+/// A core: its loop, its listening socket, and its work for packets.
+pub(crate) struct Core {
+    pub(crate) listener: Listener,
+    pub(crate) softirq: Softirq,
+    /// The SYN filter of the listening socket.
+    pub(crate) filter: Filter,
+    /// Recent sleeps of the loop.
+    pub(crate) sleeps: SleepHistory,
+    /// True while the listening socket is a member of the interest set.
+    pub(crate) watched: bool,
+    /// Members to be reported by the next wait.
+    pub(crate) ready: Vec<Token>,
+    pub(super) policy: Box<dyn Policy>,
+    pub(super) steps: Vec<Step>,
+    pub(super) doing: Step,
+    pub(super) asleep: bool,
+    pub(super) asleep_since_ns: u64,
+    /// Time slept so far, as known to the loop, and the time of the last wake-up.
+    pub(super) slept_ns: u64,
+    pub(super) woke_ns: u64,
+    pub(super) sleeps_count: u32,
+    pub(super) rounds: u64,
+    /// End of the last wait: the time used throughout the round.
+    pub(super) clock_ns: u64,
+    pub(super) accepted_round: u64,
+    /// True if an accept-phase of this round left connections in the queue, which are newer than
+    /// the deferred ones.
+    pub(super) queue_left: bool,
+    pub(super) open: usize,
+    pub(super) begun: u64,
+    pub(super) accepted: u64,
+    pub(super) turns: u64,
+    pub(super) turns_ns: u64,
+    /// Shares of the sources served on open connections.
+    pub(super) shares: Shares,
+    pub(super) work_began_ns: u64,
+    /// Connections served in the current work-phase.
+    pub(super) working: u64,
+    /// Connections reported by this round's wait.
+    pub(super) reported: u64,
+    pub(super) work_items: u64,
+    pub(super) work_ns: u64,
+    pub(super) phase: AcceptPhase,
+    /// Connections accepted and not served yet.
+    pub(super) deferred: Deferred<Token>,
+    /// Connections whose deadline has passed.
+    pub(super) expired: Vec<Token>,
+    /// Connections waiting for their client, with the time since when: those served before, and
+    /// those that have not sent a complete request yet.
+    pub(super) idle: VecDeque<(Token, u64)>,
+    pub(super) silent: VecDeque<(Token, u64)>,
+}
+
+impl Core {
+    pub(crate) fn new(scenario: &Scenario, policy: Box<dyn Policy>) -> Self {
+        Self {
+            listener: Listener::new(scenario.policy.backlog),
+            softirq: Softirq::new(&scenario.costs),
+            filter: Filter::new(scenario.policy.backlog),
+            sleeps: SleepHistory::default(),
+            watched: true,
+            ready: Vec::new(),
+            policy,
+            steps: vec![Step::Wait],
+            doing: Step::Wait,
+            asleep: false,
+            asleep_since_ns: 0,
+            slept_ns: 0,
+            woke_ns: 0,
+            sleeps_count: 0,
+            rounds: 0,
+            clock_ns: 0,
+            accepted_round: 0,
+            queue_left: false,
+            open: 0,
+            begun: 0,
+            accepted: 0,
+            turns: 0,
+            turns_ns: 0,
+            shares: Shares::new(OPEN_BURST),
+            work_began_ns: 0,
+            working: 0,
+            reported: 0,
+            work_items: 0,
+            work_ns: 0,
+            phase: AcceptPhase::default(),
+            deferred: Deferred::default(),
+            expired: Vec::new(),
+            idle: VecDeque::new(),
+            silent: VecDeque::new(),
+        }
+    }
+
+    /// Builds the policy's view; `is_listener_ready` is true when the listener is ready.
+    pub(super) fn view(&self, open_max: usize, is_listener_ready: bool) -> View {
+        View {
+            open: self.open,
+            open_max,
+            rounds_since: self.rounds - self.accepted_round + u64::from(!is_listener_ready),
+            slept_ns: self.slept_ns,
+            woke_ns: self.woke_ns,
+            begun: self.begun,
+            accepted: self.accepted,
+            turns: self.turns,
+            turns_ns: self.turns_ns,
+            ready: self.reported,
+            work_items: self.work_items,
+            work_ns: self.work_ns,
+            deferred: self.deferred.len(),
+            saturated: false,
+        }
+    }
+}
