@@ -7,7 +7,7 @@ use weir_lab::allow_list::{AllowList, ValueShape};
 use weir_lab::metrics;
 use weir_lab::validation::allowed_options;
 use weir_load::measure::ErrorKind;
-use weir_load::workload::Named;
+use weir_load::workload::NamedWorkload;
 use weir_server::accept::Name;
 use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
 
@@ -236,7 +236,7 @@ fn option(arg: &Arg) -> [String; 3] {
 fn load_workloads() -> String {
     table(
         ["workload", "what it is"],
-        Named::all().map(|named| [code(named.name()), named.help().into()]),
+        NamedWorkload::all().map(|named| [code(named.name()), named.help().into()]),
     )
 }
 

@@ -4,7 +4,7 @@
 //! what to change. A slow server still makes a valid run: the audit does not judge the server, and
 //! does not know how a run was driven or how a verdict is shown.
 
-use crate::measure::{Counts, ErrorKind, Interval, RunOutcome, Times};
+use crate::measure::{Counts, ErrorKind, Interval, RunOutcome, TimeHistogram};
 
 /// Number of late starts that is tolerated however few starts there are.
 const LATE_MIN: u64 = 1;
@@ -25,7 +25,7 @@ pub const CPU_BUSIEST_MAX: f64 = 0.98;
 
 /// The conditions of a run that decide what its numbers mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct AuditInput {
     /// True for a closed loop: nothing is planned, so nothing can be late.
     pub closed: bool,
     /// Driving threads.
@@ -50,7 +50,7 @@ pub struct Verdict {
     /// True if the figures describe the server, not this client.
     pub valid: bool,
     /// True if the rates and errors describe the server: the run is valid, or its lag was too small
-    /// to change a rate ([`Facts::rates_only`]).
+    /// to change a rate ([`AuditInput::rates_only`]).
     pub rates_valid: bool,
     /// Reasons for an invalid run: full sentences with figures and what to change. Empty for a
     /// valid run.
@@ -58,12 +58,12 @@ pub struct Verdict {
     /// Caveats to read before the figures are trusted.
     pub notes: Vec<String>,
     /// The figures behind the verdict.
-    pub figures: Figures,
+    pub metrics: AuditMetrics,
 }
 
 /// The figures by which a run is judged.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct AuditMetrics {
     /// Median lag of the starts, nanoseconds.
     pub lag_p50_ns: u64,
     /// 99th percentile of the lag, nanoseconds.
@@ -87,53 +87,53 @@ pub struct Figures {
 }
 
 /// Audits a completed run.
-pub fn audit(facts: &Facts, outcome: &RunOutcome) -> Verdict {
-    let figures = figures(facts, outcome);
-    let rates_only = Facts { rates_only: true, ..*facts };
-    let of = |facts| Evidence {
-        facts,
+pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
+    let metrics = metrics(input, outcome);
+    let rates_only = AuditInput { rates_only: true, ..*input };
+    let of = |input| Evidence {
+        input,
         counts: &outcome.counts,
         lag: &outcome.times.lag,
         response: &outcome.times.response,
-        cpu: figures.cpu.iter().copied().fold(0.0, f64::max),
-        busiest: figures.busiest,
+        cpu: metrics.cpu.iter().copied().fold(0.0, f64::max),
+        busiest: metrics.busiest,
         grace: 0,
     };
-    let judged = |facts| {
-        let mut reasons = of(facts).reasons();
+    let judged = |input| {
+        let mut reasons = of(input).reasons();
         reasons.extend(nothing_measured(&outcome.counts));
         reasons
     };
-    let reasons = judged(facts);
+    let reasons = judged(input);
     let rates_valid = judged(&rates_only).is_empty();
-    let notes = notes(facts, outcome);
-    Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, figures }
+    let notes = notes(input, outcome);
+    Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, metrics }
 }
 
 /// The running verdict, updated after each second of a run.
 #[derive(Clone, Debug)]
-pub struct SoFar {
-    facts: Facts,
+pub struct RunningAudit {
+    input: AuditInput,
     /// All counts so far.
     pub counts: Counts,
     /// Times from planned start to last byte, so far.
-    pub response: Times,
+    pub response: TimeHistogram,
     /// Times from planned to actual start, so far.
-    pub lag: Times,
+    pub lag: TimeHistogram,
     /// Elapsed time of the run, nanoseconds.
     pub elapsed_ns: u64,
     /// CPU time of all driving threads so far, nanoseconds.
     pub cpu_ns: u64,
 }
 
-impl SoFar {
+impl RunningAudit {
     /// Creates the verdict of a run that is just starting.
-    pub fn new(facts: &Facts) -> Self {
+    pub fn new(input: &AuditInput) -> Self {
         Self {
-            facts: *facts,
+            input: *input,
             counts: Counts::default(),
-            response: Times::default(),
-            lag: Times::default(),
+            response: TimeHistogram::default(),
+            lag: TimeHistogram::default(),
             elapsed_ns: 0,
             cpu_ns: 0,
         }
@@ -149,23 +149,23 @@ impl SoFar {
     }
 
     /// Returns the conditions of the run.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn input(&self) -> &AuditInput {
+        &self.input
     }
 
     /// Returns the reasons why the run would be INVALID if it ended now; empty if it would be
     /// valid.
     pub fn reasons(&self) -> Vec<String> {
-        let cores_ns = self.elapsed_ns * self.facts.threads.max(1) as u64;
+        let cores_ns = self.elapsed_ns * self.input.threads.max(1) as u64;
         let evidence = Evidence {
-            facts: &self.facts,
+            input: &self.input,
             counts: &self.counts,
             lag: &self.lag,
             response: &self.response,
             cpu: share(self.cpu_ns, cores_ns),
             busiest: 0.0,
             // A start that is due as the second ends is begun in the next one.
-            grace: self.facts.threads as u64,
+            grace: self.input.threads as u64,
         };
         evidence.reasons()
     }
@@ -173,10 +173,10 @@ impl SoFar {
 
 /// Input common to the final and the running verdict.
 struct Evidence<'a> {
-    facts: &'a Facts,
+    input: &'a AuditInput,
     counts: &'a Counts,
-    lag: &'a Times,
-    response: &'a Times,
+    lag: &'a TimeHistogram,
+    response: &'a TimeHistogram,
     cpu: f64,
     busiest: f64,
     grace: u64,
@@ -219,9 +219,9 @@ impl Evidence<'_> {
 
     fn not_started(&self) -> Option<String> {
         let Counts { planned, started, .. } = *self.counts;
-        let achieved = achieved(self.facts, self.counts)?;
+        let achieved = achieved(self.input, self.counts)?;
         let missing = planned.saturating_sub(started);
-        let short = !self.facts.closed && achieved < ACHIEVED_MIN && missing > self.grace;
+        let short = !self.input.closed && achieved < ACHIEVED_MIN && missing > self.grace;
         short.then(|| {
             format!(
                 "Of {planned} planned requests only {started} were started, {:.1} % (99 % are \
@@ -236,7 +236,7 @@ impl Evidence<'_> {
         let count = self.lag.count();
         let late = count - self.lag.0.count_between(0, limit_ns).min(count);
         // Of a few starts one is more than 1 %, and says nothing.
-        (!self.facts.closed && late > LATE_MIN && late * 100 > count).then(|| {
+        (!self.input.closed && late > LATE_MIN && late * 100 > count).then(|| {
             format!(
                 "This client was late: {late} of {count} starts were too far behind the \
                  plan, 1 % by {:.3} ms or more, where {why}: use more --threads, pin them to \
@@ -251,7 +251,7 @@ impl Evidence<'_> {
     fn lag_limit(&self) -> (u64, String) {
         let median_ns = self.response.at(0.5);
         let share_ns = ((median_ns as f64 * LAG_SHARE_MAX) as u64).max(LAG_SMALL_NS);
-        let absolute = self.facts.rates_only || self.response.count() == 0;
+        let absolute = self.input.rates_only || self.response.count() == 0;
         if absolute || share_ns >= LAG_MAX_NS {
             return (LAG_MAX_NS, format!("{:.0} ms are allowed", ms(LAG_MAX_NS)));
         }
@@ -266,8 +266,8 @@ impl Evidence<'_> {
 
     fn busy(&self) -> Option<String> {
         let lag_ns = self.lag.at(0.99);
-        let late = !self.facts.closed && lag_ns > LAG_SMALL_NS;
-        let does = if self.facts.closed {
+        let late = !self.input.closed && lag_ns > LAG_SMALL_NS;
+        let does = if self.input.closed {
             "the client is the bottleneck, and its figures are lower bounds; use more --threads \
              or fewer connections"
         } else {
@@ -298,9 +298,9 @@ fn nothing_measured(counts: &Counts) -> Option<String> {
     })
 }
 
-fn notes(facts: &Facts, outcome: &RunOutcome) -> Vec<String> {
+fn notes(input: &AuditInput, outcome: &RunOutcome) -> Vec<String> {
     let found = [
-        facts.closed.then(|| {
+        input.closed.then(|| {
             "Closed loop: latencies of a closed loop omit what the server's slowness kept from \
              being sent."
                 .into()
@@ -312,7 +312,7 @@ fn notes(facts: &Facts, outcome: &RunOutcome) -> Vec<String> {
                 outcome.elapsed_ns as f64 / 1e9
             )
         }),
-        without_a_time(facts, &outcome.counts),
+        without_a_time(input, &outcome.counts),
         without_a_reply(&outcome.counts),
     ];
     found.into_iter().flatten().collect()
@@ -324,9 +324,9 @@ fn without_a_reply(counts: &Counts) -> Option<String> {
         .then(|| format!("None of {lost} requests was answered: the figures are of errors alone."))
 }
 
-fn without_a_time(facts: &Facts, counts: &Counts) -> Option<String> {
+fn without_a_time(input: &AuditInput, counts: &Counts) -> Option<String> {
     let lost = counts.errors.total();
-    (facts.latency_limits && lost > 0).then(|| {
+    (input.latency_limits && lost > 0).then(|| {
         format!(
             "{lost} of {} requests that ended have no response time, because they ended in \
              errors: judge errors beside times.",
@@ -335,34 +335,34 @@ fn without_a_time(facts: &Facts, counts: &Counts) -> Option<String> {
     })
 }
 
-fn figures(facts: &Facts, outcome: &RunOutcome) -> Figures {
+fn metrics(input: &AuditInput, outcome: &RunOutcome) -> AuditMetrics {
     let lag = &outcome.times.lag;
     let threads = &outcome.threads;
-    Figures {
+    AuditMetrics {
         lag_p50_ns: lag.at(0.5),
         lag_p99_ns: lag.at(0.99),
         lag_p999_ns: lag.at(0.999),
         lag_max_ns: lag.max(),
-        achieved: achieved(facts, &outcome.counts),
+        achieved: achieved(input, &outcome.counts),
         cpu: threads
             .iter()
             .map(|thread| share(thread.user_ns + thread.system_ns, outcome.elapsed_ns))
             .collect(),
         busiest: threads.iter().map(|thread| thread.busiest).fold(0.0, f64::max),
-        descriptors_left: facts.descriptors.saturating_sub(outcome.open_max),
-        ports_left: (facts.ports > 0)
-            .then(|| facts.ports.saturating_sub(outcome.open_max + ports_held(facts, outcome))),
+        descriptors_left: input.descriptors.saturating_sub(outcome.open_max),
+        ports_left: (input.ports > 0)
+            .then(|| input.ports.saturating_sub(outcome.open_max + ports_held(input, outcome))),
     }
 }
 
-fn achieved(facts: &Facts, counts: &Counts) -> Option<f64> {
-    (!facts.closed && counts.planned > 0).then(|| counts.started as f64 / counts.planned as f64)
+fn achieved(input: &AuditInput, counts: &Counts) -> Option<f64> {
+    (!input.closed && counts.planned > 0).then(|| counts.started as f64 / counts.planned as f64)
 }
 
 /// Returns the largest number of ports held by closed connections at once: the connects of the
-/// busiest window of [`Facts::port_hold_ns`].
-fn ports_held(facts: &Facts, outcome: &RunOutcome) -> u64 {
-    let window_s = facts.port_hold_ns.div_ceil(1_000_000_000) as usize;
+/// busiest window of [`AuditInput::port_hold_ns`].
+fn ports_held(input: &AuditInput, outcome: &RunOutcome) -> u64 {
+    let window_s = input.port_hold_ns.div_ceil(1_000_000_000) as usize;
     if window_s == 0 {
         return 0;
     }
@@ -382,16 +382,16 @@ fn ms(time_ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Second, ThreadUse};
+    use crate::measure::{SecondSummary, ThreadCpu};
 
     const MS: u64 = 1_000_000;
 
-    fn facts() -> Facts {
-        Facts { threads: 2, ports: 28_000, descriptors: 1_000, ..Facts::default() }
+    fn input() -> AuditInput {
+        AuditInput { threads: 2, ports: 28_000, descriptors: 1_000, ..AuditInput::default() }
     }
 
-    fn closed() -> Facts {
-        Facts { closed: true, ..facts() }
+    fn closed() -> AuditInput {
+        AuditInput { closed: true, ..input() }
     }
 
     /// A valid run of ten seconds: 1,000 requests answered in 5 ms.
@@ -400,7 +400,7 @@ mod tests {
             planned_ns: 10_000 * MS,
             elapsed_ns: 10_000 * MS,
             open_max: 40,
-            threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.4 }],
+            threads: vec![ThreadCpu { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.4 }],
             ..RunOutcome::default()
         };
         outcome.counts.planned = 1_000;
@@ -414,21 +414,21 @@ mod tests {
         outcome
     }
 
-    fn reasons(facts: &Facts, outcome: &RunOutcome) -> Vec<String> {
-        let verdict = audit(facts, outcome);
+    fn reasons(input: &AuditInput, outcome: &RunOutcome) -> Vec<String> {
+        let verdict = audit(input, outcome);
         assert_eq!(verdict.valid, verdict.reasons.is_empty());
         verdict.reasons
     }
 
     #[test]
     fn a_run_that_kept_its_plan_is_valid_and_shows_by_what() {
-        let verdict = audit(&facts(), &outcome());
+        let verdict = audit(&input(), &outcome());
         assert!(verdict.valid && verdict.notes.is_empty(), "{verdict:?}");
-        assert_eq!(verdict.figures.achieved, Some(1.0));
-        assert_eq!(verdict.figures.cpu, [0.3]);
-        assert_eq!(verdict.figures.descriptors_left, 960);
-        assert_eq!(verdict.figures.ports_left, Some(27_960));
-        assert!((20_000..20_100).contains(&verdict.figures.lag_p99_ns));
+        assert_eq!(verdict.metrics.achieved, Some(1.0));
+        assert_eq!(verdict.metrics.cpu, [0.3]);
+        assert_eq!(verdict.metrics.descriptors_left, 960);
+        assert_eq!(verdict.metrics.ports_left, Some(27_960));
+        assert!((20_000..20_100).contains(&verdict.metrics.lag_p99_ns));
     }
 
     #[test]
@@ -438,8 +438,8 @@ mod tests {
         {
             let mut outcome = outcome();
             outcome.counts.errors.count(kind);
-            for facts in [facts(), closed()] {
-                let reasons = reasons(&facts, &outcome);
+            for input in [input(), closed()] {
+                let reasons = reasons(&input, &outcome);
                 assert!(reasons.len() == 1 && reasons[0].contains(name), "{reasons:?}");
             }
         }
@@ -449,9 +449,9 @@ mod tests {
     fn ninety_nine_of_a_hundred_planned_starts_are_enough() {
         let mut outcome = outcome();
         outcome.counts.started = 990;
-        assert!(audit(&facts(), &outcome).valid);
+        assert!(audit(&input(), &outcome).valid);
         outcome.counts.started = 989;
-        let reasons = reasons(&facts(), &outcome);
+        let reasons = reasons(&input(), &outcome);
         assert!(reasons[0].contains("98.9 %"), "{reasons:?}");
         assert!(audit(&closed(), &outcome).valid);
     }
@@ -463,10 +463,10 @@ mod tests {
             outcome.times = crate::measure::Distributions::default();
             // One that is late could be chance.
             outcome.times.lag.record(lag_ns);
-            assert!(audit(&facts(), &outcome).valid);
+            assert!(audit(&input(), &outcome).valid);
             outcome.times.lag.record(lag_ns);
             outcome.times.response.record(response_ns);
-            !audit(&facts(), &outcome).valid
+            !audit(&input(), &outcome).valid
         };
         assert!(late(11 * MS, 10_000 * MS));
         assert!(!late(9 * MS, 10_000 * MS));
@@ -481,7 +481,7 @@ mod tests {
         let verdict = |lag_ns: u64| {
             let mut outcome = outcome();
             (0..100).for_each(|_| outcome.times.lag.record(lag_ns));
-            let verdict = audit(&facts(), &outcome);
+            let verdict = audit(&input(), &outcome);
             (verdict.valid, verdict.rates_valid)
         };
         assert_eq!(verdict(MS / 2), (true, true));
@@ -493,8 +493,8 @@ mod tests {
     fn where_only_rates_are_judged_a_few_milliseconds_are_not_late() {
         let mut outcome = outcome();
         (0..50).for_each(|_| outcome.times.lag.record(9 * MS));
-        assert!(!audit(&facts(), &outcome).valid);
-        let rates_only = Facts { rates_only: true, ..facts() };
+        assert!(!audit(&input(), &outcome).valid);
+        let rates_only = AuditInput { rates_only: true, ..input() };
         assert!(audit(&rates_only, &outcome).valid);
         (0..50).for_each(|_| outcome.times.lag.record(11 * MS));
         assert!(!audit(&rates_only, &outcome).valid);
@@ -505,10 +505,10 @@ mod tests {
         let mut outcome = outcome();
         outcome.times = crate::measure::Distributions::default();
         outcome.times.lag.record(2 * MS);
-        assert!(audit(&facts(), &outcome).valid);
+        assert!(audit(&input(), &outcome).valid);
         outcome.times.lag.record(12 * MS);
         outcome.times.lag.record(12 * MS);
-        let reasons = reasons(&facts(), &outcome);
+        let reasons = reasons(&input(), &outcome);
         assert!(reasons[0].contains("10 ms are allowed"), "{reasons:?}");
     }
 
@@ -516,7 +516,7 @@ mod tests {
     fn a_busy_thread_makes_figures_lower_bounds() {
         let mut outcome = outcome();
         outcome.threads[0].user_ns = 7_600 * MS;
-        let open = reasons(&facts(), &outcome);
+        let open = reasons(&input(), &outcome);
         assert!(open[0].contains("96.0 % of its core"), "{open:?}");
         let closed = reasons(&closed(), &outcome);
         assert!(closed[0].contains("lower bounds"), "{closed:?}");
@@ -526,18 +526,18 @@ mod tests {
     fn a_busy_second_counts_when_starts_were_late_too() {
         let mut outcome = outcome();
         outcome.threads[0].busiest = 0.99;
-        assert!(audit(&facts(), &outcome).valid);
-        outcome.times.response = Times::default();
+        assert!(audit(&input(), &outcome).valid);
+        outcome.times.response = TimeHistogram::default();
         (0..100).for_each(|_| outcome.times.lag.record(2 * MS));
-        let reasons = reasons(&facts(), &outcome);
+        let reasons = reasons(&input(), &outcome);
         assert!(reasons.len() == 1 && reasons[0].contains("busiest second"), "{reasons:?}");
         assert!(audit(&closed(), &outcome).valid);
     }
 
     #[test]
     fn a_run_without_arrivals_measured_nothing() {
-        for facts in [facts(), closed()] {
-            let reasons = reasons(&facts, &RunOutcome::default());
+        for input in [input(), closed()] {
+            let reasons = reasons(&input, &RunOutcome::default());
             assert!(reasons[0].starts_with("Nothing was measured"), "{reasons:?}");
         }
     }
@@ -547,7 +547,7 @@ mod tests {
         let mut outcome = outcome();
         outcome.interrupted = true;
         outcome.counts.errors.count(ErrorKind::Deadline);
-        let verdict = audit(&Facts { latency_limits: true, ..closed() }, &outcome);
+        let verdict = audit(&AuditInput { latency_limits: true, ..closed() }, &outcome);
         assert!(verdict.valid);
         assert!(verdict.notes[0].contains("closed loop omit"));
         assert!(verdict.notes[1].contains("interrupted after 10.000 s"));
@@ -559,28 +559,28 @@ mod tests {
         let mut outcome = outcome();
         for second in 0..4 {
             let counts = Counts { connects: 100 * (second + 1), ..Counts::default() };
-            outcome.seconds.push(Second { second, counts, ..Second::default() });
+            outcome.seconds.push(SecondSummary { second, counts, ..SecondSummary::default() });
         }
-        let held = Facts { port_hold_ns: 2_000 * MS, ..facts() };
-        assert_eq!(audit(&held, &outcome).figures.ports_left, Some(28_000 - 40 - 700));
-        let longer = Facts { port_hold_ns: 60_000 * MS, ..facts() };
-        assert_eq!(audit(&longer, &outcome).figures.ports_left, Some(28_000 - 40 - 1_000));
-        let unknown = Facts { ports: 0, ..facts() };
-        assert_eq!(audit(&unknown, &outcome).figures.ports_left, None);
+        let held = AuditInput { port_hold_ns: 2_000 * MS, ..input() };
+        assert_eq!(audit(&held, &outcome).metrics.ports_left, Some(28_000 - 40 - 700));
+        let longer = AuditInput { port_hold_ns: 60_000 * MS, ..input() };
+        assert_eq!(audit(&longer, &outcome).metrics.ports_left, Some(28_000 - 40 - 1_000));
+        let unknown = AuditInput { ports: 0, ..input() };
+        assert_eq!(audit(&unknown, &outcome).metrics.ports_left, None);
     }
 
     #[test]
     fn what_happened_in_one_second_stays_in_the_verdict_so_far() {
-        let mut so_far = SoFar::new(&facts());
+        let mut running_audit = RunningAudit::new(&input());
         let mut interval = Interval { length_ns: 1_000 * MS, ..Interval::default() };
         interval.counts.planned = 50;
         interval.counts.started = 48;
-        so_far.add(&interval);
-        assert_eq!(so_far.reasons(), [""; 0]);
+        running_audit.add(&interval);
+        assert_eq!(running_audit.reasons(), [""; 0]);
         interval.counts.errors.count(ErrorKind::FdUnavail);
-        so_far.add(&interval);
-        so_far.add(&Interval { length_ns: 1_000 * MS, ..Interval::default() });
-        let reasons = so_far.reasons();
+        running_audit.add(&interval);
+        running_audit.add(&Interval { length_ns: 1_000 * MS, ..Interval::default() });
+        let reasons = running_audit.reasons();
         assert!(reasons.len() == 2 && reasons[1].contains("only 96 were started"), "{reasons:?}");
     }
 }

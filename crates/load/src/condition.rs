@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::measure::{ErrorKind, RunOutcome, Times};
+use crate::measure::{ErrorKind, RunOutcome, TimeHistogram};
 
 /// A failure condition: a metric, an operator and a limit.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Condition {
 
 /// The result of evaluating a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Finding {
+pub struct Evaluation {
     /// True if the condition holds, so that the run fails.
     pub holds: bool,
     /// The measured value, in the condition's own unit.
@@ -29,16 +29,16 @@ pub struct Finding {
 
 /// A condition with its result, ready for display.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct ConditionResult {
     /// The failure condition.
     pub condition: Condition,
     /// Its result; `None` if there was nothing to measure.
-    pub finding: Option<Finding>,
+    pub evaluation: Option<Evaluation>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
-    Time { clock: usize, statistic: Statistic },
+    Time { distribution: usize, statistic: Statistic },
     Errors(Option<ErrorKind>),
     Rate,
     Achieved,
@@ -72,7 +72,8 @@ enum Unit {
 }
 
 /// Distributions a condition may name, in the order of `Distributions::rows`.
-const CLOCKS: [&str; 7] = ["lag", "connect", "send", "wait", "transfer", "service", "response"];
+const DISTRIBUTIONS: [&str; 7] =
+    ["lag", "connect", "send", "wait", "transfer", "service", "response"];
 
 impl Condition {
     /// Parses `METRIC OPERATOR VALUE`, with or without spaces.
@@ -96,17 +97,18 @@ impl Condition {
 
     /// Evaluates the condition; `None` if there was nothing to measure, such as the p99 of no
     /// replies.
-    pub fn holds(&self, outcome: &RunOutcome) -> Option<Finding> {
+    pub fn evaluate(&self, outcome: &RunOutcome) -> Option<Evaluation> {
         let measured = self.metric.measure(outcome, self.unit)?;
-        Some(Finding { holds: self.operator.compare(measured, self.limit), measured })
+        Some(Evaluation { holds: self.operator.compare(measured, self.limit), measured })
     }
 
-    /// Evaluates the condition, as [`Condition::holds`] does, and returns it with its result.
-    pub fn judge(&self, outcome: &RunOutcome) -> Judged {
-        Judged { condition: self.clone(), finding: self.holds(outcome) }
+    /// Evaluates the condition, as [`Condition::evaluate`] does, and returns it with its result.
+    pub fn result(&self, outcome: &RunOutcome) -> ConditionResult {
+        ConditionResult { condition: self.clone(), evaluation: self.evaluate(outcome) }
     }
 
-    /// Returns the unit of [`Finding::measured`]: `us`, `ms`, `s`, `%`, `/s`, or empty for a count.
+    /// Returns the unit of [`Evaluation::measured`]: `us`, `ms`, `s`, `%`, `/s`, or empty for a
+    /// count.
     pub fn unit(&self) -> &'static str {
         self.unit.name()
     }
@@ -125,10 +127,10 @@ impl fmt::Display for Condition {
 }
 
 /// Displays the result, as in `it holds: p99 = 61.2 ms > 50 ms`.
-impl fmt::Display for Judged {
+impl fmt::Display for ConditionResult {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Condition { subject, operator, limit, unit, .. } = &self.condition;
-        let Some(Finding { holds, measured }) = self.finding else {
+        let Some(Evaluation { holds, measured }) = self.evaluation else {
             return write!(out, "it cannot be told: there is no {subject} to measure");
         };
         let verdict = if holds { "it holds" } else { "it does not hold" };
@@ -152,18 +154,18 @@ impl Metric {
     }
 
     fn time(name: &str) -> Option<Self> {
-        let (clock, statistic) = name
+        let (distribution, statistic) = name
             .split_once('.')
-            .filter(|(clock, _)| CLOCKS.contains(clock))
+            .filter(|(distribution, _)| DISTRIBUTIONS.contains(distribution))
             .unwrap_or(("response", name));
-        let clock = CLOCKS.iter().position(|known| *known == clock)?;
+        let distribution = DISTRIBUTIONS.iter().position(|known| *known == distribution)?;
         let statistic = match statistic {
             "mean" => Statistic::Mean,
             "min" => Statistic::Min,
             "max" => Statistic::Max,
             _ => Statistic::Quantile(quantile(statistic.strip_prefix('p')?)?),
         };
-        Some(Metric::Time { clock, statistic })
+        Some(Metric::Time { distribution, statistic })
     }
 
     /// Returns the unit that `name` denotes for this metric, if it is a unit of it.
@@ -182,8 +184,8 @@ impl Metric {
     fn measure(self, outcome: &RunOutcome, unit: Unit) -> Option<f64> {
         let counts = &outcome.counts;
         match self {
-            Metric::Time { clock, statistic } => {
-                let (_, times) = outcome.times.rows().into_iter().nth(clock)?;
+            Metric::Time { distribution, statistic } => {
+                let (_, times) = outcome.times.rows().into_iter().nth(distribution)?;
                 statistic.of(times).map(|time_ns| time_ns / unit.nanoseconds())
             }
             Metric::Errors(kind) => {
@@ -201,7 +203,7 @@ impl Metric {
 
 impl Statistic {
     /// Returns the statistic in nanoseconds; `None` if there are no values.
-    fn of(self, times: &Times) -> Option<f64> {
+    fn of(self, times: &TimeHistogram) -> Option<f64> {
         (times.count() > 0).then(|| match self {
             Statistic::Quantile(quantile) => times.at(quantile) as f64,
             Statistic::Mean => times.mean(),
@@ -306,7 +308,7 @@ fn wrong(text: &str, what: &str) -> String {
          METRIC is p50 to p99.99, mean, min or max in us, ms or s (of the response, or after {}.), \
          errors or one kind of them ({}) as a number or in %, rate in /s, achieved in %, or \
          replies; and OPERATOR is >, >=, < or <=",
-        CLOCKS.join("., "),
+        DISTRIBUTIONS.join("., "),
         kinds.join(", ")
     )
 }
@@ -330,8 +332,8 @@ mod tests {
         outcome
     }
 
-    fn found(text: &str) -> Finding {
-        Condition::parse(text).unwrap().holds(&outcome()).unwrap()
+    fn found(text: &str) -> Evaluation {
+        Condition::parse(text).unwrap().evaluate(&outcome()).unwrap()
     }
 
     #[test]
@@ -355,9 +357,9 @@ mod tests {
             ("replies<=980", true, 980.0),
         ];
         for (text, holds, measured) in forms {
-            let finding = found(text);
-            assert_eq!(finding.holds, holds, "{text}: {finding:?}");
-            assert!((finding.measured / measured - 1.0).abs() < 0.002, "{text}: {finding:?}");
+            let evaluation = found(text);
+            assert_eq!(evaluation.holds, holds, "{text}: {evaluation:?}");
+            assert!((evaluation.measured / measured - 1.0).abs() < 0.002, "{text}: {evaluation:?}");
         }
     }
 
@@ -367,26 +369,28 @@ mod tests {
             assert!(!Condition::parse(&format!("{}>0", kind.name())).unwrap().is_about_time());
         }
         let rows = outcome().times.rows().map(|(name, _)| name);
-        assert_eq!(rows, CLOCKS);
-        for clock in CLOCKS {
-            assert!(Condition::parse(&format!("{clock}.p99.99>1us")).unwrap().is_about_time());
+        assert_eq!(rows, DISTRIBUTIONS);
+        for distribution in DISTRIBUTIONS {
+            assert!(
+                Condition::parse(&format!("{distribution}.p99.99>1us")).unwrap().is_about_time()
+            );
         }
     }
 
     #[test]
     fn what_was_not_measured_is_neither_true_nor_false() {
         for text in ["p99>1us", "connect.max>1us", "achieved<99%", "errors>1%", "rate<1"] {
-            let judged = Condition::parse(text).unwrap().judge(&RunOutcome::default());
-            assert_eq!(judged.finding, None, "{text}");
-            assert!(judged.to_string().starts_with("it cannot be told"), "{judged}");
+            let result = Condition::parse(text).unwrap().result(&RunOutcome::default());
+            assert_eq!(result.evaluation, None, "{text}");
+            assert!(result.to_string().starts_with("it cannot be told"), "{result}");
         }
-        let finding = Condition::parse("errors>0").unwrap().holds(&RunOutcome::default());
-        assert_eq!(finding, Some(Finding { holds: false, measured: 0.0 }));
+        let evaluation = Condition::parse("errors>0").unwrap().evaluate(&RunOutcome::default());
+        assert_eq!(evaluation, Some(Evaluation { holds: false, measured: 0.0 }));
     }
 
     #[test]
     fn a_finding_is_a_sentence() {
-        let says = |text| Condition::parse(text).unwrap().judge(&outcome()).to_string();
+        let says = |text| Condition::parse(text).unwrap().result(&outcome()).to_string();
         assert_eq!(says("min > 0.5ms"), "it holds: min = 1 ms > 0.5 ms");
         assert_eq!(says("errors>1%"), "it holds: errors = 2 % > 1 %");
         assert_eq!(says("rate<90"), "it does not hold: rate = 98/s, not < 90/s");

@@ -4,9 +4,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::measure::{Clocks, ErrorKind, Interval};
+use crate::measure::{ErrorKind, Interval, Timestamps};
 use crate::schedule::ArrivalLaw;
-use crate::session::{RequestId, Requests, SessionSource};
+use crate::session::{RequestId, RequestTable, SessionSource};
 
 /// The configuration of a run. Times are nanoseconds; for an optional limit, 0 means none.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Config {
     /// The sessions that arrivals carry out.
     pub workload: Arc<dyn Workload>,
     /// The bytes of the requests that sessions name.
-    pub requests: Arc<Requests>,
+    pub requests: Arc<RequestTable>,
     /// Number of persistent connections shared by all requests, over all threads; 0: each arrival
     /// opens its own. A request takes a free connection, or waits for one.
     pub shared_conns: usize,
@@ -122,7 +122,7 @@ pub trait Workload: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSample {
     /// Its six clocks.
-    pub clocks: Clocks,
+    pub timestamps: Timestamps,
     /// Its number in the request table.
     pub request: RequestId,
     /// The reply's status, or the kind of error.

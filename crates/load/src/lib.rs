@@ -7,6 +7,7 @@
 //! server's internals.
 
 pub mod audit;
+pub mod capacity_check;
 pub mod condition;
 pub mod config;
 mod driver;
@@ -15,7 +16,6 @@ pub mod report;
 pub mod scan;
 pub mod schedule;
 pub mod session;
-pub mod supply;
 pub mod workload;
 
 pub use driver::{Error, open_limit, run};

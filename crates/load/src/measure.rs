@@ -112,7 +112,7 @@ impl Errors {
 /// The six clocks of a request, nanoseconds since the run began; 0 for an event that did not
 /// happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clocks {
+pub struct Timestamps {
     /// Planned start.
     pub planned_ns: u64,
     /// Actual start: just before the connect, or before the send on an open connection.
@@ -129,9 +129,9 @@ pub struct Clocks {
 
 /// A distribution of times, nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Times(pub Histogram<u64>);
+pub struct TimeHistogram(pub Histogram<u64>);
 
-impl Default for Times {
+impl Default for TimeHistogram {
     fn default() -> Self {
         // The bounds are constants that the crate accepts; a histogram that grows is its other way.
         Self(Histogram::new_with_bounds(1, TIME_NS_MAX, 3).unwrap_or_else(|_| growing()))
@@ -143,7 +143,7 @@ fn growing() -> Histogram<u64> {
     Histogram::new(3).unwrap_or_else(|_| growing())
 }
 
-impl Times {
+impl TimeHistogram {
     /// Records a time; a longer one counts as [`TIME_NS_MAX`].
     pub fn record(&mut self, time_ns: u64) {
         self.0.saturating_record(time_ns);
@@ -180,7 +180,7 @@ impl Times {
     }
 
     /// Adds the times of another.
-    pub fn add(&mut self, other: &Times) {
+    pub fn add(&mut self, other: &TimeHistogram) {
         // Both have the same bounds, so nothing can fail to fit.
         let _ = self.0.add(&other.0);
     }
@@ -196,26 +196,32 @@ impl Times {
 pub struct Distributions {
     /// Planned to actual start, of every start: the lag of this client. If a shared connection had
     /// to become free first, the lag counts from then.
-    pub lag: Times,
+    pub lag: TimeHistogram,
     /// Actual start to connected, of every connection established.
-    pub connect: Times,
+    pub connect: TimeHistogram,
     /// Connected to first byte sent, of complete replies (as are the next four).
-    pub send: Times,
+    pub send: TimeHistogram,
     /// First byte sent to first byte received.
-    pub wait: Times,
+    pub wait: TimeHistogram,
     /// First to last byte received.
-    pub transfer: Times,
+    pub transfer: TimeHistogram,
     /// Actual start to last byte.
-    pub service: Times,
+    pub service: TimeHistogram,
     /// Planned start to last byte.
-    pub response: Times,
+    pub response: TimeHistogram,
 }
 
 impl Distributions {
     /// Records a complete reply.
-    pub fn record(&mut self, clocks: &Clocks) {
-        let Clocks { planned_ns, started_ns, connected_ns, sent_ns, first_byte_ns, last_byte_ns } =
-            *clocks;
+    pub fn record(&mut self, timestamps: &Timestamps) {
+        let Timestamps {
+            planned_ns,
+            started_ns,
+            connected_ns,
+            sent_ns,
+            first_byte_ns,
+            last_byte_ns,
+        } = *timestamps;
         self.send.record(sent_ns.saturating_sub(connected_ns));
         self.wait.record(first_byte_ns.saturating_sub(sent_ns));
         self.transfer.record(last_byte_ns.saturating_sub(first_byte_ns));
@@ -224,7 +230,7 @@ impl Distributions {
     }
 
     /// Returns each distribution with its name, in the order of the clocks.
-    pub fn rows(&self) -> [(&'static str, &Times); 7] {
+    pub fn rows(&self) -> [(&'static str, &TimeHistogram); 7] {
         [
             ("lag", &self.lag),
             ("connect", &self.connect),
@@ -347,9 +353,9 @@ pub struct Interval {
     /// Counts of this second.
     pub counts: Counts,
     /// Times from planned start to last byte, of the replies of this second.
-    pub response: Times,
+    pub response: TimeHistogram,
     /// Times from planned to actual start, of the starts of this second.
-    pub lag: Times,
+    pub lag: TimeHistogram,
     /// Connections open at the end of the second, background connections included.
     pub open: u64,
     /// CPU time of all driving threads together, nanoseconds.
@@ -370,7 +376,7 @@ impl Interval {
 
 /// Summary of an [`Interval`], which is too large to be kept for every second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Second {
+pub struct SecondSummary {
     /// Number of the second, from 0.
     pub second: u64,
     /// Length, nanoseconds.
@@ -391,7 +397,7 @@ pub struct Second {
     pub cpu_ns: u64,
 }
 
-impl From<&Interval> for Second {
+impl From<&Interval> for SecondSummary {
     fn from(interval: &Interval) -> Self {
         Self {
             second: interval.second,
@@ -409,7 +415,7 @@ impl From<&Interval> for Second {
 
 /// CPU time of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ThreadUse {
+pub struct ThreadCpu {
     /// User CPU time, nanoseconds.
     pub user_ns: u64,
     /// System CPU time, nanoseconds.
@@ -432,7 +438,7 @@ pub struct RunOutcome {
     /// The distributions of times.
     pub times: Distributions,
     /// The seconds after the warm-up, in order.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondSummary>,
     /// Time from the first planned start (or the end of the warm-up) to the end of the schedule.
     pub planned_ns: u64,
     /// Time from the same start to the last reply or error, at least to the end of the schedule.
@@ -444,11 +450,11 @@ pub struct RunOutcome {
     pub open_limit: u64,
     /// Durations of complete sessions, planned start to last byte. A session cut short between two
     /// requests by the end of the run is neither complete nor failed.
-    pub sessions: Times,
+    pub sessions: TimeHistogram,
     /// Lifetimes, from connect to close, of connections that carried at least one complete reply.
-    pub lifetimes: Times,
+    pub lifetimes: TimeHistogram,
     /// CPU time of each driving thread.
-    pub threads: Vec<ThreadUse>,
+    pub threads: Vec<ThreadCpu>,
     /// True if the operator stopped the run early (SIGINT).
     pub interrupted: bool,
 }

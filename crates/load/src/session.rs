@@ -1,9 +1,9 @@
 //! Sessions, one per arrival: requests on a connection, in bursts, with think times between them.
 //!
-//! A [`SessionSource`] makes a session for each planned start; a [`Requests`] table holds the bytes
-//! of the requests.
+//! A [`SessionSource`] makes a session for each planned start; a [`RequestTable`] table holds the
+//! bytes of the requests.
 
-/// Index of a request in the table of [`Requests`].
+/// Index of a request in the table of [`RequestTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u32);
 
@@ -41,7 +41,7 @@ pub trait SessionSource: Send {
 
 /// A serialized request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub struct SerializedRequest {
     /// The whole request, for a connection that stays open.
     pub keep: Box<[u8]>,
     /// The whole request, for the last one of a connection that the server is asked to close.
@@ -50,7 +50,7 @@ pub struct Prepared {
     pub head_only: bool,
 }
 
-impl Prepared {
+impl SerializedRequest {
     /// Returns the request target (RFC 9112 section 3.2).
     pub fn target(&self) -> &str {
         let word = self.keep.split(|byte| *byte == b' ').nth(1);
@@ -60,17 +60,17 @@ impl Prepared {
 
 /// The table of a workload's requests, each stored once.
 #[derive(Clone, Debug, Default)]
-pub struct Requests(Vec<Prepared>);
+pub struct RequestTable(Vec<SerializedRequest>);
 
-impl Requests {
+impl RequestTable {
     /// Adds a request.
-    pub fn push(&mut self, request: Prepared) -> RequestId {
+    pub fn push(&mut self, request: SerializedRequest) -> RequestId {
         self.0.push(request);
         RequestId((self.0.len() - 1) as u32)
     }
 
     /// Returns a request.
-    pub fn get(&self, id: RequestId) -> Option<&Prepared> {
+    pub fn get(&self, id: RequestId) -> Option<&SerializedRequest> {
         self.0.get(id.0 as usize)
     }
 
@@ -87,7 +87,7 @@ impl Requests {
 
 /// HTTP version of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// HTTP/1.0; `Connection: keep-alive` asks for the connection to stay open.
     Http10,
     /// HTTP/1.1; `Connection: close` asks for a close.
@@ -97,9 +97,9 @@ pub enum Version {
 
 /// Properties common to all requests of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Template {
+pub struct RequestTemplate {
     /// HTTP version.
-    pub version: Version,
+    pub version: HttpVersion,
     /// Value of the `Host` field.
     pub authority: String,
     /// Further field lines: name and value, as they are sent. A field named `Host` replaces
@@ -107,17 +107,17 @@ pub struct Template {
     pub fields: Vec<(String, String)>,
 }
 
-impl Template {
+impl RequestTemplate {
     /// Serializes the request `method target` with `body`. `Content-Length` is added, unless the
     /// template has that field, or the body is empty and the method usually has none (GET, HEAD,
     /// OPTIONS, DELETE, TRACE).
-    pub fn request(&self, method: &str, target: &str, body: &[u8]) -> Prepared {
+    pub fn request(&self, method: &str, target: &str, body: &[u8]) -> SerializedRequest {
         let render = |close: bool| self.render(method, target, body, close).into_boxed_slice();
-        Prepared { keep: render(false), close: render(true), head_only: method == "HEAD" }
+        SerializedRequest { keep: render(false), close: render(true), head_only: method == "HEAD" }
     }
 
     fn render(&self, method: &str, target: &str, body: &[u8], close: bool) -> Vec<u8> {
-        let version = if self.version == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" };
+        let version = if self.version == HttpVersion::Http10 { "HTTP/1.0" } else { "HTTP/1.1" };
         let mut head = format!("{method} {target} {version}\r\n");
         let mut field = |name: &str, value: &str| {
             head.extend([name, ": ", value, "\r\n"]);
@@ -138,8 +138,8 @@ impl Template {
         }
         match (self.version, close) {
             _ if has("connection") => {}
-            (Version::Http11, true) => field("Connection", "close"),
-            (Version::Http10, false) => field("Connection", "keep-alive"),
+            (HttpVersion::Http11, true) => field("Connection", "close"),
+            (HttpVersion::Http10, false) => field("Connection", "keep-alive"),
             _ => {}
         }
         let mut request = head.into_bytes();
@@ -159,13 +159,14 @@ mod tests {
 
     #[test]
     fn a_request_says_how_long_its_connection_lives() {
-        let mut template = Template { authority: "h:1".into(), ..Template::default() };
+        let mut template =
+            RequestTemplate { authority: "h:1".into(), ..RequestTemplate::default() };
         let request = template.request("GET", "/x", b"");
         let agent = concat!("User-Agent: weir-load/", env!("CARGO_PKG_VERSION"), "\r\n");
         assert_eq!(text(&request.keep), format!("GET /x HTTP/1.1\r\nHost: h:1\r\n{agent}\r\n"));
         assert!(text(&request.close).ends_with("Connection: close\r\n\r\n"));
         assert_eq!(request.target(), "/x");
-        template.version = Version::Http10;
+        template.version = HttpVersion::Http10;
         let request = template.request("GET", "/x", b"");
         assert!(text(&request.keep).ends_with("Connection: keep-alive\r\n\r\n"));
         assert!(!text(&request.close).contains("Connection"));
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn given_fields_replace_the_usual_ones() {
         let fields = vec![("host".into(), "other".into()), ("User-Agent".into(), "me".into())];
-        let template = Template { fields, ..Template::default() };
+        let template = RequestTemplate { fields, ..RequestTemplate::default() };
         let request = text(&template.request("POST", "/", b"ab").keep);
         let expected = "POST / HTTP/1.1\r\nhost: other\r\nUser-Agent: me\r\nContent-Length: 2\r\n";
         assert_eq!(request, format!("{expected}\r\nab"));

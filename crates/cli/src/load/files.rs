@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use weir_load::workload::Named;
-use weir_load::workload::files::{self, Options, Summary};
+use weir_load::workload::NamedWorkload;
+use weir_load::workload::files::{self, FileSetOptions, FilesWritten};
 
 use super::options::FilesOptions;
 use crate::print;
@@ -20,9 +20,9 @@ pub(crate) fn files(options: &FilesOptions) -> Result<ExitCode, String> {
 
 /// Writes the files; returns a summary in one line.
 fn write(options: &FilesOptions) -> Result<String, String> {
-    let named: Named = options.workload.parse().map_err(|error| format!("{error}"))?;
-    let sizes = Options { mb: options.mb, head_bytes: options.head_bytes };
-    let Summary { files, bytes } =
+    let named: NamedWorkload = options.workload.parse().map_err(|error| format!("{error}"))?;
+    let sizes = FileSetOptions { mb: options.mb, head_bytes: options.head_bytes };
+    let FilesWritten { files, bytes } =
         files::write(&options.dir, named, &sizes).map_err(|error| error.to_string())?;
     let (name, dir) = (named.name(), options.dir.display());
     Ok(format!("{name}: {files} file(s), {bytes} bytes, in {dir}\n"))

@@ -1,19 +1,19 @@
 //! `weir load`: turns options into a run, and its measurements into printed output.
 //!
-//! `plan` builds a configuration from the options (with `target`, `shape`, `workload`, `input` and
-//! `limits`); `outcome` runs it and prints the results (with `progress`, `screen` and `output`).
-//! Driving a load, measuring it and interpreting the results are all in `weir-load`.
+//! `plan` builds a configuration from the options (with `target`, `connections`, `workload`,
+//! `input` and `resources`); `run` runs it and prints the results (with `progress`, `screen` and
+//! `output`). Driving a load, measuring it and interpreting the results are all in `weir-load`.
 
+mod connections;
 mod files;
 mod input;
-mod limits;
 mod options;
-mod outcome;
 mod output;
 mod plan;
 mod progress;
+mod resources;
+mod run;
 mod scan;
-mod shape;
 mod target;
 mod time;
 mod trace;
@@ -30,7 +30,7 @@ use options::LoadTask;
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn load(options: LoadOptions) -> Result<ExitCode, String> {
     match options.task {
-        None => outcome::run(&options.run),
+        None => run::run(&options.run),
         Some(LoadTask::Scan(options)) => scan::scan(&options),
         Some(LoadTask::Files(options)) => files::files(&options),
         Some(LoadTask::Trace(options)) => trace::trace(&options),

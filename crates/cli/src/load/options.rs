@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_load::condition::Condition;
-use weir_load::workload::Named;
+use weir_load::workload::NamedWorkload;
 use weir_load::workload::sessions::{Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::small::WEIR_HEAD_BYTES;
 
@@ -429,7 +429,7 @@ pub(crate) enum Close {
 }
 
 fn named() -> PossibleValuesParser {
-    PossibleValuesParser::new(Named::all().map(Named::name))
+    PossibleValuesParser::new(NamedWorkload::all().map(NamedWorkload::name))
 }
 
 fn per_conn(text: &str) -> Result<PerConn, String> {

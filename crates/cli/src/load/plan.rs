@@ -8,19 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use weir_load::audit;
+use weir_load::capacity_check::{self, Demand, Resources};
 use weir_load::condition::Condition;
 use weir_load::config::{Config, LoadModel};
-use weir_load::report::Description;
+use weir_load::report::RunDescription;
 use weir_load::schedule::ArrivalLaw;
-use weir_load::supply::{self, Demand, Facts};
+use weir_load::workload::BuiltWorkload;
 
+use super::connections::{self, ConnectionSettings};
 use super::input;
-use super::limits;
 use super::options::{ConnOptions, RunOptions, ScanOptions};
-use super::shape::{self, Conns};
+use super::resources;
 use super::target::{Target, shortened};
 use super::time;
-use super::workload::{self, Work};
+use super::workload::{self, PlannedWorkload};
 
 /// Duration of a run that ends with its sessions, nanoseconds: effectively infinite, but small
 /// enough not to overflow in additions.
@@ -30,24 +31,24 @@ const WITHOUT_END_NS: u64 = u64::MAX / 4;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
 /// A run that is ready to start.
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     /// Configuration of the driver.
     pub config: Config,
     /// Description in words.
-    pub what: Description,
+    pub description: RunDescription,
     /// Input of the audit.
-    pub facts: audit::Facts,
+    pub audit: audit::AuditInput,
     /// Resource that may run out, though not necessarily.
     pub warning: Option<String>,
 }
 
 /// The runs of a scan, without the rate and the duration of each.
-pub(crate) struct Points {
+pub(crate) struct ScanRuns {
     /// Mean number of requests per arrival.
     pub requests_per_arrival: f64,
     /// True if the criteria for holding a rate include a limit on response times.
     times_judged: bool,
-    draft: Draft,
+    draft: UncheckedPlan,
     law: ArrivalLaw,
 }
 
@@ -55,9 +56,9 @@ pub(crate) struct Points {
 ///
 /// # Errors
 /// A sentence: the resource that is missing or the option that is wrong, and what to change.
-pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
+pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
     let arrivals = &options.arrivals;
-    let conns = shape::conns(&options.conns, arrivals.closed.is_some())?;
+    let conns = connections::conns(&options.conns, arrivals.closed.is_some())?;
     let target = Target::parse(options.url.as_deref().unwrap_or_default())?;
     let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
     let model = match (arrivals.closed, &work.arrivals) {
@@ -65,7 +66,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
         (None, Some(logged)) => LoadModel::Open(logged.clone()),
         (None, None) => LoadModel::Open(law(&arrivals.arrivals, arrivals.rate)?),
     };
-    let ends = Ends {
+    let ends = EndConditions {
         duration_ns: arrivals.duration.map(time::ns),
         arrivals_max: arrivals.num,
         sessions: work.sessions,
@@ -76,13 +77,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
         let why = "--warmup leaves nothing of the run to measure: give a longer --duration";
         return Err(why.into());
     }
-    let course = Course { model, duration_ns, warmup_ns, seed: arrivals.seed };
-    let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
+    let schedule = ScheduleSettings { model, duration_ns, warmup_ns, seed: arrivals.seed };
+    let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
     draft.config.arrivals_max = arrivals.num.unwrap_or(0);
     draft.config.each = options.output.each.is_some();
-    draft.what.duration_ns = ends.expected_ns(&draft.config);
+    draft.description.duration_ns = ends.expected_ns(&draft.config);
     let mut plan = draft.checked()?;
-    plan.facts.latency_limits |= options.output.fail_if.iter().any(Condition::is_about_time);
+    plan.audit.latency_limits |= options.output.fail_if.iter().any(Condition::is_about_time);
     Ok(plan)
 }
 
@@ -90,9 +91,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<Plan, String> {
 ///
 /// # Errors
 /// As for [`run`].
-pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
+pub(crate) fn scan(options: &ScanOptions) -> Result<ScanRuns, String> {
     let search = &options.search;
-    let conns = shape::conns(&options.conns, false)?;
+    let conns = connections::conns(&options.conns, false)?;
     let target = Target::parse(&options.url)?;
     let work = workload::work(&options.workload, &options.conns, conns.shape, &target)?;
     if work.sessions.is_some() {
@@ -106,32 +107,33 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<Points, String> {
         .map_err(|why| why.replacen("--rate", "--from", 1))?;
     let (warmup_ns, duration_ns) = (time::ns(search.warmup), time::ns(search.duration));
     let duration_ns = duration_ns.saturating_add(warmup_ns);
-    let course = Course { model: LoadModel::Open(law.clone()), duration_ns, warmup_ns, seed };
-    let mut draft = Draft::new(&options.conns, conns, &target, work, course)?;
+    let schedule =
+        ScheduleSettings { model: LoadModel::Open(law.clone()), duration_ns, warmup_ns, seed };
+    let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
     // What earlier points left in TIME_WAIT is there at the later ones.
     draft.ports_for_s = f64::INFINITY;
     draft.checked()?;
     let times_judged = search.p99_max.is_some();
-    Ok(Points { requests_per_arrival, times_judged, draft, law })
+    Ok(ScanRuns { requests_per_arrival, times_judged, draft, law })
 }
 
-impl Points {
+impl ScanRuns {
     /// Builds the run at `rate` arrivals per second, measured for `duration_ns`. Each run has its
     /// own random seed, derived from its `number`.
     ///
     /// # Errors
     /// A sentence: this machine lacks the resources.
-    pub(crate) fn at(&self, rate: f64, duration_ns: u64, number: u64) -> Result<Plan, String> {
+    pub(crate) fn at(&self, rate: f64, duration_ns: u64, number: u64) -> Result<RunPlan, String> {
         let law = self.law.scaled(rate / self.law.mean_rate(WITHOUT_END_NS));
         let mut draft = self.draft.clone();
-        draft.what.arrivals = law.to_string();
-        draft.what.duration_ns = duration_ns.saturating_add(draft.config.warmup_ns);
-        draft.config.duration_ns = draft.what.duration_ns;
+        draft.description.arrivals = law.to_string();
+        draft.description.duration_ns = duration_ns.saturating_add(draft.config.warmup_ns);
+        draft.config.duration_ns = draft.description.duration_ns;
         draft.config.model = LoadModel::Open(law);
         draft.config.seed = draft.config.seed.wrapping_add(number);
-        draft.what.seed = draft.config.seed;
+        draft.description.seed = draft.config.seed;
         let mut plan = draft.checked()?;
-        plan.facts.rates_only = !self.times_judged;
+        plan.audit.rates_only = !self.times_judged;
         Ok(plan)
     }
 }
@@ -141,13 +143,13 @@ fn law(name: &str, rate: Option<f64>) -> Result<ArrivalLaw, String> {
 }
 
 /// Conditions that end a run.
-struct Ends {
+struct EndConditions {
     duration_ns: Option<u64>,
     arrivals_max: Option<u64>,
     sessions: Option<u64>,
 }
 
-impl Ends {
+impl EndConditions {
     /// Returns the maximum duration of arrivals.
     fn duration_ns(&self, model: &LoadModel) -> Result<u64, String> {
         let counted = self.arrivals_max.is_some() || self.sessions.is_some();
@@ -178,7 +180,7 @@ impl Ends {
 }
 
 /// Schedule of a run's arrivals.
-struct Course {
+struct ScheduleSettings {
     model: LoadModel,
     duration_ns: u64,
     warmup_ns: u64,
@@ -187,32 +189,33 @@ struct Course {
 
 /// A run that has not been checked yet.
 #[derive(Clone)]
-struct Draft {
+struct UncheckedPlan {
     config: Config,
-    what: Description,
-    facts: Facts,
+    description: RunDescription,
+    resources: Resources,
     client_closes: bool,
     /// Time for which ports are needed, including other runs before and after this one, seconds.
     ports_for_s: f64,
 }
 
-impl Draft {
+impl UncheckedPlan {
     fn new(
         options: &ConnOptions,
-        conns: Conns,
+        conns: ConnectionSettings,
         target: &Target,
-        work: Work,
-        course: Course,
+        work: PlannedWorkload,
+        schedule: ScheduleSettings,
     ) -> Result<Self, String> {
         let cpus = options.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
-        limits::check_cpus(&cpus)?;
-        let sources = options.source.as_deref().map_or(Ok(Vec::new()), supply::sources)?;
+        resources::check_cpus(&cpus)?;
+        let sources =
+            options.source.as_deref().map_or(Ok(Vec::new()), capacity_check::parse_sources)?;
         let addresses = target.resolve(sources.first().copied())?;
         one_family(&sources)?;
-        sources.iter().try_for_each(is_here)?;
-        let facts = limits::facts(&sources, &addresses, &cpus);
-        let Course { model, duration_ns, warmup_ns, seed } = course;
-        let (workload, requests) = work.built;
+        sources.iter().try_for_each(check_local)?;
+        let resources = resources::resources(&sources, &addresses, &cpus);
+        let ScheduleSettings { model, duration_ns, warmup_ns, seed } = schedule;
+        let BuiltWorkload { workload, requests } = work.built;
         let config = Config {
             addresses,
             model,
@@ -239,25 +242,25 @@ impl Draft {
             seed,
             each: false,
         };
-        let what = description(&config, conns, target, work.name);
+        let description = description(&config, conns, target, work.name);
         let ports_for_s = duration_ns as f64 / 1e9;
-        Ok(Self { config, what, facts, client_closes: conns.client_closes, ports_for_s })
+        Ok(Self { config, description, resources, client_closes: conns.client_closes, ports_for_s })
     }
 
     /// Checks the run against the resources of this machine.
-    fn checked(&self) -> Result<Plan, String> {
-        let supply = supply::check(&self.facts, &self.demand())?;
-        let warning = (supply.open_worst > supply.open_max).then(|| {
+    fn checked(&self) -> Result<RunPlan, String> {
+        let capacity = capacity_check::check(&self.resources, &self.demand())?;
+        let warning = (capacity.open_if_stalled > capacity.open_max).then(|| {
             format!(
                 "should the server stall, {} connections will be open at once before --timeout \
                  ends them, and there is room for {}",
-                supply.open_worst, supply.open_max
+                capacity.open_if_stalled, capacity.open_max
             )
         });
-        Ok(Plan {
+        Ok(RunPlan {
             config: self.config.clone(),
-            what: self.what.clone(),
-            facts: self.audit_facts(supply.ports_total),
+            description: self.description.clone(),
+            audit: self.audit_input(capacity.ports_total),
             warning,
         })
     }
@@ -282,11 +285,11 @@ impl Draft {
         }
     }
 
-    fn audit_facts(&self, ports: u64) -> audit::Facts {
-        let time_wait_s = self.facts.tw_reuse_s.unwrap_or(self.facts.time_wait_s);
-        let free = self.facts.open_files.saturating_sub(self.facts.other_fds);
+    fn audit_input(&self, ports: u64) -> audit::AuditInput {
+        let time_wait_s = self.resources.tw_reuse_s.unwrap_or(self.resources.time_wait_s);
+        let free = self.resources.open_files.saturating_sub(self.resources.other_fds);
         let allowed = Some(self.config.conns_max as u64).filter(|most| *most > 0);
-        audit::Facts {
+        audit::AuditInput {
             closed: matches!(self.config.model, LoadModel::Closed(_)),
             threads: self.config.threads,
             ports,
@@ -307,15 +310,20 @@ fn one_family(sources: &[IpAddr]) -> Result<(), String> {
 }
 
 /// Checks that an address belongs to this machine, as a socket cannot be bound to it otherwise.
-fn is_here(source: &IpAddr) -> Result<(), String> {
+fn check_local(source: &IpAddr) -> Result<(), String> {
     let bound = UdpSocket::bind((*source, 0)).map(drop);
     bound.map_err(|error| {
         format!("--source {source}: {error}; give addresses that this machine has (`ip address`)")
     })
 }
 
-fn description(config: &Config, conns: Conns, target: &Target, workload: String) -> Description {
-    Description {
+fn description(
+    config: &Config,
+    conns: ConnectionSettings,
+    target: &Target,
+    workload: String,
+) -> RunDescription {
+    RunDescription {
         url: shortened(&target.url),
         arrivals: match &config.model {
             LoadModel::Open(arrivals) => arrivals.to_string(),
@@ -329,7 +337,7 @@ fn description(config: &Config, conns: Conns, target: &Target, workload: String)
         deadline_ns: config.deadline_ns,
         threads: config.threads,
         seed: config.seed,
-        shapes: shapes(config, conns, target),
+        connections: connections(config, conns, target),
         command: time::command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
         date: time::rfc3339(SystemTime::now()),
@@ -337,7 +345,7 @@ fn description(config: &Config, conns: Conns, target: &Target, workload: String)
 }
 
 /// Describes in words how the connections differ from the defaults.
-fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
+fn connections(config: &Config, conns: ConnectionSettings, target: &Target) -> Vec<String> {
     let counted = [
         (config.shared_conns, "shared connections"),
         (config.idle, "idle connections"),
@@ -346,23 +354,24 @@ fn shapes(config: &Config, conns: Conns, target: &Target) -> Vec<String> {
         (config.sources.len(), "source addresses"),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    let said = [
+    let features = [
         (config.keep_open && config.shared_conns == 0, "connections that stay"),
         (conns.client_closes, "closed by the client"),
         (conns.reset, "reset by the client"),
     ];
-    let said = said.into_iter().filter(|(is_so, _)| *is_so);
-    let mut shapes: Vec<String> = counted.map(|(count, what)| format!("{count} {what}")).collect();
-    shapes.extend(config.send_rate.map(|rate| match rate {
+    let features = features.into_iter().filter(|(is_so, _)| *is_so);
+    let mut connections: Vec<String> =
+        counted.map(|(count, kind)| format!("{count} {kind}")).collect();
+    connections.extend(config.send_rate.map(|rate| match rate {
         0 => "requests never sent".to_owned(),
         rate => format!("requests sent at {rate} bytes/s"),
     }));
-    shapes.extend(said.map(|(_, what)| what.into()));
+    connections.extend(features.map(|(_, feature)| feature.into()));
     if target.is_named() {
         let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
-        shapes.push(format!("at {}", addresses.join(", ")));
+        connections.push(format!("at {}", addresses.join(", ")));
     }
-    shapes
+    connections
 }
 
 #[cfg(test)]
@@ -373,12 +382,12 @@ mod tests {
     use super::*;
     use crate::load::tests::{run_options, scan_options};
 
-    fn planned(line: &str) -> Result<Plan, String> {
+    fn planned(line: &str) -> Result<RunPlan, String> {
         run(&run_options(line))
     }
 
     fn refused(line: &str) -> String {
-        planned(line).map(|plan| plan.what.arrivals).unwrap_err()
+        planned(line).map(|plan| plan.description.arrivals).unwrap_err()
     }
 
     fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
@@ -389,16 +398,16 @@ mod tests {
 
     #[test]
     fn a_run_is_a_hundred_a_second_for_ten_seconds() {
-        let Plan { config, what, facts, warning } = planned("").unwrap();
+        let RunPlan { config, description, audit, warning } = planned("").unwrap();
         assert_eq!(config.model, LoadModel::Open(ArrivalLaw::Constant { rate: 100.0 }));
         assert_eq!((config.duration_ns, config.warmup_ns), (10_000_000_000, 0));
         assert_eq!(config.addresses, ["127.0.0.1:8080".parse().unwrap()]);
         assert_eq!((config.timeout_ns, config.deadline_ns), (5_000_000_000, 0));
         assert_eq!((config.arrivals_max, config.conns_max, config.threads), (0, 0, 1));
-        assert_eq!(what.workload, "GET /, 1 request a connection");
-        assert_eq!((what.arrivals.as_str(), what.closed), ("constant 100/s", false));
-        assert!(what.shapes.is_empty() && warning.is_none());
-        assert!(facts.ports > 0 && !facts.latency_limits);
+        assert_eq!(description.workload, "GET /, 1 request a connection");
+        assert_eq!((description.arrivals.as_str(), description.closed), ("constant 100/s", false));
+        assert!(description.connections.is_empty() && warning.is_none());
+        assert!(audit.ports > 0 && !audit.latency_limits);
     }
 
     #[test]
@@ -408,7 +417,10 @@ mod tests {
             ("--send-rate 20", 20, "requests sent at 20 bytes/s"),
         ] {
             let plan = planned(line).unwrap();
-            assert_eq!((plan.config.send_rate, plan.what.shapes), (Some(rate), vec![shape.into()]));
+            assert_eq!(
+                (plan.config.send_rate, plan.description.connections),
+                (Some(rate), vec![shape.into()])
+            );
         }
         assert_eq!(planned("").unwrap().config.send_rate, None);
     }
@@ -417,9 +429,9 @@ mod tests {
     fn a_closed_loop_is_called_one() {
         let plan = planned("--closed 3 --requests-per-conn inf --duration 1s").unwrap();
         assert_eq!(plan.config.model, LoadModel::Closed(3));
-        assert!(plan.config.keep_open && plan.facts.closed && plan.what.closed);
-        assert_eq!(plan.what.arrivals, "3 connections");
-        assert_eq!(plan.what.shapes, ["connections that stay"]);
+        assert!(plan.config.keep_open && plan.audit.closed && plan.description.closed);
+        assert_eq!(plan.description.arrivals, "3 connections");
+        assert_eq!(plan.description.connections, ["connections that stay"]);
         assert!(!planned("--closed 3").unwrap().config.keep_open);
     }
 
@@ -433,7 +445,7 @@ mod tests {
             ("--closed 2 --num 5", 0),
         ] {
             let plan = planned(line).unwrap();
-            assert_eq!(plan.what.duration_ns, expected_ns, "{line}");
+            assert_eq!(plan.description.duration_ns, expected_ns, "{line}");
             let open_end = !line.contains("--duration");
             assert_eq!(plan.config.duration_ns == WITHOUT_END_NS, open_end, "{line}");
         }
@@ -453,7 +465,11 @@ mod tests {
         let replay = format!("--replay {} --speed 2", log.display());
         let plan = planned(&replay).unwrap();
         assert_eq!(plan.config.duration_ns, 2_000_000_001);
-        assert!(plan.what.workload.contains("2 lines (0 skipped"), "{}", plan.what.workload);
+        assert!(
+            plan.description.workload.contains("2 lines (0 skipped"),
+            "{}",
+            plan.description.workload
+        );
         let short = planned(&format!("{replay} --duration 1")).unwrap();
         assert_eq!(short.config.duration_ns, 1_000_000_000);
     }
@@ -462,7 +478,7 @@ mod tests {
     fn sources_are_of_the_server_s_family() {
         let plan = planned("--source 127.0.0.2-127.0.0.5").unwrap();
         assert_eq!(plan.config.sources.len(), 4);
-        assert_eq!(plan.what.shapes, ["4 source addresses"]);
+        assert_eq!(plan.description.connections, ["4 source addresses"]);
         assert!(refused("--source ::1").contains("IPv6"));
         assert!(refused("--source 127.0.0.2,::1").contains("two families"));
         assert!(refused("--source here").contains("not an address"));
@@ -509,7 +525,7 @@ mod tests {
         let list = file(&dir, "list", "/a\n/b\n\n/c\n");
         let mut options = run_options(&format!("--wlog n,{}", list.display()));
         let plan = run(&options).unwrap();
-        assert_eq!(plan.what.duration_ns, 30_000_000);
+        assert_eq!(plan.description.duration_ns, 30_000_000);
         options.url = Some("http://127.0.0.1/a".into());
         assert!(run(&options).map(|_| ()).unwrap_err().contains("leave the path out"));
         let mut options = run_options("--workload 2k");
@@ -519,9 +535,9 @@ mod tests {
 
     #[test]
     fn a_time_that_is_judged_is_told_to_the_audit() {
-        assert!(planned("--deadline 1s").unwrap().facts.latency_limits);
-        assert!(planned("--fail-if p99>1ms").unwrap().facts.latency_limits);
-        assert!(!planned("--fail-if errors>0").unwrap().facts.latency_limits);
+        assert!(planned("--deadline 1s").unwrap().audit.latency_limits);
+        assert!(planned("--fail-if p99>1ms").unwrap().audit.latency_limits);
+        assert!(!planned("--fail-if errors>0").unwrap().audit.latency_limits);
     }
 
     #[test]
@@ -534,17 +550,24 @@ mod tests {
     fn a_long_url_is_shown_by_its_beginning() {
         let mut options = run_options("");
         options.url = Some(format!("http://127.0.0.1/{}", "x".repeat(1000)));
-        let what = run(&options).unwrap().what;
-        assert!(what.url.len() < 210 && what.url.ends_with('…'), "{}", what.url);
-        assert!(what.workload.len() < 250, "{}", what.workload);
+        let description = run(&options).unwrap().description;
+        assert!(
+            description.url.len() < 210 && description.url.ends_with('…'),
+            "{}",
+            description.url
+        );
+        assert!(description.workload.len() < 250, "{}", description.workload);
     }
 
     #[test]
     fn a_name_s_addresses_are_told() {
         let mut options = run_options("");
         options.url = Some("localhost:8080".into());
-        let shapes = run(&options).unwrap().what.shapes;
-        assert!(shapes[0].starts_with("at ") && shapes[0].contains(":8080"), "{shapes:?}");
+        let connections = run(&options).unwrap().description.connections;
+        assert!(
+            connections[0].starts_with("at ") && connections[0].contains(":8080"),
+            "{connections:?}"
+        );
     }
 
     #[test]

@@ -9,24 +9,24 @@ use std::time::SystemTime;
 use weir_load::audit::Verdict;
 use weir_load::config::{RequestSample, RunObserver};
 use weir_load::measure::Interval;
-use weir_load::report::hdr::Log;
-use weir_load::report::live::{self, Live};
+use weir_load::report::hdr::HistogramLog;
+use weir_load::report::live::{self, LiveView};
 use weir_load::report::ndjson;
-use weir_load::session::{Prepared, Requests};
+use weir_load::session::{RequestTable, SerializedRequest};
 
 use super::output::Output;
-use super::plan::Plan;
+use super::plan::RunPlan;
 use crate::screen::Screen;
 use crate::signals::Stop;
 
 /// Reports the progress of a run.
 pub(crate) struct Progress {
-    live: Live,
+    live: LiveView,
     screen: Option<Screen>,
     ndjson: Option<Output>,
-    hdr: Option<Log<Output>>,
+    hdr: Option<HistogramLog<Output>>,
     each: Option<Output>,
-    requests: Arc<Requests>,
+    requests: Arc<RequestTable>,
     stop: Stop,
 }
 
@@ -39,11 +39,11 @@ impl Progress {
     pub(crate) fn open(
         lines: [Option<Output>; 3],
         quiet: bool,
-        plan: &Plan,
+        plan: &RunPlan,
         stop: Stop,
     ) -> Result<Self, String> {
         let begin = |out| {
-            Log::begin(out, &plan.what, SystemTime::now())
+            HistogramLog::begin(out, &plan.description, SystemTime::now())
                 .map_err(|error| format!("cannot write the histograms' log: {error}"))
         };
         let to_stdout = lines.iter().flatten().any(Output::is_stdout);
@@ -56,8 +56,8 @@ impl Progress {
     }
 
     /// Creates a reporter without output files, on a screen or silent.
-    pub(crate) fn new(plan: &Plan, screen: Option<Screen>, stop: Stop) -> Self {
-        let live = Live::new(&plan.what, &plan.facts);
+    pub(crate) fn new(plan: &RunPlan, screen: Option<Screen>, stop: Stop) -> Self {
+        let live = LiveView::new(&plan.description, &plan.audit);
         let requests = Arc::clone(&plan.config.requests);
         Self { live, screen, ndjson: None, hdr: None, each: None, requests, stop }
     }
@@ -94,7 +94,7 @@ impl RunObserver for Progress {
     fn second(&mut self, interval: &Interval) {
         self.live.add(interval);
         if let Some(out) = &mut self.ndjson {
-            let written = ndjson::second(out, interval, self.live.so_far());
+            let written = ndjson::second(out, interval, self.live.running_audit());
             let handed_on = written.and_then(|()| out.flush());
             out.note(handed_on);
         }
@@ -104,7 +104,7 @@ impl RunObserver for Progress {
         }
         match &mut self.screen {
             Some(screen) if !screen.is_live() => {
-                screen.say(&live::line(interval, self.live.so_far()));
+                screen.say(&live::line(interval, self.live.running_audit()));
             }
             _ => self.draw(),
         }
@@ -114,7 +114,7 @@ impl RunObserver for Progress {
         let Some(out) = &mut self.each else { return };
         for sample in samples {
             let request = self.requests.get(sample.request);
-            let target = request.map_or("", Prepared::target);
+            let target = request.map_or("", SerializedRequest::target);
             let written = ndjson::request(out, sample, target);
             out.note(written);
         }
@@ -127,7 +127,7 @@ impl RunObserver for Progress {
 
 #[cfg(test)]
 mod tests {
-    use weir_load::measure::Clocks;
+    use weir_load::measure::Timestamps;
     use weir_load::session::RequestId;
 
     use super::*;
@@ -135,7 +135,7 @@ mod tests {
     use crate::load::tests::run_options;
     use crate::load::{output, plan};
 
-    fn progress(options: &RunOptions, plan: &Plan) -> Progress {
+    fn progress(options: &RunOptions, plan: &RunPlan) -> Progress {
         let output = &options.output;
         let lines = [&output.common.ndjson, &output.hdr_log, &output.each].map(Option::as_deref);
         let (_, lines) = output::open(None, lines).unwrap();
@@ -158,8 +158,11 @@ mod tests {
             progress.second(&interval);
             assert_eq!(count(&lines) as u64, second + 1);
         }
-        let sample =
-            RequestSample { clocks: Clocks::default(), request: RequestId(0), end: Ok(200) };
+        let sample = RequestSample {
+            timestamps: Timestamps::default(),
+            request: RequestId(0),
+            end: Ok(200),
+        };
         progress.requests(&[sample; 5]);
         let invalid = Verdict { reasons: vec!["why".into()], ..Verdict::default() };
         assert!(progress.finish(&invalid).is_empty());
@@ -180,7 +183,7 @@ mod tests {
         progress.second(&Interval::default());
         let end = Err(weir_load::measure::ErrorKind::Reset);
         progress.requests(&[RequestSample {
-            clocks: Clocks::default(),
+            timestamps: Timestamps::default(),
             request: RequestId(0),
             end,
         }]);

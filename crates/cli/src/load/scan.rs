@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weir_load::audit::audit;
-use weir_load::scan::{Finding, Measured, Plan, Point, PointResult, Scan};
+use weir_load::scan::{MeasuredPoint, Point, PointResult, Scan, ScanPlan, SearchResult};
 
 use super::options::{ScanOptions, SearchOptions};
-use super::outcome::INVALID;
 use super::output::{self, Output};
-use super::plan::{self, Points};
+use super::plan::{self, ScanRuns};
 use super::progress::Progress;
+use super::run::INVALID;
 use super::time;
 use crate::screen::Screen;
 use crate::signals::Stop;
@@ -50,11 +50,11 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
     let text = summary.to_text(WIDTH);
     failures.extend(report.show(&text, |out| writeln!(out, "{:#}", summary.to_json())));
     failures.iter().for_each(|sentence| say(sentence));
-    Ok(exit_code(&failures, &summary.finding))
+    Ok(exit_code(&failures, &summary.search_result))
 }
 
-fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
-    Plan {
+fn plan(options: &SearchOptions, requests_per_arrival: f64) -> ScanPlan {
+    ScanPlan {
         from: options.from,
         rate_max: options.rate_max,
         to: options.to,
@@ -71,13 +71,13 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> Plan {
 
 /// Returns the default multiples of the knee to be repeated, up to `to`.
 fn as_far_as(to: f64) -> Vec<f64> {
-    Plan::default().multiples.into_iter().filter(|multiple| *multiple <= to).collect()
+    ScanPlan::default().multiples.into_iter().filter(|multiple| *multiple <= to).collect()
 }
 
 /// A scan in progress, and its outputs.
 struct Scanner {
     scan: Scan,
-    points: Points,
+    points: ScanRuns,
     pause: Duration,
     stop: Stop,
     screen: Option<Screen>,
@@ -119,12 +119,12 @@ impl Scanner {
         let run = weir_load::run(&plan.config, &mut progress);
         self.screen = progress.into_screen().or(self.screen.take());
         let outcome = run.map_err(|error| error.to_string())?;
-        let verdict = audit(&plan.facts, &outcome);
+        let verdict = audit(&plan.audit, &outcome);
         let invalid = verdict.reasons.first().map(|reason| without_advice(reason));
         Ok((!outcome.interrupted).then(|| PointResult::of(&outcome, invalid)))
     }
 
-    fn tell(&mut self, measured: &Measured) {
+    fn tell(&mut self, measured: &MeasuredPoint) {
         if let Some(screen) = &mut self.screen {
             screen.say(&measured.to_text());
         }
@@ -149,10 +149,10 @@ fn without_advice(reason: &str) -> String {
     reason.split(": ").next().unwrap_or_default().into()
 }
 
-fn exit_code(failures: &[String], finding: &Finding) -> ExitCode {
-    match finding {
+fn exit_code(failures: &[String], search_result: &SearchResult) -> ExitCode {
+    match search_result {
         _ if !failures.is_empty() => USAGE.into(),
-        Finding::ClientLimit { .. } => INVALID.into(),
+        SearchResult::ClientLimit { .. } => INVALID.into(),
         _ => ExitCode::SUCCESS,
     }
 }
@@ -164,11 +164,16 @@ mod tests {
 
     #[test]
     fn a_scan_that_met_its_client_s_limit_is_invalid() {
-        let limit =
-            Finding::ClientLimit { held: None, invalid: 5.0, reason: "the client was late".into() };
-        let knee = Finding::Knee { held: 1.0, failed: 2.0 };
+        let limit = SearchResult::ClientLimit {
+            held: None,
+            invalid: 5.0,
+            reason: "the client was late".into(),
+        };
+        let knee = SearchResult::Knee { held: 1.0, failed: 2.0 };
         let lost = ["cannot write x".into()];
-        let code = |failures: &[String], finding| format!("{:?}", exit_code(failures, finding));
+        let code = |failures: &[String], search_result| {
+            format!("{:?}", exit_code(failures, search_result))
+        };
         let is = |code: u8| format!("{:?}", ExitCode::from(code));
         assert_eq!(code(&[], &knee), is(0));
         assert_eq!(code(&[], &limit), is(3));

@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use weir_load::schedule::ArrivalLaw;
-use weir_load::session::{Session, Template, Version};
+use weir_load::session::{HttpVersion, RequestTemplate, Session};
 use weir_load::workload::sessions::{SessionLog, Wlog, Wsess, Wsesslog, Wset};
-use weir_load::workload::simple::{Shape, Targets};
-use weir_load::workload::{Built, Named, replay};
+use weir_load::workload::simple::{SessionShape, Targets};
+use weir_load::workload::{BuiltWorkload, NamedWorkload, replay};
 
 use super::input;
 use super::options::{ConnOptions, Http, WorkloadOptions};
@@ -18,9 +18,9 @@ use super::target::{Target, shortened};
 const SAMPLE: u64 = 2000;
 
 /// A workload and its properties.
-pub(crate) struct Work {
+pub(crate) struct PlannedWorkload {
     /// The workload and its requests.
-    pub built: Built,
+    pub built: BuiltWorkload,
     /// Description in words.
     pub name: String,
     /// Number of sessions, if limited.
@@ -29,10 +29,10 @@ pub(crate) struct Work {
     pub arrivals: Option<ArrivalLaw>,
 }
 
-impl Work {
+impl PlannedWorkload {
     /// Returns the mean number of requests per session, over the first of them.
     pub(crate) fn requests_per_session(&self, seed: u64) -> f64 {
-        let mut source = self.built.0.source(seed);
+        let mut source = self.built.workload.source(seed);
         let mut session = Session::default();
         let mut requests = 0;
         for arrival in 0..SAMPLE {
@@ -43,7 +43,7 @@ impl Work {
         requests as f64 / SAMPLE as f64
     }
 
-    fn endless(built: Built, name: String) -> Self {
+    fn endless(built: BuiltWorkload, name: String) -> Self {
         Self { built, name, sessions: None, arrivals: None }
     }
 }
@@ -56,15 +56,15 @@ impl Work {
 pub(crate) fn work(
     options: &WorkloadOptions,
     conns: &ConnOptions,
-    shape: Shape,
+    shape: SessionShape,
     target: &Target,
-) -> Result<Work, String> {
-    let template = Template {
-        version: if conns.http == Http::Http10 { Version::Http10 } else { Version::Http11 },
+) -> Result<PlannedWorkload, String> {
+    let template = RequestTemplate {
+        version: if conns.http == Http::Http10 { HttpVersion::Http10 } else { HttpVersion::Http11 },
         authority: target.authority.clone(),
         fields: options.header.clone(),
     };
-    let wanted = Wanted { options, conns, shape, target, template };
+    let wanted = WorkloadBuilder { options, conns, shape, target, template };
     if let Some(name) = &options.workload {
         wanted.named(name)
     } else if let Some(wsess) = &options.wsess {
@@ -83,38 +83,38 @@ pub(crate) fn work(
 }
 
 /// Inputs from which a workload is built.
-struct Wanted<'a> {
+struct WorkloadBuilder<'a> {
     options: &'a WorkloadOptions,
     conns: &'a ConnOptions,
-    shape: Shape,
+    shape: SessionShape,
     target: &'a Target,
-    template: Template,
+    template: RequestTemplate,
 }
 
-impl Wanted<'_> {
-    fn url(&self) -> Result<Work, String> {
+impl WorkloadBuilder<'_> {
+    fn url(&self) -> Result<PlannedWorkload, String> {
         let (method, target) = (self.options.method.clone(), self.target.request_target());
         self.stays_open()?;
         let name = format!("{method} {}{}", shortened(&target), self.per_conn());
         let body = self.options.body.as_deref().map_or(Ok(Vec::new()), body)?;
         let targets = Targets { method, body, ..Targets::get(vec![target]) };
-        Ok(Work::endless(targets.build(&self.template, self.shape), name))
+        Ok(PlannedWorkload::endless(targets.build(&self.template, self.shape), name))
     }
 
-    fn named(&self, name: &str) -> Result<Work, String> {
-        let named: Named = name.parse().map_err(in_words)?;
-        let own_shape = named == Named::Specweb99;
+    fn named(&self, name: &str) -> Result<PlannedWorkload, String> {
+        let named: NamedWorkload = name.parse().map_err(to_sentence)?;
+        let own_shape = named == NamedWorkload::Specweb99;
         if own_shape {
             self.no_shape("--workload specweb99")?;
         }
         self.stays_open()?;
         let (base, mb) = (self.base("--workload")?, self.options.mb);
-        let built = named.build(&self.template, base, mb, self.shape).map_err(in_words)?;
+        let built = named.build(&self.template, base, mb, self.shape).map_err(to_sentence)?;
         let more = if own_shape { format!(", {mb} MiB") } else { self.per_conn() };
-        Ok(Work::endless(built, format!("{name}{more}")))
+        Ok(PlannedWorkload::endless(built, format!("{name}{more}")))
     }
 
-    fn wsess(&self, wsess: &Wsess) -> Result<Work, String> {
+    fn wsess(&self, wsess: &Wsess) -> Result<PlannedWorkload, String> {
         self.no_shape("--wsess")?;
         let (target, burst) = (self.target.request_target(), self.options.burst_length);
         let Wsess { sessions, calls, think_ns } = *wsess;
@@ -123,20 +123,20 @@ impl Wanted<'_> {
             "{sessions} sessions of {calls} requests, bursts of {burst}, {think_s} s apart"
         );
         let built = wsess.build(&self.template, &target, burst, self.shape.close);
-        Ok(Work { sessions: Some(sessions), ..Work::endless(built, name) })
+        Ok(PlannedWorkload { sessions: Some(sessions), ..PlannedWorkload::endless(built, name) })
     }
 
-    fn wsesslog(&self, wsesslog: &Wsesslog) -> Result<Work, String> {
+    fn wsesslog(&self, wsesslog: &Wsesslog) -> Result<PlannedWorkload, String> {
         self.no_shape("--wsesslog")?;
         self.no_path("--wsesslog")?;
         let Wsesslog { sessions, think_ns, file } = wsesslog;
-        let log = SessionLog::parse(&shown(file), &contents(file)?).map_err(in_words)?;
+        let log = SessionLog::parse(&shown(file), &contents(file)?).map_err(to_sentence)?;
         let built = log.build(&self.template, *sessions, *think_ns, self.shape.close);
         let name = format!("{sessions} sessions of {}", shown(file));
-        Ok(Work { sessions: Some(*sessions), ..Work::endless(built, name) })
+        Ok(PlannedWorkload { sessions: Some(*sessions), ..PlannedWorkload::endless(built, name) })
     }
 
-    fn wlog(&self, wlog: &Wlog) -> Result<Work, String> {
+    fn wlog(&self, wlog: &Wlog) -> Result<PlannedWorkload, String> {
         self.no_path("--wlog")?;
         self.stays_open()?;
         let text = contents(&wlog.file)?;
@@ -146,26 +146,29 @@ impl Wanted<'_> {
         let length = u64::from(self.shape.requests.max(1));
         let name = format!("the URIs of {}{}", shown(&wlog.file), self.per_conn());
         let sessions = (!wlog.repeat).then(|| uris.div_ceil(length));
-        Ok(Work { sessions, ..Work::endless(built.map_err(in_words)?, name) })
+        Ok(PlannedWorkload {
+            sessions,
+            ..PlannedWorkload::endless(built.map_err(to_sentence)?, name)
+        })
     }
 
-    fn wset(&self, wset: Wset) -> Result<Work, String> {
+    fn wset(&self, wset: Wset) -> Result<PlannedWorkload, String> {
         let base = self.base("--wset")?;
         self.stays_open()?;
         let name = format!("{} files below {base}{}", wset.files, self.per_conn());
-        Ok(Work::endless(wset.build(&self.template, base, self.shape), name))
+        Ok(PlannedWorkload::endless(wset.build(&self.template, base, self.shape), name))
     }
 
-    fn replay(&self, file: &Path) -> Result<Work, String> {
+    fn replay(&self, file: &Path) -> Result<PlannedWorkload, String> {
         self.no_shape("--replay")?;
         self.no_path("--replay")?;
         let (speed, close) = (self.options.speed, self.shape.close);
         let log = contents(file)?;
         let replay =
-            replay::parse(&shown(file), &log, speed, &self.template, close).map_err(in_words)?;
-        let replay::Counts { total, skipped, emptied } = replay.counts;
-        Ok(Work {
-            built: (replay.workload, replay.requests),
+            replay::parse(&shown(file), &log, speed, &self.template, close).map_err(to_sentence)?;
+        let replay::LogCounts { total, skipped, emptied } = replay.counts;
+        Ok(PlannedWorkload {
+            built: replay.built,
             name: format!(
                 "replay of {}, {total} lines ({skipped} skipped, {emptied} without their body), \
                  {speed} times as fast",
@@ -178,7 +181,7 @@ impl Wanted<'_> {
 
     /// Describes in words how requests are assigned to connections; empty for the default.
     fn per_conn(&self) -> String {
-        let Shape { requests, pipeline, .. } = self.shape;
+        let SessionShape { requests, pipeline, .. } = self.shape;
         let piped = if pipeline > 1 { format!(", {pipeline} at a time") } else { String::new() };
         match requests {
             0 => piped,
@@ -188,13 +191,13 @@ impl Wanted<'_> {
     }
 
     /// Checks the shape for a workload that assigns its requests to connections itself.
-    fn no_shape(&self, who: &str) -> Result<(), String> {
+    fn no_shape(&self, workload: &str) -> Result<(), String> {
         let refuse = |option: &str| {
-            Err(format!("{who} says how many requests a connection has: leave out {option}"))
+            Err(format!("{workload} says how many requests a connection has: leave out {option}"))
         };
         match self.shape {
-            Shape { pipeline: 2.., .. } => refuse("--pipeline"),
-            Shape { requests: 1.., .. } if self.conns.requests_per_conn.is_some() => {
+            SessionShape { pipeline: 2.., .. } => refuse("--pipeline"),
+            SessionShape { requests: 1.., .. } if self.conns.requests_per_conn.is_some() => {
                 refuse("--requests-per-conn")
             }
             _ if self.header_closes() => refuse("--header 'Connection: close'"),
@@ -222,17 +225,17 @@ impl Wanted<'_> {
     }
 
     /// Checks the URL for a workload whose file contains whole paths.
-    fn no_path(&self, who: &str) -> Result<(), String> {
+    fn no_path(&self, option: &str) -> Result<(), String> {
         if self.target.request_target() == "/" {
             return Ok(());
         }
-        Err(format!("{who}: the file says what is asked for; leave the path out of the URL"))
+        Err(format!("{option}: the file says what is asked for; leave the path out of the URL"))
     }
 
     /// Returns the base path for a workload whose files are below the URL's path.
-    fn base(&self, who: &str) -> Result<&str, String> {
+    fn base(&self, option: &str) -> Result<&str, String> {
         match self.target.query {
-            Some(_) => Err(format!("{who} asks for files below the URL: leave out its query")),
+            Some(_) => Err(format!("{option} asks for files below the URL: leave out its query")),
             None => Ok(&self.target.path),
         }
     }
@@ -254,6 +257,6 @@ fn shown(file: &Path) -> String {
     file.display().to_string()
 }
 
-fn in_words(error: impl std::fmt::Display) -> String {
+fn to_sentence(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::message::Message;
 use crate::config::{Config, LoadModel, RunObserver};
-use crate::measure::{Interval, RunOutcome, Second};
+use crate::measure::{Interval, RunOutcome, SecondSummary};
 
 /// Interval at which the operator's stop request is polled.
 pub(super) const STOP_POLL: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) fn collect(
         }
         while let Some(second) = seconds.take_complete() {
             observer.second(&second);
-            outcome.seconds.push(Second::from(&second));
+            outcome.seconds.push(SecondSummary::from(&second));
         }
         if !outcome.interrupted && observer.stop() {
             outcome.interrupted = true;

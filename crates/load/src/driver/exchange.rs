@@ -27,8 +27,8 @@ use weir_http1::response::{ReplyParser, State as ReplyState};
 use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
 use super::recorder::Recorder;
 use crate::config::Config;
-use crate::measure::{Clocks, ErrorKind};
-use crate::session::{RequestId, Requests, Session, SessionStep};
+use crate::measure::{ErrorKind, Timestamps};
+use crate::session::{RequestId, RequestTable, Session, SessionStep};
 
 /// Settings and measurements shared by all exchanges of a thread.
 pub(super) struct Context<'a> {
@@ -174,7 +174,7 @@ impl Exchange {
     }
 
     /// Resets the parser for the reply to the oldest unanswered request.
-    fn expect_reply(&mut self, requests: &Requests) {
+    fn expect_reply(&mut self, requests: &RequestTable) {
         let step = self.session.steps.get(self.answered as usize);
         let request = step.and_then(|step| requests.get(step.request));
         self.parser = ReplyParser::new(request.is_some_and(|request| request.head_only));
@@ -218,7 +218,7 @@ impl Exchange {
     fn fail(&mut self, kind: ErrorKind, now_ns: u64, context: &mut Context<'_>) -> Action {
         let unplanned = (self.session.steps.len() as u64).saturating_sub(self.group_end.into());
         while self.in_flight() > 0 {
-            context.recorder.failed(&self.clocks(0), self.request(), kind, now_ns);
+            context.recorder.failed(&self.timestamps(0), self.request(), kind, now_ns);
             self.answered += 1;
             self.first_byte_ns = 0;
         }
@@ -327,7 +327,11 @@ impl Exchange {
 
     /// Returns the bytes of the group that may be sent now. Joins the requests of a group in
     /// `scratch`.
-    pub(super) fn unsent<'b>(&self, requests: &'b Requests, scratch: &'b mut Vec<u8>) -> &'b [u8] {
+    pub(super) fn unsent<'b>(
+        &self,
+        requests: &'b RequestTable,
+        scratch: &'b mut Vec<u8>,
+    ) -> &'b [u8] {
         let group: &[u8] = if self.group_end - self.group_start == 1 {
             self.bytes_of(self.group_start, requests)
         } else {
@@ -341,7 +345,7 @@ impl Exchange {
     }
 
     /// Returns the bytes of the request of step number `step`.
-    fn bytes_of<'b>(&self, step: u32, requests: &'b Requests) -> &'b [u8] {
+    fn bytes_of<'b>(&self, step: u32, requests: &'b RequestTable) -> &'b [u8] {
         let index = step as usize;
         let request = self.session.steps.get(index).and_then(|step| requests.get(step.request));
         let closes = self.session.last_closes && index + 1 == self.session.steps.len();
@@ -501,7 +505,7 @@ impl Exchange {
         self.has_replied = true;
         let head_bytes = self.parser.head_bytes();
         context.recorder.counts_at(self.planned_ns).head_bytes_in += head_bytes;
-        context.recorder.replied(&self.clocks(now_ns), self.request(), self.parser.status());
+        context.recorder.replied(&self.timestamps(now_ns), self.request(), self.parser.status());
         self.answered += 1;
         self.first_byte_ns = if last { 0 } else { now_ns };
         let stays_open = self.parser.keeps_open();
@@ -570,9 +574,9 @@ impl Exchange {
     }
 
     /// Returns the clocks of the oldest unanswered request.
-    fn clocks(&self, last_byte_ns: u64) -> Clocks {
+    fn timestamps(&self, last_byte_ns: u64) -> Timestamps {
         let nth = self.answered.saturating_sub(self.group_start) as usize;
-        Clocks {
+        Timestamps {
             planned_ns: self.planned_ns,
             started_ns: self.started_ns,
             connected_ns: self.connected_ns,

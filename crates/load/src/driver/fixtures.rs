@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, LoadModel, Workload};
 use crate::schedule::ArrivalLaw;
-use crate::session::{Requests, Session, SessionSource, Template};
+use crate::session::{RequestTable, RequestTemplate, Session, SessionSource};
 
 /// A second, nanoseconds.
 pub(super) const S: u64 = 1_000_000_000;
@@ -27,8 +27,8 @@ impl SessionSource for NoSessions {
 /// Creates the configuration of a run of 10 s with a timeout of 5 s, at 1 arrival per second. Its
 /// requests are `GET /0` and `GET /1`.
 pub(super) fn config() -> Config {
-    let template = Template { authority: "h".into(), ..Template::default() };
-    let mut requests = Requests::default();
+    let template = RequestTemplate { authority: "h".into(), ..RequestTemplate::default() };
+    let mut requests = RequestTable::default();
     for target in ["/0", "/1"] {
         requests.push(template.request("GET", target, b""));
     }

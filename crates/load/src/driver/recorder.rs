@@ -2,7 +2,9 @@
 //! seconds. Independent of sockets and the clock.
 
 use crate::config::RequestSample;
-use crate::measure::{Clocks, Counts, Distributions, ErrorKind, Interval, RunOutcome, Times};
+use crate::measure::{
+    Counts, Distributions, ErrorKind, Interval, RunOutcome, TimeHistogram, Timestamps,
+};
 use crate::session::RequestId;
 
 /// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
@@ -24,9 +26,9 @@ pub(super) struct Recorder {
     /// Distributions of the requests planned after the warm-up.
     times: Distributions,
     /// Durations of complete sessions.
-    sessions: Times,
+    sessions: TimeHistogram,
     /// Lifetimes of connections.
-    lifetimes: Times,
+    lifetimes: TimeHistogram,
     /// The current second of the measured time: its times; its counts are computed at its end.
     second: Interval,
     before: Counts,
@@ -46,8 +48,8 @@ impl Recorder {
             each: false,
             counts: [Counts::default(); 2],
             times: Distributions::default(),
-            sessions: Times::default(),
-            lifetimes: Times::default(),
+            sessions: TimeHistogram::default(),
+            lifetimes: TimeHistogram::default(),
             second: Interval::default(),
             before: Counts::default(),
             samples: Vec::new(),
@@ -133,53 +135,53 @@ impl Recorder {
     }
 
     /// Counts a complete reply.
-    pub(super) fn replied(&mut self, clocks: &Clocks, request: RequestId, status: u16) {
-        self.ended_ns = clocks.last_byte_ns;
-        let in_schedule =
-            self.measure_from_ns <= clocks.last_byte_ns && clocks.last_byte_ns < self.end_ns;
+    pub(super) fn replied(&mut self, timestamps: &Timestamps, request: RequestId, status: u16) {
+        self.ended_ns = timestamps.last_byte_ns;
+        let in_schedule = self.measure_from_ns <= timestamps.last_byte_ns
+            && timestamps.last_byte_ns < self.end_ns;
         self.replies_in_schedule += u64::from(in_schedule);
         self.good_in_schedule += u64::from(in_schedule && matches!(status, 200..400));
-        let counts = self.counts_at(clocks.planned_ns);
+        let counts = self.counts_at(timestamps.planned_ns);
         counts.replies += 1;
         if let Some(class) = counts.statuses.get_mut(usize::from(status / 100).wrapping_sub(1)) {
             *class += 1;
         }
-        if self.is_measured(clocks.planned_ns) {
-            let response_ns = clocks.last_byte_ns.saturating_sub(clocks.planned_ns);
+        if self.is_measured(timestamps.planned_ns) {
+            let response_ns = timestamps.last_byte_ns.saturating_sub(timestamps.planned_ns);
             self.second.response.record(response_ns);
-            self.times.record(clocks);
+            self.times.record(timestamps);
         }
-        self.sample(clocks, request, Ok(status));
+        self.sample(timestamps, request, Ok(status));
     }
 
     /// Counts a request that ended without a complete reply.
     pub(super) fn failed(
         &mut self,
-        clocks: &Clocks,
+        timestamps: &Timestamps,
         request: RequestId,
         kind: ErrorKind,
         now_ns: u64,
     ) {
         self.ended_ns = now_ns;
-        self.counts_at(clocks.planned_ns).errors.count(kind);
-        self.sample(clocks, request, Err(kind));
+        self.counts_at(timestamps.planned_ns).errors.count(kind);
+        self.sample(timestamps, request, Err(kind));
     }
 
-    fn sample(&mut self, clocks: &Clocks, request: RequestId, end: Result<u16, ErrorKind>) {
-        if !self.each || !self.is_measured(clocks.planned_ns) {
+    fn sample(&mut self, timestamps: &Timestamps, request: RequestId, end: Result<u16, ErrorKind>) {
+        if !self.each || !self.is_measured(timestamps.planned_ns) {
             return;
         }
         // What did not happen stays 0, which no clock can show once the run has begun.
         let since_start = |at_ns: u64| at_ns.saturating_sub(self.start_ns);
-        let clocks = Clocks {
-            planned_ns: since_start(clocks.planned_ns),
-            started_ns: since_start(clocks.started_ns),
-            connected_ns: since_start(clocks.connected_ns),
-            sent_ns: since_start(clocks.sent_ns),
-            first_byte_ns: since_start(clocks.first_byte_ns),
-            last_byte_ns: since_start(clocks.last_byte_ns),
+        let timestamps = Timestamps {
+            planned_ns: since_start(timestamps.planned_ns),
+            started_ns: since_start(timestamps.started_ns),
+            connected_ns: since_start(timestamps.connected_ns),
+            sent_ns: since_start(timestamps.sent_ns),
+            first_byte_ns: since_start(timestamps.first_byte_ns),
+            last_byte_ns: since_start(timestamps.last_byte_ns),
         };
-        self.samples.push(RequestSample { clocks, request, end });
+        self.samples.push(RequestSample { timestamps, request, end });
     }
 
     /// Returns the samples since the last call.
@@ -227,9 +229,9 @@ mod tests {
         recorder.begin(100, 200, 300, false);
         // Planned in the warm-up, before the end, and at the end.
         for (planned_ns, last_byte_ns) in [(110, 199), (110, 200), (250, 299), (250, 300)] {
-            let clocks = Clocks { planned_ns, last_byte_ns, ..Clocks::default() };
-            recorder.replied(&clocks, RequestId(0), 200);
-            recorder.replied(&clocks, RequestId(0), 503);
+            let timestamps = Timestamps { planned_ns, last_byte_ns, ..Timestamps::default() };
+            recorder.replied(&timestamps, RequestId(0), 200);
+            recorder.replied(&timestamps, RequestId(0), 503);
         }
         let outcome = recorder.into_outcome();
         assert_eq!((outcome.counts.replies, outcome.whole_run.replies), (4, 8));

@@ -2,7 +2,7 @@
 
 use weir_sys::process;
 
-use crate::measure::{Interval, ThreadUse};
+use crate::measure::{Interval, ThreadCpu};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -98,9 +98,9 @@ impl SecondMeter {
     }
 
     /// Returns the CPU time since the warm-up.
-    pub(super) fn thread_use(&self) -> ThreadUse {
+    pub(super) fn thread_cpu(&self) -> ThreadCpu {
         let cpu = CpuTime::now();
-        ThreadUse {
+        ThreadCpu {
             user_ns: cpu.user_ns.saturating_sub(self.cpu_before.user_ns),
             system_ns: cpu.system_ns.saturating_sub(self.cpu_before.system_ns),
             busiest: self.busiest,

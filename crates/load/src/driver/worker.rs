@@ -22,7 +22,7 @@ use super::recorder::Recorder;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
 use crate::config::{Config, LoadModel};
-use crate::measure::{Clocks, ErrorKind};
+use crate::measure::{ErrorKind, Timestamps};
 use crate::schedule::Arrival;
 use crate::session::{Session, SessionSource};
 
@@ -322,7 +322,7 @@ impl<'a> Worker<'a> {
         }
         let ended_ns = self.context.recorder.ended_ns();
         let mut outcome = self.context.recorder.into_outcome();
-        outcome.threads.push(self.meter.thread_use());
+        outcome.threads.push(self.meter.thread_cpu());
         outcome.open_max = self.meter.open_max();
         let seconds = self.meter.seconds();
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
@@ -391,9 +391,9 @@ impl Worker<'_> {
         let planned_ns = arrival.planned_ns;
         let recorder = &mut self.context.recorder;
         recorder.refused(planned_ns, group as u64);
-        let clocks = Clocks { planned_ns, started_ns: now_ns, ..Clocks::default() };
+        let timestamps = Timestamps { planned_ns, started_ns: now_ns, ..Timestamps::default() };
         for step in session.steps.iter().take(group) {
-            recorder.failed(&clocks, step.request, kind, now_ns);
+            recorder.failed(&timestamps, step.request, kind, now_ns);
         }
         let counts = recorder.counts_at(planned_ns);
         counts.arrivals += 1;

@@ -11,7 +11,7 @@ use hdrhistogram::serialization::interval_log::{
     IntervalLogWriter, IntervalLogWriterBuilder, IntervalLogWriterError,
 };
 
-use super::Description;
+use super::RunDescription;
 use crate::audit::Verdict;
 use crate::measure::Interval;
 
@@ -20,22 +20,27 @@ const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\
                       \"Interval_Compressed_Histogram\"";
 
 /// A log being written.
-pub struct Log<W: io::Write> {
+pub struct HistogramLog<W: io::Write> {
     out: W,
     serializer: V2DeflateSerializer,
 }
 
-impl<W: io::Write> Log<W> {
+impl<W: io::Write> HistogramLog<W> {
     /// Begins a log with the description of the run and its start time, to which the intervals are
     /// relative, in seconds.
     ///
     /// # Errors
     /// Any error of `out`.
-    pub fn begin(mut out: W, what: &Description, began: SystemTime) -> io::Result<Self> {
+    pub fn begin(mut out: W, description: &RunDescription, began: SystemTime) -> io::Result<Self> {
         let mut serializer = V2DeflateSerializer::new();
         IntervalLogWriterBuilder::new()
             .add_comment("[Histogram log format version 1.3]")
-            .add_comment(&format!("[{} loop: {}; {}]", what.loop_name(), what.arrivals, what.url))
+            .add_comment(&format!(
+                "[{} loop: {}; {}]",
+                description.loop_name(),
+                description.arrivals,
+                description.url
+            ))
             .add_comment("[response times in nanoseconds, from the planned start]")
             .with_start_time(began)
             .with_base_time(began)
@@ -82,13 +87,13 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
     use hdrhistogram::serialization::{Deserializer, Serializer};
 
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
 
     fn log(verdict: &Verdict) -> String {
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let mut log = Log::begin(Vec::new(), &made_up::description(true), began).unwrap();
-        log.second(&made_up::interval(0)).unwrap();
+        let mut log = HistogramLog::begin(Vec::new(), &fixtures::description(true), began).unwrap();
+        log.second(&fixtures::interval(0)).unwrap();
         log.second(&Interval { second: 1, length_ns: 500_000_000, ..Interval::default() }).unwrap();
         String::from_utf8(log.finish(verdict).unwrap()).unwrap()
     }
@@ -128,14 +133,14 @@ mod tests {
         let bytes = base64(intervals[0].encoded_histogram());
         let read: hdrhistogram::Histogram<u64> =
             Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
-        assert_eq!(read, made_up::interval(0).response.0);
+        assert_eq!(read, fixtures::interval(0).response.0);
         assert_eq!(read.len(), 98);
     }
 
     #[test]
     fn the_base64_of_the_test_is_that_of_the_log() {
         let mut bytes = Vec::new();
-        let histogram = made_up::interval(0).response.0;
+        let histogram = fixtures::interval(0).response.0;
         V2DeflateSerializer::new().serialize(&histogram, &mut bytes).unwrap();
         let text = log(&Verdict::default());
         let line = text.lines().find(|line| line.starts_with("0.000,1.000,")).unwrap();
@@ -144,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_invalid_run_and_a_closed_loop_say_so() {
-        let text = log(&made_up::verdict(true, &made_up::invalid_outcome()));
+        let text = log(&fixtures::verdict(true, &fixtures::invalid_outcome()));
         assert!(
             text.contains("#[closed loop: 16 connections; http://127.0.0.1:8000/]\n"),
             "{text}"

@@ -7,7 +7,7 @@
 use std::fmt::{Result, Write};
 
 use super::{ms, per_s, ratio, seconds};
-use crate::measure::{Counts, ErrorKind, RunOutcome, Second};
+use crate::measure::{Counts, ErrorKind, RunOutcome, SecondSummary};
 
 /// Interval at which httperf samples its rates, seconds.
 const SAMPLE_S: usize = 5;
@@ -159,11 +159,11 @@ struct Samples {
 }
 
 impl Samples {
-    fn of(seconds: &[Second], what: fn(&Counts) -> u64) -> Self {
+    fn of(seconds: &[SecondSummary], description: fn(&Counts) -> u64) -> Self {
         let rates: Vec<f64> = seconds
             .chunks_exact(SAMPLE_S)
             .map(|chunk| {
-                let total = chunk.iter().map(|each| what(&each.counts)).sum();
+                let total = chunk.iter().map(|each| description(&each.counts)).sum();
                 per_s(total, chunk.iter().map(|each| each.length_ns).sum())
             })
             .collect();
@@ -185,7 +185,7 @@ impl Samples {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
 
     fn text(outcome: &RunOutcome) -> String {
@@ -218,12 +218,12 @@ Net I/O: 100.4 KB/s (0.8*10^6 bps)
 Errors: total 10 client-timo 5 socket-timo 0 connrefused 2 connreset 2
 Errors: fd-unavail 0 addrunavail 0 ftab-full 0 other 1
 ";
-        assert_eq!(text(&made_up::outcome()), expected);
+        assert_eq!(text(&fixtures::outcome()), expected);
     }
 
     #[test]
     fn sessions_add_their_lines() {
-        let mut outcome = made_up::outcome();
+        let mut outcome = fixtures::outcome();
         outcome.counts.arrivals = 100;
         outcome.counts.sessions = 90;
         outcome.counts.sessions_failed = 10;
@@ -255,7 +255,7 @@ Session lifetime [s]: 1.5
 
     #[test]
     fn autobench_finds_what_it_looks_for() {
-        let text = text(&made_up::outcome());
+        let text = text(&fixtures::outcome());
         let rows = [
             ("Total: ", "replies ", 990.0),
             ("Connection rate: ", "rate: ", 83.3),

@@ -6,15 +6,15 @@ use std::io;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::second::{Line, us};
-use super::{Run, per_s, schedule_ns, seconds};
-use crate::measure::{RunOutcome, Times};
+use super::second::{SecondFields, us};
+use super::{RunReport, per_s, schedule_ns, seconds};
+use crate::measure::{RunOutcome, TimeHistogram};
 
 /// Writes the document, indented and followed by a newline.
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn write(out: &mut impl io::Write, run: &Run<'_>) -> io::Result<()> {
+pub fn write(out: &mut impl io::Write, run: &RunReport<'_>) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document::new(run))?;
     out.write_all(b"\n")
 }
@@ -34,11 +34,11 @@ struct Document {
     connections: Value,
     sessions: Value,
     threads: Vec<Value>,
-    seconds: Vec<Line>,
+    seconds: Vec<SecondFields>,
 }
 
 impl Document {
-    fn new(run: &Run<'_>) -> Self {
+    fn new(run: &RunReport<'_>) -> Self {
         let outcome = run.outcome;
         Self {
             verdict: verdict(run),
@@ -53,14 +53,18 @@ impl Document {
             connections: connections(outcome),
             sessions: sessions(outcome),
             threads: threads(outcome),
-            seconds: outcome.seconds.iter().map(|s| Line::new(s, run.what.threads)).collect(),
+            seconds: outcome
+                .seconds
+                .iter()
+                .map(|s| SecondFields::new(s, run.description.threads))
+                .collect(),
         }
     }
 }
 
-fn verdict(run: &Run<'_>) -> Value {
+fn verdict(run: &RunReport<'_>) -> Value {
     let verdict = run.verdict;
-    let figures = &verdict.figures;
+    let metrics = &verdict.metrics;
     json!({
         "verdict": if verdict.valid { "valid" } else { "INVALID" },
         "valid": verdict.valid,
@@ -68,46 +72,46 @@ fn verdict(run: &Run<'_>) -> Value {
         "reasons": verdict.reasons,
         "notes": verdict.notes,
         "interrupted": run.outcome.interrupted,
-        "lag_p50_us": us(figures.lag_p50_ns),
-        "lag_p99_us": us(figures.lag_p99_ns),
-        "lag_p999_us": us(figures.lag_p999_ns),
-        "lag_max_us": us(figures.lag_max_ns),
-        "achieved_share": figures.achieved,
-        "cpu_share": figures.cpu,
-        "cpu_share_busiest_second": figures.busiest,
-        "descriptors_left": figures.descriptors_left,
-        "ports_left": figures.ports_left,
+        "lag_p50_us": us(metrics.lag_p50_ns),
+        "lag_p99_us": us(metrics.lag_p99_ns),
+        "lag_p999_us": us(metrics.lag_p999_ns),
+        "lag_max_us": us(metrics.lag_max_ns),
+        "achieved_share": metrics.achieved,
+        "cpu_share": metrics.cpu,
+        "cpu_share_busiest_second": metrics.busiest,
+        "descriptors_left": metrics.descriptors_left,
+        "ports_left": metrics.ports_left,
     })
 }
 
-fn description(run: &Run<'_>) -> Value {
-    let what = run.what;
+fn description(run: &RunReport<'_>) -> Value {
+    let description = run.description;
     json!({
-        "command": what.command,
-        "version": what.version,
-        "date": what.date,
-        "url": what.url,
-        "loop": what.loop_name(),
-        "arrivals": what.arrivals,
-        "workload": what.workload,
-        "shapes": what.shapes,
-        "duration_s": seconds(what.duration_ns),
-        "warmup_s": seconds(what.warmup_ns),
-        "timeout_s": seconds(what.timeout_ns),
-        "deadline_s": (what.deadline_ns > 0).then(|| seconds(what.deadline_ns)),
-        "threads": what.threads,
-        "seed": what.seed,
+        "command": description.command,
+        "version": description.version,
+        "date": description.date,
+        "url": description.url,
+        "loop": description.loop_name(),
+        "arrivals": description.arrivals,
+        "workload": description.workload,
+        "shapes": description.connections,
+        "duration_s": seconds(description.duration_ns),
+        "warmup_s": seconds(description.warmup_ns),
+        "timeout_s": seconds(description.timeout_ns),
+        "deadline_s": (description.deadline_ns > 0).then(|| seconds(description.deadline_ns)),
+        "threads": description.threads,
+        "seed": description.seed,
     })
 }
 
-fn conditions(run: &Run<'_>) -> Value {
-    let each = run.conditions.iter().map(|judged| {
+fn conditions(run: &RunReport<'_>) -> Value {
+    let each = run.conditions.iter().map(|result| {
         json!({
-            "condition": judged.condition.to_string(),
-            "holds": judged.finding.map(|finding| finding.holds),
-            "measured": judged.finding.map(|finding| finding.measured),
-            "unit": judged.condition.unit(),
-            "sentence": judged.to_string(),
+            "condition": result.condition.to_string(),
+            "holds": result.evaluation.map(|evaluation| evaluation.holds),
+            "measured": result.evaluation.map(|evaluation| evaluation.measured),
+            "unit": result.condition.unit(),
+            "sentence": result.to_string(),
         })
     });
     each.collect()
@@ -201,7 +205,7 @@ fn threads(outcome: &RunOutcome) -> Vec<Value> {
     each.collect()
 }
 
-fn summary(times: &Times) -> Value {
+fn summary(times: &TimeHistogram) -> Value {
     let at = |quantile| us(times.at(quantile));
     json!({
         "count": times.count(),
@@ -220,7 +224,7 @@ fn summary(times: &Times) -> Value {
 }
 
 /// Defines the six clocks, and the two clocks between which each distribution lies. States in the
-/// output what `measure::Clocks` and `measure::Distributions` document.
+/// output what `measure::Timestamps` and `measure::Distributions` document.
 fn definition() -> Value {
     let between = |from: &str, to: &str, of: &str| json!({ "from": from, "to": to, "of": of });
     json!({
@@ -250,17 +254,22 @@ fn object(rows: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
     use crate::condition::Condition;
     use crate::measure::ErrorKind;
 
     fn document(closed: bool, outcome: &RunOutcome) -> Value {
-        let what = made_up::description(closed);
-        let verdict = made_up::verdict(closed, outcome);
+        let description = fixtures::description(closed);
+        let verdict = fixtures::verdict(closed, outcome);
         let conditions = ["p99>5ms", "connect.p99>1s", "errors>1%"]
-            .map(|text| Condition::parse(text).unwrap().judge(outcome));
-        let run = Run { what: &what, outcome, verdict: &verdict, conditions: &conditions };
+            .map(|text| Condition::parse(text).unwrap().result(outcome));
+        let run = RunReport {
+            description: &description,
+            outcome,
+            verdict: &verdict,
+            conditions: &conditions,
+        };
         let mut out = Vec::new();
         write(&mut out, &run).unwrap();
         assert_eq!(out.last(), Some(&b'\n'));
@@ -269,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_document_holds_the_whole_run() {
-        let document = document(false, &made_up::outcome());
+        let document = document(false, &fixtures::outcome());
         assert_eq!(document["description"]["loop"], "open");
         assert_eq!(document["description"]["deadline_s"], Value::Null);
         assert_eq!(document["verdict"]["verdict"], "valid");
@@ -287,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_whole_run_has_what_the_warm_up_left_out() {
-        let document = document(false, &made_up::outcome());
+        let document = document(false, &fixtures::outcome());
         let expected = json!({
             "started": 1_100,
             "connected": 1_098,
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_is_there_and_zero_when_it_did_not_happen() {
-        let document = document(false, &made_up::outcome());
+        let document = document(false, &fixtures::outcome());
         let errors = document["errors"].as_object().unwrap();
         assert_eq!(errors.len(), ErrorKind::ALL.len());
         assert_eq!(errors["reply-timeout"], 4);
@@ -312,7 +321,7 @@ mod tests {
 
     #[test]
     fn each_distribution_is_in_microseconds_and_defined() {
-        let document = document(false, &made_up::outcome());
+        let document = document(false, &fixtures::outcome());
         let clocks = document["clocks"].as_object().unwrap();
         assert_eq!(clocks.len(), 7);
         for (name, summary) in clocks {
@@ -329,7 +338,7 @@ mod tests {
 
     #[test]
     fn conditions_come_with_what_was_measured() {
-        let document = document(false, &made_up::outcome());
+        let document = document(false, &fixtures::outcome());
         let conditions = document["conditions"].as_array().unwrap();
         assert_eq!(conditions[0]["holds"], true);
         assert_eq!(conditions[0]["unit"], "ms");
@@ -339,7 +348,7 @@ mod tests {
 
     #[test]
     fn an_invalid_run_and_a_closed_loop_say_so() {
-        let document = document(true, &made_up::invalid_outcome());
+        let document = document(true, &fixtures::invalid_outcome());
         assert_eq!(document["verdict"]["verdict"], "INVALID");
         assert_eq!(document["verdict"]["valid"], false);
         assert_eq!(document["verdict"]["achieved_share"], Value::Null);

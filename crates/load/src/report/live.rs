@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Description, loop_name, ms, per_s, ratio, seconds};
-use crate::audit::{Facts, SoFar};
-use crate::measure::{Errors, Interval, Second};
+use super::{RunDescription, loop_name, ms, per_s, ratio, seconds};
+use crate::audit::{AuditInput, RunningAudit};
+use crate::measure::{Errors, Interval, SecondSummary};
 
 /// Number of seconds kept for the history.
 const HISTORY_MAX: usize = 120;
@@ -21,32 +21,32 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 /// The state of the live view.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct LiveView {
     title: String,
     plan: String,
     duration_ns: u64,
-    so_far: SoFar,
-    last: Second,
+    running_audit: RunningAudit,
+    last: SecondSummary,
     history: VecDeque<f64>,
 }
 
-impl Live {
+impl LiveView {
     /// Creates the view of a run that is just starting.
-    pub fn new(what: &Description, facts: &Facts) -> Self {
+    pub fn new(description: &RunDescription, input: &AuditInput) -> Self {
         Self {
-            title: plain(&what.url),
-            plan: plain(&format!("{} loop: {}", loop_name(facts.closed), what.arrivals)),
-            duration_ns: what.duration_ns,
-            so_far: SoFar::new(facts),
-            last: Second::default(),
+            title: plain(&description.url),
+            plan: plain(&format!("{} loop: {}", loop_name(input.closed), description.arrivals)),
+            duration_ns: description.duration_ns,
+            running_audit: RunningAudit::new(input),
+            last: SecondSummary::default(),
             history: VecDeque::new(),
         }
     }
 
     /// Adds a second of the run.
     pub fn add(&mut self, interval: &Interval) {
-        self.so_far.add(interval);
-        self.last = Second::from(interval);
+        self.running_audit.add(interval);
+        self.last = SecondSummary::from(interval);
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
@@ -54,13 +54,13 @@ impl Live {
     }
 
     /// Returns the running verdict.
-    pub fn so_far(&self) -> &SoFar {
-        &self.so_far
+    pub fn running_audit(&self) -> &RunningAudit {
+        &self.running_audit
     }
 }
 
 /// Renders the view as lines of at most `width` columns. The number of lines varies.
-pub fn view(live: &Live, width: usize) -> Vec<String> {
+pub fn view(live: &LiveView, width: usize) -> Vec<String> {
     let mut lines = vec![fit(&live.title, width)];
     flow(&mut lines, "", &words(&live.plan), " ", width);
     let rows = [
@@ -69,29 +69,32 @@ pub fn view(live: &Live, width: usize) -> Vec<String> {
         ("replies", replies(live)),
         ("history", history(live, width)),
         ("1 s", response(live.last.response_p50_ns, live.last.response_p99_ns)),
-        ("run", response(live.so_far.response.at(0.5), live.so_far.response.at(0.99))),
+        (
+            "run",
+            response(live.running_audit.response.at(0.5), live.running_audit.response.at(0.99)),
+        ),
         ("client", client(live)),
-        ("errors", errors(&live.so_far.counts.errors)),
+        ("errors", errors(&live.running_audit.counts.errors)),
     ];
     rows.iter().for_each(|(label, items)| flow(&mut lines, label, items, "  ", width));
-    for reason in live.so_far.reasons() {
+    for reason in live.running_audit.reasons() {
         flow(&mut lines, "INVALID", &words(&reason), " ", width);
     }
     lines
 }
 
-/// Renders a second as one line, without a newline. `so_far` includes this second.
-pub fn line(interval: &Interval, so_far: &SoFar) -> String {
-    let second = Second::from(interval);
+/// Renders a second as one line, without a newline. `running_audit` includes this second.
+pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
+    let second = SecondSummary::from(interval);
     let counts = &interval.counts;
     let rate = |count| per_s(count, interval.length_ns);
-    let facts = so_far.facts();
-    let planned = if facts.closed {
+    let input = running_audit.input();
+    let planned = if input.closed {
         "closed loop".into()
     } else {
         format!("planned {:.1}/s", rate(counts.planned))
     };
-    let invalid = if so_far.reasons().is_empty() { "" } else { "  INVALID so far" };
+    let invalid = if running_audit.reasons().is_empty() { "" } else { "  INVALID so far" };
     format!(
         "{:>5} s  {planned}  started {:.1}/s  replies {:.1}/s  errors {}  p50 {:.3} ms  \
          p99 {:.3} ms  lag p99 {:.3} ms  open {}  cpu {:.0} %{invalid}",
@@ -103,24 +106,24 @@ pub fn line(interval: &Interval, so_far: &SoFar) -> String {
         ms(second.response_p99_ns),
         ms(second.lag_p99_ns),
         interval.open,
-        cpu_percent(interval.cpu_ns, interval.length_ns, facts)
+        cpu_percent(interval.cpu_ns, interval.length_ns, input)
     )
 }
 
-fn time(live: &Live) -> Vec<String> {
-    let (elapsed_ns, whole_ns) = (live.so_far.elapsed_ns, live.duration_ns);
+fn time(live: &LiveView) -> Vec<String> {
+    let (elapsed_ns, whole_ns) = (live.running_audit.elapsed_ns, live.duration_ns);
     let elapsed = format!("{:.0} s of {} s", seconds(elapsed_ns), seconds(whole_ns));
     let left = format!("{:.0} s left", seconds(whole_ns.saturating_sub(elapsed_ns)));
     vec![elapsed, left]
 }
 
-fn starts(live: &Live) -> Vec<String> {
-    let Second { counts, length_ns, .. } = &live.last;
+fn starts(live: &LiveView) -> Vec<String> {
+    let SecondSummary { counts, length_ns, .. } = &live.last;
     let started = format!("{:.1}/s started", per_s(counts.started, *length_ns));
-    if live.so_far.facts().closed {
+    if live.running_audit.input().closed {
         return vec![started];
     }
-    let all = &live.so_far.counts;
+    let all = &live.running_audit.counts;
     let achieved = 100.0 * ratio(all.started as f64, all.planned as f64);
     vec![
         format!("{:.1}/s planned", per_s(counts.planned, *length_ns)),
@@ -129,8 +132,8 @@ fn starts(live: &Live) -> Vec<String> {
     ]
 }
 
-fn replies(live: &Live) -> Vec<String> {
-    let all = &live.so_far;
+fn replies(live: &LiveView) -> Vec<String> {
+    let all = &live.running_audit;
     vec![
         format!("{:.1}/s", per_s(live.last.counts.replies, live.last.length_ns)),
         format!("{:.1}/s over the run", per_s(all.counts.replies, all.elapsed_ns)),
@@ -139,7 +142,7 @@ fn replies(live: &Live) -> Vec<String> {
 
 /// Renders the replies per second as bars, the latest last, scaled to the highest; empty if the
 /// width is too small.
-fn history(live: &Live, width: usize) -> Vec<String> {
+fn history(live: &LiveView, width: usize) -> Vec<String> {
     if width < HISTORY_WIDTH_MIN || live.history.is_empty() {
         return Vec::new();
     }
@@ -158,12 +161,12 @@ fn response(p50_ns: u64, p99_ns: u64) -> Vec<String> {
     vec![format!("p50 {:.3} ms", ms(p50_ns)), format!("p99 {:.3} ms", ms(p99_ns))]
 }
 
-fn client(live: &Live) -> Vec<String> {
-    let Second { open, cpu_ns, length_ns, .. } = live.last;
-    let facts = live.so_far.facts();
+fn client(live: &LiveView) -> Vec<String> {
+    let SecondSummary { open, cpu_ns, length_ns, .. } = live.last;
+    let input = live.running_audit.input();
     vec![
         format!("{open} open"),
-        format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, facts)),
+        format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, input)),
         format!("lag p99 {:.3} ms", ms(live.last.lag_p99_ns)),
     ]
 }
@@ -175,8 +178,8 @@ fn errors(errors: &Errors) -> Vec<String> {
 }
 
 /// Returns the share of the driving threads' cores in use, in percent.
-fn cpu_percent(cpu_ns: u64, length_ns: u64, facts: &Facts) -> f64 {
-    100.0 * ratio(cpu_ns as f64, length_ns as f64 * facts.threads.max(1) as f64)
+fn cpu_percent(cpu_ns: u64, length_ns: u64, input: &AuditInput) -> f64 {
+    100.0 * ratio(cpu_ns as f64, length_ns as f64 * input.threads.max(1) as f64)
 }
 
 /// Appends a row of a label and its items, on as many lines as needed. Without items, there is no
@@ -218,13 +221,13 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
     use crate::measure::ErrorKind;
 
-    fn live(closed: bool, seconds: u64) -> Live {
-        let mut live = Live::new(&made_up::description(closed), &made_up::facts(closed));
-        (0..seconds).for_each(|second| live.add(&made_up::interval(second)));
+    fn live(closed: bool, seconds: u64) -> LiveView {
+        let mut live = LiveView::new(&fixtures::description(closed), &fixtures::input(closed));
+        (0..seconds).for_each(|second| live.add(&fixtures::interval(second)));
         live
     }
 
@@ -247,7 +250,7 @@ errors    3 reply-timeout";
     #[test]
     fn no_line_is_wider_than_the_terminal_and_nothing_is_lost_from_40_columns_on() {
         let mut live = live(false, 200);
-        let mut interval = made_up::invalid_interval(200);
+        let mut interval = fixtures::invalid_interval(200);
         interval.counts.planned = 123_456_789;
         ErrorKind::ALL.iter().for_each(|kind| interval.counts.errors.count(*kind));
         live.add(&interval);
@@ -276,11 +279,11 @@ errors    3 reply-timeout";
     fn a_run_that_is_invalid_says_so_from_then_on() {
         let mut live = live(true, 1);
         assert!(!view(&live, 80).concat().contains("INVALID"));
-        assert!(!line(&made_up::interval(0), live.so_far()).contains("INVALID"));
-        live.add(&made_up::invalid_interval(1));
-        live.add(&made_up::interval(2));
+        assert!(!line(&fixtures::interval(0), live.running_audit()).contains("INVALID"));
+        live.add(&fixtures::invalid_interval(1));
+        live.add(&fixtures::interval(2));
         assert!(view(&live, 80).iter().any(|line| line.starts_with("INVALID   No descriptor")));
-        assert!(line(&made_up::interval(2), live.so_far()).ends_with("  INVALID so far"));
+        assert!(line(&fixtures::interval(2), live.running_audit()).ends_with("  INVALID so far"));
     }
 
     #[test]
@@ -288,24 +291,26 @@ errors    3 reply-timeout";
         let live = live(true, 1);
         let shown = view(&live, 80).join("\n");
         assert!(shown.contains("closed loop: 16 connections") && !shown.contains("planned"));
-        assert!(line(&made_up::interval(0), live.so_far()).contains("  closed loop  started"));
+        assert!(
+            line(&fixtures::interval(0), live.running_audit()).contains("  closed loop  started")
+        );
     }
 
     #[test]
     fn a_second_is_a_plain_line() {
-        let mut so_far = SoFar::new(&made_up::facts(false));
-        so_far.add(&made_up::interval(4));
+        let mut running_audit = RunningAudit::new(&fixtures::input(false));
+        running_audit.add(&fixtures::interval(4));
         let expected = "    5 s  planned 100.0/s  started 100.0/s  replies 98.0/s  errors 1 \
                         reply-timeout  p50 49.021 ms  p99 98.042 ms  lag p99 0.020 ms  open 12  \
                         cpu 25 %";
-        assert_eq!(line(&made_up::interval(4), &so_far), expected);
+        assert_eq!(line(&fixtures::interval(4), &running_audit), expected);
     }
 
     #[test]
     fn what_comes_from_outside_cannot_move_the_cursor() {
         let url = "http://h/\u{1b}[2J\u{7}日本".into();
-        let what = Description { url, ..made_up::description(false) };
-        let live = Live::new(&what, &made_up::facts(false));
+        let description = RunDescription { url, ..fixtures::description(false) };
+        let live = LiveView::new(&description, &fixtures::input(false));
         assert_eq!(view(&live, 80)[0], "http://h/?[2J???");
     }
 

@@ -1,9 +1,9 @@
 //! Reports of a run: text, JSON, one line per second or per request, an HdrHistogram log, and a
 //! live view.
 //!
-//! Every format is made from the same [`Run`], so that all describe it alike. Each marks an INVALID
-//! run and a closed loop. Reports render what they are given: they measure nothing and open no
-//! files.
+//! Every format is made from the same [`RunReport`], so that all describe it alike. Each marks an
+//! INVALID run and a closed loop. Reports render what they are given: they measure nothing and open
+//! no files.
 
 pub mod hdr;
 mod httperf;
@@ -14,15 +14,15 @@ mod second;
 pub mod text;
 
 #[cfg(test)]
-mod made_up;
+mod fixtures;
 
 use crate::audit::Verdict;
-use crate::condition::Judged;
+use crate::condition::ConditionResult;
 use crate::measure::RunOutcome;
 
 /// The description of a run, as its operator specified it. Times are nanoseconds; 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
+pub struct RunDescription {
     /// Target URL.
     pub url: String,
     /// Arrivals, such as `constant, 1000/s`, or `16 connections`.
@@ -44,7 +44,7 @@ pub struct Description {
     /// Seed of all random draws.
     pub seed: u64,
     /// Connections beside those of the arrivals, such as `1000 idle connections`.
-    pub shapes: Vec<String>,
+    pub connections: Vec<String>,
     /// Command line, as given.
     pub command: String,
     /// Version of the program.
@@ -53,7 +53,7 @@ pub struct Description {
     pub date: String,
 }
 
-impl Description {
+impl RunDescription {
     /// Returns `open` or `closed`.
     pub fn loop_name(&self) -> &'static str {
         loop_name(self.closed)
@@ -62,15 +62,15 @@ impl Description {
 
 /// A completed run, with everything known of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct RunReport<'a> {
     /// The description of the run.
-    pub what: &'a Description,
+    pub description: &'a RunDescription,
     /// The measurements.
     pub outcome: &'a RunOutcome,
     /// The audit's verdict: whether the figures describe the server.
     pub verdict: &'a Verdict,
     /// The results of the failure conditions.
-    pub conditions: &'a [Judged],
+    pub conditions: &'a [ConditionResult],
 }
 
 fn loop_name(closed: bool) -> &'static str {

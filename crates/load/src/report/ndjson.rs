@@ -6,21 +6,25 @@ use std::io;
 use serde::Serialize;
 
 use super::loop_name;
-use super::second::Line;
-use crate::audit::SoFar;
+use super::second::SecondFields;
+use crate::audit::RunningAudit;
 use crate::config::RequestSample;
-use crate::measure::{ErrorKind, Interval, Second};
+use crate::measure::{ErrorKind, Interval, SecondSummary};
 
-/// Writes the line of a second. `so_far` includes this second.
+/// Writes the line of a second. `running_audit` includes this second.
 ///
 /// # Errors
 /// Any error of `out`.
-pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> io::Result<()> {
-    let facts = so_far.facts();
-    let reasons = so_far.reasons();
+pub fn second(
+    out: &mut impl io::Write,
+    interval: &Interval,
+    running_audit: &RunningAudit,
+) -> io::Result<()> {
+    let input = running_audit.input();
+    let reasons = running_audit.reasons();
     let line = SecondLine {
-        line: Line::new(&Second::from(interval), facts.threads),
-        r#loop: loop_name(facts.closed),
+        line: SecondFields::new(&SecondSummary::from(interval), input.threads),
+        r#loop: loop_name(input.closed),
         valid_so_far: reasons.is_empty(),
         verdict_so_far: if reasons.is_empty() { "valid" } else { "INVALID" },
         reasons,
@@ -33,16 +37,16 @@ pub fn second(out: &mut impl io::Write, interval: &Interval, so_far: &SoFar) -> 
 ///
 /// Any error of `out`.
 pub fn request(out: &mut impl io::Write, sample: &RequestSample, target: &str) -> io::Result<()> {
-    let clocks = &sample.clocks;
+    let timestamps = &sample.timestamps;
     let line = RequestLine {
         request: sample.request.0,
         target,
-        planned_ns: clocks.planned_ns,
-        started_ns: happened(clocks.started_ns),
-        connected_ns: happened(clocks.connected_ns),
-        sent_ns: happened(clocks.sent_ns),
-        first_byte_ns: happened(clocks.first_byte_ns),
-        last_byte_ns: happened(clocks.last_byte_ns),
+        planned_ns: timestamps.planned_ns,
+        started_ns: happened(timestamps.started_ns),
+        connected_ns: happened(timestamps.connected_ns),
+        sent_ns: happened(timestamps.sent_ns),
+        first_byte_ns: happened(timestamps.first_byte_ns),
+        last_byte_ns: happened(timestamps.last_byte_ns),
         status: sample.end.ok(),
         error: sample.end.err().map(ErrorKind::name),
     };
@@ -52,7 +56,7 @@ pub fn request(out: &mut impl io::Write, sample: &RequestSample, target: &str) -
 #[derive(Serialize)]
 struct SecondLine {
     #[serde(flatten)]
-    line: Line,
+    line: SecondFields,
     r#loop: &'static str,
     valid_so_far: bool,
     verdict_so_far: &'static str,
@@ -90,9 +94,9 @@ fn write(out: &mut impl io::Write, line: &impl Serialize) -> io::Result<()> {
 mod tests {
     use serde_json::Value;
 
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
-    use crate::measure::Clocks;
+    use crate::measure::Timestamps;
     use crate::session::RequestId;
 
     fn lines(out: &[u8]) -> Vec<Value> {
@@ -104,10 +108,12 @@ mod tests {
     #[test]
     fn each_second_is_a_line_and_remembers_what_made_the_run_invalid() {
         let mut out = Vec::new();
-        let mut so_far = SoFar::new(&made_up::facts(false));
-        for interval in [made_up::interval(0), made_up::invalid_interval(1), made_up::interval(2)] {
-            so_far.add(&interval);
-            second(&mut out, &interval, &so_far).unwrap();
+        let mut running_audit = RunningAudit::new(&fixtures::input(false));
+        for interval in
+            [fixtures::interval(0), fixtures::invalid_interval(1), fixtures::interval(2)]
+        {
+            running_audit.add(&interval);
+            second(&mut out, &interval, &running_audit).unwrap();
         }
         let lines = lines(&out);
         assert_eq!(lines.len(), 3);
@@ -125,9 +131,9 @@ mod tests {
 
     #[test]
     fn each_request_is_a_line_of_its_clocks_and_its_end() {
-        let clocks = Clocks { started_ns: 5, connected_ns: 9, ..Clocks::default() };
+        let timestamps = Timestamps { started_ns: 5, connected_ns: 9, ..Timestamps::default() };
         let sample =
-            RequestSample { clocks, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
+            RequestSample { timestamps, request: RequestId(3), end: Err(ErrorKind::SendTimeout) };
         let mut out = Vec::new();
         request(&mut out, &sample, "/a").unwrap();
         request(&mut out, &RequestSample { end: Ok(404), ..sample }, "/a").unwrap();

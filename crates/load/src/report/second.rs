@@ -3,18 +3,18 @@
 use serde::{Serialize, Serializer};
 
 use super::{per_s, ratio, seconds};
-use crate::measure::{Errors, Second};
+use crate::measure::{Errors, SecondSummary};
 
 /// A second of a run; rates are over its own length.
 #[derive(Serialize)]
-pub(super) struct Line {
+pub(super) struct SecondFields {
     second: u64,
     length_s: f64,
     planned: u64,
     started: u64,
     replies: u64,
     replies_per_s: f64,
-    errors: Kinds,
+    errors: ErrorsByKind,
     response_p50_us: f64,
     response_p99_us: f64,
     response_max_us: f64,
@@ -24,8 +24,8 @@ pub(super) struct Line {
     cpu_share: f64,
 }
 
-impl Line {
-    pub(super) fn new(second: &Second, threads: usize) -> Self {
+impl SecondFields {
+    pub(super) fn new(second: &SecondSummary, threads: usize) -> Self {
         let counts = &second.counts;
         Self {
             second: second.second,
@@ -34,7 +34,7 @@ impl Line {
             started: counts.started,
             replies: counts.replies,
             replies_per_s: per_s(counts.replies, second.length_ns),
-            errors: Kinds(counts.errors),
+            errors: ErrorsByKind(counts.errors),
             response_p50_us: us(second.response_p50_ns),
             response_p99_us: us(second.response_p99_ns),
             response_max_us: us(second.response_max_ns),
@@ -46,9 +46,9 @@ impl Line {
 }
 
 /// Counts of the kinds of errors that occurred, by name.
-struct Kinds(Errors);
+struct ErrorsByKind(Errors);
 
-impl Serialize for Kinds {
+impl Serialize for ErrorsByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.rows().filter(|(_, count)| *count > 0))
     }

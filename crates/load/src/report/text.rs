@@ -6,21 +6,21 @@
 
 use std::fmt::{Result, Write};
 
-use super::{Run, httperf, ms, per_s, schedule_ns, seconds};
-use crate::measure::Times;
+use super::{RunReport, httperf, ms, per_s, schedule_ns, seconds};
+use crate::measure::TimeHistogram;
 
 /// Default width of a terminal.
 const COLUMNS: usize = 80;
 
 /// Renders the whole report; every line ends with a newline.
-pub fn report(run: &Run<'_>) -> String {
+pub fn report(run: &RunReport<'_>) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = write(&mut out, run);
     out
 }
 
-fn write(out: &mut String, run: &Run<'_>) -> Result {
+fn write(out: &mut String, run: &RunReport<'_>) -> Result {
     if !run.verdict.valid {
         writeln!(out, "INVALID: this run was limited by its client; the end says why.")?;
     }
@@ -52,25 +52,34 @@ fn fold(out: &mut String, line: &str) -> Result {
     writeln!(out)
 }
 
-fn head(out: &mut String, run: &Run<'_>) -> Result {
-    let what = run.what;
-    writeln!(out, "{}", what.command)?;
-    let label = if what.closed { "Closed loop" } else { "Open loop" };
-    write!(out, "{label}: {}, {} s", what.arrivals, seconds(what.duration_ns))?;
-    if what.warmup_ns > 0 {
-        write!(out, " of which {} s warm-up", seconds(what.warmup_ns))?;
+fn head(out: &mut String, run: &RunReport<'_>) -> Result {
+    let description = run.description;
+    writeln!(out, "{}", description.command)?;
+    let label = if description.closed { "Closed loop" } else { "Open loop" };
+    write!(out, "{label}: {}, {} s", description.arrivals, seconds(description.duration_ns))?;
+    if description.warmup_ns > 0 {
+        write!(out, " of which {} s warm-up", seconds(description.warmup_ns))?;
     }
-    write!(out, "; workload {}; timeout {} s", what.workload, seconds(what.timeout_ns))?;
-    if what.deadline_ns > 0 {
-        write!(out, "; deadline {} s", seconds(what.deadline_ns))?;
+    write!(
+        out,
+        "; workload {}; timeout {} s",
+        description.workload,
+        seconds(description.timeout_ns)
+    )?;
+    if description.deadline_ns > 0 {
+        write!(out, "; deadline {} s", seconds(description.deadline_ns))?;
     }
-    what.shapes.iter().try_for_each(|shape| write!(out, "; {shape}"))?;
-    let (threads, seed) = (what.threads, what.seed);
-    writeln!(out, "; threads {threads}; seed {seed}; weir {}; {}\n", what.version, what.date)
+    description.connections.iter().try_for_each(|kind| write!(out, "; {kind}"))?;
+    let (threads, seed) = (description.threads, description.seed);
+    writeln!(
+        out,
+        "; threads {threads}; seed {seed}; weir {}; {}\n",
+        description.version, description.date
+    )
 }
 
-fn times(out: &mut String, run: &Run<'_>) -> Result {
-    let label = if run.what.closed { " (closed loop)" } else { "" };
+fn times(out: &mut String, run: &RunReport<'_>) -> Result {
+    let label = if run.description.closed { " (closed loop)" } else { "" };
     writeln!(
         out,
         "\nTimes [ms]{label}: response is from the planned start, service from the actual"
@@ -83,7 +92,7 @@ fn times(out: &mut String, run: &Run<'_>) -> Result {
     run.outcome.times.rows().into_iter().try_for_each(|(name, times)| row(out, name, times))
 }
 
-fn row(out: &mut String, name: &str, times: &Times) -> Result {
+fn row(out: &mut String, name: &str, times: &TimeHistogram) -> Result {
     write!(out, "  {name:<8} {:>8} {:>9.3}", times.count(), times.mean() / 1e6)?;
     [0.5, 0.9, 0.99, 0.999]
         .into_iter()
@@ -91,11 +100,11 @@ fn row(out: &mut String, name: &str, times: &Times) -> Result {
     writeln!(out, " {:>9.3}", ms(times.max()))
 }
 
-fn rates(out: &mut String, run: &Run<'_>) -> Result {
+fn rates(out: &mut String, run: &RunReport<'_>) -> Result {
     let outcome = run.outcome;
     let counts = &outcome.counts;
     let rate = |count| per_s(count, outcome.elapsed_ns);
-    if run.what.closed {
+    if run.description.closed {
         write!(out, "\nRates [/s]: started {:.1}", rate(counts.started))?;
     } else {
         // The plan ends before the last reply comes.
@@ -119,7 +128,7 @@ fn rates(out: &mut String, run: &Run<'_>) -> Result {
     Ok(())
 }
 
-fn errors(out: &mut String, run: &Run<'_>) -> Result {
+fn errors(out: &mut String, run: &RunReport<'_>) -> Result {
     let errors = &run.outcome.counts.errors;
     if errors.total() == 0 {
         return writeln!(out, "Errors by kind: none");
@@ -134,11 +143,11 @@ fn errors(out: &mut String, run: &Run<'_>) -> Result {
     writeln!(out)
 }
 
-fn audit(out: &mut String, run: &Run<'_>) -> Result {
-    let figures = &run.verdict.figures;
-    if let Some(achieved) = figures.achieved {
+fn audit(out: &mut String, run: &RunReport<'_>) -> Result {
+    let metrics = &run.verdict.metrics;
+    if let Some(achieved) = metrics.achieved {
         let [lag_p50, lag_p99, lag_p999, lag_max] =
-            [figures.lag_p50_ns, figures.lag_p99_ns, figures.lag_p999_ns, figures.lag_max_ns]
+            [metrics.lag_p50_ns, metrics.lag_p99_ns, metrics.lag_p999_ns, metrics.lag_max_ns]
                 .map(ms);
         write!(
             out,
@@ -147,26 +156,26 @@ fn audit(out: &mut String, run: &Run<'_>) -> Result {
             100.0 * achieved
         )?;
     }
-    let cpu: Vec<String> = figures.cpu.iter().map(|cpu| format!("{:.1}", 100.0 * cpu)).collect();
+    let cpu: Vec<String> = metrics.cpu.iter().map(|cpu| format!("{:.1}", 100.0 * cpu)).collect();
     write!(
         out,
         "Client: threads used {} % of their cores, {:.1} % in the busiest second; {} descriptors \
          left",
         cpu.join(", "),
-        100.0 * figures.busiest,
-        figures.descriptors_left
+        100.0 * metrics.busiest,
+        metrics.descriptors_left
     )?;
-    figures.ports_left.map_or(Ok(()), |ports| write!(out, "; {ports} ports left"))?;
+    metrics.ports_left.map_or(Ok(()), |ports| write!(out, "; {ports} ports left"))?;
     writeln!(out)
 }
 
-fn conditions(out: &mut String, run: &Run<'_>) -> Result {
+fn conditions(out: &mut String, run: &RunReport<'_>) -> Result {
     run.conditions
         .iter()
-        .try_for_each(|judged| writeln!(out, "Fail if {}: {judged}", judged.condition))
+        .try_for_each(|result| writeln!(out, "Fail if {}: {result}", result.condition))
 }
 
-fn verdict(out: &mut String, run: &Run<'_>) -> Result {
+fn verdict(out: &mut String, run: &RunReport<'_>) -> Result {
     run.verdict.notes.iter().try_for_each(|note| writeln!(out, "Note: {note}"))?;
     if run.verdict.valid {
         return writeln!(out, "Valid: the client kept up.");
@@ -176,21 +185,26 @@ fn verdict(out: &mut String, run: &Run<'_>) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::made_up;
+    use super::super::fixtures;
     use super::*;
     use crate::condition::Condition;
     use crate::measure::RunOutcome;
 
     fn text(closed: bool, outcome: &RunOutcome) -> String {
-        let what = made_up::description(closed);
-        let verdict = made_up::verdict(closed, outcome);
-        let conditions = [Condition::parse("errors>0").unwrap().judge(outcome)];
-        report(&Run { what: &what, outcome, verdict: &verdict, conditions: &conditions })
+        let description = fixtures::description(closed);
+        let verdict = fixtures::verdict(closed, outcome);
+        let conditions = [Condition::parse("errors>0").unwrap().result(outcome)];
+        report(&RunReport {
+            description: &description,
+            outcome,
+            verdict: &verdict,
+            conditions: &conditions,
+        })
     }
 
     #[test]
     fn a_valid_run_begins_with_httperfs_lines_and_ends_with_its_own() {
-        let text = text(false, &made_up::outcome());
+        let text = text(false, &fixtures::outcome());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "weir load --rate 100 http://127.0.0.1:8000/");
         assert!(lines[1].starts_with("Open loop: constant, 100/s, 10 s; workload one-byte; "));
@@ -222,7 +236,7 @@ Valid: the client kept up.
 
     #[test]
     fn invalid_stands_first_and_last() {
-        let text = text(false, &made_up::invalid_outcome());
+        let text = text(false, &fixtures::invalid_outcome());
         assert!(text.lines().next().unwrap().starts_with("INVALID: "), "{text}");
         let last = text.lines().rfind(|line| !line.starts_with(' ')).unwrap();
         assert!(last.starts_with("INVALID: No descriptor was free for 1 of 1000"), "{text}");
@@ -231,7 +245,7 @@ Valid: the client kept up.
 
     #[test]
     fn a_closed_loop_is_labelled_and_has_no_plan() {
-        let text = text(true, &made_up::outcome());
+        let text = text(true, &fixtures::outcome());
         assert!(text.contains("\nClosed loop: 16 connections, 10 s;"), "{text}");
         assert!(text.contains("\nTimes [ms] (closed loop):"));
         assert!(text.contains("Note: Closed loop: latencies"));

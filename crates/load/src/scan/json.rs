@@ -3,16 +3,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Estimate, Finding, Kept, Measured, Row, Summary};
+use super::point::MeasuredPoint;
+use super::search::SearchResult;
+use super::summary::{Estimate, KeptGoodput, RateSummary, ScanSummary};
 use crate::measure::Errors;
 
-impl Measured {
+impl MeasuredPoint {
     /// Returns the point as an object: the plan, the result, `held`, and `invalid` (a reason or
     /// null).
     pub fn to_json(&self) -> Value {
         let (point, result) = (&self.point, &self.result);
         json!({
-            "stage": point.stage.name(),
+            "stage": point.purpose.name(),
             "rate": point.rate,
             "repetition": point.repetition,
             "duration_ns": point.duration_ns,
@@ -32,20 +34,21 @@ impl Measured {
         })
     }
 
-    /// Returns the object of [`Measured::to_json`] as a line of NDJSON, with its newline.
+    /// Returns the object of [`MeasuredPoint::to_json`] as a line of NDJSON, with its newline.
     pub fn to_line(&self) -> String {
         format!("{}\n", self.to_json())
     }
 }
 
-impl Summary {
-    /// Returns the scan as an object: `plan`, `points`, `finding`, `peak`, `kept`, `errors_from`,
-    /// `rows`. Unknown values are null. Shares are 0 to 1, rates are arrivals per second.
+impl ScanSummary {
+    /// Returns the scan as an object: `plan`, `points`, `search_result`, `peak`, `kept`,
+    /// `errors_from`, `rows`. Unknown values are null. Shares are 0 to 1, rates are arrivals per
+    /// second.
     pub fn to_json(&self) -> Value {
         json!({
             "plan": self.plan_json(),
             "points": self.points,
-            "finding": finding(&self.finding),
+            "finding": search_result(&self.search_result),
             "peak": self.peak.map(|peak| json!({
                 "rate": peak.rate,
                 "replies_per_s": estimate(&peak.goodput),
@@ -74,30 +77,30 @@ impl Summary {
     }
 }
 
-fn finding(finding: &Finding) -> Value {
-    let sentence = finding.sentence();
-    match finding {
-        Finding::Unfinished => json!({ "kind": "unfinished", "text": sentence }),
-        Finding::Knee { held, failed } => {
+fn search_result(search_result: &SearchResult) -> Value {
+    let sentence = search_result.sentence();
+    match search_result {
+        SearchResult::Unfinished => json!({ "kind": "unfinished", "text": sentence }),
+        SearchResult::Knee { held, failed } => {
             json!({ "kind": "knee", "held": held, "failed": failed, "text": sentence })
         }
-        Finding::ClientLimit { held, invalid, reason } => json!({
+        SearchResult::ClientLimit { held, invalid, reason } => json!({
             "kind": "client-limit",
             "held": held,
             "invalid": invalid,
             "reason": reason,
             "text": sentence,
         }),
-        Finding::RateMax { held } => {
+        SearchResult::RateMax { held } => {
             json!({ "kind": "rate-max", "held": held, "text": sentence })
         }
-        Finding::NothingHeld { lowest } => {
+        SearchResult::NothingHeld { lowest } => {
             json!({ "kind": "nothing-held", "lowest": lowest, "text": sentence })
         }
     }
 }
 
-fn kept(kept: &Kept) -> Value {
+fn kept(kept: &KeptGoodput) -> Value {
     json!({
         "multiple": kept.multiple,
         "rate": kept.rate,
@@ -105,10 +108,10 @@ fn kept(kept: &Kept) -> Value {
     })
 }
 
-fn row(row: &Row) -> Value {
+fn row(row: &RateSummary) -> Value {
     json!({
         "rate": row.rate,
-        "stage": row.stage.name(),
+        "stage": row.purpose.name(),
         "points": row.points,
         "valid": row.valid,
         "held": row.held,

@@ -5,13 +5,16 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-use super::{Estimate, Finding, Measured, Plan, Point, PointResult, Scan, Stage, Summary};
+use super::{
+    Estimate, MeasuredPoint, Point, PointPurpose, PointResult, Scan, ScanPlan, ScanSummary,
+    SearchResult,
+};
 use crate::measure::ErrorKind;
 
 /// Bound on the points of any scan: 64 of the search and 6 rates repeated three times.
 const POINTS_MAX: usize = 64 + 18;
 
-fn scan(plan: Plan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
+fn scan(plan: ScanPlan, mut model: impl FnMut(Point) -> PointResult) -> Scan {
     let mut scan = Scan::new(plan).unwrap();
     while let Some(point) = scan.next() {
         assert!(scan.measured().len() < POINTS_MAX, "the scan does not end");
@@ -71,29 +74,29 @@ fn limited(
 }
 
 /// Asserts that the knee is within `share` of the capacity.
-fn assert_knee(summary: &Summary, capacity: f64, share: f64) {
-    let knee = summary.knee().unwrap_or_else(|| panic!("no knee: {:?}", summary.finding));
+fn assert_knee(summary: &ScanSummary, capacity: f64, share: f64) {
+    let knee = summary.knee().unwrap_or_else(|| panic!("no knee: {:?}", summary.search_result));
     assert!((knee / capacity - 1.0).abs() <= share, "{knee} is not near {capacity}");
 }
 
-fn kept(summary: &Summary) -> Vec<f64> {
+fn kept(summary: &ScanSummary) -> Vec<f64> {
     summary.kept.iter().map(|kept| kept.of_peak.value).collect()
 }
 
 #[test]
 fn the_knee_of_an_ideal_server_is_its_capacity_and_nothing_is_lost_past_it() {
     for capacity in [3.0, 47.0, 100.0, 5_000.0, 123_456.0] {
-        let summary = scan(Plan::default(), ideal(capacity)).summary();
+        let summary = scan(ScanPlan::default(), ideal(capacity)).summary();
         assert_knee(&summary, capacity, 0.05);
         assert_eq!(kept(&summary), [1.0, 1.0]);
-        let Finding::Knee { held, failed } = summary.finding else { unreachable!() };
+        let SearchResult::Knee { held, failed } = summary.search_result else { unreachable!() };
         assert!(failed > held && failed <= 1.05 * held, "{held} {failed}");
     }
 }
 
 #[test]
 fn what_a_collapsing_server_keeps_is_a_share_of_its_peak() {
-    let summary = scan(Plan::default(), collapsing(5_000.0)).summary();
+    let summary = scan(ScanPlan::default(), collapsing(5_000.0)).summary();
     assert_knee(&summary, 5_000.0, 0.05);
     let peak = summary.peak.unwrap();
     assert_eq!(Some(peak.rate), summary.knee());
@@ -107,7 +110,8 @@ fn what_a_collapsing_server_keeps_is_a_share_of_its_peak() {
 #[test]
 fn noise_of_5_percent_moves_the_knee_by_less_than_10() {
     for seed in 0..40 {
-        let summary = scan(Plan { seed, ..Plan::default() }, noisy(5_000.0, seed)).summary();
+        let summary =
+            scan(ScanPlan { seed, ..ScanPlan::default() }, noisy(5_000.0, seed)).summary();
         assert_knee(&summary, 5_000.0, 0.10);
         for kept in &summary.kept {
             let Estimate { value, interval: Some(interval) } = kept.of_peak else { unreachable!() };
@@ -126,13 +130,13 @@ fn a_machine_that_stalls_now_and_then_does_not_hide_the_knee() {
             let answer = replies(point, 5_000.0);
             PointResult { replies_per_s: share * answer.replies_per_s, ..answer }
         };
-        assert_knee(&scan(Plan::default(), model).summary(), 5_000.0, 0.10);
+        assert_knee(&scan(ScanPlan::default(), model).summary(), 5_000.0, 0.10);
     }
 }
 
 #[test]
 fn errors_past_the_knee_are_shown_by_kind_and_from_where_on() {
-    let scan = scan(Plan::default(), refusing(5_000.0));
+    let scan = scan(ScanPlan::default(), refusing(5_000.0));
     let summary = scan.summary();
     assert_knee(&summary, 5_000.0, 0.05);
     assert_eq!(summary.peak.unwrap().goodput.value, 5_000.0);
@@ -152,7 +156,7 @@ fn errors_alone_are_a_knee() {
         (0..failed).for_each(|_| result.errors.count(ErrorKind::Reset));
         result
     };
-    assert_knee(&scan(Plan::default(), model).summary(), 2_000.0, 0.05);
+    assert_knee(&scan(ScanPlan::default(), model).summary(), 2_000.0, 0.05);
 }
 
 #[test]
@@ -161,28 +165,28 @@ fn a_limit_of_the_response_time_is_a_knee() {
         response_p99_ns: (point.rate * 1_000.0) as u64,
         ..replies(point, f64::INFINITY)
     };
-    let plan = Plan { p99_ns_max: 3_000_000, ..Plan::default() };
+    let plan = ScanPlan { p99_ns_max: 3_000_000, ..ScanPlan::default() };
     assert_knee(&scan(plan, model).summary(), 3_000.0, 0.05);
 }
 
 #[test]
 fn a_client_that_is_the_limit_finds_no_knee() {
-    let scan = scan(Plan::default(), limited(8_000.0, ideal(1e9)));
+    let scan = scan(ScanPlan::default(), limited(8_000.0, ideal(1e9)));
     let summary = scan.summary();
     assert_eq!((summary.knee(), summary.kept.len()), (None, 0));
-    let Finding::ClientLimit { held: Some(held), invalid, .. } = summary.finding else {
-        panic!("{:?}", summary.finding)
+    let SearchResult::ClientLimit { held: Some(held), invalid, .. } = summary.search_result else {
+        panic!("{:?}", summary.search_result)
     };
     assert!(held <= 8_000.0 && invalid > 8_000.0 && invalid <= 1.05 * held, "{held} {invalid}");
-    let sentence = summary.finding.sentence();
+    let sentence = summary.search_result.sentence();
     let start = format!("the server was not saturated: the client's limit is {held:.0}/s");
     assert!(sentence.starts_with(&start), "{sentence}");
-    assert!(scan.measured().iter().all(|each| each.point.stage == Stage::Search));
+    assert!(scan.measured().iter().all(|each| each.point.purpose == PointPurpose::Search));
 }
 
 #[test]
 fn a_client_that_gives_out_past_the_knee_leaves_the_knee_and_spoils_what_is_beyond() {
-    let summary = scan(Plan::default(), limited(12_000.0, ideal(5_000.0))).summary();
+    let summary = scan(ScanPlan::default(), limited(12_000.0, ideal(5_000.0))).summary();
     assert_knee(&summary, 5_000.0, 0.05);
     assert_eq!(kept(&summary), [1.0]);
     let last = summary.rows.last().unwrap();
@@ -193,9 +197,9 @@ fn a_client_that_gives_out_past_the_knee_leaves_the_knee_and_spoils_what_is_beyo
 
 #[test]
 fn a_dead_server_ends_the_scan_soon() {
-    let scan = scan(Plan::default(), ideal(0.0));
+    let scan = scan(ScanPlan::default(), ideal(0.0));
     let summary = scan.summary();
-    assert_eq!(summary.finding, Finding::NothingHeld { lowest: 2.0 });
+    assert_eq!(summary.search_result, SearchResult::NothingHeld { lowest: 2.0 });
     assert_eq!(scan.measured().len(), 4);
     assert_eq!(summary.peak, None);
     assert!(summary.to_text(80).contains("not even 2.0/s"));
@@ -203,17 +207,17 @@ fn a_dead_server_ends_the_scan_soon() {
 
 #[test]
 fn a_client_that_is_never_valid_says_nothing_of_the_server() {
-    let summary = scan(Plan::default(), limited(0.0, ideal(1e9))).summary();
-    let Finding::ClientLimit { held: None, .. } = summary.finding else {
-        panic!("{:?}", summary.finding)
+    let summary = scan(ScanPlan::default(), limited(0.0, ideal(1e9))).summary();
+    let SearchResult::ClientLimit { held: None, .. } = summary.search_result else {
+        panic!("{:?}", summary.search_result)
     };
     assert_eq!(summary.peak, None);
 }
 
 #[test]
 fn a_server_and_a_client_without_limit_end_at_the_highest_rate() {
-    let summary = scan(Plan::default(), ideal(1e9)).summary();
-    assert_eq!(summary.finding, Finding::RateMax { held: 10_000_000.0 });
+    let summary = scan(ScanPlan::default(), ideal(1e9)).summary();
+    assert_eq!(summary.search_result, SearchResult::RateMax { held: 10_000_000.0 });
 }
 
 #[test]
@@ -226,7 +230,7 @@ fn every_answer_ends_a_scan() {
             result.invalid = chance.random_bool(0.2).then(|| "chance".into());
             result
         };
-        let summary = scan(Plan::default(), model).summary();
+        let summary = scan(ScanPlan::default(), model).summary();
         assert!(!summary.to_text(40).is_empty());
     }
 }
@@ -235,14 +239,15 @@ fn every_answer_ends_a_scan() {
 fn a_drifting_machine_makes_no_slope() {
     let mut speed = 1.0;
     let model = |point| {
-        speed *= if matches!(point, Point { stage: Stage::Repeat, .. }) { 0.98 } else { 1.0 };
+        speed *=
+            if matches!(point, Point { purpose: PointPurpose::Repeat, .. }) { 0.98 } else { 1.0 };
         replies(point, 5_000.0 * speed)
     };
-    let summary = scan(Plan { repetitions: 9, ..Plan::default() }, model).summary();
+    let summary = scan(ScanPlan { repetitions: 9, ..ScanPlan::default() }, model).summary();
     let past: Vec<f64> = summary
         .rows
         .iter()
-        .filter(|row| row.stage == Stage::Repeat)
+        .filter(|row| row.purpose == PointPurpose::Repeat)
         .filter_map(|row| row.of_peak.map(|share| share.value))
         .collect();
     assert!(past.iter().all(|share| (0.9..=1.1).contains(share)), "{past:?}");
@@ -250,31 +255,32 @@ fn a_drifting_machine_makes_no_slope() {
 
 #[test]
 fn an_interrupted_scan_is_unfinished() {
-    let mut scan = Scan::new(Plan::default()).unwrap();
+    let mut scan = Scan::new(ScanPlan::default()).unwrap();
     let point = scan.next().unwrap();
     assert_eq!(scan.next(), Some(point));
     let measured = scan.report(point, replies(point, 1e9));
     assert!(measured.held && measured.valid());
-    assert_eq!(scan.summary().finding, Finding::Unfinished);
+    assert_eq!(scan.summary().search_result, SearchResult::Unfinished);
 }
 
 #[test]
 fn a_point_is_a_line_of_json_and_a_line_of_text() {
-    let scan = scan(Plan::default(), limited(8_000.0, ideal(1e9)));
-    let of = |line: &Measured| serde_json::from_str::<serde_json::Value>(&line.to_line()).unwrap();
+    let scan = scan(ScanPlan::default(), limited(8_000.0, ideal(1e9)));
+    let of =
+        |line: &MeasuredPoint| serde_json::from_str::<serde_json::Value>(&line.to_line()).unwrap();
     let lines: Vec<_> = scan.measured().iter().map(of).collect();
     assert_eq!((&lines[0]["rate"], &lines[0]["held"]), (&100.0.into(), &true.into()));
     assert!(lines[0]["invalid"].is_null());
     assert!(lines.iter().any(|line| line["invalid"] == "starts were late"));
     assert!(scan.measured().iter().all(|each| each.to_line().ends_with("}\n")));
-    let texts: Vec<String> = scan.measured().iter().map(Measured::to_text).collect();
+    let texts: Vec<String> = scan.measured().iter().map(MeasuredPoint::to_text).collect();
     assert!(texts[0].starts_with("search       100/s") && texts[0].ends_with(": held"));
     assert!(texts.iter().any(|text| text.ends_with("INVALID: starts were late")));
 }
 
 #[test]
 fn the_table_and_the_bars_mark_the_knee_and_fit_the_width() {
-    let summary = scan(Plan::default(), collapsing(5_000.0)).summary();
+    let summary = scan(ScanPlan::default(), collapsing(5_000.0)).summary();
     let text = summary.to_text(60);
     let marked: Vec<&str> = text.lines().filter(|line| line.starts_with('*')).collect();
     let knee = format!("{:.0}", summary.knee().unwrap());
@@ -289,7 +295,7 @@ fn the_table_and_the_bars_mark_the_knee_and_fit_the_width() {
 
 #[test]
 fn the_json_has_the_knee_and_what_is_kept() {
-    let json = scan(Plan::default(), collapsing(5_000.0)).summary().to_json();
+    let json = scan(ScanPlan::default(), collapsing(5_000.0)).summary().to_json();
     let knee = json["finding"]["held"].as_f64().unwrap();
     assert_eq!(json["finding"]["kind"], "knee");
     assert_eq!(json["kept"][1]["rate"].as_f64(), Some(4.0 * knee));

@@ -1,24 +1,24 @@
 //! A point of a scan: the run it asks for, its result, and whether the server held the rate. Points
 //! are independent of each other.
 
-use super::Plan;
-use crate::measure::{Counts, Errors, RunOutcome, Second};
+use super::plan::ScanPlan;
+use crate::measure::{Counts, Errors, RunOutcome, SecondSummary};
 
 /// The purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum PointPurpose {
     /// Search for the knee.
     Search,
     /// Accurate measurement of a rate, by several repetitions.
     Repeat,
 }
 
-impl Stage {
+impl PointPurpose {
     /// Returns the name used in every output.
     pub fn name(self) -> &'static str {
         match self {
-            Stage::Search => "search",
-            Stage::Repeat => "repeat",
+            PointPurpose::Search => "search",
+            PointPurpose::Repeat => "repeat",
         }
     }
 }
@@ -27,12 +27,12 @@ impl Stage {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Purpose of the point.
-    pub stage: Stage,
+    pub purpose: PointPurpose,
     /// Arrivals per second.
     pub rate: f64,
     /// Number of the try at this rate, or of the round of repetitions, from 0.
     pub repetition: u32,
-    /// Measured time, nanoseconds.
+    /// MeasuredPoint time, nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -93,7 +93,7 @@ impl PointResult {
 
     /// Returns whether the server held the rate: enough goodput, few errors, and the response time
     /// within the plan's limit. False for an invalid run, and for one without arrivals.
-    pub(super) fn holds(&self, plan: &Plan) -> bool {
+    pub(super) fn holds(&self, plan: &ScanPlan) -> bool {
         let due_per_s = self.planned_per_s * plan.requests_per_arrival;
         self.invalid.is_none()
             && due_per_s > 0.0
@@ -107,7 +107,7 @@ impl PointResult {
 /// proportion.
 fn in_time(outcome: &RunOutcome, of: impl Fn(&Counts) -> u64) -> f64 {
     let mut left_ns = outcome.planned_ns;
-    let mut part = |second: &Second| {
+    let mut part = |second: &SecondSummary| {
         let inside_ns = left_ns.min(second.length_ns);
         left_ns -= inside_ns;
         of(&second.counts) as f64 * inside_ns as f64 / second.length_ns.max(1) as f64
@@ -117,7 +117,7 @@ fn in_time(outcome: &RunOutcome, of: impl Fn(&Counts) -> u64) -> f64 {
 
 /// A point and its result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredPoint {
     /// The run requested.
     pub point: Point,
     /// Its result.
@@ -126,7 +126,7 @@ pub struct Measured {
     pub held: bool,
 }
 
-impl Measured {
+impl MeasuredPoint {
     /// Returns whether the run is valid, that is, says something about the server.
     pub fn valid(&self) -> bool {
         self.result.invalid.is_none()
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_held_with_goodput_without_errors_and_in_time() {
-        let plan = Plan { p99_ns_max: 10, ..Plan::default() };
+        let plan = ScanPlan { p99_ns_max: 10, ..ScanPlan::default() };
         assert!(result(98.0, 5).holds(&plan));
         assert!(!result(97.9, 0).holds(&plan));
         assert!(!result(99.0, 6).holds(&plan));
@@ -158,17 +158,17 @@ mod tests {
 
     #[test]
     fn an_arrival_of_several_requests_is_held_with_all_their_replies() {
-        let plan = Plan { requests_per_arrival: 7.0, ..Plan::default() };
+        let plan = ScanPlan { requests_per_arrival: 7.0, ..ScanPlan::default() };
         assert!(result(690.0, 0).holds(&plan));
         assert!(!result(600.0, 0).holds(&plan));
     }
 
     #[test]
     fn replies_after_the_planned_time_are_no_goodput() {
-        let second = |replies, length_ns| Second {
+        let second = |replies, length_ns| SecondSummary {
             length_ns,
             counts: Counts { replies, started: 2 * replies, ..Counts::default() },
-            ..Second::default()
+            ..SecondSummary::default()
         };
         let outcome = RunOutcome {
             planned_ns: 2_500_000_000,

@@ -6,7 +6,8 @@
 //! sustainable rate fail, but nothing makes an unsustainable rate hold. Once a rate is repeated,
 //! only its repetitions count, by majority.
 
-use super::{Measured, Plan, Stage};
+use super::plan::{ScanPlan, round_rate};
+use super::point::{MeasuredPoint, PointPurpose};
 
 /// Largest number of points of a search. From one arrival per second to ten million, and back down
 /// to a narrow bracket, takes about 40.
@@ -23,7 +24,7 @@ const FLOOR_ARRIVALS: f64 = 10.0;
 
 /// The result of a search. Rates are arrivals per second.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Finding {
+pub enum SearchResult {
     /// The search is still in progress.
     Unfinished,
     /// The knee was found.
@@ -56,16 +57,16 @@ pub enum Finding {
 
 /// The next step of a search.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum SearchStep {
     /// Run this rate, as the repetition of this number, from 0.
     Try { rate: f64, repetition: u32 },
     /// The search is over, with this result.
-    Over(Finding),
+    Over(SearchResult),
 }
 
 /// The judgement of a rate from its points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum RateVerdict {
     Held,
     Failed,
     /// The client was the limit, every time.
@@ -75,68 +76,70 @@ enum Verdict {
 }
 
 /// Returns the next step after `measured`.
-pub(super) fn step(plan: &Plan, measured: &[Measured]) -> Step {
+pub(super) fn step(plan: &ScanPlan, measured: &[MeasuredPoint]) -> SearchStep {
     let verdicts = verdicts(measured);
     let step = wanted(plan, measured, &verdicts);
-    let searched = measured.iter().filter(|each| each.point.stage == Stage::Search).count();
+    let searched =
+        measured.iter().filter(|each| each.point.purpose == PointPurpose::Search).count();
     match step {
-        Step::Try { .. } if searched >= SEARCH_MAX => Step::Over(found(measured, &verdicts)),
+        SearchStep::Try { .. } if searched >= SEARCH_MAX => {
+            SearchStep::Over(found(measured, &verdicts))
+        }
         step => step,
     }
 }
 
-/// Returns the result known from `measured`, or [`Finding::Unfinished`].
-pub(super) fn finding(plan: &Plan, measured: &[Measured]) -> Finding {
+/// Returns the result known from `measured`, or [`SearchResult::Unfinished`].
+pub(super) fn search_result(plan: &ScanPlan, measured: &[MeasuredPoint]) -> SearchResult {
     match step(plan, measured) {
-        Step::Try { .. } => Finding::Unfinished,
-        Step::Over(finding) => finding,
+        SearchStep::Try { .. } => SearchResult::Unfinished,
+        SearchStep::Over(search_result) => search_result,
     }
 }
 
 /// Returns the points that decide on a rate: its repetitions, or its tries if there are none.
-pub(super) fn judges(measured: &[Measured], rate: f64) -> Vec<&Measured> {
-    let of = |stage| {
-        measured
-            .iter()
-            .filter(move |Measured { point, .. }| point.rate == rate && point.stage == stage)
+pub(super) fn judges(measured: &[MeasuredPoint], rate: f64) -> Vec<&MeasuredPoint> {
+    let of = |purpose| {
+        measured.iter().filter(move |MeasuredPoint { point, .. }| {
+            point.rate == rate && point.purpose == purpose
+        })
     };
-    let repeated: Vec<&Measured> = of(Stage::Repeat).collect();
-    if repeated.is_empty() { of(Stage::Search).collect() } else { repeated }
+    let repeated: Vec<&MeasuredPoint> = of(PointPurpose::Repeat).collect();
+    if repeated.is_empty() { of(PointPurpose::Search).collect() } else { repeated }
 }
 
 /// Returns all rates measured, ascending.
-pub(super) fn rates(measured: &[Measured]) -> Vec<f64> {
+pub(super) fn rates(measured: &[MeasuredPoint]) -> Vec<f64> {
     let mut rates: Vec<f64> = measured.iter().map(|each| each.point.rate).collect();
     rates.sort_unstable_by(f64::total_cmp);
     rates.dedup();
     rates
 }
 
-/// Rounds a rate to whole arrivals per second where that changes it by 0.5 % or less.
-pub(super) fn round(rate: f64) -> f64 {
-    if rate >= 100.0 { rate.round() } else { rate }
-}
-
-fn verdicts(measured: &[Measured]) -> Vec<(f64, Verdict)> {
+fn verdicts(measured: &[MeasuredPoint]) -> Vec<(f64, RateVerdict)> {
     let verdict = |rate| (rate, verdict(&judges(measured, rate)));
     rates(measured).into_iter().map(verdict).collect()
 }
 
-fn verdict(points: &[&Measured]) -> Verdict {
+fn verdict(points: &[&MeasuredPoint]) -> RateVerdict {
     let valid = points.iter().filter(|point| point.valid()).count();
     let held = points.iter().filter(|point| point.held).count();
-    let tried = points.iter().filter(|point| point.point.stage == Stage::Search).count();
+    let tried = points.iter().filter(|point| point.point.purpose == PointPurpose::Search).count();
     match (held, valid) {
-        (0, _) if (1..TRIES).contains(&tried) => Verdict::Open,
-        (_, 0) => Verdict::Invalid,
-        _ if 2 * held >= valid => Verdict::Held,
-        _ => Verdict::Failed,
+        (0, _) if (1..TRIES).contains(&tried) => RateVerdict::Open,
+        (_, 0) => RateVerdict::Invalid,
+        _ if 2 * held >= valid => RateVerdict::Held,
+        _ => RateVerdict::Failed,
     }
 }
 
-fn wanted(plan: &Plan, measured: &[Measured], verdicts: &[(f64, Verdict)]) -> Step {
-    let again = |rate| Step::Try { rate, repetition: judges(measured, rate).len() as u32 };
-    if let Some((rate, _)) = verdicts.iter().find(|(_, verdict)| *verdict == Verdict::Open) {
+fn wanted(
+    plan: &ScanPlan,
+    measured: &[MeasuredPoint],
+    verdicts: &[(f64, RateVerdict)],
+) -> SearchStep {
+    let again = |rate| SearchStep::Try { rate, repetition: judges(measured, rate).len() as u32 };
+    if let Some((rate, _)) = verdicts.iter().find(|(_, verdict)| *verdict == RateVerdict::Open) {
         return again(*rate);
     }
     let (held, above) = bracket(verdicts);
@@ -144,46 +147,46 @@ fn wanted(plan: &Plan, measured: &[Measured], verdicts: &[(f64, Verdict)]) -> St
         (None, None) => plan.from,
         (None, Some(lowest)) => floor(plan).min(lowest),
         (Some(held), None) => (2.0 * held).min(plan.rate_max),
-        (Some(held), Some(above)) if above > PRECISION * held => round((held * above).sqrt()),
+        (Some(held), Some(above)) if above > PRECISION * held => round_rate((held * above).sqrt()),
         (Some(held), Some(_)) => held,
     };
     // A rate that has its verdict already has nothing more to say.
     let known = verdicts.iter().any(|(judged, _)| *judged == rate);
-    if known { Step::Over(found(measured, verdicts)) } else { again(rate) }
+    if known { SearchStep::Over(found(measured, verdicts)) } else { again(rate) }
 }
 
 /// Returns the highest rate held, and the lowest above it that the server or the client did not
 /// hold.
-fn bracket(verdicts: &[(f64, Verdict)]) -> (Option<f64>, Option<f64>) {
-    let held = verdicts.iter().rposition(|(_, verdict)| *verdict == Verdict::Held);
+fn bracket(verdicts: &[(f64, RateVerdict)]) -> (Option<f64>, Option<f64>) {
+    let held = verdicts.iter().rposition(|(_, verdict)| *verdict == RateVerdict::Held);
     let above = verdicts.get(held.map_or(0, |index| index + 1));
     (held.map(|index| verdicts[index].0), above.map(|(rate, _)| *rate))
 }
 
 /// Returns the lowest rate a search tries.
-fn floor(plan: &Plan) -> f64 {
+fn floor(plan: &ScanPlan) -> f64 {
     let few = FLOOR_ARRIVALS / (plan.duration_ns as f64 / 1e9);
     few.max(plan.from * FLOOR)
 }
 
-fn found(measured: &[Measured], verdicts: &[(f64, Verdict)]) -> Finding {
+fn found(measured: &[MeasuredPoint], verdicts: &[(f64, RateVerdict)]) -> SearchResult {
     let (held, above) = bracket(verdicts);
-    let client = |(_, verdict): &&(f64, Verdict)| *verdict == Verdict::Invalid;
+    let client = |(_, verdict): &&(f64, RateVerdict)| *verdict == RateVerdict::Invalid;
     let invalid = verdicts.iter().find(|(rate, _)| Some(*rate) == above).filter(client);
     match (held, above) {
         (held, Some(invalid_rate)) if invalid.is_some() => {
             let reason = reason(measured, invalid_rate);
-            Finding::ClientLimit { held, invalid: invalid_rate, reason }
+            SearchResult::ClientLimit { held, invalid: invalid_rate, reason }
         }
-        (Some(held), Some(failed)) => Finding::Knee { held, failed },
-        (Some(held), None) => Finding::RateMax { held },
-        (None, Some(lowest)) => Finding::NothingHeld { lowest },
-        (None, None) => Finding::Unfinished,
+        (Some(held), Some(failed)) => SearchResult::Knee { held, failed },
+        (Some(held), None) => SearchResult::RateMax { held },
+        (None, Some(lowest)) => SearchResult::NothingHeld { lowest },
+        (None, None) => SearchResult::Unfinished,
     }
 }
 
 /// Returns the audit's first reason at a rate.
-fn reason(measured: &[Measured], rate: f64) -> String {
+fn reason(measured: &[MeasuredPoint], rate: f64) -> String {
     let points = judges(measured, rate);
     points.iter().find_map(|point| point.result.invalid.clone()).unwrap_or_default()
 }
@@ -194,9 +197,14 @@ mod tests {
     use super::*;
 
     /// Creates points of a search: a rate, and `h`eld, `f`ailed or `i`nvalid.
-    fn points(list: &[(f64, char)]) -> Vec<Measured> {
-        let point = |(rate, end): &(f64, char)| Measured {
-            point: Point { stage: Stage::Search, rate: *rate, repetition: 0, duration_ns: 1 },
+    fn points(list: &[(f64, char)]) -> Vec<MeasuredPoint> {
+        let point = |(rate, end): &(f64, char)| MeasuredPoint {
+            point: Point {
+                purpose: PointPurpose::Search,
+                rate: *rate,
+                repetition: 0,
+                duration_ns: 1,
+            },
             result: PointResult {
                 invalid: (*end == 'i').then(|| "lag".into()),
                 ..PointResult::default()
@@ -206,12 +214,12 @@ mod tests {
         list.iter().map(point).collect()
     }
 
-    fn next(list: &[(f64, char)]) -> Step {
-        step(&Plan::default(), &points(list))
+    fn next(list: &[(f64, char)]) -> SearchStep {
+        step(&ScanPlan::default(), &points(list))
     }
 
-    fn rate(rate: f64, repetition: u32) -> Step {
-        Step::Try { rate, repetition }
+    fn rate(rate: f64, repetition: u32) -> SearchStep {
+        SearchStep::Try { rate, repetition }
     }
 
     #[test]
@@ -222,13 +230,16 @@ mod tests {
         assert_eq!(next(&[(100.0, 'h'), (200.0, 'f'), (200.0, 'h')]), rate(400.0, 0));
         assert_eq!(next(&[(100.0, 'h'), (200.0, 'f'), (200.0, 'f')]), rate(141.0, 0));
         let narrow = [(100.0, 'h'), (105.0, 'f'), (105.0, 'f')];
-        assert_eq!(next(&narrow), Step::Over(Finding::Knee { held: 100.0, failed: 105.0 }));
+        assert_eq!(
+            next(&narrow),
+            SearchStep::Over(SearchResult::Knee { held: 100.0, failed: 105.0 })
+        );
     }
 
     #[test]
     fn below_a_first_rate_that_fails_it_tries_the_lowest() {
         assert_eq!(next(&[(100.0, 'f'), (100.0, 'f')]), rate(2.0, 0));
-        let plan = Plan { from: 1000.0, ..Plan::default() };
+        let plan = ScanPlan { from: 1000.0, ..ScanPlan::default() };
         let list = points(&[(1000.0, 'f'), (1000.0, 'f')]);
         assert_eq!(step(&plan, &list), rate(10.0, 0));
     }
@@ -237,25 +248,28 @@ mod tests {
     fn a_client_that_fails_first_is_named_and_no_knee_is_claimed() {
         let list = [(100.0, 'h'), (104.0, 'i'), (104.0, 'i'), (200.0, 'f'), (200.0, 'f')];
         let reason = "lag".to_string();
-        let limit = Finding::ClientLimit { held: Some(100.0), invalid: 104.0, reason };
-        assert_eq!(next(&list), Step::Over(limit));
+        let limit = SearchResult::ClientLimit { held: Some(100.0), invalid: 104.0, reason };
+        assert_eq!(next(&list), SearchStep::Over(limit));
         // One valid failure is the server's.
         let list = [(100.0, 'h'), (104.0, 'i'), (104.0, 'f')];
-        assert_eq!(next(&list), Step::Over(Finding::Knee { held: 100.0, failed: 104.0 }));
+        assert_eq!(
+            next(&list),
+            SearchStep::Over(SearchResult::Knee { held: 100.0, failed: 104.0 })
+        );
     }
 
     #[test]
     fn repetitions_overturn_the_search() {
         let mut list = points(&[(100.0, 'h'), (200.0, 'h'), (205.0, 'f'), (205.0, 'f')]);
         let mut repeats = points(&[(200.0, 'f'), (200.0, 'f'), (200.0, 'h')]);
-        repeats.iter_mut().for_each(|each| each.point.stage = Stage::Repeat);
+        repeats.iter_mut().for_each(|each| each.point.purpose = PointPurpose::Repeat);
         list.extend(repeats);
-        assert_eq!(step(&Plan::default(), &list), rate(141.0, 0));
+        assert_eq!(step(&ScanPlan::default(), &list), rate(141.0, 0));
     }
 
     #[test]
     fn a_search_is_bounded() {
         let list = vec![(100.0, 'h'); SEARCH_MAX];
-        assert_eq!(next(&list), Step::Over(Finding::RateMax { held: 100.0 }));
+        assert_eq!(next(&list), SearchStep::Over(SearchResult::RateMax { held: 100.0 }));
     }
 }

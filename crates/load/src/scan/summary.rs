@@ -1,13 +1,14 @@
-//! Summary of a scan: a row per rate, the knee, the peak, and the share of it that is kept past the
-//! knee.
+//! ScanSummary of a scan: a row per rate, the knee, the peak, and the share of it that is kept past
+//! the knee.
 //!
 //! A rate that was repeated is judged by its repetitions alone. The tries of the search are few,
 //! and each was chosen by the results before it, which makes them a biased sample.
 
 use weir_stats::{Bootstrap, Interval, median, ratios};
 
-use super::search::{self, Finding};
-use super::{Measured, Plan, PointResult, Stage};
+use super::plan::{ScanPlan, round_rate};
+use super::point::{MeasuredPoint, PointPurpose, PointResult};
+use super::search::{self, SearchResult};
 use crate::measure::Errors;
 
 /// A median with its confidence interval.
@@ -22,11 +23,11 @@ pub struct Estimate {
 
 /// All points at a rate. Figures are of the valid points, or of the invalid ones if none is valid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct RateSummary {
     /// Arrivals per second.
     pub rate: f64,
-    /// Stage of the points that count: repetitions, or tries of the search.
-    pub stage: Stage,
+    /// PointPurpose of the points that count: repetitions, or tries of the search.
+    pub purpose: PointPurpose,
     /// Number of points.
     pub points: usize,
     /// Number of valid points.
@@ -52,7 +53,7 @@ pub struct Row {
     pub invalid: Option<String>,
 }
 
-impl Row {
+impl RateSummary {
     /// Returns failed requests as a share of those due, 0 to 1.
     pub fn error_share(&self) -> f64 {
         self.errors.total() as f64 / self.requests.max(1) as f64
@@ -70,7 +71,7 @@ pub struct Peak {
 
 /// The share of the peak that is kept at a rate past the knee.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kept {
+pub struct KeptGoodput {
     /// The rate as a multiple of the knee.
     pub multiple: f64,
     /// The rate, arrivals per second.
@@ -81,41 +82,42 @@ pub struct Kept {
 
 /// All results of a scan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct ScanSummary {
     /// The parameters of the scan.
-    pub plan: Plan,
+    pub plan: ScanPlan,
     /// Number of points run.
     pub points: usize,
     /// The knee, or the reason why there is none.
-    pub finding: Finding,
+    pub search_result: SearchResult,
     /// A row per rate, ascending.
-    pub rows: Vec<Row>,
+    pub rows: Vec<RateSummary>,
     /// The highest goodput of the rates repeated, or of those tried if none was repeated; `None` if
     /// there were no replies.
     pub peak: Option<Peak>,
     /// The share of the peak kept at twice the knee and at the highest rate; empty without a knee.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptGoodput>,
     /// The lowest rate at which a valid point had errors, arrivals per second.
     pub errors_from: Option<f64>,
 }
 
-impl Summary {
+impl ScanSummary {
     /// Summarizes the points; `base` is the knee for which the repetitions were planned.
-    pub(super) fn of(plan: &Plan, measured: &[Measured], base: Option<f64>) -> Self {
+    pub(super) fn of(plan: &ScanPlan, measured: &[MeasuredPoint], base: Option<f64>) -> Self {
         let rates = search::rates(measured);
-        let mut rows: Vec<Row> = rates.iter().map(|rate| row(plan, measured, *rate)).collect();
+        let mut rows: Vec<RateSummary> =
+            rates.iter().map(|rate| row(plan, measured, *rate)).collect();
         let peak = peak(&rows);
         for row in &mut rows {
             row.of_peak = peak.and_then(|peak| of_peak(plan, measured, row, peak));
         }
-        let finding = search::finding(plan, measured);
+        let search_result = search::search_result(plan, measured);
         let erring = rows.iter().find(|row| row.valid > 0 && row.errors.total() > 0);
         Self {
             plan: plan.clone(),
             points: measured.len(),
-            kept: kept(plan, &finding, &rows, base),
+            kept: kept(plan, &search_result, &rows, base),
             errors_from: erring.map(|row| row.rate),
-            finding,
+            search_result,
             rows,
             peak,
         }
@@ -123,17 +125,17 @@ impl Summary {
 
     /// Returns the knee, arrivals per second, if there is one.
     pub fn knee(&self) -> Option<f64> {
-        knee(&self.finding)
+        knee(&self.search_result)
     }
 }
 
-fn knee(finding: &Finding) -> Option<f64> {
-    if let Finding::Knee { held, .. } = finding { Some(*held) } else { None }
+fn knee(search_result: &SearchResult) -> Option<f64> {
+    if let SearchResult::Knee { held, .. } = search_result { Some(*held) } else { None }
 }
 
-fn row(plan: &Plan, measured: &[Measured], rate: f64) -> Row {
+fn row(plan: &ScanPlan, measured: &[MeasuredPoint], rate: f64) -> RateSummary {
     let all = search::judges(measured, rate);
-    let valid: Vec<&Measured> = all.iter().copied().filter(|point| point.valid()).collect();
+    let valid: Vec<&MeasuredPoint> = all.iter().copied().filter(|point| point.valid()).collect();
     let used = if valid.is_empty() { &all } else { &valid };
     let each = |of: fn(&PointResult) -> f64| -> Vec<f64> {
         used.iter().map(|point| of(&point.result)).collect()
@@ -141,14 +143,14 @@ fn row(plan: &Plan, measured: &[Measured], rate: f64) -> Row {
     let middle_ns = |of| median(&each(of)).unwrap_or(0.0) as u64;
     let mut errors = Errors::default();
     used.iter().for_each(|point| errors.add(&point.result.errors));
-    let stage = all.first().map_or(Stage::Search, |point| point.point.stage);
+    let purpose = all.first().map_or(PointPurpose::Search, |point| point.point.purpose);
     let mut goodput = estimate(plan, &each(|result| result.replies_per_s));
-    if let (Stage::Search, Some(goodput)) = (stage, &mut goodput) {
+    if let (PointPurpose::Search, Some(goodput)) = (purpose, &mut goodput) {
         goodput.interval = None;
     }
-    Row {
+    RateSummary {
         rate,
-        stage,
+        purpose,
         points: all.len(),
         valid: valid.len(),
         held: all.iter().filter(|point| point.held).count(),
@@ -163,26 +165,31 @@ fn row(plan: &Plan, measured: &[Measured], rate: f64) -> Row {
     }
 }
 
-fn estimate(plan: &Plan, sample: &[f64]) -> Option<Estimate> {
+fn estimate(plan: &ScanPlan, sample: &[f64]) -> Option<Estimate> {
     let bootstrap = Bootstrap { seed: plan.seed, ..Bootstrap::default() };
     median(sample).map(|value| Estimate { value, interval: bootstrap.median(sample) })
 }
 
-fn peak(rows: &[Row]) -> Option<Peak> {
-    let highest = |stage| {
+fn peak(rows: &[RateSummary]) -> Option<Peak> {
+    let highest = |purpose| {
         // The last of equals is the greatest, so the lowest rate comes last.
-        let valid = rows.iter().rev().filter(|row| row.stage == stage && row.valid > 0);
+        let valid = rows.iter().rev().filter(|row| row.purpose == purpose && row.valid > 0);
         valid
             .filter_map(|row| row.goodput.map(|goodput| Peak { rate: row.rate, goodput }))
             .filter(|peak| peak.goodput.value > 0.0)
             .max_by(|one, other| one.goodput.value.total_cmp(&other.goodput.value))
     };
-    highest(Stage::Repeat).or_else(|| highest(Stage::Search))
+    highest(PointPurpose::Repeat).or_else(|| highest(PointPurpose::Search))
 }
 
 /// Returns a row's goodput as a share of the peak's: round by round if both were repeated,
 /// otherwise the ratio of the medians, which has no interval.
-fn of_peak(plan: &Plan, measured: &[Measured], row: &Row, peak: Peak) -> Option<Estimate> {
+fn of_peak(
+    plan: &ScanPlan,
+    measured: &[MeasuredPoint],
+    row: &RateSummary,
+    peak: Peak,
+) -> Option<Estimate> {
     if row.valid == 0 {
         return None;
     }
@@ -195,14 +202,14 @@ fn of_peak(plan: &Plan, measured: &[Measured], row: &Row, peak: Peak) -> Option<
 }
 
 /// Returns the goodput at two rates in each round in which both points are valid.
-fn pairs(measured: &[Measured], rate: f64, other: f64) -> Vec<(f64, f64)> {
+fn pairs(measured: &[MeasuredPoint], rate: f64, other: f64) -> Vec<(f64, f64)> {
     let repeated = |rate| {
-        measured.iter().filter(move |Measured { point, .. }| {
-            point.rate == rate && point.stage == Stage::Repeat
+        measured.iter().filter(move |MeasuredPoint { point, .. }| {
+            point.rate == rate && point.purpose == PointPurpose::Repeat
         })
     };
     let valid = |rate| repeated(rate).filter(|point| point.valid());
-    let same_round = |one: &Measured| {
+    let same_round = |one: &MeasuredPoint| {
         let mut others = valid(other);
         let found = others.find(|each| each.point.repetition == one.point.repetition)?;
         Some((one.result.replies_per_s, found.result.replies_per_s))
@@ -210,16 +217,21 @@ fn pairs(measured: &[Measured], rate: f64, other: f64) -> Vec<(f64, f64)> {
     valid(rate).filter_map(same_round).collect()
 }
 
-fn kept(plan: &Plan, finding: &Finding, rows: &[Row], base: Option<f64>) -> Vec<Kept> {
-    let (Some(knee), Some(base)) = (knee(finding), base) else { return Vec::new() };
+fn kept(
+    plan: &ScanPlan,
+    search_result: &SearchResult,
+    rows: &[RateSummary],
+    base: Option<f64>,
+) -> Vec<KeptGoodput> {
+    let (Some(knee), Some(base)) = (knee(search_result), base) else { return Vec::new() };
     let mut multiples = vec![2.0, plan.to];
     multiples.dedup();
     let at = |multiple: &f64| {
-        let rate = search::round(base * multiple);
+        let rate = round_rate(base * multiple);
         let row = rows.iter().find(|row| row.rate == rate && row.valid > 0)?;
-        let repeated = row.stage == Stage::Repeat && rate > knee;
+        let repeated = row.purpose == PointPurpose::Repeat && rate > knee;
         let of_peak = row.of_peak.filter(|_| repeated)?;
-        Some(Kept { multiple: rate / knee, rate, of_peak })
+        Some(KeptGoodput { multiple: rate / knee, rate, of_peak })
     };
     multiples.iter().filter_map(at).collect()
 }

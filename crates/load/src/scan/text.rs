@@ -5,45 +5,47 @@ use std::fmt::Write;
 
 use weir_stats::{Interval, coverage_max};
 
-use super::{Estimate, Finding, Kept, Measured, Row, Stage, Summary};
+use super::point::{MeasuredPoint, PointPurpose};
+use super::search::SearchResult;
+use super::summary::{Estimate, KeptGoodput, RateSummary, ScanSummary};
 
 /// Columns to the left of a bar: mark, rate and goodput.
 const BAR_LEFT: usize = 25;
 /// The shortest length of a full bar, even if the text becomes wider than asked for.
 const BAR_MIN: usize = 10;
 
-impl Finding {
-    /// Returns the finding as one sentence.
+impl SearchResult {
+    /// Returns the search_result as one sentence.
     pub fn sentence(&self) -> String {
         let per_s = |rate: &f64| format!("{}/s", figure(*rate));
         match self {
-            Finding::Unfinished => "the scan was not finished: there is no knee yet".into(),
-            Finding::Knee { held, failed } => {
+            SearchResult::Unfinished => "the scan was not finished: there is no knee yet".into(),
+            SearchResult::Knee { held, failed } => {
                 let (held, failed) = (per_s(held), per_s(failed));
                 format!("the knee is at {held}: the server held it, and did not hold {failed}")
             }
-            Finding::ClientLimit { held: Some(held), invalid, reason } => format!(
+            SearchResult::ClientLimit { held: Some(held), invalid, reason } => format!(
                 "the server was not saturated: the client's limit is {} (at {}: {reason})",
                 per_s(held),
                 per_s(invalid)
             ),
-            Finding::ClientLimit { held: None, invalid, reason } => {
+            SearchResult::ClientLimit { held: None, invalid, reason } => {
                 let limit = per_s(invalid);
                 format!(
                     "the server was not saturated: the client's limit is below {limit} ({reason})"
                 )
             }
-            Finding::RateMax { held } => {
+            SearchResult::RateMax { held } => {
                 format!("the server was not saturated: it held {}, the most tried", per_s(held))
             }
-            Finding::NothingHeld { lowest } => {
+            SearchResult::NothingHeld { lowest } => {
                 format!("the server held no rate, not even {}", per_s(lowest))
             }
         }
     }
 }
 
-impl Measured {
+impl MeasuredPoint {
     /// Returns a line for a point that has just ended, without a newline.
     pub fn to_text(&self) -> String {
         let (point, result) = (&self.point, &self.result);
@@ -54,7 +56,7 @@ impl Measured {
         };
         format!(
             "{} {:>9}/s: {:>9} replies/s, p99 {} ms, errors {} %: {end}",
-            point.stage.name(),
+            point.purpose.name(),
             figure(point.rate),
             figure(result.replies_per_s),
             ms(result.response_p99_ns),
@@ -63,9 +65,9 @@ impl Measured {
     }
 }
 
-impl Summary {
-    /// Returns the whole summary for a terminal: the finding, the table, the errors, the bars. Bars
-    /// fit lines of `width` columns; the table takes about 100.
+impl ScanSummary {
+    /// Returns the whole summary for a terminal: the search_result, the table, the errors, the
+    /// bars. Bars fit lines of `width` columns; the table takes about 100.
     pub fn to_text(&self, width: usize) -> String {
         let mut out = String::new();
         self.write_head(&mut out);
@@ -81,12 +83,12 @@ impl Summary {
         let seconds = plan.duration_ns as f64 / 1e9;
         let (points, seed) = (self.points, plan.seed);
         let _ = writeln!(out, "weir load scan: {points} points of {seconds} s, seed {seed}");
-        let _ = writeln!(out, "  {}", self.finding.sentence());
+        let _ = writeln!(out, "  {}", self.search_result.sentence());
         if let Some(peak) = &self.peak {
             let (goodput, rate) = (replies(&peak.goodput), figure(peak.rate));
             let _ = writeln!(out, "  peak goodput {goodput} replies/s, at {rate}/s");
         }
-        for Kept { multiple, rate, of_peak } in &self.kept {
+        for KeptGoodput { multiple, rate, of_peak } in &self.kept {
             let (kept, rate) = (share(of_peak), figure(*rate));
             let _ =
                 writeln!(out, "  kept at {multiple:.2} x the knee ({rate}/s): {kept} of the peak");
@@ -124,7 +126,7 @@ impl Summary {
     }
 
     fn write_notes(&self, out: &mut String) {
-        let repeated = self.rows.iter().any(|row| row.stage == Stage::Repeat);
+        let repeated = self.rows.iter().any(|row| row.purpose == PointPurpose::Repeat);
         if repeated {
             let n = self.plan.repetitions;
             let most = 100.0 * coverage_max(n as usize);
@@ -134,7 +136,7 @@ impl Summary {
                 let _ = writeln!(out, "  ({n} values cannot make one worth more than {most:.0} %)");
             }
         }
-        let erring = |row: &&Row| row.errors.total() > 0;
+        let erring = |row: &&RateSummary| row.errors.total() > 0;
         if self.rows.iter().any(|row| erring(&row)) {
             let _ = writeln!(out, "\n  errors by kind, % of requests");
         }
@@ -145,7 +147,7 @@ impl Summary {
 
     fn write_bars(&self, out: &mut String, width: usize) {
         let full = width.saturating_sub(BAR_LEFT).max(BAR_MIN);
-        let goodput = |row: &Row| row.goodput.map_or(0.0, |goodput| goodput.value);
+        let goodput = |row: &RateSummary| row.goodput.map_or(0.0, |goodput| goodput.value);
         let highest = self.rows.iter().map(goodput).fold(0.0, f64::max);
         let _ = writeln!(out, "\n  {:>9} {:>10}  goodput; * is the knee", "rate/s", "replies/s");
         for row in &self.rows {
@@ -157,13 +159,13 @@ impl Summary {
         }
     }
 
-    fn mark(&self, row: &Row) -> char {
+    fn mark(&self, row: &RateSummary) -> char {
         if self.knee() == Some(row.rate) { '*' } else { ' ' }
     }
 }
 
 /// Returns how often the rate was held, and the reason if the client was the limit.
-fn held(row: &Row) -> String {
+fn held(row: &RateSummary) -> String {
     let counts = format!("{} of {}", row.held, row.points);
     match &row.invalid {
         Some(reason) => format!("{counts}, {} INVALID: {reason}", row.points - row.valid),
@@ -171,7 +173,7 @@ fn held(row: &Row) -> String {
     }
 }
 
-fn kinds(row: &Row) -> String {
+fn kinds(row: &RateSummary) -> String {
     let happened = row.errors.rows().filter(|(_, count)| *count > 0);
     let kind = |(name, count): (&str, u64)| {
         let share = count as f64 / row.requests.max(1) as f64;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::Named;
+use super::named::NamedWorkload;
 use super::small::WEIR_HEAD_BYTES;
 use super::specweb99::FileSet;
 
@@ -13,14 +13,14 @@ const LINE: &[u8; 64] = b"The quick brown fox jumps over the lazy dog, 012345678
 
 /// Parameters that a workload's name leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct FileSetOptions {
     /// Size of the SPECweb99 file set, MiB.
     pub mb: u64,
     /// Length of the server's reply head, bytes: `one-packet` fills the rest of the packet.
     pub head_bytes: u64,
 }
 
-impl Default for Options {
+impl Default for FileSetOptions {
     fn default() -> Self {
         Self { mb: 100, head_bytes: WEIR_HEAD_BYTES }
     }
@@ -28,7 +28,7 @@ impl Default for Options {
 
 /// Totals of the files written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct FilesWritten {
     /// Number of files.
     pub files: u64,
     /// Total size, bytes.
@@ -40,8 +40,12 @@ pub struct Summary {
 ///
 /// # Errors
 /// An I/O error, with the path; or options that result in an empty file or an invalid set.
-pub fn write(dir: &Path, workload: Named, options: &Options) -> io::Result<Summary> {
-    let mut summary = Summary::default();
+pub fn write(
+    dir: &Path,
+    workload: NamedWorkload,
+    options: &FileSetOptions,
+) -> io::Result<FilesWritten> {
+    let mut summary = FilesWritten::default();
     let mut text = Vec::new();
     for (path, bytes) in list(workload, options)? {
         write_file(&dir.join(path), fitting(&mut text, bytes))?;
@@ -52,17 +56,17 @@ pub fn write(dir: &Path, workload: Named, options: &Options) -> io::Result<Summa
 }
 
 /// Lists paths below the root, and sizes in bytes.
-fn list(workload: Named, options: &Options) -> io::Result<Vec<(String, u64)>> {
+fn list(workload: NamedWorkload, options: &FileSetOptions) -> io::Result<Vec<(String, u64)>> {
     let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     match workload {
-        Named::Small(small) => match small.size.bytes(options.head_bytes) {
+        NamedWorkload::Small(small) => match small.size.bytes(options.head_bytes) {
             0 => Err(refuse(format!(
                 "a reply's head of {} bytes leaves no room for a body in its packet",
                 options.head_bytes
             ))),
             bytes => Ok(vec![(small.file.into(), bytes)]),
         },
-        Named::Specweb99 => {
+        NamedWorkload::Specweb99 => {
             let set = FileSet::new(options.mb).map_err(|error| refuse(error.to_string()))?;
             Ok(set.files().collect())
         }
@@ -106,8 +110,8 @@ mod tests {
     #[test]
     fn every_workload_s_files_are_as_large_as_they_should_be() {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { mb: 10, ..Options::default() };
-        for workload in Named::all() {
+        let options = FileSetOptions { mb: 10, ..FileSetOptions::default() };
+        for workload in NamedWorkload::all() {
             // Twice: the second time over the first.
             let first = write(dir.path(), workload, &options).unwrap();
             assert_eq!(write(dir.path(), workload, &options).unwrap(), first);
@@ -122,11 +126,11 @@ mod tests {
     #[test]
     fn the_summary_counts_files_and_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { mb: 5, head_bytes: 300 };
-        let summary = write(dir.path(), Named::Specweb99, &options).unwrap();
-        assert_eq!(summary, Summary { files: 36, bytes: DIRECTORY_BYTES });
+        let options = FileSetOptions { mb: 5, head_bytes: 300 };
+        let summary = write(dir.path(), NamedWorkload::Specweb99, &options).unwrap();
+        assert_eq!(summary, FilesWritten { files: 36, bytes: DIRECTORY_BYTES });
         let summary = write(dir.path(), "one-packet".parse().unwrap(), &options).unwrap();
-        assert_eq!(summary, Summary { files: 1, bytes: 1148 });
+        assert_eq!(summary, FilesWritten { files: 1, bytes: 1148 });
     }
 
     #[test]
@@ -135,16 +139,17 @@ mod tests {
         let (link, aim) = (dir.path().join("2k.txt"), dir.path().join("aim"));
         fs::write(&aim, "mine").unwrap();
         std::os::unix::fs::symlink(&aim, &link).unwrap();
-        let error = write(dir.path(), "2k".parse().unwrap(), &Options::default()).unwrap_err();
+        let error =
+            write(dir.path(), "2k".parse().unwrap(), &FileSetOptions::default()).unwrap_err();
         assert!(error.to_string().contains("2k.txt: it is there"), "{error}");
         assert_eq!(fs::read(&aim).unwrap(), b"mine");
-        let error = write(&aim, "2k".parse().unwrap(), &Options::default()).unwrap_err();
+        let error = write(&aim, "2k".parse().unwrap(), &FileSetOptions::default()).unwrap_err();
         assert!(error.to_string().ends_with("aim is not a directory"), "{error}");
     }
 
     #[test]
     fn a_head_that_fills_the_packet_is_refused() {
-        let options = Options { head_bytes: 1448, ..Options::default() };
+        let options = FileSetOptions { head_bytes: 1448, ..FileSetOptions::default() };
         let dir = tempfile::tempdir().unwrap();
         let error = write(dir.path(), "one-packet".parse().unwrap(), &options).unwrap_err();
         assert!(error.to_string().contains("1448 bytes leaves no room"), "{error}");

@@ -6,13 +6,13 @@
 //! log is given as bytes; the caller reads the file.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::sessions::Table;
-use super::{Error, Interned, target};
-use crate::config::Workload;
+use super::built::{BuiltWorkload, RequestInterner};
+use super::error::Error;
+use super::sessions::SessionTable;
+use super::target::parse_target;
 use crate::schedule::ArrivalLaw;
-use crate::session::{RequestId, Requests, SessionStep, Template};
+use crate::session::{RequestId, RequestTable, RequestTemplate, SessionStep};
 
 const MONTHS: [&[u8]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
@@ -23,12 +23,10 @@ const MONTHS: [&[u8]; 12] = [
 pub struct Replay {
     /// Starts: the first one at 0, all divided by the speed.
     pub arrivals: ArrivalLaw,
-    /// Workload with a connection for each request.
-    pub workload: Arc<dyn Workload>,
-    /// Requests of the log.
-    pub requests: Requests,
+    /// Workload with a connection for each request of the log.
+    pub built: BuiltWorkload,
     /// Number of lines read, skipped and altered.
-    pub counts: Counts,
+    pub counts: LogCounts,
 }
 
 impl fmt::Debug for Replay {
@@ -39,7 +37,7 @@ impl fmt::Debug for Replay {
 
 /// Line counts of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct LogCounts {
     /// Log lines in total.
     pub total: u64,
     /// Lines among them that are skipped: the logged request was not HTTP, or was a CONNECT.
@@ -59,79 +57,87 @@ pub fn parse(
     name: &str,
     log: &[u8],
     speed: f64,
-    template: &Template,
+    template: &RequestTemplate,
     close: bool,
 ) -> Result<Replay, Error> {
     if !(speed.is_finite() && speed > 0.0) {
         return Err(Error(format!("{speed} is no speed: it is a number above 0")));
     }
-    let mut counts = Counts::default();
-    let mut interned = Interned::new(template);
+    let mut counts = LogCounts::default();
+    let mut interner = RequestInterner::new(template);
     let mut starts = Vec::new();
     for (index, line) in log.split(|&byte| byte == b'\n').enumerate() {
         if !line.trim_ascii().is_empty() {
-            let logged = logged(line).ok_or_else(|| {
-                Error::at(name, index + 1, "this is no line of a Common or Combined log")
+            let entry = log_entry(line).ok_or_else(|| {
+                Error::at_line(name, index + 1, "this is no line of a Common or Combined log")
             })?;
-            let request = counts.request(&logged.request, &mut interned);
-            starts.extend(request.map(|request| (logged.unix_s, request)));
+            let request = counts.request(&entry.request, &mut interner);
+            let unix_s = entry.unix_s;
+            starts.extend(request.map(|request| LoggedRequest { unix_s, request }));
         }
     }
     if starts.is_empty() {
         return Err(Error(format!("{name}: there is no request in it that can be replayed")));
     }
-    starts.sort_by_key(|(unix_s, _)| *unix_s);
-    Ok(plan(&starts, speed, close, counts, interned.requests))
+    starts.sort_by_key(|start| start.unix_s);
+    Ok(plan(&starts, speed, close, counts, interner.requests))
 }
 
-impl Counts {
-    /// Counts a log line, and returns its request.
-    fn request(&mut self, line: &[u8], interned: &mut Interned<'_>) -> Option<RequestId> {
+impl LogCounts {
+    /// LogCounts a log line, and returns its request.
+    fn request(&mut self, line: &[u8], interner: &mut RequestInterner<'_>) -> Option<RequestId> {
         self.total += 1;
         let Some((method, target)) = request_line(line) else {
             self.skipped += 1;
             return None;
         };
         self.emptied += u64::from(!matches!(method, "GET" | "HEAD" | "OPTIONS" | "DELETE"));
-        Some(interned.id(method, &target, b""))
+        Some(interner.id(method, &target, b""))
     }
 }
 
-/// Plans the run; `starts` are seconds and requests, ascending.
+/// A request that was logged in a second.
+struct LoggedRequest {
+    unix_s: i64,
+    request: RequestId,
+}
+
+/// Plans the run; `starts` are ascending.
 fn plan(
-    starts: &[(i64, RequestId)],
+    starts: &[LoggedRequest],
     speed: f64,
     close: bool,
-    counts: Counts,
-    requests: Requests,
+    counts: LogCounts,
+    requests: RequestTable,
 ) -> Replay {
-    let first_s = starts.first().map_or(0, |(unix_s, _)| *unix_s);
+    let first_s = starts.first().map_or(0, |start| start.unix_s);
     let mut arrivals = Vec::with_capacity(starts.len());
-    let mut table = Table::default();
-    for second in starts.chunk_by(|one, next| one.0 == next.0) {
-        for (position, (unix_s, request)) in second.iter().enumerate() {
+    let mut table = SessionTable::default();
+    for second in starts.chunk_by(|one, next| one.unix_s == next.unix_s) {
+        for (position, start) in second.iter().enumerate() {
             let within_s = position as f64 / second.len() as f64;
-            let start_s = (unix_s - first_s) as f64 + within_s;
+            let start_s = (start.unix_s - first_s) as f64 + within_s;
             arrivals.push((start_s * 1e9 / speed) as u64);
-            table.push([SessionStep { request: *request, think_ns: 0, piped: false }]);
+            table.push([SessionStep { request: start.request, think_ns: 0, piped: false }]);
         }
     }
-    let workload = table.played(arrivals.len() as u64, close);
-    Replay { arrivals: ArrivalLaw::Trace(arrivals.into()), workload, requests, counts }
+    let workload = table.into_workload(arrivals.len() as u64, close);
+    let built = BuiltWorkload { workload, requests };
+    Replay { arrivals: ArrivalLaw::Trace(arrivals.into()), built, counts }
 }
 
 /// The fields of a log line that a replay needs.
-struct Logged {
+struct LogEntry {
     unix_s: i64,
     /// Request line, unescaped.
     request: Vec<u8>,
 }
 
 /// Parses a line: `%h %l %u [%t] "%r" %>s %b`, with or without more after a space.
-fn logged(line: &[u8]) -> Option<Logged> {
-    let (who, rest) = split_at(line.trim_ascii_end(), b" [")?;
+fn log_entry(line: &[u8]) -> Option<LogEntry> {
+    let (client, rest) = split_at(line.trim_ascii_end(), b" [")?;
     // A user's name may have spaces in it.
-    if who.split(|&byte| byte == b' ').count() < 3 {
+    if client.split(|&byte| byte == b' ').count() < 3 {
         return None;
     }
     let (time, rest) = split_at(rest, b"] \"")?;
@@ -141,7 +147,7 @@ fn logged(line: &[u8]) -> Option<Logged> {
     let status = fields.next().filter(|field| field.len() == 3 && number(field));
     let bytes = fields.next().filter(|field| *field == b"-" || number(field));
     (status.is_some() && bytes.is_some()).then_some(())?;
-    Some(Logged { unix_s: unix_s(time)?, request })
+    Some(LogEntry { unix_s: unix_s(time)?, request })
 }
 
 fn split_at<'a>(text: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
@@ -194,7 +200,7 @@ fn request_line(line: &[u8]) -> Option<(&str, String)> {
     if !token || !http || parts.next().is_some() || method == b"CONNECT" {
         return None;
     }
-    Some((str::from_utf8(method).ok()?, target(uri)?))
+    Some((str::from_utf8(method).ok()?, parse_target(uri)?))
 }
 
 /// Returns whether a byte may occur in a token (RFC 9110 section 5.6.2).
@@ -240,13 +246,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     const COMMON: &str = "127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] \
                           \"GET /apache_pb.gif HTTP/1.0\" 200 2326\n";
 
     fn replay(log: &str) -> Replay {
-        parse("log", log.as_bytes(), 1.0, &Template::default(), true).unwrap()
+        parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap()
     }
 
     fn starts(replay: &Replay) -> Vec<u64> {
@@ -255,8 +261,8 @@ mod tests {
     }
 
     fn asked(replay: &Replay) -> Vec<String> {
-        let sessions = filled(&*replay.workload, 0..1000);
-        sessions.iter().flat_map(|session| targets(&replay.requests, session)).collect()
+        let sessions = filled(&*replay.built.workload, 0..1000);
+        sessions.iter().flat_map(|session| targets(&replay.built.requests, session)).collect()
     }
 
     fn line(time: &str, request: &str) -> String {
@@ -271,9 +277,9 @@ mod tests {
         let replay = replay(&format!("{COMMON}{spaced}\r\n{nginx}"));
         assert_eq!(asked(&replay), ["/apache_pb.gif", "/apache_pb.gif", "/n?q=\""]);
         assert_eq!(starts(&replay), [0, 500_000_000, 1_000_000_000]);
-        assert_eq!(replay.requests.len(), 2);
-        assert_eq!(replay.counts, Counts { total: 3, skipped: 0, emptied: 0 });
-        assert!(filled(&*replay.workload, 0..1)[0].last_closes);
+        assert_eq!(replay.built.requests.len(), 2);
+        assert_eq!(replay.counts, LogCounts { total: 3, skipped: 0, emptied: 0 });
+        assert!(filled(&*replay.built.workload, 0..1)[0].last_closes);
     }
 
     #[test]
@@ -290,7 +296,7 @@ mod tests {
         assert_eq!(asked(&once), ["/a", "/b", "/a", "/c", "/d"]);
         let ms = |starts: &[u64]| starts.iter().map(|ns| ns / 1_000_000).collect::<Vec<_>>();
         assert_eq!(ms(&starts(&once)), [0, 250, 500, 750, 2000]);
-        let twice = parse("log", log.as_bytes(), 2.0, &Template::default(), true).unwrap();
+        let twice = parse("log", log.as_bytes(), 2.0, &RequestTemplate::default(), true).unwrap();
         assert_eq!(ms(&starts(&twice)), [0, 125, 250, 375, 1000]);
     }
 
@@ -313,7 +319,7 @@ mod tests {
         ];
         let log: String = requests.iter().map(|request| line("08:49:37", request)).collect();
         let replay = replay(&log);
-        assert_eq!(replay.counts, Counts { total: 13, skipped: 12, emptied: 0 });
+        assert_eq!(replay.counts, LogCounts { total: 13, skipped: 12, emptied: 0 });
         assert_eq!(asked(&replay), ["/fine"]);
     }
 
@@ -323,11 +329,11 @@ mod tests {
         let log: String =
             methods.map(|method| line("08:49:37", &format!("{method} /\\xe9 HTTP/1.1"))).concat();
         let replay = replay(&log);
-        assert_eq!(replay.counts, Counts { total: 6, skipped: 0, emptied: 2 });
+        assert_eq!(replay.counts, LogCounts { total: 6, skipped: 0, emptied: 2 });
         assert_eq!(asked(&replay), ["/%E9"; 6]);
-        let sessions = filled(&*replay.workload, 0..6);
+        let sessions = filled(&*replay.built.workload, 0..6);
         let sent = |index: usize| {
-            let request = replay.requests.get(sessions[index].steps[0].request).unwrap();
+            let request = replay.built.requests.get(sessions[index].steps[0].request).unwrap();
             String::from_utf8(request.keep.to_vec()).unwrap()
         };
         assert!(sent(3).starts_with("DELETE /%E9 ") && !sent(3).contains("Content-Length"));
@@ -348,7 +354,8 @@ mod tests {
             "h - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200 1x",
         ] {
             let log = format!("{COMMON}\n{wrong}\n");
-            let error = parse("log", log.as_bytes(), 1.0, &Template::default(), true).unwrap_err();
+            let error =
+                parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap_err();
             assert!(error.to_string().starts_with("log:3: this is no line"), "{wrong}: {error}");
         }
     }
@@ -356,11 +363,14 @@ mod tests {
     #[test]
     fn a_log_without_requests_and_a_speed_of_nothing_are_refused() {
         for log in [String::new(), line("08:49:37", "-")] {
-            let error = parse("log", log.as_bytes(), 1.0, &Template::default(), true).unwrap_err();
+            let error =
+                parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap_err();
             assert!(error.to_string().contains("no request in it"), "{error}");
         }
         for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(parse("log", COMMON.as_bytes(), speed, &Template::default(), true).is_err());
+            assert!(
+                parse("log", COMMON.as_bytes(), speed, &RequestTemplate::default(), true).is_err()
+            );
         }
     }
 
@@ -386,10 +396,11 @@ mod tests {
             time in "[0-9]{2}/(Jan|Dec)/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4}",
             speed in any::<f64>(),
         ) {
-            let _ = parse("log", &bytes, speed, &Template::default(), true);
-            let _ = logged(&bytes);
+            let _ = parse("log", &bytes, speed, &RequestTemplate::default(), true);
+            let _ = log_entry(&bytes);
             let log = format!("h - - [{time}] \"{request}\" 200 1\n{COMMON}");
-            if let Ok(replay) = parse("log", log.as_bytes(), speed, &Template::default(), true) {
+            let template = RequestTemplate::default();
+            if let Ok(replay) = parse("log", log.as_bytes(), speed, &template, true) {
                 let starts = starts(&replay);
                 prop_assert!(starts.is_sorted());
                 prop_assert_eq!(starts.len() as u64, replay.counts.total - replay.counts.skipped);

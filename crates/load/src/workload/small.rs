@@ -11,32 +11,32 @@ pub const WEIR_HEAD_BYTES: u64 = 250;
 
 /// A workload of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Small {
+pub struct SmallFile {
     /// Name on the command line.
     pub name: &'static str,
     /// Name of the file.
     pub file: &'static str,
     /// Size of the file.
-    pub size: Size,
+    pub size: FileSize,
     /// Description in one line.
     pub help: &'static str,
 }
 
 /// The size of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum FileSize {
     /// A fixed number of bytes.
     Bytes(u64),
     /// The size given by [`one_packet_body`].
     OnePacket,
 }
 
-impl Size {
+impl FileSize {
     /// Returns the size in bytes, for a server whose reply head has `head_bytes`.
     pub fn bytes(self, head_bytes: u64) -> u64 {
         match self {
-            Size::Bytes(bytes) => bytes,
-            Size::OnePacket => one_packet_body(head_bytes),
+            FileSize::Bytes(bytes) => bytes,
+            FileSize::OnePacket => one_packet_body(head_bytes),
         }
     }
 }
@@ -48,31 +48,41 @@ pub fn one_packet_body(head_bytes: u64) -> u64 {
 }
 
 /// All workloads of one file.
-pub const ALL: [Small; 6] = [
-    Small {
+pub const ALL: [SmallFile; 6] = [
+    SmallFile {
         name: "one-byte",
         file: "one-byte.txt",
-        size: Size::Bytes(1),
+        size: FileSize::Bytes(1),
         help: "a file of 1 byte: the cost of a connection",
     },
-    Small { name: "2k", file: "2k.txt", size: Size::Bytes(2048), help: "a file of 2048 bytes" },
-    Small { name: "6k", file: "6k.txt", size: Size::Bytes(6144), help: "a file of 6144 bytes" },
-    Small {
+    SmallFile {
+        name: "2k",
+        file: "2k.txt",
+        size: FileSize::Bytes(2048),
+        help: "a file of 2048 bytes",
+    },
+    SmallFile {
+        name: "6k",
+        file: "6k.txt",
+        size: FileSize::Bytes(6144),
+        help: "a file of 6144 bytes",
+    },
+    SmallFile {
         name: "one-packet",
         file: "one-packet.txt",
-        size: Size::OnePacket,
+        size: FileSize::OnePacket,
         help: "a file that fills one segment of 1448 bytes together with the reply's head",
     },
-    Small {
+    SmallFile {
         name: "1259",
         file: "1259.txt",
-        size: Size::Bytes(1259),
+        size: FileSize::Bytes(1259),
         help: "a file of 1259 bytes: the smaller of Banga and Druschel",
     },
-    Small {
+    SmallFile {
         name: "8192",
         file: "8192.txt",
-        size: Size::Bytes(8192),
+        size: FileSize::Bytes(8192),
         help: "a file of 8192 bytes: the larger of Banga and Druschel",
     },
 ];

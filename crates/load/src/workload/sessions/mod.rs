@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::{Copies, Error};
+use super::built::ClonedSource;
+use super::error::Error;
 use crate::config::Workload;
 use crate::session::{RequestId, Session, SessionSource, SessionStep};
 
@@ -22,12 +23,12 @@ pub use wset::Wset;
 
 /// A table of sessions that are known in advance.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct SessionTable {
     steps: Vec<SessionStep>,
     ends: Vec<usize>,
 }
 
-impl Table {
+impl SessionTable {
     /// Adds a session.
     pub(super) fn push(&mut self, steps: impl IntoIterator<Item = SessionStep>) {
         self.steps.extend(steps);
@@ -35,8 +36,8 @@ impl Table {
     }
 
     /// Builds the workload that plays the sessions in turn, `sessions` in total.
-    pub(super) fn played(self, sessions: u64, close: bool) -> Arc<dyn Workload> {
-        Arc::new(Copies(Played { table: Arc::new(self), sessions, close }))
+    pub(super) fn into_workload(self, sessions: u64, close: bool) -> Arc<dyn Workload> {
+        Arc::new(ClonedSource(TableSource { table: Arc::new(self), sessions, close }))
     }
 
     fn session(&self, index: usize) -> Option<&[SessionStep]> {
@@ -47,13 +48,13 @@ impl Table {
 }
 
 #[derive(Clone)]
-struct Played {
-    table: Arc<Table>,
+struct TableSource {
+    table: Arc<SessionTable>,
     sessions: u64,
     close: bool,
 }
 
-impl SessionSource for Played {
+impl SessionSource for TableSource {
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
         if arrival >= self.sessions {
             return false;
@@ -93,9 +94,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::session::Template;
-    use crate::workload::simple::Shape;
-    use crate::workload::tests::filled;
+    use crate::session::RequestTemplate;
+    use crate::workload::fixtures::filled;
+    use crate::workload::simple::SessionShape;
 
     proptest! {
         #[test]
@@ -115,23 +116,23 @@ mod tests {
             ],
         ) {
             if let Ok(log) = SessionLog::parse("file", &text) {
-                let (workload, requests) = log.build(&Template::default(), 3, 0, true);
-                let sessions = filled(&*workload, 0..9);
+                let built = log.build(&RequestTemplate::default(), 3, 0, true);
+                let sessions = filled(&*built.workload, 0..9);
                 prop_assert_eq!(sessions.len(), 3);
-                let known = |step: &SessionStep| requests.get(step.request).is_some();
+                let known = |step: &SessionStep| built.requests.get(step.request).is_some();
                 prop_assert!(sessions.iter().all(|session| session.steps.iter().all(known)));
             }
             let wlog = Wlog { repeat: false, file: "".into() };
-            if let Ok((workload, _)) =
-                wlog.build("file", &text, &Template::default(), Shape::default())
+            if let Ok(built) =
+                wlog.build("file", &text, &RequestTemplate::default(), SessionShape::default())
             {
-                prop_assert!(filled(&*workload, 0..1000).len() < 1000);
+                prop_assert!(filled(&*built.workload, 0..1000).len() < 1000);
             }
         }
     }
 
     #[test]
     fn a_table_without_sessions_ends_a_run() {
-        assert!(filled(&*Table::default().played(5, true), 0..5).is_empty());
+        assert!(filled(&*SessionTable::default().into_workload(5, true), 0..5).is_empty());
     }
 }

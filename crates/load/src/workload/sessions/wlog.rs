@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{Error, usage};
-use crate::session::Template;
-use crate::workload::simple::{Order, Shape, Targets};
-use crate::workload::{Built, target};
+use crate::session::RequestTemplate;
+use crate::workload::built::BuiltWorkload;
+use crate::workload::simple::{SessionShape, TargetOrder, Targets};
+use crate::workload::target::parse_target;
 
 /// The list of URIs in the file F, played once or repeatedly (httperf(1)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +31,10 @@ impl Wlog {
         &self,
         name: &str,
         text: &[u8],
-        template: &Template,
-        shape: Shape,
-    ) -> Result<Built, Error> {
-        let order = if self.repeat { Order::Around } else { Order::Once };
+        template: &RequestTemplate,
+        shape: SessionShape,
+    ) -> Result<BuiltWorkload, Error> {
+        let order = if self.repeat { TargetOrder::RoundRobin } else { TargetOrder::Once };
         let targets = Targets { order, ..Targets::get(list(name, text)?) };
         Ok(targets.build(template, shape))
     }
@@ -45,7 +46,7 @@ fn list(name: &str, text: &[u8]) -> Result<Vec<String>, Error> {
         let uri = uri.trim_ascii();
         if !uri.is_empty() {
             let wrong = || format!("{} is no request target", uri.escape_ascii());
-            list.push(target(uri).ok_or_else(|| Error::at(name, index + 1, wrong()))?);
+            list.push(parse_target(uri).ok_or_else(|| Error::at_line(name, index + 1, wrong()))?);
         }
     }
     if list.is_empty() {
@@ -74,12 +75,12 @@ impl FromStr for Wlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     fn play(text: &[u8], repeat: bool) -> Result<Vec<String>, Error> {
         let wlog = Wlog { repeat, file: PathBuf::new() };
-        let (workload, requests) =
-            wlog.build("list", text, &Template::default(), Shape::default())?;
+        let BuiltWorkload { workload, requests } =
+            wlog.build("list", text, &RequestTemplate::default(), SessionShape::default())?;
         let sessions = filled(&*workload, 0..5);
         Ok(sessions.iter().flat_map(|session| targets(&requests, session)).collect())
     }

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
-use super::{Error, Table, burst_step, seconds_ns, usage};
-use crate::session::{Requests, Template};
-use crate::workload::Built;
+use super::{Error, SessionTable, burst_step, seconds_ns, usage};
+use crate::session::{RequestTable, RequestTemplate};
+use crate::workload::built::BuiltWorkload;
 
 /// The largest number of calls per session: all are kept in memory.
 const CALLS_MAX: u32 = 1_000_000;
@@ -26,20 +26,20 @@ impl Wsess {
     /// of a session asks the server to close.
     pub fn build(
         &self,
-        template: &Template,
+        template: &RequestTemplate,
         target: &str,
         burst_length: u32,
         close: bool,
-    ) -> Built {
-        let mut requests = Requests::default();
+    ) -> BuiltWorkload {
+        let mut requests = RequestTable::default();
         let request = requests.push(template.request("GET", target, b""));
         let step = |call: u32| {
             let think_ns = if call == 0 { 0 } else { self.think_ns };
             burst_step((call % burst_length.max(1)) as usize, request, think_ns)
         };
-        let mut table = Table::default();
+        let mut table = SessionTable::default();
         table.push((0..self.calls).map(step));
-        (table.played(self.sessions, close), requests)
+        BuiltWorkload { workload: table.into_workload(self.sessions, close), requests }
     }
 }
 
@@ -65,12 +65,13 @@ impl FromStr for Wsess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     #[test]
     fn the_first_of_a_burst_goes_alone_and_the_rest_together() {
         let wsess: Wsess = "2,8,1.5".parse().unwrap();
-        let (workload, requests) = wsess.build(&Template::default(), "/", 4, true);
+        let BuiltWorkload { workload, requests } =
+            wsess.build(&RequestTemplate::default(), "/", 4, true);
         let sessions = filled(&*workload, 0..9);
         assert_eq!(sessions.len(), 2);
         assert_eq!(sessions[0], sessions[1]);
@@ -83,8 +84,12 @@ mod tests {
 
     #[test]
     fn a_burst_of_one_thinks_before_each_request_but_the_first() {
-        let (workload, _) =
-            Wsess { sessions: 1, calls: 3, think_ns: 7 }.build(&Template::default(), "/", 0, false);
+        let BuiltWorkload { workload, .. } = Wsess { sessions: 1, calls: 3, think_ns: 7 }.build(
+            &RequestTemplate::default(),
+            "/",
+            0,
+            false,
+        );
         let sessions = filled(&*workload, 0..1);
         let steps: Vec<_> = sessions[0].steps.iter().map(|s| (s.think_ns, s.piped)).collect();
         assert_eq!(steps, [(0, false), (7, false), (7, false)]);

@@ -9,9 +9,10 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Error, Table, burst_step, seconds_ns, usage};
-use crate::session::{SessionStep, Template};
-use crate::workload::{Built, Interned, target};
+use super::{Error, SessionTable, burst_step, seconds_ns, usage};
+use crate::session::{RequestTemplate, SessionStep};
+use crate::workload::built::{BuiltWorkload, RequestInterner};
+use crate::workload::target::parse_target;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"];
 
@@ -71,7 +72,7 @@ impl SessionLog {
     pub fn parse(name: &str, text: &[u8]) -> Result<Self, Error> {
         let mut parser = Parser { rest: text, line: 1, sessions: Vec::new(), fresh: true };
         while !parser.rest.is_empty() {
-            parser.line().map_err(|what| Error::at(name, parser.line, what))?;
+            parser.line().map_err(|what| Error::at_line(name, parser.line, what))?;
         }
         if parser.sessions.is_empty() {
             return Err(Error(format!("{name}: there is no request in it")));
@@ -81,22 +82,31 @@ impl SessionLog {
 
     /// Builds the workload of `sessions` sessions, with a think time of `think_ns` where the file
     /// does not specify one. `close`: the last request of a session asks the server to close.
-    pub fn build(&self, template: &Template, sessions: u64, think_ns: u64, close: bool) -> Built {
-        let mut interned = Interned::new(template);
-        let mut table = Table::default();
+    pub fn build(
+        &self,
+        template: &RequestTemplate,
+        sessions: u64,
+        think_ns: u64,
+        close: bool,
+    ) -> BuiltWorkload {
+        let mut interner = RequestInterner::new(template);
+        let mut table = SessionTable::default();
         for bursts in &self.0 {
-            table.push(steps(bursts, think_ns, &mut interned));
+            table.push(steps(bursts, think_ns, &mut interner));
         }
-        (table.played(sessions, close), interned.requests)
+        BuiltWorkload {
+            workload: table.into_workload(sessions, close),
+            requests: interner.requests,
+        }
     }
 }
 
-fn steps(bursts: &[Burst], think_ns: u64, interned: &mut Interned<'_>) -> Vec<SessionStep> {
+fn steps(bursts: &[Burst], think_ns: u64, interner: &mut RequestInterner<'_>) -> Vec<SessionStep> {
     let mut steps = Vec::new();
     let mut before_ns = 0;
     for burst in bursts {
         for (position, call) in burst.calls.iter().enumerate() {
-            let request = interned.id(call.method, &call.target, &call.contents);
+            let request = interner.id(call.method, &call.target, &call.contents);
             steps.push(burst_step(position, request, before_ns));
         }
         before_ns = burst.think_ns.unwrap_or(think_ns);
@@ -133,7 +143,7 @@ impl<'a> Parser<'a> {
     }
 
     fn request(&mut self, word: &[u8], indented: bool) -> Result<(), String> {
-        let target = target(word).ok_or_else(|| {
+        let target = parse_target(word).ok_or_else(|| {
             format!("{} is no request target, which begins with a slash", word.escape_ascii())
         })?;
         let mut call = Call { method: "GET", target, contents: Vec::new() };
@@ -250,7 +260,7 @@ fn is_blank(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     /// The example of httperf(1).
     const EXAMPLE: &[u8] = br#"# Comment
@@ -271,7 +281,8 @@ mod tests {
     #[test]
     fn the_example_of_the_manual_is_two_sessions() {
         let log = SessionLog::parse("example", EXAMPLE).unwrap();
-        let (workload, requests) = log.build(&Template::default(), 3, 5_000_000_000, true);
+        let BuiltWorkload { workload, requests } =
+            log.build(&RequestTemplate::default(), 3, 5_000_000_000, true);
         let sessions = filled(&*workload, 0..9);
         assert_eq!(sessions.len(), 3);
         assert_eq!(sessions[0], sessions[2]);

@@ -3,9 +3,10 @@
 use std::str::FromStr;
 
 use super::{Error, usage};
-use crate::session::Template;
-use crate::workload::simple::{Order, Shape, Targets};
-use crate::workload::{Built, below};
+use crate::session::RequestTemplate;
+use crate::workload::built::BuiltWorkload;
+use crate::workload::simple::{SessionShape, TargetOrder, Targets};
+use crate::workload::target::below;
 
 /// The largest working set: its requests are all kept in memory.
 const FILES_MAX: u32 = 1_000_000;
@@ -23,9 +24,15 @@ pub struct Wset {
 impl Wset {
     /// Builds the workload that walks through `prefix/0/0/0.html`, `prefix/0/0/1.html` and so on,
     /// with as many digits as the last file needs.
-    pub fn build(&self, template: &Template, prefix: &str, shape: Shape) -> Built {
+    pub fn build(
+        &self,
+        template: &RequestTemplate,
+        prefix: &str,
+        shape: SessionShape,
+    ) -> BuiltWorkload {
         let list = (0..self.files).map(|number| below(prefix, &self.path(number))).collect();
-        Targets { order: Order::Slowly(self.rate), ..Targets::get(list) }.build(template, shape)
+        Targets { order: TargetOrder::Stepped(self.rate), ..Targets::get(list) }
+            .build(template, shape)
     }
 
     fn path(&self, number: u32) -> String {
@@ -54,7 +61,7 @@ impl FromStr for Wset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     #[test]
     fn the_digits_of_a_file_are_its_path() {
@@ -68,8 +75,9 @@ mod tests {
     #[test]
     fn a_rate_of_a_half_asks_twice_for_each() {
         let wset: Wset = "11,0.5".parse().unwrap();
-        let shape = Shape { requests: 4, ..Shape::default() };
-        let (workload, requests) = wset.build(&Template::default(), "/w/", shape);
+        let shape = SessionShape { requests: 4, ..SessionShape::default() };
+        let BuiltWorkload { workload, requests } =
+            wset.build(&RequestTemplate::default(), "/w/", shape);
         let first = targets(&requests, &filled(&*workload, 0..1)[0]);
         assert_eq!(first, ["/w/0/0.html", "/w/0/0.html", "/w/0/1.html", "/w/0/1.html"]);
     }

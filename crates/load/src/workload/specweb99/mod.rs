@@ -8,9 +8,13 @@ use std::sync::Arc;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-use super::{Built, Error, below};
+use super::built::BuiltWorkload;
+use super::error::Error;
+use super::target::below;
 use crate::config::Workload;
-use crate::session::{RequestId, Requests, Session, SessionSource, SessionStep, Template};
+use crate::session::{
+    RequestId, RequestTable, RequestTemplate, Session, SessionSource, SessionStep,
+};
 
 mod trace;
 
@@ -70,7 +74,7 @@ impl FileSet {
     /// bytes.
     pub fn files(&self) -> impl Iterator<Item = (String, u64)> + use<> {
         (0..self.directories * CLASSES * FILES).map(|index| {
-            let file = Drawn::from_index(index);
+            let file = SetFile::from_index(index);
             (file.path(), file.bytes())
         })
     }
@@ -78,24 +82,27 @@ impl FileSet {
     /// Builds the workload that requests the files below the path `base`. A connection of one
     /// request ends with it, as the benchmark's HTTP/1.0 connections do; `close`: the last request
     /// of the others asks for a close too.
-    pub fn build(self, template: &Template, base: &str, close: bool) -> Built {
-        let mut requests = Requests::default();
+    pub fn build(self, template: &RequestTemplate, base: &str, close: bool) -> BuiltWorkload {
+        let mut requests = RequestTable::default();
         for (path, _) in self.files() {
             requests.push(template.request("GET", &below(base, &path), b""));
         }
-        (Arc::new(SpecWeb { mix: Arc::new(Mix::new(self)), close }), requests)
+        BuiltWorkload {
+            workload: Arc::new(SpecWeb { mix: Arc::new(FileMix::new(self)), close }),
+            requests,
+        }
     }
 }
 
 /// A file of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Drawn {
+struct SetFile {
     directory: u32,
     class: u32,
     file: u32,
 }
 
-impl Drawn {
+impl SetFile {
     /// Returns the file's index in the set, which is also its index in the request table.
     fn index(self) -> u32 {
         (self.directory * CLASSES + self.class) * FILES + self.file
@@ -118,13 +125,13 @@ impl Drawn {
 
 /// Cumulative probabilities of directories, classes and files.
 #[derive(Debug)]
-struct Mix {
+struct FileMix {
     directories: Vec<f64>,
     classes: Vec<f64>,
     files: Vec<f64>,
 }
 
-impl Mix {
+impl FileMix {
     fn new(set: FileSet) -> Self {
         Self {
             directories: cumulative(&directory_shares(set)),
@@ -133,10 +140,10 @@ impl Mix {
         }
     }
 
-    fn draw(&self, chance: &mut Xoshiro256PlusPlus) -> Drawn {
+    fn draw(&self, chance: &mut Xoshiro256PlusPlus) -> SetFile {
         let directory = pick(&self.directories, chance.random());
         let class = pick(&self.classes, chance.random());
-        Drawn { directory, class, file: pick(&self.files, chance.random()) }
+        SetFile { directory, class, file: pick(&self.files, chance.random()) }
     }
 }
 
@@ -172,29 +179,29 @@ fn requests_of_connection(chance: &mut Xoshiro256PlusPlus) -> u64 {
 }
 
 struct SpecWeb {
-    mix: Arc<Mix>,
+    mix: Arc<FileMix>,
     close: bool,
 }
 
 impl Workload for SpecWeb {
     fn source(&self, seed: u64) -> Box<dyn SessionSource> {
-        Box::new(Draws::new(Arc::clone(&self.mix), self.close, seed))
+        Box::new(SpecSource::new(Arc::clone(&self.mix), self.close, seed))
     }
 }
 
-struct Draws {
-    mix: Arc<Mix>,
+struct SpecSource {
+    mix: Arc<FileMix>,
     close: bool,
     key: u64,
 }
 
-impl Draws {
-    fn new(mix: Arc<Mix>, close: bool, seed: u64) -> Self {
+impl SpecSource {
+    fn new(mix: Arc<FileMix>, close: bool, seed: u64) -> Self {
         Self { mix, close, key: SplitMix64::seed_from_u64(seed).next_u64() }
     }
 }
 
-impl SessionSource for Draws {
+impl SessionSource for SpecSource {
     fn fill(&mut self, arrival: u64, session: &mut Session) -> bool {
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.key ^ arrival);
         let requests = requests_of_connection(&mut chance);
@@ -210,7 +217,7 @@ impl SessionSource for Draws {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::tests::{filled, targets};
+    use crate::workload::fixtures::{filled, targets};
 
     #[test]
     fn a_directory_has_the_files_of_the_design_document() {
@@ -237,19 +244,21 @@ mod tests {
     #[test]
     fn the_table_of_requests_is_in_the_order_of_the_files() {
         let set = FileSet::new(10).unwrap();
-        let (workload, requests) = set.build(&Template::default(), "/", true);
+        let BuiltWorkload { workload, requests } =
+            set.build(&RequestTemplate::default(), "/", true);
         assert_eq!(requests.len(), 72);
         let seen: Vec<_> =
             filled(&*workload, 0..200).iter().flat_map(|s| targets(&requests, s)).collect();
         assert!(seen.contains(&"/file_set/dir00001/class1_4".into()));
         for index in 0..72 {
-            assert_eq!(Drawn::from_index(index).index(), index);
+            assert_eq!(SetFile::from_index(index).index(), index);
         }
     }
 
     #[test]
     fn what_an_arrival_does_depends_on_nothing_but_its_number_and_the_seed() {
-        let (workload, _) = FileSet::new(100).unwrap().build(&Template::default(), "", false);
+        let BuiltWorkload { workload, .. } =
+            FileSet::new(100).unwrap().build(&RequestTemplate::default(), "", false);
         let all = filled(&*workload, 0..100);
         assert_eq!(filled(&*workload, 50..100), all[50..]);
         let mut other = Session::default();
@@ -264,7 +273,8 @@ mod tests {
     #[test]
     fn connections_of_one_request_always_close() {
         for close in [false, true] {
-            let (workload, _) = FileSet::new(1).unwrap().build(&Template::default(), "", close);
+            let BuiltWorkload { workload, .. } =
+                FileSet::new(1).unwrap().build(&RequestTemplate::default(), "", close);
             for session in filled(&*workload, 0..100) {
                 assert_eq!(session.last_closes, close || session.steps.len() == 1);
             }

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::{
-    CLASS_SHARES, Drawn, Draws, FILE_SHARES, FileSet, Mix, REQUESTS_MAX, REQUESTS_MIN,
-    SINGLE_SHARE, directory_shares,
+    CLASS_SHARES, FILE_SHARES, FileMix, FileSet, REQUESTS_MAX, REQUESTS_MIN, SINGLE_SHARE, SetFile,
+    SpecSource, directory_shares,
 };
 use crate::session::{Session, SessionSource};
-use crate::workload::below;
+use crate::workload::target::below;
 
 /// Relative tolerance of a share, independent of the number of draws.
 const TOLERANCE: f64 = 0.01;
@@ -78,13 +78,13 @@ impl SpecTrace {
     }
 
     /// Returns the files that each session requests.
-    fn sessions(&self) -> impl Iterator<Item = Vec<Drawn>> + use<> {
-        let mut draws = Draws::new(Arc::new(Mix::new(self.set)), true, self.seed);
+    fn sessions(&self) -> impl Iterator<Item = Vec<SetFile>> + use<> {
+        let mut draws = SpecSource::new(Arc::new(FileMix::new(self.set)), true, self.seed);
         let mut session = Session::default();
         (0..self.sessions).map(move |arrival| {
             session.steps.clear();
             draws.fill(arrival, &mut session);
-            session.steps.iter().map(|step| Drawn::from_index(step.request.0)).collect()
+            session.steps.iter().map(|step| SetFile::from_index(step.request.0)).collect()
         })
     }
 }
@@ -172,7 +172,7 @@ impl Counts {
         }
     }
 
-    fn session(&mut self, files: &[Drawn]) {
+    fn session(&mut self, files: &[SetFile]) {
         self.sessions += 1;
         self.requests += files.len() as u64;
         self.lengths[files.len()] += 1;
@@ -247,7 +247,7 @@ fn lengths() -> impl Iterator<Item = (u64, f64)> {
 
 /// Returns the probability and size of each file of a directory.
 fn sizes() -> impl Iterator<Item = (f64, f64)> {
-    (0..36).map(Drawn::from_index).map(|file| {
+    (0..36).map(SetFile::from_index).map(|file| {
         let share = CLASS_SHARES[file.class as usize] * FILE_SHARES[file.file as usize];
         (share, file.bytes() as f64)
     })
@@ -264,9 +264,9 @@ fn moments(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Template;
+    use crate::session::RequestTemplate;
+    use crate::workload::fixtures::filled;
     use crate::workload::sessions::SessionLog;
-    use crate::workload::tests::filled;
 
     fn row<'a>(marginals: &'a Marginals, name: &str) -> &'a Marginal {
         marginals.0.iter().find(|row| row.name == name).unwrap()
@@ -351,9 +351,11 @@ mod tests {
         let mut text = Vec::new();
         SpecTrace::new(set, 50, 1).write("/base", &mut text).unwrap();
         let log = SessionLog::parse("trace", &text).unwrap();
-        let (from_file, file_requests) = log.build(&Template::default(), 50, 0, true);
-        let (drawn, drawn_requests) = set.build(&Template::default(), "/base", true);
-        let (from_file, drawn) = (filled(&*from_file, 0..60), filled(&*drawn, 0..50));
+        let from_file = log.build(&RequestTemplate::default(), 50, 0, true);
+        let drawn = set.build(&RequestTemplate::default(), "/base", true);
+        let (file_requests, drawn_requests) = (from_file.requests, drawn.requests);
+        let (from_file, drawn) =
+            (filled(&*from_file.workload, 0..60), filled(&*drawn.workload, 0..50));
         assert_eq!(from_file.len(), 50);
         for (one, other) in from_file.iter().zip(&drawn) {
             assert_eq!(one.steps.len(), other.steps.len());

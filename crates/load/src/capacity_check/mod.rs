@@ -4,18 +4,18 @@
 //! A port is occupied while its connection is open, and in TIME_WAIT after that if this side closed
 //! first. The same port can serve another source address or another destination, so that there are
 //! sources x ports x destinations of them. Only an impossible run is refused. A shortage that
-//! occurs only if the server stalls is reported as a figure ([`Supply::open_worst`]).
+//! occurs only if the server stalls is reported as a figure ([`Capacity::open_if_stalled`]).
 
-mod sources;
+mod source_addresses;
 
-pub use sources::{SOURCES_MAX, sources};
+pub use source_addresses::{SOURCES_MAX, parse_sources};
 
 /// Assumed shortest lifetime of a connection, seconds: connect, request and reply.
 const LIFETIME_S_MIN: f64 = 0.001;
 
 /// The resources of this machine and the server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Facts {
+pub struct Resources {
     /// Ephemeral ports: the width of `net.ipv4.ip_local_port_range`, without the reserved ones
     /// (ip(7)).
     pub ports: u32,
@@ -60,7 +60,7 @@ pub struct Demand {
 
 /// The supply of a feasible run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Supply {
+pub struct Capacity {
     /// Connections for which there are ports at the same time.
     pub ports_total: u64,
     /// Connections per second for which there are ports, if each is as short as possible.
@@ -69,7 +69,7 @@ pub struct Supply {
     pub open_max: u64,
     /// Open connections if the server stalls and each lasts until the timeout. If this exceeds
     /// `open_max`, such a run ends in errors of this side.
-    pub open_worst: u64,
+    pub open_if_stalled: u64,
 }
 
 /// Checks whether `demand` can be met.
@@ -77,18 +77,18 @@ pub struct Supply {
 /// # Errors
 ///
 /// A sentence with the figure that is too large, the one it exceeds, and the option to change.
-pub fn check(facts: &Facts, demand: &Demand) -> Result<Supply, String> {
-    check_threads(facts, demand)?;
-    let limits = limits(facts, demand);
-    let held = held(demand);
+pub fn check(resources: &Resources, demand: &Demand) -> Result<Capacity, String> {
+    check_threads(resources, demand)?;
+    let limits = limits(resources, demand);
+    let held_open = held_open(demand);
     check_open(
         &limits,
-        held,
-        &format!("{held} idle, slow and shared connections"),
+        held_open,
+        &format!("{held_open} idle, slow and shared connections"),
         "ask for fewer (--idle, --slow-senders, --slow-readers, --conns)",
     )?;
     let rate = demand.conns_per_s;
-    let least = held.saturating_add((rate * LIFETIME_S_MIN).ceil() as u64);
+    let least = held_open.saturating_add((rate * LIFETIME_S_MIN).ceil() as u64);
     check_open(
         &limits,
         least,
@@ -101,19 +101,20 @@ pub fn check(facts: &Facts, demand: &Demand) -> Result<Supply, String> {
         &format!("the connections of --threads {}, one each,", demand.threads),
         "use fewer threads",
     )?;
-    let ports_total = ports_total(facts);
-    let supply = Supply {
+    let ports_total = ports_total(resources);
+    let capacity = Capacity {
         ports_total,
-        ports_per_s_max: ports_total.saturating_sub(held) as f64 / taken_s(facts, demand),
+        ports_per_s_max: ports_total.saturating_sub(held_open) as f64
+            / port_use_s(resources, demand),
         open_max: limits.iter().map(|limit| limit.open_max).min().unwrap_or(0),
-        open_worst: held.saturating_add((rate * demand.timeout_s).ceil() as u64),
+        open_if_stalled: held_open.saturating_add((rate * demand.timeout_s).ceil() as u64),
     };
-    check_time_wait(facts, demand, &supply)?;
-    Ok(supply)
+    check_time_wait(resources, demand, &capacity)?;
+    Ok(capacity)
 }
 
-fn check_threads(facts: &Facts, demand: &Demand) -> Result<(), String> {
-    let (threads, cores, shared) = (demand.threads, facts.cores, demand.shared);
+fn check_threads(resources: &Resources, demand: &Demand) -> Result<(), String> {
+    let (threads, cores, shared) = (demand.threads, resources.cores, demand.shared);
     if shared > 0 && threads as u64 > shared {
         return Err(format!(
             "--threads {threads} is more than there are connections, {shared}: each thread drives \
@@ -136,13 +137,13 @@ struct Limit {
     change: String,
 }
 
-fn limits(facts: &Facts, demand: &Demand) -> [Limit; 3] {
-    let files = facts.open_files.saturating_sub(facts.other_fds);
-    let (ports, conns_max) = (ports_total(facts), demand.conns_max);
+fn limits(resources: &Resources, demand: &Demand) -> [Limit; 3] {
+    let files = resources.open_files.saturating_sub(resources.other_fds);
+    let (ports, conns_max) = (ports_total(resources), demand.conns_max);
     [
         Limit {
             open_max: files,
-            what: format!("{files} descriptors (of {} open files)", facts.open_files),
+            what: format!("{files} descriptors (of {} open files)", resources.open_files),
             change: "raise the limit (ulimit -n)".into(),
         },
         Limit {
@@ -152,7 +153,7 @@ fn limits(facts: &Facts, demand: &Demand) -> [Limit; 3] {
         },
         Limit {
             open_max: ports,
-            what: format!("{ports} ports ({})", ports_factors(facts)),
+            what: format!("{ports} ports ({})", ports_factors(resources)),
             change: "give more source addresses (--source), or widen \
                      net.ipv4.ip_local_port_range"
                 .into(),
@@ -160,57 +161,62 @@ fn limits(facts: &Facts, demand: &Demand) -> [Limit; 3] {
     ]
 }
 
-fn check_open(limits: &[Limit], needed: u64, who: &str, lower: &str) -> Result<(), String> {
+fn check_open(limits: &[Limit], needed: u64, subject: &str, lower: &str) -> Result<(), String> {
     let Some(limit) = limits.iter().find(|limit| needed > limit.open_max) else {
         return Ok(());
     };
-    Err(format!("{who} are more than {} allow: {lower}, or {}", limit.what, limit.change))
+    Err(format!("{subject} are more than {} allow: {lower}, or {}", limit.what, limit.change))
 }
 
-fn check_time_wait(facts: &Facts, demand: &Demand, supply: &Supply) -> Result<(), String> {
-    let (rate, rate_max) = (demand.conns_per_s, supply.ports_per_s_max);
+fn check_time_wait(
+    resources: &Resources,
+    demand: &Demand,
+    capacity: &Capacity,
+) -> Result<(), String> {
+    let (rate, rate_max) = (demand.conns_per_s, capacity.ports_per_s_max);
     if !demand.client_closes || rate <= rate_max {
         return Ok(());
     }
-    let a_source = f64::from(facts.ports.max(1)) * f64::from(facts.destinations.max(1));
-    let taken = rate * taken_s(facts, demand) + held(demand) as f64;
-    let sources = (taken / a_source).ceil();
+    let ports_per_source =
+        f64::from(resources.ports.max(1)) * f64::from(resources.destinations.max(1));
+    let taken = rate * port_use_s(resources, demand) + held_open(demand) as f64;
+    let sources = (taken / ports_per_source).ceil();
     Err(format!(
         "{rate} connections a second that this side closes stay in TIME_WAIT for {} s each, and \
          {} ports ({}) are enough for {} a second: let the server close (--close server), reset \
          (--close reset), lower the rate (--rate), or give {sources} source addresses (--source)",
-        time_wait_s(facts),
-        supply.ports_total,
-        ports_factors(facts),
+        time_wait_s(resources),
+        capacity.ports_total,
+        ports_factors(resources),
         rate_max.floor(),
     ))
 }
 
 /// Returns the number of connections that stay open throughout.
-fn held(demand: &Demand) -> u64 {
+fn held_open(demand: &Demand) -> u64 {
     demand.background.saturating_add(demand.shared)
 }
 
-fn ports_total(facts: &Facts) -> u64 {
-    let addresses = u64::from(facts.sources.max(1)).saturating_mul(u64::from(facts.ports));
-    addresses.saturating_mul(u64::from(facts.destinations.max(1)))
+fn ports_total(resources: &Resources) -> u64 {
+    let addresses = u64::from(resources.sources.max(1)).saturating_mul(u64::from(resources.ports));
+    addresses.saturating_mul(u64::from(resources.destinations.max(1)))
 }
 
-fn ports_factors(facts: &Facts) -> String {
-    let Facts { ports, sources, destinations, .. } = facts;
+fn ports_factors(resources: &Resources) -> String {
+    let Resources { ports, sources, destinations, .. } = resources;
     let (sources, destinations) = (sources.max(&1), destinations.max(&1));
     format!("sources {sources} x ports {ports} x destinations {destinations}")
 }
 
-fn time_wait_s(facts: &Facts) -> f64 {
-    facts.tw_reuse_s.map_or(facts.time_wait_s, |reuse_s| reuse_s.min(facts.time_wait_s))
+fn time_wait_s(resources: &Resources) -> f64 {
+    resources.tw_reuse_s.map_or(resources.time_wait_s, |reuse_s| reuse_s.min(resources.time_wait_s))
 }
 
 /// Returns the shortest time for which a connection occupies its port, seconds. A run shorter than
 /// TIME_WAIT never needs a port twice.
-fn taken_s(facts: &Facts, demand: &Demand) -> f64 {
+fn port_use_s(resources: &Resources, demand: &Demand) -> f64 {
     let after_s =
-        if demand.client_closes { time_wait_s(facts).min(demand.duration_s) } else { 0.0 };
+        if demand.client_closes { time_wait_s(resources).min(demand.duration_s) } else { 0.0 };
     LIFETIME_S_MIN + after_s
 }
 
@@ -218,8 +224,8 @@ fn taken_s(facts: &Facts, demand: &Demand) -> f64 {
 mod tests {
     use super::*;
 
-    fn facts() -> Facts {
-        Facts {
+    fn resources() -> Resources {
+        Resources {
             ports: 28_232,
             time_wait_s: 60.0,
             tw_reuse_s: None,
@@ -246,20 +252,21 @@ mod tests {
 
     #[test]
     fn what_there_is_is_told() {
-        let supply = check(&facts(), &demand()).unwrap();
+        let capacity = check(&resources(), &demand()).unwrap();
         assert_eq!(
-            (supply.ports_total, supply.open_max, supply.open_worst),
+            (capacity.ports_total, capacity.open_max, capacity.open_if_stalled),
             (28_232, 19_990, 2110)
         );
-        assert!((supply.ports_per_s_max - 28_122.0 / 60.001).abs() < 1e-9);
-        let facts = Facts { sources: 10, destinations: 2, open_files: 1 << 20, ..facts() };
-        let supply = check(&facts, &Demand { conns_max: 5000, ..demand() }).unwrap();
-        assert_eq!((supply.ports_total, supply.open_max), (564_640, 5000));
+        assert!((capacity.ports_per_s_max - 28_122.0 / 60.001).abs() < 1e-9);
+        let resources =
+            Resources { sources: 10, destinations: 2, open_files: 1 << 20, ..resources() };
+        let capacity = check(&resources, &Demand { conns_max: 5000, ..demand() }).unwrap();
+        assert_eq!((capacity.ports_total, capacity.open_max), (564_640, 5000));
     }
 
     #[test]
     fn a_refusal_has_the_figures_and_the_option_to_change() {
-        type Change = fn(&mut Facts, &mut Demand);
+        type Change = fn(&mut Resources, &mut Demand);
         let table: [(Change, &[&str]); 11] = [
             (|_, demand| demand.threads = 3, &["--threads 3", "processors, 2", "--threads 2"]),
             (
@@ -282,7 +289,7 @@ mod tests {
                 &["501 idle", "--max-conns 500", "--conns", "raise --max-conns"],
             ),
             (
-                |facts, demand| (facts.open_files, demand.background) = (100_000, 28_223),
+                |resources, demand| (resources.open_files, demand.background) = (100_000, 28_223),
                 &["28233 idle", "28232 ports (sources 1 x ports 28232 x", "--source", "widen"],
             ),
             (
@@ -306,18 +313,20 @@ mod tests {
                 ],
             ),
             (
-                |facts, demand| (facts.tw_reuse_s, demand.conns_per_s) = (Some(1.0), 29_000.0),
+                |resources, demand| {
+                    (resources.tw_reuse_s, demand.conns_per_s) = (Some(1.0), 29_000.0);
+                },
                 &["for 1 s each", "enough for 28093 a second", "2 source addresses"],
             ),
             (
-                |facts, demand| (facts.ports, demand.background, demand.shared) = (0, 0, 0),
+                |resources, demand| (resources.ports, demand.background, demand.shared) = (0, 0, 0),
                 &["1 open at once", "0 ports", "--source", "ip_local_port_range"],
             ),
         ];
         for (change, parts) in table {
-            let (mut facts, mut demand) = (facts(), demand());
-            change(&mut facts, &mut demand);
-            let refused = check(&facts, &demand).unwrap_err();
+            let (mut resources, mut demand) = (resources(), demand());
+            change(&mut resources, &mut demand);
+            let refused = check(&resources, &demand).unwrap_err();
             assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
         }
     }
@@ -333,11 +342,11 @@ mod tests {
             Demand { conns_per_s: 2800.0, duration_s: 10.0, ..demand() },
         ];
         for demand in table {
-            assert!(check(&facts(), &demand).is_ok(), "{demand:?}");
+            assert!(check(&resources(), &demand).is_ok(), "{demand:?}");
         }
-        let more = Facts { sources: 3, ..facts() };
+        let more = Resources { sources: 3, ..resources() };
         assert!(check(&more, &Demand { conns_per_s: 1000.0, ..demand() }).is_ok());
-        let reused = Facts { tw_reuse_s: Some(1.0), ..facts() };
+        let reused = Resources { tw_reuse_s: Some(1.0), ..resources() };
         assert!(check(&reused, &Demand { conns_per_s: 28_000.0, ..demand() }).is_ok());
     }
 }

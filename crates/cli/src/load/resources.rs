@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use weir_load::supply::Facts;
+use weir_load::capacity_check::Resources;
 
 use crate::values;
 
@@ -17,7 +17,7 @@ const TIME_WAIT_S: f64 = 60.0;
 
 /// Collects the resources for a run from `sources` (empty: the kernel chooses) to `addresses` on
 /// `cpus` (empty: all that are allowed).
-pub(crate) fn facts(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[usize]) -> Facts {
+pub(crate) fn resources(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[usize]) -> Resources {
     let connections = weir_load::open_limit();
     let open_files = limits_open_files(&read("/proc/self/limits")).unwrap_or(connections);
     let loopback = addresses.iter().all(|address| address.ip().is_loopback());
@@ -25,7 +25,7 @@ pub(crate) fn facts(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[usize]
     pinned.sort_unstable();
     pinned.dedup();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Facts {
+    Resources {
         ports: ports(&sysctl("ip_local_port_range"), &sysctl("ip_local_reserved_ports")),
         time_wait_s: TIME_WAIT_S,
         tw_reuse_s: tw_reuse_s(&sysctl("tcp_tw_reuse"), &sysctl("tcp_tw_reuse_delay"), loopback),
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn pinned_threads_have_the_processors_they_are_pinned_to() {
         let addresses = ["127.0.0.1:80".parse().unwrap()];
-        assert_eq!(facts(&[], &addresses, &[0, 0]).cores, 1);
-        assert!(facts(&[], &addresses, &[]).cores >= 1);
+        assert_eq!(resources(&[], &addresses, &[0, 0]).cores, 1);
+        assert!(resources(&[], &addresses, &[]).cores >= 1);
     }
 }

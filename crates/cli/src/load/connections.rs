@@ -1,15 +1,15 @@
 //! Assignment of requests to connections, and which side closes them: combines several options.
 //! Pure.
 
-use weir_load::workload::simple::Shape;
+use weir_load::workload::simple::SessionShape;
 
 use super::options::{Close, ConnOptions, PerConn};
 
 /// Connection behaviour that follows from the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Conns {
-    /// Shape of the workload's sessions.
-    pub shape: Shape,
+pub(crate) struct ConnectionSettings {
+    /// SessionShape of the workload's sessions.
+    pub shape: SessionShape,
     /// Number of connections shared by all requests; 0: none.
     pub shared: usize,
     /// True if connections outlive sessions.
@@ -24,7 +24,7 @@ pub(crate) struct Conns {
 ///
 /// # Errors
 /// A sentence about two options that conflict.
-pub(crate) fn conns(options: &ConnOptions, closed: bool) -> Result<Conns, String> {
+pub(crate) fn conns(options: &ConnOptions, closed: bool) -> Result<ConnectionSettings, String> {
     let shared = options.conns.unwrap_or(0) as usize;
     let requests = match options.requests_per_conn {
         Some(PerConn::Unlimited) if closed || shared > 0 => 0,
@@ -51,8 +51,8 @@ pub(crate) fn conns(options: &ConnOptions, closed: bool) -> Result<Conns, String
         ));
     }
     let close = options.close.unwrap_or(Close::Server);
-    Ok(Conns {
-        shape: Shape { requests, pipeline, close: !keep_open && close == Close::Server },
+    Ok(ConnectionSettings {
+        shape: SessionShape { requests, pipeline, close: !keep_open && close == Close::Server },
         shared,
         keep_open,
         reset: close == Close::Reset,
@@ -65,15 +65,15 @@ mod tests {
     use super::*;
     use crate::load::tests::run_options;
 
-    fn shaped(line: &str) -> Result<Conns, String> {
+    fn shaped(line: &str) -> Result<ConnectionSettings, String> {
         let options = run_options(line);
         conns(&options.conns, options.arrivals.closed.is_some())
     }
 
     #[test]
     fn a_connection_has_one_request_and_the_server_closes_it() {
-        let expected = Conns {
-            shape: Shape { requests: 1, pipeline: 1, close: true },
+        let expected = ConnectionSettings {
+            shape: SessionShape { requests: 1, pipeline: 1, close: true },
             shared: 0,
             keep_open: false,
             reset: false,

@@ -15,7 +15,7 @@ pub const SOURCES_MAX: usize = 65_536;
 ///
 /// A sentence about the part that is not an address, is a range that runs backwards or from IPv4 to
 /// IPv6, occurs twice, or exceeds [`SOURCES_MAX`] addresses.
-pub fn sources(text: &str) -> Result<Vec<IpAddr>, String> {
+pub fn parse_sources(text: &str) -> Result<Vec<IpAddr>, String> {
     let mut addresses = Vec::new();
     let mut known = HashSet::new();
     for part in text.split(',').map(str::trim) {
@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn sources_are_addresses_and_ranges() {
-        let shown = |text| sources(text).map(|found| found.iter().map(IpAddr::to_string).collect());
+        let shown =
+            |text| parse_sources(text).map(|found| found.iter().map(IpAddr::to_string).collect());
         let found: Vec<String> =
             shown("127.0.0.2, 127.0.0.255-127.0.1.1,::1,::ffff-::1:1").unwrap();
         let expected = [
@@ -80,9 +81,12 @@ mod tests {
             "::1:1",
         ];
         assert_eq!(found, expected);
-        assert_eq!(sources("127.1.0.0-127.1.255.255").map(|found| found.len()), Ok(SOURCES_MAX));
+        assert_eq!(
+            parse_sources("127.1.0.0-127.1.255.255").map(|found| found.len()),
+            Ok(SOURCES_MAX)
+        );
         let end = "255.255.255.255-255.255.255.255";
-        assert_eq!(sources(end), Ok(vec![Ipv4Addr::BROADCAST.into()]));
+        assert_eq!(parse_sources(end), Ok(vec![Ipv4Addr::BROADCAST.into()]));
     }
 
     #[test]
@@ -99,7 +103,7 @@ mod tests {
             ("127.0.0.1-127.0.0.3,127.0.0.2", "--source 127.0.0.2: 127.0.0.2 stands twice"),
         ];
         for (text, sentence) in table {
-            let refused = sources(text).unwrap_err();
+            let refused = parse_sources(text).unwrap_err();
             assert!(refused.contains(sentence), "{text}: {refused}");
         }
     }

@@ -1,8 +1,10 @@
 //! An artificial run for the tests of every format.
 
-use super::Description;
-use crate::audit::{Facts, Verdict, audit};
-use crate::measure::{Clocks, Counts, ErrorKind, Interval, RunOutcome, Second, ThreadUse};
+use super::RunDescription;
+use crate::audit::{AuditInput, Verdict, audit};
+use crate::measure::{
+    Counts, ErrorKind, Interval, RunOutcome, SecondSummary, ThreadCpu, Timestamps,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -16,10 +18,10 @@ pub(super) fn outcome() -> RunOutcome {
         elapsed_ns: 12_000 * MS,
         open_max: 42,
         open_limit: 1_000,
-        threads: vec![ThreadUse { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.5 }],
+        threads: vec![ThreadCpu { user_ns: 1_000 * MS, system_ns: 2_000 * MS, busiest: 0.5 }],
         ..RunOutcome::default()
     };
-    let clocks = Clocks {
+    let timestamps = Timestamps {
         planned_ns: 0,
         started_ns: 20_000,
         connected_ns: 220_000,
@@ -28,7 +30,7 @@ pub(super) fn outcome() -> RunOutcome {
         last_byte_ns: 5_300_000,
     };
     for _ in 0..990 {
-        outcome.times.record(&clocks);
+        outcome.times.record(&timestamps);
         outcome.times.connect.record(200_000);
         outcome.times.lag.record(20_000);
         outcome.lifetimes.record(6 * MS);
@@ -81,10 +83,10 @@ fn whole_run() -> Counts {
     counts
 }
 
-fn second(second: u64) -> Second {
+fn second(second: u64) -> SecondSummary {
     let replies = [100, 80, 45][second as usize / 5];
     let counts = Counts { planned: 100, started: 100, replies, ..Counts::default() };
-    Second {
+    SecondSummary {
         second,
         length_ns: 1_000 * MS,
         counts,
@@ -124,12 +126,12 @@ pub(super) fn invalid_interval(second: u64) -> Interval {
     interval
 }
 
-pub(super) fn facts(closed: bool) -> Facts {
-    Facts { closed, threads: 1, ports: 28_232, descriptors: 1_000, ..Facts::default() }
+pub(super) fn input(closed: bool) -> AuditInput {
+    AuditInput { closed, threads: 1, ports: 28_232, descriptors: 1_000, ..AuditInput::default() }
 }
 
-pub(super) fn description(closed: bool) -> Description {
-    Description {
+pub(super) fn description(closed: bool) -> RunDescription {
+    RunDescription {
         url: "http://127.0.0.1:8000/".into(),
         arrivals: if closed { "16 connections" } else { "constant, 100/s" }.into(),
         closed,
@@ -138,16 +140,16 @@ pub(super) fn description(closed: bool) -> Description {
         timeout_ns: 5_000 * MS,
         threads: 1,
         seed: 7,
-        shapes: vec!["100 idle connections".into()],
+        connections: vec!["100 idle connections".into()],
         command: "weir load --rate 100 http://127.0.0.1:8000/".into(),
         version: "0.1.0".into(),
         date: "2026-01-02T03:04:05Z".into(),
-        ..Description::default()
+        ..RunDescription::default()
     }
 }
 
 pub(super) fn verdict(closed: bool, outcome: &RunOutcome) -> Verdict {
-    audit(&facts(closed), outcome)
+    audit(&input(closed), outcome)
 }
 
 /// The run with one start that found no descriptor.

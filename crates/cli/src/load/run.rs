@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use weir_load::audit::{Verdict, audit};
-use weir_load::condition::Judged;
-use weir_load::report::{self, Run};
+use weir_load::condition::ConditionResult;
+use weir_load::report::{self, RunReport};
 
 use super::options::RunOptions;
 use super::output;
@@ -38,14 +38,19 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     }
     progress.begin();
     let outcome = weir_load::run(&plan.config, &mut progress).map_err(|error| error.to_string())?;
-    if plan.what.duration_ns == 0 {
+    if plan.description.duration_ns == 0 {
         // It lasted as long as its sessions, which nobody could know.
-        plan.what.duration_ns = outcome.elapsed_ns;
+        plan.description.duration_ns = outcome.elapsed_ns;
     }
-    let verdict = audit(&plan.facts, &outcome);
-    let conditions: Vec<Judged> = output.fail_if.iter().map(|each| each.judge(&outcome)).collect();
-    let run =
-        Run { what: &plan.what, outcome: &outcome, verdict: &verdict, conditions: &conditions };
+    let verdict = audit(&plan.audit, &outcome);
+    let conditions: Vec<ConditionResult> =
+        output.fail_if.iter().map(|each| each.result(&outcome)).collect();
+    let run = RunReport {
+        description: &plan.description,
+        outcome: &outcome,
+        verdict: &verdict,
+        conditions: &conditions,
+    };
     let mut failures = progress.finish(&verdict);
     let text = report::text::report(&run);
     failures.extend(shown.show(&text, |out| report::json::write(out, &run)));
@@ -55,8 +60,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
 
 /// Selects the exit code. Lost output takes precedence, because the results are then unknown; then
 /// invalid figures. A condition that cannot be evaluated counts as failed.
-fn exit_code(failures: &[String], verdict: &Verdict, conditions: &[Judged]) -> ExitCode {
-    let failed = |judged: &Judged| judged.finding.is_none_or(|finding| finding.holds);
+fn exit_code(failures: &[String], verdict: &Verdict, conditions: &[ConditionResult]) -> ExitCode {
+    let failed =
+        |result: &ConditionResult| result.evaluation.is_none_or(|evaluation| evaluation.holds);
     match () {
         () if !failures.is_empty() => USAGE.into(),
         () if !verdict.valid => INVALID.into(),
@@ -74,12 +80,12 @@ mod tests {
 
     #[test]
     fn the_exit_code_says_the_worst() {
-        let judged = |text| Condition::parse(text).unwrap().judge(&RunOutcome::default());
+        let result = |text| Condition::parse(text).unwrap().result(&RunOutcome::default());
         let (valid, invalid) = (Verdict { valid: true, ..Verdict::default() }, Verdict::default());
         let (fails, holds_not, untold) =
-            (judged("errors<1"), judged("errors>0"), judged("p99>1ms"));
+            (result("errors<1"), result("errors>0"), result("p99>1ms"));
         let lost = ["cannot write x".into()];
-        let code = |failures: &[String], verdict, conditions: &[Judged]| {
+        let code = |failures: &[String], verdict, conditions: &[ConditionResult]| {
             format!("{:?}", exit_code(failures, verdict, conditions))
         };
         let is = |code: u8| format!("{:?}", ExitCode::from(code));
