@@ -39,6 +39,9 @@ pub struct Request {
     pub seed: u64,
     /// Ids of the servers that the run is restricted to; empty means all.
     pub only: Vec<String>,
+    /// Another build of weir, run beside this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<PathBuf>,
 }
 
 /// A part of a run without interruption: from its start or resumption to its end or interruption.
@@ -273,6 +276,7 @@ mod tests {
             scale,
             seed: 1,
             only: Vec::new(),
+            against: None,
         }
     }
 

@@ -69,6 +69,9 @@ pub(crate) struct RunOptions {
     /// Only these servers of the experiment, by their ids
     #[arg(long, value_name = "IDS", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Another build of weir: each weir of the experiment is measured beside one that runs it
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
     /// Use the loopback of this machine even where namespaces can be made
     #[arg(long)]
     pub loopback: bool,

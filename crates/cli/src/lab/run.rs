@@ -24,14 +24,14 @@ const STOPPED: u8 = 1;
 /// Runs an experiment.
 pub(super) fn one(name: &str, options: &RunOptions) -> Result<ExitCode, String> {
     let entry = catalogue::one(name)?;
-    let request = request(entry.id.clone(), None, vec![entry], options);
+    let request = request(entry.id.clone(), None, vec![entry], options)?;
     run(request, options)
 }
 
 /// Runs the experiments of a paper.
 pub(super) fn paper(key: &str, options: &RunOptions) -> Result<ExitCode, String> {
     let entries = catalogue::of_paper(key)?;
-    run(request(key.to_owned(), Some(key), entries, options), options)
+    run(request(key.to_owned(), Some(key), entries, options)?, options)
 }
 
 fn request(
@@ -39,12 +39,16 @@ fn request(
     paper: Option<&str>,
     entries: Vec<Entry>,
     options: &RunOptions,
-) -> Request {
+) -> Result<Request, String> {
+    let found = |file: &PathBuf| {
+        file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))
+    };
+    let against = options.against.as_ref().map(found).transpose()?;
     // An experiment by itself is judged by its paper's claims too.
     let paper = paper
         .map(str::to_owned)
         .or_else(|| entries.first().and_then(|entry| entry.experiment.paper.clone()));
-    Request {
+    Ok(Request {
         name,
         paper_text: paper.as_deref().and_then(catalogue::paper_text).map(str::to_owned),
         paper,
@@ -52,7 +56,8 @@ fn request(
         scale: options.scale,
         seed: options.seed,
         only: options.only.clone(),
-    }
+        against,
+    })
 }
 
 fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {

@@ -117,6 +117,7 @@ fn probe(study: &Study<'_>, index: usize, active: u32, (repetitions, scale): (u3
 
 fn workload(load: &LoadSpec) -> String {
     let each = match load.requests_per_conn {
+        _ if load.keep_alive => " over connections kept open".to_owned(),
         Some(1) | None => String::new(),
         Some(count) => format!(" with {count} requests a connection"),
     };

@@ -46,6 +46,8 @@ pub struct LoadSpec {
     pub closed: Option<u32>,
     /// Requests per connection.
     pub requests_per_conn: Option<u32>,
+    /// True to keep the connections of a closed loop open for its whole length.
+    pub keep_alive: bool,
     /// Arrival process: constant, poisson or uniform.
     pub arrivals: Option<String>,
     /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
@@ -88,6 +90,7 @@ impl Default for LoadSpec {
             conns: None,
             closed: None,
             requests_per_conn: None,
+            keep_alive: false,
             arrivals: None,
             mix: Vec::new(),
             options: Vec::new(),

@@ -93,6 +93,9 @@ pub struct ServerSpec {
     /// Its column within that row, which sets it apart from the row's other servers.
     #[serde(default)]
     pub column: String,
+    /// weir: true if it runs the other build that the run is compared with.
+    #[serde(skip)]
+    pub against: bool,
 }
 
 #[cfg(test)]

@@ -85,6 +85,9 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         ("--conns", request.conns),
         ("--requests-per-conn", load.requests_per_conn),
     ];
+    if load.keep_alive {
+        option("--requests-per-conn", "inf".to_owned());
+    }
     for (name, count) in counts {
         if let Some(count) = count {
             option(name, count.to_string());

@@ -2,6 +2,7 @@
 //! at once, and takes everything down again. Progress is reported to the caller; nothing is printed
 //! here.
 
+mod against;
 mod background_load;
 mod capacity;
 mod neighbour;
@@ -25,6 +26,7 @@ use crate::servers;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::time::utc_now;
 use crate::validation::allowed_options;
+use against::AGAINST;
 use runner::Runner;
 
 /// Maximum number of attempts at a point whose load was INVALID: the disturbance may be over.
@@ -86,7 +88,8 @@ pub enum End {
     Stopped,
 }
 
-/// Returns the experiments of a request, without the servers that were not requested.
+/// Returns the experiments of a request, without the servers that were not requested, and with
+/// those of the build that it is compared with.
 ///
 /// # Errors
 /// Returns a message if an experiment is invalid or contains none of the requested servers.
@@ -98,6 +101,9 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
             request.only.is_empty() || request.only.iter().any(|o| o == id)
         })
         .map_err(|why| format!("experiment {name}: {why}"))?;
+        if request.against.is_some() {
+            against::add_copies(&mut experiment);
+        }
         Ok((name.clone(), experiment))
     };
     request.experiments.iter().map(read).collect()
@@ -218,6 +224,9 @@ fn programs(
             }
         }
     }
+    if let Some(build) = &request.request.against {
+        found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
+    }
     for (name, experiment) in experiments.iter_mut() {
         let there: Vec<String> = experiment
             .server
@@ -258,7 +267,7 @@ fn all_steps(
         steps.into_iter().partition(|step| is_done(journal, step));
     let total = done.len() + left.len();
     let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
-    let mut runner = Runner::new(&request.weir, journal.work()?, request.request.seed, programs);
+    let mut runner = Runner::new(&request.weir, &request.request, journal.work()?, programs);
     let mut pace = Pace::default();
     tell(Event::Begun { done: done.len(), total, left_s: pace.left_s(&left) });
     let mut number = done.len();

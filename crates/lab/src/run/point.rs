@@ -54,7 +54,7 @@ impl Runner {
             (load.valid, load.late_only) = (true, false);
         }
         let config = server.config().map(str::to_owned);
-        let (version, command) = (self.version(resolved.server.kind), server.command().to_owned());
+        let (version, command) = (self.version(resolved.server), server.command().to_owned());
         let measured = measure::between(&first.0, &second.0);
         let Measured { kernel, cores, server: used, client } = measured;
         let snapshots = [first.1, second.1];

@@ -48,7 +48,7 @@ impl Runner {
         option("--seconds", step.duration_s.to_string());
         let (began, at) = (utc_now(), Instant::now());
         let before = Sample::take(environment, &[], None)?;
-        let mut command = environment.command(Side::Server, self.weir().as_os_str());
+        let mut command = environment.command(Side::Server, self.weir(server).as_os_str());
         command.args(&words);
         let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
         let result = figures(&self.output(environment, command, latest, stop)?)?;
@@ -61,7 +61,7 @@ impl Runner {
             rate: None,
             load: LoadResult { generator: "none".to_owned(), valid: true, ..LoadResult::default() },
             server: ServerResult {
-                version: self.version(server.kind),
+                version: self.version(server),
                 command: format!("weir {}", words.join(" ")),
                 ..ServerResult::default()
             },

@@ -7,14 +7,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use super::against::AGAINST;
 use super::prepare;
 use super::resolved_point::ResolvedPoint;
 use super::sources::sources;
 use crate::cgroup::{ControlGroup, Limits};
 use crate::environment::{Environment, Side};
-use crate::experiment::{Experiment, Kind, LoadSpec, RateUnit};
+use crate::experiment::{Experiment, LoadSpec, RateUnit, ServerSpec};
 use crate::file_set::{self, FileSet};
 use crate::generators::LoadRequest;
+use crate::journal::Request;
 use crate::plan::{self, Step, Task};
 use crate::record::{Key, Line, capacity_of};
 use crate::servers::{self, Launch, RunningServer};
@@ -23,6 +25,8 @@ use crate::servers::{self, Launch, RunningServer};
 /// far.
 pub(super) struct Runner {
     weir: PathBuf,
+    /// The build of weir that the run is compared with.
+    against: Option<PathBuf>,
     work: PathBuf,
     seed: u64,
     roots: BTreeMap<String, PathBuf>,
@@ -35,17 +39,24 @@ pub(super) struct Runner {
 impl Runner {
     pub(super) fn new(
         weir: &Path,
+        request: &Request,
         work: PathBuf,
-        seed: u64,
         programs: &[(String, String)],
     ) -> Self {
-        let programs = programs.to_vec();
-        Self { weir: weir.to_owned(), work, seed, roots: BTreeMap::new(), started: 0, programs }
+        Self {
+            weir: weir.to_owned(),
+            against: request.against.clone(),
+            work,
+            seed: request.seed,
+            roots: BTreeMap::new(),
+            started: 0,
+            programs: programs.to_vec(),
+        }
     }
 
-    /// Returns the weir executable.
-    pub(super) fn weir(&self) -> &Path {
-        &self.weir
+    /// Returns the weir executable of a server.
+    pub(super) fn weir(&self, server: &ServerSpec) -> &Path {
+        self.against.as_deref().filter(|_| server.against).unwrap_or(&self.weir)
     }
 
     /// Returns the working directory of the steps.
@@ -54,8 +65,9 @@ impl Runner {
     }
 
     /// Returns the version of a server's program.
-    pub(super) fn version(&self, kind: Kind) -> String {
-        let found = self.programs.iter().find(|(name, _)| name == kind.name());
+    pub(super) fn version(&self, server: &ServerSpec) -> String {
+        let wanted = if server.against { AGAINST } else { server.kind.name() };
+        let found = self.programs.iter().find(|(name, _)| name == wanted);
         found.map_or_else(String::new, |(_, version)| version.clone())
     }
 
@@ -163,7 +175,7 @@ impl Runner {
         servers::start(&Launch {
             spec: resolved.server,
             environment,
-            weir: &self.weir,
+            weir: self.weir(resolved.server),
             root: &resolved.root,
             dir: &dir,
             port: resolved.address.port(),

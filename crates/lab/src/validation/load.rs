@@ -47,6 +47,10 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     for (name, count) in counts {
         must(count != Some(0), || format!("{} is 1 or more", place(name)))?;
     }
+    let kept = load.closed.is_some() && load.requests_per_conn.is_none();
+    must(!load.keep_alive || kept, || {
+        format!("{} needs load.closed, and no requests-per-conn", place("keep-alive"))
+    })?;
     let law = load.arrivals.as_deref().unwrap_or("constant");
     must(["constant", "poisson", "uniform"].contains(&law), || {
         format!("{} is constant, poisson or uniform, not {law}", place("arrivals"))

@@ -239,6 +239,7 @@ at = [2.5, "peak"]
                 "load = { closed = 1, generator = \"httperf\" }",
                 "httperf makes open loops",
             ),
+            ("rate = 50", "rate = 1\nload.keep-alive = true", "load.keep-alive needs load.closed"),
             ("rate = 50", "rate = 1\nload.idle = 3", "so load.idle is not given"),
             ("x = \"idle\"", "x = \"conns\"", "the value 0 is not positive"),
         ];
