@@ -274,3 +274,32 @@ fn statistics() -> String {
 fn code(text: &str) -> String {
     format!("`{text}`")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Returns the values of an option of the servers of an experiment.
+    fn of(experiment: &str, option: &str) -> BTreeSet<String> {
+        let entry = weir_lab::catalogue::one(experiment).unwrap();
+        let options = entry.experiment.server.iter().flat_map(|server| &server.options);
+        let options: Vec<&String> = options.collect();
+        let pairs = options.windows(2).filter(|pair| pair[0] == option);
+        pairs.map(|pair| pair[1].clone()).collect()
+    }
+
+    #[test]
+    fn the_benchmarks_are_of_every_mechanism_preset_and_architecture() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mechanisms: Vec<&str> = readiness::TABLE.iter().map(|row| row.spelling).collect();
+        assert_eq!(of("bench/mechanisms", "--mechanism"), names(&mechanisms));
+        let presets: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        assert_eq!(of("bench/presets", "--preset"), names(&presets));
+        let entry = weir_lab::catalogue::one("bench/architectures").unwrap();
+        let servers = entry.experiment.server.into_iter();
+        let architectures: Vec<&str> = architecture::TABLE.iter().map(|row| row.spelling).collect();
+        let found: BTreeSet<String> = servers.filter_map(|server| server.arch).collect();
+        assert_eq!(found, names(&architectures));
+    }
+}
