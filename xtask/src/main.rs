@@ -1,18 +1,19 @@
-//! The project's own tasks, run as `cargo xtask NAME`: checks of the tree, generated tables and
-//! measurements. One file or folder per task.
+//! The project's own tasks, run as `cargo xtask NAME`: checks of the tree, generated tables, and
+//! trials under load. One file or folder per task. Measurements are experiments of `weir lab`.
 //!
 //! Nothing here is part of the server, and nothing here links it: the binary is run as a process.
 
 mod arrows;
-mod bench;
 mod docs;
-mod figure;
+mod matrix;
+mod overflow;
 mod sanitize;
 mod scan;
-mod spread;
+mod slots;
 mod storm;
 mod tidy;
 mod tree;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -37,20 +38,16 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// Measure
-    #[command(subcommand)]
-    Bench(bench::Bench),
     /// Serve a set of files with every mechanism and preset under wrk and ab, checking each byte
-    Matrix(bench::MatrixArgs),
+    Matrix(matrix::MatrixArgs),
     /// Answer millions of requests while the queue of events overflows, and lose none
-    Overflow(bench::OverflowArgs),
+    Overflow(overflow::OverflowArgs),
+    /// Compare ways to find a free slot: a tree of bitmaps, a scan, a list
+    Slots(slots::SlotsArgs),
     /// Play random storms against the overload control in the simulator, looking for harm
     Storm(storm::StormArgs),
     /// Test sys and dispatch under the address sanitizer, Miri and valgrind where they are here
     Sanitize,
-    /// Draw a figure of the documentation from results
-    #[command(subcommand)]
-    Figure(figure::Figure),
 }
 
 fn main() -> ExitCode {
@@ -58,12 +55,11 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Arrows => arrows::run(),
         Task::Docs { check } => docs::run(check),
-        Task::Bench(bench) => bench::run(&bench),
-        Task::Matrix(args) => bench::matrix(&args),
-        Task::Overflow(args) => bench::overflow(&args),
+        Task::Matrix(args) => matrix::run(&args),
+        Task::Overflow(args) => overflow::run(&args),
+        Task::Slots(args) => slots::run(&args),
         Task::Storm(args) => storm::run(&args),
         Task::Sanitize => sanitize::run(),
-        Task::Figure(figure) => figure::run(&figure),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

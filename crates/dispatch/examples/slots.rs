@@ -1,6 +1,6 @@
 //! Benchmark of slot allocation: the tree of bitmaps of `weir_dispatch::slots` beside a scan for
 //! the lowest free slot and a LIFO list of free slots. Writes a JSON line per measurement to
-//! standard output; `cargo xtask bench slots` makes a table of them.
+//! standard output; `cargo xtask slots` makes a table of them.
 //!
 //! `slots ROUNDS MILLISECONDS`: the number of measurements of each case, and the duration of one.
 

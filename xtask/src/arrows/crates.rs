@@ -32,7 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "weir-lab",
         ],
     ),
-    ("xtask", &["weir"]),
+    ("xtask", &["weir-lab", "weir-stats"]),
 ];
 
 /// The crates that may name any other: the tests of the whole.

@@ -1,19 +1,31 @@
-//! `bench slots`: what taking and giving a slot costs, by a tree of bitmaps, by a scan and from a
+//! What taking and giving a slot costs, by a tree of bitmaps, by a scan and from a
 //! list. The measuring is an example of `weir-dispatch`, built for release and run as a process;
 //! here its lines are kept and made into a table.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use weir_lab::{machine, setup_summary, time};
 
-use super::machine::{Plan, Setup};
-use super::{SERVER_CORE, SlotsArgs, page, stage};
 use crate::tree;
+
+/// The options of the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct SlotsArgs {
+    /// How often each is measured
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// For how long each time
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    milliseconds: u32,
+    /// The folder to write to [default: results/DATE-slots]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
 
 /// The stores, with what a table calls them.
 const STORES: [(&str, &str); 4] = [
@@ -49,57 +61,53 @@ struct Line {
 }
 
 /// Measures, and writes the lines and the table.
-pub(super) fn run(args: &SlotsArgs) -> Result<()> {
-    let setup = Setup::read(Plan {
-        versions: BTreeMap::new(),
-        descriptors_max: None,
-        rounds: args.rounds,
-        seconds: 0,
-        warm_up_seconds: 0,
-        seed: 0,
-    })?;
+pub(crate) fn run(args: &SlotsArgs) -> Result<()> {
     let release = ["--release", "--package", "weir-dispatch", "--example", "slots"];
     let example = tree::build(tree::cargo(), &release, "slots")?;
-    stage::stay_on(SERVER_CORE)?;
     let words = [args.rounds.to_string(), args.milliseconds.to_string()];
     let output = Command::new(example).args(words).output().context("the example")?;
     ensure!(output.status.success(), "the example failed");
     let text = String::from_utf8(output.stdout)?;
-    let out = args.out.clone().unwrap_or_else(|| setup.folder());
+    let dated = || tree::root().join(format!("results/{}-slots", time::utc_today()));
+    let out = args.out.clone().unwrap_or_else(dated);
     fs::create_dir_all(&out)?;
-    fs::write(out.join("slots.jsonl"), with_setup(&text, &setup)?)?;
-    fs::write(out.join("slots.md"), page(&read(&text)?, &setup, args.milliseconds))?;
+    fs::write(out.join("slots.jsonl"), &text)?;
+    let mut page = page(&read(&text)?);
+    let SlotsArgs { rounds, milliseconds, .. } = args;
+    let _ = writeln!(page, "\n## Set-up\n\n- {rounds} rounds of {milliseconds} ms each");
+    for (name, value) in setup_summary::machine(&machine::machine()) {
+        let _ = writeln!(page, "- {name}: {value}");
+    }
+    fs::write(out.join("slots.md"), page)?;
     println!("results in {}", out.display());
     Ok(())
-}
-
-/// Each line with what it was measured on.
-fn with_setup(text: &str, setup: &Setup) -> Result<String> {
-    let mut lines = String::new();
-    for line in text.lines() {
-        let mut line: Value = serde_json::from_str(line)?;
-        line["setup"] = json!(setup);
-        writeln!(lines, "{line}")?;
-    }
-    Ok(lines)
 }
 
 fn read(text: &str) -> Result<Vec<Line>> {
     text.lines().map(|line| serde_json::from_str(line).context(line.to_owned())).collect()
 }
 
-fn page(lines: &[Line], setup: &Setup, milliseconds: u32) -> String {
+fn page(lines: &[Line]) -> String {
     let mut page = HEAD.to_owned();
-    table(&mut page, "give and take, ns", lines, |line| line.ns, page::spread);
+    table(
+        &mut page,
+        "give and take, ns",
+        lines,
+        |line| line.ns,
+        |values| {
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = values.iter().copied().fold(0.0, f64::max);
+            let shown = |median| format!("{median:.3} ({least:.3}–{most:.3})");
+            weir_stats::median(values).map(shown)
+        },
+    );
     table(
         &mut page,
         "highest number in use + 1",
         lines,
         |line| line.numbers_in_use,
-        |values| page::median(values).map_or_else(page::none, |median| format!("{median:.0}")),
+        |values| weir_stats::median(values).map(|median| format!("{median:.0}")),
     );
-    let plan = format!("{} rounds of {milliseconds} ms each, on core {SERVER_CORE}", setup.rounds);
-    page::machine(&mut page, setup, &plan);
     page
 }
 
@@ -109,7 +117,7 @@ fn table(
     title: &str,
     lines: &[Line],
     of: fn(&Line) -> f64,
-    shown: fn(Vec<f64>) -> String,
+    shown: fn(&[f64]) -> Option<String>,
 ) {
     let names: Vec<&str> = STORES.iter().map(|(_, name)| *name).collect();
     // Writing into a String cannot fail.
@@ -122,7 +130,7 @@ fn table(
         let here = |line: &&Line| (line.slots, line.taken_percent) == (slots, taken);
         let cells = STORES.map(|(store, _)| {
             let own = lines.iter().filter(here).filter(|line| line.store == store);
-            shown(own.map(of).collect())
+            shown(&own.map(of).collect::<Vec<_>>()).unwrap_or_else(|| "–".to_owned())
         });
         let _ = writeln!(page, "| {slots} | {taken} % | {} |", cells.join(" | "));
     }
@@ -144,18 +152,14 @@ mod tests {
 
     #[test]
     fn a_page_has_the_medians_of_each_store_and_says_what_they_mean() {
-        let setup = page::tests::setup();
-        let page = page(&read(&lines()).unwrap(), &setup, 20);
+        let page = page(&read(&lines()).unwrap());
         assert!(page.contains("| 64 | 50 % | 6.000 (5.000–7.000) | – | 2.000 (2.000–2.000) | – |"));
         assert!(page.contains("| 64 | 50 % | 33 | – | 64 | – |"), "{page}");
-        assert!(page.contains("has a price") && page.contains("2 rounds of 20 ms"), "{page}");
+        assert!(page.contains("has a price"), "{page}");
     }
 
     #[test]
-    fn each_line_is_kept_with_its_set_up() {
-        let kept = with_setup(&lines(), &page::tests::setup()).unwrap();
-        let first: Value = serde_json::from_str(kept.lines().next().unwrap()).unwrap();
-        assert_eq!((&first["ns"], &first["setup"]["kernel"]), (&5.into(), &"6.1".into()));
+    fn what_is_no_line_is_refused() {
         assert!(read("{\"store\":\"tree\"}").is_err());
     }
 }

@@ -5,7 +5,6 @@ use std::process::{Command, Output, Stdio};
 
 use super::files::Asked;
 use super::row::Row;
-use crate::bench::LOAD_CORE;
 
 /// How long ab waits for a socket before it gives up, seconds.
 const TIMEOUT_S: u32 = 60;
@@ -13,8 +12,10 @@ const TIMEOUT_S: u32 = 60;
 /// What ab says when its own side is at an end: EMFILE, EADDRNOTAVAIL.
 const OWN_LIMITS: [&str; 2] = ["Too many open files", "Cannot assign requested address"];
 
-/// Asks `server` `requests` times for each file of `files`, over `connections` kept open.
+/// Asks `server` `requests` times for each file of `files`, over `connections` kept open. `ab`
+/// makes a command of ab.
 pub(super) fn run<'a>(
+    ab: impl Fn() -> Command,
     server: SocketAddr,
     files: impl Iterator<Item = &'a Asked>,
     connections: u32,
@@ -23,21 +24,25 @@ pub(super) fn run<'a>(
     let mut row = Row { tool: "ab", connections, ..Row::default() };
     for file in files {
         let requests = requests(file);
-        match command(server, file, connections, requests).output() {
+        match load(ab(), server, file, connections, requests).output() {
             Ok(output) => read(&output, file, requests, &mut row),
-            Err(error) => row.errors.push(format!("taskset does not start: {error}")),
+            Err(error) => row.errors.push(format!("ab does not start: {error}")),
         }
     }
     row
 }
 
-fn command(server: SocketAddr, file: &Asked, connections: u32, requests: u32) -> Command {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &LOAD_CORE.to_string(), "ab", "-k", "-q"]);
-    command.args(["-s", &TIMEOUT_S.to_string(), "-c", &connections.to_string()]);
-    command.args(["-n", &requests.to_string(), &format!("http://{server}{}", file.target)]);
-    command.stdin(Stdio::null());
-    command
+fn load(
+    mut ab: Command,
+    server: SocketAddr,
+    file: &Asked,
+    connections: u32,
+    requests: u32,
+) -> Command {
+    ab.args(["-k", "-q", "-s", &TIMEOUT_S.to_string(), "-c", &connections.to_string()]);
+    ab.args(["-n", &requests.to_string(), &format!("http://{server}{}", file.target)]);
+    ab.stdin(Stdio::null());
+    ab
 }
 
 fn read(output: &Output, file: &Asked, requests: u32, row: &mut Row) {
@@ -125,7 +130,7 @@ mod tests {
         for (lie, failed) in [(Lie::None, false), (Lie::Shorter, true)] {
             let Some(site) = liar::serve(lie, "ab") else { return };
             let files = site.set.iter().filter(|file| file.bytes == 4097);
-            let row = run(site.address, files, 4, |_| 20);
+            let row = run(|| Command::new("ab"), site.address, files, 4, |_| 20);
             assert_eq!((row.checked, row.failed()), (20, failed), "{row:?}");
         }
     }

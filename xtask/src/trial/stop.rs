@@ -1,61 +1,55 @@
-//! The end of a server that was measured: told to stop, it must end well, and what it counted must
-//! agree with itself and with what its clients saw.
+//! The end of a server: told to stop, it must end well, and what it counted must agree with itself
+//! and with what its clients saw.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result};
 use serde::Deserialize;
 use serde_json::Value;
+use weir_lab::servers::StopResult;
 
-use crate::bench::process::Running;
-
-/// What a server counted, as far as it is shown.
+/// Counters of a server, as far as they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub(super) struct Counted {
-    pub(super) accepted: u64,
-    pub(super) closed: u64,
-    pub(super) open_max: u64,
-    pub(super) replies: u64,
+pub(crate) struct Counted {
+    pub(crate) accepted: u64,
+    pub(crate) closed: u64,
+    pub(crate) open_max: u64,
+    pub(crate) replies: u64,
     /// Above zero also when the load ended in the middle of replies.
-    pub(super) replies_cut: u64,
-    pub(super) status_4xx: u64,
-    pub(super) status_5xx: u64,
+    pub(crate) replies_cut: u64,
+    pub(crate) status_4xx: u64,
+    pub(crate) status_5xx: u64,
     /// Times the kernel's queue of notices overflowed, under a mechanism that has one.
     #[serde(default)]
-    pub(super) event_overflows: u64,
+    pub(crate) event_overflows: u64,
     #[serde(default)]
-    pub(super) event_notices: u64,
+    pub(crate) event_notices: u64,
     #[serde(default)]
-    pub(super) event_swept: u64,
+    pub(crate) event_swept: u64,
     #[serde(default)]
-    pub(super) event_stale: u64,
+    pub(crate) event_stale: u64,
     #[serde(default)]
-    pub(super) event_coalesced: u64,
+    pub(crate) event_coalesced: u64,
     #[serde(default)]
-    pub(super) event_checked: u64,
+    pub(crate) event_checked: u64,
     accept_failed: u64,
     accept_phases: u64,
     c_avg: f64,
     accept_rate: f64,
 }
 
-/// Stops `server`, which writes its statistics to `stats`, and returns what it counted and what is
-/// wrong with that, in words. Its clients have seen `seen` replies.
-pub(super) fn run(mut server: Running, stats: &Path, seen: u64) -> Result<(Counted, Vec<String>)> {
-    let status = server.stop()?;
-    ensure!(status.success(), "{status}: {}", server.last_words());
-    let text = fs::read_to_string(stats).context("the statistics were not written")?;
-    let (counted, elapsed_s) = read(&text).context("the statistics")?;
+/// Returns what a stopped server counted and what is wrong with that, in words. Its clients have
+/// seen `seen` replies.
+pub(crate) fn check(stopped: &StopResult, seen: u64) -> Result<(Counted, Vec<String>)> {
+    stopped.how.clone().map_err(Error::msg)?;
+    let stats = stopped.stats.as_ref().context("the statistics were not written")?;
+    let (counted, elapsed_s) = read(stats).context("the statistics")?;
     let wrong = counted.wrong(elapsed_s, seen);
     Ok((counted, wrong))
 }
 
-fn read(text: &str) -> Result<(Counted, f64)> {
-    let mut json: Value = serde_json::from_str(text)?;
-    let elapsed_s = json.get("elapsed_s").and_then(Value::as_f64).context("no elapsed_s")?;
-    let total = json.get_mut("total").map(Value::take).context("no total")?;
-    Ok((serde_json::from_value(total)?, elapsed_s))
+fn read(stats: &Value) -> Result<(Counted, f64)> {
+    let elapsed_s = stats.get("elapsed_s").and_then(Value::as_f64).context("no elapsed_s")?;
+    let total = stats.get("total").context("no total")?;
+    Ok((Counted::deserialize(total)?, elapsed_s))
 }
 
 impl Counted {
@@ -91,7 +85,8 @@ mod tests {
         "accept_failed": 0, "accept_phases": 4, "c_avg": 2.5, "accept_rate": 5.0, "gone": 1}}"#;
 
     fn wrong(old: &str, new: &str) -> Vec<String> {
-        let (counted, elapsed_s) = read(&STATS.replace(old, new)).unwrap();
+        let stats = serde_json::from_str(&STATS.replace(old, new)).unwrap();
+        let (counted, elapsed_s) = read(&stats).unwrap();
         counted.wrong(elapsed_s, 30)
     }
 
@@ -114,6 +109,6 @@ mod tests {
 
     #[test]
     fn statistics_without_a_total_are_an_error() {
-        assert!(read(r#"{"elapsed_s": 1.0}"#).is_err());
+        assert!(read(&serde_json::json!({ "elapsed_s": 1.0 })).is_err());
     }
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::thread;
 
 use tempfile::TempDir;
+use weir_lab::programs;
 
 use super::files::{self, Asked};
-use crate::bench::LOAD_CORE;
-use crate::bench::peers::find;
 
 /// How the file of 4097 bytes is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +32,10 @@ pub(super) struct Lying {
     pub(super) folder: TempDir,
 }
 
-/// Starts the server, or says that the test is skipped for want of `tool` or of a core for it.
+/// Starts the server, or says that the test is skipped for want of `tool`.
 pub(super) fn serve(lie: Lie, tool: &str) -> Option<Lying> {
-    let cores = thread::available_parallelism().unwrap().get();
-    if find(tool).is_none() || cores <= LOAD_CORE {
-        println!("{tool} is not installed, or has no core of its own: skipped");
+    if programs::find(tool).is_none() {
+        println!("{tool} is not installed: skipped");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -7,20 +7,31 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use weir_lab::programs;
 
-use super::machine::{Plan, Setup};
-use super::peers::{Server, find, version};
-use super::stage::{self, Stage};
-use super::stop::{self, Counted};
-use super::wrk::{self, Load};
-use super::{OverflowArgs, idle, page};
-use crate::tree;
+use crate::trial::Trial;
+use crate::trial::stop::Counted;
+use crate::trial::wrk::{self, Load};
+
+/// The options of the overflow trial.
+#[derive(clap::Args)]
+pub(crate) struct OverflowArgs {
+    /// How many requests are answered at least, by all cases with too short a queue together
+    #[arg(long, default_value_t = 10_000_000)]
+    requests: u64,
+    /// How long wrk runs at a time, seconds
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// The folder to write to [default: results/DATE-overflow]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
 
 /// The file that is asked for, in bytes.
-const FILE_BYTES: u64 = 1024;
+const FILE_BYTES: usize = 1024;
 
-/// Where the search for a free port starts.
-const FIRST_PORT: u16 = 25_000;
+/// Time after which wrk calls a request timed out, seconds.
+const TIMEOUT_S: u32 = 10;
 
 /// A mechanism with a queue of some length, under some connections.
 struct Case {
@@ -59,71 +70,56 @@ struct Row {
 }
 
 /// Runs the cases and writes what came of them.
-pub(super) fn run(args: &OverflowArgs) -> Result<()> {
-    let weir = tree::build(tree::cargo(), &["--release", "--package", "weir"], "weir")?;
-    let Some(wrk) = find("wrk") else {
+pub(crate) fn run(args: &OverflowArgs) -> Result<()> {
+    if programs::find("wrk").is_none() {
         println!("wrk is not installed: skipped");
         return Ok(());
-    };
-    let versions = [("weir", version(&weir, "--version")), ("wrk", version(&wrk, "-v"))];
-    let descriptors_max = idle::raise_descriptors()?;
-    stage::stay_off_the_servers_core()?;
-    let setup = Setup::read(Plan {
-        versions: versions.map(|(name, version)| (name.to_owned(), version)).into(),
-        descriptors_max,
-        rounds: 1,
-        seconds: args.seconds,
-        warm_up_seconds: 0,
-        seed: 0,
-    })?;
-    let stage = Stage::new(&[FILE_BYTES], FIRST_PORT)?;
+    }
+    let trial = Trial::build()?;
+    let root = trial.root()?;
+    fs::write(root.join(format!("{FILE_BYTES}.bin")), [b'x'; FILE_BYTES])?;
     let mut rows = Vec::new();
     for case in &CASES {
-        let row = measure(case, &weir, &stage, args)?;
+        let row = measure(case, &trial, &root, args)?;
         println!("{}", line(&row));
         rows.push(row);
     }
-    let out = args.out.clone().unwrap_or_else(|| setup.folder());
-    fs::create_dir_all(&out)?;
-    fs::write(out.join("serve-overflow.md"), text(&rows, &setup))?;
+    let out = trial.results(args.out.as_deref(), "overflow")?;
+    let plan = format!("wrk is run for {} s, again and again", args.seconds);
+    fs::write(out.join("serve-overflow.md"), text(&rows) + &trial.set_up(&plan))?;
+    println!("results in {}", out.display());
     let failed = rows.iter().filter(|row| !row.wrong.is_empty()).count();
     ensure!(failed == 0, "{failed} case(s) failed");
     Ok(())
 }
 
 /// Runs wrk again and again against one server until it has its share of the requests.
-fn measure(case: &'static Case, weir: &Path, stage: &Stage, args: &OverflowArgs) -> Result<Row> {
-    let folder = tempfile::Builder::new().prefix("weir-stats-").tempdir()?;
-    let stats = folder.path().join("stats.json");
-    let place = stage.place(&server(case, weir, &stats))?;
-    let server = place.start()?;
+fn measure(case: &'static Case, trial: &Trial, root: &Path, args: &OverflowArgs) -> Result<Row> {
+    let queue = format!("pending-signals={}", case.queue);
+    // Nobody is refused: who waits in vain waits for an event.
+    let options =
+        ["--controls-off", "all", "--mechanism", case.mechanism, "--mechanism-option", &queue];
+    let server = trial.start(&options, root)?;
     let load = Load {
         path: format!("/{FILE_BYTES}.bin"),
         connections: case.connections,
         close: case.close,
+        seconds: args.seconds,
+        timeout_s: TIMEOUT_S,
     };
     let wanted = (args.requests as f64 * case.share) as u64;
     let (mut requests, mut wrong) = (0, Vec::new());
     while requests < wanted && wrong.is_empty() {
-        let outcome = wrk::run(&load, place.address, args.seconds, place.folder.path())?;
+        let outcome = wrk::run(trial.client("wrk"), &load, server.address, &server.dir)?;
         requests += outcome.requests;
         wrong.extend(outcome.complaints());
     }
-    let (counted, more) = stop::run(server, &stats, requests)?;
+    let (counted, more) = server.stop(requests)?;
     wrong.extend(more);
     if case.overflows != (counted.event_overflows > 0) {
         wrong.push(format!("{} overflows", counted.event_overflows));
     }
     Ok(Row { case, requests, counted, wrong })
-}
-
-fn server(case: &Case, weir: &Path, stats: &Path) -> Server {
-    let (queue, stats) = (format!("pending-signals={}", case.queue), stats.display().to_string());
-    // Nobody is refused: who waits in vain waits for an event.
-    let options = ["--controls-off", "all", "--mechanism", case.mechanism];
-    let options = options.into_iter().chain(["--mechanism-option", &queue, "--stats-json", &stats]);
-    let options = options.map(str::to_owned).collect();
-    Server::Weir { program: PathBuf::from(weir), options }
 }
 
 fn line(row: &Row) -> String {
@@ -139,7 +135,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn text(rows: &[Row], setup: &Setup) -> String {
+fn text(rows: &[Row]) -> String {
     let requests: u64 = rows.iter().map(|row| row.requests).sum();
     let failed = rows.iter().filter(|row| !row.wrong.is_empty()).count();
     let mut page = format!(
@@ -185,7 +181,5 @@ Mechanisms whose events are queued one by one, with queues that overflow and que
   fail when nothing overflows; the others have two, and fail when anything does.
 ",
     );
-    let plan = format!("wrk is run for {} s, again and again", setup.seconds);
-    page::machine(&mut page, setup, &plan);
     page
 }

@@ -1,15 +1,11 @@
-//! The page about a matrix: what was run, and a row for every load of every pair. Pure: pairs in,
-//! Markdown out.
+//! The page about a matrix: a row for every load of every pair. Pure: pairs in, Markdown out.
 
 use std::fmt::Write;
 
-use super::row::Row;
-use super::{MANY, MANY_LONGER, Pair};
-use crate::bench::machine::Setup;
-use crate::bench::page as shared;
+use super::row::{Pair, Row};
 
-/// The page about `pairs`; `skipped` names the tools that are not installed.
-pub(super) fn page(pairs: &[Pair], skipped: &[&str], setup: &Setup) -> String {
+/// Formats the page about `pairs`; `skipped` names the tools that are not installed.
+pub(super) fn page(pairs: &[Pair], skipped: &[&str]) -> String {
     let failed = pairs.iter().filter(|pair| pair.failed()).count();
     let checked: u64 = pairs.iter().map(Pair::checked).sum();
     let mut page = format!(
@@ -27,9 +23,6 @@ Every mechanism with every preset serves a set of files under wrk and ab, and is
     loads(&mut page, pairs);
     stops(&mut page, pairs);
     method(&mut page);
-    let (seconds, longer) = (setup.seconds, setup.seconds * MANY_LONGER);
-    let plan = format!("wrk runs for {seconds} s, with {MANY} connections for {longer} s");
-    shared::machine(&mut page, setup, &plan);
     page
 }
 
@@ -63,7 +56,7 @@ fn remarks(row: &Row) -> String {
     cell(&all)
 }
 
-/// Words that came from a program, fit for a cell of a table.
+/// Makes words of a program fit for a cell of a table.
 fn cell(words: &[String]) -> String {
     let text = words.join("; ").replace('|', "/").replace(char::is_control, " ");
     if text.is_empty() { "none".to_owned() } else { text }
@@ -118,8 +111,6 @@ fn method(page: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::page::tests::setup;
-
     fn pair(row: Row) -> Pair {
         Pair {
             mechanism: "poll".to_owned(),
@@ -132,21 +123,17 @@ mod tests {
     #[test]
     fn every_load_has_a_row() {
         let row = Row { tool: "wrk", connections: 64, close: true, checked: 7, ..Row::default() };
-        let page = page(&[pair(row)], &["ab"], &setup());
+        let page = page(&[pair(row)], &["ab"]);
         assert!(page.contains("1 pairs, 0 failed; 7 replies checked.\n"), "{page}");
         assert!(page.contains("| poll | cm | wrk | 64, close | 7 | 0 | none |"), "{page}");
         assert!(page.contains("| poll | cm | 0 | 0 |") && page.contains("skipped: ab."), "{page}");
-        assert!(
-            page.contains("load on core 1; wrk runs for 5 s, with 5000 connections for 15 s\n"),
-            "{page}"
-        );
     }
 
     #[test]
     fn what_failed_is_said_in_its_cell() {
         let errors = vec!["a|b\nc".to_owned(), "d".to_owned()];
         let row = Row { tool: "ab", mismatches: 2, errors, ..Row::default() };
-        let page = page(&[pair(row)], &[], &setup());
+        let page = page(&[pair(row)], &[]);
         assert!(page.contains("1 pairs, 1 failed; 0 replies checked.\n"), "{page}");
         assert!(page.contains("| 0 | 2 | a/b c; d |"), "{page}");
     }

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::bench::order::Lcg;
-
 /// In bytes: none, a packet's worth, what is copied behind its head and a byte more, what is kept
 /// in memory and a byte more, what takes many writes.
 const SIZES: [usize; 11] =
@@ -16,7 +14,7 @@ const SIZES: [usize; 11] =
 /// The size of the index file, in bytes.
 const INDEX_SIZE: usize = 321;
 
-/// A file, and how it is asked for.
+/// A file and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The target of the request.
@@ -31,15 +29,27 @@ pub(super) fn write(folder: &Path) -> Result<Vec<Asked>> {
     fs::create_dir(folder.join("sub"))?;
     let plain = SIZES.map(|bytes| (format!("/{bytes}.bin"), format!("{bytes}.bin"), bytes));
     let index = ("/sub/".to_owned(), "sub/index.html".to_owned(), INDEX_SIZE);
-    let mut noise = Lcg::new(1);
+    let mut noise = Noise(1);
     let mut set = Vec::new();
     for (target, name, bytes) in plain.into_iter().chain([index]) {
         let path = folder.join(name);
-        let content: Vec<u8> = (0..bytes).map(|_| noise.below(256) as u8).collect();
+        let content: Vec<u8> = (0..bytes).map(|_| noise.byte()).collect();
         fs::write(&path, content)?;
         set.push(Asked { target, path, bytes });
     }
     Ok(set)
+}
+
+/// A linear congruential generator (Knuth's MMIX constants).
+struct Noise(u64);
+
+impl Noise {
+    fn byte(&mut self) -> u8 {
+        const STEP: u64 = 1_442_695_040_888_963_407;
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(STEP);
+        // The low bits of such a generator have short periods.
+        (self.0 >> 56) as u8
+    }
 }
 
 #[cfg(test)]
