@@ -12,7 +12,7 @@ use weir_content::range::{ByteRange, Multipart, PARTS_MAX, Ranges, parse};
 use weir_content::{Coding, Conditions, Now, PreconditionResult, Validators};
 use weir_content::{evaluate, if_range_holds, negotiate};
 use weir_http1::{
-    Body, Framing, HeadParser, Limits, Lines, Parse, Refusal, Request, Target, Version,
+    Body, Framing, HeadParser, Limits, Lines, Parse, Request, RequestError, Target, Version,
 };
 
 pub use connection::connection;
@@ -33,7 +33,7 @@ pub fn request(data: &[u8]) {
         match whole {
             Parse::Partial => assert!(data.len() < limits.head_bytes_max),
             Parse::Complete(request) => check_request(&request, data, &limits),
-            Parse::Refused(refusal) => check_refusal(refusal),
+            Parse::Refused(refusal) => check_error(refusal),
         }
     }
 }
@@ -71,7 +71,7 @@ fn check_value(value: &[u8]) {
     assert!(!value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t'));
 }
 
-fn check_refusal(refusal: Refusal) {
+fn check_error(refusal: RequestError) {
     assert!((400..600).contains(&refusal.status.code()) && !refusal.why.is_empty());
 }
 
@@ -93,7 +93,7 @@ pub fn body(data: &[u8]) {
             let length = usize::from(first);
             assert!(framing == Framing::Chunked || payload == length.min(input.len()));
         }
-        Err(refusal) => check_refusal(refusal),
+        Err(refusal) => check_error(refusal),
     }
 }
 
@@ -101,7 +101,7 @@ pub fn body(data: &[u8]) {
 fn advance<'a>(
     framing: Framing,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<(usize, usize, bool), Refusal> {
+) -> Result<(usize, usize, bool), RequestError> {
     let mut body = Body::new(framing);
     let (mut consumed, mut payload, mut done) = (0, 0, framing == Framing::Length(0));
     for piece in pieces {

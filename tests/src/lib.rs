@@ -12,6 +12,7 @@
     reason = "here a broken expectation is a failed test"
 )]
 
+pub mod address;
 pub mod bytes;
 pub mod checks;
 pub mod client;
@@ -28,9 +29,10 @@ pub mod reply;
 pub mod server;
 pub mod setups;
 
+pub use address::Address;
 pub use bytes::assert_same;
 pub use client::{Client, Failure, request};
 pub use files::Root;
 pub use reply::Reply;
-pub use server::{Address, Server, Stopped};
+pub use server::{Server, Stopped};
 pub use setups::{Setup, mechanisms};

@@ -16,19 +16,11 @@ use rustix::process::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::address::Address;
 use crate::family::family_of;
 use crate::output::Output;
 use crate::patience::{PATIENCE, until};
 use crate::{Client, Reply};
-
-/// Address a server listens on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// IPv4 or IPv6.
-    Tcp(SocketAddr),
-    /// A socket file.
-    Unix(PathBuf),
-}
 
 /// A running server; killed when dropped.
 pub struct Server {

@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 use weir_sys::client;
 use weir_tests::far::{Far, SERVER, tcp_count};
 use weir_tests::load::load;
-use weir_tests::server::Address;
-use weir_tests::{Root, Server, Stopped};
+use weir_tests::{Address, Root, Server, Stopped};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 

@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory};
 use toml::{Table, Value};
 
-use crate::Cli;
+use crate::command::Cli;
 
 /// Inserts the arguments from the configuration file, if one is named, before those of the command
 /// line. Options given on the command line take precedence.
@@ -31,7 +31,7 @@ pub(crate) fn with_config_file(
     // The command line alone was sound, so whatever is wrong now is the file's fault.
     Cli::command()
         .try_get_matches_from(&merged)
-        .map_err(|error| explain(crate::one_sentence(&error)))?;
+        .map_err(|error| explain(crate::command::one_sentence(&error)))?;
     Ok(merged)
 }
 

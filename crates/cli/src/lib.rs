@@ -3,11 +3,13 @@
 //! Nothing here serves, loads or measures: requests are passed to `weir-server`, `weir-load` or
 //! `weir-lab`, and their results are printed.
 
+mod command;
 mod config_file;
 mod docs_table;
 mod lab;
 mod load;
 mod options;
+mod print;
 mod probe;
 mod screen;
 mod serve;
@@ -18,58 +20,10 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser};
 
-/// Exit code for errors of the operator.
-const USAGE: u8 = 2;
-
-/// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
-#[derive(Debug, Parser)]
-#[command(name = "weir", version, about, propagate_version = true)]
-struct Cli {
-    #[command(subcommand)]
-    task: Task,
-}
-
-#[derive(Debug, Subcommand)]
-enum Task {
-    /// Serve a directory over HTTP/1.1
-    Serve(Box<options::ServeOptions>),
-    /// Load a server on a schedule that never waits for it, and measure what comes back
-    Load(Box<load::LoadOptions>),
-    /// Run experiments: servers and loads side by side, measured, and drawn beside the papers
-    Lab(Box<lab::LabOptions>),
-    /// Measure what each event mechanism costs on this kernel, by itself
-    Probe(Box<probe::ProbeOptions>),
-    /// Hold a network namespace for a lab
-    #[command(hide = true, disable_help_flag = true)]
-    LabHolder {
-        /// Of the testbed's making
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Run a program on a side of a lab's testbed
-    #[command(hide = true, disable_help_flag = true)]
-    LabEnter {
-        /// Of the testbed's making
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
-    /// Print a completion script for a shell
-    Completions {
-        /// Which shell
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page (troff)
-    Man,
-    /// Print one generated table of the documentation
-    #[command(hide = true)]
-    DocsTable {
-        /// Which table
-        #[arg(value_parser = docs_table::NAMES)]
-        name: String,
-    },
-}
+use command::{Cli, Task, one_sentence};
+use print::{USAGE, print, say};
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
@@ -104,38 +58,4 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
             out.write_all(docs_table::render(&name, &command).as_bytes())
         }),
     }
-}
-
-/// Formats an error in the arguments as a single line. Help and the version are printed here, and
-/// the process exits.
-fn one_sentence(error: &clap::Error) -> String {
-    if !error.use_stderr() {
-        error.exit();
-    }
-    let text = error.to_string();
-    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<_> =
-        said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    // A hint is a sentence of its own.
-    let said = said.join(" ").replace(" tip: ", ". tip: ");
-    format!("{} (see --help)", said.trim_start_matches("error: "))
-}
-
-fn print(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<ExitCode, String> {
-    let mut out = Vec::new();
-    write(&mut out)
-        .and_then(|()| io::stdout().write_all(&out))
-        .map_err(|error| format!("cannot print: {error}"))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a text to standard output.
-fn print_text(text: &str) -> Result<ExitCode, String> {
-    print(|out| out.write_all(text.as_bytes()))
-}
-
-/// Prints a sentence for the operator to standard error.
-fn say(sentence: &str) {
-    // Nobody is left to hear that standard error is gone.
-    let _ = writeln!(io::stderr(), "weir: {sentence}");
 }

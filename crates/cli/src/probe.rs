@@ -14,7 +14,7 @@ use weir_dispatch::readiness::{Name, Row, TABLE};
 use options::Kind;
 pub(crate) use options::ProbeOptions;
 
-use crate::print_text;
+use crate::print::print_text;
 
 /// Exit code if a measurement failed.
 const FAILED: u8 = 1;

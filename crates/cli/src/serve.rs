@@ -12,7 +12,7 @@ use weir_server::{
 };
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
-use crate::say;
+use crate::print::say;
 
 /// Serves until told to stop.
 ///

@@ -59,12 +59,12 @@ impl Cached {
 /// Keys are hashed with foldhash, seeded at random. Only paths that exist are inserted, so flooding
 /// the table takes an attacker who can already create files of chosen names below the root.
 pub(crate) struct Cache {
-    in_memory: Shelf,
-    open: Shelf,
+    in_memory: Partition,
+    open: Partition,
     pub(crate) counts: CacheCounts,
 }
 
-type Shelf = Bounded<Box<[u8]>, Cached, Weigher, DefaultHashBuilder, EvictionCounter>;
+type Partition = Bounded<Box<[u8]>, Cached, Weigher, DefaultHashBuilder, EvictionCounter>;
 
 impl Cache {
     /// Creates a cache of up to `bytes_max` bytes (bodies, fields and keys) and, separately, up to
@@ -73,8 +73,8 @@ impl Cache {
         let items = usize::try_from(bytes_max / TYPICAL_BYTES).unwrap_or(usize::MAX);
         let files = usize::try_from(open_files_max).unwrap_or(usize::MAX);
         Cache {
-            in_memory: shelf(items, bytes_max, Weigher::Bytes),
-            open: shelf(files, open_files_max, Weigher::Descriptors),
+            in_memory: partition(items, bytes_max, Weigher::Bytes),
+            open: partition(files, open_files_max, Weigher::Descriptors),
             counts: CacheCounts::default(),
         }
     }
@@ -85,11 +85,11 @@ impl Cache {
 
     pub(crate) fn put(&mut self, key: &[u8], cached: Cached) {
         self.remove(key);
-        let shelf = match cached.descriptors() {
+        let partition = match cached.descriptors() {
             0 => &mut self.in_memory,
             _ => &mut self.open,
         };
-        shelf.insert_with_lifecycle(key.into(), cached, &mut self.counts.evictions);
+        partition.insert_with_lifecycle(key.into(), cached, &mut self.counts.evictions);
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) {
@@ -117,7 +117,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// Unit in which the weight of a shelf is measured.
+/// Unit in which the weight of a partition is measured.
 #[derive(Clone, Copy)]
 enum Weigher {
     Bytes,
@@ -143,10 +143,10 @@ impl Lifecycle<Box<[u8]>, Cached> for EvictionCounter {
     }
 }
 
-fn shelf(items: usize, weight_max: u64, weigher: Weigher) -> Shelf {
+fn partition(items: usize, weight_max: u64, weigher: Weigher) -> Partition {
     // Only the number of ghosts hangs on the number of items.
     let items = items.clamp(GHOSTS_MIN, GHOSTS_MAX);
-    Shelf::with(items, weight_max, weigher, DefaultHashBuilder::default(), EvictionCounter)
+    Partition::with(items, weight_max, weigher, DefaultHashBuilder::default(), EvictionCounter)
 }
 
 /// Approximate overhead of a table slot besides key and value, bytes.

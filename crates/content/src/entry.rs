@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use weir_sys::file::{self, File, ResidencyCheck, Status};
 
-use crate::Now;
+use crate::time::Now;
 use crate::validators::{self, Validators};
 use crate::variants::Coding;
 
 /// A representation, ready to send.
 pub struct Entry {
-    /// CRLF-terminated lines: validators, then the representation's fields, then its length.
+    /// CRLF-terminated lines, in the order of [`FieldGroups`].
     fields: Box<[u8]>,
     validators_end: usize,
     representation_end: usize,
@@ -70,71 +70,80 @@ pub(crate) struct Description<'a> {
     pub(crate) status: Status,
 }
 
-impl Entry {
-    pub(crate) fn new(description: &Description<'_>, content: Content, now: Now) -> Entry {
-        let Description { content_type, coding, varies, status } = *description;
-        let modified_s = validators::modified_s(&status, now);
-        let mut fields = Vec::with_capacity(256);
-        fields.extend_from_slice(b"ETag: ");
-        let suffix = coding.map_or("", |coding| coding.suffix().trim_start_matches('.'));
-        let etag = appended(&mut fields, |fields| {
-            validators::append_etag(&status, suffix, now, fields);
-        });
-        fields.extend_from_slice(b"\r\n");
-        if let Some(modified_s) = modified_s {
-            append_field(&mut fields, "Last-Modified", &validators::format_date(modified_s));
-        }
-        if varies {
-            append_field(&mut fields, "Vary", "Accept-Encoding");
-        }
-        let validators_end = fields.len();
-        fields.extend_from_slice(b"Content-Type: ");
-        let content_type = appended(&mut fields, |fields| {
-            fields.extend_from_slice(content_type.as_bytes());
-        });
-        fields.extend_from_slice(b"\r\n");
-        if let Some(coding) = coding {
-            append_field(&mut fields, "Content-Encoding", coding.token());
-        }
-        append_field(&mut fields, "Accept-Ranges", "bytes");
-        let representation_end = fields.len();
-        append_field(&mut fields, "Content-Length", &status.len.to_string());
+/// Field lines by the replies that carry them.
+#[derive(Default)]
+struct FieldGroups {
+    /// Validators and `Vary`, for a 200, 206 or 304 (RFC 9110 section 15.4.5).
+    validators: Vec<u8>,
+    /// Description of the content, for a 200 or 206.
+    representation: Vec<u8>,
+}
+
+impl FieldGroups {
+    /// Creates an entry without validators from the lines and, for a 200, `Content-Length`.
+    /// `content_type` is the range of its value in the representation's lines.
+    fn into_entry(
+        self,
+        content_type: Range<usize>,
+        len: u64,
+        status: Status,
+        content: Content,
+    ) -> Entry {
+        let validators_end = self.validators.len();
+        let representation_end = validators_end + self.representation.len();
+        let mut fields = [self.validators, self.representation].concat();
+        append_text(&mut fields, "Content-Length", &len.to_string());
         Entry {
             fields: fields.into_boxed_slice(),
             validators_end,
             representation_end,
+            etag: 0..0,
+            content_type: validators_end + content_type.start..validators_end + content_type.end,
+            modified_s: None,
+            coding: None,
+            status,
+            len,
+            content,
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(description: &Description<'_>, content: Content, now: Now) -> Entry {
+        let Description { content_type, coding, varies, status } = *description;
+        let modified_s = validators::modified_s(&status, now);
+        let mut fields = FieldGroups::default();
+        let suffix = coding.map_or("", |coding| coding.suffix().trim_start_matches('.'));
+        let etag = append_field(&mut fields.validators, "ETag", |line| {
+            validators::append_etag(&status, suffix, now, line);
+        });
+        if let Some(modified_s) = modified_s {
+            let date = validators::format_date(modified_s);
+            append_text(&mut fields.validators, "Last-Modified", &date);
+        }
+        if varies {
+            append_text(&mut fields.validators, "Vary", "Accept-Encoding");
+        }
+        let content_type = append_text(&mut fields.representation, "Content-Type", content_type);
+        if let Some(coding) = coding {
+            append_text(&mut fields.representation, "Content-Encoding", coding.token());
+        }
+        append_text(&mut fields.representation, "Accept-Ranges", "bytes");
+        Entry {
             etag,
-            content_type,
             modified_s,
             coding,
-            status,
-            len: status.len,
-            content,
+            ..fields.into_entry(content_type, status.len, status, content)
         }
     }
 
     /// Creates an entry for a page generated from a file or directory with this status. It has no
     /// validators.
     pub(crate) fn page(content_type: &str, body: Arc<[u8]>, status: Status) -> Entry {
-        let mut fields = b"Content-Type: ".to_vec();
-        let content_type = appended(&mut fields, |fields| {
-            fields.extend_from_slice(content_type.as_bytes());
-        });
-        fields.extend_from_slice(b"\r\n");
-        let representation_end = fields.len();
-        append_field(&mut fields, "Content-Length", &body.len().to_string());
-        Entry {
-            fields: fields.into_boxed_slice(),
-            validators_end: 0,
-            representation_end,
-            etag: 0..0,
-            content_type,
-            modified_s: None,
-            coding: None,
-            status,
-            len: body.len() as u64,
-            content: Content::Memory(body),
-        }
+        let mut fields = FieldGroups::default();
+        let content_type = append_text(&mut fields.representation, "Content-Type", content_type);
+        let len = body.len() as u64;
+        fields.into_entry(content_type, len, status, Content::Memory(body))
     }
 
     /// Returns the length of the content, bytes.
@@ -199,7 +208,7 @@ impl Entry {
 }
 
 /// Maximum number of status checks on a file of which only the change time differs.
-const LOOKS: usize = 16;
+const STATUS_CHECKS_MAX: usize = 16;
 
 /// An open regular file and the version of it that was examined.
 ///
@@ -225,7 +234,7 @@ impl OpenFile {
     /// replaced by a rename must be sent to its end as it was. tmpfs sets the time a moment before
     /// it updates the link count, so if only the time has changed the file is examined again.
     pub fn is_unchanged(&self) -> io::Result<bool> {
-        for _ in 0..LOOKS {
+        for _ in 0..STATUS_CHECKS_MAX {
             let now = file::status(self.file.as_fd())?;
             let Status { nlink, ctime_ns, .. } = now;
             if now != (Status { nlink, ctime_ns, ..self.status }) {
@@ -277,17 +286,23 @@ impl AsFd for OpenFile {
     }
 }
 
-fn append_field(fields: &mut Vec<u8>, name: &str, value: &str) {
-    for piece in [name, ": ", value, "\r\n"] {
-        fields.extend_from_slice(piece.as_bytes());
-    }
+/// Appends a field line; returns the range of its value.
+fn append_field(
+    lines: &mut Vec<u8>,
+    name: &str,
+    append_value: impl FnOnce(&mut Vec<u8>),
+) -> Range<usize> {
+    lines.extend_from_slice(name.as_bytes());
+    lines.extend_from_slice(b": ");
+    let start = lines.len();
+    append_value(lines);
+    let end = lines.len();
+    lines.extend_from_slice(b"\r\n");
+    start..end
 }
 
-/// Runs `append` and returns the range that it added.
-fn appended(fields: &mut Vec<u8>, append: impl FnOnce(&mut Vec<u8>)) -> Range<usize> {
-    let start = fields.len();
-    append(fields);
-    start..fields.len()
+fn append_text(lines: &mut Vec<u8>, name: &str, value: &str) -> Range<usize> {
+    append_field(lines, name, |lines| lines.extend_from_slice(value.as_bytes()))
 }
 
 /// Age of the last change beyond which a file is considered completely written.

@@ -14,7 +14,7 @@ use weir_sys::file;
 
 use crate::entry::{FileId, OpenFile};
 use crate::path::Decoded;
-use crate::tree::{Place, Source, Tree};
+use crate::tree::{OpenedFile, ResolvedPath, Tree};
 
 /// Data or names that are not yet in the kernel's caches. A clone is the same fetch; two fetches
 /// are equal if running either one serves for both.
@@ -155,13 +155,13 @@ fn read<'a>((file, range): &(Arc<OpenFile>, Range<u64>)) -> FetchOp<'a> {
 }
 
 fn run_path(tree: &Tree, path: &Decoded<'_>, read_max: u64, scratch: &mut [u8]) {
-    let Ok(Place::File(located)) = tree.locate(path, true) else { return };
+    let Ok(ResolvedPath::File(files)) = tree.resolve(path, true) else { return };
     // The plain file decides for its variants too, as it does when they are loaded.
-    if located.plain.status.len > read_max {
+    if files.plain.status.len > read_max {
         return;
     }
-    let variants = located.variants.iter().map(|(_, variant)| variant);
-    for Source { file, status } in std::iter::once(&located.plain).chain(variants) {
+    let variants = files.variants.iter().map(|(_, variant)| variant);
+    for OpenedFile { file, status } in std::iter::once(&files.plain).chain(variants) {
         warm(file.as_fd(), &(0..status.len), scratch);
     }
 }

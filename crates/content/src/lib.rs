@@ -6,15 +6,17 @@
 //! time, and the only I/O is opening, examining and reading files through `weir-sys`.
 
 mod cache;
+mod cold_error;
 mod entry;
 mod fetch;
 mod listing;
 mod mime;
+mod options;
 pub mod path;
 pub mod range;
 mod resource;
-mod stop;
 mod store;
+mod time;
 mod tree;
 mod validators;
 mod variants;
@@ -24,15 +26,8 @@ pub use entry::{Content, Entry, OpenFile};
 pub use fetch::{ColdCounts, Fetch, FetchOp};
 pub use listing::{ListingCounts, Waiter};
 pub use mime::MimeTypes;
-pub use store::{Found, Lookup, Options, Store};
+pub use options::Options;
+pub use store::{Found, Lookup, Store};
+pub use time::Now;
 pub use validators::{Conditions, PreconditionResult, Validators, evaluate, if_range_holds};
 pub use variants::{Coding, negotiate};
-
-/// The time, as last read by the event loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// Nanoseconds on a monotonic clock, to measure the age of cached values.
-    pub monotonic_ns: u64,
-    /// Nanoseconds since the epoch, for comparison with file times.
-    pub unix_ns: u64,
-}

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_sys::file::{self, Status};
 
-use crate::Now;
+use crate::cold_error::ColdError;
 use crate::entry::{Content, Description, Entry, OpenFile};
 use crate::mime::MimeTypes;
-use crate::stop::Stop;
-use crate::tree::{Located, Source};
+use crate::time::Now;
+use crate::tree::{OpenedFile, ResolvedFiles};
 use crate::variants::{Coding, negotiate, stands_for};
 
 /// The representations of a path.
@@ -27,33 +27,33 @@ pub(crate) struct Resource {
 }
 
 /// Reason why a resource was not loaded: cold files, or an error.
-pub(crate) type Unloaded = Stop<Vec<Arc<OpenFile>>>;
+pub(crate) type LoadError = ColdError<Vec<Arc<OpenFile>>>;
 
 type Loaded = (Content, Status);
 
 impl Resource {
-    /// Loads located files. Files of up to `memory_file_bytes_max` bytes are read, larger ones kept
-    /// open. The size of the plain file decides for its variants too, which are smaller; a resource
-    /// therefore costs either memory or descriptors.
+    /// Loads resolved files. Files of up to `memory_file_bytes_max` bytes are read, larger ones
+    /// kept open. The size of the plain file decides for its variants too, which are smaller; a
+    /// resource therefore costs either memory or descriptors.
     ///
     /// # Errors
     /// The cold files, if it must not block (`waits` is false). Otherwise those of reading, and
     /// `ResourceBusy` for a small file that changes each time it is read.
     pub(crate) fn load(
-        located: Located,
+        files: ResolvedFiles,
         types: &MimeTypes,
         memory_file_bytes_max: u64,
         waits: bool,
         now: Now,
-    ) -> Result<Resource, Unloaded> {
-        let content_type = types.content_type(&located.path);
-        let varies = !located.variants.is_empty();
+    ) -> Result<Resource, LoadError> {
+        let content_type = types.content_type(&files.path);
+        let varies = !files.variants.is_empty();
         let mut cold = Vec::new();
         let mut entry = |source, coding, bytes_max| -> io::Result<Option<Arc<Entry>>> {
             let (content, status) = match load_content(source, bytes_max, waits) {
                 Ok(loaded) => loaded,
-                Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::Cold(file)) => {
+                Err(ColdError::Failed(error)) => return Err(error),
+                Err(ColdError::Cold(file)) => {
                     cold.push(file);
                     return Ok(None);
                 }
@@ -62,23 +62,23 @@ impl Resource {
             let description = Description { content_type, coding, varies, status };
             Ok(Some(Arc::new(Entry::new(&description, content, now))))
         };
-        let plain = entry(located.plain, None, memory_file_bytes_max)?;
+        let plain = entry(files.plain, None, memory_file_bytes_max)?;
         let bytes_max = match plain.as_ref().map(|plain| plain.content()) {
             Some(Content::Memory(_)) | None => memory_file_bytes_max,
             Some(Content::File(_)) => 0,
         };
-        let mut variants = Vec::with_capacity(located.variants.len());
-        for (coding, source) in located.variants {
+        let mut variants = Vec::with_capacity(files.variants.len());
+        for (coding, source) in files.variants {
             variants.extend(entry(source, Some(coding), bytes_max)?.map(|entry| (coding, entry)));
         }
         let checked_ns = AtomicU64::new(now.monotonic_ns);
         match plain {
             Some(plain) if cold.is_empty() => {
-                // What was read may be later than what was located.
+                // What was read may be later than what was resolved.
                 variants.retain(|(_, variant)| stands_for(variant.status(), plain.status()));
                 Ok(Resource { plain, variants, checked_ns })
             }
-            _ => Err(Stop::Cold(cold)),
+            _ => Err(ColdError::Cold(cold)),
         }
     }
 
@@ -92,11 +92,11 @@ impl Resource {
         Arc::clone(chosen.and_then(variant).map_or(&self.plain, |variant| &variant.1))
     }
 
-    /// Returns whether the loaded versions are those that were just located.
-    pub(crate) fn is_same(&self, located: &Located) -> bool {
+    /// Returns whether the loaded versions are those that were just resolved.
+    pub(crate) fn is_same(&self, files: &ResolvedFiles) -> bool {
         let kept = self.variants.iter().map(|(coding, entry)| (*coding, *entry.status()));
-        let found = located.variants.iter().map(|(coding, source)| (*coding, source.status));
-        *self.plain.status() == located.plain.status && kept.eq(found)
+        let found = files.variants.iter().map(|(coding, source)| (*coding, source.status));
+        *self.plain.status() == files.plain.status && kept.eq(found)
     }
 
     /// Returns whether a later change is guaranteed to be detectable: see [`is_settled`]. If not,
@@ -145,11 +145,11 @@ pub(crate) fn is_settled(status: &Status, now: Now) -> bool {
 /// new, and these are served as they are. For a change to show atomically, write a new file and
 /// rename it over the old one.)
 fn load_content(
-    source: Source,
+    source: OpenedFile,
     bytes_max: u64,
     waits: bool,
-) -> Result<Loaded, Stop<Arc<OpenFile>>> {
-    let Source { file, mut status } = source;
+) -> Result<Loaded, ColdError<Arc<OpenFile>>> {
+    let OpenedFile { file, mut status } = source;
     let read = if waits { file::pread_full } else { file::pread_full_nowait };
     for _ in 0..READ_TRIES {
         if status.len > bytes_max {
@@ -159,7 +159,7 @@ fn load_content(
         let mut body: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let count = match read(file.as_fd(), Arc::make_mut(&mut body), 0) {
             Err(error) if !waits && error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(Stop::Cold(Arc::new(OpenFile::new(file, status))));
+                return Err(ColdError::Cold(Arc::new(OpenFile::new(file, status))));
             }
             count => count?,
         };
@@ -185,7 +185,7 @@ mod tests {
     use std::path::PathBuf;
 
     /// Creates a file that was examined with one body and now has another.
-    fn changed(name: &str, before: &str, after: &str) -> (PathBuf, Source) {
+    fn changed(name: &str, before: &str, after: &str) -> (PathBuf, OpenedFile) {
         let directory = std::env::temp_dir();
         let name = format!("weir-resource-{}-{name}", std::process::id());
         let path = directory.join(&name);
@@ -196,7 +196,7 @@ mod tests {
         // At another tick of the clock that file times are kept with.
         std::thread::sleep(std::time::Duration::from_millis(20));
         fs::write(&path, after).unwrap();
-        (path, Source { file, status })
+        (path, OpenedFile { file, status })
     }
 
     #[test]

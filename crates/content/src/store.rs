@@ -8,72 +8,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::Now;
 use crate::cache::{Cache, CacheCounts, Cached};
+use crate::cold_error::ColdError;
 use crate::entry::{Entry, OpenFile};
 use crate::fetch::{ColdCounts, Fetch};
 use crate::listing::{Listing, ListingCounts, Listings, Progress, Waiter};
 use crate::mime::MimeTypes;
+use crate::options::Options;
 use crate::path::{self, Decoded, PathError};
-use crate::resource::{Resource, Unloaded};
-use crate::stop::Stop;
-use crate::tree::{Located, Place, Tree};
-use crate::variants::Coding;
-
-/// Configuration of a store: content to serve and cache limits.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Names of index files; the first that exists wins.
-    pub index: Vec<String>,
-    /// List directories without an index file.
-    pub listing: bool,
-    /// Follow symbolic links, but only inside the root.
-    pub follow_symlinks: bool,
-    /// Serve names that begin with a dot.
-    pub dotfiles: bool,
-    /// Precompressed variants to look for next to the plain file. Each costs an `openat2(2)`
-    /// whenever a file is looked up; without caching, that is on every request.
-    pub codings: Vec<Coding>,
-    /// Content types by extension, which take precedence over all others.
-    pub mime: Vec<(String, String)>,
-    /// Charset added to the content types of texts; empty for none.
-    pub charset: String,
-    /// Cache resources between requests.
-    pub caching: bool,
-    /// Maximum number of bytes kept in memory.
-    pub cache_bytes_max: u64,
-    /// Maximum number of files kept open by the cache. Replies in progress may hold more open.
-    pub open_files_max: u64,
-    /// Size up to which files are read and sent from memory, bytes. Larger ones are sent from the
-    /// descriptor.
-    pub memory_file_bytes_max: u64,
-    /// Time for which a cached file is served without checking the tree, nanoseconds.
-    pub valid_ns: u64,
-    /// Let [`Store::find`] block on a disk when it must, rather than return [`Found::Cold`]. A root
-    /// on tmpfs is in memory, where blocking is always allowed; so it is for each part of a
-    /// listing.
-    pub waits: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            index: vec!["index.html".to_owned()],
-            listing: false,
-            follow_symlinks: false,
-            dotfiles: false,
-            codings: Coding::ALL.to_vec(),
-            mime: Vec::new(),
-            charset: "utf-8".to_owned(),
-            caching: true,
-            cache_bytes_max: 64 << 20,
-            open_files_max: 1024,
-            memory_file_bytes_max: 64 << 10,
-            valid_ns: 1_000_000_000,
-            waits: true,
-        }
-    }
-}
+use crate::resource::{LoadError, Resource};
+use crate::time::Now;
+use crate::tree::{ResolvedFiles, ResolvedPath, Tree};
 
 /// Result of looking up a path.
 #[derive(Debug)]
@@ -96,7 +41,7 @@ pub enum Found {
     Malformed,
     /// A server-side failure: no descriptors, no memory, or a disk fault: 503. `ResourceBusy` is a
     /// file that changed each time it was read.
-    Trouble(io::Error),
+    Error(io::Error),
     /// The answer is on a disk, and the store was told not to block ([`Options::waits`]). Run the
     /// fetch, then ask again.
     Cold(Fetch),
@@ -253,14 +198,14 @@ impl Resolver {
             }
             stale => stale.cloned(),
         };
-        match self.go_on_listing(&path, lookup) {
+        match self.advance_listing(&path, lookup) {
             Some(found) => found,
-            None => self.look(path, stale, lookup, now),
+            None => self.look_up(path, stale, lookup, now),
         }
     }
 
     /// Looks a path up in the tree. `stale` is a cached value that has to be checked.
-    fn look(
+    fn look_up(
         &mut self,
         path: Decoded<'_>,
         stale: Option<Cached>,
@@ -268,50 +213,52 @@ impl Resolver {
         now: Now,
     ) -> Found {
         let waits = self.waits || lookup.is_patient;
-        match self.tree.locate(&path, waits) {
-            Ok(Place::File(located)) => {
-                let asked = Asked { waits, now };
-                match self.resource(path.key(), stale, located, asked) {
+        match self.tree.resolve(&path, waits) {
+            Ok(ResolvedPath::File(files)) => {
+                let context = LookupContext { waits, now };
+                match self.resource(path.key(), stale, files, context) {
                     Ok(resource) => Found::Entry(resource.choose(lookup.accept_encoding)),
-                    Err(Stop::Failed(error)) => Found::Trouble(error),
-                    Err(Stop::Cold(files)) => self.cold_files(files),
+                    Err(ColdError::Failed(error)) => Found::Error(error),
+                    Err(ColdError::Cold(files)) => self.cold_files(files),
                 }
             }
-            Ok(Place::NoIndex) if self.options.listing => self.list(&path, stale, lookup, now),
+            Ok(ResolvedPath::NoIndex) if self.options.listing => {
+                self.list(&path, stale, lookup, now)
+            }
             Ok(place) => {
                 self.cache.remove(path.key());
                 match place {
-                    Place::NeedsSlash => {
+                    ResolvedPath::NeedsSlash => {
                         Found::Redirect(path::redirect_location(path.path(), lookup.query))
                     }
                     _ => Found::NotFound,
                 }
             }
-            Err(Stop::Cold(names)) => self.cold_path(&path, names),
-            Err(Stop::Failed(error)) => best_there_is(stale, lookup, error),
+            Err(ColdError::Cold(names)) => self.cold_path(&path, names),
+            Err(ColdError::Failed(error)) => stale_or_error(stale, lookup, error),
         }
     }
 
-    /// Returns the resource for the located files: the cached one if it is still valid, otherwise
+    /// Returns the resource for the resolved files: the cached one if it is still valid, otherwise
     /// one loaded now.
     fn resource(
         &mut self,
         key: &[u8],
         stale: Option<Cached>,
-        located: Located,
-        asked: Asked,
-    ) -> Result<Arc<Resource>, Unloaded> {
+        files: ResolvedFiles,
+        context: LookupContext,
+    ) -> Result<Arc<Resource>, LoadError> {
         let was_kept = stale.is_some();
         if let Some(Cached::Resource(resource)) = stale
-            && resource.is_same(&located)
+            && resource.is_same(&files)
         {
-            resource.mark_checked(asked.now);
+            resource.mark_checked(context.now);
             self.cache.counts.revalidations += 1;
             return Ok(resource);
         }
         let bytes_max = self.options.memory_file_bytes_max;
-        let loaded = Resource::load(located, &self.types, bytes_max, asked.waits, asked.now);
-        if matches!(loaded, Err(Stop::Cold(_))) {
+        let loaded = Resource::load(files, &self.types, bytes_max, context.waits, context.now);
+        if matches!(loaded, Err(ColdError::Cold(_))) {
             return loaded.map(Arc::new);
         }
         if was_kept {
@@ -321,7 +268,7 @@ impl Resolver {
             self.cache.counts.misses += 1;
         }
         let resource = Arc::new(loaded?);
-        if self.options.caching && resource.is_settled(asked.now) {
+        if self.options.caching && resource.is_settled(context.now) {
             self.cache.put(key, Cached::Resource(Arc::clone(&resource)));
         }
         Ok(resource)
@@ -353,10 +300,10 @@ impl Resolver {
                 self.cache.remove(path.key());
                 return Found::NotFound;
             }
-            Err(error) => return best_there_is(stale, lookup, error),
+            Err(error) => return stale_or_error(stale, lookup, error),
         };
         if let Some(Cached::Listing(listing)) = &stale
-            && listing.holds(&directory.status, now, self.options.valid_ns)
+            && listing.is_current(&directory.status, now, self.options.valid_ns)
         {
             listing.mark_checked(now);
             self.cache.counts.revalidations += 1;
@@ -371,18 +318,18 @@ impl Resolver {
         }
         let waiter = self.listings.begin(path.key(), path.path(), directory, now);
         // There may have been no room for another.
-        self.go_on_listing(path, lookup).unwrap_or(Found::Unfinished(waiter))
+        self.advance_listing(path, lookup).unwrap_or(Found::Unfinished(waiter))
     }
 
     /// Builds the next part of a listing, if it is under construction.
-    fn go_on_listing(&mut self, path: &Decoded<'_>, lookup: &Lookup<'_>) -> Option<Found> {
+    fn advance_listing(&mut self, path: &Decoded<'_>, lookup: &Lookup<'_>) -> Option<Found> {
         let advances = lookup.advances && !lookup.head_only;
         let made_before = self.listings.counts.made;
-        let progress = match self.listings.go_on(path.key(), &self.tree, advances) {
+        let progress = match self.listings.advance(path.key(), &self.tree, advances) {
             Ok(progress) => progress?,
             // It was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Found::NotFound),
-            Err(error) => return Some(Found::Trouble(error)),
+            Err(error) => return Some(Found::Error(error)),
         };
         Some(match progress {
             Progress::Made(listing) => {
@@ -405,17 +352,17 @@ impl Resolver {
 }
 
 /// Answers with a stale value that cannot be checked at present; without one, with the error.
-fn best_there_is(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) -> Found {
+fn stale_or_error(stale: Option<Cached>, lookup: &Lookup<'_>, error: io::Error) -> Found {
     match stale {
         Some(Cached::Resource(resource)) => Found::Entry(resource.choose(lookup.accept_encoding)),
         Some(Cached::Listing(listing)) => Found::Listing(listing.entry()),
-        None => Found::Trouble(error),
+        None => Found::Error(error),
     }
 }
 
 /// Conditions of a tree lookup.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LookupContext {
     waits: bool,
     now: Now,
 }

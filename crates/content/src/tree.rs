@@ -8,10 +8,10 @@ use std::path::Path;
 
 use weir_sys::file::{self, File, Kind, Status};
 
+use crate::cold_error::ColdError;
 use crate::listing::Row;
+use crate::options::Options;
 use crate::path::{Decoded, is_reachable};
-use crate::stop::Stop;
-use crate::store::Options;
 use crate::variants::{Coding, is_owned_by_same, stands_for};
 
 /// The tree and the rules for resolving paths in it.
@@ -25,9 +25,9 @@ pub(crate) struct Tree {
 }
 
 /// Result of resolving a path.
-pub(crate) enum Place {
+pub(crate) enum ResolvedPath {
     /// A regular file, perhaps with variants.
-    File(Located),
+    File(ResolvedFiles),
     /// A directory asked for without its slash.
     NeedsSlash,
     /// A directory without an index file, or nothing: listing it will tell.
@@ -37,28 +37,28 @@ pub(crate) enum Place {
 }
 
 /// The files of a path.
-pub(crate) struct Located {
+pub(crate) struct ResolvedFiles {
     /// The plain file's path below the root.
     pub(crate) path: Vec<u8>,
-    pub(crate) plain: Source,
+    pub(crate) plain: OpenedFile,
     /// Variants that may be sent in place of the plain file: [`stands_for`].
-    pub(crate) variants: Vec<(Coding, Source)>,
+    pub(crate) variants: Vec<(Coding, OpenedFile)>,
 }
 
-/// Reason why a path was not located: cold names, or an error.
-pub(crate) type Unlocated = Stop<Vec<Vec<u8>>>;
+/// Reason why a path was not resolved: cold names, or an error.
+pub(crate) type ResolveError = ColdError<Vec<Vec<u8>>>;
 
 /// A file or directory, opened and examined.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct OpenedFile {
     pub(crate) file: File,
     pub(crate) status: Status,
 }
 
-impl Source {
-    fn new(file: File) -> io::Result<Source> {
+impl OpenedFile {
+    fn new(file: File) -> io::Result<OpenedFile> {
         let status = file::status(file.as_fd())?;
-        Ok(Source { file, status })
+        Ok(OpenedFile { file, status })
     }
 }
 
@@ -101,15 +101,19 @@ impl Tree {
     /// # Errors
     /// The cold names, if it must not block (`waits` is false). Otherwise only server-side errors
     /// (descriptors, memory, the disk): a name that does not exist, leads out of the root, or may
-    /// not be read is [`Place::Absent`], so that the client cannot tell these apart.
-    pub(crate) fn locate(&self, path: &Decoded<'_>, waits: bool) -> Result<Place, Unlocated> {
+    /// not be read is [`ResolvedPath::Absent`], so that the client cannot tell these apart.
+    pub(crate) fn resolve(
+        &self,
+        path: &Decoded<'_>,
+        waits: bool,
+    ) -> Result<ResolvedPath, ResolveError> {
         let place = if path.is_directory() {
-            self.locate_index(path.path(), waits)
+            self.resolve_index(path.path(), waits)
         } else {
-            self.locate_file(path.path().to_vec(), waits)
+            self.resolve_file(path.path().to_vec(), waits)
         };
         match place {
-            Err(Stop::Failed(error)) if file::is_absent(&error) => Ok(Place::Absent),
+            Err(ColdError::Failed(error)) if file::is_absent(&error) => Ok(ResolvedPath::Absent),
             place => place,
         }
     }
@@ -118,8 +122,8 @@ impl Tree {
     /// disk.
     ///
     /// # Errors
-    /// Server-side errors, as for [`Tree::locate`].
-    pub(crate) fn directory(&self, path: &[u8]) -> io::Result<Option<Source>> {
+    /// Server-side errors, as for [`Tree::resolve`].
+    pub(crate) fn directory(&self, path: &[u8]) -> io::Result<Option<OpenedFile>> {
         match self.examine(path) {
             Ok(source) => Ok(Some(source).filter(|found| found.status.kind == Kind::Directory)),
             Err(error) if file::is_absent(&error) => Ok(None),
@@ -147,41 +151,46 @@ impl Tree {
         Some(Row { is_file, name, len: status.len, modified_s: seconds(status.mtime_ns) })
     }
 
-    fn locate_file(&self, path: Vec<u8>, waits: bool) -> Result<Place, Unlocated> {
-        let plain = self.open_source(&path, waits)?;
+    fn resolve_file(&self, path: Vec<u8>, waits: bool) -> Result<ResolvedPath, ResolveError> {
+        let plain = self.open_file(&path, waits)?;
         match plain.status.kind {
             Kind::File => self.with_variants(path, plain, waits),
-            Kind::Directory => Ok(Place::NeedsSlash),
-            Kind::Symlink | Kind::Other => Ok(Place::Absent),
+            Kind::Directory => Ok(ResolvedPath::NeedsSlash),
+            Kind::Symlink | Kind::Other => Ok(ResolvedPath::Absent),
         }
     }
 
     /// Finds the first index file that exists. One that exists but cannot be served hides the
     /// directory: neither the next name nor a listing is used in its place.
-    fn locate_index(&self, directory: &[u8], waits: bool) -> Result<Place, Unlocated> {
+    fn resolve_index(&self, directory: &[u8], waits: bool) -> Result<ResolvedPath, ResolveError> {
         for name in &self.index {
             let path = joined(directory, name.as_bytes());
-            match self.open_source(&path, waits) {
-                Err(Stop::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            match self.open_file(&path, waits) {
+                Err(ColdError::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(stop) => return Err(stop),
                 Ok(plain) if plain.status.kind == Kind::File => {
                     return self.with_variants(path, plain, waits);
                 }
-                Ok(_) => return Ok(Place::Absent),
+                Ok(_) => return Ok(ResolvedPath::Absent),
             }
         }
-        Ok(Place::NoIndex)
+        Ok(ResolvedPath::NoIndex)
     }
 
     /// Adds the variants of a file. Cold names are collected, so that all of them can be fetched at
     /// once.
-    fn with_variants(&self, path: Vec<u8>, plain: Source, waits: bool) -> Result<Place, Unlocated> {
+    fn with_variants(
+        &self,
+        path: Vec<u8>,
+        plain: OpenedFile,
+        waits: bool,
+    ) -> Result<ResolvedPath, ResolveError> {
         let (mut variants, mut cold) = (Vec::new(), Vec::new());
         for &coding in &self.codings {
             let name = [&path, coding.suffix().as_bytes()].concat();
-            match self.open_source(&name, waits) {
-                Err(Stop::Cold(names)) => cold.extend(names),
-                Err(Stop::Failed(error)) if file::is_absent(&error) => {}
+            match self.open_file(&name, waits) {
+                Err(ColdError::Cold(names)) => cold.extend(names),
+                Err(ColdError::Failed(error)) if file::is_absent(&error) => {}
                 Err(stop) => return Err(stop),
                 Ok(variant) => {
                     if stands_for(&variant.status, &plain.status) && self.is_named_by(&name, &plain)
@@ -192,35 +201,35 @@ impl Tree {
             }
         }
         if !cold.is_empty() {
-            return Err(Stop::Cold(cold));
+            return Err(ColdError::Cold(cold));
         }
-        Ok(Place::File(Located { path, plain, variants }))
+        Ok(ResolvedPath::File(ResolvedFiles { path, plain, variants }))
     }
 
     /// Returns whether a name was created by the file's owner or by root. Without symbolic links
     /// this always holds: a link, followed only if the operator allows it, has an owner of its own.
     /// The kernel has the name cached, since it was resolved just before.
-    fn is_named_by(&self, name: &[u8], plain: &Source) -> bool {
+    fn is_named_by(&self, name: &[u8], plain: &OpenedFile) -> bool {
         !self.symlinks
             || file::status_at(self.root.as_fd(), name)
                 .is_ok_and(|status| is_owned_by_same(&status, &plain.status))
     }
 
-    fn open_source(&self, path: &[u8], waits: bool) -> Result<Source, Unlocated> {
+    fn open_file(&self, path: &[u8], waits: bool) -> Result<OpenedFile, ResolveError> {
         if waits {
             return Ok(self.examine(path)?);
         }
         let path = name_of(path);
         match file::open_beneath_cached(self.root.as_fd(), path, self.symlinks) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(Stop::Cold(vec![path.to_vec()]))
+                Err(ColdError::Cold(vec![path.to_vec()]))
             }
-            file => Ok(Source::new(file?)?),
+            file => Ok(OpenedFile::new(file?)?),
         }
     }
 
-    fn examine(&self, path: &[u8]) -> io::Result<Source> {
-        Source::new(file::open_beneath(self.root.as_fd(), name_of(path), self.symlinks)?)
+    fn examine(&self, path: &[u8]) -> io::Result<OpenedFile> {
+        OpenedFile::new(file::open_beneath(self.root.as_fd(), name_of(path), self.symlinks)?)
     }
 }
 

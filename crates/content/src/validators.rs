@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_sys::file::Status;
 
-use crate::Now;
+use crate::time::Now;
 
 /// Identification of one version of a representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

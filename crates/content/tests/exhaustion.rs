@@ -28,7 +28,7 @@ fn without_descriptors_it_serves_what_it_has_and_owns_up_to_the_rest() {
     entry(&mut store, "/kept", at(0));
     entry(&mut store, "/large", at(0));
     let hogs = exhaust();
-    assert!(matches!(find(&mut store, "/other", at(5000)), Found::Trouble(_)));
+    assert!(matches!(find(&mut store, "/other", at(5000)), Found::Error(_)));
     assert_eq!(body(&entry(&mut store, "/kept", at(5000))), "kept");
     assert_eq!(body(&entry(&mut store, "/large", at(5000))), "larger than the others");
     store.release_descriptors();

@@ -5,7 +5,7 @@
 
 use crate::extension::Extension;
 use crate::grammar::{is_tchar, is_value_byte};
-use crate::request::{Framing, Refusal};
+use crate::request::{Framing, RequestError};
 use crate::status::Status;
 
 /// Maximum number of bytes of chunk extensions and trailers per body, which stops a flood of tiny
@@ -86,7 +86,7 @@ impl Body {
     /// # Errors
     /// 400 for malformed chunks, 413 or 431 for extensions or trailers beyond
     /// [`OVERHEAD_BYTES_MAX`].
-    pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Refusal> {
+    pub fn advance(&mut self, input: &[u8]) -> Result<Advance, RequestError> {
         let mut rest = input;
         let mut payload = 0;
         loop {
@@ -118,7 +118,7 @@ impl Body {
     }
 
     /// Returns the state after a byte that is not data.
-    fn step(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn step(&mut self, byte: u8) -> Result<State, RequestError> {
         match (self.state, byte) {
             (State::Size(digits), _) => self.step_size(digits, byte),
             (State::Extension(part), b'\r') if part.may_end() => Ok(State::SizeLf),
@@ -133,36 +133,38 @@ impl Body {
             (State::TrailerStart | State::TrailerName | State::TrailerValue, _) => {
                 self.step_trailer(byte)
             }
-            (State::SizeLf, _) => Err(Refusal::bad("chunk size not ended by CRLF")),
+            (State::SizeLf, _) => Err(RequestError::bad("chunk size not ended by CRLF")),
             (State::DataCr | State::DataLf, _) => {
-                Err(Refusal::bad("chunk data not followed by CRLF"))
+                Err(RequestError::bad("chunk data not followed by CRLF"))
             }
-            (State::TrailerLf | State::EndLf, _) => Err(Refusal::bad("bare CR in trailers")),
+            (State::TrailerLf | State::EndLf, _) => Err(RequestError::bad("bare CR in trailers")),
             (State::Length | State::Data | State::Done, _) => Ok(self.state),
         }
     }
 
-    fn step_size(&mut self, digits: u8, byte: u8) -> Result<State, Refusal> {
+    fn step_size(&mut self, digits: u8, byte: u8) -> Result<State, RequestError> {
         match (byte, char::from(byte).to_digit(16)) {
-            (_, Some(_)) if digits == SIZE_DIGITS_MAX => Err(Refusal::bad("chunk size too large")),
+            (_, Some(_)) if digits == SIZE_DIGITS_MAX => {
+                Err(RequestError::bad("chunk size too large"))
+            }
             (_, Some(digit)) => {
                 self.left = (self.left << 4) | u64::from(digit);
                 Ok(State::Size(digits + 1))
             }
             (b'\r', _) if digits > 0 => Ok(State::SizeLf),
             (b' ' | b'\t' | b';', _) if digits > 0 => self.step_extension(Extension::begin(byte)),
-            _ => Err(Refusal::bad("malformed chunk size")),
+            _ => Err(RequestError::bad("malformed chunk size")),
         }
     }
 
     /// Continues an extension with the part that the next byte belongs to. The content is ignored.
-    fn step_extension(&mut self, part: Option<Extension>) -> Result<State, Refusal> {
+    fn step_extension(&mut self, part: Option<Extension>) -> Result<State, RequestError> {
         self.count_overhead(Status::CONTENT_TOO_LARGE)?;
-        part.map(State::Extension).ok_or(Refusal::bad("malformed chunk extension"))
+        part.map(State::Extension).ok_or(RequestError::bad("malformed chunk extension"))
     }
 
     /// Advances within a trailer. A trailer is a field line, so the rules of the head apply.
-    fn step_trailer(&mut self, byte: u8) -> Result<State, Refusal> {
+    fn step_trailer(&mut self, byte: u8) -> Result<State, RequestError> {
         self.count_overhead(Status::HEADER_FIELDS_TOO_LARGE)?;
         match (self.state, byte) {
             (State::TrailerStart | State::TrailerName, _) if is_tchar(byte) => {
@@ -171,13 +173,13 @@ impl Body {
             (State::TrailerName, b':') => Ok(State::TrailerValue),
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
             (State::TrailerValue, _) if is_value_byte(byte) => Ok(State::TrailerValue),
-            _ => Err(Refusal::bad("malformed trailer")),
+            _ => Err(RequestError::bad("malformed trailer")),
         }
     }
 
-    fn count_overhead(&mut self, status: Status) -> Result<(), Refusal> {
+    fn count_overhead(&mut self, status: Status) -> Result<(), RequestError> {
         if self.overhead_bytes == OVERHEAD_BYTES_MAX {
-            return Err(Refusal::new(status, "too many bytes of extensions and trailers"));
+            return Err(RequestError::new(status, "too many bytes of extensions and trailers"));
         }
         self.overhead_bytes += 1;
         Ok(())

@@ -6,7 +6,7 @@
 
 use crate::authority::is_host_and_port;
 use crate::grammar::{decimal, elements, is_token, trim_ows};
-use crate::request::{Framing, Lines, Refusal, Request, Version};
+use crate::request::{Framing, Lines, Request, RequestError, Version};
 use crate::request_line::RequestLine;
 use crate::status::Status;
 
@@ -33,7 +33,7 @@ impl<'b> Fields<'b> {
     /// Adds a field line. Names are case-insensitive; unknown ones are ignored.
     ///
     /// The length selects the candidates, so most lines of a browser's request take one comparison.
-    pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) -> Result<(), Refusal> {
+    pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) -> Result<(), RequestError> {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
             4 if is(b"host") => self.host.add(value),
@@ -60,7 +60,7 @@ impl<'b> Fields<'b> {
         self,
         line: &RequestLine<'b>,
         head_len: usize,
-    ) -> Result<Request<'b>, Refusal> {
+    ) -> Result<Request<'b>, RequestError> {
         let framing = self.framing(line.version)?;
         let host = self.host(line.version)?;
         Ok(Request {
@@ -87,39 +87,41 @@ impl<'b> Fields<'b> {
 
     /// Adds a Content-Length. A list of equal values may count as the one value (RFC 9110 section
     /// 8.6).
-    fn add_content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn add_content_length(&mut self, value: &[u8]) -> Result<(), RequestError> {
         for element in elements(value) {
-            let length = decimal(element).ok_or(Refusal::bad("malformed Content-Length"))?;
+            let length = decimal(element).ok_or(RequestError::bad("malformed Content-Length"))?;
             if *self.content_length.get_or_insert(length) != length {
-                return Err(Refusal::bad("Content-Length values differ"));
+                return Err(RequestError::bad("Content-Length values differ"));
             }
         }
         Ok(())
     }
 
     /// Determines the framing by RFC 9112 sections 6.1 and 6.3, without the leniency they permit.
-    fn framing(&self, version: Version) -> Result<Framing, Refusal> {
+    fn framing(&self, version: Version) -> Result<Framing, RequestError> {
         match (self.codings, self.content_length) {
             (Codings::None, None) => Ok(Framing::None),
             (Codings::None, Some(length)) => Ok(Framing::Length(length)),
-            (_, Some(_)) => Err(Refusal::bad("Content-Length beside Transfer-Encoding")),
-            _ if version == Version::Http10 => Err(Refusal::bad("Transfer-Encoding on HTTP/1.0")),
+            (_, Some(_)) => Err(RequestError::bad("Content-Length beside Transfer-Encoding")),
+            _ if version == Version::Http10 => {
+                Err(RequestError::bad("Transfer-Encoding on HTTP/1.0"))
+            }
             (Codings::Chunked, None) => Ok(Framing::Chunked),
             (Codings::Unknown | Codings::UnknownChunked, None) => {
-                Err(Refusal::new(Status::NOT_IMPLEMENTED, "unknown transfer coding"))
+                Err(RequestError::new(Status::NOT_IMPLEMENTED, "unknown transfer coding"))
             }
         }
     }
 
     /// Returns the Host value. RFC 9112 section 3.2: exactly one on HTTP/1.1, even beside an
     /// absolute-form target.
-    fn host(&self, version: Version) -> Result<Option<&'b [u8]>, Refusal> {
+    fn host(&self, version: Version) -> Result<Option<&'b [u8]>, RequestError> {
         match self.host {
             Singleton::One(host) if is_host_and_port(host) => Ok(Some(host)),
-            Singleton::One(_) => Err(Refusal::bad("malformed Host")),
-            Singleton::Repeated => Err(Refusal::bad("Host came twice")),
+            Singleton::One(_) => Err(RequestError::bad("malformed Host")),
+            Singleton::Repeated => Err(RequestError::bad("Host came twice")),
             Singleton::Absent if version == Version::Http10 => Ok(None),
-            Singleton::Absent => Err(Refusal::bad("Host is missing")),
+            Singleton::Absent => Err(RequestError::bad("Host is missing")),
         }
     }
 }
@@ -190,11 +192,11 @@ enum Codings {
 impl Codings {
     /// Adds codings. `chunked` ends the list: an element after it is an attempt at smuggling, as is
     /// an empty one or one that is not a token.
-    fn add(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn add(&mut self, value: &[u8]) -> Result<(), RequestError> {
         for coding in elements(value) {
             *self = match (*self, coding.eq_ignore_ascii_case(b"chunked")) {
                 (Self::Chunked | Self::UnknownChunked, _) => {
-                    return Err(Refusal::bad("a transfer coding after chunked"));
+                    return Err(RequestError::bad("a transfer coding after chunked"));
                 }
                 (Self::None, true) => Self::Chunked,
                 (Self::Unknown, true) => Self::UnknownChunked,
@@ -206,13 +208,13 @@ impl Codings {
 
     /// Checks a coding other than `chunked`: `token *( OWS ";" OWS parameter )`. `chunked` takes no
     /// parameter.
-    fn unknown(coding: &[u8]) -> Result<Self, Refusal> {
+    fn unknown(coding: &[u8]) -> Result<Self, RequestError> {
         let name = coding.split(|&byte| byte == b';').next().unwrap_or_default();
         let name = trim_ows(name);
         if is_token(name) && !name.eq_ignore_ascii_case(b"chunked") {
             Ok(Self::Unknown)
         } else {
-            Err(Refusal::bad("malformed Transfer-Encoding"))
+            Err(RequestError::bad("malformed Transfer-Encoding"))
         }
     }
 }
@@ -233,12 +235,12 @@ impl Expect {
         }
     }
 
-    fn wants_continue(self, version: Version, framing: Framing) -> Result<bool, Refusal> {
+    fn wants_continue(self, version: Version, framing: Framing) -> Result<bool, RequestError> {
         if version == Version::Http10 {
             return Ok(false);
         }
         if self.unknown {
-            return Err(Refusal::new(Status::EXPECTATION_FAILED, "unknown expectation"));
+            return Err(RequestError::new(Status::EXPECTATION_FAILED, "unknown expectation"));
         }
         Ok(self.continues && !matches!(framing, Framing::None | Framing::Length(0)))
     }

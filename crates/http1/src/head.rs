@@ -13,8 +13,8 @@ use std::mem::MaybeUninit;
 
 use crate::fields::Fields;
 use crate::grammar::{field_line, is_tchar};
-use crate::request::{Limits, Parse, Refusal, Request, Version};
-use crate::request_line::{RequestLine, refuse_overlong};
+use crate::request::{Limits, Parse, Request, RequestError, Version};
+use crate::request_line::{RequestLine, check_length};
 use crate::status::Status;
 
 /// Maximum number of empty lines before a request line (RFC 9112 section 2.2 asks for one).
@@ -65,7 +65,11 @@ impl HeadParser {
 
     /// Scans a head: the reference for validity. Bytes beyond the limit are not examined, so they
     /// cannot affect the result either.
-    fn scan<'b>(&mut self, buf: &'b [u8], limits: &Limits) -> Result<Option<Request<'b>>, Refusal> {
+    fn scan<'b>(
+        &mut self,
+        buf: &'b [u8],
+        limits: &Limits,
+    ) -> Result<Option<Request<'b>>, RequestError> {
         let window = buf.get(..limits.head_bytes_max).unwrap_or(buf);
         let start = first_line(window)?;
         let end = match start {
@@ -86,7 +90,7 @@ impl HeadParser {
         window: &[u8],
         start: usize,
         limits: &Limits,
-    ) -> Result<Option<usize>, Refusal> {
+    ) -> Result<Option<usize>, RequestError> {
         self.line_start = self.line_start.max(start);
         self.searched = self.searched.max(start);
         while let Some(lf) = find_lf(window, self.searched) {
@@ -100,33 +104,33 @@ impl HeadParser {
         }
         self.searched = self.searched.max(window.len());
         if self.lines == 0 {
-            refuse_overlong(window.get(self.line_start..).unwrap_or_default(), limits)?;
+            check_length(window.get(self.line_start..).unwrap_or_default(), limits)?;
         }
         Ok(None)
     }
 
     /// Checks a line whose LF has been removed. Returns true for the empty line.
-    fn check_line(&self, line: &[u8], limits: &Limits) -> Result<bool, Refusal> {
+    fn check_line(&self, line: &[u8], limits: &Limits) -> Result<bool, RequestError> {
         if self.lines == 0 {
-            refuse_overlong(line, limits)?;
+            check_length(line, limits)?;
         }
-        let line = line.strip_suffix(b"\r").ok_or(Refusal::bad("line ended by a bare LF"))?;
+        let line = line.strip_suffix(b"\r").ok_or(RequestError::bad("line ended by a bare LF"))?;
         if self.lines == 0 {
             RequestLine::parse(line, limits)?;
         } else if line.is_empty() {
             return Ok(true);
         } else if self.lines > limits.fields_max {
-            return Err(Refusal::new(Status::HEADER_FIELDS_TOO_LARGE, "too many fields"));
+            return Err(RequestError::new(Status::HEADER_FIELDS_TOO_LARGE, "too many fields"));
         } else if field_line(line).is_none() {
-            return Err(Refusal::bad("malformed field line"));
+            return Err(RequestError::bad("malformed field line"));
         }
         Ok(false)
     }
 
-    fn too_large(&self) -> Refusal {
+    fn too_large(&self) -> RequestError {
         match self.lines {
-            0 => Refusal::new(Status::URI_TOO_LONG, "request line too long"),
-            _ => Refusal::new(Status::HEADER_FIELDS_TOO_LARGE, "head too large"),
+            0 => RequestError::new(Status::URI_TOO_LONG, "request line too long"),
+            _ => RequestError::new(Status::HEADER_FIELDS_TOO_LARGE, "head too large"),
         }
     }
 }
@@ -134,7 +138,7 @@ impl HeadParser {
 /// Returns the start of the request line, once it is known.
 ///
 /// A first byte that cannot start a method, such as that of a TLS ClientHello, is refused at once.
-fn first_line(window: &[u8]) -> Result<Option<usize>, Refusal> {
+fn first_line(window: &[u8]) -> Result<Option<usize>, RequestError> {
     let mut rest = window;
     for _ in 0..EMPTY_LINES_MAX {
         match rest {
@@ -146,7 +150,7 @@ fn first_line(window: &[u8]) -> Result<Option<usize>, Refusal> {
         [] => Ok(None),
         [b'\r'] if window.len() < 2 * EMPTY_LINES_MAX => Ok(None),
         [byte, ..] if is_tchar(*byte) => Ok(Some(window.len() - rest.len())),
-        _ => Err(Refusal::bad("not the start of a request")),
+        _ => Err(RequestError::bad("not the start of a request")),
     }
 }
 
@@ -155,7 +159,11 @@ fn find_lf(window: &[u8], from: usize) -> Option<usize> {
 }
 
 /// Builds the request from a complete head whose lines have all been checked.
-fn assemble<'b>(head: &'b [u8], start: usize, limits: &Limits) -> Result<Request<'b>, Refusal> {
+fn assemble<'b>(
+    head: &'b [u8],
+    start: usize,
+    limits: &Limits,
+) -> Result<Request<'b>, RequestError> {
     let text = head.get(start..).unwrap_or_default();
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
     let line = RequestLine::parse(lines.next().unwrap_or_default(), limits)?;

@@ -2,13 +2,14 @@
 //!
 //! The caller owns every buffer. [`HeadParser`] parses the bytes at the front of one into a
 //! [`Request`], [`Body`] finds the end of the request's content, and [`reply`] writes heads. On the
-//! client's side, [`response`] parses replies and counts their bodies. The sources are RFC 9110
+//! client's side, [`reply_parser`] parses replies and counts their bodies. The sources are RFC 9110
 //! (semantics) and RFC 9112 (message format).
 //!
 //! Two rules apply throughout:
 //! - **Results do not depend on how the input is split.** A parser fed byte by byte ends in the
 //!   same state as one fed all at once.
-//! - **A [`Refusal`] is final.** Once the framing is in doubt, so is the start of the next request:
+//! - **A [`RequestError`] is final.** Once the framing is in doubt, so is the start of the next
+//!   request:
 //!   send the status, then close.
 //!
 //! Nothing here knows of sockets, files or clocks; time is an argument of [`DateField::at`].
@@ -21,13 +22,13 @@ mod fields;
 mod grammar;
 mod head;
 pub mod reply;
+pub mod reply_parser;
 mod request;
 mod request_line;
-pub mod response;
 mod status;
 
 pub use body::{Advance, Body, OVERHEAD_BYTES_MAX};
 pub use date::{DateField, imf_date};
 pub use head::HeadParser;
-pub use request::{Framing, Limits, Lines, Method, Parse, Refusal, Request, Target, Version};
+pub use request::{Framing, Limits, Lines, Method, Parse, Request, RequestError, Target, Version};
 pub use status::Status;

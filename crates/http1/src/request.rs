@@ -186,14 +186,14 @@ impl Default for Limits {
 /// A protocol violation by the peer. Send `status`, then close: the following bytes cannot be
 /// trusted to be a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestError {
     /// Status to reply with.
     pub status: Status,
     /// The rule that was broken, for logs and counters.
     pub why: &'static str,
 }
 
-impl Refusal {
+impl RequestError {
     pub(crate) const fn new(status: Status, why: &'static str) -> Self {
         Self { status, why }
     }
@@ -213,7 +213,7 @@ pub enum Parse<'b> {
     /// The head is complete. Content starts at [`Request::head_len`].
     Complete(Request<'b>),
     /// The bytes cannot become a valid request.
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::authority::is_host_and_port;
 use crate::grammar::{is_tchar, is_token};
-use crate::request::{Limits, Method, Refusal, Target, Version};
+use crate::request::{Limits, Method, RequestError, Target, Version};
 use crate::status::Status;
 
 /// Maximum length of a method. No registered method is half as long.
@@ -27,15 +27,15 @@ impl<'b> RequestLine<'b> {
     /// Parses a line without its CRLF.
     ///
     /// The version is checked before method and target, so that the HTTP/2 preface gets its 505.
-    pub(crate) fn parse(bytes: &'b [u8], limits: &Limits) -> Result<Self, Refusal> {
+    pub(crate) fn parse(bytes: &'b [u8], limits: &Limits) -> Result<Self, RequestError> {
         let mut parts = bytes.splitn(3, |&byte| byte == b' ');
         let (Some(method), Some(target), Some(version)) =
             (parts.next(), parts.next(), parts.next())
         else {
-            return Err(Refusal::bad("request line is not three words"));
+            return Err(RequestError::bad("request line is not three words"));
         };
         if !is_token(method) {
-            return Err(Refusal::bad("method is not a token"));
+            return Err(RequestError::bad("method is not a token"));
         }
         let version = parse_version(version)?;
         Self::from_parts(method, target, version, bytes, limits)
@@ -48,7 +48,7 @@ impl<'b> RequestLine<'b> {
         version: Version,
         bytes: &'b [u8],
         limits: &Limits,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RequestError> {
         if target.len() > limits.target_bytes_max {
             return Err(TARGET_TOO_LONG);
         }
@@ -63,10 +63,10 @@ impl<'b> RequestLine<'b> {
 /// `line` has no LF, but may have the CR before it. The verdict on a prefix is the verdict on every
 /// line that starts with it, because it depends on a fixed number of bytes. Until these have
 /// arrived, only the method is examined.
-pub(crate) fn refuse_overlong(line: &[u8], limits: &Limits) -> Result<(), Refusal> {
+pub(crate) fn check_length(line: &[u8], limits: &Limits) -> Result<(), RequestError> {
     let start = line.get(..=METHOD_BYTES_MAX).unwrap_or(line);
     let Some(space) = memchr::memchr(b' ', start) else {
-        return refuse_overlong_method(start);
+        return check_method_length(start);
     };
     let target = line.get(space + 1..).unwrap_or_default();
     let target_max = limits.target_bytes_max;
@@ -75,24 +75,24 @@ pub(crate) fn refuse_overlong(line: &[u8], limits: &Limits) -> Result<(), Refusa
     }
     let within_limit = target.get(..=target_max).unwrap_or(target);
     match memchr::memchr(b' ', within_limit) {
-        Some(_) => Err(Refusal::bad("request line is not three words")),
+        Some(_) => Err(RequestError::bad("request line is not three words")),
         None => Err(TARGET_TOO_LONG),
     }
 }
 
-fn refuse_overlong_method(start: &[u8]) -> Result<(), Refusal> {
+fn check_method_length(start: &[u8]) -> Result<(), RequestError> {
     if start.len() <= METHOD_BYTES_MAX {
         Ok(())
     } else if start.iter().copied().all(is_tchar) {
         Err(UNKNOWN_METHOD)
     } else {
-        Err(Refusal::bad("method is not a token"))
+        Err(RequestError::bad("method is not a token"))
     }
 }
 
 /// Parses an `HTTP-version`, which is case-sensitive and has one digit on each side (RFC 9112
 /// section 2.3).
-fn parse_version(bytes: &[u8]) -> Result<Version, Refusal> {
+fn parse_version(bytes: &[u8]) -> Result<Version, RequestError> {
     match bytes {
         b"HTTP/1.0" => Ok(Version::Http10),
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
@@ -104,20 +104,20 @@ fn parse_version(bytes: &[u8]) -> Result<Version, Refusal> {
                 Err(UNKNOWN_VERSION)
             }
         }
-        _ => Err(Refusal::bad("malformed version")),
+        _ => Err(RequestError::bad("malformed version")),
     }
 }
 
 type TargetAndAuthority<'b> = (Target<'b>, Option<&'b [u8]>);
 
-fn parse_target(method: Method, target: &[u8]) -> Result<TargetAndAuthority<'_>, Refusal> {
+fn parse_target(method: Method, target: &[u8]) -> Result<TargetAndAuthority<'_>, RequestError> {
     if !is_target(target) {
-        return Err(Refusal::bad("forbidden byte in target"));
+        return Err(RequestError::bad("forbidden byte in target"));
     }
     match (method, target) {
         (Method::Connect, [_, ..]) | (Method::Options, b"*") => Ok((Target::Asterisk, None)),
         (_, [b'/', ..]) => Ok((split_query(target), None)),
-        _ => parse_absolute(target).ok_or(Refusal::bad("malformed target")),
+        _ => parse_absolute(target).ok_or(RequestError::bad("malformed target")),
     }
 }
 
@@ -144,10 +144,10 @@ fn split_query(target: &[u8]) -> Target<'_> {
     Target::Path { path: if path.is_empty() { b"/" } else { path }, query: query.get(1..) }
 }
 
-const TARGET_TOO_LONG: Refusal = Refusal::new(Status::URI_TOO_LONG, "target too long");
-const UNKNOWN_METHOD: Refusal = Refusal::new(Status::NOT_IMPLEMENTED, "unknown method");
-const UNKNOWN_VERSION: Refusal =
-    Refusal::new(Status::VERSION_NOT_SUPPORTED, "unknown major version");
+const TARGET_TOO_LONG: RequestError = RequestError::new(Status::URI_TOO_LONG, "target too long");
+const UNKNOWN_METHOD: RequestError = RequestError::new(Status::NOT_IMPLEMENTED, "unknown method");
+const UNKNOWN_VERSION: RequestError =
+    RequestError::new(Status::VERSION_NOT_SUPPORTED, "unknown major version");
 
 #[cfg(test)]
 mod tests {
@@ -220,7 +220,7 @@ mod tests {
         ];
         for (line, status) in &cases {
             let verdicts: Vec<_> = (0..=line.len())
-                .filter_map(|end| refuse_overlong(&line.as_bytes()[..end], &limits).err())
+                .filter_map(|end| check_length(&line.as_bytes()[..end], &limits).err())
                 .map(|refusal| refusal.status.code())
                 .collect();
             assert!(verdicts.len() > 20, "{line:?}");
@@ -236,7 +236,7 @@ mod tests {
             let expected = (!good).then_some(Status::URI_TOO_LONG);
             let parsed = RequestLine::parse(line.as_bytes(), &limits);
             assert_eq!(parsed.err().map(|refusal| refusal.status), expected);
-            let early = refuse_overlong(format!("{line}\r").as_bytes(), &limits);
+            let early = check_length(format!("{line}\r").as_bytes(), &limits);
             assert_eq!(early.err().map(|refusal| refusal.status), expected);
         }
     }

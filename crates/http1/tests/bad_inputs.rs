@@ -3,7 +3,7 @@
 //! Every row runs both whole and byte by byte. Rows about paths, files and ranges are not covered
 //! here: the parser passes those on as raw bytes.
 
-use weir_http1::{Body, Framing, HeadParser, Limits, Method, Parse, Refusal, Version};
+use weir_http1::{Body, Framing, HeadParser, Limits, Method, Parse, RequestError, Version};
 
 /// Returns the refusal's status, 200 for a request, or 0 for an incomplete head.
 fn code(parse: Parse<'_>) -> u16 {
@@ -39,7 +39,7 @@ fn with_request_line(line: &str) -> u16 {
 
 /// Decodes a chunked body: returns a status, 200 when done, or 0 when incomplete.
 fn chunked(bytes: impl AsRef<[u8]>) -> u16 {
-    let verdict = |result: Result<_, Refusal>| match result {
+    let verdict = |result: Result<_, RequestError>| match result {
         Err(refusal) => refusal.status.code(),
         Ok(true) => 200,
         Ok(false) => 0,

@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use weir_http1::{Body, Framing, HeadParser, Limits, Parse, Refusal};
+use weir_http1::{Body, Framing, HeadParser, Limits, Parse, RequestError};
 
 /// Limits small enough that generated heads exceed each of them.
 const TIGHT: Limits = Limits { target_bytes_max: 12, head_bytes_max: 90, fields_max: 3 };
@@ -133,7 +133,7 @@ fn check_head(bytes: &[u8], limits: &Limits) -> Result<(), TestCaseError> {
 }
 
 /// Returns the total consumed and payload bytes and whether the body is done; or the refusal.
-fn decode(framing: Framing, pieces: &[&[u8]]) -> Result<(usize, usize, bool), Refusal> {
+fn decode(framing: Framing, pieces: &[&[u8]]) -> Result<(usize, usize, bool), RequestError> {
     let mut body = Body::new(framing);
     let mut sum = (0, 0, false);
     for piece in pieces {

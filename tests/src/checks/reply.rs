@@ -1,6 +1,6 @@
 //! Replies as a client parses them, however they are split.
 
-use weir_http1::response::{BadReply, Early, HEAD_BYTES_MAX, ReplyParser, State};
+use weir_http1::reply_parser::{HEAD_BYTES_MAX, PrematureEnd, ReplyError, ReplyParser, State};
 
 /// Checks a reply, or the front of one: the first byte says whether HEAD was asked for (`h`), the
 /// rest is what the server sends. How it is split never matters.
@@ -26,10 +26,13 @@ struct Seen {
     head_bytes: u64,
     body_bytes: u64,
     keeps_open: bool,
-    eof: Result<(), Early>,
+    eof: Result<(), PrematureEnd>,
 }
 
-fn feed<'a>(head_only: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Seen, BadReply> {
+fn feed<'a>(
+    head_only: bool,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Seen, ReplyError> {
     let mut parser = ReplyParser::new(head_only);
     let (mut taken, mut state) = (0, State::NeedMore);
     for piece in pieces {

@@ -4,6 +4,7 @@
 //! with any number of connections and a queue of timers. Requests are parsed with weir-http1, which
 //! is tested separately.
 
+mod behaviour;
 mod connection;
 mod script;
 mod serve;
@@ -12,99 +13,21 @@ use std::io::{ErrorKind, PipeWriter, pipe};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+pub use self::behaviour::Behaviour;
 use self::script::Script;
+use self::serve::Counters;
 
 /// Listen backlog: more connections than a test opens at a time.
 const BACKLOG: i32 = 4096;
 
 /// Time for which a connect must hang for the queue to count as full.
 const HANG: Duration = Duration::from_millis(100);
-
-/// Behaviour of a server. Unless stated otherwise, it serves HTTP/1.1 with a body of
-/// [`Behaviour::BODY_BYTES`] of known length, keeps the connection open for as long as the client
-/// asks, and answers HEAD and pipelined requests as it should.
-///
-/// A close is a FIN: the server then reads on until the client closes too, so that no close ever
-/// becomes a reset.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behaviour {
-    /// Refuses connections: its port has no listener. Cannot be mixed.
-    Refuse,
-    /// Has a full accept queue, so that a connect hangs. Cannot be mixed.
-    NeverAccepts,
-    /// Accepts, then resets.
-    ResetOnAccept,
-    /// Reads a request, then resets.
-    ResetAfterRequest,
-    /// Sends the head and half of the body, then resets.
-    ResetMidReply,
-    /// Accepts, then closes.
-    CloseOnAccept,
-    /// Reads a request, then closes.
-    CloseAfterRequest,
-    /// Sends half of the head, then closes.
-    CloseMidHead,
-    /// Sends the head and half of the body, then closes.
-    CloseMidBody,
-    /// Answers with bytes that are not HTTP.
-    Garbage,
-    /// Answers with two different lengths.
-    WrongLength,
-    /// Reads requests and never answers.
-    Silent,
-    /// Neither reads nor answers; its receive buffer is as small as the kernel allows.
-    NeverReads,
-    /// Sends replies at this pace, in pieces of a millisecond's worth or of one byte.
-    Trickle {
-        /// Bytes per second; head and body alike.
-        bytes_per_s: u64,
-    },
-    /// Answers each request this long after its last byte, however many wait.
-    Sleep {
-        /// Milliseconds.
-        ms: u64,
-    },
-    /// Answers at once, except at the end of each period: requests that arrive then wait for the
-    /// end of the period. The first period begins with the server.
-    Stall {
-        /// The period, milliseconds.
-        every_ms: u64,
-        /// Duration of the stall at the end of the period, milliseconds.
-        length_ms: u64,
-    },
-    /// Behaves correctly.
-    Good {
-        /// Bytes of the body.
-        body_bytes: usize,
-    },
-    /// Closes after each reply, and announces it.
-    GoodOneRequest,
-    /// Answers with HTTP/1.0, and closes.
-    Http10,
-    /// Sends the body in chunks.
-    Chunked,
-    /// Sends a body without a length and closes.
-    CloseFramed,
-    /// Sends `100 Continue` before each reply.
-    Interim100,
-    /// Gives each connection in turn the next of these behaviours, in a cycle.
-    Mixed(Vec<Behaviour>),
-}
-
-impl Behaviour {
-    /// Default length of the body.
-    pub const BODY_BYTES: usize = 1000;
-
-    /// Stops replying during the last second of every ten.
-    pub const STALL_ONE_SECOND_IN_TEN: Behaviour =
-        Behaviour::Stall { every_ms: 10_000, length_ms: 1000 };
-}
 
 /// A server that misbehaves; stopped when dropped.
 pub struct Faulty {
@@ -114,12 +37,6 @@ pub struct Faulty {
     thread: Option<(PipeWriter, JoinHandle<()>)>,
     /// Sockets that are only kept open.
     _held: Vec<OwnedFd>,
-}
-
-#[derive(Default)]
-struct Counters {
-    accepted: AtomicU64,
-    requests: AtomicU64,
 }
 
 impl Faulty {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::Behaviour;
+use super::behaviour::Behaviour;
 
 /// Treatment of each connection by a server.
 #[derive(Clone, Copy, Debug)]

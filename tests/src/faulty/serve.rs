@@ -9,18 +9,24 @@ use std::io::{self, ErrorKind, PipeReader};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use super::Counters;
 use super::connection::{Connection, Next};
 use super::script::Script;
 
 const STOP: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
+
+/// Counters of a server.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) accepted: AtomicU64,
+    pub(super) requests: AtomicU64,
+}
 
 /// Event loop of a server.
 pub(super) struct Loop {

@@ -8,7 +8,7 @@ use weir_lab::check::{self, State};
 use weir_lab::plan;
 use weir_lab::validation::allowed_options;
 
-use crate::print_text;
+use crate::print::print_text;
 
 /// Lists the experiments and the papers.
 pub(super) fn list() -> Result<ExitCode, String> {

@@ -37,7 +37,7 @@ mod tests {
     use clap::CommandFactory;
     use weir_lab::validation::allowed_options;
 
-    use crate::Cli;
+    use crate::command::Cli;
 
     #[test]
     fn options_of_ours_that_experiments_may_set_are_there_and_name_no_file() {

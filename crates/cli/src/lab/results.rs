@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use weir_lab::compare;
 use weir_lab::results;
 
-use crate::print_text;
+use crate::print::print_text;
 
 /// Draws the report of a run.
 pub(super) fn report(dir: &Path) -> Result<ExitCode, String> {

@@ -12,7 +12,7 @@ use weir_lab::{results, time};
 
 use super::options::RunOptions;
 use super::progress::Progress;
-use crate::print_text;
+use crate::print::print_text;
 use crate::signals::Stop;
 
 /// Parent folder of runs, unless another is given.

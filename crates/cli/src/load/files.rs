@@ -7,7 +7,7 @@ use weir_load::workload::NamedWorkload;
 use weir_load::workload::files::{self, FileSetOptions, FilesWritten};
 
 use super::options::FilesOptions;
-use crate::print;
+use crate::print::print;
 
 /// Writes the files and prints a summary.
 ///

@@ -114,7 +114,7 @@ mod tests {
         ];
         for (line, sentence) in table {
             let args = ["weir", "load"].into_iter().chain(line.split_whitespace());
-            let refused = crate::one_sentence(&Cli::try_parse_from(args).unwrap_err());
+            let refused = crate::command::one_sentence(&Cli::try_parse_from(args).unwrap_err());
             assert!(refused.contains(sentence), "{line}: {refused}");
             assert!(!refused.contains('\n'), "{line}: {refused}");
         }

@@ -11,8 +11,8 @@ use super::options::RunOptions;
 use super::output;
 use super::plan;
 use super::progress::Progress;
+use crate::print::{USAGE, say};
 use crate::signals::Stop;
-use crate::{USAGE, say};
 
 /// Exit code if a `--fail-if` condition holds.
 const FAILED: u8 = 1;

@@ -14,9 +14,9 @@ use super::plan::{self, ScanRuns};
 use super::progress::Progress;
 use super::run::INVALID;
 use super::time;
+use crate::print::{USAGE, say};
 use crate::screen::Screen;
 use crate::signals::Stop;
-use crate::{USAGE, say};
 
 /// Interval at which a pause checks for a signal.
 const NAP: Duration = Duration::from_millis(50);

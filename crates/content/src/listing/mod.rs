@@ -1,7 +1,7 @@
 //! Directory listings: finished ones to be cached, and those under construction, which all requests
 //! for the same directory share. Nothing here knows the layout of a page.
 
-mod build;
+mod builder;
 mod page;
 
 use std::io;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Weak};
 
 use weir_sys::file::Status;
 
-use crate::Now;
 use crate::entry::Entry;
 use crate::resource::is_settled;
-use crate::tree::{Source, Tree};
-use build::Build;
+use crate::time::Now;
+use crate::tree::{OpenedFile, Tree};
+use builder::ListingBuilder;
 
 pub(crate) use page::Row;
 
@@ -60,7 +60,7 @@ impl Listing {
     ///
     /// A directory's times reflect names that are added and removed, not files that grow. A page is
     /// therefore rebuilt after some time in any case; the more rows it has, the longer it is kept.
-    pub(crate) fn holds(&self, status: &Status, now: Now, valid_ns: u64) -> bool {
+    pub(crate) fn is_current(&self, status: &Status, now: Now, valid_ns: u64) -> bool {
         let age_max_ns = valid_ns.saturating_add(self.rows as u64 * ROW_AGE_NS);
         let age_ns = now.monotonic_ns.saturating_sub(self.made_ns);
         self.is_settled && self.status == *status && age_ns < age_max_ns
@@ -95,21 +95,21 @@ pub struct ListingCounts {
 /// The listings under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    making: Vec<Making>,
+    pending: Vec<PendingListing>,
     pub(crate) counts: ListingCounts,
 }
 
 #[derive(Debug)]
-struct Making {
+struct PendingListing {
     key: Box<[u8]>,
     /// Dead once all waiters have been dropped.
     waiters: Weak<()>,
-    stage: Stage,
+    state: ListingState,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Building(Box<Build>, Now),
+enum ListingState {
+    Building(Box<ListingBuilder>, Now),
     /// Kept for requests that are still waiting: the listing may not have been cached.
     Made(Arc<Listing>),
 }
@@ -125,14 +125,20 @@ pub(crate) enum Progress {
 impl Listings {
     /// Starts the listing of a directory that is not under construction, if there is room for
     /// another. Returns a waiter in any case.
-    pub(crate) fn begin(&mut self, key: &[u8], path: &[u8], directory: Source, now: Now) -> Waiter {
+    pub(crate) fn begin(
+        &mut self,
+        key: &[u8],
+        path: &[u8],
+        directory: OpenedFile,
+        now: Now,
+    ) -> Waiter {
         let waiter = Arc::new(());
-        if self.making.len() < MAKING_MAX {
-            let build = Box::new(Build::new(path, directory));
-            self.making.push(Making {
+        if self.pending.len() < PENDING_MAX {
+            let build = Box::new(ListingBuilder::new(path, directory));
+            self.pending.push(PendingListing {
                 key: key.into(),
                 waiters: Arc::downgrade(&waiter),
-                stage: Stage::Building(build, now),
+                state: ListingState::Building(build, now),
             });
         }
         Waiter(waiter)
@@ -143,30 +149,30 @@ impl Listings {
     ///
     /// # Errors
     /// Errors of reading a directory; the listing is then abandoned.
-    pub(crate) fn go_on(
+    pub(crate) fn advance(
         &mut self,
         key: &[u8],
         tree: &Tree,
         advances: bool,
     ) -> io::Result<Option<Progress>> {
-        self.making.retain(|each| each.waiters.strong_count() > 0);
-        let Some(making) = self.making.iter_mut().find(|each| *each.key == *key) else {
+        self.pending.retain(|each| each.waiters.strong_count() > 0);
+        let Some(pending) = self.pending.iter_mut().find(|each| *each.key == *key) else {
             return Ok(None);
         };
-        let Some(waiter) = making.waiters.upgrade() else { return Ok(None) };
+        let Some(waiter) = pending.waiters.upgrade() else { return Ok(None) };
         let unfinished = Progress::Unfinished(Waiter(waiter));
-        let (build, begun) = match &mut making.stage {
-            Stage::Made(listing) => return Ok(Some(Progress::Made(Arc::clone(listing)))),
-            Stage::Building(..) if !advances => return Ok(Some(unfinished)),
-            Stage::Building(build, begun) => (build, *begun),
+        let (build, begun) = match &mut pending.state {
+            ListingState::Made(listing) => return Ok(Some(Progress::Made(Arc::clone(listing)))),
+            ListingState::Building(..) if !advances => return Ok(Some(unfinished)),
+            ListingState::Building(build, begun) => (build, *begun),
         };
-        let part = build.advance(tree).inspect_err(|_| making.waiters = Weak::new())?;
+        let part = build.advance(tree).inspect_err(|_| pending.waiters = Weak::new())?;
         self.counts.parts += 1;
         self.counts.part_rows_max = self.counts.part_rows_max.max(part.rows as u64);
         let Some((page, rows)) = part.made else { return Ok(Some(unfinished)) };
         self.counts.made += 1;
         let listing = Arc::new(Listing::new(page, rows, build.status(), begun));
-        making.stage = Stage::Made(Arc::clone(&listing));
+        pending.state = ListingState::Made(Arc::clone(&listing));
         Ok(Some(Progress::Made(listing)))
     }
 }
@@ -177,4 +183,4 @@ const ROW_AGE_NS: u64 = 1_000_000;
 
 /// Maximum number of listings under construction: each takes memory and a descriptor. Further ones
 /// wait their turn.
-const MAKING_MAX: usize = 4;
+const PENDING_MAX: usize = 4;

@@ -21,7 +21,7 @@ pub(crate) struct Row {
 
 /// Entries of a directory that its page does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct Omitted {
     pub(crate) count: usize,
     /// True if there are more, uncounted entries.
     pub(crate) more: bool,
@@ -77,11 +77,11 @@ impl Page {
     }
 
     /// Finishes the page, with a note on entries that were left out.
-    pub(crate) fn end(mut self, left_out: LeftOut) -> String {
+    pub(crate) fn end(mut self, omitted: Omitted) -> String {
         self.text.push_str("</table>\n");
-        if left_out != LeftOut::default() {
-            let (rows, count) = (self.rows, left_out.count);
-            let more = if left_out.more { "more than " } else { "" };
+        if omitted != Omitted::default() {
+            let (rows, count) = (self.rows, omitted.count);
+            let more = if omitted.more { "more than " } else { "" };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 self.text,
@@ -175,14 +175,14 @@ mod tests {
         Row { is_file: !directory, name: name.as_bytes().to_vec(), len, modified_s: 784_111_777 }
     }
 
-    fn text(path: &str, rows: &[Row], left_out: LeftOut) -> String {
+    fn text(path: &str, rows: &[Row], omitted: Omitted) -> String {
         let mut page = Page::begin(path.as_bytes(), rows.len());
         assert!(rows.iter().all(|row| page.push(row)));
-        page.end(left_out)
+        page.end(omitted)
     }
 
     fn whole(path: &str, rows: &[Row]) -> String {
-        text(path, rows, LeftOut::default())
+        text(path, rows, Omitted::default())
     }
 
     #[test]
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn the_root_has_no_parent_and_what_is_left_out_is_told() {
         let rows = [row("b", false, 1)];
-        let page = text("", &rows, LeftOut { count: 7, more: false });
+        let page = text("", &rows, Omitted { count: 7, more: false });
         assert!(!page.contains("../"));
         assert!(page.contains("<title>Index of /</title>"));
         assert!(page.contains("<p>Only 1 entries are shown; 7 others are not."));
-        let page = text("", &rows, LeftOut { count: 7, more: true });
+        let page = text("", &rows, Omitted { count: 7, more: true });
         assert!(page.contains("more than 7 others are not."));
     }
 
@@ -225,7 +225,7 @@ mod tests {
         assert!(!page.push(&long));
         assert!((900..1200).contains(&rows), "{rows}");
         assert_eq!(page.rows(), rows);
-        let text = page.end(LeftOut { count: 1, more: false });
+        let text = page.end(Omitted { count: 1, more: false });
         assert!(text.len() < PAGE_BYTES_MAX + 200);
         assert!(text.contains("<td>06 Nov 1994 08:49\n</table>\n<p>"), "no row is cut");
     }

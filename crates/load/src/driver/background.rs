@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weir_http1::response::{ReplyParser, State};
+use weir_http1::reply_parser::{ReplyParser, State};
 use weir_sys::epoll::{self, EventFlags};
 use weir_sys::{client, socket};
 

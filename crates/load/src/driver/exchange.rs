@@ -22,7 +22,7 @@
 
 use std::io;
 
-use weir_http1::response::{ReplyParser, State as ReplyState};
+use weir_http1::reply_parser::{ReplyParser, State as ReplyState};
 
 use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
 use super::recorder::Recorder;

@@ -203,7 +203,7 @@ impl Reply<'_, '_> {
             }
             Found::NotFound => self.plain(Status::NOT_FOUND, b""),
             Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
-            Found::Trouble(error) => self.trouble(&error),
+            Found::Error(error) => self.trouble(&error),
         }
         Answer::Written
     }
@@ -218,7 +218,7 @@ impl Reply<'_, '_> {
                 store.forget(lookup.path);
                 store.find(lookup, now)
             }
-            Found::Trouble(error) if is_exhaustion(&error) => {
+            Found::Error(error) if is_exhaustion(&error) => {
                 store.release_descriptors();
                 store.find(lookup, now)
             }

@@ -34,9 +34,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use io_uring::squeue::Flags;
-
 mod buffers;
+mod chain;
 mod completion;
 mod config;
 mod entry;
@@ -47,6 +46,7 @@ mod send_buffer;
 mod submit;
 
 pub use buffers::ReceivedBuffer;
+pub use chain::Then;
 pub use completion::{Completion, Returned};
 pub use config::{Counts, RingConfig, SqPoll};
 pub use operations::Op;
@@ -57,29 +57,6 @@ use super::{Entered, NO_TIME};
 use buffers::Buffers;
 use operations::{Operations, RawCompletion};
 use queues::Queues;
-
-/// Link from an operation to the next one begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Then {
-    /// No link.
-    #[default]
-    Nothing,
-    /// The next operation starts if this one succeeds; if this one fails, the rest of the chain
-    /// ends with ECANCELED (IOSQE_IO_LINK). A short send counts as failed if it was to be whole.
-    OnSuccess,
-    /// The next operation starts when this one has ended, whatever its result (IOSQE_IO_HARDLINK).
-    Always,
-}
-
-impl Then {
-    fn flags(self) -> Flags {
-        match self {
-            Self::Nothing => Flags::empty(),
-            Self::OnSuccess => Flags::IO_LINK,
-            Self::Always => Flags::IO_HARDLINK,
-        }
-    }
-}
 
 /// A server's ring, bound to the thread that created it.
 pub struct ServerRing {

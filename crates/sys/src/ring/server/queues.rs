@@ -12,7 +12,7 @@ use std::time::Duration;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{CompletionQueue, EnterFlags, IoUring, squeue};
 
-use super::Then;
+use super::chain::Then;
 use super::config::{Counts, RingConfig, SqPoll};
 use crate::profile::{Call, timed};
 use crate::ring::{Counted, Entered};

@@ -10,12 +10,13 @@ use io_uring::types::{CancelBuilder, DestinationSlot, Fd, Fixed, OpenHow};
 use io_uring::{opcode, types};
 use rustix::fs::{OFlags, ResolveFlags};
 
+use super::ServerRing;
 use super::buffers::GROUP;
+use super::chain::Then;
 use super::entry;
 use super::operations::Op;
 use super::resources::{Pair, Peer, Pinned, Resources};
 use super::send_buffer::{PART_BYTES_MAX, SendBuffer};
-use super::{ServerRing, Then};
 use crate::descriptor::SharedFd;
 use crate::ring::NOBODY;
 

@@ -4,19 +4,19 @@
 //! Independence of how the input is split: a line is checked once it has ended, whether it arrived
 //! whole or in pieces; the only earlier verdict, on the first five bytes, is the same either way.
 
-use super::BadReply;
+use super::error::ReplyError;
 use crate::grammar::{decimal, elements, is_tchar, is_value_byte};
 use crate::request::Version;
 
 /// Prefix of the first line of every reply (RFC 9112 section 2.3).
 const NAME: &[u8] = b"HTTP/";
 
-const NOT_HTTP: BadReply = BadReply { why: "not HTTP" };
-const MALFORMED_FIELD: BadReply = BadReply { why: "malformed field line" };
+const NOT_HTTP: ReplyError = ReplyError { why: "not HTTP" };
+const MALFORMED_FIELD: ReplyError = ReplyError { why: "malformed field line" };
 
 /// End of a reply's body, as determined by its head (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum BodyEnd {
     /// Ends after this many bytes.
     Length(u64),
     /// Ends with the last chunk.
@@ -54,7 +54,7 @@ enum Codings {
 impl Head {
     /// Consumes lines up to the empty one that ends the head. Returns the number of bytes consumed
     /// and whether the head has ended.
-    pub(super) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), BadReply> {
+    pub(super) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), ReplyError> {
         let mut start = 0;
         for lf in memchr::memchr_iter(b'\n', input) {
             let line = input.get(start..lf).unwrap_or_default();
@@ -85,21 +85,21 @@ impl Head {
 
     /// Determines the end of the body, if there is one, by RFC 9112 section 6.3 without the
     /// leniency it permits.
-    pub(super) fn ending(&self) -> Result<Ending, BadReply> {
+    pub(super) fn body_end(&self) -> Result<BodyEnd, ReplyError> {
         match (self.codings, self.content_length) {
-            (Codings::None, None) => Ok(Ending::Close),
-            (Codings::None, Some(length)) => Ok(Ending::Length(length)),
-            (_, Some(_)) => Err(BadReply { why: "Content-Length beside Transfer-Encoding" }),
+            (Codings::None, None) => Ok(BodyEnd::Close),
+            (Codings::None, Some(length)) => Ok(BodyEnd::Length(length)),
+            (_, Some(_)) => Err(ReplyError { why: "Content-Length beside Transfer-Encoding" }),
             _ if !matches!(self.status, Some((Version::Http11, _))) => {
-                Err(BadReply { why: "Transfer-Encoding on HTTP/1.0" })
+                Err(ReplyError { why: "Transfer-Encoding on HTTP/1.0" })
             }
-            (Codings::Chunked, None) => Ok(Ending::Chunked),
-            (Codings::Others, None) => Ok(Ending::Close),
+            (Codings::Chunked, None) => Ok(BodyEnd::Chunked),
+            (Codings::Others, None) => Ok(BodyEnd::Close),
         }
     }
 
     /// Processes the rest of a line whose LF has been removed. Returns true for the empty line.
-    fn end_line(&mut self, rest: &[u8]) -> Result<bool, BadReply> {
+    fn end_line(&mut self, rest: &[u8]) -> Result<bool, ReplyError> {
         if self.cut_line.is_empty() {
             return self.take_line(rest);
         }
@@ -113,7 +113,7 @@ impl Head {
 
     /// Processes a line, which may end in LF alone (RFC 9112 section 2.2): old servers send this,
     /// and it is harmless in a head that is only counted.
-    fn take_line(&mut self, line: &[u8]) -> Result<bool, BadReply> {
+    fn take_line(&mut self, line: &[u8]) -> Result<bool, ReplyError> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if self.status.is_none() {
             self.status = Some(status_line(line)?);
@@ -129,14 +129,14 @@ impl Head {
 
     /// Processes a line folded onto the previous one by `obs-fold` (RFC 9112 section 5.2). Folding
     /// is refused only for fields whose value is evaluated, which no server folds.
-    fn fold(&self, line: &[u8]) -> Result<(), BadReply> {
+    fn fold(&self, line: &[u8]) -> Result<(), ReplyError> {
         if self.after_known {
-            return Err(BadReply { why: "folded framing field" });
+            return Err(ReplyError { why: "folded framing field" });
         }
         if is_text(line) { Ok(()) } else { Err(MALFORMED_FIELD) }
     }
 
-    fn take_field(&mut self, line: &[u8]) -> Result<(), BadReply> {
+    fn take_field(&mut self, line: &[u8]) -> Result<(), ReplyError> {
         let (name, value) = split_field(line).ok_or(MALFORMED_FIELD)?;
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         self.after_known = true;
@@ -158,11 +158,11 @@ impl Head {
 
     /// Adds a Content-Length. A list of equal values may count as the one value (RFC 9110 section
     /// 8.6).
-    fn add_length(&mut self, value: &[u8]) -> Result<(), BadReply> {
+    fn add_length(&mut self, value: &[u8]) -> Result<(), ReplyError> {
         for element in elements(value) {
-            let length = decimal(element).ok_or(BadReply { why: "malformed Content-Length" })?;
+            let length = decimal(element).ok_or(ReplyError { why: "malformed Content-Length" })?;
             if *self.content_length.get_or_insert(length) != length {
-                return Err(BadReply { why: "Content-Length values differ" });
+                return Err(ReplyError { why: "Content-Length values differ" });
             }
         }
         Ok(())
@@ -170,11 +170,11 @@ impl Head {
 
     /// Adds transfer codings. `chunked` may occur once only, as the last one (RFC 9112 section
     /// 6.1).
-    fn add_codings(&mut self, value: &[u8]) -> Result<(), BadReply> {
+    fn add_codings(&mut self, value: &[u8]) -> Result<(), ReplyError> {
         for coding in elements(value).filter(|coding| !coding.is_empty()) {
             self.codings = match (self.codings, coding.eq_ignore_ascii_case(b"chunked")) {
                 (Codings::Chunked, _) => {
-                    return Err(BadReply { why: "a transfer coding after chunked" });
+                    return Err(ReplyError { why: "a transfer coding after chunked" });
                 }
                 (_, true) => Codings::Chunked,
                 (_, false) => Codings::Others,
@@ -186,12 +186,12 @@ impl Head {
 
 /// Parses `HTTP/1.x SP 3DIGIT [ SP reason ]` (RFC 9112 section 4). Old servers omit the second
 /// space along with the reason. A later minor version counts as 1.1 (RFC 9110 section 2.5).
-fn status_line(line: &[u8]) -> Result<(Version, u16), BadReply> {
+fn status_line(line: &[u8]) -> Result<(Version, u16), ReplyError> {
     let rest = line.strip_prefix(NAME).ok_or(NOT_HTTP)?;
     let (version, rest) = match rest {
         [b'1', b'.', b'0', b' ', rest @ ..] => (Version::Http10, rest),
         [b'1', b'.', b'1'..=b'9', b' ', rest @ ..] => (Version::Http11, rest),
-        _ => return Err(BadReply { why: "not HTTP/1" }),
+        _ => return Err(ReplyError { why: "not HTTP/1" }),
     };
     let (code, reason) = match rest {
         [code @ .., b' '] if code.len() == 3 => (code, &[][..]),
@@ -200,7 +200,7 @@ fn status_line(line: &[u8]) -> Result<(Version, u16), BadReply> {
     let reason_is_text = reason.is_empty() || (reason.starts_with(b" ") && is_text(reason));
     match decimal(code) {
         Some(status @ 100..600) if reason_is_text => Ok((version, status as u16)),
-        _ => Err(BadReply { why: "malformed status line" }),
+        _ => Err(ReplyError { why: "malformed status line" }),
     }
 }
 
@@ -231,8 +231,8 @@ mod tests {
         Ok(head)
     }
 
-    fn ending(fields: &str) -> Result<Ending, &'static str> {
-        head(&format!("HTTP/1.1 200 OK\r\n{fields}"))?.ending().map_err(|bad| bad.why)
+    fn body_end(fields: &str) -> Result<BodyEnd, &'static str> {
+        head(&format!("HTTP/1.1 200 OK\r\n{fields}"))?.body_end().map_err(|bad| bad.why)
     }
 
     #[test]
@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn fields_say_how_the_body_ends() {
-        assert_eq!(ending("A: b"), Ok(Ending::Close));
-        assert_eq!(ending("content-length: 5"), Ok(Ending::Length(5)));
-        assert_eq!(ending("Content-Length: 5\r\nContent-Length: 5"), Ok(Ending::Length(5)));
-        assert_eq!(ending("Content-Length: 5, 05"), Ok(Ending::Length(5)));
-        assert_eq!(ending("Transfer-Encoding: Chunked"), Ok(Ending::Chunked));
-        assert_eq!(ending("Transfer-Encoding: gzip, chunked"), Ok(Ending::Chunked));
-        let two_lines = ending("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked,");
-        assert_eq!(two_lines, Ok(Ending::Chunked));
-        assert_eq!(ending("Transfer-Encoding: gzip"), Ok(Ending::Close));
+        assert_eq!(body_end("A: b"), Ok(BodyEnd::Close));
+        assert_eq!(body_end("content-length: 5"), Ok(BodyEnd::Length(5)));
+        assert_eq!(body_end("Content-Length: 5\r\nContent-Length: 5"), Ok(BodyEnd::Length(5)));
+        assert_eq!(body_end("Content-Length: 5, 05"), Ok(BodyEnd::Length(5)));
+        assert_eq!(body_end("Transfer-Encoding: Chunked"), Ok(BodyEnd::Chunked));
+        assert_eq!(body_end("Transfer-Encoding: gzip, chunked"), Ok(BodyEnd::Chunked));
+        let two_lines = body_end("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked,");
+        assert_eq!(two_lines, Ok(BodyEnd::Chunked));
+        assert_eq!(body_end("Transfer-Encoding: gzip"), Ok(BodyEnd::Close));
     }
 
     #[test]
@@ -315,17 +315,17 @@ mod tests {
             ("Content-Length:\r\n 5", "malformed Content-Length"),
             ("Content-Length: 5\r\n 6", "folded framing field"),
         ] {
-            assert_eq!(ending(fields), Err(why), "{fields:?}");
+            assert_eq!(body_end(fields), Err(why), "{fields:?}");
         }
-        let old = head("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked").unwrap().ending();
+        let old = head("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked").unwrap().body_end();
         assert_eq!(old.unwrap_err().why, "Transfer-Encoding on HTTP/1.0");
     }
 
     #[test]
     fn a_fold_that_changes_nothing_is_skipped() {
         assert_eq!(
-            ending("Content-Length: 5\r\nA: b\r\n Content-Length: 6"),
-            Ok(Ending::Length(5))
+            body_end("Content-Length: 5\r\nA: b\r\n Content-Length: 6"),
+            Ok(BodyEnd::Length(5))
         );
     }
 

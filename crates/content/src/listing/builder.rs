@@ -9,24 +9,24 @@ use std::os::fd::AsFd;
 
 use weir_sys::file::{self, Status};
 
-use super::page::{LeftOut, Page, Row};
-use crate::tree::{Source, Tree};
+use super::page::{Omitted, Page, Row};
+use crate::tree::{OpenedFile, Tree};
 
 /// The page of a directory under construction.
 #[derive(Debug)]
-pub(super) struct Build {
+pub(super) struct ListingBuilder {
     /// Path of the directory below the root.
     path: Vec<u8>,
-    directory: Source,
-    stage: Stage,
+    directory: OpenedFile,
+    stage: BuildStage,
     /// Names that have not been examined yet.
     names: Vec<Vec<u8>>,
     rows: BTreeSet<Row>,
-    left_out: LeftOut,
+    omitted: Omitted,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum BuildStage {
     Names,
     Rows,
     Page(Page),
@@ -41,16 +41,16 @@ pub(super) struct Part {
     pub(super) made: Option<(String, usize)>,
 }
 
-impl Build {
+impl ListingBuilder {
     /// Starts the page of the open directory at `path`.
-    pub(super) fn new(path: &[u8], directory: Source) -> Build {
-        Build {
+    pub(super) fn new(path: &[u8], directory: OpenedFile) -> ListingBuilder {
+        ListingBuilder {
             path: path.to_vec(),
             directory,
-            stage: Stage::Names,
+            stage: BuildStage::Names,
             names: Vec::new(),
             rows: BTreeSet::new(),
-            left_out: LeftOut::default(),
+            omitted: Omitted::default(),
         }
     }
 
@@ -67,20 +67,20 @@ impl Build {
         let (mut effort, mut rows) = (0, 0);
         while effort < PART_EFFORT {
             match &mut self.stage {
-                Stage::Names => {
+                BuildStage::Names => {
                     effort += 1 + self.read_names(tree)?;
                 }
-                Stage::Rows => {
+                BuildStage::Rows => {
                     effort += EXAMINE_EFFORT;
                     rows += 1;
                     self.examine_one(tree);
                 }
-                Stage::Page(page) => match self.rows.pop_first() {
+                BuildStage::Page(page) => match self.rows.pop_first() {
                     Some(row) => {
                         rows += 1;
                         effort += 1 + row.name.len() / NAME_BYTES_PER_EFFORT;
                         if !page.push(&row) {
-                            self.left_out.count += 1 + self.rows.len();
+                            self.omitted.count += 1 + self.rows.len();
                             self.rows.clear();
                         }
                     }
@@ -95,7 +95,7 @@ impl Build {
 
     /// Reads the next names and returns their number.
     fn read_names(&mut self, tree: &Tree) -> io::Result<usize> {
-        let Build { directory, names, left_out, .. } = self;
+        let ListingBuilder { directory, names, omitted, .. } = self;
         let mut read = 0;
         let more = file::read_names(directory.file.as_fd(), |name| {
             read += 1;
@@ -103,12 +103,12 @@ impl Build {
             } else if names.len() < ROWS_MAX {
                 names.push(name.to_vec());
             } else {
-                left_out.count += 1;
+                omitted.count += 1;
             }
         })?;
-        left_out.more = more && left_out.count >= COUNTED_MAX;
-        if !more || left_out.more {
-            self.stage = Stage::Rows;
+        omitted.more = more && omitted.count >= COUNTED_MAX;
+        if !more || omitted.more {
+            self.stage = BuildStage::Rows;
         }
         Ok(read)
     }
@@ -116,15 +116,15 @@ impl Build {
     fn examine_one(&mut self, tree: &Tree) {
         match self.names.pop() {
             Some(name) => self.rows.extend(tree.row(&self.directory.file, &self.path, name)),
-            None => self.stage = Stage::Page(Page::begin(&self.path, self.rows.len())),
+            None => self.stage = BuildStage::Page(Page::begin(&self.path, self.rows.len())),
         }
     }
 
     fn end(&mut self) -> (String, usize) {
-        let full = std::mem::replace(&mut self.stage, Stage::Rows);
-        let Stage::Page(page) = full else { return (String::new(), 0) };
+        let full = std::mem::replace(&mut self.stage, BuildStage::Rows);
+        let BuildStage::Page(page) = full else { return (String::new(), 0) };
         let rows = page.rows();
-        (page.end(self.left_out), rows)
+        (page.end(self.omitted), rows)
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! The source is RFC 9112: sections 4 (status line), 6.3 (end of the body), 9.3 (persistence).
 
+mod error;
 mod head;
 
-use std::fmt::{self, Display, Formatter};
+pub use error::{PrematureEnd, ReplyError};
 
-use self::head::{Ending, Head};
+use self::head::{BodyEnd, Head};
 use crate::body::Body;
 use crate::request::Framing;
 
@@ -26,14 +27,14 @@ pub struct ReplyParser {
     cut: Option<Box<Head>>,
     head_bytes: u32,
     status: u16,
-    stage: Stage,
+    part: Part,
     head_only: bool,
     keeps_open: bool,
 }
 
-/// Stage of the reply that the next byte belongs to.
+/// Part of the reply that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Part {
     Head,
     /// A body whose head gives its end.
     Body,
@@ -61,24 +62,6 @@ pub enum State {
     Done,
 }
 
-/// A protocol violation by the server. Nothing after it on the connection can be trusted: close.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadReply {
-    /// The rule that was broken, in a few words.
-    pub why: &'static str,
-}
-
-/// Premature end of the connection, by the part of the reply that was incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Early {
-    /// Before the first byte: a server may close a connection between two replies.
-    Unstarted,
-    /// Inside the head, or after an interim reply.
-    InHead,
-    /// Inside the body.
-    InBody,
-}
-
 impl Default for ReplyParser {
     /// Creates a parser for the reply to any request but HEAD.
     fn default() -> Self {
@@ -96,7 +79,7 @@ impl ReplyParser {
             cut: None,
             head_bytes: 0,
             status: 0,
-            stage: Stage::Head,
+            part: Part::Head,
             head_only,
             keeps_open: false,
         }
@@ -107,17 +90,17 @@ impl ReplyParser {
     /// # Errors
     /// The input is not an HTTP/1 reply, or its framing is in doubt. The parser must not be used
     /// afterwards.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<Progress, BadReply> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<Progress, ReplyError> {
         let mut rest = bytes;
-        while !rest.is_empty() && self.stage != Stage::Done {
-            let taken = match self.stage {
-                Stage::Head => self.advance_head(rest)?,
-                Stage::Body => self.advance_body(rest)?,
-                Stage::UntilClose | Stage::Done => self.count_body(rest.len()),
+        while !rest.is_empty() && self.part != Part::Done {
+            let taken = match self.part {
+                Part::Head => self.advance_head(rest)?,
+                Part::Body => self.advance_body(rest)?,
+                Part::UntilClose | Part::Done => self.count_body(rest.len()),
             };
             rest = rest.get(taken..).unwrap_or_default();
         }
-        let state = if self.stage == Stage::Done { State::Done } else { State::NeedMore };
+        let state = if self.part == Part::Done { State::Done } else { State::NeedMore };
         Ok(Progress { taken: bytes.len() - rest.len(), state })
     }
 
@@ -126,13 +109,13 @@ impl ReplyParser {
     ///
     /// # Errors
     /// The part of the reply in which it was cut short.
-    pub fn eof(&mut self) -> Result<(), Early> {
-        match self.stage {
-            Stage::Head if self.started() => Err(Early::InHead),
-            Stage::Head => Err(Early::Unstarted),
-            Stage::Body => Err(Early::InBody),
-            Stage::UntilClose | Stage::Done => {
-                self.stage = Stage::Done;
+    pub fn eof(&mut self) -> Result<(), PrematureEnd> {
+        match self.part {
+            Part::Head if self.started() => Err(PrematureEnd::InHead),
+            Part::Head => Err(PrematureEnd::Unstarted),
+            Part::Body => Err(PrematureEnd::InBody),
+            Part::UntilClose | Part::Done => {
+                self.part = Part::Done;
                 Ok(())
             }
         }
@@ -171,7 +154,7 @@ impl ReplyParser {
 
     /// Consumes bytes of the head. Bytes beyond the limit are not examined, so they cannot affect
     /// the result.
-    fn advance_head(&mut self, input: &[u8]) -> Result<usize, BadReply> {
+    fn advance_head(&mut self, input: &[u8]) -> Result<usize, ReplyError> {
         let room = (HEAD_BYTES_MAX - self.head_bytes) as usize;
         let window = input.get(..room).unwrap_or(input);
         let mut fresh = Head::default();
@@ -184,43 +167,44 @@ impl ReplyParser {
         } else {
             self.cut = cut.or_else(|| Some(Box::new(fresh)));
         }
-        if self.stage == Stage::Head && self.head_bytes == HEAD_BYTES_MAX {
-            return Err(BadReply { why: "head too large" });
+        if self.part == Part::Head && self.head_bytes == HEAD_BYTES_MAX {
+            return Err(ReplyError { why: "head too large" });
         }
         Ok(taken)
     }
 
-    /// Selects the stage after a head, by RFC 9112 section 6.3. After an interim reply (RFC 9110
-    /// section 15.2) the stage is unchanged: the next head follows.
-    fn end_head(&mut self, head: &Head) -> Result<(), BadReply> {
+    /// Selects the part after a head, by RFC 9112 section 6.3. After an interim reply (RFC 9110
+    /// section 15.2) the part is unchanged: the next head follows.
+    fn end_head(&mut self, head: &Head) -> Result<(), ReplyError> {
         let bodiless = self.head_only || matches!(head.status(), 204 | 304);
         match head.status() {
-            101 => return Err(BadReply { why: "a switch of protocols nobody asked for" }),
+            101 => return Err(ReplyError { why: "a switch of protocols nobody asked for" }),
             100..200 => return Ok(()),
             status => self.status = status,
         }
         self.keeps_open = head.keeps_open();
-        let framing = match head.ending()? {
+        let framing = match head.body_end()? {
             _ if bodiless => Framing::None,
-            Ending::Length(length) => Framing::Length(length),
-            Ending::Chunked => Framing::Chunked,
-            Ending::Close => {
+            BodyEnd::Length(length) => Framing::Length(length),
+            BodyEnd::Chunked => Framing::Chunked,
+            BodyEnd::Close => {
                 self.keeps_open = false;
-                self.stage = Stage::UntilClose;
+                self.part = Part::UntilClose;
                 return Ok(());
             }
         };
         self.body = Body::new(framing);
         let empty = matches!(framing, Framing::None | Framing::Length(0));
-        self.stage = if empty { Stage::Done } else { Stage::Body };
+        self.part = if empty { Part::Done } else { Part::Body };
         Ok(())
     }
 
-    fn advance_body(&mut self, input: &[u8]) -> Result<usize, BadReply> {
-        let advance = self.body.advance(input).map_err(|refusal| BadReply { why: refusal.why })?;
+    fn advance_body(&mut self, input: &[u8]) -> Result<usize, ReplyError> {
+        let advance =
+            self.body.advance(input).map_err(|refusal| ReplyError { why: refusal.why })?;
         self.count_body(advance.payload);
         if advance.done {
-            self.stage = Stage::Done;
+            self.part = Part::Done;
         }
         Ok(advance.consumed)
     }
@@ -230,26 +214,6 @@ impl ReplyParser {
         bytes
     }
 }
-
-impl Display for BadReply {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        out.write_str(self.why)
-    }
-}
-
-impl std::error::Error for BadReply {}
-
-impl Display for Early {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Unstarted => "closed before the reply",
-            Self::InHead => "closed inside the head",
-            Self::InBody => "closed inside the body",
-        })
-    }
-}
-
-impl std::error::Error for Early {}
 
 #[cfg(test)]
 mod tests {
@@ -268,13 +232,13 @@ mod tests {
         head_bytes: u64,
         body_bytes: u64,
         keeps_open: bool,
-        eof: Result<(), Early>,
+        eof: Result<(), PrematureEnd>,
     }
 
     fn feed<'a>(
         head_only: bool,
         pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<Seen, BadReply> {
+    ) -> Result<Seen, ReplyError> {
         let mut parser = ReplyParser::new(head_only);
         let (mut taken, mut state) = (0, State::NeedMore);
         for piece in pieces {
@@ -284,7 +248,7 @@ mod tests {
             taken += progress.taken;
             state = progress.state;
         }
-        assert!(parser.cut.is_none() || parser.stage == Stage::Head, "memory is held in vain");
+        assert!(parser.cut.is_none() || parser.part == Part::Head, "memory is held in vain");
         Ok(Seen {
             taken,
             state,
@@ -296,7 +260,7 @@ mod tests {
         })
     }
 
-    fn whole(text: &str) -> Result<Seen, BadReply> {
+    fn whole(text: &str) -> Result<Seen, ReplyError> {
         feed(false, [text.as_bytes()])
     }
 
@@ -364,7 +328,7 @@ mod tests {
     #[test]
     fn interim_replies_are_skipped_but_not_a_switch() {
         let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nContent-Length: 9\r\n\r\n";
-        assert_eq!(whole(interim).unwrap().eof, Err(Early::InHead));
+        assert_eq!(whole(interim).unwrap().eof, Err(PrematureEnd::InHead));
         let seen =
             whole(&format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na")).unwrap();
         assert_eq!((seen.status, seen.state, seen.body_bytes), (200, State::Done, 1));
@@ -375,12 +339,12 @@ mod tests {
     #[test]
     fn an_early_end_says_where() {
         let eof = |text| whole(text).unwrap().eof;
-        assert_eq!(eof(""), Err(Early::Unstarted));
-        assert_eq!(eof("H"), Err(Early::InHead));
-        assert_eq!(eof("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"), Err(Early::InBody));
+        assert_eq!(eof(""), Err(PrematureEnd::Unstarted));
+        assert_eq!(eof("H"), Err(PrematureEnd::InHead));
+        assert_eq!(eof("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"), Err(PrematureEnd::InBody));
         assert_eq!(eof("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), Ok(()));
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
-        assert_eq!(eof(chunked), Err(Early::InBody));
+        assert_eq!(eof(chunked), Err(PrematureEnd::InBody));
     }
 
     #[test]

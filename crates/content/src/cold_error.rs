@@ -5,21 +5,21 @@ use std::io;
 /// Error type of a step that must not block. `T` is the data or names that it would have waited
 /// for.
 #[derive(Debug)]
-pub(crate) enum Stop<T> {
+pub(crate) enum ColdError<T> {
     /// The data is not in the kernel's caches, and the step was told not to block.
     Cold(T),
     /// The operation failed.
     Failed(io::Error),
 }
 
-impl<T> From<io::Error> for Stop<T> {
+impl<T> From<io::Error> for ColdError<T> {
     fn from(error: io::Error) -> Self {
-        Stop::Failed(error)
+        ColdError::Failed(error)
     }
 }
 
-impl<T> From<io::ErrorKind> for Stop<T> {
+impl<T> From<io::ErrorKind> for ColdError<T> {
     fn from(kind: io::ErrorKind) -> Self {
-        Stop::Failed(kind.into())
+        ColdError::Failed(kind.into())
     }
 }

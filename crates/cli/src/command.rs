@@ -1,0 +1,70 @@
+//! The command line as a whole: its subcommands, and errors in it.
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+use crate::{docs_table, lab, load, options, probe};
+
+/// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Serve a directory over HTTP/1.1
+    Serve(Box<options::ServeOptions>),
+    /// Load a server on a schedule that never waits for it, and measure what comes back
+    Load(Box<load::LoadOptions>),
+    /// Run experiments: servers and loads side by side, measured, and drawn beside the papers
+    Lab(Box<lab::LabOptions>),
+    /// Measure what each event mechanism costs on this kernel, by itself
+    Probe(Box<probe::ProbeOptions>),
+    /// Hold a network namespace for a lab
+    #[command(hide = true, disable_help_flag = true)]
+    LabHolder {
+        /// Of the testbed's making
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Run a program on a side of a lab's testbed
+    #[command(hide = true, disable_help_flag = true)]
+    LabEnter {
+        /// Of the testbed's making
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (troff)
+    Man,
+    /// Print one generated table of the documentation
+    #[command(hide = true)]
+    DocsTable {
+        /// Which table
+        #[arg(value_parser = docs_table::NAMES)]
+        name: String,
+    },
+}
+
+/// Formats an error in the arguments as a single line. Help and the version are printed here, and
+/// the process exits.
+pub(crate) fn one_sentence(error: &clap::Error) -> String {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.to_string();
+    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<_> =
+        said.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
+    // A hint is a sentence of its own.
+    let said = said.join(" ").replace(" tip: ", ". tip: ");
+    format!("{} (see --help)", said.trim_start_matches("error: "))
+}
