@@ -94,6 +94,7 @@ fn method(page: &mut String) {
         "
 ## How it was checked
 
+- The overload control is off, so that nobody is refused.
 - wrk asks for the files in turn and compares every body with the file on disk. With one connection
   a reply must be the file asked for last; with more, the file of its length, and no file may come
   more often than it was asked for.
