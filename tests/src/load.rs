@@ -29,7 +29,7 @@ const ROUNDING: f64 = 0.002;
 
 /// A finished run.
 #[derive(Debug)]
-pub struct Ran {
+pub struct LoadRun {
     /// Exit code.
     pub code: i32,
     /// Standard output.
@@ -39,12 +39,12 @@ pub struct Ran {
     /// Output of `--json`.
     pub json: Value,
     /// Output of `--each`, by planned start.
-    pub each: Vec<Each>,
+    pub each: Vec<RequestLine>,
 }
 
 /// A line of `--each`. Times are nanoseconds since the start of the run.
 #[derive(Clone, Debug)]
-pub struct Each {
+pub struct RequestLine {
     /// Times of: planned, started, connected, sent, first byte, last byte; `None` for what did not
     /// happen.
     pub clocks: [Option<u64>; 6],
@@ -56,13 +56,13 @@ pub struct Each {
 ///
 /// # Panics
 /// When the run refuses its options, crashes, or reports anything that violates an invariant.
-pub fn load(weir: &str, options: &str, url: impl Display) -> Ran {
+pub fn load(weir: &str, options: &str, url: impl Display) -> LoadRun {
     load_through(&[], weir, options, url)
 }
 
 /// Like [`load`], but passes the command line as the last arguments of another program, such as a
 /// shell that sets a limit.
-pub fn load_through(before: &[&str], weir: &str, options: &str, url: impl Display) -> Ran {
+pub fn load_through(before: &[&str], weir: &str, options: &str, url: impl Display) -> LoadRun {
     let dir = TempDir::new().unwrap();
     let (json, each) = (dir.path().join("run.json"), dir.path().join("each.ndjson"));
     let mut words = before.iter().copied().chain([weir, "load"]);
@@ -74,9 +74,9 @@ pub fn load_through(before: &[&str], weir: &str, options: &str, url: impl Displa
     assert!(!stopped.stderr.contains("panicked"), "{}", stopped.stderr);
     assert!([0, 1, 3].contains(&code), "exit code {code} of {options}: {}", stopped.stderr);
     let json = serde_json::from_str(&read(&json)).unwrap();
-    let mut each: Vec<Each> = read(&each).lines().map(Each::parse).collect();
+    let mut each: Vec<RequestLine> = read(&each).lines().map(RequestLine::parse).collect();
     each.sort_by_key(|line| line.clocks);
-    let ran = Ran { code, stdout: stopped.stdout, stderr: stopped.stderr, json, each };
+    let ran = LoadRun { code, stdout: stopped.stdout, stderr: stopped.stderr, json, each };
     ran.check();
     ran
 }
@@ -85,7 +85,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-impl Ran {
+impl LoadRun {
     /// Returns a number of the JSON's counts.
     pub fn count(&self, name: &str) -> u64 {
         let count = &self.json["counts"][name];
@@ -120,7 +120,7 @@ impl Ran {
         let met = conditions.iter().all(|condition| condition["holds"] == false);
         let expected = if !self.is_valid() { 3 } else { i32::from(!met) };
         assert_eq!(self.code, expected, "{self:?}");
-        self.each.iter().for_each(Each::check);
+        self.each.iter().for_each(RequestLine::check);
         self.check_clocks();
     }
 
@@ -150,9 +150,10 @@ impl Ran {
         let lines = || self.each.iter().filter(|line| line.planned_ns() >= from_ns);
         let failed = lines().filter(|line| !line.is_reply()).count() as u64;
         assert_eq!(failed, self.count("errors"));
-        for (name, time_ns) in
-            [("response", Each::response_ns as fn(&Each) -> u64), ("service", Each::service_ns)]
-        {
+        for (name, time_ns) in [
+            ("response", RequestLine::response_ns as fn(&RequestLine) -> u64),
+            ("service", RequestLine::service_ns),
+        ] {
             let mut times: Vec<u64> = lines().filter(|line| line.is_reply()).map(time_ns).collect();
             assert_eq!(times.len() as u64, self.count("replies"));
             times.sort_unstable();
@@ -181,8 +182,8 @@ fn check_summary(summary: &Value, times: &[u64], name: &str) {
     }
 }
 
-impl Each {
-    fn parse(line: &str) -> Each {
+impl RequestLine {
+    fn parse(line: &str) -> RequestLine {
         let line: Value = serde_json::from_str(line).unwrap();
         let clocks =
             ["planned", "started", "connected", "sent", "first_byte", "last_byte"].map(|clock| {
@@ -190,7 +191,7 @@ impl Each {
                 time.as_u64()
             });
         let end = [&line["status"], &line["error"]].into_iter().find(|end| !end.is_null());
-        Each { clocks, end: end.unwrap().to_string().trim_matches('"').to_owned() }
+        RequestLine { clocks, end: end.unwrap().to_string().trim_matches('"').to_owned() }
     }
 
     /// Checks that clocks go forward, and that a reply has all six.
@@ -223,9 +224,9 @@ impl Each {
     }
 }
 
-/// Behaviour of a [`Witness`].
+/// Behaviour of a [`RecordingServer`].
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct ReplySettings {
     /// Bytes of the body.
     pub body_bytes: usize,
     /// Number of requests of a connection that must be waiting before it answers, all of them at
@@ -236,7 +237,7 @@ pub struct Manner {
 /// Record of a connection. Instants of requests are taken once they are read, those of replies
 /// before they are written: any time a client measures contains them.
 #[derive(Clone, Debug)]
-pub struct Visit {
+pub struct ConnectionRecord {
     /// The client's address.
     pub peer: SocketAddr,
     /// Bytes read.
@@ -244,7 +245,7 @@ pub struct Visit {
     /// Bytes written, or about to be.
     pub bytes_out: u64,
     /// Complete requests, in order.
-    pub asked: Vec<Asked>,
+    pub requests: Vec<RequestRecord>,
     /// End of the connection, if it has ended, and its cause.
     pub end: Option<(Instant, End)>,
 }
@@ -253,7 +254,7 @@ pub struct Visit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Closed by the server, as requested.
-    Asked,
+    AsRequested,
     /// Closed by the client.
     Closed,
     /// Reset by the client.
@@ -262,7 +263,7 @@ pub enum End {
 
 /// Record of a request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RequestRecord {
     /// The request line.
     pub line: String,
     /// The head, including the request line.
@@ -281,37 +282,49 @@ pub struct Asked {
 
 /// A correct server that records everything. It listens on a free port of 127.0.0.1; a thread
 /// serves each connection.
-pub struct Witness {
+pub struct RecordingServer {
     address: SocketAddr,
-    seen: Arc<Mutex<Vec<Visit>>>,
+    records: Arc<Mutex<Vec<ConnectionRecord>>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Witness {
+impl RecordingServer {
     /// Starts a server.
-    pub fn start(manner: Manner) -> Witness {
+    pub fn start(settings: ReplySettings) -> RecordingServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (seen, stop) = (Arc::<Mutex<Vec<Visit>>>::default(), Arc::<AtomicBool>::default());
-        let witness = Witness { address, seen: Arc::clone(&seen), stop: Arc::clone(&stop) };
+        let (records, stop) =
+            (Arc::<Mutex<Vec<ConnectionRecord>>>::default(), Arc::<AtomicBool>::default());
+        let server =
+            RecordingServer { address, records: Arc::clone(&records), stop: Arc::clone(&stop) };
         thread::spawn(move || {
             while let Ok((stream, peer)) = listener.accept() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let mut visits = seen.lock().unwrap();
-                let guest = Guest { number: visits.len(), seen: Arc::clone(&seen), manner };
-                let asked = Vec::new();
-                visits.push(Visit { peer, bytes_in: 0, bytes_out: 0, asked, end: None });
-                thread::spawn(move || guest.serve(stream));
+                let mut connections = records.lock().unwrap();
+                let connection = Connection {
+                    number: connections.len(),
+                    records: Arc::clone(&records),
+                    settings,
+                };
+                let requests = Vec::new();
+                connections.push(ConnectionRecord {
+                    peer,
+                    bytes_in: 0,
+                    bytes_out: 0,
+                    requests,
+                    end: None,
+                });
+                thread::spawn(move || connection.serve(stream));
             }
         });
-        witness
+        server
     }
 
     /// Starts a server that answers each request at once with a thousand bytes.
-    pub fn plain() -> Witness {
-        Witness::start(Manner { body_bytes: 1000, hold: 1 })
+    pub fn plain() -> RecordingServer {
+        RecordingServer::start(ReplySettings { body_bytes: 1000, hold: 1 })
     }
 
     /// Returns the address it listens on.
@@ -325,17 +338,21 @@ impl Witness {
     }
 
     /// Returns all connections so far, in the order they were accepted.
-    pub fn visits(&self) -> Vec<Visit> {
-        self.seen.lock().unwrap().clone()
+    pub fn connections(&self) -> Vec<ConnectionRecord> {
+        self.records.lock().unwrap().clone()
     }
 
     /// Returns the request lines of all connections so far, grouped by connection.
     pub fn lines(&self) -> Vec<String> {
-        self.visits().into_iter().flat_map(|visit| visit.asked).map(|asked| asked.line).collect()
+        self.connections()
+            .into_iter()
+            .flat_map(|connection| connection.requests)
+            .map(|request| request.line)
+            .collect()
     }
 }
 
-impl Drop for Witness {
+impl Drop for RecordingServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // Only to wake the thread that accepts.
@@ -344,21 +361,21 @@ impl Drop for Witness {
 }
 
 /// A connection, as its thread serves it.
-struct Guest {
+struct Connection {
     number: usize,
-    seen: Arc<Mutex<Vec<Visit>>>,
-    manner: Manner,
+    records: Arc<Mutex<Vec<ConnectionRecord>>>,
+    settings: ReplySettings,
 }
 
-impl Guest {
-    fn visit(&self) -> VisitGuard<'_> {
-        VisitGuard { visits: self.seen.lock().unwrap(), number: self.number }
+impl Connection {
+    fn record(&self) -> RecordGuard<'_> {
+        RecordGuard { connections: self.records.lock().unwrap(), number: self.number }
     }
 
     /// Serves until either side ends the connection.
     fn serve(self, mut stream: TcpStream) {
         stream.set_nodelay(true).unwrap();
-        let (mut inbox, mut piece) = (Vec::new(), [0; 16 << 10]);
+        let (mut input, mut piece) = (Vec::new(), [0; 16 << 10]);
         let (mut reads, mut waiting) = (0, Vec::new());
         let end = loop {
             let count = match stream.read(&mut piece) {
@@ -367,76 +384,83 @@ impl Guest {
                 Err(_) => break End::Reset,
             };
             reads += 1;
-            self.visit().get().bytes_in += count as u64;
-            inbox.extend_from_slice(&piece[..count]);
-            while let Some((asked, keeps)) = take(&mut inbox, reads) {
+            self.record().get().bytes_in += count as u64;
+            input.extend_from_slice(&piece[..count]);
+            while let Some((request, keeps)) = take(&mut input, reads) {
                 reads = 0;
-                let mut visit = self.visit();
-                waiting.push((visit.get().asked.len(), keeps));
-                visit.get().asked.push(asked);
+                let mut record = self.record();
+                waiting.push((record.get().requests.len(), keeps));
+                record.get().requests.push(request);
             }
-            if waiting.len() < self.manner.hold {
+            if waiting.len() < self.settings.hold {
                 continue;
             }
             if !waiting.drain(..).all(|(number, keeps)| self.answer(&mut stream, number, keeps)) {
-                break End::Asked;
+                break End::AsRequested;
             }
         };
-        self.visit().get().end = Some((Instant::now(), end));
+        self.record().get().end = Some((Instant::now(), end));
     }
 
     /// Answers a request; returns whether the connection continues.
     fn answer(&self, stream: &mut TcpStream, number: usize, keeps: bool) -> bool {
-        let mut visit = self.visit();
-        let asked = &mut visit.get().asked[number];
-        let length = self.manner.body_bytes;
+        let mut record = self.record();
+        let request = &mut record.get().requests[number];
+        let length = self.settings.body_bytes;
         let connection = if keeps { "keep-alive" } else { "close" };
         let mut reply = format!(
             "HTTP/1.1 200 OK\r\nConnection: {connection}\r\nContent-Length: {length}\r\n\r\n"
         );
-        if !asked.line.starts_with("HEAD ") {
+        if !request.line.starts_with("HEAD ") {
             reply.push_str(&"x".repeat(length));
         }
-        asked.answered = Some(Instant::now());
-        visit.get().bytes_out += reply.len() as u64;
-        drop(visit);
+        request.answered = Some(Instant::now());
+        record.get().bytes_out += reply.len() as u64;
+        drop(record);
         let written = stream.write_all(reply.as_bytes()).is_ok();
-        self.visit().get().asked[number].written = written;
+        self.record().get().requests[number].written = written;
         keeps
     }
 }
 
-struct VisitGuard<'a> {
-    visits: MutexGuard<'a, Vec<Visit>>,
+struct RecordGuard<'a> {
+    connections: MutexGuard<'a, Vec<ConnectionRecord>>,
     number: usize,
 }
 
-impl VisitGuard<'_> {
-    fn get(&mut self) -> &mut Visit {
-        &mut self.visits[self.number]
+impl RecordGuard<'_> {
+    fn get(&mut self) -> &mut ConnectionRecord {
+        &mut self.connections[self.number]
     }
 }
 
 /// Takes a complete request from the front, if there is one; returns it with whether its connection
 /// stays open.
-fn take(inbox: &mut Vec<u8>, reads: u64) -> Option<(Asked, bool)> {
+fn take(input: &mut Vec<u8>, reads: u64) -> Option<(RequestRecord, bool)> {
     let (request_line, head_len, keeps, framing) =
-        match HeadParser::default().parse(inbox, &Limits::default()) {
+        match HeadParser::default().parse(input, &Limits::default()) {
             Parse::Complete(head) => {
                 (head.request_line.to_vec(), head.head_len, head.keep_alive, head.framing)
             }
             Parse::Partial => return None,
             Parse::Refused(refusal) => panic!("{refusal:?}"),
         };
-    let body = Body::new(framing).advance(&inbox[head_len..]).unwrap();
+    let body = Body::new(framing).advance(&input[head_len..]).unwrap();
     if !body.done {
         return None;
     }
-    let mut whole: Vec<u8> = inbox.drain(..head_len + body.consumed).collect();
+    let mut whole: Vec<u8> = input.drain(..head_len + body.consumed).collect();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let body = whole.split_off(head_len);
     let (line, head) = (text(&request_line), text(&whole));
-    let asked =
-        Asked { line, head, body, reads, read: Instant::now(), answered: None, written: false };
-    Some((asked, keeps))
+    let request = RequestRecord {
+        line,
+        head,
+        body,
+        reads,
+        read: Instant::now(),
+        answered: None,
+        written: false,
+    };
+    Some((request, keeps))
 }

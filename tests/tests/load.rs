@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::load::{Witness, load};
+use weir_tests::load::{RecordingServer, load};
 use weir_tests::patience::until;
 use weir_tests::server::run;
 use weir_tests::{Root, Server, Stopped};
@@ -131,7 +131,7 @@ mod outputs {
 
     #[test]
     fn the_report_has_httperfs_lines() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = load(WEIR, &format!("--quiet {SHORT}"), server.url("/"));
         let lines: Vec<&str> = ran.stdout.lines().collect();
         for (begin, end) in [
@@ -183,7 +183,7 @@ mod outputs {
 
     #[test]
     fn each_second_is_a_line_of_the_ndjson_and_an_interval_of_the_log() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         let (seconds, log) = (path("seconds.ndjson"), path("run.hlog"));
@@ -206,7 +206,7 @@ mod outputs {
 
     #[test]
     fn json_on_standard_output_stands_alone_there() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let stopped = weir(&format!("load {SHORT} --json - {}", server.url("/")));
         let document: Value = serde_json::from_str(&stopped.stdout).unwrap();
         assert_eq!(document["counts"]["replies"], 20);
@@ -214,7 +214,7 @@ mod outputs {
 
     #[test]
     fn progress_is_plain_lines_in_a_pipe_and_nothing_when_it_is_to_be_quiet() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let options = "--rate 20 --num 30 --duration 60 --timeout 20s";
         let loud = load(WEIR, options, server.url("/"));
         let seconds = loud.json["seconds"].as_array().unwrap().len();
@@ -246,7 +246,7 @@ mod outputs {
 
     #[test]
     fn an_interrupted_run_reports_what_was_done() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let dir = TempDir::new().unwrap();
         let json = dir.path().join("run.json");
         let child = Command::new(WEIR)
@@ -257,7 +257,7 @@ mod outputs {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        until("some were asked", || server.lines().len() >= 20);
+        until("some were received", || server.lines().len() >= 20);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
@@ -400,21 +400,21 @@ mod files {
             .collect();
         sessions.retain(|session| !session.is_empty());
         assert_eq!(sessions.len(), 20_000);
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let options =
             format!("--quiet --rate 50 --duration 60 --timeout 20s --wsesslog 10,0,{path}");
         let ran = load(WEIR, &options, server.url("/"));
         assert_eq!((ran.count("sessions"), ran.count("errors")), (10, 0));
-        let mut asked: Vec<Vec<String>> = server
-            .visits()
+        let mut requested: Vec<Vec<String>> = server
+            .connections()
             .into_iter()
-            .map(|visit| visit.asked.into_iter().map(|asked| asked.line).collect())
+            .map(|connection| connection.requests.into_iter().map(|request| request.line).collect())
             .collect();
-        asked.sort();
+        requested.sort();
         let line = |target: &&str| format!("GET {target} HTTP/1.1");
         let mut expected: Vec<Vec<String>> =
             sessions[..10].iter().map(|session| session.iter().map(line).collect()).collect();
         expected.sort();
-        assert_eq!(asked, expected);
+        assert_eq!(requested, expected);
     }
 }

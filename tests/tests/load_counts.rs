@@ -17,14 +17,16 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::load::{Asked, End, Manner, Ran, Visit, Witness, load};
+use weir_tests::load::{
+    ConnectionRecord, End, LoadRun, RecordingServer, ReplySettings, RequestRecord, load,
+};
 use weir_tests::patience::until;
 use weir_tests::{Root, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 /// Runs a load whose arrivals are limited by `options`, and in which nothing times out.
-fn done(options: &str, url: impl Display) -> Ran {
+fn done(options: &str, url: impl Display) -> LoadRun {
     let ran = load(WEIR, &format!("--quiet --timeout 20s --duration 60 {options}"), url);
     assert_eq!(ran.errors(), BTreeMap::new(), "{options}");
     assert_eq!(ran.count("planned"), ran.count("replies"), "{options}");
@@ -36,18 +38,18 @@ fn url(server: &Faulty) -> String {
 }
 
 /// Asserts that both sides count the same connections, requests and bytes.
-fn agree(ran: &Ran, server: &Witness) -> Vec<Visit> {
-    let visits = server.visits();
-    let total = |of: fn(&Visit) -> u64| visits.iter().map(of).sum::<u64>();
-    assert_eq!(visits.len() as u64, ran.count("connects"));
-    assert_eq!(total(|visit| visit.asked.len() as u64), ran.count("replies"));
-    assert_eq!(total(|visit| visit.bytes_in), ran.count("sent_bytes"));
-    assert_eq!(total(|visit| visit.bytes_out), ran.count("received_bytes"));
-    visits
+fn agree(ran: &LoadRun, server: &RecordingServer) -> Vec<ConnectionRecord> {
+    let connections = server.connections();
+    let total = |of: fn(&ConnectionRecord) -> u64| connections.iter().map(of).sum::<u64>();
+    assert_eq!(connections.len() as u64, ran.count("connects"));
+    assert_eq!(total(|connection| connection.requests.len() as u64), ran.count("replies"));
+    assert_eq!(total(|connection| connection.bytes_in), ran.count("sent_bytes"));
+    assert_eq!(total(|connection| connection.bytes_out), ran.count("received_bytes"));
+    connections
 }
 
-fn requests_per_visit(visits: &[Visit]) -> BTreeSet<usize> {
-    visits.iter().map(|visit| visit.asked.len()).collect()
+fn requests_per_connection(connections: &[ConnectionRecord]) -> BTreeSet<usize> {
+    connections.iter().map(|connection| connection.requests.len()).collect()
 }
 
 fn write(dir: &TempDir, name: &str, text: &str) -> String {
@@ -56,7 +58,7 @@ fn write(dir: &TempDir, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-fn targets(server: &Witness) -> Vec<String> {
+fn targets(server: &RecordingServer) -> Vec<String> {
     let target = |line: &String| line.split(' ').nth(1).unwrap().to_owned();
     server.lines().iter().map(target).collect()
 }
@@ -66,14 +68,20 @@ mod connections {
 
     #[test]
     fn an_arrival_is_a_request_on_a_connection_of_its_own() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 400 --num 60", server.url("/a?b=c"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("arrivals"), ran.count("sessions")), (60, 60, 60));
-        assert_eq!(requests_per_visit(&visits), BTreeSet::from([1]));
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("arrivals"), ran.count("sessions")), (60, 60, 60));
+        assert_eq!(requests_per_connection(&connections), BTreeSet::from([1]));
         assert!(server.lines().iter().all(|line| line == "GET /a?b=c HTTP/1.1"));
-        assert!(visits.iter().all(|visit| visit.asked[0].head.contains("Connection: close\r\n")));
-        assert!(visits[0].asked[0].head.contains(&format!("Host: {}\r\n", server.address())));
+        assert!(
+            connections
+                .iter()
+                .all(|connection| connection.requests[0].head.contains("Connection: close\r\n"))
+        );
+        assert!(
+            connections[0].requests[0].head.contains(&format!("Host: {}\r\n", server.address()))
+        );
         assert_eq!(ran.json["counts"]["statuses"]["2xx"], 60);
         let head = ran.count("received_bytes") - ran.count("received_head_bytes");
         assert_eq!(head, 60 * 1000);
@@ -81,15 +89,15 @@ mod connections {
 
     #[test]
     fn a_connection_carries_so_many_requests_one_after_the_other() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 200 --num 20 --requests-per-conn 5", server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("arrivals"), ran.count("replies")), (20, 20, 100));
-        assert_eq!(requests_per_visit(&visits), BTreeSet::from([5]));
-        for visit in &visits {
-            assert!(one_at_a_time(&visit.asked));
-            let closes = |asked: &Asked| asked.head.contains("Connection: close\r\n");
-            let closing: Vec<bool> = visit.asked.iter().map(closes).collect();
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("arrivals"), ran.count("replies")), (20, 20, 100));
+        assert_eq!(requests_per_connection(&connections), BTreeSet::from([5]));
+        for connection in &connections {
+            assert!(one_at_a_time(&connection.requests));
+            let closes = |request: &RequestRecord| request.head.contains("Connection: close\r\n");
+            let closing: Vec<bool> = connection.requests.iter().map(closes).collect();
             assert_eq!(closing, [false, false, false, false, true]);
         }
     }
@@ -97,37 +105,37 @@ mod connections {
     #[test]
     fn so_many_requests_are_pipelined_and_no_more() {
         // It answers only once four requests are there: without them nothing would ever come.
-        let server = Witness::start(Manner { body_bytes: 10, hold: 4 });
+        let server = RecordingServer::start(ReplySettings { body_bytes: 10, hold: 4 });
         let ran = done("--rate 100 --num 10 --requests-per-conn 8 --pipeline 4", server.url("/"));
-        for visit in agree(&ran, &server) {
-            assert_eq!(visit.asked.len(), 8);
+        for connection in agree(&ran, &server) {
+            assert_eq!(connection.requests.len(), 8);
             // The fifth comes after the answer to the fourth.
-            assert!(visit.asked[4].read > visit.asked[3].answered.unwrap());
+            assert!(connection.requests[4].read > connection.requests[3].answered.unwrap());
         }
     }
 
     #[test]
     fn shared_connections_are_opened_once_and_all_used() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 400 --num 100 --conns 10", server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("replies")), (10, 100));
-        assert!(visits.iter().all(|visit| !visit.asked.is_empty()));
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("replies")), (10, 100));
+        assert!(connections.iter().all(|connection| !connection.requests.is_empty()));
         assert_eq!((ran.count("reconnects"), ran.count("errors")), (0, 0));
         assert_eq!(ran.json["connections"]["open_max"], 10);
     }
 
     #[test]
     fn a_closed_loop_has_one_request_a_connection_under_way() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--closed 3 --requests-per-conn inf --num 200", server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("replies")), (3, 200));
-        assert!(visits.iter().all(|visit| one_at_a_time(&visit.asked)));
-        let server = Witness::plain();
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("replies")), (3, 200));
+        assert!(connections.iter().all(|connection| one_at_a_time(&connection.requests)));
+        let server = RecordingServer::plain();
         let ran = done("--closed 3 --requests-per-conn 5 --num 20", server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("replies")), (20, 100));
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("replies")), (20, 100));
         assert!(ran.json["connections"]["open_max"].as_u64().unwrap() <= 3);
     }
 
@@ -143,34 +151,37 @@ mod connections {
 
     #[test]
     fn whoever_is_told_to_close_closes() {
-        for (close, end) in [("server", End::Asked), ("client", End::Closed), ("reset", End::Reset)]
+        for (close, end) in
+            [("server", End::AsRequested), ("client", End::Closed), ("reset", End::Reset)]
         {
-            let server = Witness::plain();
+            let server = RecordingServer::plain();
             let ran = done(&format!("--rate 200 --num 10 --close {close}"), server.url("/"));
             agree(&ran, &server);
-            until("all have ended", || server.visits().iter().all(|visit| visit.end.is_some()));
-            for visit in server.visits() {
-                assert_eq!(visit.end.unwrap().1, end);
-                let asks = visit.asked[0].head.contains("Connection: close\r\n");
-                assert_eq!(asks, end == End::Asked);
+            until("all have ended", || {
+                server.connections().iter().all(|connection| connection.end.is_some())
+            });
+            for connection in server.connections() {
+                assert_eq!(connection.end.unwrap().1, end);
+                let asks = connection.requests[0].head.contains("Connection: close\r\n");
+                assert_eq!(asks, end == End::AsRequested);
             }
         }
     }
 
     #[test]
     fn sources_are_taken_in_turn() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 200 --num 20 --source 127.0.0.2-127.0.0.5", server.url("/"));
         let mut peers = BTreeMap::<IpAddr, u64>::new();
         agree(&ran, &server)
             .iter()
-            .for_each(|visit| *peers.entry(visit.peer.ip()).or_default() += 1);
+            .for_each(|connection| *peers.entry(connection.peer.ip()).or_default() += 1);
         let expected = (2..=5).map(|last| (IpAddr::from([127, 0, 0, last]), 5)).collect();
         assert_eq!(peers, expected);
     }
 
-    fn one_at_a_time(asked: &[Asked]) -> bool {
-        asked.windows(2).all(|pair| pair[1].read > pair[0].answered.unwrap())
+    fn one_at_a_time(request: &[RequestRecord]) -> bool {
+        request.windows(2).all(|pair| pair[1].read > pair[0].answered.unwrap())
     }
 }
 
@@ -179,17 +190,23 @@ mod background {
 
     #[test]
     fn idle_connections_are_held_while_requests_go_on() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 200 --num 60 --idle 200", server.url("/"));
         assert_eq!((ran.count("background_opened"), ran.count("background_lost")), (200, 0));
         assert_eq!((ran.count("replies"), ran.count("connects")), (60, 60));
-        until("all have ended", || server.visits().iter().all(|visit| visit.end.is_some()));
-        let visits = server.visits();
+        until("all have ended", || {
+            server.connections().iter().all(|connection| connection.end.is_some())
+        });
+        let connections = server.connections();
         let (idle, busy): (Vec<_>, Vec<_>) =
-            visits.iter().partition(|visit| visit.asked.is_empty());
+            connections.iter().partition(|connection| connection.requests.is_empty());
         assert_eq!((idle.len(), busy.len()), (200, 60));
-        let over = busy.iter().map(|visit| visit.asked[0].answered.unwrap()).max().unwrap();
-        assert!(idle.iter().all(|visit| visit.end.unwrap().0 > over && visit.bytes_in == 0));
+        let over =
+            busy.iter().map(|connection| connection.requests[0].answered.unwrap()).max().unwrap();
+        assert!(
+            idle.iter()
+                .all(|connection| connection.end.unwrap().0 > over && connection.bytes_in == 0)
+        );
         assert!(ran.json["connections"]["open_max"].as_u64().unwrap() > 200);
     }
 
@@ -208,17 +225,17 @@ mod background {
 
     #[test]
     fn slow_senders_send_their_requests_in_pieces() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 50 --num 100 --slow-senders 3", server.url("/"));
-        let visits = server.visits();
+        let connections = server.connections();
         // They never ask for a close.
-        let (fast, slow): (Vec<&Asked>, Vec<&Asked>) = visits
+        let (fast, slow): (Vec<&RequestRecord>, Vec<&RequestRecord>) = connections
             .iter()
-            .flat_map(|visit| &visit.asked)
-            .partition(|asked| asked.head.contains("Connection: close\r\n"));
-        assert_eq!((fast.len() as u64, visits.len()), (ran.count("replies"), 103));
-        assert!(fast.iter().all(|asked| asked.reads == 1));
-        assert!(!slow.is_empty() && slow.iter().all(|asked| asked.reads > 1), "{slow:?}");
+            .flat_map(|connection| &connection.requests)
+            .partition(|request| request.head.contains("Connection: close\r\n"));
+        assert_eq!((fast.len() as u64, connections.len()), (ran.count("replies"), 103));
+        assert!(fast.iter().all(|request| request.reads == 1));
+        assert!(!slow.is_empty() && slow.iter().all(|request| request.reads > 1), "{slow:?}");
         assert_eq!((ran.count("background_opened"), ran.count("background_lost")), (3, 0));
         // The last reply of each may not have been read.
         let replies = ran.count("background_replies");
@@ -230,13 +247,15 @@ mod background {
 
     #[test]
     fn slow_readers_leave_their_replies_with_the_server() {
-        let server = Witness::start(Manner { body_bytes: 8 << 20, hold: 1 });
+        let server = RecordingServer::start(ReplySettings { body_bytes: 8 << 20, hold: 1 });
         let ran = done("--rate 20 --num 5 --slow-readers 2", server.url("/"));
         assert_eq!((ran.count("replies"), ran.count("background_replies")), (5, 0));
-        let visits = server.visits();
-        let written = visits.iter().filter(|visit| visit.asked.iter().any(|asked| asked.written));
+        let connections = server.connections();
+        let written = connections
+            .iter()
+            .filter(|connection| connection.requests.iter().any(|request| request.written));
         assert_eq!(written.count(), 5);
-        assert_eq!(visits.len(), 7);
+        assert_eq!(connections.len(), 7);
         assert_eq!(ran.count("background_opened"), 2);
     }
 }
@@ -248,33 +267,33 @@ mod requests {
     fn methods_bodies_and_headers_are_sent_as_given() {
         let dir = TempDir::new().unwrap();
         let body = write(&dir, "body", "some=content\n");
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let options = format!("--rate 200 --num 5 --method POST --body {body} --header X-A:b");
         let ran = done(&options, server.url("/form"));
-        for visit in agree(&ran, &server) {
-            let asked = &visit.asked[0];
-            assert_eq!(asked.line, "POST /form HTTP/1.1");
-            assert_eq!(asked.body, b"some=content\n");
-            assert!(asked.head.contains("Content-Length: 13\r\n"), "{}", asked.head);
-            assert!(asked.head.to_lowercase().contains("x-a: b\r\n"), "{}", asked.head);
+        for connection in agree(&ran, &server) {
+            let request = &connection.requests[0];
+            assert_eq!(request.line, "POST /form HTTP/1.1");
+            assert_eq!(request.body, b"some=content\n");
+            assert!(request.head.contains("Content-Length: 13\r\n"), "{}", request.head);
+            assert!(request.head.to_lowercase().contains("x-a: b\r\n"), "{}", request.head);
         }
     }
 
     #[test]
     fn a_reply_to_head_has_no_body() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 200 --num 5 --method HEAD --requests-per-conn 3", server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("replies")), (5, 15));
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("replies")), (5, 15));
         assert_eq!(ran.count("received_bytes"), ran.count("received_head_bytes"));
     }
 
     #[test]
     fn http_1_0_asks_to_keep_a_connection() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 200 --num 5 --http 1.0 --requests-per-conn 2", server.url("/"));
-        for visit in agree(&ran, &server) {
-            let [first, last] = &visit.asked[..] else { panic!("{visit:?}") };
+        for connection in agree(&ran, &server) {
+            let [first, last] = &connection.requests[..] else { panic!("{connection:?}") };
             assert!(first.line.ends_with(" HTTP/1.0") && first.head.contains("keep-alive"));
             assert!(!last.head.contains("keep-alive"));
         }
@@ -323,7 +342,7 @@ mod arrivals {
 
     #[test]
     fn the_warm_up_is_sent_and_not_counted() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = load(WEIR, "--quiet --rate 100 --duration 1 --warmup 0.5", server.url("/"));
         assert_eq!((ran.count("planned"), ran.count("replies")), (50, 50));
         assert_eq!(server.lines().len(), 100);
@@ -359,7 +378,7 @@ mod arrivals {
         let dir = TempDir::new().unwrap();
         let list = write(&dir, "list", "/a\n/b\n/c\n/d\n/e\n");
         let sorted = |threads: u32| {
-            let server = Witness::plain();
+            let server = RecordingServer::plain();
             let shape = "--rate 300 --num 60 --requests-per-conn 2";
             let options = format!("{shape} --wlog y,{list} --threads {threads}");
             let ran = done(&options, server.url("/"));
@@ -376,7 +395,7 @@ mod arrivals {
     #[test]
     fn a_seed_is_the_same_run_again() {
         let run = |seed: u64| {
-            let server = Witness::plain();
+            let server = RecordingServer::plain();
             // One connection after the other, so that the server sees them in order.
             let options = format!("--closed 1 --num 20 --workload specweb99 --mb 10 --seed {seed}");
             let ran = done(&options, server.url("/x/"));
@@ -398,14 +417,14 @@ mod sessions {
 
     #[test]
     fn bursts_are_as_httperf_sends_them_with_think_times_between() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let options = "--rate 100 --wsess 6,5,0.08 --burst-length 3";
         let ran = done(options, server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("sessions"), ran.count("replies")), (6, 6, 30));
-        for visit in &visits {
-            let [first, second, third, fourth, fifth] = &visit.asked[..] else {
-                panic!("{visit:?}")
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("sessions"), ran.count("replies")), (6, 6, 30));
+        for connection in &connections {
+            let [first, second, third, fourth, fifth] = &connection.requests[..] else {
+                panic!("{connection:?}")
             };
             // The first of a burst goes alone, the rest together.
             assert!(second.read > first.answered.unwrap());
@@ -417,12 +436,12 @@ mod sessions {
 
     #[test]
     fn the_rest_of_a_burst_goes_together() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done("--rate 100 --wsess 4,4,0 --burst-length 4", server.url("/"));
-        for visit in agree(&ran, &server) {
+        for connection in agree(&ran, &server) {
             // What is written at once is read at once.
-            let reads: u64 = visit.asked[1..].iter().map(|asked| asked.reads).sum();
-            assert_eq!(reads, 1, "{visit:?}");
+            let reads: u64 = connection.requests[1..].iter().map(|request| request.reads).sum();
+            assert_eq!(reads, 1, "{connection:?}");
         }
     }
 
@@ -435,20 +454,26 @@ mod sessions {
                    \n\
                    /alone method=HEAD\n";
         let path = write(&dir, "log", log);
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let ran = done(&format!("--rate 50 --wsesslog 4,0,{path}"), server.url("/"));
-        let visits = agree(&ran, &server);
-        assert_eq!((visits.len(), ran.count("sessions"), ran.count("replies")), (4, 4, 10));
-        let long: Vec<&Visit> = visits.iter().filter(|visit| visit.asked.len() == 4).collect();
+        let connections = agree(&ran, &server);
+        assert_eq!((connections.len(), ran.count("sessions"), ran.count("replies")), (4, 4, 10));
+        let long: Vec<&ConnectionRecord> =
+            connections.iter().filter(|connection| connection.requests.len() == 4).collect();
         assert_eq!(long.len(), 2);
-        for visit in long {
-            let lines: Vec<&str> = visit.asked.iter().map(|asked| asked.line.as_str()).collect();
+        for connection in long {
+            let lines: Vec<&str> =
+                connection.requests.iter().map(|request| request.line.as_str()).collect();
             let expected = ["GET /page", "GET /image1", "GET /image2", "POST /form"];
             assert_eq!(lines, expected.map(|line| format!("{line} HTTP/1.1")));
-            assert_eq!(visit.asked[3].body, b"a=1&b=2");
-            assert!(visit.asked[3].read - visit.asked[2].answered.unwrap() >= THINK);
+            assert_eq!(connection.requests[3].body, b"a=1&b=2");
+            assert!(
+                connection.requests[3].read - connection.requests[2].answered.unwrap() >= THINK
+            );
         }
-        let short = visits.iter().filter(|visit| visit.asked[0].line == "HEAD /alone HTTP/1.1");
+        let short = connections
+            .iter()
+            .filter(|connection| connection.requests[0].line == "HEAD /alone HTTP/1.1");
         assert_eq!(short.count(), 2);
     }
 
@@ -457,7 +482,7 @@ mod sessions {
         let dir = TempDir::new().unwrap();
         let list = write(&dir, "list", "/a\0/b\0/c\0");
         let run = |options: &str| {
-            let server = Witness::plain();
+            let server = RecordingServer::plain();
             let ran = done(&format!("--rate 50 {options}"), server.url("/"));
             agree(&ran, &server);
             let mut targets = targets(&server);
@@ -471,7 +496,7 @@ mod sessions {
 
     #[test]
     fn a_working_set_is_walked_through() {
-        let server = Witness::plain();
+        let server = RecordingServer::plain();
         let options = "--rate 100 --num 2 --requests-per-conn 10 --wset 20,0.5";
         let ran = done(options, server.url("/set"));
         agree(&ran, &server);

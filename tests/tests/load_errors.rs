@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::NamedTempFile;
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::load::{Ran, load, load_through};
+use weir_tests::load::{LoadRun, load, load_through};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
@@ -22,7 +22,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 const PATIENT: &str = "--timeout 20s";
 
 /// Runs a load of thirty arrivals, whatever their outcome.
-fn thirty(options: &str, url: impl Display) -> Ran {
+fn thirty(options: &str, url: impl Display) -> LoadRun {
     let ran = load(WEIR, &format!("--rate 300 --num 30 --duration 60 --quiet {options}"), url);
     assert_eq!((ran.count("planned"), ran.count("started")), (30, 30));
     ran

@@ -14,13 +14,13 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
-use weir_tests::load::{Each, Ran, Witness, load};
+use weir_tests::load::{LoadRun, RecordingServer, RequestLine, load};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 const MS: u64 = 1_000_000;
 
-fn quiet(options: &str, url: impl Display) -> Ran {
+fn quiet(options: &str, url: impl Display) -> LoadRun {
     load(WEIR, &format!("--quiet --timeout 20s {options}"), url)
 }
 
@@ -33,7 +33,7 @@ fn ns(time: Duration) -> u64 {
 }
 
 /// Returns the share of replies that took longer than `limit_ns` from their planned start.
-fn share_slower(ran: &Ran, limit_ns: u64) -> f64 {
+fn share_slower(ran: &LoadRun, limit_ns: u64) -> f64 {
     let slower = ran.each.iter().filter(|line| line.response_ns() > limit_ns).count();
     slower as f64 / ran.each.len() as f64
 }
@@ -43,7 +43,7 @@ fn planned_starts_are_those_of_the_law() {
     let server = Faulty::start(Behaviour::Good { body_bytes: 10 });
     let ran = quiet("--rate 200 --num 100 --duration 60", url(&server));
     assert_eq!(ran.count("replies"), 100);
-    let planned: Vec<u64> = ran.each.iter().map(Each::planned_ns).collect();
+    let planned: Vec<u64> = ran.each.iter().map(RequestLine::planned_ns).collect();
     let expected: Vec<u64> = (0..100).map(|number| number * 5 * MS).collect();
     assert_eq!(planned, expected);
 }
@@ -55,7 +55,7 @@ fn a_trace_is_kept_to_the_microsecond_whatever_the_server_does() {
     std::fs::write(file.path(), "# seconds\n0\n0.05\n0.050001\n0.125\n").unwrap();
     let options = format!("--arrivals trace:{} --timeout 200ms --quiet", file.path().display());
     let ran = load(WEIR, &options, url(&server));
-    let planned: Vec<u64> = ran.each.iter().map(Each::planned_ns).collect();
+    let planned: Vec<u64> = ran.each.iter().map(RequestLine::planned_ns).collect();
     assert_eq!(planned, [0, 50 * MS, 50 * MS + 1000, 125 * MS]);
     assert_eq!(server.requests(), 4);
 }
@@ -71,7 +71,7 @@ fn a_response_is_never_shorter_than_the_servers_sleep() {
             assert!(line.response_ns() >= line.service_ns(), "{options}: {line:?}");
         }
         // Requests sleep side by side, so that forty of them one after the other would show.
-        let least = ran.each.iter().map(Each::response_ns).min().unwrap();
+        let least = ran.each.iter().map(RequestLine::response_ns).min().unwrap();
         let lag_ns = ran.json["verdict"]["lag_max_us"].as_f64().unwrap() * 1e3;
         let allowed_ns = 60 * MS + lag_ns as u64 + 500 * MS;
         assert!(least < allowed_ns, "{least} of {allowed_ns}");
@@ -80,20 +80,21 @@ fn a_response_is_never_shorter_than_the_servers_sleep() {
 
 #[test]
 fn in_a_closed_loop_of_one_client_and_server_time_the_same_requests() {
-    let server = Witness::plain();
+    let server = RecordingServer::plain();
     let options = "--closed 1 --requests-per-conn inf --num 300 --duration 60";
     let ran = quiet(options, server.url("/"));
-    let visits = server.visits();
-    let [visit] = &visits[..] else { panic!("{} connections", visits.len()) };
-    assert_eq!((ran.each.len(), visit.asked.len()), (300, 300));
+    let connections = server.connections();
+    let [connection] = &connections[..] else { panic!("{} connections", connections.len()) };
+    assert_eq!((ran.each.len(), connection.requests.len()), (300, 300));
     for (number, line) in ran.each.iter().enumerate() {
-        let asked = &visit.asked[number];
-        let within = ns(asked.answered.unwrap() - asked.read);
+        let request = &connection.requests[number];
+        let within = ns(request.answered.unwrap() - request.read);
         assert!(line.service_ns() >= within, "{number}: {line:?}, the server took {within}");
         // It began after the reply before it was sent, and was over before the next was read.
-        let (Some(before), Some(after)) =
-            (number.checked_sub(1).map(|n| &visit.asked[n]), visit.asked.get(number + 1))
-        else {
+        let (Some(before), Some(after)) = (
+            number.checked_sub(1).map(|n| &connection.requests[n]),
+            connection.requests.get(number + 1),
+        ) else {
             continue;
         };
         let around = ns(after.read - before.answered.unwrap());
@@ -139,7 +140,7 @@ fn a_stall_is_seen_by_all_it_would_have_met(options: &str) {
     if ran.is_valid() {
         assert!(share <= truth + 0.05, "{share}, not {truth}");
     }
-    let longest = ran.each.iter().map(Each::response_ns).max().unwrap();
+    let longest = ran.each.iter().map(RequestLine::response_ns).max().unwrap();
     assert!(longest >= (STALL_MS - 10) * MS, "{longest}");
 }
 
@@ -175,7 +176,7 @@ fn waiting_for_a_connection_counts_from_the_planned_start() {
     let server = Faulty::start(Behaviour::Sleep { ms: 100 });
     let ran = quiet("--conns 3 --rate 10000 --num 12 --duration 60", url(&server));
     assert_eq!((ran.count("replies"), server.accepted()), (12, 3));
-    let mut responses: Vec<u64> = ran.each.iter().map(Each::response_ns).collect();
+    let mut responses: Vec<u64> = ran.each.iter().map(RequestLine::response_ns).collect();
     responses.sort_unstable();
     let spread_ns = 12 * MS / 10;
     for (number, response_ns) in responses.iter().enumerate() {

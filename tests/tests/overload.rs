@@ -9,7 +9,7 @@
 )]
 
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
-use weir_tests::load::{Ran, load};
+use weir_tests::load::{LoadRun, load};
 use weir_tests::patience::{PATIENCE, until_within};
 use weir_tests::server::Stopped;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
@@ -31,12 +31,12 @@ suite! {
 const COSTLY: [&str; 3] = ["--bench-endpoints", "--workers", "1"];
 
 /// Runs a flood over a server whose requests take 2 ms of its processor each.
-fn flood(options: &[&str]) -> (Ran, Stopped) {
+fn flood(options: &[&str]) -> (LoadRun, Stopped) {
     let root = Root::with_hello();
     flood_over(Server::start(WEIR, &[&COSTLY, options].concat(), &root))
 }
 
-fn flood_over(server: Server) -> (Ran, Stopped) {
+fn flood_over(server: Server) -> (LoadRun, Stopped) {
     let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
     let ran = load(WEIR, FLOOD, url);
     // It is over when it is over: as soon as nothing of it waits, who comes is served. What waits
@@ -122,12 +122,12 @@ fn has_tokens() -> bool {
 fn without_tokens_chance_or_the_queue_refuses() {
     let random = if has_tokens() { &["--syn-filter", "random"][..] } else { &[] };
     let (ran, stopped) = flood(random);
-    let seen = counted(&stopped, &["backlog_changes", "syn_filter_failed", "syn_dropped"]);
-    assert!(seen[0] >= 1 && seen[1..] == [0, 0], "{seen:?}");
+    let records = counted(&stopped, &["backlog_changes", "syn_filter_failed", "syn_dropped"]);
+    assert!(records[0] >= 1 && records[1..] == [0, 0], "{records:?}");
     assert!(ran.count("replies") > 0, "{ran:?}");
     let (ran, stopped) = flood(&["--syn-filter", "none"]);
-    let seen = counted(&stopped, &["backlog_changes", "syn_filter_changes"]);
-    assert!(seen[0] >= 1 && seen[1] == 0, "{seen:?}");
+    let records = counted(&stopped, &["backlog_changes", "syn_filter_changes"]);
+    assert!(records[0] >= 1 && records[1] == 0, "{records:?}");
     assert!(ran.count("replies") > 0, "{ran:?}");
 }
 

@@ -90,7 +90,7 @@ pub struct AuditMetrics {
 pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
     let metrics = metrics(input, outcome);
     let rates_only = AuditInput { rates_only: true, ..*input };
-    let of = |input| Evidence {
+    let evidence = |input| Evidence {
         input,
         counts: &outcome.counts,
         lag: &outcome.times.lag,
@@ -99,13 +99,13 @@ pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
         busiest: metrics.busiest,
         grace: 0,
     };
-    let judged = |input| {
-        let mut reasons = of(input).reasons();
+    let reasons_for = |input| {
+        let mut reasons = evidence(input).reasons();
         reasons.extend(nothing_measured(&outcome.counts));
         reasons
     };
-    let reasons = judged(input);
-    let rates_valid = judged(&rates_only).is_empty();
+    let reasons = reasons_for(input);
+    let rates_valid = reasons_for(&rates_only).is_empty();
     let notes = notes(input, outcome);
     Verdict { valid: reasons.is_empty(), rates_valid, reasons, notes, metrics }
 }
@@ -267,7 +267,7 @@ impl Evidence<'_> {
     fn busy(&self) -> Option<String> {
         let lag_ns = self.lag.at(0.99);
         let late = !self.input.closed && lag_ns > LAG_SMALL_NS;
-        let does = if self.input.closed {
+        let advice = if self.input.closed {
             "the client is the bottleneck, and its figures are lower bounds; use more --threads \
              or fewer connections"
         } else {
@@ -276,13 +276,13 @@ impl Evidence<'_> {
         if self.cpu > CPU_MAX {
             let used = 100.0 * self.cpu;
             return Some(format!(
-                "A driving thread used {used:.1} % of its core (95 % is the limit): {does}."
+                "A driving thread used {used:.1} % of its core (95 % is the limit): {advice}."
             ));
         }
         (self.busiest > CPU_BUSIEST_MAX && late).then(|| {
             format!(
                 "In its busiest second a driving thread used {:.1} % of its core (98 % is the \
-                 limit), and 1 % of all starts were {:.3} ms or more late: {does}.",
+                 limit), and 1 % of all starts were {:.3} ms or more late: {advice}.",
                 100.0 * self.busiest,
                 ms(lag_ns)
             )

@@ -61,7 +61,7 @@ pub struct Config {
     pub cpus: Vec<usize>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// True if each request's six clocks are passed to [`RunObserver::requests`].
+    /// True if each request's six timestamps are passed to [`RunObserver::requests`].
     pub each: bool,
 }
 
@@ -121,7 +121,7 @@ pub trait Workload: Send + Sync {
 /// A completed request, for consumers that want each one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestSample {
-    /// Its six clocks.
+    /// Its six timestamps.
     pub timestamps: Timestamps,
     /// Its number in the request table.
     pub request: RequestId,

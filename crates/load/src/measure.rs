@@ -1,5 +1,5 @@
-//! Measurements of a run: six clocks per request, errors by kind, and counts. Each thread has its
-//! own; they are added up. Nothing here judges the numbers.
+//! Measurements of a run: six timestamps per request, errors by kind, and counts. Each thread has
+//! its own; they are added up. Nothing here judges the numbers.
 
 use hdrhistogram::Histogram;
 
@@ -109,7 +109,7 @@ impl Errors {
     }
 }
 
-/// The six clocks of a request, nanoseconds since the run began; 0 for an event that did not
+/// The six timestamps of a request, nanoseconds since the run began; 0 for an event that did not
 /// happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
@@ -191,7 +191,7 @@ impl TimeHistogram {
     }
 }
 
-/// The distributions of the times between the clocks.
+/// The distributions of the times between the timestamps.
 #[derive(Clone, Debug, Default)]
 pub struct Distributions {
     /// Planned to actual start, of every start: the lag of this client. If a shared connection had
@@ -229,7 +229,7 @@ impl Distributions {
         self.response.record(last_byte_ns.saturating_sub(planned_ns));
     }
 
-    /// Returns each distribution with its name, in the order of the clocks.
+    /// Returns each distribution with its name, in the order of the timestamps.
     pub fn rows(&self) -> [(&'static str, &TimeHistogram); 7] {
         [
             ("lag", &self.lag),

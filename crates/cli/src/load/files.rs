@@ -14,8 +14,8 @@ use crate::print::print;
 /// # Errors
 /// A sentence: a file cannot be written.
 pub(crate) fn files(options: &FilesOptions) -> Result<ExitCode, String> {
-    let said = write(options)?;
-    print(|out| out.write_all(said.as_bytes()))
+    let summary = write(options)?;
+    print(|out| out.write_all(summary.as_bytes()))
 }
 
 /// Writes the files; returns a summary in one line.
@@ -41,10 +41,10 @@ mod tests {
             mb: 5,
             head_bytes: 448,
         };
-        let said = write(&options("one-packet", dir.path())).unwrap();
-        assert!(said.starts_with("one-packet: 1 file(s), 1000 bytes, in "), "{said}");
-        let said = write(&options("specweb99", dir.path())).unwrap();
-        assert!(said.starts_with("specweb99: 36 file(s), 5119484 bytes"), "{said}");
+        let summary = write(&options("one-packet", dir.path())).unwrap();
+        assert!(summary.starts_with("one-packet: 1 file(s), 1000 bytes, in "), "{summary}");
+        let summary = write(&options("specweb99", dir.path())).unwrap();
+        assert!(summary.starts_with("specweb99: 36 file(s), 5119484 bytes"), "{summary}");
         let file = dir.path().join("file_set/dir00000/class0_0");
         assert!(write(&options("2k", &file)).unwrap_err().contains("class0_0"));
     }

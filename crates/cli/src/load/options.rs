@@ -36,9 +36,9 @@ pub(crate) struct LoadOptions {
 /// Subcommands of `weir load`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LoadTask {
-    /// Find the highest rate the server holds, and what is left of it past that
+    /// Find the highest rate that the server holds, and the share kept past it
     Scan(Box<ScanOptions>),
-    /// Write the files that a named workload asks for
+    /// Write the files that a named workload requests
     Files(FilesOptions),
     /// Write a workload's sessions as a file for --wsesslog
     Trace(TraceOptions),
@@ -47,7 +47,7 @@ pub(crate) enum LoadTask {
 /// Options of a single run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// Whom to load: http://HOST:PORT/PATH
+    /// Target URL: http://HOST:PORT/PATH
     #[arg(value_name = "URL", required = true)]
     pub url: Option<String>,
 
@@ -64,7 +64,7 @@ pub(crate) struct RunOptions {
 /// Options of a scan, which is a series of runs.
 #[derive(Debug, Args)]
 pub(crate) struct ScanOptions {
-    /// Whom to load: http://HOST:PORT/PATH
+    /// Target URL: http://HOST:PORT/PATH
     #[arg(value_name = "URL")]
     pub url: String,
 
@@ -82,7 +82,7 @@ pub(crate) struct ScanOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Arrivals")]
 pub(crate) struct ArrivalOptions {
-    /// Arrivals a second; 100 when neither this nor --arrivals says
+    /// Arrivals per second; 100 unless --arrivals has figures of its own
     #[arg(long, value_name = "R", conflicts_with = "replay")]
     pub rate: Option<f64>,
 
@@ -96,19 +96,19 @@ pub(crate) struct ArrivalOptions {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub closed: Option<u32>,
 
-    /// How long arrivals go on; 10s when nothing else ends the run
+    /// Duration of the arrivals; 10s when nothing else ends the run
     #[arg(long, value_name = "TIME", value_parser = values::limit)]
     pub duration: Option<Duration>,
 
-    /// Arrivals at most
+    /// Maximum number of arrivals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub num: Option<u64>,
 
-    /// How long, of the beginning, nothing is measured
+    /// Time at the start that is not measured
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
     pub warmup: Duration,
 
-    /// What all chance is drawn from
+    /// Seed of all random draws
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
 }
@@ -117,56 +117,56 @@ pub(crate) struct ArrivalOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Scan")]
 pub(crate) struct SearchOptions {
-    /// The rate the search begins at, arrivals a second
+    /// Rate at which the search starts, arrivals per second
     #[arg(long, value_name = "R", default_value = "100")]
     pub from: f64,
 
-    /// The rate it does not go beyond, arrivals a second
+    /// Highest rate to try, arrivals per second
     #[arg(long, value_name = "R", default_value = "10000000")]
     pub rate_max: f64,
 
-    /// How far past the knee it goes, as a multiple of it
+    /// Highest rate to repeat, as a multiple of the knee
     #[arg(long, value_name = "X", default_value = "4")]
     pub to: f64,
 
-    /// Which multiples of the knee are repeated; by default 1,1.25,1.5,2,3,4, as far as --to
+    /// Multiples of the knee to repeat; by default 1,1.25,1.5,2,3,4, up to --to
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub multiples: Option<Vec<f64>>,
 
-    /// How often each of them is repeated
+    /// Repetitions of each rate
     #[arg(long, value_name = "N", default_value = "3")]
     pub repetitions: u32,
 
-    /// How long a point is measured
+    /// Measured time of each point
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::limit)]
     pub duration: Duration,
 
-    /// How long, before that, it runs without being measured: longer than a response
+    /// Time before it that is not measured: longer than a response
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub warmup: Duration,
 
-    /// The rest between two points, for what the last one left in the server
+    /// Pause between two points, for the server to recover from the last
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub pause: Duration,
 
-    /// A rate is held with this share of its replies or more
+    /// Smallest share of replies with which a rate is held
     #[arg(long, value_name = "SHARE", default_value = "0.98")]
     pub goodput_min: f64,
 
-    /// A rate is held with this share of its requests in error or less
+    /// Largest share of failed requests with which a rate is held
     #[arg(long, value_name = "SHARE", default_value = "0.01")]
     pub errors_max: f64,
 
-    /// A rate is held if 99 % of its responses take no longer
+    /// Largest 99th percentile of the response time with which a rate is held
     #[arg(long, value_name = "TIME", value_parser = values::limit)]
     pub p99_max: Option<Duration>,
 
-    /// The law of arrivals
+    /// Law of arrivals
     #[arg(long, value_name = "LAW", default_value = "constant",
           value_parser = ["constant", "poisson", "uniform"])]
     pub arrivals: String,
 
-    /// What all chance is drawn from, the order of the repetitions too
+    /// Seed of all random draws, and of the order of the repetitions
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
 }
@@ -175,7 +175,7 @@ pub(crate) struct SearchOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnOptions {
-    /// Requests of a connection, one after the other; inf with --closed or --conns. By default 1
+    /// Requests per connection, one after the other; inf with --closed or --conns. By default 1
     #[arg(long, alias = "num-calls", value_name = "N|inf", value_parser = per_conn)]
     pub requests_per_conn: Option<PerConn>,
 
@@ -189,53 +189,53 @@ pub(crate) struct ConnOptions {
           value_parser = clap::value_parser!(u32).range(1..))]
     pub conns: Option<u32>,
 
-    /// Connections beside them that are opened and never used
+    /// Additional connections that are opened and stay idle
     #[arg(long, value_name = "N", default_value = "0")]
     pub idle: u32,
 
-    /// Connections beside them that send their request slowly
+    /// Additional connections that send their request slowly
     #[arg(long, value_name = "N", default_value = "0")]
     pub slow_senders: u32,
 
-    /// Connections beside them that read their reply slowly
+    /// Additional connections that read their reply slowly
     #[arg(long, value_name = "N", default_value = "0")]
     pub slow_readers: u32,
 
-    /// How slowly, a second
+    /// Rate of the slow senders and readers, bytes per second
     #[arg(long, value_name = "BYTES", default_value = "100", value_parser = slow_rate)]
     pub slow_rate: u64,
 
-    /// How fast the load's own requests are sent, a second; 0: never, a connection is opened and
-    /// nothing said. By default at once
+    /// Send rate of the load's own requests, bytes per second; 0: connect, and never send. By
+    /// default unlimited
     #[arg(long, value_name = "BYTES", value_parser = values::size)]
     pub send_rate: Option<u64>,
 
-    /// How many idle and slow connections are opened a second
+    /// Idle and slow connections opened per second
     #[arg(long, value_name = "N", default_value = "2000", value_parser = positive)]
     pub background_rate: f64,
 
-    /// The longest without progress
+    /// Longest time without progress
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::limit)]
     pub timeout: Duration,
 
-    /// The longest from the planned start to the last byte; by default there is none
+    /// Longest time from the planned start to the last byte; by default unlimited
     #[arg(long, value_name = "TIME", value_parser = values::limit)]
     pub deadline: Option<Duration>,
 
-    /// Source addresses, taken in turn: 127.0.0.2,127.0.1.0-127.0.1.9
+    /// Source addresses, used in turn: 127.0.0.2,127.0.1.0-127.0.1.9
     #[arg(long, value_name = "LIST")]
     pub source: Option<String>,
 
-    /// Connections open at once at most; by default as many as there are descriptors
+    /// Maximum number of open connections; by default as many as there are descriptors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_conns: Option<u32>,
 
-    /// The version requests are sent as
+    /// HTTP version of the requests
     #[arg(long, value_name = "VERSION", default_value = "1.1")]
     pub http: Http,
 
-    /// Who ends a connection: the server, asked to by the last request; the client; or the client
-    /// by a reset. By default server
+    /// Side that closes a connection: the server, as the last request asks; the client; or the
+    /// client by a reset. By default server
     #[arg(long, value_name = "WHO")]
     pub close: Option<Close>,
 
@@ -244,7 +244,7 @@ pub(crate) struct ConnOptions {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
 
-    /// Pin them to these processors, such as 0,2-3
+    /// Processors to pin them to, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = crate::options::cpu_list)]
     pub cpus: Option<CpuList>,
 }
@@ -253,21 +253,21 @@ pub(crate) struct ConnOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadOptions {
-    /// A named workload, whose files `weir load files` writes: they are asked for below the URL's
-    /// path. By default the URL itself is asked for
+    /// Named workload, whose files `weir load files` writes; they are requested below the URL's
+    /// path. By default the URL itself is requested
     #[arg(long, value_name = "NAME", group = "kind", value_parser = named())]
     pub workload: Option<String>,
 
-    /// The size of the file set of specweb99, MiB
+    /// Size of the file set of specweb99, MiB
     #[arg(long, value_name = "N", default_value = "100", requires = "workload",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
-    /// N1 sessions of N2 requests of the URL each, X seconds between bursts (httperf)
+    /// N1 sessions of N2 requests for the URL, X seconds between bursts (httperf)
     #[arg(long, value_name = "N1,N2,X", group = "kind")]
     pub wsess: Option<Wsess>,
 
-    /// Requests of a burst of --wsess
+    /// Requests per burst of --wsess
     #[arg(long, value_name = "L", default_value = "1", requires = "wsess",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub burst_length: u32,
@@ -276,11 +276,11 @@ pub(crate) struct WorkloadOptions {
     #[arg(long, value_name = "N,X,FILE", group = "kind")]
     pub wsesslog: Option<Wsesslog>,
 
-    /// The URIs of FILE in turn; y: again and again, n: once (httperf)
+    /// The URIs of FILE in order; y: repeatedly, n: once (httperf)
     #[arg(long, value_name = "y|n,FILE", group = "kind")]
     pub wlog: Option<Wlog>,
 
-    /// A walk through N files below the URL's path, X new ones a request (httperf)
+    /// A walk through N files below the URL's path, X new ones per request (httperf)
     #[arg(long, value_name = "N,X", group = "kind")]
     pub wset: Option<Wset>,
 
@@ -288,20 +288,20 @@ pub(crate) struct WorkloadOptions {
     #[arg(long, value_name = "FILE", group = "kind", conflicts_with = "arrivals")]
     pub replay: Option<PathBuf>,
 
-    /// How many times as fast as they were logged
+    /// Speed of the replay, as a multiple of the logged one
     #[arg(long, value_name = "F", default_value = "1", requires = "replay")]
     pub speed: f64,
 
-    /// The method of requests for the URL
+    /// Method of the requests for the URL
     #[arg(long, value_name = "M", default_value = "GET", value_parser = values::method,
           conflicts_with = "kind")]
     pub method: String,
 
-    /// Their body, from a file or (@-) from standard input
+    /// Body of these requests, from a file or (@-) from standard input
     #[arg(long, value_name = "FILE|@-", conflicts_with = "kind")]
     pub body: Option<String>,
 
-    /// A header for every request; may be repeated
+    /// Header of every request; may be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = values::request_field)]
     pub header: Vec<(String, String)>,
 }
@@ -317,7 +317,7 @@ pub(crate) struct OutputOptions {
     #[arg(long, value_name = "FILE|-")]
     pub hdr_log: Option<PathBuf>,
 
-    /// Write a JSON line a request: its target, its six clocks and how it ended
+    /// Write a JSON line per request: target, six timestamps, and status or error
     #[arg(long, value_name = "FILE|-")]
     pub each: Option<PathBuf>,
 
@@ -346,7 +346,7 @@ pub(crate) struct CommonOutputOptions {
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 
-    /// Write a JSON line a second (of a scan: a point)
+    /// Write a JSON line per second (of a scan: per point)
     #[arg(long, value_name = "FILE|-")]
     pub ndjson: Option<PathBuf>,
 }
@@ -354,20 +354,20 @@ pub(crate) struct CommonOutputOptions {
 /// Options of `weir load files`.
 #[derive(Debug, Args)]
 pub(crate) struct FilesOptions {
-    /// Where to write them: the directory that the server serves
+    /// Directory to write them to: the one that the server serves
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Whose files
+    /// Workload whose files to write
     #[arg(long, value_name = "NAME", value_parser = named())]
     pub workload: String,
 
-    /// The size of the file set of specweb99, MiB
+    /// Size of the file set of specweb99, MiB
     #[arg(long, value_name = "N", default_value = "100",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
-    /// The length of the server's reply head: one-packet fills what it leaves of a packet
+    /// Length of the server's reply head: one-packet fills the rest of the packet
     #[arg(long, value_name = "BYTES", default_value_t = WEIR_HEAD_BYTES)]
     pub head_bytes: u64,
 }
@@ -375,29 +375,29 @@ pub(crate) struct FilesOptions {
 /// Options of `weir load trace`.
 #[derive(Debug, Args)]
 pub(crate) struct TraceOptions {
-    /// Where to write it, or - for standard output
+    /// File to write, or - for standard output
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
 
-    /// Whose sessions
+    /// Workload whose sessions to write
     #[arg(long, value_name = "NAME", value_parser = ["specweb99"])]
     pub workload: String,
 
-    /// The size of the file set, MiB
+    /// Size of the file set, MiB
     #[arg(long, value_name = "N", default_value = "100",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub mb: u64,
 
-    /// How many sessions
+    /// Number of sessions
     #[arg(long, value_name = "N", default_value = "100000",
           value_parser = clap::value_parser!(u64).range(TRACE_SESSIONS_MIN..))]
     pub sessions: u64,
 
-    /// What all chance is drawn from; one of the next 15 if its shares come out wrong
+    /// Seed of all random draws; one of the next 15 if its shares are not accepted
     #[arg(long, value_name = "N", default_value = "1")]
     pub seed: u64,
 
-    /// The path below which the files are
+    /// Path below which the files are
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub base: String,
 }

@@ -19,7 +19,7 @@ use super::connections::{self, ConnectionSettings};
 use super::input;
 use super::options::{ConnOptions, RunOptions, ScanOptions};
 use super::resources;
-use super::target::{Target, shortened};
+use super::target::{Target, truncated};
 use super::time;
 use super::workload::{self, PlannedWorkload};
 
@@ -66,12 +66,12 @@ pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
         (None, Some(logged)) => LoadModel::Open(logged.clone()),
         (None, None) => LoadModel::Open(law(&arrivals.arrivals, arrivals.rate)?),
     };
-    let ends = EndConditions {
+    let end_conditions = EndConditions {
         duration_ns: arrivals.duration.map(time::ns),
         arrivals_max: arrivals.num,
         sessions: work.sessions,
     };
-    let duration_ns = ends.duration_ns(&model)?;
+    let duration_ns = end_conditions.duration_ns(&model)?;
     let warmup_ns = time::ns(arrivals.warmup);
     if warmup_ns >= duration_ns {
         let why = "--warmup leaves nothing of the run to measure: give a longer --duration";
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<RunPlan, String> {
     let mut draft = UncheckedPlan::new(&options.conns, conns, &target, work, schedule)?;
     draft.config.arrivals_max = arrivals.num.unwrap_or(0);
     draft.config.each = options.output.each.is_some();
-    draft.description.duration_ns = ends.expected_ns(&draft.config);
+    draft.description.duration_ns = end_conditions.expected_ns(&draft.config);
     let mut plan = draft.checked()?;
     plan.audit.latency_limits |= options.output.fail_if.iter().any(Condition::is_about_time);
     Ok(plan)
@@ -303,9 +303,9 @@ impl UncheckedPlan {
 
 fn one_family(sources: &[IpAddr]) -> Result<(), String> {
     let Some(first) = sources.first() else { return Ok(()) };
-    let stray = sources.iter().find(|source| source.is_ipv4() != first.is_ipv4());
-    stray.map_or(Ok(()), |stray| {
-        Err(format!("--source: {first} and {stray} are of two families, and a run is of one"))
+    let other = sources.iter().find(|source| source.is_ipv4() != first.is_ipv4());
+    other.map_or(Ok(()), |other| {
+        Err(format!("--source: {first} and {other} are of two families, and a run is of one"))
     })
 }
 
@@ -324,7 +324,7 @@ fn description(
     workload: String,
 ) -> RunDescription {
     RunDescription {
-        url: shortened(&target.url),
+        url: truncated(&target.url),
         arrivals: match &config.model {
             LoadModel::Open(arrivals) => arrivals.to_string(),
             LoadModel::Closed(conns) => format!("{conns} connections"),

@@ -50,8 +50,8 @@ impl Progress {
         let [ndjson, hdr, each] = lines;
         let hdr = hdr.map(begin).transpose()?;
         // On one terminal, lines and a view would be drawn over each other.
-        let crowded = to_stdout && io::stdout().is_terminal();
-        let screen = (!quiet && !crowded).then(Screen::new);
+        let shares_terminal = to_stdout && io::stdout().is_terminal();
+        let screen = (!quiet && !shares_terminal).then(Screen::new);
         Ok(Self { hdr, ndjson, each, ..Self::new(plan, screen, stop) })
     }
 
@@ -95,8 +95,8 @@ impl RunObserver for Progress {
         self.live.add(interval);
         if let Some(out) = &mut self.ndjson {
             let written = ndjson::second(out, interval, self.live.running_audit());
-            let handed_on = written.and_then(|()| out.flush());
-            out.note(handed_on);
+            let flushed = written.and_then(|()| out.flush());
+            out.note(flushed);
         }
         if let Some(log) = &mut self.hdr {
             // The output remembers what it could not write; a histogram of ours is always sound.

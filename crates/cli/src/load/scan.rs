@@ -19,7 +19,7 @@ use crate::screen::Screen;
 use crate::signals::Stop;
 
 /// Interval at which a pause checks for a signal.
-const NAP: Duration = Duration::from_millis(50);
+const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// Columns of the summary, about as wide as its table.
 const WIDTH: usize = 100;
@@ -58,7 +58,7 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> ScanPlan {
         from: options.from,
         rate_max: options.rate_max,
         to: options.to,
-        multiples: options.multiples.clone().unwrap_or_else(|| as_far_as(options.to)),
+        multiples: options.multiples.clone().unwrap_or_else(|| default_multiples(options.to)),
         repetitions: options.repetitions,
         duration_ns: time::ns(options.duration),
         requests_per_arrival,
@@ -70,7 +70,7 @@ fn plan(options: &SearchOptions, requests_per_arrival: f64) -> ScanPlan {
 }
 
 /// Returns the default multiples of the knee to be repeated, up to `to`.
-fn as_far_as(to: f64) -> Vec<f64> {
+fn default_multiples(to: f64) -> Vec<f64> {
     ScanPlan::default().multiples.into_iter().filter(|multiple| *multiple <= to).collect()
 }
 
@@ -89,11 +89,11 @@ impl Scanner {
     fn run(&mut self) -> Result<(), String> {
         while let Some(point) = self.scan.next() {
             if !self.scan.measured().is_empty() {
-                self.rest();
+                self.pause();
             }
             let Some(result) = self.measure(point)? else { break };
             let measured = self.scan.report(point, result);
-            self.tell(&measured);
+            self.report_point(&measured);
         }
         Ok(())
     }
@@ -124,22 +124,22 @@ impl Scanner {
         Ok((!outcome.interrupted).then(|| PointResult::of(&outcome, invalid)))
     }
 
-    fn tell(&mut self, measured: &MeasuredPoint) {
+    fn report_point(&mut self, measured: &MeasuredPoint) {
         if let Some(screen) = &mut self.screen {
             screen.say(&measured.to_text());
         }
         if let Some(out) = &mut self.ndjson {
             let written = out.write_all(measured.to_line().as_bytes());
-            let handed_on = written.and_then(|()| out.flush());
-            out.note(handed_on);
+            let flushed = written.and_then(|()| out.flush());
+            out.note(flushed);
         }
     }
 
     /// Pauses, so that the effects of the last point on the server can subside.
-    fn rest(&self) {
+    fn pause(&self) {
         let began = Instant::now();
         while began.elapsed() < self.pause && !self.stop.is_wanted() {
-            std::thread::sleep(NAP.min(self.pause));
+            std::thread::sleep(STOP_POLL.min(self.pause));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use url::{Host, Url};
 
 /// Maximum length of a URL in output, characters.
-const SHOWN_MAX: usize = 200;
+const URL_SHOWN_MAX: usize = 200;
 
 /// A parsed URL, in the form that a client needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Target {
     /// # Errors
     /// A sentence: it is not a URL, has no host, or has a scheme other than HTTP.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let blame = |why: &str| format!("{text}: {why}");
+        let refusal = |why: &str| format!("{text}: {why}");
         let full = if text.contains("://") { text.into() } else { format!("http://{text}") };
         let (scheme, rest) = full.split_once("://").unwrap_or_default();
         match scheme.to_ascii_lowercase().as_str() {
@@ -37,22 +37,22 @@ impl Target {
             "https" => {
                 let why = "weir load does not speak TLS; load the server's plain HTTP port, or \
                            put something that ends TLS, such as stunnel, between the two";
-                return Err(blame(why));
+                return Err(refusal(why));
             }
-            _ => return Err(blame("a URL is http://HOST[:PORT][/PATH]")),
+            _ => return Err(refusal("a URL is http://HOST[:PORT][/PATH]")),
         }
         // The URL standard would take the path's first part for the host.
         if rest.is_empty() || rest.starts_with(['/', '\\', '?', '#', ':']) {
-            return Err(blame("there is no host in the URL"));
+            return Err(refusal("there is no host in the URL"));
         }
-        let url = Url::parse(&full).map_err(|error| blame(&error.to_string()))?;
+        let url = Url::parse(&full).map_err(|error| refusal(&error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(blame("a name or password goes into --header 'Authorization: …'"));
+            return Err(refusal("a name or password goes into --header 'Authorization: …'"));
         }
         if url.port() == Some(0) {
-            return Err(blame("nothing listens on port 0"));
+            return Err(refusal("nothing listens on port 0"));
         }
-        Self::of(&url).ok_or_else(|| blame("there is no host in the URL"))
+        Self::of(&url).ok_or_else(|| refusal("there is no host in the URL"))
     }
 
     fn of(url: &Url) -> Option<Self> {
@@ -60,7 +60,7 @@ impl Target {
         let host = url.host()?.to_owned();
         let authority = port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
         Some(Self {
-            url: format!("http://{authority}{}", url.path()) + &question(url.query()),
+            url: format!("http://{authority}{}", url.path()) + &query_suffix(url.query()),
             authority,
             path: url.path().into(),
             query: url.query().map(Into::into),
@@ -71,7 +71,7 @@ impl Target {
 
     /// Returns the request target: path and query.
     pub(crate) fn request_target(&self) -> String {
-        format!("{}{}", self.path, question(self.query.as_deref()))
+        format!("{}{}", self.path, query_suffix(self.query.as_deref()))
     }
 
     /// Returns whether the host is a name.
@@ -85,7 +85,7 @@ impl Target {
     /// # Errors
     /// A sentence: there is no such host, or it has no address of that family.
     pub(crate) fn resolve(&self, source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
-        let found = match &self.host {
+        let resolved = match &self.host {
             Host::Ipv4(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
             Host::Ipv6(ip) => vec![SocketAddr::new((*ip).into(), self.port)],
             Host::Domain(name) => (name.as_str(), self.port)
@@ -93,28 +93,28 @@ impl Target {
                 .map_err(|error| format!("{name}: the host has no address: {error}"))?
                 .collect(),
         };
-        one_family(&found, source).map_err(|why| format!("{}: {why}", self.host))
+        one_family(&resolved, source).map_err(|why| format!("{}: {why}", self.host))
     }
 }
 
 /// Truncates a text that is too long to be displayed.
-pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(SHOWN_MAX) {
+pub(crate) fn truncated(text: &str) -> String {
+    match text.char_indices().nth(URL_SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.into(),
     }
 }
 
-fn question(query: Option<&str>) -> String {
+fn query_suffix(query: Option<&str>) -> String {
     query.map(|query| format!("?{query}")).unwrap_or_default()
 }
 
-/// Returns the distinct addresses of `found` that are of the family of `source`.
-fn one_family(found: &[SocketAddr], source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
-    let has_ipv4 = found.iter().any(SocketAddr::is_ipv4);
+/// Returns the distinct addresses of `resolved` that are of the family of `source`.
+fn one_family(resolved: &[SocketAddr], source: Option<IpAddr>) -> Result<Vec<SocketAddr>, String> {
+    let has_ipv4 = resolved.iter().any(SocketAddr::is_ipv4);
     let ipv4 = source.map_or(has_ipv4, |source| source.is_ipv4());
     let mut addresses = Vec::new();
-    for address in found.iter().filter(|address| address.is_ipv4() == ipv4) {
+    for address in resolved.iter().filter(|address| address.is_ipv4() == ipv4) {
         if !addresses.contains(address) {
             addresses.push(*address);
         }
@@ -178,17 +178,18 @@ mod tests {
 
     #[test]
     fn addresses_are_of_one_family() {
-        let found = ["[::1]:80", "127.0.0.1:80", "127.0.0.1:80", "127.0.0.2:80"]
+        let resolved = ["[::1]:80", "127.0.0.1:80", "127.0.0.1:80", "127.0.0.2:80"]
             .map(|address| address.parse().unwrap());
         let family = |source: Option<&str>| {
             let source = source.map(|source| source.parse().unwrap());
-            one_family(&found, source)
-                .map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+            one_family(&resolved, source).map(|resolved| {
+                resolved.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            })
         };
         assert_eq!(family(None), Ok("127.0.0.1:80 127.0.0.2:80".into()));
         assert_eq!(family(Some("::2")), Ok("[::1]:80".into()));
-        assert_eq!(one_family(&found[..1], None), Ok(vec![found[0]]));
-        assert!(one_family(&found[1..], Some("::2".parse().unwrap())).is_err());
+        assert_eq!(one_family(&resolved[..1], None), Ok(vec![resolved[0]]));
+        assert!(one_family(&resolved[1..], Some("::2".parse().unwrap())).is_err());
         assert!(one_family(&[], None).is_err());
     }
 

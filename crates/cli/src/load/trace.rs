@@ -15,13 +15,13 @@ use super::output::Output;
 /// # Errors
 /// A sentence: no seed yields such a trace, or the file cannot be written.
 pub(crate) fn trace(options: &TraceOptions) -> Result<ExitCode, String> {
-    let said = write(options)?;
-    let shown = if options.file == Path::new("-") {
-        io::stderr().write_all(said.as_bytes())
+    let summary = write(options)?;
+    let printed = if options.file == Path::new("-") {
+        io::stderr().write_all(summary.as_bytes())
     } else {
-        io::stdout().write_all(said.as_bytes())
+        io::stdout().write_all(summary.as_bytes())
     };
-    shown.map_err(|error| format!("cannot print: {error}"))?;
+    printed.map_err(|error| format!("cannot print: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -63,8 +63,8 @@ mod tests {
             seed: 1,
             base: base.into(),
         };
-        let said = write(&options("/below")).unwrap();
-        assert!(said.starts_with("seed ") && said.contains("class 0"), "{said}");
+        let summary = write(&options("/below")).unwrap();
+        assert!(summary.starts_with("seed ") && summary.contains("class 0"), "{summary}");
         let text = std::fs::read(&file).unwrap();
         assert!(SessionLog::parse("trace", &text).is_ok());
         assert!(String::from_utf8_lossy(&text).contains("\n/below/file_set/dir00000/class"));

@@ -12,10 +12,10 @@ use weir_load::workload::{BuiltWorkload, NamedWorkload, replay};
 
 use super::input;
 use super::options::{ConnOptions, Http, WorkloadOptions};
-use super::target::{Target, shortened};
+use super::target::{Target, truncated};
 
 /// Number of sessions over which the mean number of requests is estimated.
-const SAMPLE: u64 = 2000;
+const SESSIONS_SAMPLED: u64 = 2000;
 
 /// A workload and its properties.
 pub(crate) struct PlannedWorkload {
@@ -35,12 +35,12 @@ impl PlannedWorkload {
         let mut source = self.built.workload.source(seed);
         let mut session = Session::default();
         let mut requests = 0;
-        for arrival in 0..SAMPLE {
+        for arrival in 0..SESSIONS_SAMPLED {
             session.steps.clear();
             source.fill(arrival, &mut session);
             requests += session.steps.len();
         }
-        requests as f64 / SAMPLE as f64
+        requests as f64 / SESSIONS_SAMPLED as f64
     }
 
     fn endless(built: BuiltWorkload, name: String) -> Self {
@@ -64,21 +64,21 @@ pub(crate) fn work(
         authority: target.authority.clone(),
         fields: options.header.clone(),
     };
-    let wanted = WorkloadBuilder { options, conns, shape, target, template };
+    let builder = WorkloadBuilder { options, conns, shape, target, template };
     if let Some(name) = &options.workload {
-        wanted.named(name)
+        builder.named(name)
     } else if let Some(wsess) = &options.wsess {
-        wanted.wsess(wsess)
+        builder.wsess(wsess)
     } else if let Some(wsesslog) = &options.wsesslog {
-        wanted.wsesslog(wsesslog)
+        builder.wsesslog(wsesslog)
     } else if let Some(wlog) = &options.wlog {
-        wanted.wlog(wlog)
+        builder.wlog(wlog)
     } else if let Some(wset) = &options.wset {
-        wanted.wset(*wset)
+        builder.wset(*wset)
     } else if let Some(file) = &options.replay {
-        wanted.replay(file)
+        builder.replay(file)
     } else {
-        wanted.url()
+        builder.url()
     }
 }
 
@@ -95,7 +95,7 @@ impl WorkloadBuilder<'_> {
     fn url(&self) -> Result<PlannedWorkload, String> {
         let (method, target) = (self.options.method.clone(), self.target.request_target());
         self.stays_open()?;
-        let name = format!("{method} {}{}", shortened(&target), self.per_conn());
+        let name = format!("{method} {}{}", truncated(&target), self.per_conn());
         let body = self.options.body.as_deref().map_or(Ok(Vec::new()), body)?;
         let targets = Targets { method, body, ..Targets::get(vec![target]) };
         Ok(PlannedWorkload::endless(targets.build(&self.template, self.shape), name))
@@ -130,21 +130,21 @@ impl WorkloadBuilder<'_> {
         self.no_shape("--wsesslog")?;
         self.no_path("--wsesslog")?;
         let Wsesslog { sessions, think_ns, file } = wsesslog;
-        let log = SessionLog::parse(&shown(file), &contents(file)?).map_err(to_sentence)?;
+        let log = SessionLog::parse(&path_text(file), &read_file(file)?).map_err(to_sentence)?;
         let built = log.build(&self.template, *sessions, *think_ns, self.shape.close);
-        let name = format!("{sessions} sessions of {}", shown(file));
+        let name = format!("{sessions} sessions of {}", path_text(file));
         Ok(PlannedWorkload { sessions: Some(*sessions), ..PlannedWorkload::endless(built, name) })
     }
 
     fn wlog(&self, wlog: &Wlog) -> Result<PlannedWorkload, String> {
         self.no_path("--wlog")?;
         self.stays_open()?;
-        let text = contents(&wlog.file)?;
-        let built = wlog.build(&shown(&wlog.file), &text, &self.template, self.shape);
+        let text = read_file(&wlog.file)?;
+        let built = wlog.build(&path_text(&wlog.file), &text, &self.template, self.shape);
         let uris = text.split(|&byte| byte == b'\0' || byte == b'\n');
         let uris = uris.filter(|uri| !uri.trim_ascii().is_empty()).count() as u64;
         let length = u64::from(self.shape.requests.max(1));
-        let name = format!("the URIs of {}{}", shown(&wlog.file), self.per_conn());
+        let name = format!("the URIs of {}{}", path_text(&wlog.file), self.per_conn());
         let sessions = (!wlog.repeat).then(|| uris.div_ceil(length));
         Ok(PlannedWorkload {
             sessions,
@@ -163,16 +163,16 @@ impl WorkloadBuilder<'_> {
         self.no_shape("--replay")?;
         self.no_path("--replay")?;
         let (speed, close) = (self.options.speed, self.shape.close);
-        let log = contents(file)?;
-        let replay =
-            replay::parse(&shown(file), &log, speed, &self.template, close).map_err(to_sentence)?;
+        let log = read_file(file)?;
+        let replay = replay::parse(&path_text(file), &log, speed, &self.template, close)
+            .map_err(to_sentence)?;
         let replay::LogCounts { total, skipped, emptied } = replay.counts;
         Ok(PlannedWorkload {
             built: replay.built,
             name: format!(
                 "replay of {}, {total} lines ({skipped} skipped, {emptied} without their body), \
                  {speed} times as fast",
-                shown(file)
+                path_text(file)
             ),
             sessions: Some(total - skipped),
             arrivals: Some(replay.arrivals),
@@ -243,17 +243,17 @@ impl WorkloadBuilder<'_> {
 
 fn body(file: &str) -> Result<Vec<u8>, String> {
     if file != "@-" {
-        return contents(Path::new(file));
+        return read_file(Path::new(file));
     }
     input::all(std::io::stdin())
         .map_err(|error| format!("--body: cannot read standard input: {error}"))
 }
 
-fn contents(file: &Path) -> Result<Vec<u8>, String> {
+fn read_file(file: &Path) -> Result<Vec<u8>, String> {
     input::file(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
-fn shown(file: &Path) -> String {
+fn path_text(file: &Path) -> String {
     file.display().to_string()
 }
 

@@ -223,8 +223,8 @@ fn summary(times: &TimeHistogram) -> Value {
     })
 }
 
-/// Defines the six clocks, and the two clocks between which each distribution lies. States in the
-/// output what `measure::Timestamps` and `measure::Distributions` document.
+/// Defines the six timestamps, and the two timestamps between which each distribution lies. States
+/// in the output what `measure::Timestamps` and `measure::Distributions` document.
 fn definition() -> Value {
     let between = |from: &str, to: &str, of: &str| json!({ "from": from, "to": to, "of": of });
     json!({

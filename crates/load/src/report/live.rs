@@ -34,8 +34,8 @@ impl LiveView {
     /// Creates the view of a run that is just starting.
     pub fn new(description: &RunDescription, input: &AuditInput) -> Self {
         Self {
-            title: plain(&description.url),
-            plan: plain(&format!("{} loop: {}", loop_name(input.closed), description.arrivals)),
+            title: printable(&description.url),
+            plan: printable(&format!("{} loop: {}", loop_name(input.closed), description.arrivals)),
             duration_ns: description.duration_ns,
             running_audit: RunningAudit::new(input),
             last: SecondSummary::default(),
@@ -61,8 +61,8 @@ impl LiveView {
 
 /// Renders the view as lines of at most `width` columns. The number of lines varies.
 pub fn view(live: &LiveView, width: usize) -> Vec<String> {
-    let mut lines = vec![fit(&live.title, width)];
-    flow(&mut lines, "", &words(&live.plan), " ", width);
+    let mut lines = vec![truncate(&live.title, width)];
+    push_wrapped(&mut lines, "", &split_words(&live.plan), " ", width);
     let rows = [
         ("time", time(live)),
         ("starts", starts(live)),
@@ -76,9 +76,9 @@ pub fn view(live: &LiveView, width: usize) -> Vec<String> {
         ("client", client(live)),
         ("errors", errors(&live.running_audit.counts.errors)),
     ];
-    rows.iter().for_each(|(label, items)| flow(&mut lines, label, items, "  ", width));
+    rows.iter().for_each(|(label, items)| push_wrapped(&mut lines, label, items, "  ", width));
     for reason in live.running_audit.reasons() {
-        flow(&mut lines, "INVALID", &words(&reason), " ", width);
+        push_wrapped(&mut lines, "INVALID", &split_words(&reason), " ", width);
     }
     lines
 }
@@ -148,8 +148,8 @@ fn history(live: &LiveView, width: usize) -> Vec<String> {
     }
     let shown = live.history.len().min(width - LABEL_WIDTH);
     let latest = live.history.iter().skip(live.history.len() - shown);
-    let most = latest.clone().copied().fold(0.0, f64::max);
-    vec![latest.map(|rate| block(ratio(*rate, most))).collect()]
+    let highest = latest.clone().copied().fold(0.0, f64::max);
+    vec![latest.map(|rate| block(ratio(*rate, highest))).collect()]
 }
 
 fn block(share: f64) -> char {
@@ -184,27 +184,33 @@ fn cpu_percent(cpu_ns: u64, length_ns: u64, input: &AuditInput) -> f64 {
 
 /// Appends a row of a label and its items, on as many lines as needed. Without items, there is no
 /// row.
-fn flow(lines: &mut Vec<String>, label: &str, items: &[String], between: &str, width: usize) {
+fn push_wrapped(
+    lines: &mut Vec<String>,
+    label: &str,
+    items: &[String],
+    separator: &str,
+    width: usize,
+) {
     let Some((first, rest)) = items.split_first() else { return };
     let mut line = format!("{label:<LABEL_WIDTH$}{first}");
     for item in rest {
-        if columns(&line) + columns(between) + columns(item) > width {
-            lines.push(fit(&line, width));
+        if columns(&line) + columns(separator) + columns(item) > width {
+            lines.push(truncate(&line, width));
             line = format!("{:LABEL_WIDTH$}{item}", "");
         } else {
-            line.push_str(between);
+            line.push_str(separator);
             line.push_str(item);
         }
     }
-    lines.push(fit(&line, width));
+    lines.push(truncate(&line, width));
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split(' ').map(Into::into).collect()
 }
 
 /// Truncates a line to `width` columns.
-fn fit(line: &str, width: usize) -> String {
+fn truncate(line: &str, width: usize) -> String {
     line.chars().take(width).collect()
 }
 
@@ -214,7 +220,7 @@ fn columns(text: &str) -> usize {
 }
 
 /// Replaces characters that would move the cursor or whose width is not one column.
-fn plain(text: &str) -> String {
+fn printable(text: &str) -> String {
     let one = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
     text.chars().map(one).collect()
 }
@@ -254,14 +260,14 @@ errors    3 reply-timeout";
         interval.counts.planned = 123_456_789;
         ErrorKind::ALL.iter().for_each(|kind| interval.counts.errors.count(*kind));
         live.add(&interval);
-        let words = |width| view(&live, width).join(" ").split_whitespace().count();
+        let split_words = |width| view(&live, width).join(" ").split_whitespace().count();
         for width in 40..=200 {
             for line in view(&live, width) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
                 assert!(line.chars().all(|c| (' '..='~').contains(&c) || BLOCKS.contains(&c)));
             }
             let history = if width < HISTORY_WIDTH_MIN { 2 } else { 0 };
-            assert_eq!(words(width) + history, words(200), "{width}");
+            assert_eq!(split_words(width) + history, split_words(200), "{width}");
         }
         assert!(view(&live, 3).iter().all(|line| line.chars().count() <= 3));
     }

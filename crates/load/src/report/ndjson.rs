@@ -32,7 +32,7 @@ pub fn second(
     write(out, &line)
 }
 
-/// Writes the line of a request: its target, its six clocks in nanoseconds since the run began
+/// Writes the line of a request: its target, its six timestamps in nanoseconds since the run began
 /// (null for an event that did not happen), and the status of its reply or the kind of its error.
 ///
 /// Any error of `out`.

@@ -78,12 +78,12 @@ enum RateVerdict {
 /// Returns the next step after `measured`.
 pub(super) fn step(plan: &ScanPlan, measured: &[MeasuredPoint]) -> SearchStep {
     let verdicts = verdicts(measured);
-    let step = wanted(plan, measured, &verdicts);
+    let step = next_step(plan, measured, &verdicts);
     let searched =
         measured.iter().filter(|each| each.point.purpose == PointPurpose::Search).count();
     match step {
         SearchStep::Try { .. } if searched >= SEARCH_MAX => {
-            SearchStep::Over(found(measured, &verdicts))
+            SearchStep::Over(conclude(measured, &verdicts))
         }
         step => step,
     }
@@ -98,7 +98,7 @@ pub(super) fn search_result(plan: &ScanPlan, measured: &[MeasuredPoint]) -> Sear
 }
 
 /// Returns the points that decide on a rate: its repetitions, or its tries if there are none.
-pub(super) fn judges(measured: &[MeasuredPoint], rate: f64) -> Vec<&MeasuredPoint> {
+pub(super) fn deciding_points(measured: &[MeasuredPoint], rate: f64) -> Vec<&MeasuredPoint> {
     let of = |purpose| {
         measured.iter().filter(move |MeasuredPoint { point, .. }| {
             point.rate == rate && point.purpose == purpose
@@ -117,7 +117,7 @@ pub(super) fn rates(measured: &[MeasuredPoint]) -> Vec<f64> {
 }
 
 fn verdicts(measured: &[MeasuredPoint]) -> Vec<(f64, RateVerdict)> {
-    let verdict = |rate| (rate, verdict(&judges(measured, rate)));
+    let verdict = |rate| (rate, verdict(&deciding_points(measured, rate)));
     rates(measured).into_iter().map(verdict).collect()
 }
 
@@ -133,14 +133,15 @@ fn verdict(points: &[&MeasuredPoint]) -> RateVerdict {
     }
 }
 
-fn wanted(
+fn next_step(
     plan: &ScanPlan,
     measured: &[MeasuredPoint],
     verdicts: &[(f64, RateVerdict)],
 ) -> SearchStep {
-    let again = |rate| SearchStep::Try { rate, repetition: judges(measured, rate).len() as u32 };
+    let try_again =
+        |rate| SearchStep::Try { rate, repetition: deciding_points(measured, rate).len() as u32 };
     if let Some((rate, _)) = verdicts.iter().find(|(_, verdict)| *verdict == RateVerdict::Open) {
-        return again(*rate);
+        return try_again(*rate);
     }
     let (held, above) = bracket(verdicts);
     let rate = match (held, above) {
@@ -152,7 +153,7 @@ fn wanted(
     };
     // A rate that has its verdict already has nothing more to say.
     let known = verdicts.iter().any(|(judged, _)| *judged == rate);
-    if known { SearchStep::Over(found(measured, verdicts)) } else { again(rate) }
+    if known { SearchStep::Over(conclude(measured, verdicts)) } else { try_again(rate) }
 }
 
 /// Returns the highest rate held, and the lowest above it that the server or the client did not
@@ -169,7 +170,7 @@ fn floor(plan: &ScanPlan) -> f64 {
     few.max(plan.from * FLOOR)
 }
 
-fn found(measured: &[MeasuredPoint], verdicts: &[(f64, RateVerdict)]) -> SearchResult {
+fn conclude(measured: &[MeasuredPoint], verdicts: &[(f64, RateVerdict)]) -> SearchResult {
     let (held, above) = bracket(verdicts);
     let client = |(_, verdict): &&(f64, RateVerdict)| *verdict == RateVerdict::Invalid;
     let invalid = verdicts.iter().find(|(rate, _)| Some(*rate) == above).filter(client);
@@ -187,7 +188,7 @@ fn found(measured: &[MeasuredPoint], verdicts: &[(f64, RateVerdict)]) -> SearchR
 
 /// Returns the audit's first reason at a rate.
 fn reason(measured: &[MeasuredPoint], rate: f64) -> String {
-    let points = judges(measured, rate);
+    let points = deciding_points(measured, rate);
     points.iter().find_map(|point| point.result.invalid.clone()).unwrap_or_default()
 }
 

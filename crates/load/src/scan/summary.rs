@@ -134,7 +134,7 @@ fn knee(search_result: &SearchResult) -> Option<f64> {
 }
 
 fn row(plan: &ScanPlan, measured: &[MeasuredPoint], rate: f64) -> RateSummary {
-    let all = search::judges(measured, rate);
+    let all = search::deciding_points(measured, rate);
     let valid: Vec<&MeasuredPoint> = all.iter().copied().filter(|point| point.valid()).collect();
     let used = if valid.is_empty() { &all } else { &valid };
     let each = |of: fn(&PointResult) -> f64| -> Vec<f64> {

@@ -25,14 +25,16 @@ impl ArrivalLaw {
     /// ascends.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            ArrivalLaw::Constant { rate } | ArrivalLaw::Poisson { rate } => some_rate(&[*rate]),
-            ArrivalLaw::Uniform { shortest_s, longest_s } => gap(*shortest_s, *longest_s),
+            ArrivalLaw::Constant { rate } | ArrivalLaw::Poisson { rate } => check_rates(&[*rate]),
+            ArrivalLaw::Uniform { shortest_s, longest_s } => check_gaps(*shortest_s, *longest_s),
             ArrivalLaw::Steps(steps) => {
-                steps.iter().try_for_each(|step| time("a step lasts", step.duration_s))?;
-                some_rate(&steps.iter().map(|step| step.rate).collect::<Vec<_>>())
+                steps.iter().try_for_each(|step| check_time("a step lasts", step.duration_s))?;
+                check_rates(&steps.iter().map(|step| step.rate).collect::<Vec<_>>())
             }
-            ArrivalLaw::Ramp { from, to } => some_rate(&[*from, *to]),
-            ArrivalLaw::Sine { mean, amplitude, period_s } => sine(*mean, *amplitude, *period_s),
+            ArrivalLaw::Ramp { from, to } => check_rates(&[*from, *to]),
+            ArrivalLaw::Sine { mean, amplitude, period_s } => {
+                check_sine(*mean, *amplitude, *period_s)
+            }
             ArrivalLaw::Trace(starts_ns) if starts_ns.is_empty() => {
                 Err("a trace has a start".into())
             }
@@ -51,7 +53,9 @@ impl ArrivalLaw {
             ArrivalLaw::Constant { rate } | ArrivalLaw::Poisson { rate } => return *rate,
             ArrivalLaw::Uniform { shortest_s, longest_s } => return 2.0 / (shortest_s + longest_s),
             ArrivalLaw::Ramp { from, to } => return (from + to) / 2.0,
-            ArrivalLaw::Steps(steps) => held(steps, duration_s).map(|(rate, s)| rate * s).sum(),
+            ArrivalLaw::Steps(steps) => {
+                step_times(steps, duration_s).map(|(rate, s)| rate * s).sum()
+            }
             ArrivalLaw::Sine { mean, amplitude, period_s } => {
                 Varying::sine(*mean, *amplitude, *period_s, duration_ns).total()
             }
@@ -69,7 +73,7 @@ impl ArrivalLaw {
             | ArrivalLaw::Poisson { .. }
             | ArrivalLaw::Uniform { .. } => self.mean_rate(duration_ns),
             ArrivalLaw::Steps(steps) => {
-                held(steps, duration_s).map(|(rate, _)| rate).fold(0.0, f64::max)
+                step_times(steps, duration_s).map(|(rate, _)| rate).fold(0.0, f64::max)
             }
             ArrivalLaw::Ramp { from, to } => from.max(*to),
             ArrivalLaw::Sine { mean, amplitude, period_s } => {
@@ -77,8 +81,8 @@ impl ArrivalLaw {
                 mean + amplitude * (std::f64::consts::TAU * periods).sin()
             }
             ArrivalLaw::Trace(starts_ns) => {
-                let most = most_in_a_second(before(starts_ns, duration_ns));
-                (most as f64).max(self.mean_rate(duration_ns))
+                let starts_max = starts_per_second_max(before(starts_ns, duration_ns));
+                (starts_max as f64).max(self.mean_rate(duration_ns))
             }
         }
     }
@@ -118,12 +122,12 @@ impl ArrivalLaw {
 
 /// Returns the rate of each step and its seconds within the duration, for the steps that begin
 /// within it.
-fn held(steps: &[RateStep], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
+fn step_times(steps: &[RateStep], duration_s: f64) -> impl Iterator<Item = (f64, f64)> {
     let last = steps.len().saturating_sub(1);
     let share = move |left_s: &mut f64, (at, step): (usize, &RateStep)| {
-        let held_s = if at == last { *left_s } else { step.duration_s.min(*left_s) };
-        *left_s -= held_s;
-        (held_s > 0.0).then_some((step.rate, held_s))
+        let step_s = if at == last { *left_s } else { step.duration_s.min(*left_s) };
+        *left_s -= step_s;
+        (step_s > 0.0).then_some((step.rate, step_s))
     };
     steps.iter().enumerate().scan(duration_s, share)
 }
@@ -132,7 +136,7 @@ fn before(starts_ns: &[u64], end_ns: u64) -> &[u64] {
     starts_ns.split_at(starts_ns.partition_point(|start_ns| *start_ns < end_ns)).0
 }
 
-fn most_in_a_second(starts_ns: &[u64]) -> usize {
+fn starts_per_second_max(starts_ns: &[u64]) -> usize {
     let mut later = starts_ns.iter().enumerate().peekable();
     let mut ended = 0;
     let within = starts_ns.iter().enumerate().map(|(begun, start_ns)| {
@@ -145,9 +149,9 @@ fn most_in_a_second(starts_ns: &[u64]) -> usize {
 }
 
 /// Checks that the rates are in bounds, and at least one of them above 0.
-pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
+pub(super) fn check_rates(rates: &[f64]) -> Result<(), String> {
     if let Some(rate) = rates.iter().find(|rate| !(0.0..=RATE_MAX).contains(*rate)) {
-        let rate = shown(*rate);
+        let rate = format_number(*rate);
         return Err(format!("a rate is 0 to {RATE_MAX} arrivals a second, not {rate}"));
     }
     if rates.iter().all(|rate| *rate == 0.0) {
@@ -157,39 +161,39 @@ pub(super) fn some_rate(rates: &[f64]) -> Result<(), String> {
 }
 
 /// Formats a number as it was probably written: without hundreds of zeros.
-pub(super) fn shown(number: f64) -> String {
+pub(super) fn format_number(number: f64) -> String {
     if number.abs() < 1e15 { number.to_string() } else { format!("{number:e}") }
 }
 
 /// Checks that a time is in bounds; `what` begins the sentence of the error, as in "a step lasts".
-pub(super) fn time(what: &str, time_s: f64) -> Result<(), String> {
+pub(super) fn check_time(what: &str, time_s: f64) -> Result<(), String> {
     if (TIME_S_MIN..=TIME_S_MAX).contains(&time_s) {
         return Ok(());
     }
-    Err(format!("{what} a nanosecond to {TIME_S_MAX} s, not {} s", shown(time_s)))
+    Err(format!("{what} a nanosecond to {TIME_S_MAX} s, not {} s", format_number(time_s)))
 }
 
-fn gap(shortest_s: f64, longest_s: f64) -> Result<(), String> {
+fn check_gaps(shortest_s: f64, longest_s: f64) -> Result<(), String> {
     if !(shortest_s >= 0.0 && shortest_s <= longest_s) {
         return Err(format!(
             "the shortest time between arrivals is not below 0 and not above the longest, \
              unlike {} s and {} s",
-            shown(shortest_s),
-            shown(longest_s)
+            format_number(shortest_s),
+            format_number(longest_s)
         ));
     }
-    time("the longest time between arrivals is", longest_s)?;
-    time("the mean time between arrivals is", (shortest_s + longest_s) / 2.0)
+    check_time("the longest time between arrivals is", longest_s)?;
+    check_time("the mean time between arrivals is", (shortest_s + longest_s) / 2.0)
 }
 
-fn sine(mean: f64, amplitude: f64, period_s: f64) -> Result<(), String> {
-    some_rate(&[mean])?;
+fn check_sine(mean: f64, amplitude: f64, period_s: f64) -> Result<(), String> {
+    check_rates(&[mean])?;
     if !(0.0..=mean).contains(&amplitude) {
-        let amplitude = shown(amplitude);
+        let amplitude = format_number(amplitude);
         return Err(format!("the amplitude is 0 to the mean, {mean}/s, not {amplitude}/s"));
     }
-    some_rate(&[mean + amplitude])?;
-    time("the period is", period_s)
+    check_rates(&[mean + amplitude])?;
+    check_time("the period is", period_s)
 }
 
 #[cfg(test)]

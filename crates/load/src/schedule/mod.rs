@@ -5,10 +5,10 @@
 //! is computed from `i`: there is no drift, and the number of starts is the integral, rounded up.
 //! Random laws add up gaps, and the first start is one gap from the beginning.
 
-mod even;
 mod gaps;
 mod law;
 mod law_parameters;
+mod rate_steps;
 mod starts;
 mod text;
 mod trace;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::even::Even;
 use super::gaps::Gaps;
 use super::law::ArrivalLaw;
+use super::rate_steps::RateSteps;
 use super::varying::Varying;
 
 /// An arrival of a schedule.
@@ -34,7 +34,7 @@ pub struct Schedule {
 
 #[derive(Clone, Debug)]
 enum Law {
-    Even(Even),
+    RateSteps(RateSteps),
     Gaps(Gaps),
     Varying(Varying),
     Trace { starts_ns: Arc<[u64]>, number: usize },
@@ -102,8 +102,8 @@ impl Law {
             return Law::Never;
         }
         match arrivals {
-            ArrivalLaw::Constant { rate } => Law::Even(Even::constant(*rate)),
-            ArrivalLaw::Steps(steps) => Law::Even(Even::steps(steps.clone())),
+            ArrivalLaw::Constant { rate } => Law::RateSteps(RateSteps::constant(*rate)),
+            ArrivalLaw::Steps(steps) => Law::RateSteps(RateSteps::steps(steps.clone())),
             ArrivalLaw::Poisson { rate } => Law::Gaps(Gaps::exponential(*rate, seed)),
             ArrivalLaw::Uniform { shortest_s, longest_s } => {
                 Law::Gaps(Gaps::uniform(*shortest_s, *longest_s, seed))
@@ -118,7 +118,7 @@ impl Law {
 
     fn next(&mut self) -> Option<u64> {
         match self {
-            Law::Even(even) => even.next(),
+            Law::RateSteps(rate_steps) => rate_steps.next(),
             Law::Gaps(gaps) => Some(gaps.next()),
             Law::Varying(varying) => varying.next(),
             Law::Trace { starts_ns, number } => {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::law::{ArrivalLaw, RateStep};
-use super::law_parameters::{RATE_MAX, shown, time};
+use super::law_parameters::{RATE_MAX, check_time, format_number};
 use super::trace;
 
 /// Default rate, arrivals per second.
@@ -28,17 +28,18 @@ impl ArrivalLaw {
         rate: Option<f64>,
         read: &mut dyn FnMut(&str) -> io::Result<String>,
     ) -> Result<Self, String> {
-        let blame = |why: String| format!("--arrivals {law}: {why}");
+        let option_error = |why: String| format!("--arrivals {law}: {why}");
         if let "constant" | "poisson" | "uniform" = law {
             return at_rate(law, rate.unwrap_or(RATE_DEFAULT));
         }
-        let (name, figures) = split(law).ok_or_else(|| blame(LAWS.into()))?;
+        let (name, arguments) = split_law(law).ok_or_else(|| option_error(LAWS.into()))?;
         if let Some(rate) = rate {
-            let why = format!("the law has its own figures; leave out --rate {}", shown(rate));
-            return Err(blame(why));
+            let why =
+                format!("the law has its own figures; leave out --rate {}", format_number(rate));
+            return Err(option_error(why));
         }
-        let arrivals = with_figures(name, figures, read).map_err(blame)?;
-        arrivals.check().map_err(blame)?;
+        let arrivals = parse_arguments(name, arguments, read).map_err(option_error)?;
+        arrivals.check().map_err(option_error)?;
         Ok(arrivals)
     }
 }
@@ -49,107 +50,112 @@ fn at_rate(law: &str, rate: f64) -> Result<ArrivalLaw, String> {
         "uniform" => ArrivalLaw::Uniform { shortest_s: 0.0, longest_s: 2.0 / rate },
         _ => ArrivalLaw::Constant { rate },
     };
-    let blame = |why| format!("--rate {}: {why}", shown(rate));
+    let option_error = |why| format!("--rate {}: {why}", format_number(rate));
     if !(rate > 0.0 && rate <= RATE_MAX) {
-        return Err(blame(format!("it is above 0, and at most {RATE_MAX} arrivals a second")));
+        return Err(option_error(format!(
+            "it is above 0, and at most {RATE_MAX} arrivals a second"
+        )));
     }
-    arrivals.check().map_err(blame)?;
+    arrivals.check().map_err(option_error)?;
     Ok(arrivals)
 }
 
 /// Splits a law into its name, or httperf's letter for it, and its figures.
-fn split(law: &str) -> Option<(&str, &str)> {
-    if let Some((name, figures)) = law.split_once(':') {
+fn split_law(law: &str) -> Option<(&str, &str)> {
+    if let Some((name, arguments)) = law.split_once(':') {
         let known = ["uniform", "steps", "ramp", "sine", "trace"].contains(&name);
-        return known.then_some((name, figures));
+        return known.then_some((name, arguments));
     }
-    let (letter, figures) = law.split_at_checked(1)?;
-    let numeric = figures.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-    (["d", "e", "u", "v"].contains(&letter) && numeric).then_some((letter, figures))
+    let (letter, arguments) = law.split_at_checked(1)?;
+    let numeric = arguments.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    (["d", "e", "u", "v"].contains(&letter) && numeric).then_some((letter, arguments))
 }
 
-fn with_figures(
+fn parse_arguments(
     name: &str,
-    figures: &str,
+    arguments: &str,
     read: &mut dyn FnMut(&str) -> io::Result<String>,
 ) -> Result<ArrivalLaw, String> {
     match name {
-        "d" => Ok(ArrivalLaw::Constant { rate: every(figures)? }),
-        "e" => Ok(ArrivalLaw::Poisson { rate: every(figures)? }),
-        "u" | "uniform" => uniform(figures),
-        "v" => intervals(figures),
-        "steps" => figures.split(',').map(step).collect::<Result<_, _>>().map(ArrivalLaw::Steps),
-        "ramp" => ramp(figures),
-        "sine" => sine(figures),
+        "d" => Ok(ArrivalLaw::Constant { rate: rate_of_interval(arguments)? }),
+        "e" => Ok(ArrivalLaw::Poisson { rate: rate_of_interval(arguments)? }),
+        "u" | "uniform" => uniform(arguments),
+        "v" => intervals(arguments),
+        "steps" => arguments.split(',').map(step).collect::<Result<_, _>>().map(ArrivalLaw::Steps),
+        "ramp" => ramp(arguments),
+        "sine" => sine(arguments),
         _ => {
-            let text = read(figures).map_err(|error| format!("{figures}: {error}"))?;
-            trace::read(figures, &text).map(ArrivalLaw::Trace)
+            let text = read(arguments).map_err(|error| format!("{arguments}: {error}"))?;
+            trace::read(arguments, &text).map(ArrivalLaw::Trace)
         }
     }
 }
 
-fn uniform(figures: &str) -> Result<ArrivalLaw, String> {
+fn uniform(arguments: &str) -> Result<ArrivalLaw, String> {
     let (shortest, longest) =
-        figures.split_once(',').ok_or("two times are needed: SHORTEST,LONGEST")?;
-    Ok(ArrivalLaw::Uniform { shortest_s: span(shortest)?, longest_s: span(longest)? })
+        arguments.split_once(',').ok_or("two times are needed: SHORTEST,LONGEST")?;
+    Ok(ArrivalLaw::Uniform {
+        shortest_s: parse_seconds(shortest)?,
+        longest_s: parse_seconds(longest)?,
+    })
 }
 
 /// Parses httperf's `v`: pairs of the time between arrivals and its duration.
-fn intervals(figures: &str) -> Result<ArrivalLaw, String> {
-    let figures: Vec<&str> = figures.split(',').collect();
-    let (pairs, odd) = figures.as_chunks::<2>();
+fn intervals(arguments: &str) -> Result<ArrivalLaw, String> {
+    let arguments: Vec<&str> = arguments.split(',').collect();
+    let (pairs, odd) = arguments.as_chunks::<2>();
     if !odd.is_empty() {
         return Err("times come in pairs, T1,D1: between arrivals, and for how long".into());
     }
     let step = |[between, duration]: &[&str; 2]| {
-        Ok(RateStep { rate: every(between)?, duration_s: span(duration)? })
+        Ok(RateStep { rate: rate_of_interval(between)?, duration_s: parse_seconds(duration)? })
     };
     pairs.iter().map(step).collect::<Result<_, String>>().map(ArrivalLaw::Steps)
 }
 
-fn step(figures: &str) -> Result<RateStep, String> {
-    let (rate, duration) = figures
+fn step(arguments: &str) -> Result<RateStep, String> {
+    let (rate, duration) = arguments
         .split_once('x')
-        .ok_or_else(|| format!("{figures:?} is not RATExDURATION, as in 100x10"))?;
-    Ok(RateStep { rate: number(rate)?, duration_s: span(duration)? })
+        .ok_or_else(|| format!("{arguments:?} is not RATExDURATION, as in 100x10"))?;
+    Ok(RateStep { rate: parse_number(rate)?, duration_s: parse_seconds(duration)? })
 }
 
-fn ramp(figures: &str) -> Result<ArrivalLaw, String> {
+fn ramp(arguments: &str) -> Result<ArrivalLaw, String> {
     // A number may have a minus of its own, as in 1e-3.
     let rates = |(at, _)| {
-        let (from, to) = (figures.get(..at)?, figures.get(at + 1..)?);
-        Some(ArrivalLaw::Ramp { from: number(from).ok()?, to: number(to).ok()? })
+        let (from, to) = (arguments.get(..at)?, arguments.get(at + 1..)?);
+        Some(ArrivalLaw::Ramp { from: parse_number(from).ok()?, to: parse_number(to).ok()? })
     };
-    let ramp = figures.match_indices('-').find_map(rates);
+    let ramp = arguments.match_indices('-').find_map(rates);
     ramp.ok_or_else(|| "two rates are needed: FROM-TO, as in 100-500".into())
 }
 
-fn sine(figures: &str) -> Result<ArrivalLaw, String> {
-    let parts: Vec<&str> = figures.split(',').collect();
+fn sine(arguments: &str) -> Result<ArrivalLaw, String> {
+    let parts: Vec<&str> = arguments.split(',').collect();
     let [mean, amplitude, period] = parts[..] else {
         return Err("three figures are needed: MEAN,AMPLITUDE,PERIOD".into());
     };
-    let (mean, amplitude) = (number(mean)?, number(amplitude)?);
-    Ok(ArrivalLaw::Sine { mean, amplitude, period_s: span(period)? })
+    let (mean, amplitude) = (parse_number(mean)?, parse_number(amplitude)?);
+    Ok(ArrivalLaw::Sine { mean, amplitude, period_s: parse_seconds(period)? })
 }
 
 /// Returns the rate of arrivals that are this far apart.
-fn every(text: &str) -> Result<f64, String> {
-    let between_s = span(text)?;
-    time("the time between arrivals is", between_s)?;
+fn rate_of_interval(text: &str) -> Result<f64, String> {
+    let between_s = parse_seconds(text)?;
+    check_time("the time between arrivals is", between_s)?;
     Ok(1.0 / between_s)
 }
 
 /// Parses a time; returns seconds.
-fn span(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 5] =
         [("us", 1e6), ("ms", 1e3), ("s", 1.0), ("m", 1.0 / 60.0), ("h", 1.0 / 3600.0)];
     let with_unit = |&(unit, in_a_second)| Some((text.strip_suffix(unit)?, in_a_second));
-    let (figure, in_a_second) = UNITS.iter().find_map(with_unit).unwrap_or((text, 1.0));
-    Ok(number(figure)? / in_a_second)
+    let (number_text, in_a_second) = UNITS.iter().find_map(with_unit).unwrap_or((text, 1.0));
+    Ok(parse_number(number_text)? / in_a_second)
 }
 
-fn number(text: &str) -> Result<f64, String> {
+fn parse_number(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
@@ -212,8 +218,12 @@ mod tests {
             ("sine:100,50,1h", "sine 100/s, up and down 50/s every 3600 s"),
             ("trace:good", "trace of 2 starts"),
         ];
-        for (law, shown) in table {
-            assert_eq!(parse(law, None).map(|law| law.to_string()), Ok(shown.into()), "{law}");
+        for (law, format_number) in table {
+            assert_eq!(
+                parse(law, None).map(|law| law.to_string()),
+                Ok(format_number.into()),
+                "{law}"
+            );
         }
         assert_eq!(parse("poisson", Some(0.5)), Ok(ArrivalLaw::Poisson { rate: 0.5 }));
         assert_eq!(parse("trace:good", None), Ok(ArrivalLaw::Trace([0, 500_000_000].into())));

@@ -11,29 +11,30 @@ use super::law::RateStep;
 use super::units::{NS_PER_S, ns, seconds, whole_ns};
 
 #[derive(Clone, Debug)]
-pub(super) struct Even {
+pub(super) struct RateSteps {
     rate: f64,
     begin_ns: u64,
     /// Length of the step; `u64::MAX` for the last one.
     length_ns: u64,
     /// Fraction of an arrival, 0 to 1, that the rate's integral lacked at the beginning of the step
     /// before the step's first start.
-    owed: f64,
+    remainder: f64,
     /// Number of the next start within the step.
     number: u64,
-    later: IntoIter<RateStep>,
+    remaining: IntoIter<RateStep>,
 }
 
-impl Even {
+impl RateSteps {
     pub(super) fn constant(rate: f64) -> Self {
         Self::steps(vec![RateStep { rate, duration_s: 1.0 }])
     }
 
     pub(super) fn steps(steps: Vec<RateStep>) -> Self {
-        let later = steps.into_iter();
-        let mut even = Self { rate: 0.0, begin_ns: 0, length_ns: 0, owed: 0.0, number: 0, later };
-        even.enter();
-        even
+        let remaining = steps.into_iter();
+        let mut rate_steps =
+            Self { rate: 0.0, begin_ns: 0, length_ns: 0, remainder: 0.0, number: 0, remaining };
+        rate_steps.begin_step();
+        rate_steps
     }
 
     pub(super) fn next(&mut self) -> Option<u64> {
@@ -43,34 +44,34 @@ impl Even {
                 self.number += 1;
                 return Some(self.begin_ns.saturating_add(offset_ns));
             }
-            self.leave(offset_ns);
-            self.enter()?;
+            self.end_step(offset_ns);
+            self.begin_step()?;
         }
     }
 
     fn offset_ns(&self) -> u64 {
         if self.rate > 0.0 {
-            whole_ns((self.owed + self.number as f64) * NS_PER_S / self.rate)
+            whole_ns((self.remainder + self.number as f64) * NS_PER_S / self.rate)
         } else {
             u64::MAX
         }
     }
 
-    fn leave(&mut self, offset_ns: u64) {
+    fn end_step(&mut self, offset_ns: u64) {
         // A start on the boundary is the next step's first, whatever the last bit says.
-        self.owed = if offset_ns == self.length_ns {
+        self.remainder = if offset_ns == self.length_ns {
             0.0
         } else {
-            self.owed + self.number as f64 - self.rate * seconds(self.length_ns)
+            self.remainder + self.number as f64 - self.rate * seconds(self.length_ns)
         };
-        self.owed = self.owed.clamp(0.0, 1.0);
+        self.remainder = self.remainder.clamp(0.0, 1.0);
         self.begin_ns = self.begin_ns.saturating_add(self.length_ns);
     }
 
-    fn enter(&mut self) -> Option<()> {
-        let step = self.later.next()?;
+    fn begin_step(&mut self) -> Option<()> {
+        let step = self.remaining.next()?;
         self.rate = step.rate;
-        self.length_ns = if self.later.len() == 0 { u64::MAX } else { ns(step.duration_s) };
+        self.length_ns = if self.remaining.len() == 0 { u64::MAX } else { ns(step.duration_s) };
         self.number = 0;
         Some(())
     }
@@ -82,40 +83,40 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn until(mut even: Even, end_ns: u64) -> Vec<u64> {
-        std::iter::from_fn(|| even.next()).take_while(|start| *start < end_ns).collect()
+    fn until(mut rate_steps: RateSteps, end_ns: u64) -> Vec<u64> {
+        std::iter::from_fn(|| rate_steps.next()).take_while(|start| *start < end_ns).collect()
     }
 
-    fn steps(steps: &[(f64, f64)]) -> Even {
+    fn steps(steps: &[(f64, f64)]) -> RateSteps {
         let step = |&(rate, duration_s): &(f64, f64)| RateStep { rate, duration_s };
-        Even::steps(steps.iter().map(step).collect())
+        RateSteps::steps(steps.iter().map(step).collect())
     }
 
     #[test]
     fn a_constant_rate_has_its_exact_count_and_times() {
-        let starts = until(Even::constant(333.3), 60 * S);
+        let starts = until(RateSteps::constant(333.3), 60 * S);
         assert_eq!(starts.len(), 19_998);
         assert_eq!(starts[3333], 10 * S);
         assert_eq!(starts[1], 3_000_300);
         for (rate, seconds) in [(1.0, 10), (0.1, 60), (49_999.7, 10), (1e6, 1)] {
-            let count = until(Even::constant(rate), seconds * S).len();
+            let count = until(RateSteps::constant(rate), seconds * S).len();
             assert_eq!(count, (rate * seconds as f64).round() as usize, "{rate}");
         }
     }
 
     #[test]
     fn a_constant_rate_does_not_drift_in_a_day() {
-        let mut even = Even::constant(30_000.0);
+        let mut rate_steps = RateSteps::constant(30_000.0);
         let day = 86_400 * 30_000;
-        even.number = day;
-        assert_eq!(even.next(), Some(86_400 * S));
-        even.number = day + 1;
-        assert_eq!(even.next(), Some(86_400 * S + 33_333));
+        rate_steps.number = day;
+        assert_eq!(rate_steps.next(), Some(86_400 * S));
+        rate_steps.number = day + 1;
+        assert_eq!(rate_steps.next(), Some(86_400 * S + 33_333));
     }
 
     #[test]
     fn the_highest_rate_has_a_start_each_nanosecond() {
-        assert_eq!(until(Even::constant(1e9), 1000), (0..1000).collect::<Vec<_>>());
+        assert_eq!(until(RateSteps::constant(1e9), 1000), (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
