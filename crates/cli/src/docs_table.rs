@@ -299,7 +299,8 @@ mod tests {
         let entry = weir_lab::catalogue::one("bench/architectures").unwrap();
         let servers = entry.experiment.server.into_iter();
         let architectures: Vec<&str> = architecture::TABLE.iter().map(|row| row.spelling).collect();
-        let found: BTreeSet<String> = servers.filter_map(|server| server.arch).collect();
+        let found: BTreeSet<String> =
+            servers.filter_map(|server| server.weir()?.arch.clone()).collect();
         assert_eq!(found, names(&architectures));
     }
 }

@@ -1,9 +1,13 @@
 //! `weir serve`: turns options into a configuration, and signals into printed output.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, Parser};
 
 use weir_server::readiness::settings::Settings;
 use weir_server::{
@@ -13,6 +17,7 @@ use weir_server::{
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
 use crate::print::say;
+use crate::{Cli, Task, config_file, one_sentence};
 
 /// Serves until told to stop.
 ///
@@ -48,6 +53,30 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
     }
     show(&server.finish(), stats_json.as_deref());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Checks the options of a `weir serve`, as far as that is possible without serving.
+///
+/// # Errors
+/// A sentence, as the server would say it at its start.
+pub(crate) fn check(options: &[String]) -> Result<(), String> {
+    let args = ["weir", "serve", "."].into_iter().chain(options.iter().map(String::as_str));
+    let args: Vec<OsString> = args.map(OsString::from).collect();
+    let matches =
+        Cli::command().try_get_matches_from(&args).map_err(|error| one_sentence(&error))?;
+    let args = config_file::with_config_file(args, &matches)?;
+    let named = matches.subcommand().and_then(|(_, serve)| serve.value_source("mechanism"));
+    let is_named = named == Some(ValueSource::CommandLine);
+    let Task::Serve(options) =
+        Cli::try_parse_from(args).map_err(|error| one_sentence(&error))?.task
+    else {
+        return Ok(());
+    };
+    let architecture = configuration(*options)?.arch.row();
+    if is_named && !architecture.takes_mechanism {
+        return Err(format!("--arch {} takes no mechanism", architecture.spelling));
+    }
+    Ok(())
 }
 
 /// Names the mechanism, preceded or replaced by the architecture if that is not the default.
@@ -275,30 +304,30 @@ fn inherited_sockets() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-    use weir_lab::catalogue;
-    use weir_lab::experiment::Kind;
-
-    #[derive(Parser)]
-    struct Served {
-        #[command(flatten)]
-        options: ServeOptions,
-    }
+    use weir_lab::{catalogue, servers};
 
     #[test]
     fn every_server_of_an_experiment_is_started_with_options_and_numbers_that_there_are() {
         let entries = catalogue::all().unwrap();
         assert!(!entries.is_empty());
         for entry in &entries {
-            let servers = entry.experiment.server.iter();
-            for server in servers.filter(|server| server.kind == Kind::Weir) {
-                let arguments = ["serve", "."].into_iter();
-                let arguments = arguments.chain(server.options.iter().map(String::as_str));
-                let read = Served::try_parse_from(arguments).map_err(|error| error.to_string());
-                let config = read.and_then(|served| configuration(served.options));
-                let told = format!("{}, server {}", entry.id, server.id);
-                assert!(config.is_ok(), "{told}: {}", config.err().unwrap_or_default());
+            for server in &entry.experiment.server {
+                let checked = servers::command_line(server).map(|words| check(&words));
+                assert_eq!(checked.unwrap_or(Ok(())), Ok(()), "{}, server {}", entry.id, server.id);
             }
         }
+    }
+
+    #[test]
+    fn what_a_server_cannot_do_is_refused_in_its_own_words() {
+        let refused = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            check(&words).expect_err(line)
+        };
+        assert!(refused("--arch fibre").contains("fibre"));
+        assert!(refused("--arch threads --mechanism poll").contains("mechanism"));
+        assert!(refused("--arch fiber --arch-option pool").contains("pool"));
+        assert!(refused("--arch ring --arch-option sqpoll=2").contains("sqpoll"));
+        assert!(refused("--arch-option pool=7").contains("pool"));
     }
 }

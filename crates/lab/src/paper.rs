@@ -152,7 +152,7 @@ values = [1, 2]
     #[test]
     fn what_is_wrong_is_said() {
         let cases = [
-            ("year = 2004", "year = \"x\"", "line 4: "),
+            ("year = 2004", "year = \"x\"", "line 4, column 8: year: invalid type"),
             ("id = \"tux\"", "id = \"more\"", "claim `more`: an id is not empty, and unique"),
             ("text = \"More.\"", "text = \"\"", "claim more: it needs a figure and a text"),
             ("above = 1.05", "above = nan", "claim more: its numbers are not finite"),

@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::experiment::{
-    Axis, BackgroundLoadKind, Experiment, Kind, LoadSpec, RateUnit, ServerSpec, Sweep,
+    Axis, BackgroundLoadKind, Experiment, LoadSpec, RateUnit, Seconds, ServerSpec, Sweep,
 };
 use crate::generators::Spike;
 use crate::record::Key;
@@ -111,7 +111,7 @@ fn shuffled(mut steps: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
 /// the repetitions first; below 1 it also shortens points where the repetitions had to be rounded
 /// up.
 pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
-    let wanted = f64::from(sweep.repetitions) * scale;
+    let wanted = f64::from(*sweep.repetitions) * scale;
     let repetitions = wanted.round().clamp(1.0, 1000.0);
     let longer = if scale < 1.0 { (wanted / repetitions).min(1.0) } else { 1.0 };
     let shortest = if sweep.probe.is_some() { PROBE_S_MIN } else { DURATION_S_MIN };
@@ -166,7 +166,7 @@ impl StepBuilder<'_> {
         self.grid(sweep, |server, x| {
             let overhead = match spec.probe {
                 Some(_) => PROBE_OVERHEAD_S + PROBE_IDLE_S * x,
-                None => OVERHEAD_S + spec.load.warmup_s + drain_s(spec, x),
+                None => OVERHEAD_S + *spec.load.warmup_s + drain_s(spec, x),
             };
             self.step(Task::Point, sweep, server, (x, round), (duration_s, overhead))
         })
@@ -177,9 +177,9 @@ impl StepBuilder<'_> {
         if !spec.calls {
             return Vec::new();
         }
-        let foreign = |server: usize| self.experiment.server[server].kind != Kind::Weir;
+        let foreign = |server: usize| self.experiment.server[server].weir().is_none();
         let (_, duration_s) = scaled(spec, self.scale);
-        let overhead = OVERHEAD_S + spec.load.warmup_s + spec.load.timeout_s;
+        let overhead = OVERHEAD_S + *spec.load.warmup_s + *spec.load.timeout_s;
         let mut steps = self.grid(sweep, |server, x| {
             self.step(Task::Calls, sweep, server, (x, 0), (duration_s, overhead))
         });
@@ -219,16 +219,16 @@ impl StepBuilder<'_> {
 /// load if that is longer.
 fn drain_s(sweep: &Sweep, x: f64) -> f64 {
     let over = sweep.x != Axis::Rate || sweep.rate_unit == RateUnit::PerSecond || x > 1.0;
-    let load_s = if over { sweep.load.timeout_s } else { 0.0 };
+    let load_s = if over { *sweep.load.timeout_s } else { 0.0 };
     background_load(sweep, x, Some(1.0))
-        .map_or(load_s, |background_load| load_s.max(background_load.hold_s))
+        .map_or(load_s, |background_load| load_s.max(*background_load.hold_s))
 }
 
 /// Returns the rate of a step, in sessions per second, given the capacity that the sweep's rates
 /// are multiples of; `None` for a closed loop.
 pub fn rate(sweep: &Sweep, x: f64, capacity: f64) -> Option<f64> {
     let base = if sweep.rate_unit == RateUnit::PerSecond { 1.0 } else { capacity };
-    let of = if sweep.x == Axis::Rate { Some(x) } else { sweep.rate };
+    let of = if sweep.x == Axis::Rate { Some(x) } else { sweep.rate.map(|rate| *rate) };
     of.map(|multiple| multiple * base)
 }
 
@@ -236,6 +236,7 @@ pub fn rate(sweep: &Sweep, x: f64, capacity: f64) -> Option<f64> {
 /// the sweep varies.
 pub fn connections(sweep: &Sweep, x: f64) -> (u32, Option<u32>) {
     let LoadSpec { idle, conns, .. } = sweep.load;
+    let conns = conns.map(|conns| *conns);
     match sweep.x {
         Axis::Rate | Axis::BackgroundLoad => (idle, conns),
         Axis::Idle => (x as u32, conns),
@@ -250,11 +251,11 @@ pub fn spike(sweep: &Sweep, x: f64, capacity: f64, duration_s: f64) -> Option<Sp
     let base = if sweep.rate_unit == RateUnit::PerSecond { 1.0 } else { capacity };
     let shorter = duration_s / spec.duration_s();
     Some(Spike {
-        base: spec.base * base,
+        base: *spec.base * base,
         height: x * base,
-        before_s: spec.before_s * shorter,
-        for_s: spec.for_s * shorter,
-        after_s: spec.after_s * shorter,
+        before_s: *spec.before_s * shorter,
+        for_s: *spec.for_s * shorter,
+        after_s: *spec.after_s * shorter,
     })
 }
 
@@ -267,8 +268,8 @@ pub struct BackgroundLoad {
     pub rate: Option<f64>,
     /// Number of clients, in a closed loop.
     pub closed: Option<u32>,
-    /// Time each client holds its connection, in seconds.
-    pub hold_s: f64,
+    /// Time each client holds its connection.
+    pub hold_s: Seconds,
 }
 
 /// Returns the clients beside a load of `rate` sessions per second, at a value of the sweep; `None`
@@ -276,13 +277,14 @@ pub struct BackgroundLoad {
 pub fn background_load(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<BackgroundLoad> {
     let (spec, rate) = sweep.background_load.as_ref().zip(rate)?;
     let hold_s = spec.hold_s.unwrap_or(sweep.load.timeout_s);
-    let rate = if sweep.x == Axis::BackgroundLoad { x } else { spec.factor.unwrap_or(1.0) * rate };
+    let factor = spec.factor.map_or(1.0, |factor| *factor);
+    let rate = if sweep.x == Axis::BackgroundLoad { x } else { factor * rate };
     if rate <= 0.0 {
         return None;
     }
     let (rate, closed) = match spec.kind {
         // A client without an answer restarts after each hold time: rate × hold time of them.
-        BackgroundLoadKind::Reconnect => (None, Some((rate * hold_s).ceil().max(1.0) as u32)),
+        BackgroundLoadKind::Reconnect => (None, Some((rate * *hold_s).ceil().max(1.0) as u32)),
         BackgroundLoadKind::Mute
         | BackgroundLoadKind::Slow
         | BackgroundLoadKind::KeepAlive
@@ -294,15 +296,16 @@ pub fn background_load(sweep: &Sweep, x: f64, rate: Option<f64>) -> Option<Backg
 /// Returns the CPU time burnt per request, in microseconds, in a server or in the server behind it
 /// if it is a proxy.
 pub fn burn_us(server: &ServerSpec, sweep: &Sweep) -> u32 {
-    match server.kind {
-        Kind::Weir => server.burn_us.unwrap_or(sweep.burn_us),
-        _ => server.proxy_burn_us.unwrap_or(0),
+    match server.weir() {
+        Some(weir) => *weir.burn_us.unwrap_or(sweep.burn_us),
+        None => server.proxy_burn_us().unwrap_or(0),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::file;
 
     const TEXT: &str = r#"
         title = "t"
@@ -325,7 +328,7 @@ mod tests {
     "#;
 
     fn named() -> Vec<NamedExperiment> {
-        vec![("e".to_owned(), toml::from_str(TEXT).unwrap())]
+        vec![("e".to_owned(), Experiment::parse(TEXT).unwrap())]
     }
 
     fn count(steps: &[Step], task: Task) -> usize {
@@ -382,7 +385,7 @@ mod tests {
 
     /// Returns the first sweep of the experiment, with `more` appended to its text.
     fn sweep(more: &str) -> Sweep {
-        toml::from_str::<Experiment>(&format!("{TEXT}{more}")).unwrap().sweep.remove(0)
+        file::read::<Experiment>(&format!("{TEXT}{more}")).unwrap().sweep.remove(0)
     }
 
     #[test]
@@ -403,7 +406,7 @@ mod tests {
 
     /// Returns the experiment with this sweep only.
     fn experiment(sweep: Sweep) -> Experiment {
-        Experiment { sweep: vec![sweep], ..toml::from_str(TEXT).unwrap() }
+        Experiment { sweep: vec![sweep], ..Experiment::parse(TEXT).unwrap() }
     }
 
     #[test]
@@ -413,8 +416,8 @@ mod tests {
             background_load(&sweep(&text), 2.0, Some(50.0)).unwrap()
         };
         let mute = of("mute", "");
-        assert_eq!((mute.rate, mute.closed, mute.hold_s), (Some(500.0), None, 1.0));
-        assert_eq!(of("slow", ", hold-s = 3").hold_s, 3.0);
+        assert_eq!((mute.rate, mute.closed, *mute.hold_s), (Some(500.0), None, 1.0));
+        assert_eq!(*of("slow", ", hold-s = 3").hold_s, 3.0);
         let again = of("reconnect", ", hold-s = 0.25");
         assert_eq!((again.rate, again.closed), (None, Some(125)));
         assert_eq!(of("reconnect", ", hold-s = 0.0001").closed, Some(1));
@@ -429,7 +432,7 @@ mod tests {
         sweep.x = Axis::BackgroundLoad;
         let of = |x| {
             background_load(&sweep, x, Some(50.0))
-                .map(|background_load| (background_load.rate, background_load.hold_s))
+                .map(|background_load| (background_load.rate, *background_load.hold_s))
         };
         assert_eq!((of(40.0), of(0.0)), (Some((Some(40.0), 2.0)), None));
         assert_eq!((rate(&sweep, 40.0, 3.0), drain_s(&sweep, 40.0)), (Some(150.0), 2.0));

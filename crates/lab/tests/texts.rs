@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use weir_lab::experiment::{At, Axis, Claim, Experiment, Generator, Quantity, RateUnit, Sweep};
+use weir_lab::experiment::{
+    At, Axis, Claim, Experiment, Generator, Pace, Quantity, RateUnit, Sweep,
+};
 use weir_lab::paper::Paper;
 
 fn root() -> PathBuf {
@@ -31,20 +32,20 @@ fn files(directory: &Path, from: &Path) -> BTreeMap<String, PathBuf> {
     found
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> T {
+fn read<T>(path: &Path, parse: fn(&str) -> Result<T, String>) -> T {
     let text = fs::read_to_string(path).unwrap();
-    toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn experiments() -> BTreeMap<String, Experiment> {
     let all = files(&root(), &root()).into_iter();
     let experiments = all.filter(|(id, _)| !id.starts_with("papers/"));
-    experiments.map(|(id, path)| (id, read(&path))).collect()
+    experiments.map(|(id, path)| (id, read(&path, Experiment::parse))).collect()
 }
 
 fn papers() -> BTreeMap<String, Paper> {
     let from = root().join("papers");
-    files(&from, &from).into_iter().map(|(key, path)| (key, read(&path))).collect()
+    files(&from, &from).into_iter().map(|(key, path)| (key, read(&path, Paper::parse))).collect()
 }
 
 fn sweep<'a>(experiment: &'a Experiment, id: &str, place: &str) -> &'a Sweep {
@@ -83,7 +84,7 @@ fn every_sweep_names_servers_that_exist_and_its_values_ascend() {
             assert_eq!(referred, sweep.reference.is_some(), "{place}: reference");
             assert!(!sweep.values.is_empty(), "{place}: no values");
             assert!(sweep.values.windows(2).all(|pair| pair[0] < pair[1]), "{place}: ascending");
-            let from_elsewhere = sweep.rate.is_some() || sweep.load.closed.is_some();
+            let from_elsewhere = sweep.rate.is_some() || sweep.load.pace != Pace::Open;
             let needed = sweep.x != Axis::Rate && sweep.probe.is_none();
             assert_eq!(needed, from_elsewhere, "{place}: one source of the rate");
         }
@@ -96,7 +97,7 @@ fn an_open_loop_is_warmed_up_for_as_long_as_clients_wait() {
         for sweep in &experiment.sweep {
             let load = &sweep.load;
             // httperf and wrk have no warm-up.
-            let warmed = load.generator != Generator::Weir || load.warmup_s >= load.timeout_s;
+            let warmed = load.generator != Generator::Weir || *load.warmup_s >= *load.timeout_s;
             assert!(warmed, "{id}: sweep {}", sweep.id);
         }
     }

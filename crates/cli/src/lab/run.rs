@@ -80,6 +80,7 @@ fn run(request: Request, options: &RunOptions) -> Result<ExitCode, String> {
         },
         command: command(),
         allow_any_options: options.allow_any_options,
+        check_server: crate::serve::check,
     };
     let stop = Stop::listen()?;
     let mut progress = Progress::new(options.quiet, &dir);

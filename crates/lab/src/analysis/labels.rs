@@ -2,7 +2,7 @@
 
 use super::study::Study;
 use crate::experiment::{
-    Axis, BackgroundLoadKind, BackgroundLoadSpec, Generator, Kind, LoadSpec, RateUnit,
+    Axis, BackgroundLoadKind, BackgroundLoadSpec, Generator, Kind, LoadSpec, Pace, RateUnit,
     RequestClass, ServerSpec, Sweep,
 };
 use crate::plan;
@@ -38,7 +38,7 @@ fn them(background_load: Option<&BackgroundLoadSpec>) -> &'static str {
 
 /// Returns the noun for what is offered: a session of one request is a request.
 fn offered(load: &LoadSpec) -> &'static str {
-    let several = load.workload == "specweb99" || load.requests_per_conn.is_some_and(|n| n > 1);
+    let several = load.workload == "specweb99" || load.requests_per_conn.is_some_and(|n| *n > 1);
     if several { "sessions" } else { "requests" }
 }
 
@@ -69,7 +69,7 @@ fn reference<'a>(study: &Study<'a>, sweep: &'a Sweep) -> &'a str {
 pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f64) -> String {
     let sweep = study.sweep(index);
     if let Some(spec) = sweep.probe {
-        return probe(study, index, spec.active, (repetitions, scale));
+        return probe(study, index, *spec.active, (repetitions, scale));
     }
     let mut parts = vec![
         format!("{}: {}, {}", sweep.id, workload(&sweep.load), range(study, index)),
@@ -84,7 +84,7 @@ pub(super) fn sweep(study: &Study<'_>, index: usize, repetitions: u32, scale: f6
     let of = study.experiment.servers_of(sweep, &[]);
     let gzip: Vec<&str> = of
         .into_iter()
-        .filter(|server| study.experiment.server[*server].gzip)
+        .filter(|server| study.experiment.server[*server].gzip())
         .map(|server| study.label(server))
         .collect();
     if !gzip.is_empty() {
@@ -116,7 +116,7 @@ fn probe(study: &Study<'_>, index: usize, active: u32, (repetitions, scale): (u3
 }
 
 fn workload(load: &LoadSpec) -> String {
-    let each = match load.requests_per_conn {
+    let each = match load.requests_per_conn.map(|count| *count) {
         _ if load.keep_alive => " over connections kept open".to_owned(),
         Some(1) | None => String::new(),
         Some(count) => format!(" with {count} requests a connection"),
@@ -134,13 +134,13 @@ fn range(study: &Study<'_>, index: usize) -> String {
     if sweep.values.len() > 1 {
         text += &format!(" in {} steps", sweep.values.len());
     }
-    match (sweep.rate, sweep.load.closed) {
-        (Some(rate), _) => text += &format!(", at {}", self::rate(study, sweep, rate)),
-        (None, Some(closed)) => text += &format!(", a closed loop of {closed} connections"),
-        (None, None) => {}
+    match (sweep.rate, sweep.load.pace) {
+        (Some(rate), _) => text += &format!(", at {}", self::rate(study, sweep, *rate)),
+        (None, Pace::Closed(conns)) => text += &format!(", a closed loop of {conns} connections"),
+        (None, Pace::Open) => {}
     }
     if let Some(spike) = sweep.spike {
-        let base = rate(study, sweep, spike.base);
+        let base = rate(study, sweep, *spike.base);
         text += &format!(
             ", as a spike of {} s after {} s and before {} s at {base}, evenly spaced",
             spike.for_s, spike.before_s, spike.after_s
@@ -159,7 +159,7 @@ fn range(study: &Study<'_>, index: usize) -> String {
 fn timing(sweep: &Sweep, repetitions: u32, scale: f64) -> String {
     let load = &sweep.load;
     let times = if repetitions == 1 { "once".to_owned() } else { format!("{repetitions} times") };
-    let warmup = match load.warmup_s {
+    let warmup = match *load.warmup_s {
         0.0 => String::new(),
         seconds => format!(" after {seconds} s of warm-up"),
     };
@@ -179,8 +179,8 @@ fn generator(sweep: &Sweep) -> String {
         Generator::Wrk => "wrk",
         Generator::Ab => "ab",
     };
-    let arrivals = match (&load.arrivals, load.closed) {
-        (Some(law), None) => format!(", {law} arrivals"),
+    let arrivals = match (load.arrivals, load.pace) {
+        (Some(law), Pace::Open) => format!(", {} arrivals", law.name()),
         _ => String::new(),
     };
     let options = match load.options.is_empty() {
@@ -220,7 +220,7 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
     let so = "so that one client core can overload it";
     if !sweep.load.mix.is_empty() {
         let class = |class: &RequestClass| {
-            format!("{} % burn {} µs", (1e4 * class.share).round() / 100.0, class.burn_us)
+            format!("{} % burn {} µs", (1e4 * *class.share).round() / 100.0, class.burn_us)
         };
         let classes: Vec<String> = sweep.load.mix.iter().map(class).collect();
         parts.push(format!(
@@ -228,18 +228,18 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
             classes.join(" and ")
         ));
     }
-    if sweep.burn_us > 0 {
+    if *sweep.burn_us > 0 {
         let whose = "processor time in the server";
         parts.push(format!("each request burns {} µs of {whose}, {so}", sweep.burn_us));
     }
     for server in study.experiment.servers_of(sweep, &[]) {
         let spec = &study.experiment.server[server];
         parts.extend(behind(spec));
-        match spec.burn_us {
+        match spec.weir().and_then(|weir| weir.burn_us) {
             Some(us) => parts.push(format!("in {} it burns {us} µs", spec.label)),
-            None if sweep.burn_us > 0
-                && spec.kind != Kind::Weir
-                && spec.proxy_burn_us.is_none() =>
+            None if *sweep.burn_us > 0
+                && spec.weir().is_none()
+                && spec.proxy_burn_us().is_none() =>
             {
                 parts.push(format!("in {} it burns nothing", spec.label));
             }
@@ -251,11 +251,11 @@ fn burning(study: &Study<'_>, index: usize) -> Vec<String> {
 
 /// Describes the server behind a proxy.
 fn behind(spec: &ServerSpec) -> Option<String> {
-    let ServerSpec { label, kind, gzip, proxy_burn_us, .. } = spec;
+    let label = &spec.label;
     let of = "passes on what a weir serve on the same processors answers";
-    match proxy_burn_us {
+    match spec.proxy_burn_us() {
         Some(us) => Some(format!("{label} {of}, which burns {us} µs for each request")),
-        None if *gzip && *kind == Kind::Haproxy => Some(format!("{label} {of}")),
+        None if spec.gzip() && spec.kind() == Kind::Haproxy => Some(format!("{label} {of}")),
         None => None,
     }
 }
@@ -265,6 +265,7 @@ mod tests {
     use super::super::fixtures;
     use super::*;
     use crate::experiment::Experiment;
+    use crate::experiment::{Program, ProxyBurnUs, ProxySettings};
 
     fn said(from: &str, to: &str, scale: f64) -> String {
         let experiment = Experiment::parse(&fixtures::TEXT.replace(from, to)).unwrap();
@@ -294,11 +295,16 @@ mod tests {
         let said = sweep(&Study::new("p/e", &mixed, &[]), 0, 3, 1.0);
         let expected = "of the requests, 90 % burn 6 µs and 10 % burn 500 µs of processor time";
         assert!(said.contains(expected), "{said}");
-        experiment.server[1].kind = Kind::Haproxy;
+        experiment.server[1].program =
+            Program::Haproxy(ProxySettings { gzip: true, ..ProxySettings::default() });
         let said = |experiment: &Experiment| sweep(&Study::new("p/e", experiment, &[]), 0, 3, 1.0);
         let passes = "nginx passes on what a weir serve on the same processors answers";
         assert!(said(&experiment).contains(&format!("{passes}; in nginx it burns nothing;")));
-        experiment.server[1].proxy_burn_us = Some(7);
+        experiment.server[1].program = Program::Haproxy(ProxySettings {
+            gzip: true,
+            proxy_burn_us: ProxyBurnUs::try_from(7).ok(),
+            ..ProxySettings::default()
+        });
         let said = said(&experiment);
         assert!(said.contains(&format!("{passes}, which burns 7 µs for each request; replies")));
     }

@@ -187,7 +187,7 @@ fn sweeps(input: &Input<'_>, study: &Study<'_>) -> Vec<String> {
                 .planned
                 .iter()
                 .filter(|key| key.experiment == study.id && key.sweep == sweep.id);
-            let repetitions = mine.map(|key| key.round + 1).max().unwrap_or(sweep.repetitions);
+            let repetitions = mine.map(|key| key.round + 1).max().unwrap_or(*sweep.repetitions);
             labels::sweep(study, index, repetitions, input.scale)
         })
         .collect()

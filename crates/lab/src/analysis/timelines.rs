@@ -79,7 +79,7 @@ fn y_label(sweep: &Sweep) -> String {
 }
 
 fn note(study: &Study<'_>, figure: &TimelineFigure, sweep: &Sweep, value: usize) -> String {
-    let bin_ms = sweep.timeline_ms.unwrap_or_default();
+    let bin_ms = sweep.timeline_ms.map_or(0, |bin_ms| *bin_ms);
     let at = sweep.values.get(value).map(|x| labels::place(study, sweep, *x)).unwrap_or_default();
     let how = format!(
         "At {at}, in bins of {bin_ms} ms. A reply is counted where its last byte came, its time \
@@ -105,7 +105,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn of(study: &'a Study<'_>, spot: PointIndex) -> Self {
         let sweep = study.sweep(spot.sweep);
-        let bin_ms = sweep.timeline_ms.unwrap_or(1);
+        let bin_ms = sweep.timeline_ms.map_or(1, |bin_ms| *bin_ms);
         let bin_s = f64::from(bin_ms) / 1e3;
         let unit = match sweep.rate_unit {
             RateUnit::Own => study.capacity(spot.sweep, spot.server),

@@ -42,7 +42,10 @@ pub struct Limits {
 impl Limits {
     /// Returns the limits of a server, or `None` if it has none.
     pub fn of(spec: &ServerSpec) -> Option<Self> {
-        let limits = Self { memory_mib: spec.memory_mib, disk_reads_per_s: spec.disk_reads_per_s };
+        let limits = Self {
+            memory_mib: spec.memory_mib.map(|mib| *mib),
+            disk_reads_per_s: spec.disk_reads_per_s.map(|reads| *reads),
+        };
         (limits != Self { memory_mib: None, disk_reads_per_s: None }).then_some(limits)
     }
 

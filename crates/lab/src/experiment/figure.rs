@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::units::id;
+
 /// A figure: metrics of a sweep's servers against its values, one line per server and metric.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Figure {
     /// Id in file names, such as `fig-4.12`; with a paper, the paper's own figure.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Title of the figure.
     pub title: String,
@@ -33,6 +36,7 @@ pub struct Figure {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Table {
     /// Id, such as `table-4.1`.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Title of the table.
     pub title: String,
@@ -56,6 +60,7 @@ pub struct Table {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Matrix {
     /// Id.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Title of the table.
     pub title: String,
@@ -120,6 +125,7 @@ pub enum Position {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TimelineFigure {
     /// Common prefix of the figures' ids.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Title of the figures.
     pub title: String,

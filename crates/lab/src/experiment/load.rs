@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::units::{BurnUs, Count, Fraction, Seconds, SecondsOrNone};
+
 /// The load generator.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -22,6 +24,56 @@ impl Generator {
     pub const ALL: [Self; 4] = [Self::Weir, Self::Httperf, Self::Wrk, Self::Ab];
 }
 
+/// What starts a session of a load.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(from = "Count")]
+pub enum Pace {
+    /// A schedule: an open loop.
+    #[default]
+    Open,
+    /// The end of the one before, on each of this many connections: a closed loop.
+    Closed(Count),
+}
+
+impl From<Count> for Pace {
+    fn from(connections: Count) -> Self {
+        Self::Closed(connections)
+    }
+}
+
+impl Pace {
+    /// Returns the connections of a closed loop.
+    pub fn closed(self) -> Option<u32> {
+        match self {
+            Self::Open => None,
+            Self::Closed(connections) => Some(*connections),
+        }
+    }
+}
+
+/// An arrival process.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Evenly spaced.
+    Constant,
+    /// Exponentially distributed gaps.
+    Poisson,
+    /// Uniformly distributed gaps.
+    Uniform,
+}
+
+impl Arrivals {
+    /// Returns its name in experiment files and for `weir load`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Poisson => "poisson",
+            Self::Uniform => "uniform",
+        }
+    }
+}
+
 /// A load, except for the quantity varied by the sweep.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -32,24 +84,25 @@ pub struct LoadSpec {
     /// file of a size.
     pub workload: String,
     /// Measured duration in seconds, at scale 1; not given with a spike, which has its own.
-    pub duration_s: f64,
+    pub duration_s: Seconds,
     /// Warm-up in seconds before the measured part. Generators other than `weir load` are run for
     /// it once before.
-    pub warmup_s: f64,
+    pub warmup_s: SecondsOrNone,
     /// Longest time without progress, in seconds.
-    pub timeout_s: f64,
+    pub timeout_s: Seconds,
     /// Idle connections alongside it.
     pub idle: u32,
     /// Persistent connections that share the rate.
-    pub conns: Option<u32>,
-    /// Connections of a closed loop.
-    pub closed: Option<u32>,
+    pub conns: Option<Count>,
+    /// Its loop: closed if `closed` gives a number of connections, else open.
+    #[serde(rename = "closed")]
+    pub pace: Pace,
     /// Requests per connection.
-    pub requests_per_conn: Option<u32>,
+    pub requests_per_conn: Option<Count>,
     /// True to keep the connections of a closed loop open for its whole length.
     pub keep_alive: bool,
-    /// Arrival process: constant, poisson or uniform.
-    pub arrivals: Option<String>,
+    /// Arrival process of an open loop; constant by default.
+    pub arrivals: Option<Arrivals>,
     /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
     /// only, with a workload of one file. Replaces the sweep's `burn-us`.
     pub mix: Vec<RequestClass>,
@@ -73,9 +126,9 @@ impl LoadSpec {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RequestClass {
     /// Share of the requests in this class, 0 to 1.
-    pub share: f64,
+    pub share: Fraction,
     /// Processor time that weir burns per request, in microseconds.
-    pub burn_us: u32,
+    pub burn_us: BurnUs,
 }
 
 impl Default for LoadSpec {
@@ -83,17 +136,26 @@ impl Default for LoadSpec {
         Self {
             generator: Generator::Weir,
             workload: "one-packet".to_owned(),
-            duration_s: 3.0,
-            warmup_s: 1.0,
-            timeout_s: 1.0,
+            duration_s: Seconds::THREE,
+            warmup_s: SecondsOrNone::ONE,
+            timeout_s: Seconds::ONE,
             idle: 0,
             conns: None,
-            closed: None,
+            pace: Pace::Open,
             requests_per_conn: None,
             keep_alive: false,
             arrivals: None,
             mix: Vec::new(),
             options: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+impl RequestClass {
+    /// Creates a class; fails if a number is out of its range.
+    pub(crate) fn of(share: f64, burn_us: u32) -> Self {
+        let (share, burn_us) = (Fraction::try_from(share), BurnUs::try_from(burn_us));
+        Self { share: share.unwrap(), burn_us: burn_us.unwrap() }
     }
 }

@@ -3,11 +3,13 @@
 
 mod claim;
 mod figure;
+pub(crate) mod file;
 mod load;
 mod overload;
 mod probe;
 mod server;
 mod sweep;
+mod units;
 
 use std::collections::BTreeMap;
 
@@ -15,18 +17,23 @@ use serde::Deserialize;
 
 pub use claim::{Claim, Quantity};
 pub use figure::{At, Cells, Figure, Matrix, Position, Table, TimelineFigure};
-pub use load::{Generator, LoadSpec, RequestClass};
+pub use load::{Arrivals, Generator, LoadSpec, Pace, RequestClass};
 pub use overload::{BackgroundLoadKind, BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
 pub use probe::ProbeSpec;
 pub(crate) use probe::{has_mechanism, mechanism_options};
-pub use server::{Kind, ServerSpec};
+pub use server::{
+    BareSettings, FileServerSettings, H2oSettings, Kind, Program, ProxySettings, ServerSpec,
+    WeirSettings,
+};
 pub use sweep::{Axis, CAPACITY_CONNECTIONS, RateUnit, Sweep};
+pub use units::{Bounded, BurnUs, Count, Fraction, ProxyBurnUs, Rate, Seconds, SecondsOrNone};
 
 /// An experiment: one TOML file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Experiment {
     /// Title in lists and at the head of the page.
+    #[serde(deserialize_with = "units::filled")]
     pub title: String,
     /// The question the experiment answers, one sentence.
     pub question: String,

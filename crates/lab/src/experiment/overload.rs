@@ -3,24 +3,26 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::units::{Bounded, Rate, Seconds};
+
 /// A load that steps up and down again. The sweep's rate is the rate of the spike.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SpikeSpec {
     /// Rate before and after the spike, in the sweep's unit.
-    pub base: f64,
+    pub base: Rate,
     /// Measured time before the spike, in seconds, at scale 1.
-    pub before_s: f64,
+    pub before_s: Seconds,
     /// Duration of the spike, in seconds.
-    pub for_s: f64,
+    pub for_s: Seconds,
     /// Measured time after the spike, in seconds.
-    pub after_s: f64,
+    pub after_s: Seconds,
 }
 
 impl SpikeSpec {
     /// Returns the total measured duration in seconds, at scale 1.
     pub fn duration_s(&self) -> f64 {
-        self.before_s + self.for_s + self.after_s
+        *self.before_s + *self.for_s + *self.after_s
     }
 }
 
@@ -34,10 +36,10 @@ pub struct BackgroundLoadSpec {
     /// Their start rate as a multiple of the load's session rate; absent if the sweep's values set
     /// it.
     #[serde(default)]
-    pub factor: Option<f64>,
+    pub factor: Option<Rate>,
     /// Time in seconds for which each holds its connection; defaults to the load's timeout.
     #[serde(default)]
-    pub hold_s: Option<f64>,
+    pub hold_s: Option<Seconds>,
     /// cold: the file set they request, a workload `files-COUNTxKIBk`.
     #[serde(default)]
     pub workload: Option<String>,
@@ -55,10 +57,10 @@ fn one() -> u32 {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NeighbourSpec {
-    /// Share of each processor that it takes, in percent.
-    pub percent: u32,
-    /// Processor time per burst, in milliseconds.
-    pub burst_ms: u32,
+    /// Share of each processor that it takes, in percent: the scheduler gives it no more than 45.
+    pub percent: Bounded<1, 45>,
+    /// Processor time per burst, in milliseconds: short, so that a point has many of them.
+    pub burst_ms: Bounded<1, 200>,
 }
 
 /// The behaviour of an additional client.

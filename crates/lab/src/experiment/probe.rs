@@ -3,19 +3,21 @@
 
 use serde::Deserialize;
 
+use super::units::{Bounded, Seconds};
+
 /// A probe, except for the number of idle members, which the sweep varies.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProbeSpec {
-    /// Members that have an event in each round.
-    pub active: u32,
+    /// Members that have an event in each round; at most as many as `weir probe` takes.
+    pub active: Bounded<1, 4096>,
     /// Measured duration in seconds, at scale 1.
     #[serde(default = "quarter")]
-    pub seconds: f64,
+    pub seconds: Seconds,
 }
 
-fn quarter() -> f64 {
-    0.25
+fn quarter() -> Seconds {
+    Seconds::QUARTER
 }
 
 /// Returns the options of `weir serve` that a probe takes: those about the mechanism.

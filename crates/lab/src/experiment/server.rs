@@ -1,6 +1,9 @@
-//! Servers under test, as an experiment file describes them.
+//! Servers under test, as an experiment file describes them: settings that all servers have, and
+//! those of each program.
 
 use serde::{Deserialize, Serialize};
+
+use super::units::{Bounded, BurnUs, Count, ProxyBurnUs, filled, id};
 
 /// The server program.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,40 +56,26 @@ impl Kind {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServerSpec {
     /// Name in sweeps, figures and claims.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Name in legends.
+    #[serde(deserialize_with = "filled")]
     pub label: String,
-    /// The program.
-    pub kind: Kind,
+    /// The program, with the settings that not every program has. In a file these stand beside the
+    /// others, and `kind` is the program's name.
+    #[serde(rename = "kind")]
+    pub program: Program,
     /// weir: options of `weir serve`, as on a command line. Others: directives inserted into the
     /// rendered configuration at the server-wide level.
     #[serde(default)]
     pub options: Vec<String>,
-    /// weir: architecture, as named by `--arch`; defaults to the program's own.
+    /// Memory limit in MiB, including the page cache of its files; unlimited by default. With less
+    /// than 16 MiB no server starts.
     #[serde(default)]
-    pub arch: Option<String>,
-    /// weir: options of the architecture, such as `pool=1000`.
-    #[serde(default)]
-    pub arch_options: Vec<String>,
-    /// Listen backlog; defaults to the program's own.
-    #[serde(default)]
-    pub backlog: Option<u32>,
-    /// Processor time burnt per request, in microseconds: weir only; overrides the sweep's.
-    #[serde(default)]
-    pub burn_us: Option<u32>,
-    /// True to compress replies on the fly: nginx, h2o, lighttpd, haproxy, apache only.
-    #[serde(default)]
-    pub gzip: bool,
-    /// Makes the server a proxy of a `weir serve` on the same processors, which burns this many
-    /// microseconds per request: nginx, h2o, haproxy only.
-    #[serde(default)]
-    pub proxy_burn_us: Option<u32>,
-    /// Memory limit in MiB, including the page cache of its files; unlimited by default.
-    #[serde(default)]
-    pub memory_mib: Option<u32>,
+    pub memory_mib: Option<Bounded<16, { u32::MAX }>>,
     /// Limit on reads per second from the disk that holds its files; unlimited by default.
     #[serde(default)]
-    pub disk_reads_per_s: Option<u32>,
+    pub disk_reads_per_s: Option<Count>,
     /// Its row in a matrix; defaults to a row of its own, named by its label.
     #[serde(default)]
     pub row: Option<String>,
@@ -98,11 +87,149 @@ pub struct ServerSpec {
     pub against: bool,
 }
 
+/// A server program with its own settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// [`Kind::Weir`].
+    Weir(WeirSettings),
+    /// [`Kind::Nginx`].
+    Nginx(ProxySettings),
+    /// [`Kind::H2o`].
+    H2o(H2oSettings),
+    /// [`Kind::Lighttpd`].
+    Lighttpd(FileServerSettings),
+    /// [`Kind::Haproxy`].
+    Haproxy(ProxySettings),
+    /// [`Kind::Apache`].
+    Apache(FileServerSettings),
+    /// [`Kind::Bare`].
+    Bare(BareSettings),
+}
+
+/// Settings of `weir serve`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct WeirSettings {
+    /// Architecture, as named by `--arch`; defaults to the program's own.
+    pub arch: Option<String>,
+    /// Options of the architecture, such as `pool=1000`.
+    pub arch_options: Vec<String>,
+    /// Listen backlog; defaults to the program's own.
+    pub backlog: Option<Count>,
+    /// Processor time burnt per request, in microseconds; overrides the sweep's.
+    pub burn_us: Option<BurnUs>,
+}
+
+/// Settings of a server that can be a proxy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ProxySettings {
+    /// Listen backlog; defaults to the program's own.
+    pub backlog: Option<Count>,
+    /// True to compress replies on the fly.
+    pub gzip: bool,
+    /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
+    /// microseconds per request.
+    pub proxy_burn_us: Option<ProxyBurnUs>,
+}
+
+/// Settings of h2o, whose backlog cannot be set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct H2oSettings {
+    /// True to compress replies on the fly.
+    pub gzip: bool,
+    /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
+    /// microseconds per request.
+    pub proxy_burn_us: Option<ProxyBurnUs>,
+}
+
+/// Settings of a server that is no proxy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct FileServerSettings {
+    /// Listen backlog; defaults to the program's own.
+    pub backlog: Option<Count>,
+    /// True to compress replies on the fly.
+    pub gzip: bool,
+}
+
+/// Settings of the bare loop: none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BareSettings {}
+
+impl ServerSpec {
+    /// Returns the program.
+    pub fn kind(&self) -> Kind {
+        match self.program {
+            Program::Weir(_) => Kind::Weir,
+            Program::Nginx(_) => Kind::Nginx,
+            Program::H2o(_) => Kind::H2o,
+            Program::Lighttpd(_) => Kind::Lighttpd,
+            Program::Haproxy(_) => Kind::Haproxy,
+            Program::Apache(_) => Kind::Apache,
+            Program::Bare(_) => Kind::Bare,
+        }
+    }
+
+    /// Returns its settings if it is a `weir serve`.
+    pub fn weir(&self) -> Option<&WeirSettings> {
+        match &self.program {
+            Program::Weir(settings) => Some(settings),
+            _ => None,
+        }
+    }
+
+    /// Returns its listen backlog; `None` for the program's own.
+    pub fn backlog(&self) -> Option<u32> {
+        let backlog = match &self.program {
+            Program::Weir(weir) => weir.backlog,
+            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.backlog,
+            Program::Lighttpd(server) | Program::Apache(server) => server.backlog,
+            Program::H2o(_) | Program::Bare(_) => None,
+        };
+        backlog.map(|backlog| *backlog)
+    }
+
+    /// Returns whether it compresses replies on the fly.
+    pub fn gzip(&self) -> bool {
+        match &self.program {
+            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.gzip,
+            Program::H2o(h2o) => h2o.gzip,
+            Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
+            Program::Weir(_) | Program::Bare(_) => false,
+        }
+    }
+
+    /// Returns the time in microseconds that a `weir serve` behind it burns per request; `None` if
+    /// it is no proxy.
+    pub fn proxy_burn_us(&self) -> Option<u32> {
+        let burn_us = match &self.program {
+            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.proxy_burn_us,
+            Program::H2o(h2o) => h2o.proxy_burn_us,
+            _ => None,
+        };
+        burn_us.map(|burn_us| *burn_us)
+    }
+}
+
 #[cfg(test)]
 impl ServerSpec {
+    /// Creates a specification with these lines of settings, the others at their defaults.
+    pub(crate) fn with(kind: Kind, settings: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Servers {
+            server: Vec<ServerSpec>,
+        }
+        let common = format!("id = \"it\"\nlabel = \"it\"\nkind = \"{}\"", kind.name());
+        let text = format!("[[server]]\n{common}\n{settings}");
+        super::file::read::<Servers>(&text).unwrap().server.remove(0)
+    }
+
     /// Creates a specification with default settings.
     pub(crate) fn plain(kind: Kind) -> Self {
-        let text = format!("id = \"it\"\nlabel = \"it\"\nkind = \"{}\"", kind.name());
-        toml::from_str(&text).unwrap()
+        Self::with(kind, "")
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::load::LoadSpec;
 use super::overload::{BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
 use super::probe::ProbeSpec;
+use super::units::{Bounded, BurnUs, Count, Rate, id};
 
 /// The quantity varied by a sweep.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub const CAPACITY_CONNECTIONS: u32 = 64;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sweep {
     /// Name in figures and claims.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// Ids of its servers; empty means all.
     #[serde(default)]
@@ -59,28 +61,29 @@ pub struct Sweep {
     pub reference: Option<String>,
     /// The rate, if `x` is another quantity; without it the loop is closed (`load.closed`).
     #[serde(default)]
-    pub rate: Option<f64>,
+    pub rate: Option<Rate>,
     /// Connections of the closed loop that measures a capacity: enough to keep the server busy, few
     /// enough that a server with overload control refuses none.
     #[serde(default = "capacity_connections")]
-    pub capacity_connections: u32,
+    pub capacity_connections: Bounded<1, 1024>,
     /// Repetitions of each point, at scale 1.
     #[serde(default = "three")]
-    pub repetitions: u32,
+    pub repetitions: Count,
     /// True to count system calls. Weir counts and times its own; those of other servers are
     /// counted by strace in one additional, unmeasured run of each point.
     #[serde(default)]
     pub calls: bool,
     /// Processor time that weir burns per request, in microseconds.
-    #[serde(default)]
-    pub burn_us: u32,
+    #[serde(default = "nothing")]
+    pub burn_us: BurnUs,
     /// True to use points at which the load generator was the limit: for sweeps that measure the
     /// generator, or what a reply costs the server at any rate.
     #[serde(default)]
     pub client_may_limit: bool,
-    /// Length in milliseconds of the bins in which the load's outcome is recorded over time.
+    /// Length in milliseconds of the bins in which the load's outcome is recorded over time. Bins
+    /// of only a few timer ticks mean nothing, and longer ones hide all detail.
     #[serde(default)]
-    pub timeline_ms: Option<u32>,
+    pub timeline_ms: Option<Bounded<10, 10_000>>,
     /// Steps the load up and down again; `x` is the rate during the spike.
     #[serde(default)]
     pub spike: Option<SpikeSpec>,
@@ -106,15 +109,19 @@ impl Sweep {
 
     /// Returns the measured duration of a point at scale 1, in seconds.
     pub fn duration_s(&self) -> f64 {
-        let load_s = self.spike.map_or(self.load.duration_s, |spike| spike.duration_s());
-        self.probe.map_or(load_s, |probe| probe.seconds)
+        let load_s = self.spike.map_or(*self.load.duration_s, |spike| spike.duration_s());
+        self.probe.map_or(load_s, |probe| *probe.seconds)
     }
 }
 
-fn capacity_connections() -> u32 {
-    CAPACITY_CONNECTIONS
+fn capacity_connections() -> Bounded<1, 1024> {
+    Bounded::of::<CAPACITY_CONNECTIONS>()
 }
 
-fn three() -> u32 {
-    3
+fn three() -> Count {
+    Count::of::<3>()
+}
+
+fn nothing() -> BurnUs {
+    BurnUs::of::<0>()
 }

@@ -30,7 +30,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         // After -t, which would set it to 50000.
         format!("-n{}", duration_s * PER_S_MAX),
     ];
-    if load.keep_alive || load.requests_per_conn.unwrap_or(1) > 1 {
+    if load.keep_alive || load.requests_per_conn.map_or(1, |count| *count) > 1 {
         arguments.push("-k".to_owned());
     }
     if request.gzip {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::request::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::experiment::Arrivals;
 use crate::record::{LoadResult, Times};
 
 /// Minimum fraction of the planned rate that it must reach.
@@ -50,14 +51,14 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     let (Some(rate), None) = (request.rate, request.closed) else {
         return Err("httperf is an open loop: it takes a rate".to_owned());
     };
-    let requests = load.requests_per_conn.unwrap_or(1).max(1);
+    let requests = load.requests_per_conn.map_or(1, |count| *count);
     let conns = (rate * request.duration_s).round().max(1.0);
     let mut arguments = vec![
         "--hog".to_owned(),
         format!("--server={}", request.server.ip()),
         format!("--port={}", request.server.port()),
         format!("--uri={}", request.path("httperf")?),
-        law(load.arrivals.as_deref(), rate)?,
+        law(load.arrivals, rate),
         format!("--num-conns={conns}"),
         format!("--num-calls={requests}"),
         format!("--timeout={}", load.timeout_s),
@@ -77,12 +78,11 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
 
 /// Returns the option for the arrival process, as a rate or as a distribution of interarrival
 /// times.
-fn law(name: Option<&str>, rate: f64) -> Result<String, String> {
-    match name.unwrap_or("constant") {
-        "constant" => Ok(format!("--rate={rate}")),
-        "poisson" => Ok(format!("--period=e{}", 1.0 / rate)),
-        "uniform" => Ok(format!("--period=u0,{}", 2.0 / rate)),
-        other => Err(format!("httperf does not know the arrivals {other}")),
+fn law(arrivals: Option<Arrivals>, rate: f64) -> String {
+    match arrivals.unwrap_or(Arrivals::Constant) {
+        Arrivals::Constant => format!("--rate={rate}"),
+        Arrivals::Poisson => format!("--period=e{}", 1.0 / rate),
+        Arrivals::Uniform => format!("--period=u0,{}", 2.0 / rate),
     }
 }
 
@@ -228,10 +228,9 @@ mod tests {
 
     #[test]
     fn laws_of_arrivals_have_httperf_s_names() {
-        assert_eq!(law(None, 100.0).unwrap(), "--rate=100");
-        assert_eq!(law(Some("poisson"), 100.0).unwrap(), "--period=e0.01");
-        assert_eq!(law(Some("uniform"), 100.0).unwrap(), "--period=u0,0.02");
-        assert!(law(Some("sine:1,2,3"), 100.0).is_err());
+        assert_eq!(law(None, 100.0), "--rate=100");
+        assert_eq!(law(Some(Arrivals::Poisson), 100.0), "--period=e0.01");
+        assert_eq!(law(Some(Arrivals::Uniform), 100.0), "--period=u0,0.02");
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn list(mix: &[RequestClass], file: &str, seed: u64) -> String {
     let mut classes = Vec::with_capacity(LENGTH);
     let mut share = 0.0;
     for (index, class) in mix.iter().enumerate() {
-        share += class.share;
+        share += *class.share;
         let upto = if index + 1 == mix.len() { LENGTH } else { (share * LENGTH as f64) as usize };
         classes.resize(upto.min(LENGTH), class);
     }
@@ -126,7 +126,7 @@ fn classes(
     }
     let window_s = measured.to_s - measured.from_s;
     let all = mix.iter().zip(planned).zip(times_us).map(|((class, planned), times_us)| {
-        let (burn_us, share, replies) = (class.burn_us, class.share, times_us.len() as u64);
+        let (burn_us, share, replies) = (*class.burn_us, *class.share, times_us.len() as u64);
         ClassResult { burn_us, share, window_s, planned, replies, response: times(&times_us) }
     });
     Ok(all.collect())
@@ -150,12 +150,13 @@ fn times(times_us: &[f64]) -> Option<Times> {
 mod tests {
     use super::*;
 
-    const MIX: [RequestClass; 2] =
-        [RequestClass { share: 0.9, burn_us: 60 }, RequestClass { share: 0.1, burn_us: 5000 }];
+    fn mix() -> [RequestClass; 2] {
+        [RequestClass::of(0.9, 60), RequestClass::of(0.1, 5000)]
+    }
 
     #[test]
     fn the_list_has_each_class_as_often_as_its_share_says_in_an_order_of_the_seed() {
-        let text = list(&MIX, "/one-byte.txt", 1);
+        let text = list(&mix(), "/one-byte.txt", 1);
         let count = |path: &str| text.lines().filter(|line| *line == path).count();
         assert_eq!(count("/.weir/burn/60/one-byte.txt"), 9_000);
         assert_eq!(count("/.weir/burn/5000/one-byte.txt"), 1_000);
@@ -163,13 +164,13 @@ mod tests {
         // ones.
         let first = text.lines().take(1_000).filter(|line| line.contains("/5000/")).count();
         assert!((50..200).contains(&first), "{first}");
-        assert_eq!(text, list(&MIX, "/one-byte.txt", 1));
-        assert_ne!(text, list(&MIX, "/one-byte.txt", 2));
+        assert_eq!(text, list(&mix(), "/one-byte.txt", 1));
+        assert_ne!(text, list(&mix(), "/one-byte.txt", 2));
     }
 
     #[test]
     fn shares_that_do_not_divide_the_list_fill_it_all_the_same() {
-        let third = |burn_us| RequestClass { share: 1.0 / 3.0, burn_us };
+        let third = |burn_us| RequestClass::of(1.0 / 3.0, burn_us);
         let text = list(&[third(1), third(2), third(3)], "/f", 1);
         let count = |path: &str| text.lines().filter(|line| *line == path).count();
         assert_eq!(text.lines().count(), LENGTH);
@@ -206,12 +207,12 @@ mod tests {
             line(600, 1_400, "\"status\":200"),
         ];
         let measured = MeasuredWindow { from_s: 1.0, to_s: 2.0 };
-        let found = classes(text.concat().as_bytes(), &MIX, measured).unwrap();
+        let found = classes(text.concat().as_bytes(), &mix(), measured).unwrap();
         let counts = |class: &ClassResult| (class.burn_us, class.planned, class.replies);
         assert_eq!(found.iter().map(counts).collect::<Vec<_>>(), [(60, 4, 2), (5000, 1, 1)]);
         let response = found[0].response.unwrap();
         assert_eq!((response.count, response.p99_us, found[0].window_s), (2, Some(2000.0), 1.0));
-        assert!(classes(&b"{}\n"[..], &MIX, measured).is_err());
-        assert!(classes(&b""[..], &MIX, measured).unwrap()[1].response.is_none());
+        assert!(classes(&b"{}\n"[..], &mix(), measured).is_err());
+        assert!(classes(&b""[..], &mix(), measured).unwrap()[1].response.is_none());
     }
 }

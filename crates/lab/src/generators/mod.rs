@@ -82,9 +82,9 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
     let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;
     let context = ReportContext {
         rate: request.rate,
-        requests: request.load.requests_per_conn.unwrap_or(1).max(1),
+        requests: request.load.requests_per_conn.map_or(1, |count| *count),
         duration_s: request.duration_s,
-        timeout_s: request.load.timeout_s,
+        timeout_s: *request.load.timeout_s,
         grid: request.grid(),
     };
     Ok(RunningLoad {
@@ -96,7 +96,11 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
         context,
         read,
         mix: request.rate.map_or_else(Vec::new, |_| request.load.mix.clone()),
-        measured: MeasuredWindow::new(request.warmup_s, request.duration_s, request.load.timeout_s),
+        measured: MeasuredWindow::new(
+            request.warmup_s,
+            request.duration_s,
+            *request.load.timeout_s,
+        ),
     })
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::*;
 use crate::environment::Environment;
-use crate::experiment::{Kind, LoadSpec, ServerSpec};
+use crate::experiment::{Arrivals, Count, Kind, LoadSpec, Seconds, ServerSpec};
 use crate::loopback::{self, Loopback};
 use crate::servers::{self, Launch, RunningServer};
 
@@ -137,8 +137,8 @@ fn a_generator_that_refuses_or_is_dropped_is_gone() {
 #[test]
 fn weir_load_is_told_all_of_an_order() {
     let spec = LoadSpec {
-        requests_per_conn: Some(3),
-        arrivals: Some("poisson".to_owned()),
+        requests_per_conn: Some(Count::of::<3>()),
+        arrivals: Some(Arrivals::Poisson),
         options: vec!["--close".to_owned(), "reset".to_owned()],
         ..load(Generator::Weir, "one-packet")
     };
@@ -193,14 +193,14 @@ fn who_comes_back_asks_for_the_one_file_below_the_prefix() {
 
 #[test]
 fn a_closed_loop_has_no_law_of_arrivals() {
-    let law = LoadSpec { arrivals: Some("poisson".into()), ..load(Generator::Weir, "2k") };
+    let law = LoadSpec { arrivals: Some(Arrivals::Poisson), ..load(Generator::Weir, "2k") };
     let words = told(&law, |request| request.closed = Some(3));
     assert!(words.contains("--closed 3") && !words.contains("--arrivals"), "{words}");
 }
 
 #[test]
 fn a_mix_is_a_list_of_whole_paths_and_each_request_is_told_of_in_an_open_loop() {
-    let class = |share, burn_us| RequestClass { share, burn_us };
+    let class = RequestClass::of;
     let mix = vec![class(0.75, 1), class(0.25, 2)];
     let spec = LoadSpec { mix, ..load(Generator::Weir, "one-byte") };
     let dir = tempfile::tempdir().unwrap();
@@ -218,9 +218,13 @@ fn the_classes_of_a_mix_are_told_apart() {
     let Some(weir) = loopback::weir() else { return };
     let base = tempfile::tempdir().unwrap();
     let (_server, port) = serve(base.path(), &weir);
-    let class = |share, burn_us| RequestClass { share, burn_us };
+    let class = RequestClass::of;
     let mix = vec![class(0.75, 1), class(0.25, 2)];
-    let spec = LoadSpec { mix, timeout_s: 0.25, ..load(Generator::Weir, "one-byte") };
+    let spec = LoadSpec {
+        mix,
+        timeout_s: Seconds::try_from(0.25).unwrap(),
+        ..load(Generator::Weir, "one-byte")
+    };
     let request = LoadRequest { rate: Some(400.0), ..request(&spec, base.path(), port, &weir) };
     let result = start(&request).unwrap().wait().unwrap();
     assert_eq!(result.replies_refused, 0, "{result:?}");
@@ -234,7 +238,7 @@ fn the_classes_of_a_mix_are_told_apart() {
 
 #[test]
 fn the_page_is_asked_for_itself() {
-    let arrivals = Some("poisson".to_owned());
+    let arrivals = Some(Arrivals::Poisson);
     let spec = LoadSpec { arrivals, ..load(Generator::Weir, "page-40k") };
     let request = LoadRequest {
         closed: Some(4),

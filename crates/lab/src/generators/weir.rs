@@ -63,7 +63,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         (Some(_), None, Some(spike)) => option("--arrivals", spike.law(request.warmup_s)),
         (Some(rate), None, None) => {
             option("--rate", rate.to_string());
-            load.arrivals.iter().for_each(|law| option("--arrivals", law.clone()));
+            load.arrivals.iter().for_each(|law| option("--arrivals", law.name().to_owned()));
         }
         (None, Some(conns), None) => option("--closed", conns.to_string()),
         _ => return Err("weir load takes a rate or the connections of a closed loop".to_owned()),
@@ -83,7 +83,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     let counts = [
         ("--idle", Some(request.idle).filter(|idle| *idle > 0)),
         ("--conns", request.conns),
-        ("--requests-per-conn", load.requests_per_conn),
+        ("--requests-per-conn", load.requests_per_conn.map(|count| *count)),
     ];
     if load.keep_alive {
         option("--requests-per-conn", "inf".to_owned());

@@ -75,7 +75,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         format!("--timeout={}s", load.timeout_s.ceil().max(1.0)),
         format!("--script={}", script.display()),
     ];
-    if !load.keep_alive && load.requests_per_conn.unwrap_or(1) == 1 {
+    if !load.keep_alive && load.requests_per_conn.map_or(1, |count| *count) == 1 {
         arguments.push("--header=Connection: close".to_owned());
     }
     if request.gzip {

@@ -1,7 +1,7 @@
 //! Comparison with another build of weir: each weir server of an experiment gets a copy that runs
 //! the other build, measured in the same rounds.
 
-use crate::experiment::{Experiment, Kind, ServerSpec};
+use crate::experiment::{Experiment, ServerSpec};
 
 /// Name of the other build among the programs.
 pub(super) const AGAINST: &str = "weir, against";
@@ -13,7 +13,7 @@ const SUFFIX: &str = "against";
 pub(super) fn add_copies(experiment: &mut Experiment) {
     let originals = std::mem::take(&mut experiment.server);
     for original in originals {
-        let copy = (original.kind == Kind::Weir).then(|| copy_of(&original));
+        let copy = original.weir().map(|_| copy_of(&original));
         experiment.server.extend([Some(original), copy].into_iter().flatten());
     }
     let named = experiment.sweep.iter_mut().map(|sweep| &mut sweep.servers);

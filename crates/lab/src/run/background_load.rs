@@ -11,7 +11,7 @@ use super::runner::Runner;
 use super::sources::sources;
 use super::wait::await_end;
 use crate::environment::Environment;
-use crate::experiment::{BackgroundLoadKind, LoadSpec, Sweep};
+use crate::experiment::{Arrivals, BackgroundLoadKind, LoadSpec, Sweep};
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::plan;
 use crate::record;
@@ -84,7 +84,7 @@ fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
     };
     // A byte per second is progress: the deadline ends such a client.
     let patience_s = match background_load.kind {
-        BackgroundLoadKind::Slow => background_load.hold_s.max(2.0),
+        BackgroundLoadKind::Slow => background_load.hold_s.at_least(2.0),
         BackgroundLoadKind::KeepAlive => sweep.load.timeout_s,
         BackgroundLoadKind::Mute | BackgroundLoadKind::Reconnect | BackgroundLoadKind::Cold => {
             background_load.hold_s
@@ -97,7 +97,7 @@ fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
     LoadSpec {
         workload: workload.unwrap_or(&sweep.load.workload).clone(),
         timeout_s: patience_s,
-        arrivals: Some("poisson".to_owned()),
+        arrivals: Some(Arrivals::Poisson),
         options: options.iter().map(|word| (*word).to_owned()).collect(),
         ..LoadSpec::default()
     }
@@ -120,7 +120,7 @@ fn load_request<'a>(
         conns: None,
         spike: None,
         twice_s: (background_load.kind == BackgroundLoadKind::KeepAlive)
-            .then_some(background_load.hold_s),
+            .then_some(*background_load.hold_s),
         timeline_ms: None,
         dir,
         seed: main_load.seed + 1,
@@ -147,7 +147,7 @@ mod tests {
         let background_load = plan::background_load(&sweep, 10.0, Some(10.0)).unwrap();
         let spec = spec(&sweep, &background_load);
         assert_eq!((spec.workload.as_str(), spec.generator), ("2k", sweep.load.generator));
-        (spec.options.join(" "), spec.timeout_s)
+        (spec.options.join(" "), *spec.timeout_s)
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         .ok();
         let background_load = plan::background_load(&sweep, 10.0, Some(10.0)).unwrap();
         let spec = spec(&sweep, &background_load);
-        assert_eq!((spec.workload.as_str(), spec.timeout_s), ("files-3x2k", 3.0));
+        assert_eq!((spec.workload.as_str(), *spec.timeout_s), ("files-3x2k", 3.0));
         assert!(spec.options.is_empty());
     }
 }

@@ -26,7 +26,7 @@ impl Runner {
             duration_s: plan::CAPACITY_S,
             warmup_s: plan::CAPACITY_WARMUP_S,
             rate: None,
-            closed: Some(resolved.sweep.capacity_connections),
+            closed: Some(*resolved.sweep.capacity_connections),
             spike: None,
             conns: None,
             ..self.load_request(environment, resolved)

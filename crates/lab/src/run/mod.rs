@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::experiment::{Experiment, Kind};
+use crate::experiment::{Experiment, Kind, ServerSpec};
 use crate::journal::{Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::record::{Failed, Line};
@@ -48,6 +48,8 @@ pub struct RunRequest {
     /// True if options of other programs that are on no allow-list are passed on: the operator
     /// trusts the experiment as much as a program.
     pub allow_any_options: bool,
+    /// The server's own check of a command line of `weir serve`; its error is a sentence.
+    pub check_server: fn(&[String]) -> Result<(), String>,
 }
 
 /// Progress of a run.
@@ -160,6 +162,7 @@ pub fn run(
     if !request.allow_any_options {
         allowed(&experiments)?;
     }
+    supported(&experiments, request.check_server)?;
     let (programs, missing) = programs(&mut experiments, request)?;
     let mut testbed = request.testbed.clone();
     settings(&experiments, &mut testbed)?;
@@ -199,6 +202,21 @@ fn allowed(experiments: &[NamedExperiment]) -> Result<(), String> {
     })
 }
 
+/// Rejects experiments with a `weir serve` that cannot do what it is told, in its own words.
+fn supported(
+    experiments: &[NamedExperiment],
+    check: fn(&[String]) -> Result<(), String>,
+) -> Result<(), String> {
+    for (name, experiment) in experiments {
+        for server in &experiment.server {
+            let Some(words) = servers::command_line(server) else { continue };
+            check(&words)
+                .map_err(|why| format!("experiment {name}: server {}: {why}", server.id))?;
+        }
+    }
+    Ok(())
+}
+
 /// Names of programs with their versions.
 type Programs = Vec<(String, String)>;
 
@@ -210,7 +228,7 @@ fn programs(
 ) -> Result<(Programs, Vec<String>), String> {
     let mut kinds: Vec<Kind> = experiments
         .iter()
-        .flat_map(|(_, experiment)| experiment.server.iter().map(|server| server.kind))
+        .flat_map(|(_, experiment)| experiment.server.iter().map(ServerSpec::kind))
         .collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -231,7 +249,7 @@ fn programs(
         let there: Vec<String> = experiment
             .server
             .iter()
-            .filter(|server| !gone.contains(&server.kind))
+            .filter(|server| !gone.contains(&server.kind()))
             .map(|server| server.id.clone())
             .collect();
         narrow(experiment, |id| there.iter().any(|there| there == id))

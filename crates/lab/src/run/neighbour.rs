@@ -46,7 +46,7 @@ impl Neighbour {
     /// Returns a message if a thread could not be pinned, or its share was not the requested one.
     pub(super) fn end(mut self) -> Result<(), String> {
         self.is_over.store(true, Ordering::Relaxed);
-        let wanted = f64::from(self.spec.percent) / 100.0;
+        let wanted = f64::from(*self.spec.percent) / 100.0;
         for thread in self.threads.drain(..) {
             let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
             let share = ended.map_err(|error| format!("neighbour: {error}"))?;
@@ -71,8 +71,8 @@ impl Drop for Neighbour {
 /// Runs a thread of the neighbour; returns the share of the processor that it took.
 fn live(spec: NeighbourSpec, cpu: usize, is_over: &AtomicBool) -> std::io::Result<f64> {
     pin_thread(cpu)?;
-    let burst_ns = u64::from(spec.burst_ms) * 1_000_000;
-    let period_ns = burst_ns * 100 / u64::from(spec.percent.max(1));
+    let burst_ns = u64::from(*spec.burst_ms) * 1_000_000;
+    let period_ns = burst_ns * 100 / u64::from(*spec.percent);
     let (began, began_cpu_ns) = (Instant::now(), thread_cpu_clock_ns());
     let mut periods = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -91,16 +91,17 @@ fn live(spec: NeighbourSpec, cpu: usize, is_over: &AtomicBool) -> std::io::Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Bounded;
 
     #[test]
     fn a_neighbour_on_no_processor_moves_in_and_out() {
-        let spec = NeighbourSpec { percent: 30, burst_ms: 1 };
+        let spec = NeighbourSpec { percent: Bounded::of::<30>(), burst_ms: Bounded::of::<1>() };
         assert_eq!(Neighbour::start(spec, &[]).unwrap().end(), Ok(()));
     }
 
     #[test]
     fn a_processor_that_is_not_there_is_an_error() {
-        let spec = NeighbourSpec { percent: 30, burst_ms: 1 };
+        let spec = NeighbourSpec { percent: Bounded::of::<30>(), burst_ms: Bounded::of::<1>() };
         let neighbour = Neighbour::start(spec, &[100_000]).unwrap();
         assert!(neighbour.end().unwrap_err().starts_with("neighbour: "));
     }

@@ -29,7 +29,7 @@ impl Runner {
     ) -> Result<Line, String> {
         self.warm_up(environment, resolved, stop)?;
         let (began, at) = (utc_now(), Instant::now());
-        let timeline_ms = resolved.sweep.timeline_ms;
+        let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
         let mut load = generators::start(&LoadRequest {
             timeline_ms,
             ..self.load_request(environment, resolved)
@@ -98,11 +98,11 @@ impl Runner {
         stop: &AtomicBool,
     ) -> Result<(), String> {
         let load = &resolved.sweep.load;
-        if load.generator == Generator::Weir || load.warmup_s == 0.0 {
+        if load.generator == Generator::Weir || *load.warmup_s == 0.0 {
             return Ok(());
         }
         let request = self.load_request(environment, resolved);
-        let mut warmup = generators::start(&LoadRequest { duration_s: load.warmup_s, ..request })?;
+        let mut warmup = generators::start(&LoadRequest { duration_s: *load.warmup_s, ..request })?;
         await_end(&mut warmup, Instant::now() + resolved.patience(), stop)
     }
 }

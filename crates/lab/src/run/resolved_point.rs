@@ -35,7 +35,7 @@ impl ResolvedPoint<'_> {
             .background_load
             .as_ref()
             .and_then(|background_load| background_load.hold_s)
-            .unwrap_or(0.0);
+            .map_or(0.0, |hold_s| *hold_s);
         Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
     }
 }

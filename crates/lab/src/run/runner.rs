@@ -66,7 +66,7 @@ impl Runner {
 
     /// Returns the version of a server's program.
     pub(super) fn version(&self, server: &ServerSpec) -> String {
-        let wanted = if server.against { AGAINST } else { server.kind.name() };
+        let wanted = if server.against { AGAINST } else { server.kind().name() };
         let found = self.programs.iter().find(|(name, _)| name == wanted);
         found.map_or_else(String::new, |(_, version)| version.clone())
     }
@@ -195,9 +195,9 @@ impl Runner {
         LoadRequest {
             load: &resolved.sweep.load,
             duration_s: resolved.step.duration_s,
-            warmup_s: resolved.sweep.load.warmup_s,
+            warmup_s: *resolved.sweep.load.warmup_s,
             rate: resolved.rate,
-            closed: if resolved.rate.is_none() { resolved.sweep.load.closed } else { None },
+            closed: if resolved.rate.is_none() { resolved.sweep.load.pace.closed() } else { None },
             idle: resolved.idle,
             conns: resolved.conns,
             spike: resolved.spike,
@@ -205,7 +205,7 @@ impl Runner {
             timeline_ms: None,
             sources: sources(environment, resolved.sweep).0,
             prefix: &resolved.prefix,
-            gzip: resolved.server.gzip,
+            gzip: resolved.server.gzip(),
             environment,
             weir: &self.weir,
             server: resolved.address,

@@ -60,9 +60,9 @@ const USERS: &[&str] = &["www-data", "apache", "nobody"];
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
     let user = if site.as_root { user(site)? } else { String::new() };
-    let backlog = site.spec.backlog.map(|n| format!("ListenBackLog {n}\n"));
+    let backlog = site.spec.backlog().map(|n| format!("ListenBackLog {n}\n"));
     let gzip =
-        if site.spec.gzip { "AddOutputFilterByType DEFLATE text/html text/plain\n" } else { "" };
+        if site.spec.gzip() { "AddOutputFilterByType DEFLATE text/html text/plain\n" } else { "" };
     Ok(format!(
         "ServerRoot {dir}
 ServerName lab
@@ -95,7 +95,7 @@ AddType text/plain .txt
 ",
         dir = site.dir.display(),
         root = site.root.display(),
-        modules = modules(site.spec.gzip)?,
+        modules = modules(site.spec.gzip())?,
         address = site.address,
         backlog = backlog.unwrap_or_default(),
         workers = site.workers,

@@ -30,7 +30,7 @@ const ALLOWED: AllowList = AllowList {
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
     let user = if site.as_root { "user: root\n" } else { "" };
-    let gzip = if site.spec.gzip { "compress: [gzip]\n" } else { "" };
+    let gzip = if site.spec.gzip() { "compress: [gzip]\n" } else { "" };
     Ok(format!(
         "{user}num-threads: {workers}
 max-connections: {conns}

@@ -62,7 +62,7 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
         Some(socket) => (BUFFER_BYTES_DEFAULT, proxying(site, socket)),
         None => answering(site)?,
     };
-    let backlog = site.spec.backlog.map(|n| format!("    backlog {n}\n")).unwrap_or_default();
+    let backlog = site.spec.backlog().map(|n| format!("    backlog {n}\n")).unwrap_or_default();
     Ok(format!(
         "global
     nbthread {workers}
@@ -100,7 +100,7 @@ fn answering(site: &Site<'_>) -> Result<(u64, String), String> {
 /// Returns the proxy settings. Upstream connections are reused for all clients: a new connection
 /// per request would add the upstream's work to the measurement.
 fn proxying(site: &Site<'_>, socket: &str) -> String {
-    let gzip = if site.spec.gzip { GZIP } else { "" };
+    let gzip = if site.spec.gzip() { GZIP } else { "" };
     format!(
         "{gzip}    default_backend upstream
 backend upstream

@@ -36,13 +36,13 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     let spec = site.spec;
     // One process serves by itself; several have a parent that does not.
     let workers = if site.workers > 1 { site.workers } else { 0 };
-    let backlog = spec.backlog.map(|n| format!("server.listen-backlog = {n}\n"));
-    if spec.gzip && !can_compress() {
+    let backlog = spec.backlog().map(|n| format!("server.listen-backlog = {n}\n"));
+    if spec.gzip() && !can_compress() {
         let why = "lighttpd cannot compress here: Debian's package lighttpd-mod-deflate has the \
                    module";
         return Err(why.to_owned());
     }
-    let (modules, gzip) = if spec.gzip { ("\"mod_deflate\"", GZIP) } else { ("", "") };
+    let (modules, gzip) = if spec.gzip() { ("\"mod_deflate\"", GZIP) } else { ("", "") };
     // 65535 requests per connection is the most lighttpd counts to; 0 would be one.
     Ok(format!(
         "server.document-root = \"{root}\"

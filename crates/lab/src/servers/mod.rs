@@ -78,43 +78,21 @@ pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     Ok(format!("{name} {version}"))
 }
 
-/// Rejects settings that a server does not support.
-///
-/// # Errors
-/// Returns a sentence about the contradiction.
-pub fn check(spec: &ServerSpec) -> Result<(), String> {
-    let id = &spec.id;
-    match spec.kind {
-        Kind::Weir if spec.proxy_burn_us.is_some() => {
-            Err(format!("server {id}: weir is no proxy, so no proxy-burn-us; it has burn-us"))
-        }
-        Kind::Weir if spec.gzip => Err(format!(
-            "server {id}: weir does not compress on the fly; burn-us burns processor time instead"
-        )),
-        Kind::Weir => Ok(()),
-        _ if spec.burn_us.is_some() => Err(format!(
-            "server {id}: burn-us is for weir; gzip makes the other servers work instead"
-        )),
-        Kind::H2o | Kind::Bare if spec.backlog.is_some() => {
-            Err(format!("server {id}: {} has no setting for its backlog", spec.kind.name()))
-        }
-        Kind::Bare if spec.gzip => Err(format!("server {id}: the bare loop does not compress")),
-        Kind::Lighttpd | Kind::Apache | Kind::Bare if spec.proxy_burn_us.is_some() => {
-            Err(format!("server {id}: proxy-burn-us is for nginx, h2o and haproxy"))
-        }
-        _ => Ok(()),
-    }
+/// Returns the command line by which a `weir serve` is told its settings and options in an
+/// experiment, without what differs from run to run; `None` for the other programs.
+pub fn command_line(spec: &ServerSpec) -> Option<Vec<String>> {
+    spec.weir()?;
+    Some(weir::settings(spec).into_iter().chain(spec.options.iter().cloned()).collect())
 }
 
 /// Starts a server, and its upstream if it is a proxy, and returns when its port listens. Nothing
 /// connects to it.
 ///
 /// # Errors
-/// Returns a sentence if the server does not support its specification, the program is not
+/// Returns a sentence if the program is not
 /// installed, the port is taken, or the program ended or did not listen within 10 s, with its last
 /// output.
 pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
-    check(launch.spec)?;
     // Programs change their directory, and resolve the paths of a configuration from there.
     let absolute = |path: &Path| {
         std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
@@ -149,7 +127,7 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     let config = invocation.config.map(|text| without_paths(&text, launch));
     let running = RunningServer {
         group,
-        kind: launch.spec.kind,
+        kind: launch.spec.kind(),
         command: without_paths(&words.collect::<Vec<_>>().join(" "), launch)
             + &limits_comment(launch.spec),
         config: config.map(|text| with_upstream(text, upstream.as_ref())),
@@ -169,11 +147,11 @@ struct Invocation {
 }
 
 fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String> {
-    if launch.spec.kind == Kind::Bare {
+    if launch.spec.kind() == Kind::Bare {
         let (program, arguments) = (bare::find(launch.weir)?, bare::arguments(site));
         return Ok(Invocation { name: bare::NAME, program, arguments, config: None });
     }
-    let Some(server_program) = server_program(launch.spec.kind) else {
+    let Some(server_program) = server_program(launch.spec.kind()) else {
         let arguments = weir::arguments(site, launch.calls, launch.bench_endpoints);
         let program = launch.weir.to_owned();
         return Ok(Invocation { name: "weir", program, arguments, config: None });

@@ -51,8 +51,8 @@ const OF_MAIN: &[&str] = &["timer_resolution", "pcre_jit", "worker_priority", "t
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
     let user = if site.as_root { "user root;\n" } else { "" };
-    let backlog = site.spec.backlog.map(|n| format!(" backlog={n}")).unwrap_or_default();
-    let gzip = if site.spec.gzip { "    gzip on;\n" } else { "" };
+    let backlog = site.spec.backlog().map(|n| format!(" backlog={n}")).unwrap_or_default();
+    let gzip = if site.spec.gzip() { "    gzip on;\n" } else { "" };
     let (upstream, answers) = match site.upstream {
         Some(socket) => (upstream(socket), PASS_ON.to_owned()),
         None => (String::new(), format!("        root {};\n", site.root.display())),

@@ -15,7 +15,7 @@ pub(super) const SOCKET: &str = "upstream.sock";
 /// Returns whether a server has an upstream: if processor time is to be burnt behind it, or if it
 /// compresses only proxied replies, as haproxy does.
 pub(super) fn is_wanted(spec: &ServerSpec) -> bool {
-    spec.proxy_burn_us.is_some() || (spec.kind == Kind::Haproxy && spec.gzip)
+    spec.proxy_burn_us().is_some() || (spec.kind() == Kind::Haproxy && spec.gzip())
 }
 
 /// A running upstream. Dropping it kills its processes.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::program::Site;
 use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::experiment::ServerSpec;
 use crate::process_group::ProcessGroup;
 
 /// Name of the statistics file.
@@ -75,13 +76,7 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
     option("--listen", site.address.to_string());
     option("--workers", site.workers.to_string());
     option("--stats-json", site.dir.join(STATS).display().to_string());
-    if let Some(backlog) = site.spec.backlog {
-        option("--listenq", backlog.to_string());
-    }
-    if let Some(arch) = &site.spec.arch {
-        option("--arch", arch.clone());
-    }
-    site.spec.arch_options.iter().for_each(|one| option("--arch-option", one.clone()));
+    arguments.extend(settings(site.spec));
     // These two take a value only behind an equals sign.
     if bench_endpoints {
         arguments.push("--bench-endpoints=on".to_owned());
@@ -90,6 +85,20 @@ pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> 
         arguments.push("--profile-calls=on".to_owned());
     }
     arguments.extend(site.spec.options.iter().cloned());
+    arguments
+}
+
+/// Returns the options that follow from a server's settings in the experiment.
+pub(super) fn settings(spec: &ServerSpec) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    if let Some(backlog) = spec.backlog() {
+        option("--listenq", backlog.to_string());
+    }
+    if let Some(settings) = spec.weir() {
+        settings.arch.iter().for_each(|arch| option("--arch", arch.clone()));
+        settings.arch_options.iter().for_each(|one| option("--arch-option", one.clone()));
+    }
     arguments
 }
 

@@ -12,8 +12,7 @@ use crate::{generators, servers};
 pub fn check(experiment: &Experiment) -> Result<(), String> {
     for server in &experiment.server {
         of_server(server).map_err(|option| {
-            let ServerSpec { id, kind, .. } = server;
-            sentence(&format!("server {id}"), kind.name(), option)
+            sentence(&format!("server {}", server.id), server.kind().name(), option)
         })?;
     }
     for sweep in &experiment.sweep {
@@ -34,7 +33,7 @@ fn sentence(place: &str, program: &str, option: &str) -> String {
 }
 
 fn of_server(server: &ServerSpec) -> Result<(), Refused<'_>> {
-    servers::allow_list(server.kind).check(&server.options)
+    servers::allow_list(server.kind()).check(&server.options)
 }
 
 fn of_load(load: &LoadSpec) -> Result<(), Refused<'_>> {

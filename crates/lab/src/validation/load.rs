@@ -1,7 +1,7 @@
 //! Validation of loads and of mixes of requests.
 
-use super::rules::{BURN_US_MAX, must, positive};
-use crate::experiment::{Generator, Kind, LoadSpec, RequestClass, ServerSpec, Sweep};
+use super::rules::must;
+use crate::experiment::{Generator, LoadSpec, Pace, RequestClass, ServerSpec, Sweep};
 use crate::file_set::FileSet;
 use crate::workload::{file_of, file_size};
 
@@ -32,28 +32,9 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(file_size(workload).is_some() || !workload.starts_with("file-"), || {
         format!("{} {workload} is no file: file-KIBk", place("workload"))
     })?;
-    let times = [("duration-s", load.duration_s), ("timeout-s", load.timeout_s)];
-    for (name, seconds) in times {
-        must(positive(seconds), || format!("{} is not a positive time", place(name)))?;
-    }
-    must(load.warmup_s.is_finite() && load.warmup_s >= 0.0, || {
-        format!("{} is not a time", place("warmup-s"))
-    })?;
-    let counts = [
-        ("conns", load.conns),
-        ("closed", load.closed),
-        ("requests-per-conn", load.requests_per_conn),
-    ];
-    for (name, count) in counts {
-        must(count != Some(0), || format!("{} is 1 or more", place(name)))?;
-    }
-    let kept = load.closed.is_some() && load.requests_per_conn.is_none();
+    let kept = load.pace != Pace::Open && load.requests_per_conn.is_none();
     must(!load.keep_alive || kept, || {
         format!("{} needs load.closed, and no requests-per-conn", place("keep-alive"))
-    })?;
-    let law = load.arrivals.as_deref().unwrap_or("constant");
-    must(["constant", "poisson", "uniform"].contains(&law), || {
-        format!("{} is constant, poisson or uniform, not {law}", place("arrivals"))
     })
 }
 
@@ -64,17 +45,13 @@ pub(super) fn mix<'a>(
     let place = format!("sweep {}: load.mix", sweep.id);
     let load = &sweep.load;
     must(load.mix.len() >= 2, || format!("{place} has one class, and needs two or more"))?;
-    must(sweep.burn_us == 0, || format!("{place} says what requests burn, so burn-us does not"))?;
-    for (index, RequestClass { share, burn_us }) in load.mix.iter().enumerate() {
-        must(positive(*share), || format!("{place}: the share {share} is not positive"))?;
-        must(*burn_us <= BURN_US_MAX, || {
-            format!("{place}: a request burns {BURN_US_MAX} µs at most")
-        })?;
+    must(*sweep.burn_us == 0, || format!("{place} says what requests burn, so burn-us does not"))?;
+    for (index, RequestClass { burn_us, .. }) in load.mix.iter().enumerate() {
         must(load.mix[..index].iter().all(|other| other.burn_us != *burn_us), || {
-            format!("{place}: two classes burn {burn_us} µs")
+            format!("{place}: two classes burn {} µs", **burn_us)
         })?;
     }
-    let sum: f64 = load.mix.iter().map(|class| class.share).sum();
+    let sum: f64 = load.mix.iter().map(|class| *class.share).sum();
     must((sum - 1.0).abs() <= SHARE_ERROR_MAX, || {
         format!("{place}: its shares sum up to {sum}, not to 1")
     })?;
@@ -82,11 +59,12 @@ pub(super) fn mix<'a>(
     must(file_of(&load.workload).is_some(), || {
         format!("{place} needs a workload of one file, and {} has several", load.workload)
     })?;
-    for ServerSpec { id, kind, burn_us, .. } in servers {
-        must(*kind == Kind::Weir, || {
+    for server in servers {
+        let id = &server.id;
+        let weir = server.weir().ok_or_else(|| {
             format!("{place} is for weir servers, no other can burn time, and {id} is none")
         })?;
-        must(burn_us.is_none(), || {
+        must(weir.burn_us.is_none(), || {
             format!("{place} says what requests burn, and so does server {id}")
         })?;
     }

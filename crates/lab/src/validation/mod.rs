@@ -2,7 +2,6 @@
 //! that agree. Each error is one sentence that names the place.
 
 pub mod allowed_options;
-mod arch;
 mod claim;
 mod figure;
 mod load;
@@ -10,11 +9,11 @@ mod overload;
 mod probe;
 mod references;
 mod rules;
-mod server;
 mod sweep;
 
-use crate::document;
-use crate::experiment::{Experiment, TimelineFigure};
+use std::collections::BTreeMap;
+
+use crate::experiment::{Experiment, ServerSpec, TimelineFigure, file};
 pub(crate) use rules::known_metric;
 use rules::{must, unique};
 
@@ -25,8 +24,7 @@ impl Experiment {
     /// Returns one sentence that names the place: invalid TOML or fields, an undefined name, a
     /// number out of range, contradictory settings.
     pub fn parse(text: &str) -> Result<Self, String> {
-        texts(text)?;
-        let experiment = document::read(text)?;
+        let experiment = file::read(text)?;
         check(&experiment)?;
         Ok(experiment)
     }
@@ -37,7 +35,6 @@ impl Experiment {
 /// # Errors
 /// Returns the first violation, as a sentence.
 fn check(experiment: &Experiment) -> Result<(), String> {
-    must(!experiment.title.trim().is_empty(), || "the experiment has no title".to_owned())?;
     must(!experiment.server.is_empty(), || "the experiment has no server".to_owned())?;
     must(!experiment.sweep.is_empty(), || "the experiment has no sweep".to_owned())?;
     for name in experiment.sysctl.keys() {
@@ -57,8 +54,8 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     let tables = tables.chain(experiment.matrix.iter().map(|matrix| &matrix.id));
     let drawn = figures.chain(&along_time).chain(tables);
     unique("figure or table", drawn)?;
-    server::labels(&experiment.server)?;
-    experiment.server.iter().try_for_each(server::server)?;
+    labels(&experiment.server)?;
+    experiment.server.iter().try_for_each(architecture)?;
     experiment.sweep.iter().try_for_each(|one| sweep::sweep(experiment, one))?;
     experiment.figure.iter().try_for_each(|one| figure::figure(experiment, one))?;
     experiment.timeline.iter().try_for_each(|one| overload::figure(experiment, one))?;
@@ -70,30 +67,30 @@ fn check(experiment: &Experiment) -> Result<(), String> {
     })
 }
 
-/// Rejects control characters other than line breaks and tabs: names and texts are shown on
-/// terminals.
-///
-/// # Errors
-/// Returns a sentence with the offending text, escaped.
-fn texts(text: &str) -> Result<(), String> {
-    let table: toml::Table = document::read(text)?;
-    table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
-}
-
-fn in_value(value: &toml::Value) -> Result<(), String> {
-    match value {
-        toml::Value::String(text) => in_text(text),
-        toml::Value::Array(values) => values.iter().try_for_each(in_value),
-        toml::Value::Table(table) => {
-            table.iter().try_for_each(|(key, value)| in_text(key).and_then(|()| in_value(value)))
+/// Checks that no two servers have the same label.
+fn labels(servers: &[ServerSpec]) -> Result<(), String> {
+    let mut seen = BTreeMap::new();
+    for ServerSpec { id, label, .. } in servers {
+        if let Some(other) = seen.insert(label, id) {
+            return Err(format!("server {id}: server {other} has the label `{label}` too"));
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
-fn in_text(text: &str) -> Result<(), String> {
-    let shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    must(text.chars().all(shown), || format!("{text:?} has a control character"))
+/// Checks that the options of a server leave its architecture to the settings for it. What the
+/// server cannot do, it refuses itself.
+fn architecture(server: &ServerSpec) -> Result<(), String> {
+    let is_of_arch = |word: &String| {
+        let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+        ["--arch", "--arch-option"].contains(&name)
+    };
+    must(!server.options.iter().any(is_of_arch), || {
+        format!(
+            "server {}: arch and arch-options say the architecture, so options do not",
+            server.id
+        )
+    })
 }
 
 /// Returns whether a setting (sysctl(8)) belongs to a family that each network namespace has
@@ -173,14 +170,17 @@ at = [2.5, "peak"]
 
     #[test]
     fn an_error_of_the_text_names_its_line() {
-        assert_eq!(said("kind = \"nginx\"", "kind = \"iis\"")[..8], *"line 12:");
+        let error = said("kind = \"nginx\"", "kind = \"iis\"");
+        assert!(error.starts_with("line 12, column 8: kind is one of `weir`"), "{error}");
+        let error = said("kind = \"nginx\"", "");
+        assert!(error.starts_with("line 9, column 1: missing field `kind`"), "{error}");
         assert!(said("question", "answer").contains("unknown field `answer`"));
     }
 
     #[test]
     fn what_is_wrong_with_names_and_servers_is_said() {
         let cases = [
-            ("title = \"T\"", "title = \" \"", "the experiment has no title"),
+            ("title = \"T\"", "title = \" \"", "title: the text is empty"),
             ("title = \"T\"", "title = \"\\u001b]0;x\"", "has a control character"),
             ("net.ipv4.tcp_syncookies", "net.bridge.x", "below net.core, net.ipv4"),
             ("net.ipv4.tcp_syncookies", "net.ipv4/../../kernel.x", "below net.core, net.ipv4"),
@@ -188,19 +188,27 @@ at = [2.5, "peak"]
             ("net.ipv4.tcp_syncookies", "net.core", "below net.core, net.ipv4"),
             ("net.ipv4.tcp_syncookies", "kernel.pid_max", "below net.core, net.ipv4"),
             ("id = \"ngx\"", "id = \"one\"", "server one: two have this id"),
-            ("id = \"ngx\"", "id = \"n/x\"", "server `n/x`: an id is letters"),
+            ("id = \"ngx\"", "id = \"n/x\"", "id: `n/x`: an id is letters"),
             ("id = \"idle\"", "id = \"up\"", "sweep up: two have this id"),
             ("id = \"table-1\"", "id = \"fig-1\"", "figure or table fig-1: two have this id"),
             ("label = \"nginx\"", "label = \"accept 1\"", "server ngx: server one has the label"),
-            ("label = \"nginx\"", "label = \"\"", "server ngx: its label is empty"),
-            ("gzip = true", "burn-us = 5", "server ngx: burn-us is for weir alone"),
-            ("gzip = true", "backlog = 0", "server ngx: a backlog is 1 or more"),
-            ("gzip = true", "memory-mib = 4", "server ngx: memory-mib is 16 or more"),
-            ("gzip = true", "disk-reads-per-s = 0", "server ngx: disk-reads-per-s is 1 or more"),
-            ("gzip = true", "proxy-burn-us = 0", "server ngx: proxy-burn-us is 1 or more"),
-            ("gzip = true", "proxy-burn-us = 1000001", "server ngx: a request burns 1000000"),
-            ("\"nginx\"\ngzip = true", "\"apache\"\nproxy-burn-us = 5", "ngx: proxy-burn-us is"),
-            ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "server one: weir does not comp"),
+            ("label = \"nginx\"", "label = \"\"", "label: the text is empty"),
+            (
+                "gzip = true",
+                "burn-us = 5",
+                "unknown field `burn-us` for a server of kind nginx, exp",
+            ),
+            ("gzip = true", "backlog = 0", "backlog: 0 is not 1 or more"),
+            ("gzip = true", "memory-mib = 4", "memory-mib: 4 is not 16 or more"),
+            ("gzip = true", "disk-reads-per-s = 0", "disk-reads-per-s: 0 is not 1 or more"),
+            ("gzip = true", "proxy-burn-us = 0", "proxy-burn-us: 0 is not 1 to 1000000"),
+            ("gzip = true", "proxy-burn-us = 1000001", "proxy-burn-us: 1000001 is not 1 to"),
+            (
+                "\"nginx\"\ngzip = true",
+                "\"apache\"\nproxy-burn-us = 5",
+                "for a server of kind apache",
+            ),
+            ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "unknown field `gzip`"),
         ];
         for (from, to, expected) in cases {
             let error = said(from, to);
@@ -224,7 +232,7 @@ at = [2.5, "peak"]
             ("\"reference\"", "\"own\"", "sweep up: a reference needs rate-unit"),
             ("burn-us = 60", "rate = 5", "sweep up: x is the rate, so there is no other"),
             ("burn-us = 60", "load.closed = 5", "sweep up: x is the rate, and a closed loop"),
-            ("burn-us = 60", "repetitions = 0", "sweep up: repetitions is 1 or more"),
+            ("burn-us = 60", "repetitions = 0", "repetitions: 0 is not 1 or more"),
             (
                 "servers = [\"one\"]",
                 "servers = [\"ngx\"]\nburn-us = 1",
@@ -232,7 +240,7 @@ at = [2.5, "peak"]
             ),
             ("rate = 50", "", "sweep idle: it needs a rate, or load.closed"),
             ("rate = 50", "rate = 50\nload.closed = 1", "sweep idle: it has a rate and a closed"),
-            ("rate = 50", "rate = -1", "sweep idle: its rate is not positive"),
+            ("rate = 50", "rate = -1", "rate: -1 is not positive"),
             ("rate = 50", "rate = 1\nload.generator = \"wrk\"", "wrk and ab make closed loops"),
             (
                 "rate = 50",
@@ -257,17 +265,20 @@ at = [2.5, "peak"]
             ("workload = \"--out\"", "is not letters, digits and dashes"),
             ("options = [\"--mb\", \"../..\"]", "load.options: --mb is a number of MiB"),
             ("options = [\"--mb=10001\"]", "load.options: --mb is a number of MiB"),
-            ("duration-s = 0", "load.duration-s is not a positive time"),
-            ("duration-s = nan", "load.duration-s is not a positive time"),
-            ("timeout-s = -1", "load.timeout-s is not a positive time"),
-            ("warmup-s = -1", "load.warmup-s is not a time"),
-            ("conns = 0", "load.conns is 1 or more"),
-            ("requests-per-conn = 0", "load.requests-per-conn is 1 or more"),
-            ("arrivals = \"late\"", "is constant, poisson or uniform, not late"),
+            ("duration-s = 0", "is not a positive time"),
+            ("duration-s = nan", "is not a positive time"),
+            ("timeout-s = -1", "load.timeout-s: -1 is not a positive time"),
+            ("warmup-s = -1", "load.warmup-s: -1 is not a time"),
+            ("conns = 0", "load.conns: 0 is not 1 or more"),
+            ("requests-per-conn = 0", "load.requests-per-conn: 0 is not 1 or more"),
+            (
+                "arrivals = \"late\"",
+                "unknown variant `late`, expected one of `constant`, `poisson`",
+            ),
         ];
         for (to, expected) in cases {
             let error = said("burn-us = 60", &format!("load.{to}"));
-            assert!(error.starts_with("sweep up: ") && error.contains(expected), "{to}: {error}");
+            assert!(error.contains(expected), "{to}: {error}");
         }
     }
 
@@ -284,10 +295,10 @@ at = [2.5, "peak"]
         assert_eq!(said(""), "");
         let cases = [
             ("{ share = 0.9, burn-us = 60 },  => ", "has one class, and needs two"),
-            ("0.9 => 0", "the share 0 is not positive"),
+            ("0.9 => 0", "share: 0 is not a share between 0 and 1"),
             ("0.9 => 0.8", "its shares sum up to 0.9, not to 1"),
             ("60 => 5000", "two classes burn 5000 µs"),
-            ("5000 => 1000001", "a request burns 1000000 µs at most"),
+            ("5000 => 1000001", "burn-us: 1000001 is not 0 to 1000000"),
             ("2k => specweb99", "needs a workload of one file, and specweb99 has several"),
             ("mix => generator = \"httperf\"\nmix", "is for weir load alone"),
             ("burn-us = 60 => burn = 60", "unknown field `burn`"),

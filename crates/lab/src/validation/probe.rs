@@ -1,37 +1,26 @@
 //! Validation of sweeps with a probe. Each error is one sentence.
 
-use super::rules::{must, positive};
-use crate::experiment::{
-    Axis, Experiment, Kind, LoadSpec, ProbeSpec, RateUnit, Sweep, has_mechanism,
-};
+use super::rules::must;
+use crate::experiment::{Axis, Experiment, LoadSpec, RateUnit, Sweep, has_mechanism};
 
-/// Maximum number of active members, as in `weir probe`.
-const ACTIVE_MAX: u32 = 4096;
-
-/// Validates a sweep with the probe `spec`.
-pub(super) fn sweep(
-    experiment: &Experiment,
-    sweep: &Sweep,
-    spec: &ProbeSpec,
-) -> Result<(), String> {
-    judged(experiment, sweep, spec).map_err(|why| format!("sweep {}: {why}", sweep.id))
+/// Validates a sweep with a probe.
+pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
+    judged(experiment, sweep).map_err(|why| format!("sweep {}: {why}", sweep.id))
 }
 
-fn judged(experiment: &Experiment, sweep: &Sweep, spec: &ProbeSpec) -> Result<(), String> {
+fn judged(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     let said = |says: &'static str| move || says.to_owned();
-    must((1..=ACTIVE_MAX).contains(&spec.active), || format!("probe.active is 1 to {ACTIVE_MAX}"))?;
-    must(positive(spec.seconds), said("probe.seconds is not a positive time"))?;
     must(sweep.x == Axis::Idle, said("a probe is along idle members: x is \"idle\""))?;
     let unloaded = sweep.rate.is_none() && sweep.load == LoadSpec::default();
     must(unloaded, said("a probe has no load, so neither rate nor load is given"))?;
     let background_load =
         sweep.spike.is_some() || sweep.background_load.is_some() || sweep.timeline_ms.is_some();
     must(!background_load, said("a probe has no load, so nothing is beside it or along its time"))?;
-    let plain = sweep.rate_unit == RateUnit::PerSecond && !sweep.calls && sweep.burn_us == 0;
+    let plain = sweep.rate_unit == RateUnit::PerSecond && !sweep.calls && *sweep.burn_us == 0;
     must(plain, said("a probe serves nobody, so rate-unit, calls and burn-us are not given"))?;
     for index in experiment.servers_of(sweep, &[]) {
         let Some(server) = experiment.server.get(index) else { continue };
-        let named = server.kind == Kind::Weir && has_mechanism(&server.options);
+        let named = server.weir().is_some() && has_mechanism(&server.options);
         must(named, || {
             format!("a probe is of weir servers with a --mechanism, and {} is none", server.id)
         })?;
@@ -87,8 +76,8 @@ at = ["first", 5]
     #[test]
     fn what_is_wrong_with_a_probe_is_said() {
         let cases = [
-            ("active = 16", "active = 0", "sweep cost: probe.active is 1 to 4096"),
-            ("active = 16", "active = 1\nseconds = 0", "probe.seconds is not a positive time"),
+            ("active = 16", "active = 0", "active: 0 is not 1 to 4096"),
+            ("active = 16", "active = 1\nseconds = 0", "seconds: 0 is not a positive time"),
             ("active = 16", "rate = 1\nactive = 1", "unknown field `rate`"),
             ("values = [0, 5]", "values = [0.5]", "0.5 is not a number of connections"),
             ("x = \"idle\"\nvalues = [0, 5]", "x = \"rate\"\nvalues = [5]", "along idle members"),

@@ -1,31 +1,27 @@
 //! Validation of sweeps: their values, their rates and their servers.
 
 use super::references::known_servers;
-use super::rules::{must, positive};
+use super::rules::must;
 use super::{load, overload, probe};
-use crate::experiment::{Axis, Experiment, Generator, Kind, RateUnit, Sweep};
+use crate::experiment::{Axis, Experiment, Generator, Pace, RateUnit, Sweep};
 
 pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
     let id = &sweep.id;
     known_servers(experiment, &format!("sweep {id}"), &sweep.servers)?;
     values(sweep)?;
     unit(experiment, sweep)?;
-    match &sweep.probe {
-        Some(spec) => probe::sweep(experiment, sweep, spec)?,
+    match sweep.probe {
+        Some(_) => probe::sweep(experiment, sweep)?,
         None => rates(sweep)?,
     }
     load::load(id, &sweep.load)?;
     overload::sweep(sweep)?;
-    must(sweep.repetitions >= 1, || format!("sweep {id}: repetitions is 1 or more"))?;
-    must((1..=1024).contains(&sweep.capacity_connections), || {
-        format!("sweep {id}: capacity-connections is 1 to 1024")
-    })?;
     let servers = experiment.servers_of(sweep, &[]);
     let mut servers = servers.iter().filter_map(|index| experiment.server.get(*index));
     if !sweep.load.mix.is_empty() {
         return load::mix(sweep, servers);
     }
-    must(sweep.burn_us == 0 || servers.any(|one| one.kind == Kind::Weir), || {
+    must(*sweep.burn_us == 0 || servers.any(|one| one.weir().is_some()), || {
         format!("sweep {id}: burn-us needs a weir server, and none of its servers is")
     })
 }
@@ -71,23 +67,22 @@ fn rates(sweep: &Sweep) -> Result<(), String> {
     let Sweep { id, rate, load, .. } = sweep;
     if sweep.x == Axis::Rate {
         must(rate.is_none(), || format!("sweep {id}: x is the rate, so there is no other rate"))?;
-        must(load.closed.is_none(), || {
+        must(load.pace == Pace::Open, || {
             format!("sweep {id}: x is the rate, and a closed loop has none")
         })?;
     } else {
-        must(rate.is_some() || load.closed.is_some(), || {
+        must(rate.is_some() || load.pace != Pace::Open, || {
             format!("sweep {id}: it needs a rate, or load.closed")
         })?;
-        must(rate.is_none() || load.closed.is_none(), || {
+        must(rate.is_none() || load.pace == Pace::Open, || {
             format!("sweep {id}: it has a rate and a closed loop, which has none")
         })?;
     }
-    must(rate.is_none_or(positive), || format!("sweep {id}: its rate is not positive"))?;
     let closed = matches!(load.generator, Generator::Wrk | Generator::Ab);
-    must(!closed || load.closed.is_some(), || {
+    must(!closed || load.pace != Pace::Open, || {
         format!("sweep {id}: wrk and ab make closed loops, so they need load.closed")
     })?;
-    must(load.generator != Generator::Httperf || load.closed.is_none(), || {
+    must(load.generator != Generator::Httperf || load.pace == Pace::Open, || {
         format!("sweep {id}: httperf makes open loops, so load.closed is not for it")
     })?;
     must(sweep.x != Axis::Idle || load.idle == 0, || {
