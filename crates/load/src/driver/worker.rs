@@ -1,6 +1,9 @@
 //! A driving thread: sockets, epoll and clock. It asks the pacer what is due, tells exchanges what
 //! happened on their sockets, and carries out what they want.
 
+mod actions;
+mod starts;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,22 +12,18 @@ use std::time::Duration;
 
 use weir_dispatch::slots::Slots;
 use weir_sys::epoll::{self, Event, EventFlags};
-use weir_sys::{client, socket};
 
-use super::action::{Action, Interest, SocketEvent, SocketUse, connect_error_kind};
+use super::action::{Interest, SocketEvent};
 use super::background::Background;
-use super::client_socket;
 use super::clock::Clock;
-use super::exchange::{Context, Exchange, group_end};
+use super::exchange::{Context, Exchange};
 use super::message::{Message, ThreadReport};
-use super::pacer::{Pacer, Start};
+use super::pacer::Pacer;
 use super::recorder::Recorder;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
 use crate::config::{Config, LoadModel};
-use crate::measure::{ErrorKind, Timestamps};
-use crate::schedule::Arrival;
-use crate::session::{Session, SessionSource};
+use crate::session::SessionSource;
 
 /// Events per wait. Late starts are begun between two events, so that a large batch does not delay
 /// them.
@@ -32,9 +31,6 @@ const EVENTS_MAX: usize = 256;
 
 /// Lag from which a start is begun between two events.
 const LATE_NS: u64 = 30_000;
-
-/// Starts in a row before events are handled, when the schedule is behind.
-const STARTS_MAX: usize = 64;
 
 /// The longest sleep: it bounds the delay until an operator's stop is noticed.
 const SLEEP_NS: u64 = 50_000_000;
@@ -44,9 +40,6 @@ const JUST_DUE_NS: u64 = 1_000_000;
 
 /// Bytes per read. All connections of a thread share one buffer.
 const BUFFER_BYTES: usize = 64 << 10;
-
-/// Reads in a row on one connection: a megabyte.
-const READS_MAX: usize = 16;
 
 /// Parts of slow requests sent in a row, limited so that they do not delay a start.
 const PARTS_MAX: usize = 32;
@@ -327,260 +320,5 @@ impl<'a> Worker<'a> {
         let seconds = self.meter.seconds();
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
         let _ = out.send(Message::Done(Box::new(report)));
-    }
-}
-
-/// Starts.
-impl Worker<'_> {
-    /// Begins the starts that are due.
-    fn begin_due(&mut self) {
-        for _ in 0..STARTS_MAX {
-            let now_ns = self.clock.now_ns();
-            if !self.begin_one(now_ns) {
-                return;
-            }
-        }
-    }
-
-    /// Begins one start, if one is due; returns whether one was.
-    fn begin_one(&mut self, now_ns: u64) -> bool {
-        match self.pacer.take_start(now_ns) {
-            None => return false,
-            Some(Start::Queued) => {}
-            Some(Start::Resume { slot, planned_ns }) => {
-                let exchange = &mut self.connections[slot as usize].exchange;
-                let action = exchange.resume(planned_ns, now_ns, &mut self.context);
-                self.begin(slot, action);
-            }
-            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival),
-            Some(Start::OnNew(arrival)) => match self.take_slot() {
-                Some(slot) => self.begin_session(slot, arrival),
-                None => self.refuse(arrival, ErrorKind::FdUnavail),
-            },
-        }
-        true
-    }
-
-    /// Begins the session of an arrival on a connection.
-    fn begin_session(&mut self, slot: u32, arrival: Arrival) {
-        let exchange = &mut self.connections[slot as usize].exchange;
-        let session = exchange.new_session();
-        if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
-            let action = exchange.cut_short();
-            self.pacer.arrivals.end(arrival.planned_ns);
-            return self.carry_out(slot, action);
-        }
-        let now_ns = self.clock.now_ns();
-        let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
-        self.begin(slot, action);
-    }
-
-    fn begin(&mut self, slot: u32, action: Action) {
-        self.carry_out(slot, action);
-        self.arm_deadline(slot);
-    }
-
-    /// Counts an arrival that never gets a connection: each request of its first group is an error.
-    fn refuse(&mut self, arrival: Arrival, kind: ErrorKind) {
-        let mut session = Session::default();
-        if !self.source.fill(arrival.number, &mut session) || session.steps.is_empty() {
-            return self.pacer.arrivals.end(arrival.planned_ns);
-        }
-        let now_ns = self.clock.now_ns();
-        let group = group_end(&session.steps, 0) as usize;
-        let planned_ns = arrival.planned_ns;
-        let recorder = &mut self.context.recorder;
-        recorder.refused(planned_ns, group as u64);
-        let timestamps = Timestamps { planned_ns, started_ns: now_ns, ..Timestamps::default() };
-        for step in session.steps.iter().take(group) {
-            recorder.failed(&timestamps, step.request, kind, now_ns);
-        }
-        let counts = recorder.counts_at(planned_ns);
-        counts.arrivals += 1;
-        counts.sessions_failed += 1;
-        counts.abandoned += (session.steps.len() - group) as u64;
-    }
-
-    /// Opens a shared connection before any request needs it.
-    fn open_shared(&mut self) {
-        let Some(slot) = self.take_slot() else { return };
-        let action = self.connections[slot as usize].exchange.connect(&mut self.context);
-        self.carry_out(slot, action);
-        self.pacer.add_free(slot);
-    }
-
-    /// Takes a slot for a new connection; `None` once the limit on connections is reached.
-    fn take_slot(&mut self) -> Option<u32> {
-        let slot = self.slots.allocate()?;
-        if slot as usize >= self.connections.len() {
-            self.connections.resize_with(slot as usize + 1, Connection::default);
-        }
-        Some(slot)
-    }
-}
-
-/// Actions.
-impl Worker<'_> {
-    /// Carries out an action, and those that follow from its results.
-    fn carry_out(&mut self, slot: u32, mut action: Action) {
-        loop {
-            action = match action {
-                Action::Connect => self.connect(slot),
-                Action::CheckConnect => self.check_connect(slot),
-                Action::Send => self.send(slot),
-                Action::Watch(interest) => self.watch(slot, interest),
-                Action::WatchUntilNextPart => {
-                    let generation = self.connections[slot as usize].generation;
-                    self.pacer.sends.wait(self.clock.now_ns(), SocketId { slot, generation });
-                    self.watch(slot, Interest::ReadWrite)
-                }
-                Action::Read => self.read(slot),
-                Action::Wait => return,
-                Action::AwaitClose => return self.arm_deadline(slot),
-                Action::Close => return self.close(slot),
-                Action::Think { until_ns, socket } => {
-                    if socket == SocketUse::Close {
-                        self.close(slot);
-                    }
-                    return self.pacer.think(until_ns, slot);
-                }
-                Action::End(socket) => return self.end(slot, socket),
-            }
-        }
-    }
-
-    fn arm_deadline(&mut self, slot: u32) {
-        if let Some(at_ns) = self.connections[slot as usize].exchange.expires_ns(self.config) {
-            self.pacer.deadlines.arm(slot, at_ns);
-        }
-    }
-
-    fn connect(&mut self, slot: u32) -> Action {
-        let opened_ns = self.clock.now_ns();
-        let opened = self.open_socket();
-        let connection = &mut self.connections[slot as usize];
-        match opened {
-            Ok(fd) => {
-                connection.fd = Some(fd);
-                self.open += 1;
-                self.meter.note_open(self.open + self.background.open());
-                connection.exchange.opened(opened_ns)
-            }
-            Err(kind) => {
-                connection.exchange.open_failed(kind, self.clock.now_ns(), &mut self.context)
-            }
-        }
-    }
-
-    /// Opens a socket and begins to connect it.
-    fn open_socket(&mut self) -> Result<OwnedFd, ErrorKind> {
-        self.next_pair = self.next_pair.wrapping_add(1);
-        let pair = self.config.pair(self.next_pair).ok_or(ErrorKind::Other)?;
-        client_socket::connect(pair, |_| Ok(())).map_err(|error| connect_error_kind(&error))
-    }
-
-    fn check_connect(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
-        let error = fd.as_ref().map(|fd| client::take_error(fd.as_fd()));
-        let is_connected = matches!(error, Some(Ok(None)));
-        exchange.connect_checked(is_connected, self.clock.now_ns(), &mut self.context)
-    }
-
-    fn send(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
-        let Some(fd) = fd else { return Action::Wait };
-        let bytes = exchange.unsent(&self.config.requests, &mut self.scratch);
-        let tried_ns = self.clock.now_ns();
-        let result = socket::write(fd.as_fd(), bytes, false);
-        exchange.written(&result, tried_ns, self.clock.now_ns(), &mut self.context)
-    }
-
-    /// Registers the socket, unless it is registered for that already.
-    fn watch(&mut self, slot: u32, wanted: Interest) -> Action {
-        let connection = &mut self.connections[slot as usize];
-        match connection.watched {
-            // Once it is watched for both there is no way back: an edge too many costs less.
-            Some(watched) if watched == wanted || watched == Interest::ReadWrite => {
-                connection.exchange.watched()
-            }
-            _ => self.register(slot, wanted),
-        }
-    }
-
-    /// Registers the socket, which also reports at once whatever is ready already.
-    fn register(&mut self, slot: u32, wanted: Interest) -> Action {
-        let token_slot = slot + self.background.len();
-        let connection = &mut self.connections[slot as usize];
-        let Some(fd) = &connection.fd else { return Action::Wait };
-        let read = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        let flags = if wanted == Interest::ReadWrite { read | EventFlags::OUT } else { read };
-        let data = u64::from(connection.generation) << 32 | u64::from(token_slot);
-        let result = match connection.watched {
-            None => epoll::add(self.epoll.as_fd(), fd.as_fd(), data, flags),
-            Some(_) => epoll::modify(self.epoll.as_fd(), fd.as_fd(), data, flags),
-        };
-        if result.is_err() {
-            return connection.exchange.watch_failed(self.clock.now_ns(), &mut self.context);
-        }
-        connection.watched = Some(wanted);
-        connection.exchange.watched()
-    }
-
-    /// Reads the available bytes: until a read comes up short, or to the end after a hang-up.
-    fn read(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, watched, .. } = &mut self.connections[slot as usize];
-        let Some(fd) = fd else { return Action::Wait };
-        for _ in 0..READS_MAX {
-            let result = socket::read_slice(fd.as_fd(), &mut self.buffer);
-            let bytes = match result {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Action::Wait,
-                Err(error) => {
-                    let now_ns = self.clock.now_ns();
-                    return exchange.read_failed(&error, now_ns, &mut self.context);
-                }
-            };
-            let received = self.buffer.get(..bytes).unwrap_or_default();
-            let action = exchange.received(received, self.clock.now_ns(), &mut self.context);
-            if action != Action::Read {
-                return action;
-            }
-            if bytes < self.buffer.len() && !exchange.reads_to_end() {
-                return Action::Wait;
-            }
-        }
-        // Other connections come first; bytes that are left are reported again.
-        let watched = watched.unwrap_or(Interest::Read);
-        self.register(slot, watched)
-    }
-
-    /// Releases the slot of a session: a shared or closed-loop slot for its next session, any other
-    /// for reuse. The next session does not begin here, because a server that refuses at once would
-    /// cause an endless loop.
-    fn end(&mut self, slot: u32, socket: SocketUse) {
-        if socket == SocketUse::Close {
-            self.close(slot);
-        }
-        if self.config.keeps_slots() {
-            self.connections[slot as usize].exchange.freed(self.clock.now_ns());
-            self.pacer.add_free(slot);
-        } else {
-            self.slots.free(slot);
-        }
-    }
-
-    /// Closes a connection's socket, if it has one.
-    fn close(&mut self, slot: u32) {
-        let connection = &mut self.connections[slot as usize];
-        let Some(fd) = connection.fd.take() else { return };
-        // What epoll still has to say of the old socket is not for the next.
-        connection.generation = connection.generation.wrapping_add(1);
-        connection.watched = None;
-        connection.exchange.closed(self.clock.now_ns(), &mut self.context);
-        if self.config.reset {
-            socket::reset_on_close(fd.as_fd());
-        }
-        socket::close(fd);
-        self.open -= 1;
     }
 }

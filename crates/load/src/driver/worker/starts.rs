@@ -1,0 +1,100 @@
+//! Starts: what the worker does with what the pacer says is due.
+
+use super::super::action::Action;
+use super::super::exchange::group_end;
+use super::super::pacer::Start;
+use super::{Connection, Worker};
+use crate::measure::{ErrorKind, Timestamps};
+use crate::schedule::Arrival;
+use crate::session::Session;
+
+/// Starts in a row before events are handled, when the schedule is behind.
+const STARTS_MAX: usize = 64;
+
+impl Worker<'_> {
+    /// Begins the starts that are due.
+    pub(super) fn begin_due(&mut self) {
+        for _ in 0..STARTS_MAX {
+            let now_ns = self.clock.now_ns();
+            if !self.begin_one(now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Begins one start, if one is due; returns whether one was.
+    pub(super) fn begin_one(&mut self, now_ns: u64) -> bool {
+        match self.pacer.take_start(now_ns) {
+            None => return false,
+            Some(Start::Queued) => {}
+            Some(Start::Resume { slot, planned_ns }) => {
+                let exchange = &mut self.connections[slot as usize].exchange;
+                let action = exchange.resume(planned_ns, now_ns, &mut self.context);
+                self.begin(slot, action);
+            }
+            Some(Start::OnFree { slot, arrival }) => self.begin_session(slot, arrival),
+            Some(Start::OnNew(arrival)) => match self.take_slot() {
+                Some(slot) => self.begin_session(slot, arrival),
+                None => self.refuse(arrival, ErrorKind::FdUnavail),
+            },
+        }
+        true
+    }
+
+    /// Begins the session of an arrival on a connection.
+    fn begin_session(&mut self, slot: u32, arrival: Arrival) {
+        let exchange = &mut self.connections[slot as usize].exchange;
+        let session = exchange.new_session();
+        if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
+            let action = exchange.cut_short();
+            self.pacer.arrivals.end(arrival.planned_ns);
+            return self.carry_out(slot, action);
+        }
+        let now_ns = self.clock.now_ns();
+        let action = exchange.begin(arrival.planned_ns, now_ns, &mut self.context);
+        self.begin(slot, action);
+    }
+
+    fn begin(&mut self, slot: u32, action: Action) {
+        self.carry_out(slot, action);
+        self.arm_deadline(slot);
+    }
+
+    /// Counts an arrival that never gets a connection: each request of its first group is an error.
+    pub(super) fn refuse(&mut self, arrival: Arrival, kind: ErrorKind) {
+        let mut session = Session::default();
+        if !self.source.fill(arrival.number, &mut session) || session.steps.is_empty() {
+            return self.pacer.arrivals.end(arrival.planned_ns);
+        }
+        let now_ns = self.clock.now_ns();
+        let group = group_end(&session.steps, 0) as usize;
+        let planned_ns = arrival.planned_ns;
+        let recorder = &mut self.context.recorder;
+        recorder.refused(planned_ns, group as u64);
+        let timestamps = Timestamps { planned_ns, started_ns: now_ns, ..Timestamps::default() };
+        for step in session.steps.iter().take(group) {
+            recorder.failed(&timestamps, step.request, kind, now_ns);
+        }
+        let counts = recorder.counts_at(planned_ns);
+        counts.arrivals += 1;
+        counts.sessions_failed += 1;
+        counts.abandoned += (session.steps.len() - group) as u64;
+    }
+
+    /// Opens a shared connection before any request needs it.
+    pub(super) fn open_shared(&mut self) {
+        let Some(slot) = self.take_slot() else { return };
+        let action = self.connections[slot as usize].exchange.connect(&mut self.context);
+        self.carry_out(slot, action);
+        self.pacer.add_free(slot);
+    }
+
+    /// Takes a slot for a new connection; `None` once the limit on connections is reached.
+    pub(super) fn take_slot(&mut self) -> Option<u32> {
+        let slot = self.slots.allocate()?;
+        if slot as usize >= self.connections.len() {
+            self.connections.resize_with(slot as usize + 1, Connection::default);
+        }
+        Some(slot)
+    }
+}
