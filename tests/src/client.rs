@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use crate::patience::PATIENCE;
+use crate::wait::TIMEOUT;
 use crate::{Address, Reply};
 
 /// Reason for the lack of a complete reply.
@@ -80,8 +80,8 @@ impl Client {
             }
         };
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(Client { stream, unread: Vec::new() })
     }
 
@@ -211,7 +211,7 @@ impl Client {
             Err(error) => !is_silence(&error),
         };
         let sent = bytes.iter().all(|&byte| self.try_send([byte]).is_ok() && !ended(self));
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         sent
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use crate::mutate::Xorshift;
-use crate::patience::until;
+use crate::wait::until;
 
 /// Content of every file outside the root. No reply may contain it.
 pub const SECRET: &str = "this-is-outside-the-root";

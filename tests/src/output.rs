@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use crate::patience::until;
+use crate::wait::until;
 
 /// An output stream of a child process.
 pub struct Output {
@@ -34,7 +34,7 @@ impl Output {
     /// Returns all output, once the process and its descendants have closed the stream.
     ///
     /// # Panics
-    /// When it stays open for [`crate::patience::PATIENCE`].
+    /// When it stays open for [`crate::wait::TIMEOUT`].
     pub fn finish(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             until("all who print had ended", || reader.is_finished());

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::address::Address;
 use crate::family::family_of;
 use crate::output::Output;
-use crate::patience::{PATIENCE, until};
+use crate::wait::{TIMEOUT, until};
 use crate::{Client, Reply};
 
 /// A running server; killed when dropped.
@@ -248,7 +248,7 @@ impl Stopped {
 /// Starts a server by a command that ends in its options. Returns when it is ready, or has ended.
 ///
 /// # Panics
-/// When it prints nothing within [`PATIENCE`].
+/// When it prints nothing within [`TIMEOUT`].
 pub fn attempt(command: &mut Command) -> Attempt {
     let dir = TempDir::new().unwrap();
     let stats = dir.path().join("stats.json");
@@ -277,7 +277,7 @@ pub fn attempt(command: &mut Command) -> Attempt {
 /// Runs a command that ends by itself.
 ///
 /// # Panics
-/// When it does not end within [`PATIENCE`].
+/// When it does not end within [`TIMEOUT`].
 pub fn run(command: &mut Command) -> Stopped {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -293,7 +293,7 @@ fn wait_for(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("the process did not end");

@@ -19,8 +19,8 @@ use std::thread;
 use rustix::process::Signal;
 use weir_server::architecture;
 use weir_tests::files::Served;
-use weir_tests::patience::until;
 use weir_tests::server::{Attempt, attempt};
+use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

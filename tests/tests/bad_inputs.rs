@@ -15,59 +15,59 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_tests::files::SECRET;
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Reply, Root, Server, Setup, Stopped, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 suite! {
     every_setup:
-    row_01_content_length_and_transfer_encoding_together,
-    row_02_two_different_content_lengths,
-    row_03_content_length_that_is_not_a_number,
-    row_04_space_before_the_colon,
-    row_05_transfer_encoding_with_obs_fold,
-    row_06_chunked_is_not_the_last_coding,
-    row_07_unknown_transfer_coding,
-    row_08_transfer_encoding_on_http_1_0,
-    row_09_chunk_sizes_that_are_no_numbers,
-    row_10_chunks_not_ended_by_crlf,
-    row_11_controls_in_fields,
-    row_12_host_missing_twice_or_malformed,
-    row_13_white_space_before_the_first_field,
-    row_14_nul_in_the_path,
-    row_15_dots_that_climb,
-    row_16_a_sibling_whose_name_starts_with_the_roots,
-    row_17_links_out_of_the_root,
-    row_18_redirects_stay_on_this_host,
-    row_19_a_range_beyond_every_length_is_clamped,
-    row_20_ranges_whose_sums_overflow,
-    row_21_very_many_ranges,
-    row_22_heads_that_are_too_large,
-    row_25_methods_other_than_get_and_head,
-    row_25_connect_ends_the_connection,
-    row_26_versions_other_than_1_0_and_1_1,
-    row_27_targets_that_are_none,
-    row_28_expectations_that_cannot_be_met,
-    row_29_conditions,
-    row_30_the_http_2_preface,
-    row_31_controls_in_the_path_reach_no_log_and_no_field,
+    content_length_and_transfer_encoding_together,
+    two_different_content_lengths,
+    content_length_that_is_not_a_number,
+    space_before_the_colon,
+    transfer_encoding_with_obs_fold,
+    chunked_is_not_the_last_coding,
+    unknown_transfer_coding,
+    transfer_encoding_on_http_1_0,
+    chunk_sizes_that_are_no_numbers,
+    chunks_not_ended_by_crlf,
+    controls_in_fields,
+    host_missing_twice_or_malformed,
+    white_space_before_the_first_field,
+    nul_in_the_path,
+    dots_that_climb,
+    a_sibling_whose_name_starts_with_the_roots,
+    links_out_of_the_root,
+    redirects_stay_on_this_host,
+    a_range_beyond_every_length_is_clamped,
+    ranges_whose_sums_overflow,
+    very_many_ranges,
+    heads_that_are_too_large,
+    methods_other_than_get_and_head,
+    connect_ends_the_connection,
+    versions_other_than_1_0_and_1_1,
+    targets_that_are_none,
+    expectations_that_cannot_be_met,
+    conditions_that_are_malformed,
+    the_http_2_preface,
+    controls_in_the_path_reach_no_log_and_no_field,
 }
 
 suite! {
     every_architecture_at_once:
-    row_23_a_trickled_header_meets_its_deadline,
-    row_23_a_trickled_second_header_meets_its_deadline,
-    row_23_a_trickled_body_meets_its_deadline,
-    row_23_a_body_is_cut_at_the_deadline_of_the_whole_request,
-    row_24_a_reply_read_below_the_minimum_rate_is_cut,
-    row_24_a_reply_read_above_the_minimum_rate_is_not_cut,
-    row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut,
-    row_24_a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut,
-    row_24_bytes_read_quickly_do_not_pay_for_a_trickle,
-    row_24_a_client_that_stops_reading_is_cut_whatever_it_has_read,
-    row_31_what_was_refused_is_logged_escaped_and_cut,
-    row_32_bytes_after_a_request_that_closes,
+    a_trickled_header_meets_its_deadline,
+    a_trickled_second_header_meets_its_deadline,
+    a_trickled_body_meets_its_deadline,
+    a_body_is_cut_at_the_deadline_of_the_whole_request,
+    a_reply_read_below_the_minimum_rate_is_cut,
+    a_reply_read_above_the_minimum_rate_is_not_cut,
+    pipelined_replies_read_above_the_minimum_rate_are_not_cut,
+    a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut,
+    bytes_read_quickly_do_not_pay_for_a_trickle,
+    a_client_that_stops_reading_is_cut_whatever_it_has_read,
+    what_was_refused_is_logged_escaped_and_cut,
+    bytes_after_a_request_that_closes,
 }
 
 /// A server with `hello.txt` and `dir/index.html`.
@@ -143,7 +143,7 @@ fn chunked(body: &str) -> String {
 
 const LAST_CHUNK: &str = "0\r\n\r\n";
 
-fn row_01_content_length_and_transfer_encoding_together(setup: &Setup) {
+fn content_length_and_transfer_encoding_together(setup: &Setup) {
     let scene = Scene::new(setup);
     let length = "Content-Length: 5";
     let coding = "Transfer-Encoding: chunked";
@@ -154,7 +154,7 @@ fn row_01_content_length_and_transfer_encoding_together(setup: &Setup) {
     scene.end();
 }
 
-fn row_02_two_different_content_lengths(setup: &Setup) {
+fn two_different_content_lengths(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses_fields(&["Content-Length: 5", "Content-Length: 6"], &[400]);
     scene.refuses_fields(&["Content-Length: 0", "Content-Length: 5"], &[400]);
@@ -162,7 +162,7 @@ fn row_02_two_different_content_lengths(setup: &Setup) {
     scene.end();
 }
 
-fn row_03_content_length_that_is_not_a_number(setup: &Setup) {
+fn content_length_that_is_not_a_number(setup: &Setup) {
     let scene = Scene::new(setup);
     let values = ["+5", "-5", "5 5", "", "0x5", "5a", "18446744073709551616"];
     for value in values {
@@ -171,7 +171,7 @@ fn row_03_content_length_that_is_not_a_number(setup: &Setup) {
     scene.end();
 }
 
-fn row_04_space_before_the_colon(setup: &Setup) {
+fn space_before_the_colon(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding : chunked"], &[400]);
     scene.refuses_fields(&["Content-Length\t: 0"], &[400]);
@@ -179,27 +179,27 @@ fn row_04_space_before_the_colon(setup: &Setup) {
     scene.end();
 }
 
-fn row_05_transfer_encoding_with_obs_fold(setup: &Setup) {
+fn transfer_encoding_with_obs_fold(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding:", " chunked"], &[400]);
     scene.refuses_fields(&["Transfer-Encoding: chunked", "\tidentity"], &[400]);
     scene.end();
 }
 
-fn row_06_chunked_is_not_the_last_coding(setup: &Setup) {
+fn chunked_is_not_the_last_coding(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding: chunked, identity"], &[400]);
     scene.refuses_fields(&["Transfer-Encoding: chunked", "Transfer-Encoding: identity"], &[400]);
     scene.end();
 }
 
-fn row_07_unknown_transfer_coding(setup: &Setup) {
+fn unknown_transfer_coding(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses_fields(&["Transfer-Encoding: xchunked"], &[400, 501]);
     scene.end();
 }
 
-fn row_08_transfer_encoding_on_http_1_0(setup: &Setup) {
+fn transfer_encoding_on_http_1_0(setup: &Setup) {
     let scene = Scene::new(setup);
     let head = "GET /hello.txt HTTP/1.0\r\nHost: a\r\n";
     let fields = "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -207,7 +207,7 @@ fn row_08_transfer_encoding_on_http_1_0(setup: &Setup) {
     scene.end();
 }
 
-fn row_09_chunk_sizes_that_are_no_numbers(setup: &Setup) {
+fn chunk_sizes_that_are_no_numbers(setup: &Setup) {
     let scene = Scene::new(setup);
     for size in
         ["FFFFFFFFFFFFFFFFF", "0x5", "0_2e", "+5", "-5", "", "5 5", "g", "5;", "5;a=", "5;=b"]
@@ -217,7 +217,7 @@ fn row_09_chunk_sizes_that_are_no_numbers(setup: &Setup) {
     scene.end();
 }
 
-fn row_10_chunks_not_ended_by_crlf(setup: &Setup) {
+fn chunks_not_ended_by_crlf(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses(chunked("5;ext\nhello\r\n0\r\n\r\n"), &[400]);
     scene.refuses(chunked("5\nhello\r\n0\r\n\r\n"), &[400]);
@@ -226,7 +226,7 @@ fn row_10_chunks_not_ended_by_crlf(setup: &Setup) {
     scene.end();
 }
 
-fn row_11_controls_in_fields(setup: &Setup) {
+fn controls_in_fields(setup: &Setup) {
     let scene = Scene::new(setup);
     for control in ["\0", "\r", "\x01", "\x0b", "\x1b", "\x7f"] {
         scene.refuses_fields(&[&format!("Accept: a{control}b")], &[400]);
@@ -235,7 +235,7 @@ fn row_11_controls_in_fields(setup: &Setup) {
     scene.end();
 }
 
-fn row_12_host_missing_twice_or_malformed(setup: &Setup) {
+fn host_missing_twice_or_malformed(setup: &Setup) {
     let scene = Scene::new(setup);
     let heads = [
         "",
@@ -252,7 +252,7 @@ fn row_12_host_missing_twice_or_malformed(setup: &Setup) {
     scene.end();
 }
 
-fn row_13_white_space_before_the_first_field(setup: &Setup) {
+fn white_space_before_the_first_field(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses("GET /hello.txt HTTP/1.1\r\n Host: a\r\n\r\n", &[400]);
     scene.refuses("GET /hello.txt HTTP/1.1\r\n\tHost: a\r\n\r\n", &[400]);
@@ -260,7 +260,7 @@ fn row_13_white_space_before_the_first_field(setup: &Setup) {
     scene.end();
 }
 
-fn row_14_nul_in_the_path(setup: &Setup) {
+fn nul_in_the_path(setup: &Setup) {
     let scene = Scene::new(setup);
     for target in ["/%00", "/hello.txt%00", "/hello.txt%00.html", "/%00/../hello.txt"] {
         scene.target(target, &[400, 404]);
@@ -268,7 +268,7 @@ fn row_14_nul_in_the_path(setup: &Setup) {
     scene.end();
 }
 
-fn row_15_dots_that_climb(setup: &Setup) {
+fn dots_that_climb(setup: &Setup) {
     let scene = Scene::new(setup);
     let targets = [
         "/.%2e/%2e%2e/etc/passwd",
@@ -298,7 +298,7 @@ fn row_15_dots_that_climb(setup: &Setup) {
     scene.end();
 }
 
-fn row_16_a_sibling_whose_name_starts_with_the_roots(setup: &Setup) {
+fn a_sibling_whose_name_starts_with_the_roots(setup: &Setup) {
     let scene = Scene::with(setup, &["--symlinks", "inside"], |root| {
         symlink("../www-private/secret.txt", root.path().join("relative")).unwrap();
         symlink(root.outside().join("www-private"), root.path().join("absolute")).unwrap();
@@ -322,7 +322,7 @@ fn furnish_with_links(root: &Root) {
     symlink("hello.txt", inside.join("inside")).unwrap();
 }
 
-fn row_17_links_out_of_the_root(setup: &Setup) {
+fn links_out_of_the_root(setup: &Setup) {
     let outward = ["/file", "/relative", "/parent/secret.txt", "/parent/", "/indexed/"];
     let denying = Scene::with(setup, &[], furnish_with_links);
     for target in outward.iter().chain(&["/inside"]) {
@@ -337,7 +337,7 @@ fn row_17_links_out_of_the_root(setup: &Setup) {
     following.end();
 }
 
-fn row_18_redirects_stay_on_this_host(setup: &Setup) {
+fn redirects_stay_on_this_host(setup: &Setup) {
     let scene = Scene::with(setup, &[], |root| {
         root.write("\\\\host/index.html", "index");
         root.write("\\host/index.html", "index");
@@ -365,7 +365,7 @@ fn row_18_redirects_stay_on_this_host(setup: &Setup) {
     scene.end();
 }
 
-fn row_19_a_range_beyond_every_length_is_clamped(setup: &Setup) {
+fn a_range_beyond_every_length_is_clamped(setup: &Setup) {
     let scene = Scene::new(setup);
     let reply = scene.range("/hello.txt", "0-18446744073709551615", &[206]);
     assert_eq!(reply.expect_field("Content-Range"), "bytes 0-4/5");
@@ -373,7 +373,7 @@ fn row_19_a_range_beyond_every_length_is_clamped(setup: &Setup) {
     scene.end();
 }
 
-fn row_20_ranges_whose_sums_overflow(setup: &Setup) {
+fn ranges_whose_sums_overflow(setup: &Setup) {
     let scene = Scene::new(setup);
     for suffix in ["-9223372036854775808", "-18446744073709551615", "-18446744073709551616"] {
         assert_eq!(scene.range("/hello.txt", suffix, &[200, 206]).text(), "hello");
@@ -388,7 +388,7 @@ fn row_20_ranges_whose_sums_overflow(setup: &Setup) {
     scene.end();
 }
 
-fn row_21_very_many_ranges(setup: &Setup) {
+fn very_many_ranges(setup: &Setup) {
     let size = 65_536;
     let scene = Scene::with(setup, &[], |root| drop(root.write_noise("noise", size)));
     let apart: Vec<_> = (0..1300).map(|i| format!("{0}-{0}", 2 * i)).collect();
@@ -401,7 +401,7 @@ fn row_21_very_many_ranges(setup: &Setup) {
     scene.end();
 }
 
-fn row_22_heads_that_are_too_large(setup: &Setup) {
+fn heads_that_are_too_large(setup: &Setup) {
     let scene = Scene::new(setup);
     let long = "x".repeat(70_000);
     scene.refuses(request("GET", &format!("/{long}"), &[]), &[414]);
@@ -425,7 +425,7 @@ fn trickle_is_cut(scene: &Scene, start: &str, rest: &str, statuses: &[u16]) {
     assert!(client.ends());
 }
 
-fn row_23_a_trickled_header_meets_its_deadline(setup: &Setup) {
+fn a_trickled_header_meets_its_deadline(setup: &Setup) {
     let scene = Scene::with(setup, &["--header-timeout", "1s"], |_| ());
     trickle_is_cut(&scene, "", &request("GET", &format!("/{}", "x".repeat(2000)), &[]), &[408]);
     let start = "GET /hello.txt HTTP/1.1\r\nHost: a\r\nLong: ";
@@ -433,7 +433,7 @@ fn row_23_a_trickled_header_meets_its_deadline(setup: &Setup) {
     scene.end();
 }
 
-fn row_23_a_trickled_second_header_meets_its_deadline(setup: &Setup) {
+fn a_trickled_second_header_meets_its_deadline(setup: &Setup) {
     let scene = Scene::with(setup, &["--header-timeout", "1s", "--idle-timeout", "10m"], |_| ());
     let mut client = scene.server.connect();
     assert_eq!(client.get("/hello.txt").text(), "hello");
@@ -444,7 +444,7 @@ fn row_23_a_trickled_second_header_meets_its_deadline(setup: &Setup) {
     scene.end();
 }
 
-fn row_23_a_trickled_body_meets_its_deadline(setup: &Setup) {
+fn a_trickled_body_meets_its_deadline(setup: &Setup) {
     let scene = Scene::with(setup, &["--body-timeout", "1s", "--linger-timeout", "1s"], |_| ());
     let mut client = scene.server.connect();
     client.send(request("POST", "/hello.txt", &["Content-Length: 2000"]));
@@ -460,7 +460,7 @@ fn row_23_a_trickled_body_meets_its_deadline(setup: &Setup) {
     scene.end();
 }
 
-fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request(setup: &Setup) {
+fn a_body_is_cut_at_the_deadline_of_the_whole_request(setup: &Setup) {
     let options = ["--request-timeout", "500ms", "--body-timeout", "10m"];
     let scene = Scene::with(setup, &options, |_| ());
     let mut client = scene.server.connect();
@@ -472,7 +472,7 @@ fn row_23_a_body_is_cut_at_the_deadline_of_the_whole_request(setup: &Setup) {
     scene.end();
 }
 
-fn row_24_a_reply_read_below_the_minimum_rate_is_cut(setup: &Setup) {
+fn a_reply_read_below_the_minimum_rate_is_cut(setup: &Setup) {
     let options = ["--min-rate", "1M", "--min-rate-grace", "1s", "--request-timeout", "10m"];
     let size = 32 << 20;
     let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", size)));
@@ -488,7 +488,7 @@ fn row_24_a_reply_read_below_the_minimum_rate_is_cut(setup: &Setup) {
     scene.end();
 }
 
-fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut(setup: &Setup) {
+fn a_reply_read_above_the_minimum_rate_is_not_cut(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s"];
     let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 3 << 20)));
     let mut client = Client::connect_narrow(scene.server.address());
@@ -498,7 +498,7 @@ fn row_24_a_reply_read_above_the_minimum_rate_is_not_cut(setup: &Setup) {
     scene.end();
 }
 
-fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut(setup: &Setup) {
+fn pipelined_replies_read_above_the_minimum_rate_are_not_cut(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s"];
     let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 3 << 20)));
     let mut client = Client::connect_narrow(scene.server.address());
@@ -510,7 +510,7 @@ fn row_24_pipelined_replies_read_above_the_minimum_rate_are_not_cut(setup: &Setu
     scene.end();
 }
 
-fn row_24_a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut(setup: &Setup) {
+fn a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s", "--stall-timeout", "20s"];
     let scene = Scene::with(setup, &options, |root| drop(root.write_noise("large", 16 << 20)));
     let mut client = scene.server.connect();
@@ -545,14 +545,14 @@ fn is_cut_after_reading_quickly(
 }
 
 /// Without forgetting, the bytes read quickly would buy two minutes.
-fn row_24_bytes_read_quickly_do_not_pay_for_a_trickle(setup: &Setup) {
+fn bytes_read_quickly_do_not_pay_for_a_trickle(setup: &Setup) {
     let options = ["--min-rate", "50k", "--min-rate-grace", "1s", "--stall-timeout", "0"];
     is_cut_after_reading_quickly(setup, &options, "timeout_rate", |client| {
         client.read_slowly(1, 1, Duration::from_millis(200));
     });
 }
 
-fn row_24_a_client_that_stops_reading_is_cut_whatever_it_has_read(setup: &Setup) {
+fn a_client_that_stops_reading_is_cut_whatever_it_has_read(setup: &Setup) {
     for min_rate in ["1k", "0"] {
         let options = ["--min-rate", min_rate, "--stall-timeout", "1s"];
         is_cut_after_reading_quickly(setup, &options, "timeout_stall", |_| {
@@ -561,7 +561,7 @@ fn row_24_a_client_that_stops_reading_is_cut_whatever_it_has_read(setup: &Setup)
     }
 }
 
-fn row_25_methods_other_than_get_and_head(setup: &Setup) {
+fn methods_other_than_get_and_head(setup: &Setup) {
     let scene = Scene::new(setup);
     let (reply, _) = scene.answer(request("BREW", "/hello.txt", &[]), &[501]);
     assert!(reply.field("Allow").is_none());
@@ -573,7 +573,7 @@ fn row_25_methods_other_than_get_and_head(setup: &Setup) {
     scene.end();
 }
 
-fn row_25_connect_ends_the_connection(setup: &Setup) {
+fn connect_ends_the_connection(setup: &Setup) {
     let scene = Scene::new(setup);
     let tunnelled = request("GET", "/hello.txt", &[]);
     for target in ["test.example:443", "/hello.txt"] {
@@ -587,7 +587,7 @@ fn row_25_connect_ends_the_connection(setup: &Setup) {
     assert_eq!(stopped.stats()["total"]["requests"], 4, "three, and the one that ends the test");
 }
 
-fn row_26_versions_other_than_1_0_and_1_1(setup: &Setup) {
+fn versions_other_than_1_0_and_1_1(setup: &Setup) {
     let scene = Scene::new(setup);
     let line = |version: &str| format!("GET /hello.txt {version}\r\nHost: a\r\n\r\n");
     scene.answer(line("HTTP/2.0"), &[505]);
@@ -600,7 +600,7 @@ fn row_26_versions_other_than_1_0_and_1_1(setup: &Setup) {
     scene.end();
 }
 
-fn row_27_targets_that_are_none(setup: &Setup) {
+fn targets_that_are_none(setup: &Setup) {
     let scene = Scene::new(setup);
     for target in ["/hello.txt x", " /hello.txt", "/hello.txt#fragment", "*", "hello.txt", ""] {
         scene.target(target, &[400]);
@@ -608,7 +608,7 @@ fn row_27_targets_that_are_none(setup: &Setup) {
     scene.end();
 }
 
-fn row_28_expectations_that_cannot_be_met(setup: &Setup) {
+fn expectations_that_cannot_be_met(setup: &Setup) {
     let scene = Scene::new(setup);
     for expectation in ["Expect: 200-ok", "Expect: 100-continue, else", "Expect: x"] {
         scene.answer(request("GET", "/hello.txt", &[expectation]), &[417]);
@@ -616,7 +616,7 @@ fn row_28_expectations_that_cannot_be_met(setup: &Setup) {
     scene.end();
 }
 
-fn row_29_conditions(setup: &Setup) {
+fn conditions_that_are_malformed(setup: &Setup) {
     let scene = Scene::new(setup);
     let get = |fields: &[&str], status| {
         let (reply, _) = scene.answer(request("GET", "/hello.txt", fields), &[status]);
@@ -632,13 +632,13 @@ fn row_29_conditions(setup: &Setup) {
     scene.end();
 }
 
-fn row_30_the_http_2_preface(setup: &Setup) {
+fn the_http_2_preface(setup: &Setup) {
     let scene = Scene::new(setup);
     scene.refuses("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[400, 505]);
     scene.end();
 }
 
-fn row_31_controls_in_the_path_reach_no_log_and_no_field(setup: &Setup) {
+fn controls_in_the_path_reach_no_log_and_no_field(setup: &Setup) {
     let log_dir = Root::new();
     let log = log_dir.path().join("access.log");
     let options = ["--access-log", log.to_str().unwrap()];
@@ -695,7 +695,7 @@ fn refused_and_logged(setup: &Setup, format: &str) -> Vec<String> {
     lines
 }
 
-fn row_31_what_was_refused_is_logged_escaped_and_cut(setup: &Setup) {
+fn what_was_refused_is_logged_escaped_and_cut(setup: &Setup) {
     let is_logged = |lines: &[String], request: &str| {
         assert!(lines.iter().any(|line| line.contains(request)), "{request} in {lines:?}");
     };
@@ -726,7 +726,7 @@ fn row_31_what_was_refused_is_logged_escaped_and_cut(setup: &Setup) {
     assert!(json.iter().all(is_object), "{json:?}");
 }
 
-fn row_32_bytes_after_a_request_that_closes(setup: &Setup) {
+fn bytes_after_a_request_that_closes(setup: &Setup) {
     let scene = Scene::with(setup, &[], |root| drop(root.write_noise("noise", 200_000)));
     let last = request("GET", "/noise", &["Connection: close"]);
     let ignored = request("GET", "/hello.txt", &[]).repeat(1000);

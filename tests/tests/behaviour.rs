@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use weir_tests::files::noise;
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use weir_tests::files::{noise, settle, settled_file_set};
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -12,7 +12,7 @@ use std::fs;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_sys::client;
-use weir_tests::far::{Far, SERVER, tcp_count};
 use weir_tests::load::load;
+use weir_tests::remote_link::{RemoteLink, SERVER, tcp_count};
 use weir_tests::{Address, Root, Server, Stopped};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
@@ -49,8 +49,8 @@ fn whole_seconds() -> Option<u64> {
 }
 
 /// Runs a test in a network namespace of its own, or skips it if that is not possible.
-fn far_away(rtt: Duration, test: impl FnOnce(&Far) + Send) {
-    let run = || match Far::begin(rtt) {
+fn far_away(rtt: Duration, test: impl FnOnce(&RemoteLink) + Send) {
+    let run = || match RemoteLink::begin(rtt) {
         Ok(far) => test(&far),
         Err(why) => println!("skipped: {why}"),
     };
@@ -139,7 +139,7 @@ impl LongLived {
             while begun < due {
                 begun += 1;
                 let closes = self.closes_one_in > 0 && begun % self.closes_one_in == 0;
-                let caller = Far::address(address, 2 + (begun % 200) as u16);
+                let caller = RemoteLink::address(address, 2 + (begun % 200) as u16);
                 sessions.push(Session::begin(caller, closes));
             }
             for mut session in std::mem::take(&mut sessions) {
@@ -170,7 +170,7 @@ impl LongLived {
 
 /// Returns the length of a complete reply.
 fn reply_len(address: SocketAddr) -> usize {
-    let mut conn = TcpStream::connect(Far::address(address, 2)).unwrap();
+    let mut conn = TcpStream::connect(RemoteLink::address(address, 2)).unwrap();
     conn.write_all(b"GET /hello.txt HTTP/1.1\r\nHost: far\r\n\r\n").unwrap();
     let mut reply = [0; 4096];
     conn.read(&mut reply).unwrap()
@@ -215,7 +215,7 @@ fn connections_that_stay_open_make_nobody_seem_expensive() {
 
 /// Sends SYNs from addresses without a host, `per_ms` per millisecond, while a load runs. Returns
 /// their number.
-fn beside_forged(far: &Far, address: SocketAddr, per_ms: u32, run: impl FnOnce()) -> u32 {
+fn beside_forged(far: &RemoteLink, address: SocketAddr, per_ms: u32, run: impl FnOnce()) -> u32 {
     let SocketAddr::V4(to) = address else { panic!("{address}") };
     let ends = std::sync::atomic::AtomicBool::new(false);
     thread::scope(|scope| {
@@ -243,7 +243,7 @@ fn a_flood_of_requests_from_nowhere_shuts_nobody_out() {
     far_away(Duration::from_millis(20), |far| {
         let root = Root::with_hello();
         let (server, address) = start(&["--workers", "1", "--bench-endpoints"], &root);
-        let url = format!("http://{}/.weir/burn/2000/hello.txt", Far::address(address, 2));
+        let url = format!("http://{}/.weir/burn/2000/hello.txt", RemoteLink::address(address, 2));
         beside_forged(far, address, 20, || {
             // An overload brings the filter into force; after it there is time for everybody.
             let ran = load(WEIR, "--rate 3000 --duration 1s --timeout 1s", &url);

@@ -11,8 +11,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use weir_tests::patience::until;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Stopped, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -16,8 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use weir_tests::Stopped;
-use weir_tests::patience::until;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 

@@ -16,8 +16,8 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_tests::patience::until;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 use weir_tests::{Address, Client, Root, Server, Setup, Stopped, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -18,8 +18,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::{RecordingServer, load};
-use weir_tests::patience::until;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 use weir_tests::{Root, Server, Stopped};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -20,7 +20,7 @@ use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::{
     ConnectionRecord, End, LoadRun, RecordingServer, ReplySettings, RequestRecord, load,
 };
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Root, Server};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -10,8 +10,8 @@
 
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_tests::load::{LoadRun, load};
-use weir_tests::patience::{PATIENCE, until_within};
 use weir_tests::server::Stopped;
+use weir_tests::wait::{TIMEOUT, until_within};
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
@@ -41,7 +41,7 @@ fn flood_over(server: Server) -> (LoadRun, Stopped) {
     let ran = load(WEIR, FLOOD, url);
     // It is over when it is over: as soon as nothing of it waits, who comes is served. What waits
     // where nothing is refused is up to six seconds of a processor's work.
-    until_within(4 * PATIENCE, "somebody was served", || is_served(&server));
+    until_within(4 * TIMEOUT, "somebody was served", || is_served(&server));
     (ran, server.stop_cleanly())
 }
 

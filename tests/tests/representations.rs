@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use weir_tests::files::{LAST_MODIFIED, noise};
 use weir_tests::multipart::{content_range, parts};
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Reply, Root, Server, Setup, assert_same, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -13,7 +13,7 @@ use std::thread::scope;
 
 use weir_tests::files::Served;
 use weir_tests::mutate::Xorshift;
-use weir_tests::patience::until;
+use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, assert_same, request, suite};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -13,8 +13,8 @@ use std::thread;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use weir_tests::family::{children_of, parent_of};
 use weir_tests::files::Served;
-use weir_tests::patience::until;
 use weir_tests::server::{Stopped, run};
+use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

@@ -128,7 +128,7 @@ impl Policy for Codel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, Load, Phase, TICK_NS, setting};
+    use crate::fixtures::{FakeServer, Load, Phase, TICK_NS, setting};
     use crate::{Name, TARGET_NS};
 
     const MS: u64 = 1_000_000;
@@ -138,13 +138,13 @@ mod tests {
     }
 
     /// Returns a server that can serve a thousand connections per second.
-    fn server(gap_ns: u64) -> Fake {
+    fn server(gap_ns: u64) -> FakeServer {
         burst(0, gap_ns)
     }
 
     /// Returns the same server with a burst of connections at the start.
-    fn burst(burst: usize, gap_ns: u64) -> Fake {
-        Fake::new(Load { burst, step_ns: MS, gap_ns, ..Load::default() })
+    fn burst(burst: usize, gap_ns: u64) -> FakeServer {
+        FakeServer::new(Load { burst, step_ns: MS, gap_ns, ..Load::default() })
     }
 
     fn queued(deferred: usize) -> View {
@@ -189,7 +189,7 @@ mod tests {
     fn a_calm_server_that_sleeps_between_connections_may_look_and_is_calm() {
         let load = Load { eager: true, step_ns: MS, gap_ns: 2 * MS, ..Load::default() };
         let mut codel = codel(Controls::ALL);
-        let phases = Fake::new(load).run(&mut codel, 1_000 * MS);
+        let phases = FakeServer::new(load).run(&mut codel, 1_000 * MS);
         assert!(phases.iter().any(|phase| phase.decision.inspect == Inspect::All));
         assert!(phases.iter().all(|phase| phase.decision.order == Order::Oldest));
         assert!(phases.iter().all(|phase| phase.refused == 0));

@@ -22,9 +22,9 @@ mod conserving;
 mod controls;
 mod decision;
 mod deferred;
-#[cfg(test)]
-mod fake;
 mod fixed;
+#[cfg(test)]
+mod fixtures;
 mod handshakes;
 mod limit;
 mod match_close;

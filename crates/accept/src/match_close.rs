@@ -93,15 +93,15 @@ impl Policy for MatchClose {
 mod tests {
     use super::*;
     use crate::FixedLimit;
-    use crate::fake::{Fake, Load};
+    use crate::fixtures::{FakeServer, Load};
 
     /// Returns a load of 300 µs of work per connection, in three rounds.
     fn load(gap_ns: u64) -> Load {
         Load { gap_ns, steps: 3, step_ns: 100_000, ..Load::default() }
     }
 
-    fn server(gap_ns: u64) -> Fake {
-        Fake::new(load(gap_ns))
+    fn server(gap_ns: u64) -> FakeServer {
+        FakeServer::new(load(gap_ns))
     }
 
     /// Returns a saturated policy and the number of open connections after its last phase.
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_server_that_serves_what_it_accepts_at_once_is_never_saturated() {
         let mut policy = MatchClose::default();
-        let mut server = Fake::new(Load { eager: true, open_max: 100, ..load(150_000) });
+        let mut server = FakeServer::new(Load { eager: true, open_max: 100, ..load(150_000) });
         let phases = server.run(&mut policy, 1_000_000_000);
         assert!(phases.iter().all(|phase| phase.decision.budget == phase.view.room()));
         assert!(phases.len() > 10 && server.waiting() > 1_000);

@@ -45,7 +45,7 @@ impl Policy for Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{ACCEPT_NS, Fake, Load, setting};
+    use crate::fixtures::{ACCEPT_NS, FakeServer, Load, setting};
     use crate::{FixedLimit, Name};
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_phase_takes_a_tenth_of_the_target_whatever_a_service_takes() {
         for service_ns in [10_000, 100_000, 1_000_000] {
-            let phases = Fake::new(load(service_ns)).run(&mut timed(20_000_000), SECOND_NS);
+            let phases = FakeServer::new(load(service_ns)).run(&mut timed(20_000_000), SECOND_NS);
             let full = phases.iter().filter(|phase| !phase.drained);
             let spent_ns: Vec<_> = full.map(|phase| phase.spent_ns).collect();
             assert!(spent_ns.len() > 100);
@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn a_number_is_right_for_one_service_only() {
         let longest_ns = |service_ns| {
-            let phases = Fake::new(load(service_ns)).run(&mut FixedLimit(Some(10)), SECOND_NS);
+            let phases =
+                FakeServer::new(load(service_ns)).run(&mut FixedLimit(Some(10)), SECOND_NS);
             phases.iter().map(|phase| phase.spent_ns).max()
         };
         assert!(longest_ns(10_000) < Some(200_000));
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_service_longer_than_a_phase_still_leaves_one_a_phase() {
-        let phases = Fake::new(load(5_000_000)).run(&mut timed(20_000_000), SECOND_NS);
+        let phases = FakeServer::new(load(5_000_000)).run(&mut timed(20_000_000), SECOND_NS);
         assert!(phases.iter().all(|phase| phase.accepted == 1));
         assert!(phases.len() > 190);
     }
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn all_that_wait_are_taken_while_there_is_time() {
         let load = Load { burst: 300, gap_ns: 1_000_000, ..load(1_000) };
-        let mut server = Fake::new(load);
+        let mut server = FakeServer::new(load);
         let phases = server.run(&mut timed(20_000_000), 10_000_000);
         assert!(phases[0].accepted > 300 && phases[0].drained);
     }

@@ -106,7 +106,7 @@ impl Server {
             // Otherwise threads would pause as the first many connections come; no more than that.
             let files = config.content.open_files_max.saturating_mul(config.workers.max(1) as u64);
             let room = files.saturating_add(config.conns_max as u64);
-            let _ = process::make_room_for_descriptors(room.min(ROOM_AT_ONCE));
+            let _ = process::grow_descriptor_table(room.min(ROOM_AT_ONCE));
         }
         config.setting.syn_filter =
             limits::syn_filter(&config, listeners.per_loop.iter().flatten())?;

@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, LinkNameSpaceType, UnshareFlags};
 ///
 /// # Errors
 /// EPERM without CAP_SYS_ADMIN: unshare(2), mount(2).
-pub fn leave_network() -> io::Result<()> {
+pub fn unshare_network() -> io::Result<()> {
     let flags = UnshareFlags::NEWNET | UnshareFlags::NEWNS;
     // SAFETY: the table of descriptors stays shared: CLONE_FILES is not among the flags.
     unsafe { rustix::thread::unshare_unsafe(flags) }?;
@@ -51,18 +51,18 @@ fn enter(link: &Path, kind: LinkNameSpaceType) -> io::Result<()> {
 
 /// A PID namespace. When its first process ends, the kernel kills all others (pid_namespaces(7)).
 #[derive(Debug)]
-pub struct Pids {
+pub struct PidNamespace {
     link: File,
 }
 
-impl Pids {
+impl PidNamespace {
     /// Creates a PID namespace and runs `start` to start its first process. `start` must start
     /// exactly one process and return its ID as seen from here.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN: unshare(2); and the errors of `start`.
-    pub fn with_first<T>(start: impl FnOnce() -> io::Result<(T, u32)>) -> io::Result<(T, Self)> {
-        let back = Back::remember()?;
+    pub fn create_with<T>(start: impl FnOnce() -> io::Result<(T, u32)>) -> io::Result<(T, Self)> {
+        let back = SavedNamespace::current()?;
         // SAFETY: the table of descriptors stays shared: CLONE_FILES is not among the flags.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
         let started = start();
@@ -76,8 +76,8 @@ impl Pids {
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN: setns(2). ENOMEM from `start` once the first process has ended.
-    pub fn with_children<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let _back = Back::remember()?;
+    pub fn spawn_inside<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let _back = SavedNamespace::current()?;
         rustix::thread::move_into_link_name_space(
             self.link.as_fd(),
             Some(LinkNameSpaceType::ProcessID),
@@ -87,15 +87,15 @@ impl Pids {
 }
 
 /// Restores the PID namespace of this thread's future children when dropped.
-struct Back(File);
+struct SavedNamespace(File);
 
-impl Back {
-    fn remember() -> io::Result<Self> {
+impl SavedNamespace {
+    fn current() -> io::Result<Self> {
         Ok(Self(File::open("/proc/thread-self/ns/pid")?))
     }
 }
 
-impl Drop for Back {
+impl Drop for SavedNamespace {
     fn drop(&mut self) {
         // A thread may always return to the namespace it is in itself: pidns_install() of the
         // kernel asks for no more than leaving it did.
@@ -145,7 +145,7 @@ pub fn kill(pid: u32) -> io::Result<()> {
 /// Ignores SIGHUP, SIGINT and SIGTERM from now on, so that the process outlives its terminal. Also
 /// ignores SIGCHLD, so that children that end, its own or orphans of the PID namespace, leave no
 /// zombies (wait(2)).
-pub fn keep_calm() {
+pub fn ignore_signals() {
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD] {
         // SAFETY: no handler is installed, so none can run; the previous one is not needed.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn all_of_a_pid_namespace_ends_with_its_first_process_and_threads_start_again() {
         let sleep = || Command::new("sleep").arg("1000").spawn();
-        let first = Pids::with_first(|| {
+        let first = PidNamespace::create_with(|| {
             let child = sleep()?;
             let pid = child.id();
             Ok((child, pid))
@@ -171,7 +171,7 @@ mod tests {
             }
             other => other.unwrap(),
         };
-        let mut second = pids.with_children(sleep).unwrap();
+        let mut second = pids.spawn_inside(sleep).unwrap();
         std::thread::spawn(|| ()).join().unwrap();
         first.kill().unwrap();
         // The first process is gone only once all the others have been waited for.

@@ -33,7 +33,7 @@ pub fn raise_open_files() -> u64 {
 ///
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM: eventfd(2), fcntl(2) F_DUPFD_CLOEXEC.
-pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
+pub fn grow_descriptor_table(count: u64) -> io::Result<()> {
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(last) = count.min(limit).checked_sub(1) else { return Ok(()) };
     let some = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
@@ -80,7 +80,7 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// EINVAL where the kernel does not support it.
-pub fn wake_precisely() -> io::Result<()> {
+pub fn set_timer_slack() -> io::Result<()> {
     // One nanosecond: zero would mean the default.
     // SAFETY: the call takes a number and touches no memory of ours.
     let answer = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
@@ -237,7 +237,7 @@ pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
 ///
 /// # Errors
 /// ENOENT, ESRCH when the thread has ended.
-pub fn switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
+pub fn context_switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.in_proc))?;
     let number = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn room_for_descriptors_takes_none_away() {
         for count in [0, 1, 300] {
-            make_room_for_descriptors(count).unwrap();
+            grow_descriptor_table(count).unwrap();
         }
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         });
         let (id, own) = hear.recv().unwrap();
         assert!(cpu_clock_of_ns(id).unwrap() >= 2_000_000);
-        assert!(switches_of(id).unwrap().0 >= own.switches_voluntary);
+        assert!(context_switches_of(id).unwrap().0 >= own.switches_voluntary);
         assert!(threads().unwrap() >= 2);
         drop(end);
         thread.join().unwrap();
@@ -334,6 +334,6 @@ mod tests {
         // The first process of all is never a thread of this one.
         let first = ThreadId { number: 1, in_proc: 0 };
         assert!(cpu_clock_of_ns(first).is_err() || this_thread().number == 1);
-        assert!(switches_of(first).is_err());
+        assert!(context_switches_of(first).is_err());
     }
 }

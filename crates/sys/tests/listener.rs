@@ -28,12 +28,12 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A listener on loopback, and its address.
-struct Door {
+struct TestListener {
     fd: OwnedFd,
     address: SocketAddr,
 }
 
-impl Door {
+impl TestListener {
     fn open(address: &str, backlog: i32) -> Option<Self> {
         let fd = match socket::bind_tcp(address.parse().unwrap(), false) {
             Err(error) if address.starts_with('[') => {
@@ -60,7 +60,7 @@ impl Door {
     }
 
     /// Connects a client and waits until it is counted in the queue.
-    fn knock(&self) -> TcpStream {
+    fn connect(&self) -> TcpStream {
         let before = self.queue().len;
         let client = TcpStream::connect_timeout(&self.address, PATIENCE).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -69,16 +69,16 @@ impl Door {
     }
 
     /// Starts to connect a client, without waiting for it.
-    fn try_knock(&self) -> TcpStream {
+    fn try_connect(&self) -> TcpStream {
         let fd = client::stream(&self.address).unwrap();
         client::connect(fd.as_fd(), &self.address).unwrap();
         TcpStream::from(fd)
     }
 
     /// Starts to connect a client whose SYN is dropped; it will retry.
-    fn knock_in_vain(&self) -> TcpStream {
+    fn connect_unanswered(&self) -> TcpStream {
         let before = self.drops();
-        let client = self.try_knock();
+        let client = self.try_connect();
         until("a drop is counted", || self.drops() > before);
         assert!(is_pending(&client));
         client
@@ -101,18 +101,18 @@ fn is_pending(client: &TcpStream) -> bool {
 }
 
 /// Runs a test for both IP versions.
-fn for_each_ip(backlog: i32, test: impl Fn(&Door)) {
+fn for_each_ip(backlog: i32, test: impl Fn(&TestListener)) {
     for address in ["127.0.0.1:0", "[::1]:0"] {
-        if let Some(door) = Door::open(address, backlog) {
-            test(&door);
+        if let Some(listener) = TestListener::open(address, backlog) {
+            test(&listener);
         }
     }
 }
 
 /// Like [`for_each_ip`], for a test that drops SYNs, if that is permitted here.
-fn for_each_ip_with_filter(backlog: i32, test: impl Fn(&Door)) {
-    let door = Door::open("127.0.0.1:0", 1).unwrap();
-    match drop_share(door.fd(), 1.0) {
+fn for_each_ip_with_filter(backlog: i32, test: impl Fn(&TestListener)) {
+    let listener = TestListener::open("127.0.0.1:0", 1).unwrap();
+    match drop_share(listener.fd(), 1.0) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             eprintln!("skipped: this kernel asks for CAP_NET_ADMIN");
         }
@@ -150,58 +150,59 @@ fn talk(client: &TcpStream, conn: &TcpStream) {
 
 #[test]
 fn the_queue_counts_who_waits_and_its_bound_follows_listen() {
-    for_each_ip(7, |door| {
-        assert_eq!(door.queue(), Queue { len: 0, max: 7 });
-        let _clients = [door.knock(), door.knock()];
-        assert_eq!(door.queue(), Queue { len: 2, max: 7 });
-        let _conn = door.accept();
-        assert_eq!(door.queue(), Queue { len: 1, max: 7 });
-        socket::listen(door.fd(), 9).unwrap();
-        assert_eq!(door.queue(), Queue { len: 1, max: 9 });
+    for_each_ip(7, |listener| {
+        assert_eq!(listener.queue(), Queue { len: 0, max: 7 });
+        let _clients = [listener.connect(), listener.connect()];
+        assert_eq!(listener.queue(), Queue { len: 2, max: 7 });
+        let _conn = listener.accept();
+        assert_eq!(listener.queue(), Queue { len: 1, max: 7 });
+        socket::listen(listener.fd(), 9).unwrap();
+        assert_eq!(listener.queue(), Queue { len: 1, max: 9 });
     });
 }
 
 #[test]
 fn a_queue_made_shorter_keeps_those_in_it_and_refuses_more() {
-    for_each_ip(8, |door| {
-        let clients = [door.knock(), door.knock(), door.knock(), door.knock()];
-        assert_eq!(door.drops(), 0);
-        socket::listen(door.fd(), 2).unwrap();
-        assert_eq!(door.queue(), Queue { len: 4, max: 2 });
-        let _late = door.knock_in_vain();
+    for_each_ip(8, |listener| {
+        let clients =
+            [listener.connect(), listener.connect(), listener.connect(), listener.connect()];
+        assert_eq!(listener.drops(), 0);
+        socket::listen(listener.fd(), 2).unwrap();
+        assert_eq!(listener.queue(), Queue { len: 4, max: 2 });
+        let _late = listener.connect_unanswered();
         for client in &clients {
-            talk(client, &door.accept());
+            talk(client, &listener.accept());
         }
     });
 }
 
 #[test]
 fn a_full_queue_holds_one_more_than_its_bound_and_counts_its_drops() {
-    for_each_ip(1, |door| {
-        let _clients = [door.knock(), door.knock()];
-        assert_eq!((door.queue(), door.drops()), (Queue { len: 2, max: 1 }, 0));
-        let _late = door.knock_in_vain();
-        assert_eq!(door.queue().len, 2);
+    for_each_ip(1, |listener| {
+        let _clients = [listener.connect(), listener.connect()];
+        assert_eq!((listener.queue(), listener.drops()), (Queue { len: 2, max: 1 }, 0));
+        let _late = listener.connect_unanswered();
+        assert_eq!(listener.queue().len, 2);
     });
 }
 
 #[test]
 fn a_filter_that_drops_all_is_without_mercy_until_it_is_taken_away() {
-    let ways: [fn(&Door); 4] = [
-        |door| detach(door.fd()).unwrap(),
-        |door| drop_share(door.fd(), 0.0).unwrap(),
-        |door| drop_share(door.fd(), -1.0).unwrap(),
-        |door| drop_share(door.fd(), f64::NAN).unwrap(),
+    let ways: [fn(&TestListener); 4] = [
+        |listener| detach(listener.fd()).unwrap(),
+        |listener| drop_share(listener.fd(), 0.0).unwrap(),
+        |listener| drop_share(listener.fd(), -1.0).unwrap(),
+        |listener| drop_share(listener.fd(), f64::NAN).unwrap(),
     ];
     for open in ways {
-        for_each_ip_with_filter(8, |door| {
+        for_each_ip_with_filter(8, |listener| {
             for share in [1.0, 2.0, f64::INFINITY] {
-                drop_share(door.fd(), share).unwrap();
-                let _clients = [(); 10].map(|()| door.knock_in_vain());
-                assert_eq!(door.queue().len, 0);
+                drop_share(listener.fd(), share).unwrap();
+                let _clients = [(); 10].map(|()| listener.connect_unanswered());
+                assert_eq!(listener.queue().len, 0);
             }
-            open(door);
-            door.knock();
+            open(listener);
+            listener.connect();
         });
     }
 }
@@ -209,35 +210,35 @@ fn a_filter_that_drops_all_is_without_mercy_until_it_is_taken_away() {
 #[test]
 fn a_filter_that_drops_half_of_them_drops_some_and_passes_some() {
     const CALLS: u32 = 64;
-    for_each_ip_with_filter(CALLS as i32, |door| {
-        drop_share(door.fd(), 0.5).unwrap();
-        let _clients = [(); CALLS as usize].map(|()| door.try_knock());
+    for_each_ip_with_filter(CALLS as i32, |listener| {
+        drop_share(listener.fd(), 0.5).unwrap();
+        let _clients = [(); CALLS as usize].map(|()| listener.try_connect());
         // A uniform outcome has a probability of 2 in 2⁶⁴.
-        until("each was dropped or passed", || door.queue().len + door.drops() >= CALLS);
-        assert!(door.queue().len > 0 && door.drops() > 0);
+        until("each was dropped or passed", || listener.queue().len + listener.drops() >= CALLS);
+        assert!(listener.queue().len > 0 && listener.drops() > 0);
     });
 }
 
 #[test]
 fn the_least_share_passes_nearly_all() {
-    for_each_ip_with_filter(64, |door| {
+    for_each_ip_with_filter(64, |listener| {
         for share in [f64::MIN_POSITIVE, 1e-9] {
-            drop_share(door.fd(), share).unwrap();
-            let _clients = [(); 20].map(|()| door.knock());
+            drop_share(listener.fd(), share).unwrap();
+            let _clients = [(); 20].map(|()| listener.connect());
             // A drop has a probability of about 1 in 10⁷.
-            assert_eq!(door.drops(), 0);
+            assert_eq!(listener.drops(), 0);
         }
     });
 }
 
 #[test]
 fn what_was_accepted_before_or_behind_a_filter_goes_on_when_all_are_dropped() {
-    for_each_ip_with_filter(32, |door| {
-        let mut pairs = vec![(door.knock(), door.accept())];
-        drop_share(door.fd(), 1e-9).unwrap();
-        pairs.push((door.knock(), door.accept()));
-        drop_share(door.fd(), 1.0).unwrap();
-        let _late = door.knock_in_vain();
+    for_each_ip_with_filter(32, |listener| {
+        let mut pairs = vec![(listener.connect(), listener.accept())];
+        drop_share(listener.fd(), 1e-9).unwrap();
+        pairs.push((listener.connect(), listener.accept()));
+        drop_share(listener.fd(), 1.0).unwrap();
+        let _late = listener.connect_unanswered();
         for (client, conn) in &mut pairs {
             talk(client, conn);
             // As if it had been accepted behind the closed filter.
@@ -251,8 +252,8 @@ fn what_was_accepted_before_or_behind_a_filter_goes_on_when_all_are_dropped() {
 
 #[test]
 fn a_reset_passes_the_filter() {
-    for_each_ip_with_filter(8, |door| {
-        let (client, conn) = (door.knock(), door.accept());
+    for_each_ip_with_filter(8, |listener| {
+        let (client, conn) = (listener.connect(), listener.accept());
         drop_share(conn.as_fd(), 1.0).unwrap();
         socket::reset_on_close(client.as_fd());
         drop(client);
@@ -262,30 +263,30 @@ fn a_reset_passes_the_filter() {
 
 #[test]
 fn taking_away_what_is_not_there_is_no_error() {
-    for_each_ip(8, |door| {
-        detach(door.fd()).unwrap();
-        drop_share(door.fd(), 0.0).unwrap();
+    for_each_ip(8, |listener| {
+        detach(listener.fd()).unwrap();
+        drop_share(listener.fd(), 0.0).unwrap();
     });
-    for_each_ip_with_filter(8, |door| {
-        drop_share(door.fd(), 0.5).unwrap();
-        detach(door.fd()).unwrap();
-        detach(door.fd()).unwrap();
+    for_each_ip_with_filter(8, |listener| {
+        drop_share(listener.fd(), 0.5).unwrap();
+        detach(listener.fd()).unwrap();
+        detach(listener.fd()).unwrap();
     });
 }
 
 #[test]
 fn without_privilege_a_filter_can_be_taken_away_and_put_there_or_not() {
-    for_each_ip_with_filter(8, |door| {
-        drop_share(door.fd(), 1.0).unwrap();
-        unprivileged(|| detach(door.fd()).unwrap());
-        door.knock();
+    for_each_ip_with_filter(8, |listener| {
+        drop_share(listener.fd(), 1.0).unwrap();
+        unprivileged(|| detach(listener.fd()).unwrap());
+        listener.connect();
     });
-    for_each_ip(8, |door| {
-        unprivileged(|| match drop_share(door.fd(), 1.0) {
-            Ok(()) => drop(door.knock_in_vain()),
+    for_each_ip(8, |listener| {
+        unprivileged(|| match drop_share(listener.fd(), 1.0) {
+            Ok(()) => drop(listener.connect_unanswered()),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-                door.knock();
+                listener.connect();
             }
         });
     });
@@ -293,8 +294,8 @@ fn without_privilege_a_filter_can_be_taken_away_and_put_there_or_not() {
 
 #[test]
 fn the_age_counts_from_the_newest_data_read_or_not() {
-    for_each_ip(8, |door| {
-        let (mut client, mut conn) = (door.knock(), door.accept());
+    for_each_ip(8, |listener| {
+        let (mut client, mut conn) = (listener.connect(), listener.accept());
         sleep(Duration::from_millis(50));
         let silent = see(&conn);
         let expected = Arrival { age_ns: 0, departed: false, spoken: false, ..silent };
@@ -329,8 +330,8 @@ fn a_close_and_a_half_close_and_a_reset_are_departures_and_nobodys_words() {
     ];
     for leave in ways {
         for words in ["", "a", "a whole request"] {
-            for_each_ip(8, |door| {
-                let (mut client, conn) = (door.knock(), door.accept());
+            for_each_ip(8, |listener| {
+                let (mut client, conn) = (listener.connect(), listener.accept());
                 client.write_all(words.as_bytes()).unwrap();
                 until("the words are seen", || see(&conn).spoken || words.is_empty());
                 assert!(!see(&conn).departed);
@@ -344,11 +345,11 @@ fn a_close_and_a_half_close_and_a_reset_are_departures_and_nobodys_words() {
 
 #[test]
 fn who_left_before_the_accept_has_departed_with_what_was_said() {
-    for_each_ip(8, |door| {
-        let mut client = door.knock();
+    for_each_ip(8, |listener| {
+        let mut client = listener.connect();
         client.write_all(b"a").unwrap();
         drop(client);
-        let conn = door.accept();
+        let conn = listener.accept();
         until("the departure is seen", || see(&conn).departed);
         assert!(see(&conn).spoken);
     });
@@ -356,8 +357,8 @@ fn who_left_before_the_accept_has_departed_with_what_was_said() {
 
 #[test]
 fn one_that_both_sides_closed_has_departed() {
-    for_each_ip(8, |door| {
-        let (client, conn) = (door.knock(), door.accept());
+    for_each_ip(8, |listener| {
+        let (client, conn) = (listener.connect(), listener.accept());
         conn.shutdown(Shutdown::Write).unwrap();
         assert!(!see(&conn).departed);
         drop(client);

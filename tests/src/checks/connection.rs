@@ -7,20 +7,20 @@
 //! stages.
 
 mod expected;
-mod guest;
+mod fake_socket;
 mod replies;
 mod requests;
 mod script;
+mod simulated_client;
 mod site;
-mod wire;
 
 use weir_server::stats::{Counters, TABLE};
 use weir_server::test_support::{Action, Connection, Shared};
 
-use guest::Guest;
+use fake_socket::{End, FakeSocket};
 use script::{Event, Script};
+use simulated_client::SimulatedClient;
 use site::{Choices, Site};
-use wire::{End, Wire};
 
 /// Maximum number of open connections.
 const OPEN_MAX: usize = 4;
@@ -49,7 +49,7 @@ pub fn connection(data: &[u8]) {
         while let Some((index, event)) = script.event() {
             play.happen(index, event, &mut script);
         }
-        play.come_to_rest();
+        play.run_until_idle();
         if manner & 4 == 0 {
             play.outwait();
         } else {
@@ -64,7 +64,7 @@ struct Play<'a> {
     site: &'a Site,
     choices: Choices,
     shared: Shared,
-    guests: [Option<Guest>; OPEN_MAX],
+    clients: [Option<SimulatedClient>; OPEN_MAX],
     pressure: bool,
     stops: bool,
     /// Number of connections so far.
@@ -77,8 +77,17 @@ impl<'a> Play<'a> {
     fn new(site: &'a Site, choices: Choices, step_ns: u64) -> Self {
         let age_ns = if choices.is_fresh() { 1_000_000 } else { 3600 * 1_000_000_000 };
         let shared = Shared::open(site.config(choices), site.made_ns + age_ns, step_ns).unwrap();
-        let guests = [const { None }; OPEN_MAX];
-        Play { site, choices, shared, guests, pressure: false, stops: false, opened: 0, replies: 0 }
+        let clients = [const { None }; OPEN_MAX];
+        Play {
+            site,
+            choices,
+            shared,
+            clients,
+            pressure: false,
+            stops: false,
+            opened: 0,
+            replies: 0,
+        }
     }
 
     fn happen(&mut self, index: usize, event: Event, script: &mut Script<'_>) {
@@ -90,10 +99,10 @@ impl<'a> Play<'a> {
             Event::Forget { file } => return self.site.forget(file.into()),
             _ => {}
         }
-        let Some(guest) = self.guest(index) else { return };
+        let Some(client) = self.client(index) else { return };
         match event {
             Event::Arrive { bytes, serve } => {
-                guest.arrive(bytes);
+                client.arrive(bytes);
                 if serve {
                     self.serve_if_ready(index);
                 }
@@ -113,36 +122,36 @@ impl<'a> Play<'a> {
             Event::PassDeadline { early } => self.pass_deadline(index, early),
             Event::Evict => self.evict(index),
             Event::TurnAway => self.turn_away(index),
-            event => guest.happen(event, script),
+            event => client.happen(event, script),
         }
     }
 
     /// Returns the connection in a slot; opens one if there is none, unless the server is stopping.
-    fn guest(&mut self, index: usize) -> Option<&mut Guest> {
-        if self.guests[index].is_none() && !self.stops {
+    fn client(&mut self, index: usize) -> Option<&mut SimulatedClient> {
+        if self.clients[index].is_none() && !self.stops {
             self.opened += 1;
             let closing = self.pressure;
-            self.guests[index] = Some(Guest::new(self.opened, closing, &self.shared));
+            self.clients[index] = Some(SimulatedClient::new(self.opened, closing, &self.shared));
         }
-        self.guests[index].as_mut()
+        self.clients[index].as_mut()
     }
 
     /// Makes a connection act, and checks the result.
     fn act(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Action,
+        act: impl FnOnce(&mut Connection<FakeSocket>, &mut Shared) -> Action,
     ) -> Option<Action> {
-        let guest = self.guests[index].as_mut()?;
-        let next = guest.act(&mut self.shared, act);
-        guest.check(self.site);
-        guest.next = next;
+        let client = self.clients[index].as_mut()?;
+        let next = client.act(&mut self.shared, act);
+        client.check(self.site);
+        client.next = next;
         match next {
             Action::Close(_) => self.close(index),
             Action::Fetch => {
-                guest.fetch = Some(guest.connection.fetch().expect("something to fetch"));
+                client.fetch = Some(client.connection.fetch().expect("something to fetch"));
             }
-            Action::Yield => guest.has_yielded = true,
+            Action::Yield => client.has_yielded = true,
             Action::Read | Action::Write => {}
             Action::Shutdown | Action::Discard => panic!("it does these on its socket itself"),
         }
@@ -150,36 +159,36 @@ impl<'a> Play<'a> {
     }
 
     fn serve(&mut self, index: usize) {
-        if self.guests[index].as_ref().is_none_or(|guest| guest.has_yielded) {
+        if self.clients[index].as_ref().is_none_or(|client| client.has_yielded) {
             return;
         }
         let next = self.act(index, Connection::proceed);
-        if let Some(guest) = &mut self.guests[index] {
-            guest.check_rest();
-            let is_stuck = guest.kernel.room.get() == 0 || guest.blocked.1;
+        if let Some(client) = &mut self.clients[index] {
+            client.check_rest();
+            let is_stuck = client.kernel.room.get() == 0 || client.blocked.1;
             assert!(next != Some(Action::Write) || is_stuck || !self.choices.is_eager());
         }
     }
 
     fn serve_if_ready(&mut self, index: usize) {
-        if self.guests[index].as_ref().is_some_and(Guest::is_ready) {
+        if self.clients[index].as_ref().is_some_and(SimulatedClient::is_ready) {
             self.serve(index);
         }
     }
 
     fn resume(&mut self, index: usize) {
         let is_over = self.shared.write_budget_is_spent();
-        if let Some(guest) =
-            self.guests[index].as_mut().filter(|guest| guest.has_yielded && !is_over)
+        if let Some(client) =
+            self.clients[index].as_mut().filter(|client| client.has_yielded && !is_over)
         {
-            guest.has_yielded = false;
+            client.has_yielded = false;
             self.serve(index);
         }
     }
 
     /// Completes a disk read of a connection, successfully or, unless `really`, with a failure.
     fn bring(&mut self, index: usize, really: bool) {
-        let fetch = self.guests[index].as_mut().and_then(|guest| guest.fetch.take());
+        let fetch = self.clients[index].as_mut().and_then(|client| client.fetch.take());
         if let Some(fetch) = fetch {
             if really {
                 fetch.run();
@@ -202,8 +211,8 @@ impl<'a> Play<'a> {
     }
 
     fn pass_deadline(&mut self, index: usize, early: bool) {
-        let Some(guest) = &self.guests[index] else { return };
-        let deadline_ns = guest.connection.deadline_ns();
+        let Some(client) = &self.clients[index] else { return };
+        let deadline_ns = client.connection.deadline_ns();
         if deadline_ns < u64::MAX {
             let left_ns = deadline_ns.saturating_sub(self.shared.now_ns());
             self.pass(left_ns.saturating_sub(early.into()));
@@ -222,19 +231,19 @@ impl<'a> Play<'a> {
 
     fn is_due(&self, index: usize) -> bool {
         let now_ns = self.shared.now_ns();
-        self.guests[index].as_ref().is_some_and(|guest| guest.connection.deadline_ns() <= now_ns)
+        self.clients[index].as_ref().is_some_and(|client| client.connection.deadline_ns() <= now_ns)
     }
 
     fn expire_if_due(&mut self, index: usize) {
         if !self.is_due(index) {
             return;
         }
-        let Some(guest) = &mut self.guests[index] else { return };
-        let was_lost = std::mem::replace(&mut guest.so.lost, true);
-        guest.so.expired = true;
+        let Some(client) = &mut self.clients[index] else { return };
+        let was_lost = std::mem::replace(&mut client.so.lost, true);
+        client.so.expired = true;
         self.act(index, Connection::expire);
-        if let Some(guest) = &mut self.guests[index] {
-            guest.so.lost = was_lost;
+        if let Some(client) = &mut self.clients[index] {
+            client.so.lost = was_lost;
         }
     }
 
@@ -242,20 +251,20 @@ impl<'a> Play<'a> {
         self.pressure = on;
         self.shared.set_pressure(on);
         if on {
-            self.guests.iter_mut().flatten().for_each(|guest| guest.so.closing = true);
+            self.clients.iter_mut().flatten().for_each(|client| client.so.closing = true);
         }
     }
 
     fn drain(&mut self) {
         self.stops = true;
         self.shared.drain();
-        self.guests.iter_mut().flatten().for_each(|guest| guest.so.closing = true);
+        self.clients.iter_mut().flatten().for_each(|client| client.so.closing = true);
         let soon_ns = self.shared.now_ns() + SILENCE_NS;
         for index in 0..OPEN_MAX {
-            match &mut self.guests[index] {
-                Some(guest) if !guest.connection.is_idle() => {}
-                Some(guest) if !guest.connection.has_received_bytes() => {
-                    guest.connection.shorten_deadline(soon_ns);
+            match &mut self.clients[index] {
+                Some(client) if !client.connection.is_idle() => {}
+                Some(client) if !client.connection.has_received_bytes() => {
+                    client.connection.shorten_deadline(soon_ns);
                 }
                 _ => self.dismiss(index),
             }
@@ -265,59 +274,60 @@ impl<'a> Play<'a> {
     /// Closes an idle connection, unless its next request has arrived.
     fn dismiss(&mut self, index: usize) {
         self.serve(index);
-        if let Some(guest) = self.guests[index].as_mut().filter(|guest| guest.connection.is_idle())
+        if let Some(client) =
+            self.clients[index].as_mut().filter(|client| client.connection.is_idle())
         {
-            guest.so.lost = true;
+            client.so.lost = true;
             self.close(index);
         }
     }
 
     fn evict(&mut self, index: usize) {
-        let Some(guest) = &mut self.guests[index] else { return };
-        if !guest.connection.can_be_spared(&self.shared) {
+        let Some(client) = &mut self.clients[index] else { return };
+        if !client.connection.can_be_spared(&self.shared) {
             return;
         }
-        let waits = guest.next == Action::Write;
-        assert!(waits || guest.is_between_replies(), "spared in the middle of a reply");
-        if guest.connection.is_idle() && guest.connection.has_received_bytes() {
+        let waits = client.next == Action::Write;
+        assert!(waits || client.is_between_replies(), "spared in the middle of a reply");
+        if client.connection.is_idle() && client.connection.has_received_bytes() {
             return self.dismiss(index);
         }
-        guest.so.lost = true;
+        client.so.lost = true;
         self.close(index);
     }
 
     fn turn_away(&mut self, index: usize) {
-        let guest = self.guests[index].as_mut().filter(|guest| guest.connection.is_idle());
-        if let Some(guest) = guest {
-            guest.so.turned_away = true;
+        let client = self.clients[index].as_mut().filter(|client| client.connection.is_idle());
+        if let Some(client) = client {
+            client.so.turned_away = true;
             self.act(index, Connection::refuse_with_503);
         }
     }
 
     fn close(&mut self, index: usize) {
-        if let Some(guest) = self.guests[index].take() {
-            self.replies += guest.close(&mut self.shared, self.site);
+        if let Some(client) = self.clients[index].take() {
+            self.replies += client.close(&mut self.shared, self.site);
         }
     }
 
     /// Lets every client send and receive without limits, until no connection can make progress.
-    fn come_to_rest(&mut self) {
-        self.guests.iter_mut().flatten().for_each(Guest::unbind);
+    fn run_until_idle(&mut self) {
+        self.clients.iter_mut().flatten().for_each(SimulatedClient::unbind);
         for _ in 0..ROUNDS_MAX {
             self.shared.begin_round(1);
             let mut busy = false;
             for index in 0..OPEN_MAX {
-                busy |= self.guests[index].as_ref().is_some_and(Guest::is_busy);
+                busy |= self.clients[index].as_ref().is_some_and(SimulatedClient::is_busy);
                 self.resume(index);
                 self.bring(index, true);
                 self.serve_if_ready(index);
             }
             if !busy {
                 return self
-                    .guests
+                    .clients
                     .iter()
                     .flatten()
-                    .for_each(|guest| guest.check_silence(self.site));
+                    .for_each(|client| client.check_silence(self.site));
             }
         }
         panic!("somebody never comes to rest");
@@ -329,18 +339,18 @@ impl<'a> Play<'a> {
             for index in 0..OPEN_MAX {
                 self.pass_deadline(index, false);
             }
-            self.come_to_rest();
+            self.run_until_idle();
         }
     }
 
     /// Ends all connections from the clients' side.
     fn shut(&mut self) {
-        self.guests.iter().flatten().for_each(|guest| guest.kernel.end.set(Some(End::Shut)));
-        self.come_to_rest();
+        self.clients.iter().flatten().for_each(|client| client.kernel.end.set(Some(End::Shut)));
+        self.run_until_idle();
     }
 
     fn end(self) {
-        assert!(self.guests.iter().all(Option::is_none), "somebody stays for ever");
+        assert!(self.clients.iter().all(Option::is_none), "somebody stays for ever");
         let counters = self.shared.counters();
         assert_eq!(counters.closed.get(), self.opened);
         assert_eq!(reasons(&counters), self.opened);

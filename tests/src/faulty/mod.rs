@@ -136,7 +136,7 @@ mod tests {
     use std::io::{Read, Write};
 
     use super::*;
-    use crate::patience::{PATIENCE, until};
+    use crate::wait::{TIMEOUT, until};
     use crate::{Address, Client, Failure, Reply, request};
 
     fn start(behaviour: Behaviour) -> (Faulty, Client) {
@@ -275,7 +275,7 @@ mod tests {
     fn a_trickle_comes_in_pieces() {
         let server = Faulty::start(Behaviour::Trickle { bytes_per_s: 10 });
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(request("GET", "/", &[]).as_bytes()).unwrap();
         let mut piece = [0; 1024];
         assert!(stream.read(&mut piece).unwrap() < 1024);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Violation;
+use super::violation::Violation;
 
 /// Returns the dead relative links of the page `file`; `known` holds every file of the tree.
 pub(super) fn check(file: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Violation> {

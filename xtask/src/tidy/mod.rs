@@ -5,9 +5,9 @@ mod markdown;
 mod openings;
 mod paths;
 mod rust;
+mod violation;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -15,26 +15,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::tree;
 use openings::Openings;
-
-/// A violation of the style, and its place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Violation {
-    path: String,
-    line: usize,
-    what: String,
-}
-
-impl Violation {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, what: what.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.what)
-    }
-}
+use violation::Violation;
 
 /// Checks the tree, prints each violation and fails if there is one.
 pub(crate) fn run() -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Violation;
+use super::violation::Violation;
 
 /// Folders that exist on one machine only. Written in pieces, so that this file passes.
 const PLACES: &[&str] = &["work", "home", "root"];

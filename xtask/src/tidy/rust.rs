@@ -1,7 +1,7 @@
 //! Rules for Rust source. Each looks at one file's text, split by [`super::scan`]; none parses the
 //! language: rustfmt's layout determines where a function ends.
 
-use super::Violation;
+use super::violation::Violation;
 use crate::scan::{self, Line};
 
 const COLUMNS_MAX: usize = 100;

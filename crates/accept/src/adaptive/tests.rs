@@ -2,7 +2,7 @@
 //! how it reacts. Whether that pays off is tested with the simulator.
 
 use super::*;
-use crate::fake::{Fake, Load, Phase, setting};
+use crate::fixtures::{FakeServer, Load, Phase, setting};
 use crate::{Limit, Name};
 
 const MS: u64 = 1_000_000;
@@ -15,15 +15,15 @@ fn load(percent: u64) -> Load {
     Load { gap_ns, step_ns: SERVICE_NS, eager: true, ..Load::default() }
 }
 
-fn run(load: Load, setting: &PolicyConfig, ms: u64) -> (Fake, Vec<Phase>, bool) {
-    let mut fake = Fake::new(load);
+fn run(load: Load, setting: &PolicyConfig, ms: u64) -> (FakeServer, Vec<Phase>, bool) {
+    let mut fake = FakeServer::new(load);
     fake.tells = true;
     let mut policy = setting.policy();
     let phases = fake.run(policy.as_mut(), ms * MS);
     (fake, phases, policy.is_overloaded())
 }
 
-fn adaptive(load: Load, ms: u64) -> (Fake, Vec<Phase>, bool) {
+fn adaptive(load: Load, ms: u64) -> (FakeServer, Vec<Phase>, bool) {
     run(load, &setting(Name::Adaptive), ms)
 }
 
@@ -143,7 +143,7 @@ fn refusing_by_hand_leaves_little_to_the_kernel() {
 
 #[test]
 fn where_the_kernel_tells_nothing_the_stale_are_refused_all_the_same() {
-    let mut fake = Fake::new(load(300));
+    let mut fake = FakeServer::new(load(300));
     let mut policy = setting(Name::Adaptive).policy();
     let phases = fake.run(policy.as_mut(), 3_000 * MS);
     assert!(policy.is_overloaded());
@@ -152,7 +152,7 @@ fn where_the_kernel_tells_nothing_the_stale_are_refused_all_the_same() {
 
 #[test]
 fn when_it_is_over_everything_is_as_before() {
-    let mut fake = Fake::new(load(400));
+    let mut fake = FakeServer::new(load(400));
     fake.tells = true;
     let mut policy = setting(Name::Adaptive).policy();
     fake.run(policy.as_mut(), 1_000 * MS);

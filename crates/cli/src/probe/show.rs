@@ -41,11 +41,11 @@ fn head() -> String {
 fn row(name: &str, idle: usize, active: usize, figures: &CellCosts) -> String {
     let waits = figures.waits as f64 / figures.rounds as f64;
     let [wait, event, member] =
-        [figures.wait_ns, figures.event_ns, figures.member_ns].map(in_words);
+        [figures.wait_ns, figures.event_ns, figures.member_ns].map(describe);
     format!("{name:<16} {idle:>6} {active:>6}  {wait:<28} {event:<28} {member:<26} {waits:>11.2}")
 }
 
-fn in_words(spread: Spread) -> String {
+fn describe(spread: Spread) -> String {
     let Spread { min, median, max } = spread;
     format!("{median:.0} ({min:.0} to {max:.0})")
 }

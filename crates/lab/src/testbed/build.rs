@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::Path;
 
-use weir_sys::namespace::Pids;
+use weir_sys::namespace::PidNamespace;
 
 use super::cpus::{self, Choice};
 use super::description::{Description, Mode, RequestedMode, SideDescription, TestbedOptions};
@@ -120,7 +120,7 @@ fn unavailable(why: &str) -> Failure {
 }
 
 fn start_holders(weir: &Path) -> Result<Namespaces, String> {
-    let (mut server, pids) = Pids::with_first(|| {
+    let (mut server, pids) = PidNamespace::create_with(|| {
         let server = NamespaceHolder::from_child(
             NamespaceHolder::command(weir, &[holder_main::OWN]).spawn()?,
         )?;

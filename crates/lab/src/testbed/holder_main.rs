@@ -43,12 +43,12 @@ pub fn holder_main(args: Vec<OsString>) -> ExitCode {
 /// Sets up the holder according to its arguments; returns the mark of the processes to kill, if
 /// any.
 fn prepare(args: &[String]) -> Result<Option<Mark>, String> {
-    namespace::keep_calm();
+    namespace::ignore_signals();
     match args {
         [kind, run] if kind == RUN => Ok(Some(Mark::Run { run: run.clone(), groups: Vec::new() })),
         [kind, rest @ ..] if kind == OWN => {
             let leave = |error| format!("leaving the host's network: {error}");
-            namespace::leave_network().map_err(leave)?;
+            namespace::unshare_network().map_err(leave)?;
             match rest {
                 [] => Ok(None),
                 [other, ..] => {

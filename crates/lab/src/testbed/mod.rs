@@ -31,7 +31,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use weir_sys::namespace::Pids;
+use weir_sys::namespace::PidNamespace;
 
 pub use cpus::{format_list, parse_list};
 pub use description::{Description, Mode, RequestedMode, SideDescription, TestbedOptions};
@@ -62,7 +62,7 @@ enum NamespaceHolders {
 struct Namespaces {
     server: NamespaceHolder,
     client: NamespaceHolder,
-    pids: Pids,
+    pids: PidNamespace,
 }
 
 impl Testbed {
@@ -136,7 +136,7 @@ impl Environment for Testbed {
 
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         match &self.holders {
-            NamespaceHolders::Namespaces(both) => both.pids.with_children(|| command.spawn()),
+            NamespaceHolders::Namespaces(both) => both.pids.spawn_inside(|| command.spawn()),
             NamespaceHolders::Loopback { holder, .. } => {
                 let child = command.spawn()?;
                 let told = holder.borrow_mut().add_group(child.id());

@@ -125,7 +125,7 @@ impl Thread<'_> {
             let _ = process::pin_thread(cpu);
         }
         // Where it is refused, the start lag shows it.
-        let _ = process::wake_precisely();
+        let _ = process::set_timer_slack();
         let mut worker = match Worker::new(config, index, clock, open_max) {
             Ok(worker) => worker,
             // The receiver outlives the threads.

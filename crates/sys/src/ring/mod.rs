@@ -37,7 +37,7 @@ const COMPLETIONS_PER_ENTRY: u32 = 8;
 const WAKE_UPS_MAX: usize = 20;
 
 /// User data of a cancel request, whose own completion is ignored.
-const NOBODY: u64 = u64::MAX;
+const NO_OPERATION: u64 = u64::MAX;
 
 const NO_TIME: Option<Duration> = Some(Duration::ZERO);
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
 
-use super::{Entered, NO_TIME, NOBODY, Ring, WAKE_UPS_MAX};
+use super::{Entered, NO_OPERATION, NO_TIME, Ring, WAKE_UPS_MAX};
 
 /// The end of a poll, or one of several events of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl PollRing {
     /// # Errors
     /// As [`submit`](Self::submit), when the queue was full.
     pub fn disarm(&mut self, data: u64) -> io::Result<()> {
-        let order = opcode::AsyncCancel::new(data).build().user_data(NOBODY);
+        let order = opcode::AsyncCancel::new(data).build().user_data(NO_OPERATION);
         let is_silent = self.ring.0.params().is_feature_skip_cqe_on_success();
         self.push(&if is_silent { order.flags(squeue::Flags::SKIP_SUCCESS) } else { order })
     }
@@ -152,7 +152,7 @@ impl PollRing {
     }
 
     fn take(&mut self) {
-        let raw = self.ring.0.completion().filter(|entry| entry.user_data() != NOBODY);
+        let raw = self.ring.0.completion().filter(|entry| entry.user_data() != NO_OPERATION);
         self.taken.extend(raw.map(|entry| Completion {
             data: entry.user_data(),
             result: entry.result(),

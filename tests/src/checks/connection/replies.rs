@@ -13,7 +13,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Events on a connection that may change its replies.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Circumstances {
+pub(super) struct Exceptions {
     /// Pressure, or the server is stopping: it may close after any reply.
     pub closing: bool,
     /// Refused on account of load.
@@ -24,7 +24,7 @@ pub(super) struct Circumstances {
     pub lost: bool,
 }
 
-impl Circumstances {
+impl Exceptions {
     /// Returns whether a request may remain without a reply.
     pub(super) fn excuse(self) -> bool {
         self.closing || self.turned_away || self.lost
@@ -51,7 +51,7 @@ pub(super) struct Replies {
 
 impl Replies {
     /// Continues to read the bytes sent; each reply must match the next of the requests.
-    pub(super) fn read(&mut self, sent: &[u8], requests: &[u8], site: &Site, so: Circumstances) {
+    pub(super) fn read(&mut self, sent: &[u8], requests: &[u8], site: &Site, so: Exceptions) {
         while self.read < sent.len() {
             assert!(!self.closed, "more after the last reply");
             let rest = &sent[self.read..];
@@ -86,7 +86,7 @@ impl Replies {
         rest: &[u8],
         asked: Option<Asked>,
         site: &Site,
-        so: Circumstances,
+        so: Exceptions,
     ) -> Option<usize> {
         let closes = head.lists("Connection", "close");
         let is_last_word = closes && so.allow_last_word(head.status);
@@ -118,7 +118,7 @@ impl Replies {
 }
 
 /// Judges a reply, whose body may be incomplete, by the request.
-fn judge(reply: &Reply, is_whole: bool, asked: &Asked, site: &Site, so: Circumstances) {
+fn judge(reply: &Reply, is_whole: bool, asked: &Asked, site: &Site, so: Exceptions) {
     let closes = reply.lists("Connection", "close");
     if let Content::Wrong(statuses) = asked.content
         && statuses.contains(&reply.status)

@@ -26,7 +26,7 @@ use weir_dispatch::readiness::settings::Tunable;
 use weir_sys::descriptor::SharedFd;
 use weir_sys::listener::Arrival;
 use weir_sys::poll::POLLIN;
-use weir_sys::process::{thread_cpu_clock_ns, wake_precisely};
+use weir_sys::process::{set_timer_slack, thread_cpu_clock_ns};
 use weir_sys::ring::server::{Op, RingConfig, ServerRing, SqPoll, Then};
 
 use crate::architecture::options::ring::{
@@ -111,7 +111,7 @@ impl RunWorker for RingWorker {
 
     fn run(mut self) {
         // A sleep for several is shorter than what the kernel would add to it.
-        let _ = wake_precisely();
+        let _ = set_timer_slack();
         while !self.is_over() {
             self.run_round();
             self.accept_phase();
@@ -259,7 +259,8 @@ impl RingWorker {
         }
         let is_chained = self.model.accept_ops.iter().any(ListenerAccepts::is_chained);
         let wanted = if is_chained { 1 } else { self.model.batcher.wanted(self.model.certain) };
-        if let Err(error) = self.model.ring.gather(wanted, self.model.batcher.within(), timeout) {
+        if let Err(error) = self.model.ring.wait_batch(wanted, self.model.batcher.within(), timeout)
+        {
             self.handle_ring_error(&error);
         }
         self.model.ring.take(&mut self.model.completions);

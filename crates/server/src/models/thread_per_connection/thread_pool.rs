@@ -32,7 +32,7 @@ impl ThreadUsage {
 
     /// Returns the usage of another thread, zero if it has ended.
     pub(super) fn of(thread: ThreadId) -> Self {
-        let (voluntary, involuntary) = process::switches_of(thread).unwrap_or_default();
+        let (voluntary, involuntary) = process::context_switches_of(thread).unwrap_or_default();
         let cpu_ns = process::cpu_clock_of_ns(thread).unwrap_or(0);
         Self { cpu_ns, voluntary, involuntary }
     }

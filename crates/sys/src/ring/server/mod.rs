@@ -127,13 +127,13 @@ impl ServerRing {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
-    pub fn gather(
+    pub fn wait_batch(
         &mut self,
         want: u32,
         within: Duration,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
-        if want < 2 || !self.queues.can_gather() || self.queues.is_polled() {
+        if want < 2 || !self.queues.can_wait_batch() || self.queues.is_polled() {
             return self.wait(timeout);
         }
         if timeout == NO_TIME || self.has_completions() {

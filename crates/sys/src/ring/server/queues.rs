@@ -62,7 +62,7 @@ impl Queues {
 
     /// Returns whether the kernel supports waiting for several completions for a while, then for
     /// one.
-    pub(super) fn can_gather(&self) -> bool {
+    pub(super) fn can_wait_batch(&self) -> bool {
         self.io.params().is_feature_min_timeout()
     }
 

@@ -18,7 +18,7 @@ use super::operations::Op;
 use super::resources::{Pair, Peer, Pinned, Resources};
 use super::send_buffer::{PART_BYTES_MAX, SendBuffer};
 use crate::descriptor::SharedFd;
-use crate::ring::NOBODY;
+use crate::ring::NO_OPERATION;
 
 /// A socket.
 #[derive(Clone, Copy, Debug)]
@@ -398,7 +398,7 @@ impl ServerRing {
     /// Queues a cancel request. It completes only when it fails, and that completion is not
     /// reported.
     fn order(&mut self, what: CancelBuilder, then: Then) {
-        let order = opcode::AsyncCancel2::new(what).build().user_data(NOBODY);
+        let order = opcode::AsyncCancel2::new(what).build().user_data(NO_OPERATION);
         // If such a request fails, a chain that it should break would end without completions too.
         let is_silent = then != Then::OnSuccess;
         self.push(if is_silent { order.flags(Flags::SKIP_SUCCESS) } else { order }, then);

@@ -5,11 +5,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Time a test waits for anything before it counts as a hang.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until `condition` holds; panics with `what` after [`PATIENCE`].
+/// Waits until `condition` holds; panics with `what` after [`TIMEOUT`].
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
-    until_within(PATIENCE, what, condition);
+    until_within(TIMEOUT, what, condition);
 }
 
 /// Like [`until`], with another limit: for what takes seconds on a processor shared with other

@@ -26,20 +26,20 @@ pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 const PACKET_MAX: usize = 65_536;
 
 /// A link, removed when dropped.
-pub struct Far {
+pub struct RemoteLink {
     tun: Arc<tun::Tun>,
     ends: Arc<AtomicBool>,
     carrier: Option<JoinHandle<()>>,
 }
 
-impl Far {
+impl RemoteLink {
     /// Moves the calling thread, and the processes and threads it will start, into a network
     /// namespace in which every address of 10.88.0.0/16 but the server's is `rtt` away.
     ///
     /// # Errors
     /// A sentence that says why this is not possible.
     pub fn begin(rtt: Duration) -> Result<Self, String> {
-        namespace::leave_network().map_err(|error| format!("no network of its own: {error}"))?;
+        namespace::unshare_network().map_err(|error| format!("no network of its own: {error}"))?;
         let tun = tun::open().map_err(|error| format!("no link: {error}"))?;
         for line in [
             "link set lo up".to_owned(),
@@ -73,7 +73,7 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for RemoteLink {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(carrier) = self.carrier.take() {

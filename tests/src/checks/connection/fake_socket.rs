@@ -101,9 +101,9 @@ impl Kernel {
 
 /// The server's handle of a socket.
 #[derive(Clone)]
-pub(super) struct Wire(pub Rc<Kernel>);
+pub(super) struct FakeSocket(pub Rc<Kernel>);
 
-impl Socket for Wire {
+impl Socket for FakeSocket {
     fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let received = self.0.receive(buffer.capacity() - buffer.len())?;
         buffer.extend_from_slice(&received);

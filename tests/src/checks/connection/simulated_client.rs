@@ -7,11 +7,11 @@ use weir_server::content::Fetch;
 use weir_server::test_support::{Action, Connection, Held, Shared};
 use weir_sys::socket::UNKNOWN_PEER;
 
-use super::replies::{Circumstances, Replies};
+use super::fake_socket::{End, FakeSocket, Kernel};
+use super::replies::{Exceptions, Replies};
 use super::requests;
 use super::script::{Event, Script};
 use super::site::Site;
-use super::wire::{End, Kernel, Wire};
 
 /// Maximum number of bytes a client has to send, so that no script takes long.
 const PENDING_BYTES_MAX: usize = 256 << 10;
@@ -31,8 +31,8 @@ const KEPT_INPUT_BYTES: usize = 2048;
 const OUTPUT_BYTES_MAX: usize = 2 * ((32 << 10) + (64 << 10));
 
 /// A connection with its client.
-pub(super) struct Guest {
-    pub connection: Connection<Wire>,
+pub(super) struct SimulatedClient {
+    pub connection: Connection<FakeSocket>,
     pub kernel: Rc<Kernel>,
     /// Bytes the client has to send.
     pending: Vec<u8>,
@@ -44,10 +44,10 @@ pub(super) struct Guest {
     /// True if the last read, or the last write, left the socket empty, or full.
     pub blocked: (bool, bool),
     replies: Replies,
-    pub so: Circumstances,
+    pub so: Exceptions,
 }
 
-impl Guest {
+impl SimulatedClient {
     /// Creates the connection with this number.
     pub(super) fn new(number: u64, closing: bool, shared: &Shared) -> Self {
         let kernel = Rc::new(Kernel::default());
@@ -56,8 +56,8 @@ impl Guest {
         // Nothing is known of what has reached a Unix socket's client.
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let peer = if number.is_multiple_of(4) { UNKNOWN_PEER } else { local };
-        Guest {
-            connection: Connection::new(Wire(Rc::clone(&kernel)), peer, shared),
+        SimulatedClient {
+            connection: Connection::new(FakeSocket(Rc::clone(&kernel)), peer, shared),
             kernel,
             pending: Vec::new(),
             next: Action::Read,
@@ -65,7 +65,7 @@ impl Guest {
             has_yielded: false,
             blocked: (false, false),
             replies: Replies::default(),
-            so: Circumstances { closing, ..Circumstances::default() },
+            so: Exceptions { closing, ..Exceptions::default() },
         }
     }
 
@@ -137,7 +137,7 @@ impl Guest {
     pub(super) fn act(
         &mut self,
         shared: &mut Shared,
-        act: impl FnOnce(&mut Connection<Wire>, &mut Shared) -> Action,
+        act: impl FnOnce(&mut Connection<FakeSocket>, &mut Shared) -> Action,
     ) -> Action {
         let bytes = self.kernel.inbox.borrow().len() + self.connection.unread();
         self.kernel.calls_left.set(CALLS_MAX + bytes / 2);
@@ -182,7 +182,7 @@ impl Guest {
     /// Releases the connection; returns the number of complete replies it sent.
     pub(super) fn close(mut self, shared: &mut Shared, site: &Site) -> u64 {
         self.read_replies(site);
-        let Guest { connection, kernel, replies, so, .. } = self;
+        let SimulatedClient { connection, kernel, replies, so, .. } = self;
         connection.close(shared);
         let (end, sent) = (kernel.end.get(), kernel.outbox.borrow());
         let gone = end == Some(End::Reset);

@@ -59,7 +59,7 @@ impl Default for Load {
 
 /// The server and its queues.
 #[derive(Debug)]
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     pub(crate) load: Load,
     /// Connections closed so far.
     pub(crate) closed: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Phase {
     pub(crate) spent_ns: u64,
 }
 
-impl Fake {
+impl FakeServer {
     pub(crate) fn new(load: Load) -> Self {
         Self {
             load,
@@ -155,7 +155,7 @@ impl Fake {
                 self.slept_ns += knock_ns - self.now_ns;
                 (self.now_ns, self.woke_ns) = (knock_ns, knock_ns);
             }
-            self.knock();
+            self.client_connects();
             self.rounds_since += 1;
             let ready = self.open.len();
             let mut leaves_some = false;
@@ -182,7 +182,7 @@ impl Fake {
         self.open.len() + self.deferred.len()
     }
 
-    fn knock(&mut self) {
+    fn client_connects(&mut self) {
         while self.knock_ns <= self.now_ns {
             if !self.passes() || self.queue.len() as u64 > self.backlog.into() {
                 self.drops += 1;
@@ -267,7 +267,7 @@ impl Fake {
         let mut phase = AcceptPhase::new(*decision, self.now_ns);
         let mut waited_max_ns = None;
         while phase.may_continue(false, || self.now_ns) {
-            self.knock();
+            self.client_connects();
             self.now_ns += ACCEPT_NS;
             let Some(came_ns) = self.queue.pop_front() else {
                 phase.outcome.drained = true;
