@@ -5,19 +5,44 @@ use super::modules::Modules;
 
 /// Crates with an order: their top-level modules by layer, the lowest first. The root file is above
 /// all; a module without a layer is an error.
-const LAYERS: &[(&str, &[&[&str]])] = &[(
-    "weir-server",
-    &[
-        &["architecture", "strategy", "helpers"],
-        &["config", "control"],
-        &["context"],
-        &["http"],
-        &["worker"],
-        &["models", "bind"],
-        &["limits"],
-        &["server", "test_support"],
-    ],
-)];
+const LAYERS: &[(&str, &[&[&str]])] = &[
+    (
+        "weir-server",
+        &[
+            &["architecture", "strategy", "helpers"],
+            &["config", "control"],
+            &["context"],
+            &["http"],
+            &["worker"],
+            &["models", "bind"],
+            &["limits"],
+            &["server", "test_support"],
+        ],
+    ),
+    (
+        "weir-load",
+        &[
+            &["measure", "schedule", "session"],
+            &["config", "workload"],
+            &["driver"],
+            &["audit", "capacity_check", "condition", "scan"],
+            &["report"],
+        ],
+    ),
+    (
+        "weir-lab",
+        &[
+            &["atomic_file", "document", "environment", "experiment", "findings", "record", "time"],
+            &["allow_list", "file_set", "proc_stat", "programs", "workload"],
+            &["cgroup", "loopback", "machine", "measure", "process_group", "testbed"],
+            &["check", "generators", "journal", "metrics", "servers", "setup_summary"],
+            &["plan", "validation"],
+            &["paper", "run"],
+            &["analysis", "catalogue", "report"],
+            &["compare", "results"],
+        ],
+    ),
+];
 
 /// The arrows of a crate that point upward, each as a sentence.
 pub(super) fn wrong(package: &str, modules: &Modules) -> Vec<String> {

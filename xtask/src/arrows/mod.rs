@@ -17,9 +17,6 @@ use crate::tree;
 use crates::Dependency;
 use modules::Modules;
 
-/// Crates whose files may import each other in a circle.
-const CIRCLES_ALLOWED: &[&str] = &["xtask"];
-
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -69,11 +66,7 @@ fn wrong_within(metadata: &Metadata, root: &Path) -> Result<BTreeSet<String>> {
             let file = target.src_path.strip_prefix(root).context("a target outside the tree")?;
             let read = |file: &str| fs::read_to_string(root.join(file)).ok();
             let modules = Modules::read(&file.to_string_lossy(), read);
-            if CIRCLES_ALLOWED.contains(&&*package.name) {
-                modules.circles().iter().for_each(|circle| println!("allowed: {circle}"));
-            } else {
-                wrong.extend(modules.circles());
-            }
+            wrong.extend(modules.circles());
             wrong.extend(layers::wrong(&package.name, &modules));
         }
     }
