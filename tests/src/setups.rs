@@ -58,22 +58,22 @@ const OMISSIONS: &[Omission] = &[
     Omission {
         tests: &["a_flood_is_noticed_and_refused_by_the_kernel"],
         applies: |setup| setup.arch.spelling != architecture::TABLE[0].spelling,
-        why: "how full a queue is when one that is no loop has too much to do is its own affair",
+        why: "only the loop guarantees the length of its queue under overload",
     },
     Omission {
-        tests: &["a_long_work_phase_is_cut_to_let_others_in"],
+        tests: &["a_long_work_phase_is_cut_to_accept_others"],
         applies: |setup| has_a_pool(setup) || setup.arch.spelling == "threads",
         why: "its connections are served to their end, or each by a thread: it has no work-phase",
     },
     Omission {
         tests: &[
-            "clients_that_say_half_a_request_give_way",
-            "clients_that_say_nothing_give_way",
-            "bodies_that_trickle_in_give_way",
-            "clients_that_take_nothing_of_their_reply_give_way",
+            "connections_with_half_a_request_are_evicted",
+            "silent_connections_are_evicted",
+            "connections_with_an_incomplete_body_are_evicted",
+            "connections_whose_client_reads_nothing_are_evicted",
         ],
         applies: has_a_pool,
-        why: "a client that keeps silent has one of a few to itself until its deadline",
+        why: "a silent client occupies a fiber, thread or process until its deadline",
     },
 ];
 

@@ -27,7 +27,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 suite! {
     every_setup:
-    what_was_counted_adds_up,
+    the_counters_add_up,
     sigusr1_reports_under_load,
     sigterm_under_load_cuts_no_reply,
     the_access_log_has_one_line_for_each_request,
@@ -40,7 +40,7 @@ suite! {
 
 suite! {
     every_setup_at_once:
-    sigterm_closes_the_silent_and_finishes_what_was_begun,
+    sigterm_closes_silent_connections_and_finishes_replies,
 }
 
 const CLIENTS: usize = 8;
@@ -108,7 +108,7 @@ fn deadlines_are_reasons(setup: &Setup, root: &Root) {
     server.stop_cleanly();
 }
 
-fn what_was_counted_adds_up(setup: &Setup) {
+fn the_counters_add_up(setup: &Setup) {
     let root = Root::with_hello();
     let server = setup.serve(&root, &[]);
     let silent: Vec<_> = (0..CLIENTS).map(|_| server.connect()).collect();
@@ -160,7 +160,7 @@ impl<'a> Load<'a> {
         self.replies.load(Ordering::Relaxed)
     }
 
-    /// Runs a client: sends requests until it is told to stop, or until the server ends the
+    /// Runs a client: sends requests until the load is over, or until the server ends the
     /// connection between two replies. Returns whether the server ended it.
     fn ask(&self, mut client: Client) -> bool {
         while !self.over.load(Ordering::Relaxed) {
@@ -186,19 +186,19 @@ fn sigusr1_reports_under_load(setup: &Setup) {
     thread::scope(|scope| {
         let clients = load.clients().map(|client| scope.spawn(|| load.ask(client)));
         for _ in 0..3 {
-            let asked = load.replies();
-            until("some more was served", || load.replies() > asked + 50);
+            let before = load.replies();
+            until("more replies had come", || load.replies() > before + 50);
             let table = server.stderr_so_far().len();
             server.signal(Signal::USR1);
             until("the table was printed", || server.stderr_so_far().len() > table);
-            until("what was served since is in the report", || {
+            until("the replies since are in the report", || {
                 let requests = |stats: serde_json::Value| stats["total"]["requests"].as_u64();
-                server.stats_so_far().and_then(requests) > Some(asked as u64)
+                server.stats_so_far().and_then(requests) > Some(before as u64)
             });
         }
         load.over.store(true, Ordering::Relaxed);
         let left = clients.map(|client| client.join().unwrap());
-        assert_eq!(left, [false; CLIENTS], "somebody was sent away");
+        assert_eq!(left, [false; CLIENTS], "a connection was closed");
     });
     let replies = load.replies();
     let stats = server.stop_cleanly().stats();
@@ -226,7 +226,7 @@ fn sigterm_under_load_cuts_no_reply(setup: &Setup) {
     assert_eq!(stats["total"]["requests"], replies, "{stats}");
 }
 
-fn sigterm_closes_the_silent_and_finishes_what_was_begun(setup: &Setup) {
+fn sigterm_closes_silent_connections_and_finishes_replies(setup: &Setup) {
     let root = Root::with_hello();
     let large = root.write_noise("large", 8 << 20);
     let server = setup.serve(&root, &["--drain-timeout", "10m", "--idle-timeout", "10m"]);
@@ -235,14 +235,14 @@ fn sigterm_closes_the_silent_and_finishes_what_was_begun(setup: &Setup) {
     for client in &mut idle {
         assert_eq!(client.get("/hello.txt").text(), "hello");
     }
-    // Too little room for the reply to go out while nobody reads it, and enough to read it soon.
+    // Too little buffer for the reply to go out unread, and enough to read it soon.
     let mut reading = Client::connect_with(server.address(), Some(32 << 10)).unwrap();
     reading.send(request("GET", &large.target, &[]).repeat(2));
     let head = reading.head().unwrap();
     server.signal(Signal::TERM);
     assert!(idle.into_iter().chain(silent).all(|mut client| client.is_closed()));
     assert_same(&reading.body(head).unwrap().body, &large.body, "the body");
-    // What was asked for beforehand is answered, or not at all.
+    // The second request is answered completely, or not at all.
     match reading.try_reply() {
         Ok(reply) => assert_same(&reply.body, &large.body, "the body"),
         Err(Failure::Closed(_)) => (),
@@ -307,15 +307,15 @@ fn refused(arch: &architecture::Row, option: &str) -> String {
     match attempt(command.args(["--listen", "127.0.0.1:0"])) {
         Attempt::Serves(_) => panic!("--arch {} takes {option}", arch.spelling),
         Attempt::Refused(stopped) => {
-            let said = stopped.stderr.trim_end().to_owned();
-            assert_eq!((stopped.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-            said
+            let message = stopped.stderr.trim_end().to_owned();
+            assert_eq!((stopped.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+            message
         }
     }
 }
 
 #[test]
-fn what_cannot_be_set_about_an_architecture_is_refused_in_a_sentence() {
+fn an_invalid_architecture_option_is_refused_with_one_sentence() {
     for row in architecture::TABLE {
         for wrong in ["no-such-tunable=1", "pool", "=", ""] {
             assert!(refused(row, wrong).contains("--arch-option"), "{}", row.spelling);
@@ -324,15 +324,15 @@ fn what_cannot_be_set_about_an_architecture_is_refused_in_a_sentence() {
             let beyond =
                 [tunable.min.checked_sub(1), tunable.max.checked_add(1)].into_iter().flatten();
             for number in beyond {
-                let said = refused(row, &format!("{}={number}", tunable.name));
-                assert!(said.contains(tunable.name), "{said}");
+                let message = refused(row, &format!("{}={number}", tunable.name));
+                assert!(message.contains(tunable.name), "{message}");
             }
         }
     }
 }
 
 #[test]
-fn an_architecture_that_is_none_is_refused_in_a_sentence() {
+fn an_unknown_architecture_is_refused_with_one_sentence() {
     let mut command = Command::new(WEIR);
     let Attempt::Refused(stopped) = attempt(command.args(["serve", "/", "--arch", "cathedral"]))
     else {

@@ -28,10 +28,10 @@ suite! {
     a_request_may_be_split_at_any_byte,
     three_hundred_connections_at_once_get_every_byte,
     downloads_at_once_and_small_replies_between_them_get_every_byte,
-    a_reset_in_the_middle_hurts_nobody_else,
-    leaving_inside_a_request_hurts_nobody_else,
-    a_client_that_ended_its_sending_side_gets_its_reply,
-    silent_connections_hurt_nobody_else,
+    a_reset_in_the_middle_of_a_reply_affects_no_other_client,
+    a_close_inside_a_request_affects_no_other_client,
+    a_client_that_shut_down_its_sending_side_gets_its_reply,
+    silent_connections_affect_no_other_client,
     sigterm_lets_a_download_complete,
     a_second_sigterm_stops_at_once,
     sigterm_closes_idle_connections,
@@ -42,9 +42,9 @@ suite! {
     a_slow_reader_gets_a_large_file,
 }
 
-/// The means by which the suites observe a server, on a server that hides nothing from them.
+/// Checks the means by which the suites observe a server.
 #[test]
-fn what_a_server_holds_is_seen_from_outside() {
+fn open_connections_are_counted_from_outside() {
     let root = Root::with_hello();
     let unix = format!("unix:{}", root.outside().join("weir.socket").display());
     let server = Server::start(WEIR, &["--listen", "127.0.0.1:0", "--listen", &unix], &root);
@@ -210,7 +210,7 @@ fn three_hundred_connections_at_once_get_every_byte(setup: &Setup) {
     assert_eq!(stats["total"]["requests"], 900);
 }
 
-fn a_reset_in_the_middle_hurts_nobody_else(setup: &Setup) {
+fn a_reset_in_the_middle_of_a_reply_affects_no_other_client(setup: &Setup) {
     let root = Root::with_hello();
     let large = root.write_noise("large", LARGE);
     let server = setup.serve(&root, &[]);
@@ -225,7 +225,7 @@ fn a_reset_in_the_middle_hurts_nobody_else(setup: &Setup) {
     server.stop_cleanly();
 }
 
-fn leaving_inside_a_request_hurts_nobody_else(setup: &Setup) {
+fn a_close_inside_a_request_affects_no_other_client(setup: &Setup) {
     let root = Root::with_hello();
     let server = setup.serve(&root, &[]);
     for part in ["", "G", "GET /hello.txt HTTP/1.1\r\nHost: te"] {
@@ -242,7 +242,7 @@ fn leaving_inside_a_request_hurts_nobody_else(setup: &Setup) {
     server.stop_cleanly();
 }
 
-fn a_client_that_ended_its_sending_side_gets_its_reply(setup: &Setup) {
+fn a_client_that_shut_down_its_sending_side_gets_its_reply(setup: &Setup) {
     let root = Root::new();
     let file = root.write_noise("large", 3 << 20);
     let server = setup.serve(&root, &[]);
@@ -253,15 +253,15 @@ fn a_client_that_ended_its_sending_side_gets_its_reply(setup: &Setup) {
     assert!(client.is_closed());
 }
 
-fn silent_connections_hurt_nobody_else(setup: &Setup) {
+fn silent_connections_affect_no_other_client(setup: &Setup) {
     let root = Root::with_hello();
     let server = setup.serve(&root, &[]);
     let silent: Vec<_> = (0..40).map(|_| server.connect()).collect();
     for _ in 0..40 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
-    let mut spoke_at_last = silent.into_iter().next_back().unwrap();
-    assert_eq!(spoke_at_last.get("/hello.txt").text(), "hello");
+    let mut last = silent.into_iter().next_back().unwrap();
+    assert_eq!(last.get("/hello.txt").text(), "hello");
 }
 
 fn sigterm_lets_a_download_complete(setup: &Setup) {

@@ -36,8 +36,8 @@ fn count(stopped: &Stopped, name: &str) -> u64 {
 
 /// Returns a counter of the last table that the server printed.
 fn counted_so_far(server: &Server, name: &str) -> Option<u64> {
-    let said = server.stderr_so_far();
-    let line = said.lines().rev().find(|line| line.split_whitespace().next() == Some(name))?;
+    let stderr = server.stderr_so_far();
+    let line = stderr.lines().rev().find(|line| line.split_whitespace().next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -73,7 +73,7 @@ mod on_demand {
                 assert_eq!(client.get("/hello.txt").text(), "hello");
             }
             drop(crowd);
-            // The one that accepts.
+            // The accepting fiber.
             until_alive(&server, 1);
             let stopped = server.stop_cleanly();
             assert_eq!(count(&stopped, "fibers_max"), 3001);
@@ -105,13 +105,13 @@ mod on_demand {
         let _crowd: Vec<_> = (0..200).map(|_| kept(&server)).collect();
         let stopped = server.stop_cleanly();
         assert!(count(&stopped, "evicted") > 0);
-        // The one that accepts, those open, and the quarter of those that was just closed.
+        // The accepting fiber, those of open connections, and of the quarter just closed.
         let fibers_max = count(&stopped, "fibers_max");
         assert!(fibers_max <= 1 + 40 + 10, "{fibers_max}");
     }
 
     #[test]
-    fn the_end_does_not_wait_for_fibers_that_wait() {
+    fn the_end_does_not_wait_for_suspended_fibers() {
         let root = Root::with_hello();
         root.write_noise("large", 8 << 20);
         for mechanism in weir_tests::mechanisms() {
@@ -150,7 +150,7 @@ mod pool {
     use super::*;
 
     #[test]
-    fn a_fiber_serves_what_it_accepted_one_after_the_other() {
+    fn a_fiber_serves_its_accepted_connections_one_after_the_other() {
         let root = Root::with_hello();
         for name in ["x", "a", "b"] {
             root.write(name, name);
@@ -181,7 +181,7 @@ mod pool {
     }
 
     #[test]
-    fn a_pool_of_one_serves_everybody_in_turn() {
+    fn a_pool_of_one_serves_every_connection() {
         let root = Root::with_hello();
         for mechanism in weir_tests::mechanisms() {
             for limit in ["1", "auto", "inf"] {
@@ -196,14 +196,14 @@ mod pool {
     }
 
     #[test]
-    fn no_more_are_open_than_there_are_fibers() {
+    fn no_more_connections_are_open_than_there_are_fibers() {
         let root = Root::with_hello();
         let server = serve_pool(&root, "3", "1", &[]);
         let crowd: Vec<_> = (0..3).map(|_| kept(&server)).collect();
         let mut late: Vec<_> = (0..10).map(|_| server.connect()).collect();
         late.iter_mut().for_each(|client| client.send(request("GET", "/hello.txt", &[])));
         drop(crowd);
-        // Each leaves when it was served, and makes room for the next.
+        // Each closes after its reply, and makes room for the next.
         for mut client in late {
             assert_eq!(client.reply().text(), "hello");
         }
@@ -213,7 +213,7 @@ mod pool {
     }
 
     #[test]
-    fn those_who_wait_do_not_keep_a_busy_pool_awake() {
+    fn pending_connections_do_not_keep_a_busy_pool_awake() {
         let root = Root::with_hello();
         // With epoll2 no wait sleeps while a connection is open.
         for mechanism in weir_tests::mechanisms().into_iter().filter(|name| *name != "epoll2") {
@@ -242,7 +242,7 @@ mod pool {
     }
 
     #[test]
-    fn those_who_wait_at_the_end_are_served() {
+    fn connections_pending_at_the_end_are_served() {
         let root = Root::with_hello();
         for fibers in ["1", "4"] {
             let server = serve_pool(&root, fibers, "1", &["--drain-timeout", "10m"]);
@@ -261,7 +261,7 @@ mod pool {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_at_the_start() {
+    fn an_impossible_combination_is_refused_at_the_start() {
         let root = Root::with_hello();
         let wrong: [(&[&str], &str); 5] = [
             (&["--arch-option", "pool=4"], "accept policy other than limit"),
@@ -272,7 +272,7 @@ mod pool {
         ];
         for (options, sentence) in wrong {
             if sentence == "vm.max_map_count" && mappings_max() > 200_000 {
-                println!("SKIPPED: vm.max_map_count is not what Linux has it at");
+                println!("SKIPPED: vm.max_map_count is higher than Linux's default");
                 continue;
             }
             let arguments = ["serve", root.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
@@ -297,7 +297,7 @@ mod stacks {
         let root = Root::with_hello();
         let served = root.path().to_str().unwrap();
         let arguments = [&[WEIR, "serve", served, "--listen", "127.0.0.1:0"], &ON_DEMAND[..]];
-        // A policy that drops nobody, so that every connection is counted when it is closed.
+        // A policy that drops no connection, so that each is counted when it is closed.
         let options = ["--arch-option", "stack-kib=1024", "--accept-policy", "limit"];
         let arguments = [&arguments.concat()[..], &options].concat();
         // Address space for some hundred stacks of a mebibyte.
@@ -306,9 +306,9 @@ mod stacks {
         let mut crowd: Vec<_> = (0..1000).map(|_| server.connect()).collect();
         until("there was no stack", || server.stderr_so_far().contains("cannot accept"));
         let ask = |client: &mut Client| client.try_send(request("GET", "/hello.txt", &[]));
-        let asked: Vec<_> = crowd.iter_mut().map(ask).collect();
-        // Some were refused: what counts is that it goes on.
-        drop((crowd, asked));
+        let sent: Vec<_> = crowd.iter_mut().map(ask).collect();
+        // Some were refused, but the server continues.
+        drop((crowd, sent));
         for _ in 0..100 {
             assert_eq!(server.get("/hello.txt").text(), "hello");
         }

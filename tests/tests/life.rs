@@ -141,15 +141,15 @@ mod listeners {
     }
 
     #[test]
-    fn descriptors_that_nobody_passed_are_an_error_and_none_of_the_servers_own() {
+    fn missing_listen_fds_are_an_error_and_not_the_servers_own_descriptors() {
         let root = Root::with_hello();
         let script = "export LISTEN_PID=$$ LISTEN_FDS=9; exec \"$@\"";
         let served = root.path().to_str().unwrap();
         let mut command = Command::new("sh");
         let stopped = run(command.args(["-c", script, "sh", WEIR, "serve", served]));
         assert_eq!(stopped.status.code(), Some(2), "{}", stopped.stderr);
-        let said = "cannot use the sockets of LISTEN_FDS: Bad file descriptor";
-        assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
+        let message = "cannot use the sockets of LISTEN_FDS: Bad file descriptor";
+        assert!(stopped.stderr.contains(message), "{}", stopped.stderr);
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod limits {
         let root = Root::with_hello();
         let server = setup.serve(&root, &["--workers", "1", "--accept-limit", "1"]);
         assert_eq!(server.get("/hello.txt").text(), "hello");
-        // The server has read its limit: a lower one now takes it by surprise (EMFILE).
+        // The server read its limit at the start; a lower one makes accepts fail (EMFILE).
         server.limit_descriptors(10);
         let crowd: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for mut client in crowd {
@@ -199,14 +199,13 @@ mod limits {
             client.finish_sending();
             assert!(client.ends());
         }
-        until("the crowd was gone", || server.open_connections() == 0);
+        until("the crowd was closed", || server.open_connections() == 0);
         for _ in 0..100 {
-            // Whoever accepts one after the other hears late of those that have gone: a pool of
-            // fibers may take as many as it has within a round.
-            until("those before were gone", || server.open_connections() <= 2);
+            // A pool of fibers may hold as many closed connections as it can accept in a round.
+            until("the earlier ones were closed", || server.open_connections() <= 2);
             assert_eq!(server.get("/hello.txt").text(), "hello");
         }
-        until("all were gone", || server.open_connections() == 0);
+        until("all were closed", || server.open_connections() == 0);
         server.stop_cleanly();
     }
 
@@ -260,7 +259,7 @@ mod loops {
         let stats = server.stop_cleanly().stats();
         let loops = stats["loops"].as_array().unwrap();
         assert_eq!(loops.len(), 2);
-        let accepted: Option<u64> = loops.iter().map(|one| one["accepted"].as_u64()).sum();
+        let accepted: Option<u64> = loops.iter().map(|each| each["accepted"].as_u64()).sum();
         assert_eq!(accepted, stats["total"]["accepted"].as_u64());
         assert_eq!(accepted, Some(files.len() as u64));
     }
@@ -284,7 +283,7 @@ mod loops {
     }
 
     #[test]
-    fn a_shared_listener_is_one_socket_and_others_are_one_a_loop() {
+    fn a_shared_listener_is_one_socket_and_others_are_one_per_loop() {
         let root = Root::with_hello();
         let sockets = |share: &str| {
             let server = Server::start(WEIR, &["--workers", "2", share], &root);
@@ -570,7 +569,7 @@ mod configuration {
     }
 
     #[test]
-    fn a_root_that_is_no_directory_is_one_sentence() {
+    fn an_invalid_root_is_one_sentence() {
         let root = Root::with_hello();
         for wrong in [root.outside().join("missing"), root.path().join("hello.txt")] {
             let stopped = serve(&wrong, &["--listen", "127.0.0.1:0"]);

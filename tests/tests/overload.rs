@@ -23,8 +23,8 @@ suite! {
     every_architecture:
     a_flood_is_survived,
     a_flood_is_noticed_and_refused_by_the_kernel,
-    a_long_work_phase_is_cut_to_let_others_in,
-    every_policy_serves_everybody_it_has_time_for,
+    a_long_work_phase_is_cut_to_accept_others,
+    every_policy_serves_all_clients_it_has_time_for,
 }
 
 /// Options that make requests expensive.
@@ -39,9 +39,9 @@ fn flood(options: &[&str]) -> (LoadRun, Stopped) {
 fn flood_over(server: Server) -> (LoadRun, Stopped) {
     let url = format!("http://{}/.weir/burn/2000/hello.txt", server.authority());
     let ran = load(WEIR, FLOOD, url);
-    // It is over when it is over: as soon as nothing of it waits, who comes is served. What waits
-    // where nothing is refused is up to six seconds of a processor's work.
-    until_within(4 * TIMEOUT, "somebody was served", || is_served(&server));
+    // A client is served once the flood's queue is empty. Where nothing is refused, that takes up
+    // to six seconds of a processor's work.
+    until_within(4 * TIMEOUT, "a client was served", || is_served(&server));
     (ran, server.stop_cleanly())
 }
 
@@ -92,9 +92,9 @@ fn a_flood_is_noticed_and_refused_by_the_kernel(setup: &Setup) {
     assert_eq!(counted(&stopped, &["refused_excess", "turned_away"]), [0, 0]);
 }
 
-/// Many connected clients send requests at once while one keeps the loop busy: the work in hand
-/// takes many times as long as any client should wait to be admitted.
-fn a_long_work_phase_is_cut_to_let_others_in(setup: &Setup) {
+/// Many connected clients send requests at once while one keeps the loop busy: that work takes many
+/// times as long as any client should wait to be admitted.
+fn a_long_work_phase_is_cut_to_accept_others(setup: &Setup) {
     let root = Root::with_hello();
     let server = setup.serve(&root, &COSTLY);
     let mut crowd: Vec<_> = (0..40).map(|_| server.connect()).collect();
@@ -114,41 +114,42 @@ fn a_long_work_phase_is_cut_to_let_others_in(setup: &Setup) {
 /// Returns whether a token SYN filter is available here; prints the reason if not.
 fn has_tokens() -> bool {
     let rules = Rules { burst: 1, addresses_counted_max: 1, epoch_bits: 30 };
-    let made = TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));
-    made.is_ok()
+    let filter =
+        TokenFilter::new(rules).map_err(|error| println!("skipped: no SYN filter: {error}"));
+    filter.is_ok()
 }
 
 #[test]
-fn without_tokens_chance_or_the_queue_refuses() {
+fn without_tokens_the_random_filter_or_the_queue_refuses() {
     let random = if has_tokens() { &["--syn-filter", "random"][..] } else { &[] };
     let (ran, stopped) = flood(random);
-    let records = counted(&stopped, &["backlog_changes", "syn_filter_failed", "syn_dropped"]);
-    assert!(records[0] >= 1 && records[1..] == [0, 0], "{records:?}");
+    let counts = counted(&stopped, &["backlog_changes", "syn_filter_failed", "syn_dropped"]);
+    assert!(counts[0] >= 1 && counts[1..] == [0, 0], "{counts:?}");
     assert!(ran.count("replies") > 0, "{ran:?}");
     let (ran, stopped) = flood(&["--syn-filter", "none"]);
-    let records = counted(&stopped, &["backlog_changes", "syn_filter_changes"]);
-    assert!(records[0] >= 1 && records[1] == 0, "{records:?}");
+    let counts = counted(&stopped, &["backlog_changes", "syn_filter_changes"]);
+    assert!(counts[0] >= 1 && counts[1] == 0, "{counts:?}");
     assert!(ran.count("replies") > 0, "{ran:?}");
 }
 
 #[test]
-fn the_refused_can_be_told_so() {
+fn refused_connections_can_get_a_503() {
     let (ran, stopped) = flood(&["--refuse", "503"]);
     let of_5xx = ran.json["counts"]["statuses"]["5xx"].as_u64().unwrap();
     let [turned_away, refused]: [u64; 2] =
         counted(&stopped, &["turned_away", "refused_excess"]).try_into().unwrap();
     assert!(of_5xx > 0 && of_5xx <= turned_away, "{of_5xx} of {turned_away}");
-    assert!(refused > 0, "none was refused unseen");
+    assert!(refused > 0, "none was refused without a reply");
 }
 
 #[test]
-fn the_refused_can_be_reset_or_closed() {
+fn refused_connections_can_be_reset_or_closed() {
     for (how, error) in [("rst", "reset"), ("fin", "closed-early")] {
         let (ran, stopped) = flood(&["--refuse", how]);
         let errors = ran.errors();
-        let heard = errors.get(error).copied().unwrap_or(0);
+        let after_accept = errors.get(error).copied().unwrap_or(0);
         let early = errors.get("connect-reset").copied().unwrap_or(0);
-        assert!(heard + early > 0, "{how}: {errors:?}");
+        assert!(after_accept + early > 0, "{how}: {errors:?}");
         assert_eq!(counted(&stopped, &["turned_away"]), [0]);
         assert!(counted(&stopped, &["refused_excess"])[0] > 0);
     }
@@ -174,7 +175,7 @@ fn without_controls_and_under_a_plain_limit_nothing_is_refused() {
     }
 }
 
-fn every_policy_serves_everybody_it_has_time_for(setup: &Setup) {
+fn every_policy_serves_all_clients_it_has_time_for(setup: &Setup) {
     let root = Root::with_hello();
     let policies = ["limit", "match-close", "timed", "codel", "adaptive"];
     let takes = |policy: &&str| *policy == "limit" || setup.takes_policies();
@@ -188,7 +189,7 @@ fn every_policy_serves_everybody_it_has_time_for(setup: &Setup) {
 }
 
 #[test]
-fn a_policy_or_a_control_that_is_none_is_refused_in_a_sentence() {
+fn an_unknown_policy_or_control_is_refused_with_one_sentence() {
     for (option, value, says) in [
         ("--accept-policy", "best", "adaptive"),
         ("--controls-off", "stale,doors", "\"doors\" is no overload control"),

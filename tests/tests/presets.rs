@@ -80,10 +80,10 @@ fn is_refused(setup: &Setup, preset: &str, choice: Choice, root: &Path) {
     let Attempt::Refused(stopped) = attempt(&mut command) else {
         panic!("{}: {preset} is served", setup.name);
     };
-    let said = stopped.stderr.trim_end();
-    assert_eq!((stopped.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    let message = stopped.stderr.trim_end();
+    assert_eq!((stopped.status.code(), message.lines().count()), (Some(2), 1), "{message}");
     let arch = format!("--arch {}", setup.arch.spelling);
-    assert!(said.contains(&arch) && said.contains(choice.spelling()), "{said}");
+    assert!(message.contains(&arch) && message.contains(choice.spelling()), "{message}");
 }
 
 fn serves_everything(setup: &Setup, preset: &Preset, files: &[Served], root: &Path) {
@@ -132,10 +132,10 @@ fn check(stats: &Value, connections: usize, requests: usize) {
 
 /// Asserts that no accept-phase exceeds a fixed limit.
 fn check_limit(stats: &Value, strategy: &Strategy) {
-    if let (accept::Name::Limit, Limit::Count(most)) =
+    if let (accept::Name::Limit, Limit::Count(limit)) =
         (strategy.accept_policy, strategy.accept_limit)
     {
-        assert!(number(stats, "c_avg") <= most as f64, "{stats}");
+        assert!(number(stats, "c_avg") <= limit as f64, "{stats}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Features specific to the ring: buffers lent to the kernel come back, the accept-limit is exact,
-//! want of buffers is not treated as a client's error, and a client that sends more than it reads
+//! a lack of buffers is not treated as a client's error, and a client that sends more than it reads
 //! is bounded. Features common to all architectures are tested with them.
 
 #![allow(
@@ -41,7 +41,7 @@ fn check(client: &mut Client, file: &Served) {
 }
 
 #[test]
-fn all_that_was_lent_comes_back_whoever_leaves_and_when() {
+fn lent_buffers_come_back_however_the_client_leaves() {
     let root = Root::new();
     let (small, large) = (root.write_noise("small", 1000), root.write_noise("large", 3_000_000));
     for options in [&[][..], &["--preset", "acceptinf"], &["--preset", "accept10"]] {
@@ -74,11 +74,11 @@ fn all_that_was_lent_comes_back_whoever_leaves_and_when() {
 #[test]
 fn no_accept_phase_takes_more_than_the_limit() {
     let root = Root::with_hello();
-    for (limit, most) in [("1", 1.0), ("3", 3.0)] {
+    for (limit, c_avg_max) in [("1", 1.0), ("3", 3.0)] {
         let Some(server) = ring(&["--preset", "accept1", "--accept-limit", limit], &root) else {
             return;
         };
-        // All wait at once, so that an accept without a limit would take them all.
+        // All are pending at once, so that an accept without a limit would take them all.
         let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
         for client in &mut clients {
             assert_eq!(client.get("/hello.txt").status, 200);
@@ -86,16 +86,16 @@ fn no_accept_phase_takes_more_than_the_limit() {
         drop(clients);
         let total = counters(server);
         let (accepted, phases) = (total["accepted"].as_f64(), total["accept_phases"].as_f64());
-        assert!(accepted.unwrap() / phases.unwrap() <= most, "{accepted:?} in {phases:?}");
+        assert!(accepted.unwrap() / phases.unwrap() <= c_avg_max, "{accepted:?} in {phases:?}");
         assert_eq!(total["accepted"], 40);
     }
 }
 
 #[test]
-fn receives_that_find_no_buffer_are_begun_again() {
+fn receives_without_a_buffer_are_begun_again() {
     let root = Root::with_hello();
     let Some(server) = ring(&["--arch-option", "buffers=16"], &root) else { return };
-    // Ever more wait than there are buffers, and their requests come together.
+    // More clients than buffers, whose requests come together.
     let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
     for _ in 0..5 {
         clients.iter_mut().for_each(|client| client.send(request("GET", "/hello.txt", &[])));
@@ -127,7 +127,7 @@ fn a_client_that_sends_more_than_it_reads_is_bounded_and_served() {
 }
 
 #[test]
-fn replies_without_a_copy_are_whole() {
+fn zero_copy_replies_are_complete() {
     let root = Root::new();
     let files: Vec<_> =
         [5000, 40_000, 60_000].map(|size| root.write_noise(&format!("{size}"), size)).into();
@@ -141,7 +141,7 @@ fn replies_without_a_copy_are_whole() {
 }
 
 #[test]
-fn with_a_thread_of_the_kernels_everything_is_the_same() {
+fn replies_are_the_same_with_a_polling_thread_of_the_kernel() {
     let root = Root::new();
     let (small, large) = (root.write_noise("small", 1000), root.write_noise("large", 300_000));
     let Some(server) = ring(&["--arch-option", "sqpoll=1"], &root) else { return };

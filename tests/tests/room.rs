@@ -1,5 +1,5 @@
-//! Room on a full server: connections that wait for their client give way to clients that could be
-//! served. No deadline helps here, and none is measured.
+//! Eviction on a full server: connections that wait for their client are closed for clients that
+//! can be served. No deadline passes in these tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,10 +14,10 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 suite! {
     every_architecture:
-    clients_that_say_half_a_request_give_way,
-    clients_that_say_nothing_give_way,
-    bodies_that_trickle_in_give_way,
-    clients_that_take_nothing_of_their_reply_give_way,
+    connections_with_half_a_request_are_evicted,
+    silent_connections_are_evicted,
+    connections_with_an_incomplete_body_are_evicted,
+    connections_whose_client_reads_nothing_are_evicted,
 }
 
 /// Deadlines that never pass during a test.
@@ -42,17 +42,21 @@ const PATIENT: [&str; 14] = [
 const ROOM: &str = "80";
 const CROWD: usize = 100;
 
-/// Fills a server with a crowd of clients, each of which has sent what `say` makes it send.
-fn crowded(setup: &Setup, root: &Root, mut say: impl FnMut(&mut Client)) -> (Server, Vec<Client>) {
+/// Fills a server with a crowd of clients, to each of which `send` is applied.
+fn serve_crowd(
+    setup: &Setup,
+    root: &Root,
+    mut send: impl FnMut(&mut Client),
+) -> (Server, Vec<Client>) {
     let options = [&["--workers", "1", "--max-conns", ROOM], &PATIENT[..]].concat();
     let server = setup.serve(root, &options);
     let mut crowd: Vec<_> = (0..CROWD).map(|_| Client::connect_narrow(server.address())).collect();
-    crowd.iter_mut().for_each(&mut say);
+    crowd.iter_mut().for_each(&mut send);
     (server, crowd)
 }
 
 /// Asserts that new requests are still served, and that connections were closed for them.
-fn has_room(server: Server, crowd: Vec<Client>) {
+fn check_evicted(server: Server, crowd: Vec<Client>) {
     for _ in 0..3 {
         assert_eq!(server.get("/hello.txt").text(), "hello");
     }
@@ -62,33 +66,33 @@ fn has_room(server: Server, crowd: Vec<Client>) {
     drop(crowd);
 }
 
-fn clients_that_say_half_a_request_give_way(setup: &Setup) {
+fn connections_with_half_a_request_are_evicted(setup: &Setup) {
     let root = Root::with_hello();
-    let (server, crowd) = crowded(setup, &root, |client| drop(client.try_send("GET /hel")));
-    has_room(server, crowd);
+    let (server, crowd) = serve_crowd(setup, &root, |client| drop(client.try_send("GET /hel")));
+    check_evicted(server, crowd);
 }
 
-fn clients_that_say_nothing_give_way(setup: &Setup) {
+fn silent_connections_are_evicted(setup: &Setup) {
     let root = Root::with_hello();
-    let (server, crowd) = crowded(setup, &root, |_| ());
-    has_room(server, crowd);
+    let (server, crowd) = serve_crowd(setup, &root, |_| ());
+    check_evicted(server, crowd);
 }
 
-/// They are answered at once, whatever the rest of their bodies.
-fn bodies_that_trickle_in_give_way(setup: &Setup) {
+/// Their requests are answered before the body is complete.
+fn connections_with_an_incomplete_body_are_evicted(setup: &Setup) {
     let root = Root::with_hello();
-    let said = request("POST", "/hello.txt", &["Content-Length: 1000"]) + "x";
-    let (server, crowd) = crowded(setup, &root, |client| drop(client.try_send(&said)));
+    let bytes = request("POST", "/hello.txt", &["Content-Length: 1000"]) + "x";
+    let (server, crowd) = serve_crowd(setup, &root, |client| drop(client.try_send(&bytes)));
     let mut client = server.connect();
-    client.send(&said);
+    client.send(&bytes);
     assert_eq!(client.reply().status, 405);
-    has_room(server, crowd);
+    check_evicted(server, crowd);
 }
 
-fn clients_that_take_nothing_of_their_reply_give_way(setup: &Setup) {
+fn connections_whose_client_reads_nothing_are_evicted(setup: &Setup) {
     let root = Root::with_hello();
     root.write_noise("large", 32 << 20);
-    let said = request("GET", "/large", &[]);
-    let (server, crowd) = crowded(setup, &root, |client| drop(client.try_send(&said)));
-    has_room(server, crowd);
+    let bytes = request("GET", "/large", &[]);
+    let (server, crowd) = serve_crowd(setup, &root, |client| drop(client.try_send(&bytes)));
+    check_evicted(server, crowd);
 }

@@ -1,5 +1,5 @@
-//! Threads and processes: their specific features, which of them serves which connection, and which
-//! outlives which. Requirements on every architecture are tested elsewhere, for all of them.
+//! Threads and processes: their specific features, which of them serves which connection, and how
+//! they end together. Requirements on every architecture are tested elsewhere, for all of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,12 +58,12 @@ mod on_demand {
         let root = Root::with_hello();
         let server = serve("threads", &[], &root);
         (0..100).for_each(|_| get_and_close(&server));
-        let most = counted(&server.stop_cleanly(), "threads_max");
-        assert!((2..50).contains(&most), "{most} threads for 100 connections");
+        let threads_max = counted(&server.stop_cleanly(), "threads_max");
+        assert!((2..50).contains(&threads_max), "{threads_max} threads for 100 connections");
     }
 
     #[test]
-    fn a_connection_for_which_no_thread_can_be_had_waits_for_one() {
+    fn a_connection_waits_while_no_thread_can_be_started() {
         let root = Root::with_hello();
         let options = ["--arch-option", "stack-kib=65536", "--accept-limit", "1"];
         let server = serve("threads", &options, &root);
@@ -72,7 +72,9 @@ mod on_demand {
         assert_eq!(first.get("/hello.txt").text(), "hello");
         let mut second = server.connect();
         second.send(request("GET", "/hello.txt", &[]));
-        until("it was said", || server.stderr_so_far().contains("no thread can be had"));
+        until("the message was printed", || {
+            server.stderr_so_far().contains("no thread is available")
+        });
         first.finish_sending();
         assert_eq!(second.reply().text(), "hello");
         server.stop_cleanly();
@@ -89,7 +91,7 @@ mod on_demand {
     }
 
     #[test]
-    fn accepting_on_close_makes_no_sense_and_is_refused_in_a_sentence() {
+    fn accept_on_close_is_refused_with_one_sentence() {
         for arch in ["threads", "processes"] {
             let options = ["serve", "/", "--arch", arch, "--preset", "cm"];
             let stopped = run(Command::new(WEIR).args(options));
@@ -124,9 +126,9 @@ mod pool {
     }
 
     #[test]
-    fn those_accepted_together_are_served_one_after_the_other_by_their_thread() {
+    fn connections_accepted_together_are_served_one_after_the_other() {
         let root = Root::with_hello();
-        // The papers' way: accepted first, and served then.
+        // As in the papers: accepted first, and served afterwards.
         let options = ["--preset", "accept10", "--arch-option", "pool=2"];
         let server = serve("threads", &options, &root);
         thread::scope(|scope| {
@@ -151,20 +153,20 @@ mod pool {
     }
 }
 
-/// Requirements on each way of running threads and processes.
-mod each_way {
+/// Requirements on every variant of threads and processes.
+mod each_variant {
     use super::*;
 
-    const WAYS: [(&str, &[&str]); 3] = [
+    const VARIANTS: [(&str, &[&str]); 3] = [
         ("threads", &[]),
         ("threads", &["--arch-option", "pool=24"]),
         ("processes", &["--arch-option", "pool=24"]),
     ];
 
     #[test]
-    fn what_was_asked_is_what_was_counted() {
+    fn the_counters_equal_what_the_clients_sent() {
         let root = Root::with_hello();
-        for (arch, options) in WAYS {
+        for (arch, options) in VARIANTS {
             let server = serve(arch, options, &root);
             thread::scope(|scope| {
                 for _ in 0..8 {
@@ -187,9 +189,9 @@ mod each_way {
     }
 
     #[test]
-    fn processor_time_and_context_switches_of_all_are_told() {
+    fn processor_time_and_context_switches_of_all_threads_are_reported() {
         let root = Root::with_hello();
-        for (arch, options) in WAYS {
+        for (arch, options) in VARIANTS {
             let options = [options, &["--bench-endpoints", "--profile-calls"]].concat();
             let server = serve(arch, &options, &root);
             let burns = request("GET", "/.weir/burn?us=20000", &[]);
@@ -208,15 +210,16 @@ mod each_way {
     }
 
     #[test]
-    fn a_connection_cut_at_its_deadline_is_never_taken_for_a_new_one() {
+    fn a_connection_closed_at_its_deadline_is_never_mistaken_for_a_new_one() {
         let root = Root::new();
         let files: Vec<_> = (0..4).map(|i| root.write_noise(&format!("f{i}"), 5000 + i)).collect();
-        for (arch, options) in WAYS {
+        for (arch, options) in VARIANTS {
             let deadlines = ["--header-timeout", "20ms", "--idle-timeout", "20ms"];
             let options = [options, &deadlines, &["--max-conns", "48"]].concat();
             let server = serve(arch, &options, &root);
-            // Some keep silent, some ask and stay, and some hang up: numbers are used again all
-            // the time. On a busy machine any may be late, and cut; but none gets another's file.
+            // Some clients stay silent, some send a request and stay, and some reset: descriptor
+            // numbers are reused all the time. On a busy machine any client may be late, and cut,
+            // but none gets the file of another.
             let ask = |client: &mut Client, file: &Served| {
                 let sent = client.try_send(request("GET", &file.target, &[]));
                 let reply = sent.ok().and_then(|()| client.try_reply().ok());
@@ -246,7 +249,7 @@ mod each_way {
             };
             let replies: u64 = thread::scope(|scope| {
                 let all: Vec<_> = files.iter().map(|file| scope.spawn(|| rounds(file))).collect();
-                all.into_iter().map(|each| each.join().unwrap()).sum()
+                all.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             let stopped = server.stop_cleanly();
             assert!(counted(&stopped, "timeout_header") > 0, "{arch} {options:?}");
@@ -255,10 +258,10 @@ mod each_way {
     }
 
     #[test]
-    fn a_stop_wakes_those_who_wait_for_their_clients() {
+    fn a_stop_wakes_threads_that_wait_for_their_clients() {
         let root = Root::with_hello();
         root.write_noise("large", 8 << 20);
-        for (arch, options) in WAYS {
+        for (arch, options) in VARIANTS {
             let patient = ["--idle-timeout", "10m", "--header-timeout", "10m"];
             let options = [options, &patient, &["--drain-timeout", "200ms"]].concat();
             let server = serve(arch, &options, &root);
@@ -278,7 +281,7 @@ mod each_way {
     }
 
     #[test]
-    fn what_cannot_be_had_is_one_sentence_and_exit_status_2() {
+    fn a_failed_start_is_one_sentence_and_exit_status_2() {
         let root = Root::with_hello();
         let served = root.path().to_str().unwrap();
         let missing = root.outside().join("missing");
@@ -305,7 +308,7 @@ mod processes {
     use super::*;
 
     /// Returns the master process and its children.
-    fn crew(server: &Server) -> (u32, Vec<u32>) {
+    fn master_and_children(server: &Server) -> (u32, Vec<u32>) {
         let masters = children_of(server.id());
         assert_eq!(masters.len(), 1, "{masters:?}");
         (masters[0], children_of(masters[0]))
@@ -320,17 +323,17 @@ mod processes {
     }
 
     #[test]
-    fn a_child_that_dies_loses_its_connection_alone_and_is_replaced() {
+    fn a_dead_child_loses_only_its_connection_and_is_replaced() {
         let root = Root::with_hello();
         let server = serve("processes", &["--arch-option", "pool=2"], &root);
         let mut clients = [server.connect(), server.connect()];
         for client in &mut clients {
             assert_eq!(client.get("/hello.txt").text(), "hello");
         }
-        let (master, children) = crew(&server);
+        let (master, children) = master_and_children(&server);
         assert_eq!(children.len(), 2);
         kill(children[0]);
-        until("it was said", || has_died(&server));
+        until("the death was reported", || has_died(&server));
         let mut alive = 0;
         for client in &mut clients {
             let sent = client.try_send(request("GET", "/hello.txt", &[]));
@@ -338,35 +341,35 @@ mod processes {
         }
         assert_eq!(alive, 1);
         get_and_close(&server);
-        until("another took its place", || children_of(master).len() == 2);
+        until("it was replaced", || children_of(master).len() == 2);
         let stopped = server.stop_cleanly();
         assert_eq!(counted(&stopped, "children_lost"), 1);
         assert!(!children_of(master).contains(&children[0]));
     }
 
     #[test]
-    fn nobody_outlives_the_main_process() {
+    fn no_process_outlives_the_main_process() {
         let root = Root::with_hello();
         let mut server = serve("processes", &["--arch-option", "pool=5"], &root);
         let mut client = server.connect();
         assert_eq!(client.get("/hello.txt").text(), "hello");
-        let (master, mut all) = crew(&server);
+        let (master, mut all) = master_and_children(&server);
         assert_eq!(all.len(), 5);
         all.push(master);
         server.signal(Signal::KILL);
         until("it was killed", || server.has_ended());
-        until("all had gone", || all.iter().all(|&pid| parent_of(pid).is_none()));
+        until("all had ended", || all.iter().all(|&pid| parent_of(pid).is_none()));
         assert!(client.ends());
     }
 
     #[test]
-    fn a_master_that_dies_takes_its_children_along_and_the_server_ends() {
+    fn children_die_with_their_master_and_the_server_ends() {
         let root = Root::with_hello();
         let mut server = serve("processes", &["--arch-option", "pool=3"], &root);
-        let (master, children) = crew(&server);
+        let (master, children) = master_and_children(&server);
         kill(master);
         until("the server had ended", || server.has_ended());
-        until("all had gone", || children.iter().all(|&pid| parent_of(pid).is_none()));
+        until("all had ended", || children.iter().all(|&pid| parent_of(pid).is_none()));
         assert!(server.wait().stderr.contains("master"));
     }
 
@@ -374,7 +377,7 @@ mod processes {
     fn there_are_no_more_children_than_connections_allowed() {
         let root = Root::with_hello();
         let server = serve("processes", &["--max-conns", "3"], &root);
-        assert_eq!(crew(&server).1.len(), 3);
+        assert_eq!(master_and_children(&server).1.len(), 3);
         get_and_close(&server);
         server.stop_cleanly();
     }
@@ -396,7 +399,7 @@ mod processes {
         server.signal(Signal::HUP);
         until("the log was opened again", || log.exists());
         server.signal(Signal::USR1);
-        until("all had heard of it", || server.stderr_so_far().contains("requests"));
+        until("all had answered", || server.stderr_so_far().contains("requests"));
         for client in &mut kept {
             assert_eq!(client.get("/hello.txt").text(), "hello");
         }

@@ -48,7 +48,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
                 }
             }
             Signal::Stop => server.stop(),
-            Signal::Over => break,
+            Signal::Ended => break,
         }
     }
     show(&server.finish(), stats_json.as_deref());

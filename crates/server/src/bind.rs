@@ -68,20 +68,20 @@ pub(crate) fn open(config: &Config) -> Result<Listeners, Error> {
 
 impl Listeners {
     fn add_tcp(&mut self, address: SocketAddr, config: &Config) -> std::io::Result<()> {
-        // Alone and without SO_REUSEPORT, a bind fails where another server listens.
-        let alone = socket::bind_tcp(address, false)?;
-        let address = socket::local_address(alone.as_fd())?.unwrap_or(address);
+        // Without SO_REUSEPORT, a bind fails where another server listens.
+        let exclusive = socket::bind_tcp(address, false)?;
+        let address = socket::local_address(exclusive.as_fd())?.unwrap_or(address);
         self.addresses.push(Address::Tcp(address));
         if let [only] = &mut self.per_loop[..] {
-            socket::listen(alone.as_fd(), config.listenq)?;
-            only.push(Socket { fd: Arc::new(alone), own: true });
+            socket::listen(exclusive.as_fd(), config.listenq)?;
+            only.push(Socket { fd: Arc::new(exclusive), own: true });
             return Ok(());
         }
         if config.share_listener {
-            socket::listen(alone.as_fd(), config.listenq)?;
-            return self.share(&alone);
+            socket::listen(exclusive.as_fd(), config.listenq)?;
+            return self.share(&exclusive);
         }
-        drop(alone);
+        drop(exclusive);
         for each in &mut self.per_loop {
             let own = socket::bind_tcp(address, true)?;
             socket::listen(own.as_fd(), config.listenq)?;

@@ -13,7 +13,7 @@ use weir_sys::waker::Waker;
 pub(crate) enum Phase {
     /// Serve.
     Run = 0,
-    /// Accept no more; finish what is open.
+    /// Accept no more; finish open connections.
     Drain = 1,
     /// Release everything.
     Stop = 2,
@@ -35,7 +35,7 @@ impl Phase {
 pub(crate) struct Control {
     pub waker: Arc<Waker>,
     phase: AtomicU8,
-    /// Number of the last report request; a loop that has answered it has nothing to report.
+    /// Number of the last report request. A loop that has answered it has nothing to do.
     report_request: AtomicU64,
     /// Number of requests to reopen the access log, where the main process does not write it.
     reopens: AtomicU64,

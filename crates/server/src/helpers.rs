@@ -1,9 +1,8 @@
 //! The helpers of one loop: threads that wait for disks in its place (AMPED, as in Flash).
 //!
-//! A loop submits a task, goes on, and is woken when tasks are done. That only
-//! says that the caches are warm: the loop then repeats what it was about to do. Nothing here knows
-//! of connections: a task is submitted under an id, and answered even if the owner of the id has
-//! gone meanwhile.
+//! A loop submits a task, goes on, and is woken when tasks are done. A finished task only means
+//! that the caches are warm: the loop then repeats what it was about to do. Nothing here knows of
+//! connections: a task is submitted under an id, and answered even if the owner of the id has gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -17,11 +16,11 @@ use weir_content::Fetch;
 
 /// Number of tasks submitted to the helpers of this process and not done: they read into one page
 /// cache.
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+static PENDING_TASKS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether any helper of this process may be reading a file.
-pub(crate) fn are_at_work() -> bool {
-    UNDER_WAY.load(Ordering::Relaxed) > 0
+pub(crate) fn are_busy() -> bool {
+    PENDING_TASKS.load(Ordering::Relaxed) > 0
 }
 
 /// A task for a helper. Equal tasks are run once.
@@ -55,8 +54,8 @@ pub(crate) struct Helpers<T: Task = Fetch> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HelperCounts {
     /// Number of tasks submitted.
-    pub asked: u64,
-    /// Number of tasks that equalled one under way, and are answered by the same run.
+    pub submitted: u64,
+    /// Number of tasks equal to a pending one, and answered by the same run.
     pub shared: u64,
     /// Number of answers taken.
     pub done: u64,
@@ -80,7 +79,7 @@ impl<T: Task> Helpers<T> {
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool has a helper or more"));
         }
-        // Dropped on the way out, it ends those that were started.
+        // Dropped on an error, it ends the threads that were started.
         let mut helpers = Self {
             shared: Arc::new(Shared::new(Box::new(waker))),
             threads: Vec::with_capacity(count),
@@ -97,10 +96,10 @@ impl<T: Task> Helpers<T> {
         Ok(helpers)
     }
 
-    /// Has a helper run `task`; [`Helpers::take_done`] then reports `id`.
+    /// Submits `task` to the helpers; [`Helpers::take_done`] returns `id` once it is done.
     pub(crate) fn submit(&mut self, id: u64, task: T) {
         self.waiting += 1;
-        self.counts.asked += 1;
+        self.counts.submitted += 1;
         self.counts.waiting_max = self.counts.waiting_max.max(self.waiting as u64);
         if let Some(ids) = self.waiters.get_mut(&task) {
             self.counts.shared += 1;
@@ -112,8 +111,8 @@ impl<T: Task> Helpers<T> {
 
     /// Appends the ids whose task has ended since the last call.
     ///
-    /// The waker is to be cleared before this call, not after it: it is used for the first finished
-    /// task that has not been taken, and for no other until it has.
+    /// The waker must be cleared before this call, not after it: it is used for the first finished
+    /// task that has not been taken, and not again until that is taken.
     pub(crate) fn take_done(&mut self, into: &mut Vec<u64>) {
         let before = into.len();
         self.shared.take_finished(&mut self.ended);
@@ -143,7 +142,7 @@ impl<T: Task> Drop for Helpers<T> {
     fn drop(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
-            // That it panicked was said when it did.
+            // A panic was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -160,7 +159,7 @@ struct Shared<T> {
 
 struct TaskQueue<T> {
     queue: VecDeque<T>,
-    /// True once the loop has gone and wants no answers.
+    /// True once the loop has ended and takes no more answers.
     closed: bool,
 }
 
@@ -176,7 +175,7 @@ impl<T: Task> Shared<T> {
     }
 
     fn submit(&self, task: T) {
-        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        PENDING_TASKS.fetch_add(1, Ordering::Relaxed);
         locked(&self.tasks).queue.push_back(task);
         self.task_added.notify_one();
     }
@@ -184,7 +183,7 @@ impl<T: Task> Shared<T> {
     fn close(&self) {
         let mut tasks = locked(&self.tasks);
         tasks.closed = true;
-        UNDER_WAY.fetch_sub(std::mem::take(&mut tasks.queue).len(), Ordering::Relaxed);
+        PENDING_TASKS.fetch_sub(std::mem::take(&mut tasks.queue).len(), Ordering::Relaxed);
         drop(tasks);
         self.task_added.notify_all();
     }
@@ -196,7 +195,7 @@ impl<T: Task> Shared<T> {
             task.run();
             let spent_ns = start.elapsed().as_nanos() as u64;
             self.busy_ns.fetch_add(spent_ns, Ordering::Relaxed);
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+            PENDING_TASKS.fetch_sub(1, Ordering::Relaxed);
             self.finish(task);
         }
     }
@@ -231,8 +230,7 @@ impl<T> std::fmt::Debug for Shared<T> {
     }
 }
 
-/// Takes a lock, even a poisoned one: the data is consistent between any two statements here, so
-/// that a panic breaks nothing.
+/// Takes a lock, even a poisoned one: the data is consistent between any two statements here.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -299,16 +297,16 @@ mod tests {
     }
 
     fn start<T: Task>(count: usize) -> (Helpers<T>, Receiver<()>) {
-        let (ring, rings) = channel();
-        let waker = move || ring.send(()).unwrap_or(());
-        (Helpers::start(count, "helper", waker).unwrap(), rings)
+        let (wake, wakes) = channel();
+        let waker = move || wake.send(()).unwrap_or(());
+        (Helpers::start(count, "helper", waker).unwrap(), wakes)
     }
 
-    /// Takes answers at each ring until there are `count`; returns them sorted.
-    fn answers<T: Task>(helpers: &mut Helpers<T>, rings: &Receiver<()>, count: usize) -> Vec<u64> {
+    /// Takes answers at each wake-up until there are `count`; returns them sorted.
+    fn answers<T: Task>(helpers: &mut Helpers<T>, wakes: &Receiver<()>, count: usize) -> Vec<u64> {
         let mut ids = Vec::new();
         while ids.len() < count {
-            rings.recv().unwrap();
+            wakes.recv().unwrap();
             helpers.take_done(&mut ids);
         }
         ids.sort_unstable();
@@ -316,23 +314,23 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_with_a_ring() {
-        let (mut helpers, rings) = start(1);
+    fn the_waker_is_used_when_a_task_is_done() {
+        let (mut helpers, wakes) = start(1);
         let (began, _begun) = channel();
         let gated = Gated::new(1, &began);
         helpers.submit(7, gated.clone());
         let mut none = Vec::new();
         helpers.take_done(&mut none);
-        assert!(none.is_empty() && rings.try_recv().is_err());
+        assert!(none.is_empty() && wakes.try_recv().is_err());
         assert_eq!(helpers.waiting(), 1);
         gated.open();
-        assert_eq!(answers(&mut helpers, &rings, 1), [7]);
+        assert_eq!(answers(&mut helpers, &wakes, 1), [7]);
         assert_eq!((helpers.waiting(), gated.runs()), (0, 1));
     }
 
     #[test]
-    fn those_who_ask_for_the_same_share_one_run() {
-        let (mut helpers, rings) = start(2);
+    fn equal_tasks_share_one_run() {
+        let (mut helpers, wakes) = start(2);
         let (began, begun) = channel();
         let (gated, other) = (Gated::new(1, &began), Gated::new(2, &began).opened());
         helpers.submit(1, gated.clone());
@@ -340,31 +338,34 @@ mod tests {
         helpers.submit(2, gated.clone());
         helpers.submit(3, gated.clone());
         helpers.submit(4, other);
-        assert_eq!(answers(&mut helpers, &rings, 1), [4]);
+        assert_eq!(answers(&mut helpers, &wakes, 1), [4]);
         assert_eq!(helpers.waiting(), 3);
         gated.open();
-        assert_eq!(answers(&mut helpers, &rings, 3), [1, 2, 3]);
+        assert_eq!(answers(&mut helpers, &wakes, 3), [1, 2, 3]);
         assert_eq!(gated.runs(), 1);
         let counts = helpers.counts();
-        assert_eq!((counts.asked, counts.shared, counts.done, counts.waiting_max), (4, 2, 4, 4));
+        assert_eq!(
+            (counts.submitted, counts.shared, counts.done, counts.waiting_max),
+            (4, 2, 4, 4)
+        );
         assert_eq!(helpers.waiting(), 0);
     }
 
     #[test]
-    fn what_was_answered_is_run_again_for_the_next_who_asks() {
-        let (mut helpers, rings) = start(1);
+    fn a_task_submitted_after_its_answer_runs_again() {
+        let (mut helpers, wakes) = start(1);
         let (began, _begun) = channel();
         let gated = Gated::new(1, &began).opened();
         for id in [5, 6] {
             helpers.submit(id, gated.clone());
-            assert_eq!(answers(&mut helpers, &rings, 1), [id]);
+            assert_eq!(answers(&mut helpers, &wakes, 1), [id]);
         }
         assert_eq!((gated.runs(), helpers.counts().shared), (2, 0));
     }
 
     #[test]
-    fn the_bell_is_rung_once_for_all_answers_that_nobody_took() {
-        let (mut helpers, rings) = start(1);
+    fn the_waker_is_used_once_for_all_answers_not_taken() {
+        let (mut helpers, wakes) = start(1);
         let (began, begun) = channel();
         for name in 1..=3 {
             helpers.submit(name.into(), Gated::new(name, &began).opened());
@@ -373,17 +374,17 @@ mod tests {
         helpers.submit(4, last.clone());
         // One helper: when it begins with the last it has answered the others.
         while begun.recv() != Ok(4) {}
-        assert_eq!(rings.try_iter().count(), 1);
+        assert_eq!(wakes.try_iter().count(), 1);
         let mut ids = Vec::new();
         helpers.take_done(&mut ids);
         assert_eq!(ids, [1, 2, 3]);
         last.open();
-        assert_eq!(answers(&mut helpers, &rings, 1), [4]);
+        assert_eq!(answers(&mut helpers, &wakes, 1), [4]);
     }
 
     #[test]
-    fn as_many_run_at_a_time_as_there_are_helpers() {
-        let (mut helpers, rings) = start(3);
+    fn as_many_tasks_run_at_a_time_as_there_are_helpers() {
+        let (mut helpers, wakes) = start(3);
         let (began, begun) = channel();
         let tasks: Vec<Gated> = (0..4).map(|name| Gated::new(name, &began)).collect();
         for task in &tasks {
@@ -394,12 +395,12 @@ mod tests {
         assert_eq!(first, [0, 1, 2]);
         assert!(begun.try_recv().is_err());
         tasks.iter().for_each(Gated::open);
-        assert_eq!(answers(&mut helpers, &rings, 4), [0, 1, 2, 3]);
+        assert_eq!(answers(&mut helpers, &wakes, 4), [0, 1, 2, 3]);
     }
 
     #[test]
-    fn the_end_waits_for_what_is_being_done_and_for_nothing_else() {
-        let (mut helpers, _rings) = start(1);
+    fn the_end_waits_for_running_tasks_and_drops_the_queued_ones() {
+        let (mut helpers, _wakes) = start(1);
         let (began, begun) = channel();
         let gated = Gated::new(1, &began);
         helpers.submit(1, gated.clone());
@@ -419,13 +420,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_nobody_is_refused() {
+    fn a_pool_without_helpers_is_refused() {
         let error = Helpers::<Gated>::start(0, "helper", || ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
-    fn what_was_fetched_is_found_without_waiting() {
+    fn a_fetched_lookup_needs_no_disk() {
         let name = format!("weir-helpers-{}", std::process::id());
         let root: PathBuf = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&root).unwrap();
@@ -433,16 +434,16 @@ mod tests {
         let find = |store: &mut Store| {
             store.find(&Lookup::of(b"/missing"), Now { monotonic_ns: 0, unix_ns: 0 })
         };
-        let (mut helpers, rings) = start(1);
+        let (mut helpers, wakes) = start(1);
         let mut found = find(&mut store);
         if !matches!(found, Found::Cold(_)) {
             eprintln!("SKIPPED: {} is in memory", root.display());
         }
-        // The kernel may drop at any moment what was fetched, but not for ever.
+        // The kernel may drop fetched data at any moment, but not each time.
         for id in 0..100 {
             let Found::Cold(fetch) = found else { break };
             helpers.submit(id, fetch);
-            assert_eq!(answers(&mut helpers, &rings, 1), [id]);
+            assert_eq!(answers(&mut helpers, &wakes, 1), [id]);
             found = find(&mut store);
         }
         assert!(matches!(found, Found::NotFound));

@@ -1,4 +1,4 @@
-//! What the kernel allows: the SYN filter that can be had, and the descriptors that connections and
+//! What the kernel allows: the SYN filters available, and the descriptors that connections and
 //! files share.
 
 use weir_accept::SynFilter;
@@ -13,7 +13,7 @@ use crate::worker::listener::Socket;
 const SPARE_FDS: u64 = 32;
 
 /// Returns the SYN filter to use: the configured one, or the best available. It is an error if the
-/// configured one is unavailable: a policy that counted on it would leave the work to it.
+/// configured one is unavailable.
 pub(crate) fn syn_filter<'s>(
     config: &Config,
     mut sockets: impl Iterator<Item = &'s Socket>,
@@ -30,7 +30,7 @@ pub(crate) fn syn_filter<'s>(
         Some(SynFilter::Random) if available != SynFilter::None => Ok(SynFilter::Random),
         Some(wanted) if wanted == available => Ok(wanted),
         Some(wanted) => Err(Error(format!(
-            "--syn-filter {wanted} cannot be had: it takes a TCP socket of the server's own and \
+            "--syn-filter {wanted} is unavailable: it needs a TCP socket of the server's own and \
              CAP_NET_ADMIN{}; the best here is {available}",
             if wanted == SynFilter::Tokens { " and CAP_BPF" } else { "" }
         ))),

@@ -25,9 +25,9 @@ use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
 use crate::worker::listener::Socket;
 
-/// Size of the descriptor table from the beginning, which takes half a megabyte in the kernel;
-/// beyond it the table hardly ever doubles.
-const ROOM_AT_ONCE: u64 = 65_536;
+/// Size of the descriptor table at the start, which takes half a megabyte in the kernel. Beyond it,
+/// the table rarely has to grow.
+const DESCRIPTORS_AT_START: u64 = 65_536;
 
 /// Maximum wait for the counters of the loops.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
@@ -41,8 +41,8 @@ pub enum Signal {
     ReopenLog,
     /// SIGTERM or SIGINT: finish open connections; the second time, close them.
     Stop,
-    /// No signal: every loop has ended.
-    Over,
+    /// No signal: all loops have ended.
+    Ended,
 }
 
 /// Number of workers that have ended, and a waker that each of them uses.
@@ -53,9 +53,9 @@ struct EndedWorkers {
 }
 
 /// Guard that reports the end of a loop when it is dropped.
-struct End(Arc<EndedWorkers>);
+struct EndGuard(Arc<EndedWorkers>);
 
-impl Drop for End {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.count.fetch_add(1, Ordering::Release);
         self.0.waker.wake();
@@ -77,7 +77,7 @@ pub struct Server {
     signals: SignalFd,
     log: Option<LogWriter>,
     start: Instant,
-    stops: u32,
+    stop_requests: u32,
 }
 
 impl Server {
@@ -90,7 +90,7 @@ impl Server {
             bench::calibrate();
         }
         let failed = |error: std::io::Error| Error(format!("cannot start: {error}"));
-        // Before anything is opened: the descriptors of LISTEN_FDS are where the manager put them.
+        // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&config)?;
         let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
         if config.profile_calls {
@@ -98,15 +98,15 @@ impl Server {
         }
         let forks = config.arch == Name::Processes;
         if forks {
-            // A worker's children share them.
+            // The children of a worker share its sockets.
             listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);
         }
         limits::fit(&mut config, listeners.addresses.len());
         if !forks {
-            // Otherwise threads would pause as the first many connections come; no more than that.
+            // Growing the table later would pause every thread.
             let files = config.content.open_files_max.saturating_mul(config.workers.max(1) as u64);
             let room = files.saturating_add(config.conns_max as u64);
-            let _ = process::grow_descriptor_table(room.min(ROOM_AT_ONCE));
+            let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
         }
         config.setting.syn_filter =
             limits::syn_filter(&config, listeners.per_loop.iter().flatten())?;
@@ -139,7 +139,7 @@ impl Server {
             signals,
             log,
             start: Instant::now(),
-            stops: 0,
+            stop_requests: 0,
         };
         for (index, sockets) in sockets.into_iter().enumerate() {
             server.start_loop(index, sockets, &config, &report_sender)?;
@@ -164,12 +164,12 @@ impl Server {
     pub fn wait(&self) -> Signal {
         loop {
             if self.ended.count.load(Ordering::Acquire) == self.loops.len() {
-                return Signal::Over;
+                return Signal::Ended;
             }
             let watch = |fd| PollFd { fd, events: POLLIN, revents: 0 };
             let waker = &self.ended.waker;
             let mut fds = [watch(self.signals.raw()), watch(waker.as_fd().as_raw_fd())];
-            // Should the wait fail, the loops are looked at again a little later.
+            // If the wait fails, the loops are checked again a little later.
             let _ = poll::poll(&mut fds, Some(Duration::from_secs(1)));
             if fds[1].revents != 0 {
                 waker.clear();
@@ -186,16 +186,16 @@ impl Server {
         }
     }
 
-    /// Tells every loop to finish what is open and end; the second time, to end now.
+    /// Tells every loop to finish its open connections and end; the second time, to end now.
     pub fn stop(&mut self) {
-        self.stops += 1;
-        let phase = if self.stops == 1 { Phase::Drain } else { Phase::Stop };
+        self.stop_requests += 1;
+        let phase = if self.stop_requests == 1 { Phase::Drain } else { Phase::Stop };
         self.controls.iter().for_each(|control| control.set_phase(phase));
     }
 
     /// Reopens the access log, because it was moved. Returns false if its writer is stuck.
     pub fn reopen_log(&self) -> bool {
-        // Where other processes write it.
+        // Child processes write the log themselves.
         self.controls.iter().for_each(|control| control.request_reopen());
         self.log.as_ref().is_none_or(LogWriter::reopen)
     }
@@ -217,9 +217,9 @@ impl Server {
 
     /// Waits for the loops, cleans up, and returns all counters.
     pub fn finish(mut self) -> Report {
-        for each in std::mem::take(&mut self.loops) {
-            // A loop that panicked has said so; its last counters are still reports.
-            let _ = each.join();
+        for thread in std::mem::take(&mut self.loops) {
+            // A panic was reported when it happened; the loop's last counters still count.
+            let _ = thread.join();
         }
         let report = self.report();
         if let Some(log) = self.log {
@@ -250,15 +250,15 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
-                // Also when the loop panics, in a build that unwinds.
-                let _end = End(ended);
+                // Dropped even if the loop panics, in a build that unwinds.
+                let _end = EndGuard(ended);
                 mechanism.with(StartWorker { spec, started });
             })
             .map_err(failed)?;
         self.controls.push(control);
         self.loops.push(thread);
         self.reports.push((0, LoopReport::default()));
-        // A loop that stands drops the sender without a word.
+        // A loop that has started drops the sender without sending an error.
         outcome.recv().map_or(Ok(()), Err)
     }
 
@@ -272,12 +272,12 @@ impl Server {
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error(format!("cannot start a loop: {error}"));
         let control = Arc::new(Control::new(index, incoming.clone()).map_err(failed)?);
-        let (orders, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
+        let (commands, ended) = (Arc::clone(&control), Arc::clone(&self.ended));
         let thread = std::thread::Builder::new()
             .name(format!("weir-{index}"))
             .spawn(move || {
-                let _end = End(ended);
-                master.relay(&orders, tell);
+                let _end = EndGuard(ended);
+                master.relay(&commands, tell);
             })
             .map_err(failed)?;
         self.controls.push(control);

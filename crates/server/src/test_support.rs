@@ -28,13 +28,13 @@ impl Shared {
     /// The root cannot be opened.
     pub fn open(config: Config, unix_ns: u64, step_ns: u64) -> Result<Self, Error> {
         let store = worker::setup::open_store(&config)?;
-        let clock = Clock::Hand { now_ns: 0.into(), step_ns, unix_ns };
+        let clock = Clock::Manual { now_ns: 0.into(), step_ns, unix_ns };
         Ok(Self(WorkerContext::with_clock(Arc::new(config), store, None, clock)))
     }
 
     /// Begins a round of a loop, which reads the clock, `later_ns` nanoseconds later.
     pub fn begin_round(&mut self, later_ns: u64) {
-        self.0.pass(later_ns);
+        self.0.advance(later_ns);
         self.0.tick();
         self.0.write_budget.begin_round();
     }
@@ -65,12 +65,12 @@ impl Shared {
     }
 }
 
-/// Memory held by a connection, bytes.
+/// Capacities of a connection's buffers, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Room for received bytes.
+pub struct BufferSizes {
+    /// Capacity for received bytes.
     pub input_bytes: usize,
-    /// Room for bytes to be sent, except for bodies of files.
+    /// Capacity for bytes to be sent, except for bodies of files.
     pub output_bytes: usize,
 }
 
@@ -78,12 +78,12 @@ pub struct Held {
 pub struct Connection<S>(SocketConnection<S>);
 
 impl<S: Socket> Connection<S> {
-    /// Creates a connection that was just accepted.
+    /// Creates a connection on a socket that was just accepted.
     pub fn new(socket: S, peer: SocketAddr, shared: &Shared) -> Self {
         Self(SocketConnection::on(socket, peer, &shared.0))
     }
 
-    /// Makes what progress it can.
+    /// Makes as much progress as it can.
     pub fn proceed(&mut self, shared: &mut Shared) -> Action {
         self.0.proceed(&mut shared.0)
     }
@@ -129,7 +129,7 @@ impl<S: Socket> Connection<S> {
     }
 
     /// Returns whether it may be closed to make room.
-    pub fn can_be_spared(&self, shared: &Shared) -> bool {
+    pub fn is_evictable(&self, shared: &Shared) -> bool {
         self.0.eviction_rank(shared.now_ns()).is_some()
     }
 
@@ -138,17 +138,17 @@ impl<S: Socket> Connection<S> {
         self.0.unread()
     }
 
-    /// Returns whether the last read left the socket empty, and whether the last write
-    /// left it full; clears both.
+    /// Returns whether the last read left the socket empty, and whether the last write left it
+    /// full; clears both.
     pub fn blocked(&mut self) -> (bool, bool) {
         self.0.blocked()
     }
 
-    /// Returns the memory that it holds.
-    pub fn held(&mut self) -> Held {
-        Held {
+    /// Returns the capacities of its buffers.
+    pub fn buffer_sizes(&mut self) -> BufferSizes {
+        BufferSizes {
             input_bytes: self.0.input_bytes(),
-            output_bytes: self.0.output().map_or(0, |output| output.held_bytes()),
+            output_bytes: self.0.output().map_or(0, |output| output.buffer_bytes()),
         }
     }
 }

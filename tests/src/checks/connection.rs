@@ -284,7 +284,7 @@ impl<'a> Play<'a> {
 
     fn evict(&mut self, index: usize) {
         let Some(client) = &mut self.clients[index] else { return };
-        if !client.connection.can_be_spared(&self.shared) {
+        if !client.connection.is_evictable(&self.shared) {
             return;
         }
         let waits = client.next == Action::Write;

@@ -1,5 +1,5 @@
-//! The clock that a loop reads: the machine's, or one set by hand, so that a test can choose any
-//! time and repeat it in every run.
+//! The clock that a loop reads: the machine's, or a manual one, so that a test can choose any time
+//! and repeat it in every run.
 
 use std::cell::Cell;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,8 +11,8 @@ use weir_sys::process::thread_cpu_clock_ns;
 pub(crate) enum Clock {
     /// The machine's clock, counted from this moment.
     Machine(Instant),
-    /// A clock set by hand, which stands still between two readings.
-    Hand {
+    /// A manual clock, which stands still between two readings.
+    Manual {
         /// Time at the next reading.
         now_ns: Cell<u64>,
         /// Advance at each reading.
@@ -27,24 +27,24 @@ impl Clock {
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Machine(start) => start.elapsed().as_nanos() as u64,
-            Self::Hand { now_ns, step_ns, .. } => {
+            Self::Manual { now_ns, step_ns, .. } => {
                 now_ns.replace(now_ns.get().saturating_add(*step_ns))
             }
         }
     }
 
     /// Returns the CPU time that this thread has used, nanoseconds since an arbitrary start. A
-    /// clock set by hand counts all its time as CPU time.
+    /// manual clock counts all its time as CPU time.
     pub(crate) fn cpu_ns(&self) -> u64 {
         match self {
             Self::Machine(_) => thread_cpu_clock_ns(),
-            Self::Hand { .. } => self.now_ns(),
+            Self::Manual { .. } => self.now_ns(),
         }
     }
 
-    /// Advances a clock set by hand; has no effect on the machine's.
-    pub(crate) fn pass(&self, ns: u64) {
-        if let Self::Hand { now_ns, .. } = self {
+    /// Advances a manual clock; has no effect on the machine's.
+    pub(crate) fn advance(&self, ns: u64) {
+        if let Self::Manual { now_ns, .. } = self {
             now_ns.set(now_ns.get().saturating_add(ns));
         }
     }
@@ -57,7 +57,7 @@ impl Clock {
                 let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 (unix.as_nanos() as u64).saturating_sub(now_ns)
             }
-            Self::Hand { unix_ns, .. } => *unix_ns,
+            Self::Manual { unix_ns, .. } => *unix_ns,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! State shared by all connections of one loop: configuration, content, counters, buffers, the
-//! time. It contains no lock: threads that share it have one around all of it.
+//! time. It contains no lock: threads that share it lock all of it.
 
 pub(crate) mod clock;
 pub(crate) mod close_reason;
@@ -37,7 +37,7 @@ const KEPT_MAX: usize = 1024;
 /// Maximum number of bytes of a file copied at once.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// Number of requests that a source may be served at once beyond its share.
+/// Number of requests beyond its share that a source may be served in a burst.
 const OPEN_BURST: u64 = 16;
 
 /// Maximum age of the wall clock's offset, nanoseconds.
@@ -61,8 +61,8 @@ pub(crate) struct WorkerContext {
     /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
-    /// Usage of threads other than the reporting one, where there are others.
-    pub others: Usage,
+    /// Usage of threads other than the reporting one, if there are any.
+    pub other_threads: Usage,
     clock: Clock,
     now_ns: u64,
     unix_offset_ns: u64,
@@ -98,7 +98,7 @@ impl WorkerContext {
             pressure: false,
             share: None,
             shares: None,
-            others: Usage::default(),
+            other_threads: Usage::default(),
             clock,
             now_ns: 0,
             unix_offset_ns: 0,
@@ -136,9 +136,9 @@ impl WorkerContext {
         self.clock.cpu_ns()
     }
 
-    /// Advances a clock set by hand by `ns`.
-    pub(crate) fn pass(&self, ns: u64) {
-        self.clock.pass(ns);
+    /// Advances a manual clock by `ns`.
+    pub(crate) fn advance(&self, ns: u64) {
+        self.clock.advance(ns);
     }
 
     /// Returns the nanoseconds since the loop began, as of the last [`WorkerContext::tick`].
@@ -188,7 +188,7 @@ impl WorkerContext {
     }
 
     pub(crate) fn give_input(&mut self, mut buffer: Vec<u8>) {
-        // One cut to the size of a partial head is of no use to others.
+        // A buffer cut to the size of a partial head is too small for reuse.
         if (INPUT_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity())
             && self.inputs.len() < KEPT_MAX
         {
@@ -220,13 +220,13 @@ impl WorkerContext {
         Arc::clone(&self.config)
     }
 
-    /// Returns the counters, with those of the store, and those of the kernel for this thread and
-    /// the others.
+    /// Returns the counters, with those of the store, and those of the kernel for all threads of
+    /// the worker.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
         counters.set_cache([hits, misses, revalidations, reloads, evictions]);
-        let (own, others) = (process::thread_usage(), self.others);
+        let (own, others) = (process::thread_usage(), self.other_threads);
         counters.set_cpu(own.user_ns + others.user_ns, own.system_ns + others.system_ns);
         counters.set_switches(
             own.switches_voluntary + others.switches_voluntary,

@@ -38,7 +38,7 @@ pub(crate) struct Output {
     pub full_since_ns: Option<u64>,
     /// Rate at which the client takes the replies.
     pub read_rate: ReadRate,
-    /// BodyRange of a file that has to come from a disk before it can be sent.
+    /// Range of a file that has to come from a disk before it can be sent.
     pub cold: Option<Fetch>,
     /// Offset up to which the file has been fetched.
     pub fetched_to: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Output {
 #[derive(Debug)]
 pub(crate) struct BodyRange {
     pub entry: Arc<Entry>,
-    /// What is left to be sent.
+    /// Bytes left to be sent.
     pub range: Range<u64>,
 }
 
@@ -61,8 +61,8 @@ impl BodyRange {
     }
 }
 
-/// A piece to be sent next, taken out of an output by a caller that does not write to a socket
-/// itself.
+/// The part of an output to be sent next, taken out of it by a caller that does not write to a
+/// socket itself.
 #[derive(Debug)]
 pub(crate) enum Chunk {
     /// None: all has been taken.
@@ -117,8 +117,8 @@ impl Output {
         self.body.is_none() && self.later.is_empty() && !self.close && self.bytes.len() < 32 << 10
     }
 
-    /// Memory that it holds, except for bodies, bytes.
-    pub(crate) fn held_bytes(&self) -> usize {
+    /// Capacity of its buffers, except for bodies, bytes.
+    pub(crate) fn buffer_bytes(&self) -> usize {
         self.bytes.capacity() + self.later.iter().map(|(head, _)| head.capacity()).sum::<usize>()
     }
 
@@ -129,7 +129,7 @@ impl Output {
         *self = Self { bytes, ..Self::default() };
     }
 
-    /// Takes out the piece to be sent next, with at most `file_bytes_max` of a file.
+    /// Takes out the chunk to be sent next, with at most `file_bytes_max` of a file.
     pub(crate) fn take_chunk(&mut self, file_bytes_max: u64) -> Chunk {
         if self.bytes.is_empty() && self.body.is_none() && !self.next_part() {
             return Chunk::Nothing;

@@ -1,5 +1,5 @@
 //! The rate at which a client reads a reply: a credit of time that its bytes buy, and a limit on
-//! the time in which it takes none. Numbers in, a verdict out: knows no socket and reads no clock.
+//! the time in which it takes none. Pure: knows no socket and reads no clock.
 //!
 //! The bytes that count are those the client's kernel has acknowledged, the only ones a server
 //! knows of. They come in bursts: a kernel whose buffer is full acknowledges nothing until a good
@@ -67,7 +67,7 @@ pub(crate) struct ReadRate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RateVerdict {
     /// The client is fast enough.
-    Keeps,
+    FastEnough,
     /// The client has been below the minimum rate for longer than its credit lasted.
     Slow,
     /// The client has taken nothing for as long as the stall timeout.
@@ -91,7 +91,7 @@ impl ReadRate {
         !self.is_marked
     }
 
-    /// Records, when the reply first has to wait, how much of the output before it had been taken.
+    /// Records the bytes taken when the reply first has to wait; at most those assumed so far.
     pub(crate) fn mark(&mut self, taken_bytes: u64) {
         if self.wants_mark() {
             self.taken_bytes = self.taken_bytes.min(taken_bytes);
@@ -99,26 +99,26 @@ impl ReadRate {
         }
     }
 
-    /// Judges the client by the bytes it has taken since the accept. `owes_nothing`: it has taken
-    /// everything that was written, so that the server does not wait for it.
+    /// Judges the client by the bytes it has taken since the accept. `has_taken_all`: nothing
+    /// written is outstanding, so that the server does not wait for it.
     pub(crate) fn check(
         &mut self,
         now_ns: u64,
         taken_bytes: u64,
-        owes_nothing: bool,
+        has_taken_all: bool,
         limits: &ReadRateLimits,
     ) -> RateVerdict {
         let more_bytes = taken_bytes.saturating_sub(self.taken_bytes);
-        if more_bytes > 0 || owes_nothing {
+        if more_bytes > 0 || has_taken_all {
             self.progress_ns = now_ns;
         }
-        let has_kept_rate = self.pay(now_ns, more_bytes, owes_nothing, limits);
+        let has_kept_rate = self.update_credit(now_ns, more_bytes, has_taken_all, limits);
         self.checked_ns = now_ns;
         self.taken_bytes = self.taken_bytes.max(taken_bytes);
         if limits.stall_ns > 0 && now_ns.saturating_sub(self.progress_ns) >= limits.stall_ns {
             RateVerdict::Stalled
         } else if has_kept_rate {
-            RateVerdict::Keeps
+            RateVerdict::FastEnough
         } else {
             RateVerdict::Slow
         }
@@ -136,14 +136,14 @@ impl ReadRate {
 
     /// Adds the credit that the bytes buy, and subtracts the time that has passed. Returns whether
     /// the credit was enough.
-    fn pay(
+    fn update_credit(
         &mut self,
         now_ns: u64,
         more_bytes: u64,
-        owes_nothing: bool,
+        has_taken_all: bool,
         limits: &ReadRateLimits,
     ) -> bool {
-        if limits.rate_min == 0 || owes_nothing {
+        if limits.rate_min == 0 || has_taken_all {
             self.credit_ns = self.credit_ns.max(limits.grace_ns);
             return true;
         }
@@ -167,15 +167,15 @@ mod tests {
     /// Returns the verdict that ends a reply of which `taken_bytes(s)` have been taken after `s`
     /// seconds, with its second; `None` if there is none for a day.
     fn end(limits: ReadRateLimits, taken_bytes: impl Fn(u64) -> u64) -> Option<(RateVerdict, u64)> {
-        let mut pace = ReadRate::begin(0, 0, &limits);
+        let mut rate = ReadRate::begin(0, 0, &limits);
         loop {
-            let now_ns = pace.due_ns(&limits);
+            let now_ns = rate.due_ns(&limits);
             let now_s = now_ns / SECOND_NS;
             if now_s > 86_400 {
                 return None;
             }
-            match pace.check(now_ns, taken_bytes(now_s), false, &limits) {
-                RateVerdict::Keeps => {}
+            match rate.check(now_ns, taken_bytes(now_s), false, &limits) {
+                RateVerdict::FastEnough => {}
                 verdict => return Some((verdict, now_s)),
             }
         }
@@ -202,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_the_minimum_rate_is_never_cut_however_its_bytes_are_batched() {
+    fn a_client_at_the_minimum_rate_is_never_cut_however_its_bytes_are_batched() {
         for burst in [1, 1460, 64 << 10, BURST_BYTES] {
             for rate in [500, 50_000] {
-                // Whatever has been read has been acknowledged, and up to a burst more.
+                // All bytes read are acknowledged, and up to a burst more.
                 let taken_bytes = |now_s: u64| (now_s * rate).next_multiple_of(burst) + burst;
                 assert_eq!(end(limits(rate, 1, 0), taken_bytes), None, "{burst} at {rate}");
                 let ahead = |now_s: u64| taken_bytes(now_s) + (6 << 20);
@@ -217,30 +217,30 @@ mod tests {
     }
 
     #[test]
-    fn one_below_the_minimum_rate_is_cut_when_its_credit_is_used_up() {
+    fn a_client_below_the_minimum_rate_is_cut_when_its_credit_is_used_up() {
         assert_eq!(end(limits(500, 20, 60), |now_s| now_s * 250).unwrap().0, RateVerdict::Slow);
         assert_eq!(end(limits(0, 0, 0), |_| 0), None, "no limit");
     }
 
     #[test]
-    fn a_server_that_has_nothing_out_waits_for_itself() {
+    fn time_in_which_nothing_is_outstanding_costs_no_credit() {
         let limits = limits(500, 1, 4);
-        let mut pace = ReadRate::begin(0, 0, &limits);
+        let mut rate = ReadRate::begin(0, 0, &limits);
         for now_s in 1..100 {
-            assert_eq!(pace.check(now_s * SECOND_NS, 0, true, &limits), RateVerdict::Keeps);
+            assert_eq!(rate.check(now_s * SECOND_NS, 0, true, &limits), RateVerdict::FastEnough);
         }
-        assert_eq!(pace.check(101 * SECOND_NS, 0, false, &limits), RateVerdict::Slow);
+        assert_eq!(rate.check(101 * SECOND_NS, 0, false, &limits), RateVerdict::Slow);
     }
 
     #[test]
-    fn a_mark_only_ever_takes_bytes_back_and_counts_once() {
+    fn only_the_first_mark_counts_and_only_if_it_lowers_the_bytes() {
         let limits = limits(1000, 1, 0);
-        let mut pace = ReadRate::begin(0, 5_000, &limits);
-        pace.mark(2_000);
-        pace.mark(0);
-        assert!(!pace.wants_mark());
+        let mut rate = ReadRate::begin(0, 5_000, &limits);
+        rate.mark(2_000);
+        rate.mark(0);
+        assert!(!rate.wants_mark());
         // 3,000 bytes of earlier replies were still to be taken, and buy three seconds.
-        assert_eq!(pace.check(3 * SECOND_NS, 5_000, false, &limits), RateVerdict::Keeps);
-        assert_eq!(pace.check(5 * SECOND_NS, 5_000, false, &limits), RateVerdict::Slow);
+        assert_eq!(rate.check(3 * SECOND_NS, 5_000, false, &limits), RateVerdict::FastEnough);
+        assert_eq!(rate.check(5 * SECOND_NS, 5_000, false, &limits), RateVerdict::Slow);
     }
 }

@@ -1,8 +1,8 @@
 //! The write budget: the bytes of large replies that a round may send before other connections are
 //! served, learned so that they take a fraction of a millisecond. Reads no clock.
 
-/// Minimum size of a budget, bytes. Smaller replies go out at once: cut, they would cost more than
-/// others gain.
+/// Minimum size of a budget, bytes. Smaller replies go out at once: to divide them would cost more
+/// than other connections gain.
 pub(crate) const BUDGET_BYTES_MIN: u64 = 64 << 10;
 
 /// Maximum size of a budget, bytes; a larger one would save nothing more.
@@ -39,7 +39,7 @@ impl WriteBudget {
     }
 
     /// Begins a round: all large replies in it share one budget, and so does all other work that is
-    /// cut to pieces.
+    /// done in parts.
     pub(crate) fn begin_round(&mut self) {
         self.left = Some(self.bytes);
     }
@@ -49,7 +49,7 @@ impl WriteBudget {
         self.left == Some(0)
     }
 
-    /// Uses up this round's budget, for a piece of work that takes about as long as a budget may.
+    /// Uses up this round's budget, for work that takes about as long as a whole budget.
     pub(crate) fn spend(&mut self) {
         self.left = self.left.map(|_| 0);
     }
@@ -78,8 +78,7 @@ pub(crate) struct PipelineBudget {
 }
 
 impl PipelineBudget {
-    /// Returns whether the pipeline is used up, before another request begins in a round that began
-    /// at
+    /// Returns whether the budget is spent, before another request begins in a round that began at
     /// `round_ns`. The first request of a round costs no reading of the clock.
     pub(crate) fn is_spent(&mut self, round_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
         if self.began_ns < round_ns {
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_as_long_as_its_time_allows() {
+    fn the_budget_is_as_large_as_its_time_allows() {
         assert_eq!(settled(1), BUDGET_BYTES_MAX);
         assert_eq!(settled(200), 512 << 10);
         assert_eq!(settled(2300), BUDGET_BYTES_MIN);
@@ -124,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_cut_short_says_nothing_of_longer_ones() {
+    fn a_partly_used_budget_does_not_grow() {
         let mut budget = WriteBudget::default();
         budget.record(BUDGET_BYTES_MIN / 2, 1);
         assert_eq!(budget.bytes(), BUDGET_BYTES_MIN);
     }
 
     #[test]
-    fn a_slow_one_makes_the_next_shorter() {
+    fn a_slow_write_halves_the_budget() {
         let mut budget = WriteBudget { bytes: 1 << 20, ..WriteBudget::default() };
         budget.record(1 << 10, BUDGET_NS + 1);
         assert_eq!(budget.bytes(), 512 << 10);
@@ -140,26 +139,26 @@ mod tests {
     /// Returns the number of requests of this length begun in a round, and of readings of the
     /// clock.
     fn begun(request_ns: u64) -> (u64, u64) {
-        let (mut pipeline, mut requests, mut looks) = (PipelineBudget::default(), 0, 0);
+        let (mut pipeline, mut requests, mut clock_reads) = (PipelineBudget::default(), 0, 0);
         let mut is_spent = |requests: u64| {
             pipeline.is_spent(5, || {
-                looks += 1;
+                clock_reads += 1;
                 5 + requests * request_ns
             })
         };
         while !is_spent(requests) {
             requests += 1;
         }
-        (requests, looks)
+        (requests, clock_reads)
     }
 
     #[test]
-    fn a_slice_bounds_what_is_begun_of_what_has_come_together() {
+    fn the_pipeline_budget_bounds_the_requests_begun_in_a_round() {
         assert_eq!(begun(1_000_000_000).0, 2);
         assert_eq!(begun(BUDGET_NS / 10).0, 12);
-        let (requests, looks) = begun(500);
+        let (requests, clock_reads) = begun(500);
         assert!((400..=420).contains(&requests), "{requests}");
-        assert!(looks < 60, "{looks}");
+        assert!(clock_reads < 60, "{clock_reads}");
         let mut pipeline = PipelineBudget::default();
         assert!(!pipeline.is_spent(5, || 5) && !pipeline.is_spent(5, || 6));
         assert!(pipeline.is_spent(5, || 7 + BUDGET_NS));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_has_one_turn_for_all() {
+    fn a_round_has_one_budget_for_all_connections() {
         let mut budget = WriteBudget::default();
         budget.record(u64::MAX, BUDGET_NS);
         budget.spend();

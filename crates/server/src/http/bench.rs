@@ -1,5 +1,5 @@
 //! Endpoints for measurements: requests that cost the loop a chosen amount of processor time, so
-//! that a server with work to do is loaded without one being written.
+//! that a server with expensive requests can be loaded without an application.
 //!
 //! The cost is parsed from the bytes of the path, and the time is burnt; that is all. Nothing here
 //! runs unless `--bench-endpoints` is on.
@@ -17,7 +17,7 @@ const BURN: &[u8] = b"/.weir/burn";
 /// A request to the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchTarget<'b> {
-    /// Not for the endpoints, but for the content.
+    /// Not an endpoint: the path is for the content.
     Nothing,
     /// `/.weir/burn?us=N`: burn, and report it.
     Burn { burn_us: u32 },
@@ -28,8 +28,8 @@ pub(crate) enum BenchTarget<'b> {
 }
 
 /// Parses the path and the query of a target. Both are raw: the endpoints are recognised by their
-/// bytes, and what follows a prefix is decoded once, when it is served.
-pub(crate) fn asked<'b>(path: &'b [u8], query: Option<&[u8]>) -> BenchTarget<'b> {
+/// bytes, and the path after a prefix is decoded once, when it is served.
+pub(crate) fn parse_target<'b>(path: &'b [u8], query: Option<&[u8]>) -> BenchTarget<'b> {
     let Some(rest) = path.strip_prefix(BURN) else { return BenchTarget::Nothing };
     match rest.split_first() {
         None => query
@@ -61,14 +61,14 @@ fn microseconds(digits: &[u8]) -> Option<u32> {
 
 /// Burns the work that an undisturbed processor does in `burn_us` microseconds.
 ///
-/// The work is fixed, as a request's is, and not a stretch of the thread's clock: most kernels
-/// charge interrupts to that clock, so that packets arriving meanwhile would be handled in time
-/// that the request had paid for, and a flood would cost nothing.
+/// The work is fixed, as a request's is, and not a time on the thread's clock: most kernels charge
+/// interrupts to that clock, so that packets arriving meanwhile would shorten the work, and a flood
+/// would seem to cost nothing.
 pub(crate) fn burn(burn_us: u32) {
     work((f64::from(burn_us) * *STEPS_PER_US.get_or_init(steps_per_us)) as u64);
 }
 
-/// Measures how much work a microsecond is, so that no request has to wait for it.
+/// Measures how much work a microsecond is, before the first request needs it.
 pub(crate) fn calibrate() {
     STEPS_PER_US.get_or_init(steps_per_us);
 }
@@ -80,14 +80,14 @@ static STEPS_PER_US: OnceLock<f64> = OnceLock::new();
 /// clock_gettime(2)): the one that was disturbed least.
 fn steps_per_us() -> f64 {
     const STEPS: u64 = 200_000;
-    const STRETCHES: usize = 16;
-    let stretch = |_| {
+    const RUNS: usize = 16;
+    let run = |_| {
         let began_ns = thread_cpu_clock_ns();
         work(STEPS);
         let took_ns = thread_cpu_clock_ns().saturating_sub(began_ns).max(1);
         STEPS as f64 * 1_000.0 / took_ns as f64
     };
-    (0..STRETCHES).map(stretch).fold(1.0, f64::max)
+    (0..RUNS).map(run).fold(1.0, f64::max)
 }
 
 /// Does `steps` steps, each of which needs the one before it (xorshift64; Marsaglia 2003).
@@ -110,18 +110,18 @@ mod tests {
             Some((path, query)) => (path, Some(query.as_bytes())),
             None => (target, None),
         };
-        asked(path.as_bytes(), query)
+        parse_target(path.as_bytes(), query)
     }
 
     #[test]
-    fn a_burn_is_named_by_its_path_and_its_microseconds() {
+    fn a_burn_has_a_path_and_a_number_of_microseconds() {
         assert_eq!(split("/.weir/burn?us=0"), BenchTarget::Burn { burn_us: 0 });
         assert_eq!(split("/.weir/burn?us=0070"), BenchTarget::Burn { burn_us: 70 });
         assert_eq!(split("/.weir/burn?us=1000000"), BenchTarget::Burn { burn_us: 1_000_000 });
     }
 
     #[test]
-    fn a_prefix_leaves_the_path_behind_it_as_it_came() {
+    fn the_path_after_a_prefix_is_unchanged() {
         for path in ["/", "/a", "//a/", "/../a", "/%2e%2e/a%", "/.weir/burn/1/a"] {
             let target = format!("/.weir/burn/25{path}");
             let expected = BenchTarget::Before {
@@ -129,13 +129,13 @@ mod tests {
                 prefix: b"/.weir/burn/25",
                 path: path.as_bytes(),
             };
-            assert_eq!(asked(target.as_bytes(), None), expected);
-            assert_eq!(asked(target.as_bytes(), Some(b"us=x")), expected);
+            assert_eq!(parse_target(target.as_bytes(), None), expected);
+            assert_eq!(parse_target(target.as_bytes(), Some(b"us=x")), expected);
         }
     }
 
     #[test]
-    fn what_is_no_time_is_malformed() {
+    fn an_invalid_time_is_malformed() {
         let times = [
             "",
             "+1",

@@ -1,4 +1,4 @@
-//! The connection machine: parses what was read, has requests answered, and says what to do with
+//! The connection machine: parses received bytes, has requests answered, and says what to do with
 //! the socket. It makes no system call.
 //!
 //! Its caller owns the socket: a [`SocketConnection`] under readiness, the ring under completions.
@@ -19,7 +19,7 @@
 //!
 //! The caller may ask for the current action again ([`Connection::action`]), and calls
 //! [`Connection::expire`] at [`Connection::deadline_ns`]. Overload control may call
-//! [`Connection::refuse_with_503`] in place of a read, and anything may close it at any time.
+//! [`Connection::refuse_with_503`] in place of a read, and a connection may be closed at any time.
 //!
 //! Inside, a connection is in one of six states ([`State`]):
 //!
@@ -66,7 +66,7 @@ pub enum Action {
     Close(CloseReason),
 }
 
-/// Loss when a connection is closed to make room for another, least first.
+/// Cost to a client when its connection is closed to make room for another, least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EvictionRank {
     /// It has been sent its last reply.
@@ -103,7 +103,7 @@ pub(crate) struct Connection {
     parser: HeadParser,
     output: Option<Box<Output>>,
     /// Bytes of replies finished since the accept.
-    sent_before: u64,
+    sent_earlier: u64,
     /// Start of the current request, nanoseconds on the loop's clock.
     began_ns: u64,
     deadline_ns: u64,
@@ -126,10 +126,10 @@ enum State {
     Idle,
     /// Part of a head has been received.
     Head,
-    /// A request is complete, but what it asks for has to come from a disk.
+    /// A request is complete, but its content has to come from a disk.
     Fetch(Fetch),
-    /// A request is complete, and others are served first: it has not been begun, or asks for a
-    /// listing that is being made.
+    /// A request is complete, and other connections are served first: it has not been begun, or
+    /// needs a listing that is being made.
     Yield(Option<Waiter>),
     /// The reply is being sent.
     Reply,
@@ -137,7 +137,7 @@ enum State {
     Linger { discarded: u64 },
 }
 
-/// `Continue` to the next state at once, or `Break` to wait for what the action brings.
+/// `Continue` to the next state at once, or `Break` to wait for the result of an action.
 type Flow = ControlFlow<Action>;
 
 impl Connection {
@@ -150,7 +150,7 @@ impl Connection {
             taken: 0,
             parser: HeadParser::default(),
             output: None,
-            sent_before: 0,
+            sent_earlier: 0,
             began_ns: now_ns,
             deadline_ns: now_ns + context.config.timeouts.header_ns,
             pipeline_budget: PipelineBudget::default(),
@@ -182,8 +182,8 @@ impl Connection {
         self.has_received
     }
 
-    /// Returns the loss if it is closed now, and a time that is earlier the longer it has waited
-    /// for its client; `None` if it is not to be closed.
+    /// Returns the cost of closing it now, and a time that is earlier the longer it has waited for
+    /// its client; `None` if it must not be closed.
     pub(crate) fn eviction_rank(&self, now_ns: u64) -> Option<(EvictionRank, u64)> {
         match self.state {
             State::Linger { .. } => Some((EvictionRank::Done, self.deadline_ns)),
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// Returns what it wants now.
+    /// Returns the current action.
     pub(crate) fn action(&self) -> Action {
         match self.state {
             State::Idle | State::Head => Action::Read,
@@ -209,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Returns what has to come from a disk, while it wants that.
+    /// Returns the fetch from a disk that it waits for, in that state.
     pub(crate) fn fetch(&self) -> Option<&Fetch> {
         if let State::Fetch(fetch) = &self.state { Some(fetch) } else { None }
     }
@@ -227,7 +227,7 @@ impl Connection {
         if !matches!(self.state, State::Yield(_)) {
             return self.run(context);
         }
-        // While the waiter lives, so does what it waits for.
+        // The listing lives as long as a waiter for it.
         let _waiter = match std::mem::replace(&mut self.state, State::Idle) {
             State::Yield(Some(waiter)) => {
                 self.state = State::Head;
@@ -241,8 +241,8 @@ impl Connection {
         self.run(context)
     }
 
-    /// Returns the input with room for more: bytes appended to it are then announced by
-    /// [`Connection::received`].
+    /// Returns the input, with spare capacity: [`Connection::received`] must follow for bytes
+    /// appended to it.
     pub(crate) fn read_buffer(&mut self, context: &mut WorkerContext) -> &mut Vec<u8> {
         if self.input.capacity() <= KEPT_INPUT_BYTES {
             let mut input = context.take_input();
@@ -258,8 +258,8 @@ impl Connection {
         &mut self.input
     }
 
-    /// Handles the result of a read into the room: a number of bytes, 0 if the client has shut down
-    /// its side, or an error.
+    /// Handles the result of a read into the input: a number of bytes, 0 if the client has shut
+    /// down its side, or an error.
     pub(crate) fn received(
         &mut self,
         result: &io::Result<usize>,
@@ -284,28 +284,28 @@ impl Connection {
         }
     }
 
-    /// Notes the reason for its end. The first reason found counts.
+    /// Records the reason for its end. The first reason counts.
     pub(crate) fn set_close_reason(&mut self, reason: CloseReason) {
         self.close_reason.get_or_insert(reason);
     }
 
-    /// Notes a reason for its end, and returns the action.
+    /// Records a reason for its end, and returns the action.
     pub(crate) fn close_for(&mut self, reason: CloseReason) -> Action {
         Action::Close(*self.close_reason.get_or_insert(reason))
     }
 
-    /// Counts bytes that were read into the room but are not wanted yet: a reply is sent first.
+    /// Counts bytes that were read into the input before they are wanted: a reply is sent first.
     pub(crate) fn keep_unread(&mut self, bytes: usize, context: &mut WorkerContext) {
         self.has_received = true;
         context.counters.bytes_in.add(bytes as u64);
     }
 
-    /// Number of bytes read but not used yet.
+    /// Returns the number of bytes read but not used yet.
     pub(crate) fn unread(&self) -> usize {
         self.input.len() - self.taken
     }
 
-    /// Memory used by the input, bytes.
+    /// Returns the capacity of the input, bytes.
     pub(crate) fn input_bytes(&self) -> usize {
         self.input.capacity()
     }
@@ -315,9 +315,8 @@ impl Connection {
         self.last_output().is_some_and(|output| output.close && !output.linger)
     }
 
-    /// Returns whether nothing but the next request, or a close, follows the output, as far as is
-    /// known now.
-    pub(crate) fn rests_after_output(&self) -> bool {
+    /// Returns whether the connection is idle or closes after the output, as far as is known now.
+    pub(crate) fn is_idle_after_output(&self) -> bool {
         self.last_output().is_some_and(|output| !(output.close && output.linger))
     }
 
@@ -331,8 +330,7 @@ impl Connection {
         self.output.as_deref_mut()
     }
 
-    /// Handles the result of sending the output, complete or failed. Not for a send that still goes
-    /// on.
+    /// Handles the result of sending the output, once it is complete or has failed.
     pub(crate) fn sent(&mut self, sent: SendOutcome, context: &mut WorkerContext) -> Action {
         match sent {
             SendOutcome::All => match self.finish_reply(context) {
@@ -383,7 +381,7 @@ impl Connection {
         self.close_for(CloseReason::Finished)
     }
 
-    /// Refuses the connection with a 503, whatever it asks for.
+    /// Refuses the connection with a 503, whether a request has arrived or not.
     pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
         context.counters.turned_away.one();
         self.set_close_reason(CloseReason::TurnedAway);
@@ -404,8 +402,8 @@ impl Connection {
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
     }
 
-    /// Ends or prolongs the state whose deadline has come; `None` is to go on as before.
-    /// `unacknowledged`: bytes written to the client that have not reached its side, where known.
+    /// Ends or prolongs the state whose deadline has come; `None` if it continues unchanged.
+    /// `unacknowledged`: bytes written to the client that have not reached its side, if known.
     pub(crate) fn expire(
         &mut self,
         unacknowledged: Option<u64>,
@@ -430,9 +428,9 @@ impl Connection {
         Some(self.close_for(reason))
     }
 
-    /// Releases everything. `reason`: why it is closed, if it has found no reason of its own.
-    /// Returns whether a reply was cut short: the close must then be a reset,
-    /// so that the client does not take the reply for complete.
+    /// Releases everything. `reason`: why it is closed, if no other reason was recorded before.
+    /// Returns whether a reply was cut short: the close must then be a reset, so that the client
+    /// does not take the reply for complete.
     pub(crate) fn end(&mut self, reason: CloseReason, context: &mut WorkerContext) -> bool {
         let reason =
             if matches!(self.state, State::Linger { .. }) { CloseReason::Finished } else { reason };
@@ -522,17 +520,17 @@ impl Connection {
         };
         self.body_incomplete = !body.done;
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        match response::answer(request, self.caller(), context, &mut output) {
+        match response::answer(request, self.request_info(), context, &mut output) {
             Answer::Written => {}
-            needed => return self.wait_for(needed, output, context),
+            needed => return self.wait_for_answer(needed, output, context),
         }
         self.taken += request.head_len + body.consumed;
         self.is_retry = false;
         self.fetches = 0;
         context.counters.requests.one();
-        let more = output.takes_more() && context.config.strategy.eager_write;
+        let takes_more = output.takes_more() && context.config.strategy.eager_write;
         self.output = Some(output);
-        if more {
+        if takes_more {
             self.state = State::Idle;
         } else {
             self.begin_reply(context);
@@ -540,14 +538,14 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    fn caller(&self) -> response::Caller {
+    fn request_info(&self) -> response::RequestInfo {
         let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
-        response::Caller { peer, began_ns, is_retry, fetches, body_incomplete }
+        response::RequestInfo { peer, began_ns, is_retry, fetches, body_incomplete }
     }
 
     /// Waits for what an answer needs first; the request is then parsed again. Replies to earlier
     /// requests are sent before.
-    fn wait_for(
+    fn wait_for_answer(
         &mut self,
         needed: Answer,
         output: Box<Output>,
@@ -572,7 +570,7 @@ impl Connection {
         }
     }
 
-    /// Yields to others, as soon as nothing is left to be sent.
+    /// Yields to other connections, as soon as nothing is left to be sent.
     fn yield_to_others(&mut self, waiter: Option<Waiter>, context: &mut WorkerContext) -> Flow {
         if self.output.is_some() {
             self.begin_reply(context);
@@ -585,7 +583,7 @@ impl Connection {
         ControlFlow::Break(Action::Yield)
     }
 
-    /// Answers a request that is refused. Nothing after it can be trusted to be a request.
+    /// Answers a request that is refused. Bytes after it cannot be trusted to be a request.
     fn refuse(
         &mut self,
         status: Status,
@@ -594,7 +592,7 @@ impl Connection {
     ) -> Flow {
         self.set_close_reason(CloseReason::Refused);
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
-        response::refuse(status, refused, self.caller(), context, &mut output);
+        response::refuse(status, refused, self.request_info(), context, &mut output);
         self.output = Some(output);
         self.begin_reply(context);
         ControlFlow::Continue(())
@@ -603,7 +601,7 @@ impl Connection {
     fn begin_reply(&mut self, context: &WorkerContext) {
         self.state = State::Reply;
         let limits = ReadRateLimits::of(&context.config);
-        let rate = ReadRate::begin(context.now_ns(), self.sent_before, &limits);
+        let rate = ReadRate::begin(context.now_ns(), self.sent_earlier, &limits);
         self.deadline_ns = rate.due_ns(&limits).min(self.request_deadline_ns(context));
         if let Some(output) = &mut self.output {
             output.read_rate = rate;
@@ -616,7 +614,7 @@ impl Connection {
         };
         context.counters.replies.add(output.replies());
         context.counters.statuses(output.statuses);
-        self.sent_before += output.sent_bytes;
+        self.sent_earlier += output.sent_bytes;
         self.log(&mut output, context);
         let close = output.close || context.is_closing();
         let linger = output.linger || self.taken < self.input.len();
@@ -635,7 +633,7 @@ impl Connection {
         })
     }
 
-    /// Reports the reason, if the client still listens, and closes.
+    /// Replaces any output by a refusal with `status`, and closes.
     fn refuse_and_close(&mut self, status: Status, context: &mut WorkerContext) -> Action {
         if let Some(output) = self.output.take() {
             context.give_output(output);
@@ -669,11 +667,11 @@ impl Connection {
         if request_deadline_ns <= now_ns {
             return Some(self.close_for(CloseReason::RequestTimeout));
         }
-        let owes_nothing = unacknowledged == Some(0);
+        let has_taken_all = unacknowledged == Some(0);
         let taken_bytes = self.acknowledged(unacknowledged.unwrap_or(0));
         let rate = &mut self.output.as_mut()?.read_rate;
-        match rate.check(now_ns, taken_bytes, owes_nothing, &limits) {
-            RateVerdict::Keeps => {
+        match rate.check(now_ns, taken_bytes, has_taken_all, &limits) {
+            RateVerdict::FastEnough => {
                 self.deadline_ns = rate.due_ns(&limits).min(request_deadline_ns);
                 None
             }
@@ -685,7 +683,8 @@ impl Connection {
     /// Returns the number of bytes written to the client since the accept that have reached its
     /// side.
     fn acknowledged(&self, unacknowledged: u64) -> u64 {
-        let written = self.sent_before + self.output.as_ref().map_or(0, |output| output.sent_bytes);
+        let written =
+            self.sent_earlier + self.output.as_ref().map_or(0, |output| output.sent_bytes);
         written.saturating_sub(unacknowledged)
     }
 
@@ -708,7 +707,7 @@ impl Connection {
         if context.log.is_none() {
             return;
         }
-        // The phase's time is the same for all of it; how long a reply took is not.
+        // The round's time would be the same for all its replies, whose durations differ.
         let (unix_ns, now_ns) = (context.unix_ns(), context.read_clock_ns());
         if let Some(log) = &mut context.log {
             log.write(&mut output.records, output.sent_bytes, unix_ns, now_ns);

@@ -21,7 +21,6 @@ pub(crate) trait ConnectionIo: DerefMut<Target = Connection> + Sized {
     /// Makes the following close a reset.
     fn reset_on_close(&self);
 
-    /// Releases everything it holds, and closes it. `reason`: why, if it has found no reason of its
-    /// own.
+    /// Releases everything it holds, and closes it. `reason`: why, if no other was recorded before.
     fn close(self, reason: CloseReason, context: &mut WorkerContext);
 }

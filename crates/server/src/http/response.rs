@@ -25,7 +25,7 @@ const PLAIN: &[u8] = b"text/plain";
 
 /// Facts about the connection that a reply depends on.
 #[derive(Clone, Copy)]
-pub(crate) struct Caller {
+pub(crate) struct RequestInfo {
     pub peer: SocketAddr,
     /// Start of the request, nanoseconds on the loop's clock.
     pub began_ns: u64,
@@ -37,16 +37,16 @@ pub(crate) struct Caller {
     pub body_incomplete: bool,
 }
 
-/// Result of answering a request. Unless it is written, nothing is, and the request is tried again
-/// when what it needs is there.
+/// Result of answering a request. Unless it is [`Answer::Written`], the output is unchanged, and
+/// the request is tried again when what it needs is available.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The reply is in the output.
     Written,
     /// A fetch from a disk comes first.
     NeedsDisk(Fetch),
-    /// A part of a listing comes first, which is made while other connections are served. It is
-    /// given up when this is dropped.
+    /// The rest of a listing comes first, which is made while other connections are served. It is
+    /// abandoned when the waiter is dropped.
     NeedsListing(Waiter),
 }
 
@@ -60,7 +60,7 @@ struct Reply<'a, 'b> {
     request: Option<&'a Request<'b>>,
     /// Log entry of input that could not be parsed.
     logged: Option<LoggedRequest>,
-    caller: Caller,
+    info: RequestInfo,
     context: &'a mut WorkerContext,
     out: &'a mut Output,
     close: bool,
@@ -69,21 +69,21 @@ struct Reply<'a, 'b> {
 /// Answers a request.
 pub(crate) fn answer(
     request: &Request<'_>,
-    caller: Caller,
+    info: RequestInfo,
     context: &mut WorkerContext,
     out: &mut Output,
 ) -> Answer {
-    let charge_source = context.charge_source(caller.peer);
-    // What follows a CONNECT is a tunnel's, and no request of ours (RFC 9110 §9.3.6).
+    let share_used_up = context.charge_source(info.peer);
+    // Bytes after a CONNECT belong to a tunnel, and are no requests (RFC 9110 §9.3.6).
     let tunnels = request.method == Method::Connect;
-    let ends = !request.keep_alive || tunnels || caller.body_incomplete;
-    let close = ends || context.is_closing() || charge_source;
+    let is_last = !request.keep_alive || tunnels || info.body_incomplete;
+    let close = is_last || context.is_closing() || share_used_up;
     out.linger |= tunnels;
-    if request.keep_alive && (context.pressure || charge_source) {
+    if request.keep_alive && (context.pressure || share_used_up) {
         context.counters.closed_by_pressure.one();
-        context.counters.closed_by_share.add(charge_source.into());
+        context.counters.closed_by_share.add(share_used_up.into());
     }
-    let mut reply = Reply { request: Some(request), logged: None, caller, context, out, close };
+    let mut reply = Reply { request: Some(request), logged: None, info, context, out, close };
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.context.config.body_bytes_max {
         reply.close = true;
@@ -126,32 +126,32 @@ pub(crate) enum Refused<'a, 'b> {
 pub(crate) fn refuse(
     status: Status,
     refused: Refused<'_, '_>,
-    caller: Caller,
+    info: RequestInfo,
     context: &mut WorkerContext,
     out: &mut Output,
 ) {
     out.linger = true;
-    // What is too much now need not be in a second (RFC 9110 §10.2.3).
-    let unavailable = status == Status::SERVICE_UNAVAILABLE;
-    let fields = if unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
+    // An overload may be over in a second (RFC 9110 §10.2.3).
+    let is_unavailable = status == Status::SERVICE_UNAVAILABLE;
+    let fields = if is_unavailable { &b"Retry-After: 1\r\n"[..] } else { b"" };
     let (request, logged) = match refused {
         Refused::Request(request) => (Some(request), None),
         Refused::Unread(bytes) => {
             (None, context.log.is_some().then(|| LoggedRequest::of_unread(bytes)))
         }
     };
-    Reply { request, logged, caller, context, out, close: true }.plain(status, fields);
+    Reply { request, logged, info, context, out, close: true }.plain(status, fields);
 }
 
 impl Reply<'_, '_> {
-    /// Burns the time that the target asks for. Returns the prefix and the path left to be served,
-    /// unless the reply is written already.
+    /// Burns the processor time given in the target. Returns the prefix and the path left to be
+    /// served, unless the reply is written already.
     #[cold]
     fn bench<'t>(&mut self, path: &'t [u8], query: Option<&[u8]>) -> Option<(&'t [u8], &'t [u8])> {
-        match bench::asked(path, query) {
+        match bench::parse_target(path, query) {
             BenchTarget::Nothing => return Some((b"", path)),
             BenchTarget::Before { burn_us, prefix, path } => {
-                if !self.caller.is_retry {
+                if !self.info.is_retry {
                     bench::burn(burn_us);
                 }
                 return Some((prefix, path));
@@ -166,8 +166,8 @@ impl Reply<'_, '_> {
         None
     }
 
-    /// Serves the content that `path` leads to, unless something has to come first. `prefix` came
-    /// before it in the target, and goes before the path of a redirect.
+    /// Serves the content at `path`, unless something has to come first. `prefix` preceded it in
+    /// the target, and precedes the path of a redirect.
     fn content(
         &mut self,
         request: &Request<'_>,
@@ -181,7 +181,7 @@ impl Reply<'_, '_> {
             query,
             accept_encoding: collect(request.accept_encoding, &mut room),
             head_only: self.is_head(),
-            is_patient: self.caller.fetches >= FETCHES_MAX,
+            is_patient: self.info.fetches >= FETCHES_MAX,
             advances: !self.context.write_budget.is_spent(),
         };
         match self.find(&lookup) {
@@ -195,7 +195,7 @@ impl Reply<'_, '_> {
                 line.extend_from_slice(b"\r\n");
                 self.plain(Status::MOVED_PERMANENTLY, &line);
             }
-            Found::Listing(page) => self.whole(&page),
+            Found::Listing(page) => self.full(&page),
             Found::ListingHead => {
                 self.start(Status::OK);
                 reply::field(&mut self.out.bytes, "Content-Type", HTML);
@@ -203,7 +203,7 @@ impl Reply<'_, '_> {
             }
             Found::NotFound => self.plain(Status::NOT_FOUND, b""),
             Found::Malformed => self.plain(Status::BAD_REQUEST, b""),
-            Found::Error(error) => self.trouble(&error),
+            Found::Error(error) => self.content_error(&error),
         }
         Answer::Written
     }
@@ -230,9 +230,9 @@ impl Reply<'_, '_> {
         found
     }
 
-    fn trouble(&mut self, error: &io::Error) {
-        // Descriptors and memory come back, and nobody writes to a file for ever; a disk that fails
-        // stays so.
+    fn content_error(&mut self, error: &io::Error) {
+        // A lack of descriptors or memory passes, and so does a write to the file; a failing disk
+        // does not recover.
         if is_exhaustion(error) || error.kind() == io::ErrorKind::ResourceBusy {
             self.plain(Status::SERVICE_UNAVAILABLE, b"Retry-After: 1\r\n");
         } else {
@@ -241,7 +241,7 @@ impl Reply<'_, '_> {
     }
 
     fn entry(&mut self, request: &Request<'_>, entry: &Arc<Entry>) {
-        match judge(request, entry) {
+        match evaluate_preconditions(request, entry) {
             PreconditionResult::Proceed => {}
             PreconditionResult::NotModified => {
                 self.start(Status::NOT_MODIFIED);
@@ -251,15 +251,15 @@ impl Reply<'_, '_> {
             PreconditionResult::Failed => return self.plain(Status::PRECONDITION_FAILED, b""),
         }
         match self.ranges(request, entry) {
-            Ranges::Whole => self.whole(entry),
+            Ranges::Whole => self.full(entry),
             Ranges::Unsatisfiable => {
                 let line =
                     format!("Content-Range: {}\r\n", range::content_range_unsatisfied(entry.len()));
                 self.plain(Status::RANGE_NOT_SATISFIABLE, line.as_bytes());
             }
             Ranges::One(range) => self.one_range(entry, range),
-            // Where Content-Encoding belongs among parts, no RFC says.
-            Ranges::Many(_) if entry.coding().is_some() => self.whole(entry),
+            // No RFC says where Content-Encoding belongs among parts.
+            Ranges::Many(_) if entry.coding().is_some() => self.full(entry),
             Ranges::Many(ranges) => self.many_ranges(entry, &ranges),
         }
     }
@@ -276,7 +276,7 @@ impl Reply<'_, '_> {
         if same { range::parse(value, entry.len()) } else { Ranges::Whole }
     }
 
-    fn whole(&mut self, entry: &Arc<Entry>) {
+    fn full(&mut self, entry: &Arc<Entry>) {
         self.start(Status::OK);
         self.raw(entry.fields_200());
         self.end(Status::OK, entry.len());
@@ -357,8 +357,8 @@ impl Reply<'_, '_> {
             let request = self.logged.take().or_else(|| self.request.map(LoggedRequest::of));
             self.out.records.push(Record {
                 status: status.code(),
-                peer: self.caller.peer,
-                began_ns: self.caller.began_ns,
+                peer: self.info.peer,
+                began_ns: self.info.began_ns,
                 body_start: self.out.bytes.len() as u64,
                 body_bytes: if self.is_head() { 0 } else { body_bytes },
                 request: request.unwrap_or_default(),
@@ -387,7 +387,7 @@ fn has_changed(entry: &Entry) -> bool {
     matches!(entry.content(), Content::File(file) if !file.is_unchanged().unwrap_or(false))
 }
 
-fn judge(request: &Request<'_>, entry: &Entry) -> PreconditionResult {
+fn evaluate_preconditions(request: &Request<'_>, entry: &Entry) -> PreconditionResult {
     let unconditional = request.if_match.is_empty()
         && request.if_none_match.is_empty()
         && request.if_modified_since.is_none()

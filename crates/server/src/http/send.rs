@@ -1,5 +1,5 @@
-//! SendOptions an output on a socket: as much as the socket takes and the write budget allows, one
-//! system call at a time.
+//! Sends an output on a socket: as much as the socket takes and the write budget allows, one system
+//! call at a time.
 
 use std::io;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const FETCH_BYTES_MAX: u64 = 2 << 20;
 /// Maximum number of times that a reply has bytes fetched that were fetched for it before.
 const FETCHED_AGAIN_MAX: u8 = 8;
 
-/// Bytes at the end of a file that are sent by copy, after a last look at the file: see
+/// Bytes at the end of a file that are sent by copy, after a last check of the file: see
 /// [`write_file`].
 const TAIL_BYTES: u64 = 4096;
 
@@ -110,9 +110,9 @@ impl Output {
             return false;
         }
         let next_bytes = context.write_budget.bytes().min(end - from);
-        let look =
-            if helpers::are_at_work() { ResidencyCheck::Thorough } else { ResidencyCheck::Quick };
-        if file.resident(from..from + next_bytes, look) == next_bytes {
+        let check =
+            if helpers::are_busy() { ResidencyCheck::Thorough } else { ResidencyCheck::Quick };
+        if file.resident(from..from + next_bytes, check) == next_bytes {
             return false;
         }
         if from < self.fetched_to {
@@ -176,7 +176,7 @@ struct Progress {
 /// A file at rest is sent by sendfile, whose bytes are references to the page cache: after each
 /// call, and before the copied tail, the file must still be the one the reply began with. Otherwise
 /// the reply is left unfinished, which the client sees. A file that was written to moments ago is
-/// sent by copy, and looked at after each copy, so that even bytes already in the socket cannot
+/// sent by copy, and checked after each copy, so that even bytes already in the socket cannot
 /// change.
 fn write_file(
     socket: &impl Socket,

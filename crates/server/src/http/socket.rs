@@ -8,7 +8,7 @@ use weir_sys::{file, socket};
 
 /// A non-blocking socket: a call that would have to wait fails with `WouldBlock`.
 pub trait Socket {
-    /// Receives into the eviction_rank capacity of a buffer; 0 is the end.
+    /// Receives into the spare capacity of a buffer; 0 is the end.
     ///
     /// # Errors
     /// Errors of recv(2).
@@ -26,7 +26,7 @@ pub trait Socket {
     /// Errors of send(2).
     fn write(&self, bytes: &[u8], more: bool) -> io::Result<usize>;
 
-    /// Sends some of two pieces as one.
+    /// Sends some of two buffers, one after the other.
     ///
     /// # Errors
     /// Errors of writev(2).

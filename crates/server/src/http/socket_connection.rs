@@ -31,7 +31,7 @@ pub(crate) struct SocketConnection<S = OwnedFd> {
     socket: S,
     /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
     pub registered: Option<Interest>,
-    /// True if it has yielded: it is then served after others, and not because it is ready.
+    /// True if it has yielded: it is then served after others, whether it is ready or not.
     pub has_yielded: bool,
     read_blocked: bool,
     write_blocked: bool,
@@ -89,7 +89,7 @@ impl<S: Socket> SocketConnection<S> {
     }
 
     /// Releases everything but the socket, whose close ends the connection. `reason`: why it is
-    /// closed, if it has found no reason of its own.
+    /// closed, if no other reason was recorded before.
     pub(crate) fn into_socket(mut self, reason: CloseReason, context: &mut WorkerContext) -> S {
         if self.conn.end(reason, context) {
             self.socket.reset_on_close();
@@ -97,15 +97,15 @@ impl<S: Socket> SocketConnection<S> {
         self.socket
     }
 
-    /// Returns whether the last read left the socket empty, and whether the last write
-    /// left it full; clears both.
+    /// Returns whether the last read left the socket empty, and whether the last write left it
+    /// full; clears both.
     pub(crate) fn blocked(&mut self) -> (bool, bool) {
         (std::mem::take(&mut self.read_blocked), std::mem::take(&mut self.write_blocked))
     }
 
-    /// Makes what progress it can, after the mechanism reported it ready, or right after the accept
-    /// if reads are eager. Returns what it waits for: `Read`, `Write`, `Fetch` or `Yield`; or
-    /// `Close`.
+    /// Makes as much progress as it can, after the mechanism reported it ready, or right after the
+    /// accept if reads are eager. Returns the action it waits for: `Read`, `Write`, `Fetch` or
+    /// `Yield`; or `Close`.
     pub(crate) fn proceed(&mut self, context: &mut WorkerContext) -> Action {
         let action = match self.conn.action() {
             Action::Read => self.read(context),
@@ -129,7 +129,7 @@ impl<S: Socket> SocketConnection<S> {
         self.conn.fetch().cloned().or_else(|| self.conn.output()?.take_fetch())
     }
 
-    /// Refuses the connection with a 503, whatever it asks for.
+    /// Reads what has arrived, and refuses the connection with a 503.
     pub(crate) fn refuse_with_503(&mut self, context: &mut WorkerContext) -> Action {
         match self.fill(context) {
             Ok(0) => return self.conn.close_for(CloseReason::ClientClosed),

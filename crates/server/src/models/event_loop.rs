@@ -87,7 +87,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
             self.model.driver.getevents_phase(&mut self.core);
             self.accept_phase();
             self.work_phase();
-            self.keep_time();
+            self.handle_timers();
         }
         self.end();
     }
@@ -108,7 +108,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.end_accept_phase();
     }
 
-    /// Answers the waker, and takes the results of helpers, which ring it too.
+    /// Answers the waker, and takes the results of helpers, which use it too.
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
@@ -124,7 +124,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         let mut index = 0;
         // More may be ready when the work was cut.
         while let Some(token) = self.model.driver.ready.get(index).copied() {
-            if self.model.driver.is_served_when_ready(&mut self.core, token) {
+            if self.model.driver.may_be_served(&mut self.core, token) {
                 if self.core.is_long(&mut work) {
                     work = self.cut_work(work, self.model.driver.ready.len() - index);
                     continue;
@@ -148,7 +148,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             }
         }
         self.end_accept_phase();
-        self.keep_time();
+        self.handle_timers();
         self.core.begin_work(left)
     }
 

@@ -75,17 +75,17 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
         self.ready.clear();
         let may_sleep = timeout != Some(Duration::ZERO);
-        // Only a poll without waiting tells whether a wait would sleep.
-        let looks = !may_sleep || core.is_alert();
-        let mut reported = if looks { self.wait(core, Some(Duration::ZERO)) } else { 0 };
+        // Only a poll without waiting shows whether a wait would sleep.
+        let polls_first = !may_sleep || core.is_alert();
+        let mut reported = if polls_first { self.wait(core, Some(Duration::ZERO)) } else { 0 };
         let sleeps = may_sleep && reported == 0;
         let began_ns = core.context.read_clock_ns();
         if sleeps {
-            core.open_before_sleep();
+            core.lift_refusals();
             reported = self.wait(core, timeout);
         }
         let ready =
-            if looks { self.connections_ready(core) + self.yielded.len() as u64 } else { 0 };
+            if polls_first { self.connections_ready(core) + self.yielded.len() as u64 } else { 0 };
         core.ready = ready;
         core.begin_round();
         if sleeps {
@@ -97,7 +97,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     fn wait(&mut self, core: &mut Core, timeout: Option<Duration>) -> usize {
         core.context.counters.getevents_calls.one();
         self.mechanism.wait(timeout, &mut self.ready).unwrap_or_else(|error| {
-            // Only lack of memory can be the reason, and pass: the set is ours and sound.
+            // Lack of memory, which passes: the set itself is valid.
             (core.context.config.tell)(&format!("waiting for events: {error}"));
             std::thread::sleep(Duration::from_millis(10));
             0
@@ -122,7 +122,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     }
 
     /// Returns whether a token names a connection that is still open.
-    pub(super) fn is_served(&self, core: &Core, token: Token) -> bool {
+    pub(super) fn is_open_connection(&self, core: &Core, token: Token) -> bool {
         self.owner(core, token) == TokenOwner::Connection && core.table.is_current(token)
     }
 
@@ -140,8 +140,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
         }
     }
 
-    /// Has a helper fetch what a connection waits for.
-    fn ask_helper(&mut self, core: &mut Core, slot: u32) {
+    /// Submits the fetch that a connection waits for to the helpers.
+    fn submit_fetch(&mut self, core: &mut Core, slot: u32) {
         let token = core.table.token(slot);
         if let (Some(helpers), Some(conn)) = (&mut self.helpers, core.table.conn(slot))
             && let Some(fetch) = conn.fetch()
@@ -169,7 +169,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
             Action::Close(reason) => return Err(reason),
         };
         if action == Action::Fetch {
-            self.ask_helper(core, slot);
+            self.submit_fetch(core, slot);
         }
         let token = core.table.token(slot);
         let Some(conn) = core.table.conn(slot) else { return Ok(()) };
@@ -185,7 +185,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         Ok(())
     }
 
-    /// Has a connection wait until others were served, without changing what it is watched for.
+    /// Queues a connection until others have been served, without changing its interest.
     fn yield_to_others(&mut self, core: &mut Core, slot: u32) {
         let token = core.table.token(slot);
         let Some(conn) = core.table.conn(slot) else { return };
@@ -194,7 +194,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         }
         core.timers.arm(slot, conn.deadline_ns());
         if let Some(was) = conn.registered {
-            // Nothing changes, so there is nothing to fail.
+            // The interest does not change, so this cannot fail.
             let _ = watch(&mut self.mechanism, conn, token, was);
         }
     }
@@ -209,7 +209,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     pub(super) fn resume_next(&mut self, core: &mut Core) -> Option<Token> {
         while !core.context.write_budget.is_spent() {
             let token = self.yielded.pop_front()?;
-            if self.is_served(core, token)
+            if self.is_open_connection(core, token)
                 && let Some(conn) = core.table.conn(token.slot)
             {
                 conn.has_yielded = false;
@@ -221,15 +221,15 @@ impl<M: Mechanism> ReadinessDriver<M> {
 
     /// Returns whether a token names a connection that is to be served when it is ready: it is
     /// open, and has not yielded.
-    pub(super) fn is_served_when_ready(&mut self, core: &mut Core, token: Token) -> bool {
-        self.is_served(core, token)
+    pub(super) fn may_be_served(&mut self, core: &mut Core, token: Token) -> bool {
+        self.is_open_connection(core, token)
             && core.table.conn(token.slot).is_some_and(|conn| !conn.has_yielded)
     }
 
     /// Stops watching a connection before it is closed.
     pub(super) fn forget(&mut self, conn: &SocketConnection, token: Token) {
         if conn.registered.is_some() {
-            // It was a member, so there is nothing to fail.
+            // It is a member of the set, so this cannot fail.
             let _ = self.mechanism.remove(conn.fd(), token);
         }
     }
@@ -265,7 +265,12 @@ impl<M: Mechanism> ReadinessDriver<M> {
         counters.set_mechanism(&counts);
         if let Some(helpers) = &self.helpers {
             let counts = helpers.counts();
-            counters.set_helpers(&[counts.asked, counts.done, counts.waiting_max, counts.busy_ns]);
+            counters.set_helpers(&[
+                counts.submitted,
+                counts.done,
+                counts.waiting_max,
+                counts.busy_ns,
+            ]);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::worker::listener::Socket;
 use crate::worker::{RunWorker, Worker, WorkerParts, setup};
 
-/// What a worker's thread is started with.
+/// Everything needed to start a worker in its thread.
 pub(crate) struct WorkerSpec {
     pub index: usize,
     pub sockets: Vec<Socket>,
@@ -26,7 +26,7 @@ pub(crate) struct WorkerSpec {
     pub log: Option<LogBuffer>,
 }
 
-/// Starts a worker in its thread, and tells an error at the start.
+/// Starts a worker in its thread, and reports an error at the start.
 pub(crate) struct StartWorker {
     pub spec: WorkerSpec,
     pub started: Sender<Error>,
@@ -41,7 +41,7 @@ impl Visitor for StartWorker {
             Name::Ring => self.spec.start::<RingWorker>(self.started),
             Name::Fiber => self.spec.start::<Fibers<M>>(self.started),
             Name::Threads => self.spec.start::<Threads>(self.started),
-            // They have been made already, and a relay stands for them.
+            // The masters were forked before; a relay thread represents each.
             Name::Processes => {}
         }
     }
@@ -55,7 +55,7 @@ impl WorkerSpec {
                 drop(started);
                 worker.run();
             }
-            // The receiver waits for it.
+            // The receiver waits for the result.
             Err(error) => drop(started.send(error)),
         }
     }

@@ -29,14 +29,14 @@ impl<M: Model> Worker<M> {
 
     /// Makes one accept of a phase, if the policy allows another; returns whether to continue.
     pub(crate) fn accept_one(&mut self, index: usize, phase: &mut AcceptPhase) -> bool {
-        if !self.goes_on(phase) {
+        if !self.may_continue(phase) {
             return false;
         }
         let Some(listener) = self.core.listeners.get(index) else { return false };
         match socket::accept(listener.fd()) {
             Ok((fd, peer)) => {
                 self.judge_accepted(index, fd, peer, phase);
-                // There may have been nothing to serve it with.
+                // Accepting pauses if there is no thread or stack to serve it with.
                 self.core.paused_until_ns.is_none()
             }
             Err(error) => self.handle_accept_error(index, &error, phase),
@@ -44,7 +44,7 @@ impl<M: Model> Worker<M> {
     }
 
     /// Returns whether the phase allows another accept.
-    pub(crate) fn goes_on(&mut self, phase: &mut AcceptPhase) -> bool {
+    pub(crate) fn may_continue(&mut self, phase: &mut AcceptPhase) -> bool {
         phase.may_continue(M::SERVES_LATER, || self.core.context.read_clock_ns())
     }
 
@@ -76,7 +76,7 @@ impl<M: Model> Worker<M> {
         let core = &mut self.core;
         let now_ns = core.context.now_ns();
         if let Some(listener) = core.listeners.get_mut(index) {
-            listener.finished(now_ns, &phase.outcome);
+            listener.end_phase(now_ns, &phase.outcome);
         }
         core.accepts_pending |= !phase.outcome.drained && phase.decision.order == Order::Oldest;
         self.watch_listeners(true);
@@ -126,7 +126,7 @@ impl<M: Model> Worker<M> {
         for index in 0..self.core.listeners.len() {
             if self.core.listeners[index].due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                 self.decide(index, false);
-                self.core.listeners[index].finished(now_ns, &PhaseOutcome::default());
+                self.core.listeners[index].end_phase(now_ns, &PhaseOutcome::default());
             }
         }
     }

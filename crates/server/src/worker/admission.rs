@@ -52,7 +52,7 @@ impl<M: Model> Worker<M> {
         core.context.counters.accepted.one();
         core.accepted += 1;
         if let Some(listener) = core.listeners.get_mut(index) {
-            listener.accepted();
+            listener.note_accepted();
         }
     }
 
@@ -180,7 +180,7 @@ impl<M: Model> Worker<M> {
 
     /// Returns whether a ready connection is to be served; otherwise refuses or closes it.
     pub(crate) fn admit_request(&mut self, token: Token) -> bool {
-        let Some(decision) = self.core.judges else { return true };
+        let Some(decision) = self.core.request_decision else { return true };
         match self.judge_open(token, decision) {
             Verdict::Admit { .. } => return true,
             Verdict::Departed => {
@@ -196,7 +196,7 @@ impl<M: Model> Worker<M> {
 }
 
 /// Converts the kernel's data on an arrival to the type that policies use.
-fn into_arrival(told: listener::Arrival) -> weir_accept::Arrival {
-    let listener::Arrival { age_ns, departed, spoken, rtt_ns } = told;
+fn into_arrival(arrival: listener::Arrival) -> weir_accept::Arrival {
+    let listener::Arrival { age_ns, departed, spoken, rtt_ns } = arrival;
     weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }
 }

@@ -37,7 +37,7 @@ impl<C> ConnectionTable<C> {
     }
 
     /// Number of open connections.
-    pub(crate) fn open(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.slots.taken() - self.reserved as usize - self.promised
     }
 

@@ -36,10 +36,10 @@ pub(crate) struct Work {
     /// Start time, nanoseconds; `None` if the clock was not read.
     began_ns: Option<u64>,
     /// Number of items at which the clock is read next.
-    look_at: u64,
+    clock_read_at: u64,
 }
 
-/// What a worker is made of.
+/// Components from which a worker is created.
 pub(crate) struct WorkerParts {
     pub context: WorkerContext,
     pub sockets: Vec<Socket>,
@@ -76,9 +76,9 @@ pub(crate) struct LoopCore<C> {
     pub(crate) accepted: u64,
     pub(crate) begun: u64,
     /// Connections served in work-phases so far, and the time they took, nanoseconds. The time is
-    /// measured while a policy is alert (and at times when none is).
-    pub(crate) turns: u64,
-    pub(crate) turns_ns: u64,
+    /// always measured while a policy is alert, and sometimes while none is.
+    pub(crate) served: u64,
+    pub(crate) served_ns: u64,
     /// Number of connections ready for this round's work-phase.
     pub(crate) ready: u64,
     /// Connections served in the last work-phase, and the time it took, nanoseconds.
@@ -86,8 +86,8 @@ pub(crate) struct LoopCore<C> {
     pub(crate) work_ns: u64,
     /// Time after which a work-phase is interrupted by the other phases, nanoseconds.
     work_max_ns: Option<u64>,
-    /// Decision by which requests on open connections are judged; `None` while they are not.
-    pub(crate) judges: Option<Decision>,
+    /// Decision by which requests on open connections are judged; `None` if they are all served.
+    pub(crate) request_decision: Option<Decision>,
     /// SYNs dropped by the filters of closed listeners, in total and for sources beyond their
     /// share.
     syn_dropped: [u64; 2],
@@ -96,7 +96,7 @@ pub(crate) struct LoopCore<C> {
     /// System calls of every thread that has handed over its own; empty while they are not
     /// profiled.
     pub(crate) calls: Vec<profile::Row>,
-    told_at_ns: Option<u64>,
+    last_message_ns: Option<u64>,
 }
 
 impl<C> LoopCore<C> {
@@ -125,32 +125,32 @@ impl<C> LoopCore<C> {
             woke_ns: 0,
             accepted: 0,
             begun: 0,
-            turns: 0,
-            turns_ns: 0,
+            served: 0,
+            served_ns: 0,
             ready: 0,
             work_items: 0,
             work_ns: 0,
             work_max_ns: None,
-            judges: None,
+            request_decision: None,
             syn_dropped: [0; 2],
             drained_by_ns: None,
             calls: Vec::new(),
-            told_at_ns: None,
+            last_message_ns: None,
         }
     }
 
     /// Returns the data available to a policy, except for the rounds since its last phase.
     pub(crate) fn view(&self) -> View {
         View {
-            open: self.table.open(),
+            open: self.table.open_count(),
             open_max: self.table.open_max(),
             rounds_since: 0,
             slept_ns: self.slept_ns,
             woke_ns: self.woke_ns,
             accepted: self.accepted,
             begun: self.begun,
-            turns: self.turns,
-            turns_ns: self.turns_ns,
+            turns: self.served,
+            turns_ns: self.served_ns,
             ready: self.ready,
             work_items: self.work_items,
             work_ns: self.work_ns,
@@ -163,19 +163,19 @@ impl<C> LoopCore<C> {
     pub(crate) fn begin_work(&self, items: usize) -> Work {
         let is_timed = items > 1 || self.is_alert();
         let began_ns = is_timed.then(|| self.context.read_clock_ns());
-        Work { items: 0, began_ns, look_at: 1 }
+        Work { items: 0, began_ns, clock_read_at: 1 }
     }
 
     /// Returns whether a work-phase has used up its time before other phases are due.
     pub(crate) fn is_long(&self, work: &mut Work) -> bool {
-        let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.look_at) else {
+        let Some(began_ns) = work.began_ns.filter(|_| work.items >= work.clock_read_at) else {
             return false;
         };
         let Some(max_ns) = self.work_max_ns else { return false };
         let spent_ns = self.context.read_clock_ns() - began_ns;
         let item_ns = (spent_ns / work.items).max(1);
-        let some = max_ns.saturating_sub(spent_ns) / 4 / item_ns;
-        work.look_at = work.items + some.clamp(1, ITEMS_PER_CLOCK_READ_MAX);
+        let next = max_ns.saturating_sub(spent_ns) / 4 / item_ns;
+        work.clock_read_at = work.items + next.clamp(1, ITEMS_PER_CLOCK_READ_MAX);
         spent_ns >= max_ns
     }
 
@@ -202,9 +202,9 @@ impl<C> LoopCore<C> {
     }
 
     /// Lifts all refusal because of load before the loop sleeps.
-    pub(crate) fn open_before_sleep(&mut self) {
+    pub(crate) fn lift_refusals(&mut self) {
         for listener in &mut self.listeners {
-            listener.open(&mut self.context.counters);
+            listener.lift_refusals(&mut self.context.counters);
         }
         self.apply_decisions();
     }
@@ -215,7 +215,7 @@ impl<C> LoopCore<C> {
         self.context.pressure = decisions().any(|each| each.pressure);
         self.context.share = decisions().find_map(|each| each.share);
         self.work_max_ns = decisions().filter_map(|each| each.work_max_ns).min();
-        self.judges = decisions().find(|each| each.inspect_open).copied();
+        self.request_decision = decisions().find(|each| each.inspect_open).copied();
     }
 
     /// Records a sleep of the loop that began at `since_ns`.
@@ -225,8 +225,8 @@ impl<C> LoopCore<C> {
         self.woke_ns = now_ns;
     }
 
-    /// Records a refusal because of load, and detects one that a loop makes just after a sleep,
-    /// when it had time to serve.
+    /// Records a refusal because of load. Counts it as a fault if the loop has just slept, and so
+    /// had time to serve.
     pub(crate) fn note_refusal(&mut self) {
         let target_ns = self.context.config.setting.target_ns;
         if self.context.now_ns() < self.woke_ns.saturating_add(target_ns) {
@@ -248,7 +248,7 @@ impl<C> LoopCore<C> {
 
     /// Records the number of open connections after an accept.
     pub(crate) fn note_open(&mut self) {
-        let open = self.table.open() as u64;
+        let open = self.table.open_count() as u64;
         self.context.counters.open_at_accept.add(open);
         self.context.counters.open_max.raise(open);
     }
@@ -286,10 +286,10 @@ impl<C> LoopCore<C> {
         }
         let spent_ns = began_ns.map_or(0, |began_ns| self.context.read_clock_ns() - began_ns);
         self.work_items = items;
-        // One alone keeps no other waiting.
+        // A single item keeps no other connection waiting.
         self.work_ns = if items > 1 { spent_ns } else { 0 };
-        self.turns += items;
-        self.turns_ns += spent_ns;
+        self.served += items;
+        self.served_ns += spent_ns;
     }
 
     /// Returns the number of an unanswered report request, and marks it as answered.
@@ -305,9 +305,9 @@ impl<C> LoopCore<C> {
     pub(crate) fn is_over(&self) -> bool {
         match self.control.phase() {
             Phase::Run => false,
-            Phase::Drain => self
-                .drained_by_ns
-                .is_some_and(|by_ns| self.table.open() == 0 || by_ns <= self.context.now_ns()),
+            Phase::Drain => self.drained_by_ns.is_some_and(|by_ns| {
+                self.table.open_count() == 0 || by_ns <= self.context.now_ns()
+            }),
             Phase::Stop => true,
         }
     }
@@ -331,11 +331,11 @@ impl<C> LoopCore<C> {
     }
 
     /// Sends a message to the operator, at most once per second.
-    pub(crate) fn tell(&mut self, what: &str) {
+    pub(crate) fn tell(&mut self, message: &str) {
         let now_ns = self.context.now_ns();
-        if self.told_at_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
-            self.told_at_ns = Some(now_ns);
-            (self.context.config.tell)(what);
+        if self.last_message_ns.is_none_or(|at_ns| at_ns + SECOND_NS <= now_ns) {
+            self.last_message_ns = Some(now_ns);
+            (self.context.config.tell)(message);
         }
     }
 }

@@ -23,7 +23,7 @@ impl<M: Model> Worker<M> {
     /// Returns whether there is no slot for another connection.
     pub(crate) fn is_full(&mut self) -> bool {
         let table = &self.core.table;
-        table.open() >= table.open_max()
+        table.open_count() >= table.open_max()
     }
 
     /// Closes up to `count` connections that can be spared, the least valuable and longest waiting
@@ -43,9 +43,9 @@ impl<M: Model> Worker<M> {
             }
         }
         core.eviction_cursor = last + 1;
-        let before = core.table.open();
+        let before = core.table.open_count();
         candidates.sort_unstable();
-        // A part of them only: in a small sample the longest wait may be short.
+        // A quarter of the sample only: in a small one even the longest wait may be short.
         let count = count.min(candidates.len().div_ceil(4));
         let reason =
             if core.context.draining { CloseReason::Drained } else { CloseReason::Evicted };
@@ -56,7 +56,7 @@ impl<M: Model> Worker<M> {
             }
         }
         let core = &mut self.core;
-        let evicted = before - core.table.open();
+        let evicted = before - core.table.open_count();
         core.context.counters.evicted.add(evicted as u64);
         evicted
     }
@@ -79,7 +79,7 @@ impl<M: Model> Worker<M> {
     /// Pauses accepting after an error, and reports the reason.
     pub(crate) fn pause_after_error(&mut self, error: &io::Error) {
         self.pause_accepting(ACCEPT_PAUSE_NS);
-        self.core.tell(&format!("cannot accept, resting: {error}"));
+        self.core.tell(&format!("cannot accept, pausing: {error}"));
     }
 
     /// Pauses accepting for `pause_ns`, or until a connection closes.

@@ -9,11 +9,11 @@ use crate::context::close_reason::CloseReason;
 use crate::control::{FINAL_REPORT, Phase};
 
 /// Time for which a client that has sent nothing yet may delay a server told to stop, nanoseconds.
-const SILENCE_NS: u64 = 500_000_000;
+const FIRST_REQUEST_NS: u64 = 500_000_000;
 
 impl<M: Model> Worker<M> {
-    /// Handles everything due by the clock: deadlines, the end of a pause, log lines.
-    pub(crate) fn keep_time(&mut self) {
+    /// Handles everything due by the clock: deadlines, the end of a pause in accepting, log lines.
+    pub(crate) fn handle_timers(&mut self) {
         let core = &mut self.core;
         let mut expired = std::mem::take(&mut core.expired);
         let now_ns = core.context.now_ns();
@@ -78,10 +78,10 @@ impl<M: Model> Worker<M> {
     }
 
     /// Closes an idle connection, except one that has sent nothing yet: its request may be on the
-    /// way, and it gets [`SILENCE_NS`] more.
+    /// way, and it gets [`FIRST_REQUEST_NS`] more.
     fn close_for_drain(&mut self, slot: u32) {
         let core = &mut self.core;
-        let soon_ns = core.context.now_ns() + SILENCE_NS;
+        let soon_ns = core.context.now_ns() + FIRST_REQUEST_NS;
         match core.table.conn(slot) {
             Some(conn) if !conn.has_received_bytes() => {
                 conn.shorten_deadline(soon_ns);

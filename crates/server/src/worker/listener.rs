@@ -68,21 +68,21 @@ impl Listener {
         self.socket.fd.as_fd()
     }
 
-    /// Returns a share in the socket, for an operation that is still under way when the listener
-    /// closes.
+    /// Returns shared ownership of the socket, for an operation that may still be under way when
+    /// the listener closes.
     pub(crate) fn shared_fd(&self) -> SharedFd {
         SharedFd::of(&self.socket.fd)
     }
 
-    /// Releases the socket, which closes with the last operation that has a share in it.
+    /// Releases the socket. It closes when the last operation that shares it has ended.
     pub(crate) fn close(self) {
         if let Some(fd) = Arc::into_inner(self.socket.fd) {
             socket::close(fd);
         }
     }
 
-    /// Returns the getevents-phases since the last accept-phase; more than one if the listener was
-    /// not ready in between. If it is `ready`, this round becomes that of its last accept-phase.
+    /// Returns the number of getevents-phases since the last accept-phase; more than one if the
+    /// listener was not ready in between. `ready`: an accept-phase begins in this round.
     pub(crate) fn rounds_since(&mut self, round: u64, ready: bool) -> u64 {
         let since = round - self.accepted_round;
         if !ready {
@@ -108,32 +108,32 @@ impl Listener {
         self.note_overload(now_ns, counters);
         if self.socket.own {
             self.bound_queue(counters);
-            let (fd, stays) = (self.socket.fd.as_fd(), self.policy.is_alert());
-            self.syn_filter.set(fd, now_ns, self.decision.syn, stays, counters);
+            let (fd, keep_attached) = (self.socket.fd.as_fd(), self.policy.is_alert());
+            self.syn_filter.set(fd, now_ns, self.decision.syn, keep_attached, counters);
         }
     }
 
     /// Lifts all refusal because of load before the loop sleeps.
-    pub(crate) fn open(&mut self, counters: &mut Counters) {
+    pub(crate) fn lift_refusals(&mut self, counters: &mut Counters) {
         if !self.decision.refuses() && self.decision.syn == SynDecision::Open {
             return;
         }
         self.decision = self.decision.open();
         if self.socket.own {
             self.bound_queue(counters);
-            self.syn_filter.open(self.socket.fd.as_fd(), counters);
+            self.syn_filter.pass_all(self.socket.fd.as_fd(), counters);
         }
     }
 
     /// Records an accepted connection.
-    pub(crate) fn accepted(&mut self) {
-        self.syn_filter.accepted();
+    pub(crate) fn note_accepted(&mut self) {
+        self.syn_filter.note_accepted();
     }
 
     /// Reports the outcome of a phase to the policy.
-    pub(crate) fn finished(&mut self, now_ns: u64, outcome: &PhaseOutcome) {
+    pub(crate) fn end_phase(&mut self, now_ns: u64, outcome: &PhaseOutcome) {
         if let Some(rtt_ns) = outcome.rtt_ns {
-            self.syn_filter.rtt(rtt_ns);
+            self.syn_filter.note_rtt(rtt_ns);
         }
         self.policy.finished(now_ns, outcome);
     }
@@ -157,15 +157,14 @@ impl Listener {
         if !self.socket.own {
             return Signals::default();
         }
-        let asks = self.policy.wants(now_ns, view).queue;
-        let queue = if asks {
+        let queue = if self.policy.wants(now_ns, view).queue {
             counters.queue_asked.one();
             listener::queue(self.fd()).ok().map(|queue| queue.len)
         } else {
             None
         };
         counters.queue_max.raise(queue.unwrap_or(0).into());
-        Signals { queue, syns: self.syn_filter.see(now_ns, queue) }
+        Signals { queue, syns: self.syn_filter.counts(now_ns, queue) }
     }
 
     fn note_overload(&mut self, now_ns: u64, counters: &mut Counters) {
@@ -178,7 +177,8 @@ impl Listener {
         self.overloaded_at_ns = overloaded.then_some(now_ns);
     }
 
-    /// Calls listen(2) again: the queue's bound changes at once, and no queued connection is lost.
+    /// Sets the bound of the accept queue by another listen(2), which takes effect at once and
+    /// loses no queued connection.
     fn bound_queue(&mut self, counters: &mut Counters) {
         let wanted = self.decision.backlog.map_or(self.listenq, |queue| {
             i32::try_from(queue).unwrap_or(i32::MAX).clamp(1, self.listenq)

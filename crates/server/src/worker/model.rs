@@ -11,11 +11,11 @@ use super::listener::Listener;
 use crate::context::close_reason::CloseReason;
 use crate::http::connection_io::ConnectionIo;
 
-/// One loop, or what takes its place: a group of threads, a process.
+/// One loop, or its equivalent: a group of threads, or a process.
 pub(crate) struct Worker<M: Model> {
     /// Connections, listeners, deadlines, counters.
     pub core: LoopCore<M::Connection>,
-    /// How it waits and serves.
+    /// The architecture's own state: how the worker waits and serves.
     pub model: M,
 }
 
@@ -54,7 +54,7 @@ pub(crate) trait Model: Sized {
     /// Handles the deadline of a connection.
     fn expire(worker: &mut Worker<Self>, slot: u32);
 
-    /// Closes a connection. `reason`: why, if the connection has found no reason of its own.
+    /// Closes a connection. `reason`: why, if no other was recorded before.
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason);
 
     /// Closes an idle connection, unless its next request has arrived: a close with bytes unread
@@ -94,7 +94,7 @@ pub(crate) trait Model: Sized {
         worker.core.table.conn(slot)?.arrival()
     }
 
-    /// Returns whether there is something to serve another connection with.
+    /// Returns whether there is a thread or a fiber to serve another connection.
     fn can_accept(&self) -> bool {
         true
     }

@@ -24,12 +24,12 @@ pub(crate) struct SynFilter {
     backlog_max: u32,
     /// The filter that takes tokens, if available.
     tokens: Option<TokenFilter>,
-    /// State of the filter while it is attached: its counts when it was, and the handshakes let in
-    /// since.
-    placed: Option<Placed>,
+    /// State of the filter while it is attached: its counts when it was attached, and the
+    /// handshakes let in since.
+    attached: Option<Attached>,
 }
 
-struct Placed {
+struct Attached {
     before: Counts,
     handshakes: Handshakes,
 }
@@ -37,9 +37,9 @@ struct Placed {
 impl SynFilter {
     /// Creates a filter that is not attached yet, of kind `kind` at best.
     pub(crate) fn new(kind: Kind, backlog_max: u32) -> Self {
-        // Whether it can be had was seen at the start; should it fail now, no SYN is dropped.
+        // It was available at the start; if it fails now, no SYN is dropped.
         let tokens = if kind == Kind::Tokens { TokenFilter::new(RULES).ok() } else { None };
-        Self { decision: SynDecision::Open, backlog_max, tokens, placed: None }
+        Self { decision: SynDecision::Open, backlog_max, tokens, attached: None }
     }
 
     /// Returns the best kind that the kernel lets this process attach to a socket: it is tried, and
@@ -56,38 +56,38 @@ impl SynFilter {
         if syn_filter::detach(listener).is_ok() { kind } else { Kind::None }
     }
 
-    /// Applies a decision. `stays`: a filter that takes tokens stays attached even while it is
-    /// open.
+    /// Applies a decision. `keep_attached`: an attached filter that takes tokens stays attached
+    /// even while it lets every SYN pass.
     pub(crate) fn set(
         &mut self,
         listener: BorrowedFd<'_>,
         now_ns: u64,
         decision: SynDecision,
-        stays: bool,
+        keep_attached: bool,
         counters: &mut Counters,
     ) {
         if self.tokens.is_some() {
-            self.place(listener, now_ns, decision, stays, counters);
+            self.attach_or_detach(listener, now_ns, decision, keep_attached, counters);
         } else {
-            self.drop_share(listener, decision, counters);
+            self.set_drop_share(listener, decision, counters);
         }
         self.decision = decision;
         self.update();
     }
 
-    /// Attaches or detaches the filter that takes tokens. (Should that fail for lack of memory, the
-    /// accept queue still refuses, and it is tried again.)
-    fn place(
+    /// Attaches or detaches the filter that takes tokens. If that fails for lack of memory, the
+    /// accept queue still refuses, and it is tried again.
+    fn attach_or_detach(
         &mut self,
         listener: BorrowedFd<'_>,
         now_ns: u64,
         decision: SynDecision,
-        stays: bool,
+        keep_attached: bool,
         counters: &mut Counters,
     ) {
         let takes = matches!(decision, SynDecision::Guard { .. } | SynDecision::Tokens { .. });
-        let wanted = takes || self.placed.is_some() && stays;
-        if wanted == self.placed.is_some() {
+        let wanted = takes || self.attached.is_some() && keep_attached;
+        if wanted == self.attached.is_some() {
             return;
         }
         let Some(tokens) = &self.tokens else { return };
@@ -97,13 +97,13 @@ impl SynFilter {
             return counters.syn_filter_failed.one();
         }
         counters.syn_filter_changes.one();
-        self.placed = wanted.then(|| {
+        self.attached = wanted.then(|| {
             let queue = weir_sys::listener::queue(listener).map_or(0, |queue| queue.len);
-            Placed { before: tokens.counts(), handshakes: Handshakes::begin(now_ns, queue) }
+            Attached { before: tokens.counts(), handshakes: Handshakes::begin(now_ns, queue) }
         });
     }
 
-    fn drop_share(
+    fn set_drop_share(
         &mut self,
         listener: BorrowedFd<'_>,
         decision: SynDecision,
@@ -121,7 +121,7 @@ impl SynFilter {
 
     /// Sets how many SYNs the attached filter may let pass by now.
     fn update(&self) {
-        let (Some(tokens), Some(Placed { before, handshakes })) = (&self.tokens, &self.placed)
+        let (Some(tokens), Some(Attached { before, handshakes })) = (&self.tokens, &self.attached)
         else {
             return;
         };
@@ -142,24 +142,24 @@ impl SynFilter {
     }
 
     /// Records an accepted connection: another may come in its place.
-    pub(crate) fn accepted(&mut self) {
-        if let Some(placed) = &mut self.placed {
-            placed.handshakes.accepted(1);
+    pub(crate) fn note_accepted(&mut self) {
+        if let Some(attached) = &mut self.attached {
+            attached.handshakes.accepted(1);
             self.update();
         }
     }
 
     /// Records the round-trip time of a handshake.
-    pub(crate) fn rtt(&mut self, rtt_ns: u64) {
-        if let Some(placed) = &mut self.placed {
-            placed.handshakes.rtt(rtt_ns);
+    pub(crate) fn note_rtt(&mut self, rtt_ns: u64) {
+        if let Some(attached) = &mut self.attached {
+            attached.handshakes.rtt(rtt_ns);
         }
     }
 
     /// Returns the counts of the attached filter. `queue`: length of the accept queue, if known.
-    pub(crate) fn see(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
+    pub(crate) fn counts(&mut self, now_ns: u64, queue: Option<u32>) -> Option<Syns> {
         let counts = self.tokens.as_ref()?.counts();
-        let Placed { before, handshakes } = self.placed.as_mut()?;
+        let Attached { before, handshakes } = self.attached.as_mut()?;
         let passed = counts.passed - before.passed;
         handshakes.see(now_ns, passed, queue);
         Some(handshakes.syns(Syns {
@@ -178,9 +178,9 @@ impl SynFilter {
     }
 
     /// Lets every SYN pass before the loop sleeps.
-    pub(crate) fn open(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
+    pub(crate) fn pass_all(&mut self, listener: BorrowedFd<'_>, counters: &mut Counters) {
         if self.tokens.is_none() {
-            self.drop_share(listener, SynDecision::Open, counters);
+            self.set_drop_share(listener, SynDecision::Open, counters);
         }
         self.decision = SynDecision::Open;
         self.update();

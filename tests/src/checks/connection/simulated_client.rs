@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use weir_server::content::Fetch;
-use weir_server::test_support::{Action, Connection, Held, Shared};
+use weir_server::test_support::{Action, BufferSizes, Connection, Shared};
 use weir_sys::socket::UNKNOWN_PEER;
 
 use super::fake_socket::{End, FakeSocket, Kernel};
@@ -149,7 +149,7 @@ impl SimulatedClient {
     /// Checks the invariants that hold at any time.
     pub(super) fn check(&mut self, site: &Site) {
         self.read_replies(site);
-        let Held { input_bytes, output_bytes } = self.connection.held();
+        let BufferSizes { input_bytes, output_bytes } = self.connection.buffer_sizes();
         assert!(input_bytes <= INPUT_BYTES_MAX, "{input_bytes} bytes for input");
         assert!(output_bytes <= OUTPUT_BYTES_MAX, "{output_bytes} bytes for output");
         let kernel = &self.kernel;
@@ -161,7 +161,7 @@ impl SimulatedClient {
 
     /// Checks the invariants of a connection that was served and waits.
     pub(super) fn check_rest(&mut self) {
-        let Held { input_bytes, output_bytes } = self.connection.held();
+        let BufferSizes { input_bytes, output_bytes } = self.connection.buffer_sizes();
         let waits = matches!(self.next, Action::Read | Action::Write);
         assert!(!waits || self.connection.deadline_ns() < u64::MAX, "it would wait for ever");
         let is_idle = self.connection.is_idle();

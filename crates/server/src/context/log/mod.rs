@@ -121,7 +121,7 @@ impl LogWriter {
         let (messages, inbox) = sync_channel(BATCHES_WAITING);
         let (end, ended) = sync_channel(0);
         let lost = Arc::new(AtomicU64::new(0));
-        let writer = Writer { target, file, lost: Arc::clone(&lost), told_at: None, tell };
+        let writer = Writer { target, file, lost: Arc::clone(&lost), last_message: None, tell };
         std::thread::Builder::new()
             .name("weir-log".into())
             .spawn(move || {
@@ -146,7 +146,7 @@ impl LogWriter {
         }
     }
 
-    /// Reopens the file, which was moved away. Returns false if the writer is too busy to be told.
+    /// Reopens the file, which was moved away. Returns false if the writer's queue is full.
     pub(crate) fn reopen(&self) -> bool {
         self.messages.try_send(Message::Reopen).is_ok()
     }
@@ -184,7 +184,7 @@ struct Writer {
     target: LogTarget,
     file: Box<dyn Write + Send>,
     lost: Arc<AtomicU64>,
-    told_at: Option<Instant>,
+    last_message: Option<Instant>,
     tell: fn(&str),
 }
 
@@ -207,10 +207,10 @@ impl Writer {
         }
     }
 
-    fn tell(&mut self, what: &str) {
-        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-            self.told_at = Some(Instant::now());
-            (self.tell)(what);
+    fn tell(&mut self, message: &str) {
+        if self.last_message.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            self.last_message = Some(Instant::now());
+            (self.tell)(message);
         }
     }
 }

@@ -148,10 +148,10 @@ fn quote(out: &mut Vec<u8>, value: Option<&Vec<u8>>, is_cut: bool) {
 }
 
 /// Appends a JSON text, escaping the characters that JSON allows in a string but that a terminal or
-/// a reader of lines may obey all the same. There are none outside strings.
+/// a reader of lines may interpret. There are none outside strings.
 fn escape_json(out: &mut Vec<u8>, text: &str) {
     for character in text.chars() {
-        if is_obeyed(character) {
+        if is_control_or_direction(character) {
             let _ = write!(out, "\\u{:04x}", u32::from(character));
         } else {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
@@ -159,15 +159,15 @@ fn escape_json(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Returns whether a terminal or a reader of lines may obey a character: DEL, the C1 controls, the
-/// line and paragraph separators, and characters that change the direction of the text around them
-/// (Unicode Standard Annex 9).
-fn is_obeyed(character: char) -> bool {
-    let separates_or_turns = matches!(
+/// Returns whether a terminal or a reader of lines may interpret a character: DEL, the C1 controls,
+/// the line and paragraph separators, and characters that change the direction of the text around
+/// them (Unicode Standard Annex 9).
+fn is_control_or_direction(character: char) -> bool {
+    let separates_or_reverses = matches!(
         character,
         '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
     );
-    separates_or_turns || character.is_control()
+    separates_or_reverses || character.is_control()
 }
 
 const MONTHS: [&[u8]; 12] = [
@@ -212,17 +212,17 @@ mod tests {
     }
 
     /// Characters that no field of a line may hold unescaped.
-    const OBEYED: &str = "\0\x07\x1b\x7f\u{80}\u{85}\u{9b}\u{9f}\u{200f}\u{2028}\u{2029}\
+    const INTERPRETED: &str = "\0\x07\x1b\x7f\u{80}\u{85}\u{9b}\u{9f}\u{200f}\u{2028}\u{2029}\
                           \u{202e}\u{2066}";
 
     #[test]
-    fn a_combined_line_is_one_line_whatever_the_client_sent() {
+    fn a_combined_entry_is_one_line_whatever_the_client_sent() {
         assert_eq!(
             written(&record(b"GET / HTTP/1.1", b"a\"b\n\xff"), LogFormat::Combined),
             "::1 - - [06/Nov/1994:08:49:37 +0000] \"GET / HTTP/1.1\" 200 7 \"-\" \
              \"a\\\"b\\x0a\\xff\"\n"
         );
-        let line = written(&record(b"GET /", OBEYED.as_bytes()), LogFormat::Combined);
+        let line = written(&record(b"GET /", INTERPRETED.as_bytes()), LogFormat::Combined);
         assert!(line.trim_end().chars().all(|character| (' '..='~').contains(&character)));
     }
 
@@ -239,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_json_line_holds_nothing_that_a_terminal_obeys_and_means_the_same() {
-        let line = written(&record("GET /é".as_bytes(), OBEYED.as_bytes()), LogFormat::Json);
+    fn a_json_line_escapes_what_a_terminal_interprets_and_keeps_its_meaning() {
+        let line = written(&record("GET /é".as_bytes(), INTERPRETED.as_bytes()), LogFormat::Json);
         assert!(line.contains("\\u009b") && line.contains("\\u007f") && line.contains("\\u2028"));
-        assert!(!line.trim_end().chars().any(is_obeyed), "{line:?}");
+        assert!(!line.trim_end().chars().any(is_control_or_direction), "{line:?}");
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(value["user_agent"], OBEYED);
+        assert_eq!(value["user_agent"], INTERPRETED);
         assert_eq!(value["request"], "GET /é");
         let line = written(&record(b"GET /\xff\xc2", b"\xed\xa0\x80"), LogFormat::Json);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_no_request_the_first_line_is_shown_as_far_as_it_came() {
+    fn an_invalid_request_is_logged_by_its_first_line_as_far_as_received() {
         let shown = |bytes: &[u8]| {
             let request = LoggedRequest::of_unread(bytes);
             (String::from_utf8_lossy(&request.line).into_owned(), request.is_cut)

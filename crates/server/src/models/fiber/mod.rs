@@ -59,7 +59,7 @@ impl<M: Mechanism> RunWorker for Fibers<M> {
             self.worker.borrow_mut().getevents_phase();
             self.run_fibers();
             self.worker.borrow_mut().end_round();
-            self.worker.borrow_mut().keep_time();
+            self.worker.borrow_mut().handle_timers();
             self.run_fibers();
         }
         self.end();
@@ -105,7 +105,7 @@ impl<M: Mechanism> Fibers<M> {
     /// Ends the fibers, and then the connections that are still open.
     fn end(&mut self) {
         self.worker.borrow_mut().end_fibers();
-        self.scheduler.run_out(|stack| self.worker.borrow_mut().fiber_ended(stack));
+        self.scheduler.run_to_end(|stack| self.worker.borrow_mut().fiber_ended(stack));
         self.worker.borrow_mut().end();
     }
 }

@@ -1,5 +1,5 @@
 //! State shared by the fibers of a thread, with the waiting fibers. It is borrowed only between two
-//! switches: a fiber that waits holds no borrow. Makes no switch, and knows no script.
+//! switches: a fiber that waits holds no borrow. Nothing here switches to a fiber.
 
 use std::collections::VecDeque;
 use std::io;
@@ -83,7 +83,7 @@ impl<M: Mechanism> Model for FiberModel<M> {
 
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
-        // In a pool it waits for its fiber, and not for its client.
+        // In a pool it may wait for its fiber, and not for its client.
         if worker.model.has_pool && conn.registered.is_none() {
             return;
         }
@@ -95,7 +95,7 @@ impl<M: Mechanism> Model for FiberModel<M> {
         let Some((conn, token)) = worker.vacate(slot) else { return };
         worker.model.driver.forget(&conn, token);
         conn.close(reason, &mut worker.core.context);
-        // Its fiber sees that it is gone.
+        // Its fiber finds it closed.
         worker.model.run_queue.wake_at_slot(slot);
     }
 
@@ -172,7 +172,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
-        // Before the listeners were closed, pending connections were accepted, by no fiber.
+        // A drain accepts pending connections outside any fiber.
         (0..self.model.accepted.len()).for_each(|_| self.wake_acceptor());
     }
 
@@ -186,10 +186,10 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
             || core.listeners.iter().any(is_due)
     }
 
-    /// Makes the fiber that waits for a connection runnable. A connection without a fiber was
+    /// Makes the fiber that waits for a connection runnable. A connection without a fiber is being
     /// refused, and is served here.
     fn wake(&mut self, token: Token) {
-        if self.model.driver.is_served_when_ready(&mut self.core, token) {
+        if self.model.driver.may_be_served(&mut self.core, token) {
             self.run_fiber_of(token);
         }
     }
@@ -236,35 +236,35 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         let mut fetched = Vec::new();
         self.model.driver.take_fetched(&mut fetched);
         fetched.into_iter().for_each(|token| self.wake(token));
-        self.keep_time();
+        self.handle_timers();
         let listeners = self.core.listeners.iter().enumerate();
         self.model.ready_listeners.clear();
         self.model
             .ready_listeners
-            .extend(listeners.filter(|(_, one)| one.watched).map(|(index, _)| index));
+            .extend(listeners.filter(|(_, listener)| listener.watched).map(|(index, _)| index));
         if self.must_accept() {
             self.model.run_queue.wake_first_at_listeners(self.core.rounds);
         }
     }
 
-    /// Returns a fiber to be created, the youngest first: each is then put before the others.
+    /// Returns a fiber to be created, the last one first: each is then put before the others.
     pub(super) fn next_new_fiber(&mut self) -> Option<NewFiber> {
         self.model.new_fibers.pop()
     }
 
     /// Puts a new fiber at the front of the run queue; `alive` fibers exist.
     pub(super) fn fiber_started(&mut self, fiber: FiberId, alive: usize) {
-        self.model.run_queue.put_first(fiber);
-        self.note_begun(alive);
+        self.model.run_queue.push_front(fiber);
+        self.note_spawned(alive);
     }
 
     /// Makes a new fiber wait for a connection to accept; `alive` fibers exist.
     pub(super) fn acceptor_started(&mut self, fiber: FiberId, alive: usize) {
         self.model.run_queue.wait_at_listeners(fiber, 0);
-        self.note_begun(alive);
+        self.note_spawned(alive);
     }
 
-    fn note_begun(&mut self, alive: usize) {
+    fn note_spawned(&mut self, alive: usize) {
         let counters = &mut self.core.context.counters;
         counters.fibers_begun.one();
         counters.fibers_max.raise(alive as u64);
@@ -273,7 +273,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// Counts a fiber that has ended, and takes back its stack.
     pub(super) fn fiber_ended(&mut self, stack: DefaultStack) {
         self.core.context.counters.fibers_ended.one();
-        self.model.stacks.give(stack);
+        self.model.stacks.give_back(stack);
     }
 
     /// Takes a stack for a fiber.
@@ -333,18 +333,18 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         if self.model.accepted.is_empty() {
             self.model.run_queue.wait_at_listeners(fiber, self.core.rounds);
         } else {
-            self.model.run_queue.put_last(fiber);
+            self.model.run_queue.push_back(fiber);
         }
     }
 
     /// Registers a fiber about to wait until the fibers yet to be created have run.
-    pub(super) fn give_way(&mut self, fiber: FiberId) {
-        self.model.run_queue.put_first(fiber);
+    pub(super) fn run_after_new_fibers(&mut self, fiber: FiberId) {
+        self.model.run_queue.push_front(fiber);
     }
 
     /// Returns whether the last accepted connection is to be served before another is accepted.
     pub(super) fn last_is_read_at_once(&self) -> bool {
-        self.model.new_fibers.last().is_some_and(|birth| birth.task.at_once)
+        self.model.new_fibers.last().is_some_and(|new| new.task.at_once)
     }
 
     /// Returns a listener with a pending connection, each once per round.

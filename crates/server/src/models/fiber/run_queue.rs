@@ -27,12 +27,12 @@ impl RunQueue {
     }
 
     /// Puts a fiber at the front of the queue.
-    pub(super) fn put_first(&mut self, fiber: FiberId) {
+    pub(super) fn push_front(&mut self, fiber: FiberId) {
         self.runnable.push_front(fiber);
     }
 
     /// Puts a fiber at the back of the queue.
-    pub(super) fn put_last(&mut self, fiber: FiberId) {
+    pub(super) fn push_back(&mut self, fiber: FiberId) {
         self.runnable.push_back(fiber);
     }
 
@@ -84,45 +84,45 @@ impl RunQueue {
 mod tests {
     use super::*;
 
-    fn order(turns: &mut RunQueue) -> Vec<FiberId> {
-        std::iter::from_fn(|| turns.next()).collect()
+    fn order(queue: &mut RunQueue) -> Vec<FiberId> {
+        std::iter::from_fn(|| queue.next()).collect()
     }
 
     #[test]
-    fn turns_are_in_the_order_in_which_fibers_were_woken() {
-        let mut turns = RunQueue::default();
-        (0..4).for_each(|slot| turns.wait_at_slot(slot, slot as FiberId + 10));
+    fn fibers_run_in_the_order_in_which_they_were_woken() {
+        let mut queue = RunQueue::default();
+        (0..4).for_each(|slot| queue.wait_at_slot(slot, slot as FiberId + 10));
         for slot in [2, 0, 3] {
-            assert!(turns.wake_at_slot(slot));
+            assert!(queue.wake_at_slot(slot));
         }
-        turns.put_first(99);
-        turns.put_last(98);
-        assert_eq!(turns.runnable(), 5);
-        assert_eq!(order(&mut turns), [99, 12, 10, 13, 98]);
+        queue.push_front(99);
+        queue.push_back(98);
+        assert_eq!(queue.runnable(), 5);
+        assert_eq!(order(&mut queue), [99, 12, 10, 13, 98]);
     }
 
     #[test]
     fn a_fiber_is_woken_once() {
-        let mut turns = RunQueue::default();
-        turns.wait_at_slot(7, 1);
-        assert!(turns.wake_at_slot(7));
-        assert!(!turns.wake_at_slot(7));
-        assert!(!turns.wake_at_slot(1000));
-        assert_eq!(order(&mut turns), [1]);
+        let mut queue = RunQueue::default();
+        queue.wait_at_slot(7, 1);
+        assert!(queue.wake_at_slot(7));
+        assert!(!queue.wake_at_slot(7));
+        assert!(!queue.wake_at_slot(1000));
+        assert_eq!(order(&mut queue), [1]);
     }
 
     #[test]
-    fn listeners_wake_who_waited_longest_and_nobody_twice_a_round() {
-        let mut turns = RunQueue::default();
-        (1..=2).for_each(|fiber| turns.wait_at_listeners(fiber, 5));
-        turns.wake_at_listeners(6);
-        assert_eq!(order(&mut turns), [1]);
-        turns.wait_at_listeners(1, 6);
-        (0..3).for_each(|_| turns.wake_at_listeners(6));
-        assert_eq!(order(&mut turns), [2]);
-        assert!(turns.has_waiting_at_listeners());
-        turns.wake_at_listeners(7);
-        assert_eq!(order(&mut turns), [1]);
-        assert!(!turns.has_waiting_at_listeners());
+    fn listeners_wake_the_longest_waiting_fiber_and_none_twice_per_round() {
+        let mut queue = RunQueue::default();
+        (1..=2).for_each(|fiber| queue.wait_at_listeners(fiber, 5));
+        queue.wake_at_listeners(6);
+        assert_eq!(order(&mut queue), [1]);
+        queue.wait_at_listeners(1, 6);
+        (0..3).for_each(|_| queue.wake_at_listeners(6));
+        assert_eq!(order(&mut queue), [2]);
+        assert!(queue.has_waiting_at_listeners());
+        queue.wake_at_listeners(7);
+        assert_eq!(order(&mut queue), [1]);
+        assert!(!queue.has_waiting_at_listeners());
     }
 }

@@ -43,20 +43,20 @@ impl Scheduler {
         let fiber = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             script(id, Pause(yielder));
         });
-        if let Some(place) = self.fibers.get_mut(id) {
-            *place = Some(fiber);
+        if let Some(entry) = self.fibers.get_mut(id) {
+            *entry = Some(fiber);
         }
         id
     }
 
     /// Runs a fiber until it waits or ends. Returns its stack if it has ended.
     pub(super) fn switch_to(&mut self, id: FiberId) -> Option<DefaultStack> {
-        let place = self.fibers.get_mut(id)?;
-        match place.as_mut()?.resume(()) {
+        let entry = self.fibers.get_mut(id)?;
+        match entry.as_mut()?.resume(()) {
             CoroutineResult::Yield(()) => None,
             CoroutineResult::Return(()) => {
                 self.free.push(id);
-                place.take().map(Coroutine::into_stack)
+                entry.take().map(Coroutine::into_stack)
             }
         }
     }
@@ -67,7 +67,7 @@ impl Scheduler {
     }
 
     /// Runs every fiber to its end, and passes each stack to `give`.
-    pub(super) fn run_out(&mut self, mut give: impl FnMut(DefaultStack)) {
+    pub(super) fn run_to_end(&mut self, mut give: impl FnMut(DefaultStack)) {
         for id in 0..self.fibers.len() {
             while self.fibers.get(id).is_some_and(Option::is_some) {
                 if let Some(stack) = self.switch_to(id) {
@@ -90,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn fibers_keep_their_place_while_others_run() {
+    fn a_fiber_resumes_where_it_waited() {
         let mut scheduler = Scheduler::default();
-        let said = Rc::new(RefCell::new(Vec::new()));
+        let log = Rc::new(RefCell::new(Vec::new()));
         let mut ids = Vec::new();
         for name in ["a", "b"] {
-            let said = Rc::clone(&said);
+            let log = Rc::clone(&log);
             ids.push(scheduler.spawn(stack(), move |_, pause| {
                 for step in 0..3 {
-                    said.borrow_mut().push((name, step));
+                    log.borrow_mut().push((name, step));
                     pause.wait();
                 }
             }));
@@ -107,24 +107,24 @@ mod tests {
             ids.iter().for_each(|&id| assert!(scheduler.switch_to(id).is_none()));
         }
         let expected = [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2)];
-        assert_eq!(*said.borrow(), expected);
+        assert_eq!(*log.borrow(), expected);
         assert_eq!(scheduler.alive(), 2);
         assert!(ids.iter().all(|&id| scheduler.switch_to(id).is_some()));
         assert_eq!(scheduler.alive(), 0);
     }
 
     #[test]
-    fn a_fiber_never_switched_to_drops_what_it_holds() {
+    fn a_fiber_never_switched_to_drops_its_captures() {
         let held = Rc::new(());
         let mut scheduler = Scheduler::default();
-        let its = Rc::clone(&held);
-        scheduler.spawn(stack(), move |_, _| drop(its));
+        let captured = Rc::clone(&held);
+        scheduler.spawn(stack(), move |_, _| drop(captured));
         drop(scheduler);
         assert_eq!(Rc::strong_count(&held), 1);
     }
 
     #[test]
-    fn a_number_is_used_again_and_one_that_has_ended_is_not_switched_to() {
+    fn an_index_is_reused_and_an_ended_fiber_is_not_switched_to() {
         let mut scheduler = Scheduler::default();
         let first = scheduler.spawn(stack(), |_, _| ());
         let second = scheduler.spawn(stack(), |_, pause| pause.wait());
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(scheduler.spawn(stack, |_, _| ()), first);
         assert!(scheduler.switch_to(second).is_none());
         assert!(scheduler.switch_to(1000).is_none());
-        scheduler.run_out(drop);
+        scheduler.run_to_end(drop);
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             scheduler.switch_to(id);
         }
         let mut stacks = Vec::new();
-        scheduler.run_out(|stack| stacks.push(stack));
+        scheduler.run_to_end(|stack| stacks.push(stack));
         // One had ended before.
         assert_eq!((ended.get(), stacks.len(), scheduler.alive()), (5, 4, 0));
     }

@@ -26,10 +26,10 @@ pub(super) fn acceptor<M: Mechanism>(fiber: &FiberHandle<'_, M>) {
 
 /// Knot-A: serves one connection to its end.
 pub(super) fn serve_connection<M: Mechanism>(fiber: &FiberHandle<'_, M>, task: Task) {
-    let mut goes_on = fiber.borrow().begin_task(task);
-    while goes_on {
+    let mut is_open = fiber.borrow().begin_task(task);
+    while is_open {
         fiber.wait_until_ready(task.token);
-        goes_on = fiber.borrow().work(task.token);
+        is_open = fiber.borrow().work(task.token);
     }
 }
 
@@ -83,7 +83,7 @@ impl<M: Mechanism> FiberHandle<'_, M> {
         self.borrow().is_over()
     }
 
-    /// Returns whether accepting is paused: the last connection found no stack or no descriptor.
+    /// Returns whether accepting is paused: there was no stack or no descriptor for a connection.
     fn is_paused(&self) -> bool {
         self.borrow().core.paused_until_ns.is_some()
     }
@@ -104,7 +104,7 @@ impl<M: Mechanism> FiberHandle<'_, M> {
     /// be served at once.
     fn run_new_fiber(&self) {
         if self.borrow().last_is_read_at_once() {
-            self.borrow().give_way(self.id);
+            self.borrow().run_after_new_fibers(self.id);
             self.pause.wait();
         }
     }

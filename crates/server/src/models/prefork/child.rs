@@ -1,7 +1,7 @@
 //! A child: accepts as many connections as its policy allows, serves them to their end one after
-//! the other, and accepts again. It runs the script of a pool's thread with a group of its own: no
-//! lock, and a store, cache and policies shared with no sibling. Between two waits it reads its
-//! master's commands.
+//! the other, and accepts again. It does the same as a thread of a pool, but with a worker of its
+//! own: no lock, and no store, cache or policy shared with a sibling. Between two waits it reads
+//! its master's commands.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) fn serve(
     let mut child = Child::new(config, sockets, channel)?;
     child.run();
     if let Some(log) = child.log.take() {
-        // The buffer holds the writer's other end.
+        // The worker's log buffer holds a sender, which keeps the writer running.
         drop(child);
         log.stop();
     }
@@ -91,7 +91,7 @@ impl Child {
         self.worker.leave();
         let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);
         self.worker.enter();
-        self.worker.accept_phase(&self.listeners.polled);
+        self.worker.accept_phase(&self.listeners.result);
         self.handle_due(has_command);
     }
 
@@ -141,7 +141,7 @@ impl Child {
             self.send_reports();
         }
         self.worker.poll_policies();
-        self.worker.keep_time();
+        self.worker.handle_timers();
     }
 
     /// Reads the master's commands. Exits the process if the master has gone.
@@ -176,7 +176,7 @@ impl Child {
     fn send_reports(&self) {
         for WorkerReport { report_request, report, .. } in self.reports.try_iter() {
             let report = Message::Report(report_request, Box::new(report)).to_bytes();
-            // The master always listens; one that has gone takes this process with it.
+            // The master always receives; if it has died, this process dies with it.
             let _ = fork::send(self.channel.as_fd(), &report, true);
         }
     }

@@ -21,11 +21,11 @@ const SHARED: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
 pub(super) struct SharedListenerPoll {
     epoll: OwnedFd,
     events: Vec<Event>,
-    pub(super) polled: PollResult,
+    pub(super) result: PollResult,
 }
 
 impl SharedListenerPoll {
-    /// Registers the listeners of a worker, which serve_connection until the server stops.
+    /// Registers the listeners of a worker, which stay registered until the server stops.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM, ENOSPC: epoll_create1(2), epoll_ctl(2).
@@ -36,7 +36,7 @@ impl SharedListenerPoll {
             epoll::add(epoll.as_fd(), listener.fd(), index, SHARED)?;
         }
         let events = Vec::with_capacity(1 + worker.core.listeners.len());
-        Ok(Self { epoll, events, polled: PollResult::default() })
+        Ok(Self { epoll, events, result: PollResult::default() })
     }
 
     /// Waits until a listener is ready or the channel has a message; returns whether the channel
@@ -47,27 +47,27 @@ impl SharedListenerPoll {
         channel: BorrowedFd<'_>,
         timeout: Option<Duration>,
     ) -> bool {
-        self.polled.listeners.clear();
+        self.result.listeners.clear();
         if worker.core.listeners.iter().any(|listener| listener.watched) {
             return self.wait_for_all(worker.model.undrained, timeout);
         }
         let mut fds = [PollFd { fd: channel.as_raw_fd(), events: POLLIN, revents: 0 }];
-        self.polled.wait(false, timeout, |timeout| poll(&mut fds, timeout));
+        self.result.wait(false, timeout, |timeout| poll(&mut fds, timeout));
         fds[0].revents != 0
     }
 
-    fn wait_for_all(&mut self, looks_first: bool, timeout: Option<Duration>) -> bool {
+    fn wait_for_all(&mut self, polls_first: bool, timeout: Option<Duration>) -> bool {
         let (epoll, events) = (self.epoll.as_fd(), &mut self.events);
-        self.polled.wait(looks_first, timeout, |timeout| {
+        self.result.wait(polls_first, timeout, |timeout| {
             if epoll::wait(epoll, events, timeout).is_err() {
-                // Only lack of memory can be the reason, and pass.
+                // Lack of memory, which passes.
                 std::thread::sleep(Duration::from_millis(10));
             }
             events.len()
         });
         let woken = self.events.iter().map(|event| event.data.u64());
         let ready = woken.filter_map(|index| usize::try_from(index).ok());
-        self.polled.listeners.extend(ready.filter(|&index| index as u64 != CHANNEL));
+        self.result.listeners.extend(ready.filter(|&index| index as u64 != CHANNEL));
         self.events.iter().any(|event| event.data.u64() == CHANNEL)
     }
 }

@@ -1,5 +1,5 @@
-//! A master: the master of one worker's children. It serves no connection: it forks the children,
-//! passes on the main process's commands, sums their counters, and replaces a child that dies.
+//! The master of one worker's children. It serves no connection: it forks the children, passes on
+//! the main process's commands, sums their counters, and replaces a child that dies.
 //!
 //! It is a single-threaded process, so that it may fork at any time; the main process has a thread
 //! per worker and one for signals, and may not. Each process dies with its parent
@@ -36,7 +36,7 @@ const RESEND_DELAY: Duration = Duration::from_millis(100);
 struct ChildHandle {
     id: u32,
     channel: OwnedFd,
-    born: Instant,
+    started: Instant,
     /// The last command sent to it.
     sent: Command,
     /// Its last report, and the number of the request it answered.
@@ -52,13 +52,13 @@ pub(super) struct Master {
     channel: OwnedFd,
     signals: SignalFd,
     children: Vec<ChildHandle>,
-    /// Times at which the places of dead children are filled again.
-    vacant: Vec<Instant>,
+    /// Times at which dead children are replaced.
+    refill_at: Vec<Instant>,
     command: Command,
     /// Number of the last report request answered.
     answered: u64,
-    /// Total counters of children that have ended.
-    past: LoopReport,
+    /// Sum of the reports of children that have ended.
+    ended_report: LoopReport,
 }
 
 /// Runs a master's process until the server stops; returns its exit status.
@@ -76,7 +76,7 @@ pub(super) fn run(
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
     }
-    // A main process that has gone takes this one with it.
+    // If the main process has died, this one dies with it.
     let _ = fork::send(master.channel.as_fd(), &Message::Ready.to_bytes(), true);
     master.run();
     0
@@ -111,10 +111,10 @@ impl Master {
             channel,
             signals,
             children: Vec::new(),
-            vacant: Vec::new(),
+            refill_at: Vec::new(),
             command: Command::FIRST,
             answered: 0,
-            past: LoopReport::default(),
+            ended_report: LoopReport::default(),
         }
     }
 
@@ -126,13 +126,12 @@ impl Master {
                 if self.children.is_empty() {
                     return Err(format!("cannot start a child process: {error}"));
                 }
-                let had = self.children.len();
-                (self.config.tell)(&format!("{had} children, not {wanted}: {error}"));
+                let started = self.children.len();
+                (self.config.tell)(&format!("{started} children, not {wanted}: {error}"));
                 break;
             }
         }
-        let most = self.children.len() as u64;
-        self.past.counters.threads_max.raise(most);
+        self.ended_report.counters.threads_max.raise(self.children.len() as u64);
         Ok(())
     }
 
@@ -150,7 +149,7 @@ impl Master {
                 self.children.push(ChildHandle {
                     id,
                     channel: here,
-                    born: Instant::now(),
+                    started: Instant::now(),
                     sent: Command::FIRST,
                     report_request: 0,
                     report: LoopReport::default(),
@@ -160,7 +159,7 @@ impl Master {
         }
     }
 
-    /// Releases all that is the master's, in the child, and serves; returns the exit status.
+    /// Releases the master's state in the child, and serves; returns the exit status.
     fn become_child(&mut self, channel: OwnedFd) -> i32 {
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
@@ -172,7 +171,7 @@ impl Master {
                 tell(&why);
                 2
             }
-            // It has said so.
+            // The panic was reported when it happened.
             Err(_) => 101,
         }
     }
@@ -199,9 +198,9 @@ impl Master {
         let mut fds = vec![watch(self.channel.as_raw_fd()), watch(self.signals.raw())];
         fds.extend(self.children.iter().map(|child| watch(child.channel.as_raw_fd())));
         let now = Instant::now();
-        let lags = self.children.iter().any(|child| child.sent != self.command);
-        let next = self.vacant.iter().min().map(|at| at.saturating_duration_since(now));
-        poll(&mut fds, [next, lags.then_some(RESEND_DELAY)].into_iter().flatten().min());
+        let is_late = self.children.iter().any(|child| child.sent != self.command);
+        let next = self.refill_at.iter().min().map(|at| at.saturating_duration_since(now));
+        poll(&mut fds, [next, is_late.then_some(RESEND_DELAY)].into_iter().flatten().min());
         Ready { main: fds[0].revents != 0, signal: fds[1].revents != 0 }
     }
 
@@ -219,9 +218,9 @@ impl Master {
             }
         }
         if self.command.phase > Phase::Run {
-            // The last copies but the children's: no client may wait where nothing accepts.
+            // The last copies but the children's: connects must fail once nothing accepts.
             self.sockets.clear();
-            self.vacant.clear();
+            self.refill_at.clear();
         }
     }
 
@@ -236,37 +235,36 @@ impl Master {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.receive();
-            messages::add(&mut self.past, &child.report);
+            messages::add(&mut self.ended_report, &child.report);
             if child.report_request != FINAL_REPORT {
                 self.replace(&child, end);
             }
         }
     }
 
-    /// Handles a child that ended without a command: fills its place again, unless the server
-    /// stops.
+    /// Handles a child that ended without a command: it is replaced, unless the server stops.
     fn replace(&mut self, child: &ChildHandle, end: ExitStatus) {
-        self.past.counters.children_lost.one();
+        self.ended_report.counters.children_lost.one();
         let (now, id) = (Instant::now(), child.id);
-        let stops = self.command.phase > Phase::Run;
-        if !stops {
-            let is_young = now.duration_since(child.born) < YOUNG_AGE;
-            self.vacant.push(if is_young { now + YOUNG_AGE } else { now });
+        let is_stopping = self.command.phase > Phase::Run;
+        if !is_stopping {
+            let is_young = now.duration_since(child.started) < YOUNG_AGE;
+            self.refill_at.push(if is_young { now + YOUNG_AGE } else { now });
         }
-        let then = if stops { "" } else { "; another takes its place" };
+        let then = if is_stopping { "" } else { "; another takes its place" };
         let left = self.children.len();
         (self.config.tell)(&format!("child {id} has died ({end}), {left} left{then}"));
     }
 
-    /// Fills the places that are due.
+    /// Starts the replacements that are due.
     fn refill(&mut self) {
         let now = Instant::now();
-        let due = self.vacant.iter().filter(|&&at| at <= now).count();
-        self.vacant.retain(|&at| at > now);
+        let due = self.refill_at.iter().filter(|&&at| at <= now).count();
+        self.refill_at.retain(|&at| at > now);
         for _ in 0..due {
             if let Err(error) = self.spawn() {
                 (self.config.tell)(&format!("cannot start a child process: {error}"));
-                self.vacant.push(now + YOUNG_AGE);
+                self.refill_at.push(now + YOUNG_AGE);
             }
         }
     }
@@ -292,10 +290,10 @@ impl Master {
     }
 
     fn send_report(&self, report_request: u64) {
-        let mut sum = self.past.clone();
+        let mut sum = self.ended_report.clone();
         self.children.iter().for_each(|child| messages::add(&mut sum, &child.report));
         let report = Message::Report(report_request, Box::new(sum)).to_bytes();
-        // A main process that has gone takes this one with it.
+        // If the main process has died, this one dies with it.
         let _ = fork::send(self.channel.as_fd(), &report, true);
     }
 }

@@ -1,6 +1,6 @@
-//! The messages between the processes of a server, as bytes: commands down, words up. Both ends are
-//! the same program, so numbers are sent in native byte command. Knows nothing of lines or
-//! processes.
+//! The messages between the processes of a server, as bytes: commands to a child process, reports
+//! to its parent. Both ends are the same program, so numbers are sent in native byte order. Knows
+//! nothing of channels or processes.
 
 use weir_stats::{CallRow, Counters, LoopReport, TABLE};
 use weir_sys::profile;
@@ -13,7 +13,7 @@ pub(super) const BYTES_MAX: usize = 8192;
 /// Maximum size of an error message, bytes; a longer one is cut to fit.
 const ERROR_BYTES_MAX: usize = 2048;
 
-/// Everything a process has been report so far; the last command replaces all earlier ones.
+/// Command to a process. It contains all earlier ones, so that only the last one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub phase: Phase,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_arrives_as_it_was_given() {
+    fn a_command_arrives_unchanged() {
         for phase in [Phase::Run, Phase::Drain, Phase::Stop] {
             let command = Command { phase, report_request: u64::MAX, reopens: 7 };
             assert_eq!(Command::from_bytes(&command.to_bytes()), Some(command));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_arrives_as_it_was_told_and_fits_a_message() {
+    fn a_report_arrives_unchanged_and_fits_a_message() {
         let mut counters = Counters::default();
         counters.requests.add(12);
         let call = |name| CallRow { name, count: 3, time_ns: u64::MAX };
@@ -132,15 +132,15 @@ mod tests {
         let report = LoopReport { counters, calls };
         let bytes = Message::Report(9, Box::new(report.clone())).to_bytes();
         assert!(bytes.len() < BYTES_MAX);
-        let Some(Message::Report(9, heard)) = Message::from_bytes(&bytes) else {
-            panic!("not report")
+        let Some(Message::Report(9, received)) = Message::from_bytes(&bytes) else {
+            panic!("not a report")
         };
-        assert_eq!(heard.counters.values(), report.counters.values());
-        assert_eq!(heard.calls, report.calls);
+        assert_eq!(received.counters.values(), report.counters.values());
+        assert_eq!(received.calls, report.calls);
     }
 
     #[test]
-    fn a_sentence_arrives_and_what_is_no_word_does_not() {
+    fn an_error_arrives_and_an_invalid_message_does_not() {
         let failed = Message::Failed("no such root".into()).to_bytes();
         let read = Message::from_bytes(&failed);
         assert!(matches!(read, Some(Message::Failed(why)) if why.contains("root")));

@@ -4,7 +4,8 @@
 //! The main process forks a master for each worker, and each master its children, before there is
 //! any thread. This is the main process's side: it forks the masters and holds the channel to each.
 //! A worker's children share its listening sockets, so that none of them may bound the accept queue
-//! or put a SYN filter before it: they know only how long the connections they accept have waited.
+//! or put a SYN filter before it: a child knows only how long the connections that it accepts have
+//! waited.
 
 mod child;
 mod listener_poll;
@@ -50,7 +51,7 @@ pub(crate) fn fork_masters(
         let main = std::process::id();
         match fork::fork().map_err(failed)? {
             0 => {
-                // Copies of what is others', which these would hold open.
+                // Copies of other masters' sockets and channels, which this one would hold open.
                 let index = masters.len();
                 drop((here, left, masters));
                 let is_ours = namespace::die_with(main).unwrap_or(false);
@@ -114,7 +115,7 @@ impl MasterHandle {
             report_request: control.report_request(),
             reopens: control.reopens(),
         };
-        // A master always listens. That it has gone is heard from the channel.
+        // A master always receives. Its death is noticed by a closed channel.
         if command != *sent && fork::send(self.channel.as_fd(), &command.to_bytes(), true).is_ok() {
             *sent = command;
         }

@@ -1,10 +1,10 @@
-//! The accept queue, with an exact number of accepts. One accept waits at each listener. When it
-//! completes, the policy is asked, and as many more connections as it allows are accepted by a
-//! chain of accepts that do not wait: the first that finds the queue empty ends the chain. Without
-//! a limit, one multishot accept is used. If a policy looks at connections before they are served,
-//! each is accepted by a call of its own, as in the event loop.
+//! The accept-phase on a ring, with an exact number of accepts. One accept waits at each listener.
+//! When it completes, the policy decides, and as many more connections as it allows are accepted by
+//! a chain of accepts that do not wait: the first that finds the queue empty ends the chain.
+//! Without a limit, one multishot accept is used. If a policy inspects connections before they are
+//! served, each is accepted by a call of its own, as in the event loop.
 //!
-//! Knows nothing of what is served.
+//! Knows nothing of requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -49,14 +49,14 @@ impl RingWorker {
     fn start_accept(&mut self, index: usize) {
         let core = &mut self.core;
         let Ring { ring, accept_ops, .. } = &mut self.model;
-        let (listener, Some(door)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
+        let (listener, Some(ops)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
             return;
         };
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
         // Without a free slot nothing can be accepted; room is made when a connection arrives.
-        door.waits = if !is_plain(&listener.decision) || core.table.free() == 0 {
-            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::Knock, 0)))
+        ops.waiting = if !is_plain(&listener.decision) || core.table.free() == 0 {
+            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
         } else if core.context.config.strategy.accept_limit == Limit::Inf
             && core.context.config.strategy.accept_policy == weir_accept::Name::Limit
             && core.context.log.is_none()
@@ -65,27 +65,27 @@ impl RingWorker {
         } else if let Some(token) = core.table.promise() {
             let slot = token.slot - core.table.reserved();
             let data = data(Kind::Accept, token.slot);
-            let patience =
-                if door.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
-            let place = AcceptTarget::Slot(slot);
-            let op = ring.accept(listener.shared_fd(), place, patience, Then::OnSuccess, data);
+            let wait =
+                if ops.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
+            let target = AcceptTarget::Slot(slot);
+            let op = ring.accept(listener.shared_fd(), target, wait, Then::OnSuccess, data);
             let data = Data::of(Kind::Receive, token);
-            door.receive = Some(ring.receive(Handle::Slot(slot), false, data));
+            ops.receive = Some(ring.receive(Handle::Slot(slot), false, data));
             Some(op)
         } else {
             None
         };
     }
 
-    /// Cancels the operation that waits at a listener. A connection may still come of it.
+    /// Cancels the operation that waits at a listener. It may still bring a connection.
     pub(super) fn cancel_accept(&mut self, index: usize) {
-        if let Some(op) = self.model.accept_ops.get(index).and_then(|door| door.waits) {
+        if let Some(op) = self.model.accept_ops.get(index).and_then(|ops| ops.waiting) {
             self.model.ring.cancel(op, Then::Nothing);
         }
     }
 
-    /// Cancels the operation that waits at a listener, and closes it: otherwise connects would go
-    /// on to succeed.
+    /// Cancels the operation that waits at a listener, and closes the listener: while the operation
+    /// holds it, connects would still succeed.
     pub(super) fn cancel_and_close(&mut self, listener: Listener) {
         self.cancel_accept((listener.token.slot - crate::worker::core::FIRST_LISTENER) as usize);
         self.hand_over();
@@ -94,15 +94,16 @@ impl RingWorker {
     }
 
     /// Handles a completion at a listener.
-    pub(super) fn arrive(&mut self, completion: &Completion) {
-        let Token { slot, generation } = Data::whose(completion.data);
+    pub(super) fn handle_arrival(&mut self, completion: &Completion) {
+        let Token { slot, generation } = Data::owner(completion.data);
         let index = generation as usize;
         let kind = Data::kind_of(completion.data);
-        if kind == Some(Kind::Knock) || (kind == Some(Kind::AcceptMany) && !completion.more) {
+        if kind == Some(Kind::ListenerReady) || (kind == Some(Kind::AcceptMany) && !completion.more)
+        {
             self.clear_wait(index);
         }
         match kind {
-            Some(Kind::Knock) if completion.result >= 0 => {
+            Some(Kind::ListenerReady) if completion.result >= 0 => {
                 self.accept(index);
             }
             Some(Kind::Accept) => self.accepted(index, slot, completion),
@@ -112,22 +113,22 @@ impl RingWorker {
     }
 
     fn clear_wait(&mut self, index: usize) {
-        if let Some(door) = self.model.accept_ops.get_mut(index) {
-            door.waits = None;
+        if let Some(ops) = self.model.accept_ops.get_mut(index) {
+            ops.waiting = None;
         }
     }
 
     /// Handles the end of an accept into a promised slot: the one that waited, or one of a chain.
     fn accepted(&mut self, index: usize, slot: u32, completion: &Completion) {
-        let Some(door) = self.model.accept_ops.get_mut(index) else { return };
-        let is_first = door.chain == 0;
+        let Some(ops) = self.model.accept_ops.get_mut(index) else { return };
+        let is_first = ops.chain == 0;
         if is_first {
-            door.waits = None;
+            ops.waiting = None;
         } else {
-            door.chain -= 1;
+            ops.chain -= 1;
         }
-        let phase = door.phase.take();
-        let receive = door.receive.take().filter(|_| is_first);
+        let phase = ops.phase.take();
+        let receive = ops.receive.take().filter(|_| is_first);
         let result = completion.outcome();
         if is_first && completion.failed_with(ECANCELED) {
             return self.core.table.release(slot);
@@ -145,8 +146,8 @@ impl RingWorker {
                 self.handle_failed_accept(index, &error, &mut phase);
             }
         }
-        let nobody_more = !completion.nonempty;
-        self.go_on(index, phase, nobody_more);
+        let queue_empty = !completion.nonempty;
+        self.continue_phase(index, phase, queue_empty);
     }
 
     /// Returns a phase for a connection that no policy has decided about: accepting has ended, or
@@ -157,8 +158,8 @@ impl RingWorker {
 
     fn handle_failed_accept(&mut self, index: usize, error: &io::Error, phase: &mut AcceptPhase) {
         let is_cancelled = error.raw_os_error() == Some(ECANCELED);
-        if let Some(door) = self.model.accept_ops.get_mut(index) {
-            door.is_drained |= is_cancelled || error.kind() == io::ErrorKind::WouldBlock;
+        if let Some(ops) = self.model.accept_ops.get_mut(index) {
+            ops.is_drained |= is_cancelled || error.kind() == io::ErrorKind::WouldBlock;
         }
         if !is_cancelled {
             self.handle_accept_error(index, error, phase);
@@ -166,20 +167,20 @@ impl RingWorker {
     }
 
     /// Continues a phase when one of its accepts has ended: with another chain, or with its end.
-    fn go_on(&mut self, index: usize, mut phase: AcceptPhase, nobody_more: bool) {
+    fn continue_phase(&mut self, index: usize, mut phase: AcceptPhase, queue_empty: bool) {
         let has_listener = index < self.core.listeners.len();
-        let Some(door) = self.model.accept_ops.get_mut(index).filter(|_| has_listener) else {
+        let Some(ops) = self.model.accept_ops.get_mut(index).filter(|_| has_listener) else {
             return;
         };
-        if door.chain > 0 {
-            door.phase = Some(phase);
+        if ops.chain > 0 {
+            ops.phase = Some(phase);
             return;
         }
-        door.is_drained |= nobody_more;
-        let is_drained = std::mem::take(&mut door.is_drained);
-        door.was_drained = is_drained;
-        let rests = self.core.paused_until_ns.is_some();
-        if is_drained || rests || !self.goes_on(&mut phase) {
+        ops.is_drained |= queue_empty;
+        let is_drained = std::mem::take(&mut ops.is_drained);
+        ops.was_drained = is_drained;
+        let is_paused = self.core.paused_until_ns.is_some();
+        if is_drained || is_paused || !self.may_continue(&mut phase) {
             phase.outcome.drained = is_drained;
         } else if is_plain(&phase.decision) {
             self.begin_chain(index, phase);
@@ -195,7 +196,7 @@ impl RingWorker {
     fn begin_chain(&mut self, index: usize, phase: AcceptPhase) {
         let core = &mut self.core;
         let Ring { ring, accept_ops, .. } = &mut self.model;
-        let (listener, Some(door)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
+        let (listener, Some(ops)) = (&core.listeners[index], accept_ops.get_mut(index)) else {
             return;
         };
         let left = phase.left().min(CHAIN_MAX);
@@ -205,12 +206,12 @@ impl RingWorker {
             rest -= 1;
             let then = if rest == 0 { Then::Nothing } else { Then::OnSuccess };
             let data = Data::of(Kind::Accept, Token { slot, generation: index as u32 });
-            let place = AcceptTarget::Slot(slot - core.table.reserved());
-            ring.accept(listener.shared_fd(), place, AcceptWait::Never, then, data);
-            door.chain += 1;
+            let target = AcceptTarget::Slot(slot - core.table.reserved());
+            ring.accept(listener.shared_fd(), target, AcceptWait::Never, then, data);
+            ops.chain += 1;
         }
-        if door.chain > 0 {
-            door.phase = Some(phase);
+        if ops.chain > 0 {
+            ops.phase = Some(phase);
         } else {
             self.finish_accept_phase(index, phase);
         }
@@ -218,36 +219,36 @@ impl RingWorker {
 
     /// Handles a completion of a multishot accept.
     fn accepted_many(&mut self, index: usize, completion: &Completion) {
-        let phase = self.model.accept_ops.get_mut(index).and_then(|door| door.phase.take());
+        let phase = self.model.accept_ops.get_mut(index).and_then(|ops| ops.phase.take());
         let phase = phase.or_else(|| self.begin_accept_phase(index));
         let mut phase = phase.unwrap_or_else(|| self.unlimited_phase());
         match completion.outcome() {
             Ok(ring_slot) => {
                 let slot = ring_slot + self.core.table.reserved();
-                self.free_leaving(slot);
+                self.free_closing_slot(slot);
                 let conn = RingConnection::in_slot(socket::UNKNOWN_PEER, &self.core.context);
                 match self.core.table.claim(slot, conn) {
                     Ok(slot) => self.admitted(index, slot, &mut phase),
-                    // Whoever has the slot has it of us: it cannot be the kernel's to give.
+                    // The slot is in use, which the kernel cannot have chosen.
                     Err(_) => {
                         self.model.ring.close(ring_slot, Then::Nothing, Data::ignored());
                     }
                 }
             }
-            // A full table: others may come when one of them has gone.
+            // The table is full: accepting continues when a connection has closed.
             Err(error) if is_exhaustion(&error) && self.core.table.free() == 0 => {}
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {}
             Err(error) => self.handle_failed_accept(index, &error, &mut phase),
         }
-        if let Some(door) = self.model.accept_ops.get_mut(index) {
-            door.is_drained = !completion.nonempty;
-            door.phase = Some(phase);
+        if let Some(ops) = self.model.accept_ops.get_mut(index) {
+            ops.is_drained = !completion.nonempty;
+            ops.phase = Some(phase);
         }
     }
 
-    /// Frees a slot that the kernel has reused before the close at the end of its chain was seen:
-    /// that completion is in a queue, or about to be.
-    fn free_leaving(&mut self, slot: u32) {
+    /// Frees a slot that the kernel has reused before the close at the end of its chain was
+    /// handled: that completion is in a queue, or about to be.
+    fn free_closing_slot(&mut self, slot: u32) {
         for is_last in [false, true] {
             Ring::serve(self, slot);
             if is_last || self.core.table.conn(slot).is_none() {
@@ -258,16 +259,16 @@ impl RingWorker {
         }
     }
 
-    /// Ends the phases that last as long as a round.
+    /// Ends the accept-phases of multishot accepts, which last as long as a round.
     pub(super) fn end_phases(&mut self) {
         for index in 0..self.core.listeners.len() {
-            let Some(door) = self.model.accept_ops.get_mut(index).filter(|door| door.chain == 0)
+            let Some(ops) = self.model.accept_ops.get_mut(index).filter(|ops| ops.chain == 0)
             else {
                 continue;
             };
-            let is_drained = door.is_drained;
-            if let Some(mut phase) = door.phase.take() {
-                door.is_drained = false;
+            let is_drained = ops.is_drained;
+            if let Some(mut phase) = ops.phase.take() {
+                ops.is_drained = false;
                 phase.outcome.drained = is_drained;
                 self.finish_accept_phase(index, phase);
             }

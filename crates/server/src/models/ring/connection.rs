@@ -20,13 +20,13 @@ use crate::http::connection_io::ConnectionIo;
 #[derive(Debug)]
 pub(crate) struct RingConnection {
     conn: Connection,
-    /// The socket while it has no slot in the ring: the connection was looked at, or is deferred.
+    /// The socket while it has no slot in the ring: the connection was inspected, or is deferred.
     pub fd: Option<OwnedFd>,
     /// The receive under way.
     pub receive: Option<Op>,
-    /// True if the receive was told to end because too much input is unread.
+    /// True if the receive was cancelled because too much input is unread.
     pub is_full: bool,
-    /// Result that ended the client's bytes before they were wanted: 0, or a negative errno.
+    /// Result that ended the input before it was wanted: 0, or a negative errno.
     pub ended: Option<i32>,
     /// The output operation in progress; there is at most one.
     pub send: Option<Send>,
@@ -34,16 +34,16 @@ pub(crate) struct RingConnection {
     pub closes_in_chain: bool,
     /// True if the connection is to be closed when that chain has ended.
     pub close_after_chain: bool,
-    /// The piece of a file that is read for the send.
+    /// The range of a file that is read for the send.
     pub reading: Option<FileRead>,
     /// True if the close is to be a reset.
     pub resets: Cell<bool>,
 }
 
-/// Ranges of two pieces; the second may be empty.
-pub(crate) type Pieces = [(SendBuffer, Range<usize>); 2];
+/// Two buffers with the range of each to be sent; the second may be empty.
+pub(crate) type BufferPair = [(SendBuffer, Range<usize>); 2];
 
-/// An output operation on one piece or two.
+/// An output operation on one buffer or two.
 #[derive(Debug)]
 pub(crate) struct Send {
     /// The operation under way; `None` while it is queued.
@@ -60,19 +60,19 @@ pub(crate) enum OutputOp {
     Reply,
     /// Shuts down the sending side.
     Shutdown,
-    /// Reads a piece of a file that is to be sent, if it is in memory.
+    /// Reads a range of a file that is to be sent, if it is in memory.
     Read,
-    /// Waits to read what is not in memory.
+    /// Waits to read a range that is not in memory.
     Wait,
-    /// Has a worker read it.
-    ReadLate,
+    /// Has a worker of the kernel read it.
+    ReadInWorker,
 }
 
-/// A piece of a file that is to be sent.
+/// A range of a file that is to be sent.
 #[derive(Debug)]
 pub(crate) struct FileRead {
     pub file: Arc<OpenFile>,
-    /// Its range in the file, bytes.
+    /// The range, bytes.
     pub range: Range<u64>,
     /// Bytes to be sent before it, while it waits.
     pub bytes: Vec<u8>,
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_skipped_is_never_more_than_there_is() {
+    fn no_more_is_skipped_than_the_range_has() {
         assert_eq!(skip(&(2..10), 0), 2..10);
         assert_eq!(skip(&(2..10), 3), 5..10);
         assert_eq!(skip(&(2..10), 8), 10..10);

@@ -1,5 +1,5 @@
-//! The connections that wait for a disk, and their operations under way. Their number is bounded
-//! for the others' sake: everything read takes memory and keeps the disk busy.
+//! The connections that wait for a disk, and their operations under way. Their number is bounded,
+//! since every read takes memory and keeps the disk busy.
 
 use std::collections::VecDeque;
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_under_way_than_may_be_and_the_first_is_next() {
+    fn the_number_under_way_is_bounded_and_the_first_is_next() {
         let mut queue = DiskQueue::new(2);
         (0..4).for_each(|slot| queue.join(token(slot)));
         for slot in 0..2 {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_what_is_not_under_way_is_nobodys() {
+    fn the_end_of_an_operation_not_under_way_has_no_effect() {
         let mut queue = DiskQueue::new(1);
         queue.begun(token(3), 1);
         assert!(!queue.ended(Token { slot: 3, generation: 2 }));

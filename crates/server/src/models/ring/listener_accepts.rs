@@ -7,7 +7,7 @@ use weir_sys::ring::server::Op;
 #[derive(Default)]
 pub(super) struct ListenerAccepts {
     /// The operation that waits for connections.
-    pub(super) waits: Option<Op>,
+    pub(super) waiting: Option<Op>,
     /// First receive of the connection that the waiting accept will bring.
     pub(super) receive: Option<Op>,
     /// Accepts of the chain that have not ended.
@@ -23,7 +23,7 @@ pub(super) struct ListenerAccepts {
 impl ListenerAccepts {
     /// Returns whether its operations may still bring connections.
     pub(super) fn is_busy(&self) -> bool {
-        self.waits.is_some() || self.is_chained()
+        self.waiting.is_some() || self.is_chained()
     }
 
     /// Returns whether accepts are under way that end at once.

@@ -64,16 +64,16 @@ const LAST_WAITS: u32 = 50;
 /// Opens the ring, and its state.
 fn open(core: &LoopCore<RingConnection>) -> io::Result<Ring> {
     let config = &core.context.config;
-    let chosen = |tunable: &Tunable| config.arch_settings.get(tunable);
-    let polled = chosen(&SQPOLL) == 1;
-    let entries = chosen(&ENTRIES) as u32;
+    let setting = |tunable: &Tunable| config.arch_settings.get(tunable);
+    let sqpoll = setting(&SQPOLL) == 1;
+    let entries = setting(&ENTRIES) as u32;
     let mut ring = ServerRing::open(&RingConfig {
         entries,
         completions: entries.saturating_mul(COMPLETIONS_PER_ENTRY),
         files: u32::try_from(core.table.open_max()).unwrap_or(u32::MAX),
-        buffers: (chosen(&BUFFERS) as u16).next_power_of_two(),
+        buffers: (setting(&BUFFERS) as u16).next_power_of_two(),
         buffer_bytes: BUFFER_BYTES,
-        sqpoll: polled.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
+        sqpoll: sqpoll.then_some(SqPoll { idle_ms: SQPOLL_IDLE_MS, cpu: None }),
     })?;
     let wake_poll = poll_waker(&mut ring, core);
     Ok(Ring {
@@ -88,15 +88,15 @@ fn open(core: &LoopCore<RingConnection>) -> io::Result<Ring> {
         paced_ns: None,
         sent_bytes: 0,
         starved: Vec::new(),
-        disk_queue: DiskQueue::new(chosen(&FETCHES) as usize),
+        disk_queue: DiskQueue::new(setting(&FETCHES) as usize),
         taken_at_ns: 0,
-        came_ns: 0,
-        spin: polled.then(|| Duration::from_micros(chosen(&SPIN))),
-        zero_copy_from: match chosen(&ZERO_COPY) {
+        completed_ns: 0,
+        spin: sqpoll.then(|| Duration::from_micros(setting(&SPIN))),
+        zero_copy_from: match setting(&ZERO_COPY) {
             0 => u64::MAX,
             from => from,
         },
-        batcher: CompletionBatcher::new(Duration::from_micros(chosen(&GATHER))),
+        batcher: CompletionBatcher::new(Duration::from_micros(setting(&GATHER))),
         certain: 0,
         slept_since_ns: None,
     })
@@ -110,13 +110,13 @@ impl RunWorker for RingWorker {
     }
 
     fn run(mut self) {
-        // A sleep for several is shorter than what the kernel would add to it.
+        // A sleep for several completions is shorter than the kernel's timer slack.
         let _ = set_timer_slack();
         while !self.is_over() {
             self.run_round();
             self.accept_phase();
             self.work_phase();
-            self.keep_time();
+            self.handle_timers();
         }
         self.release_all();
         self.end();
@@ -136,8 +136,9 @@ impl Model for Ring {
 
     fn serve(worker: &mut Worker<Self>, slot: u32) -> bool {
         let token = worker.core.table.token(slot);
-        let is_its = |pending: &Pending| Data::token_of(pending.completion.data) == Some(token);
-        while let Some(index) = worker.model.work_pending.iter().position(is_its) {
+        let is_of_connection =
+            |pending: &Pending| Data::token_of(pending.completion.data) == Some(token);
+        while let Some(index) = worker.model.work_pending.iter().position(is_of_connection) {
             let Some(pending) = worker.model.work_pending.remove(index) else { break };
             worker.work(pending);
         }
@@ -154,11 +155,11 @@ impl Model for Ring {
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
         if conn.action() == Action::Write {
-            // How much of it has arrived only the kernel knows; it is asked, and goes on then.
+            // Handled when the kernel has told how much of the output has arrived.
             let data = Data::of(Kind::Expire, worker.core.table.token(slot));
             worker.query_unacknowledged(slot, data);
         } else {
-            worker.expire_knowing(slot, None);
+            worker.expire_with(slot, None);
         }
     }
 
@@ -180,7 +181,7 @@ impl Model for Ring {
     /// Returns the arrival data of the request whose completion is being handled.
     fn arrival(worker: &mut Worker<Self>, slot: u32) -> Option<Arrival> {
         let departed = worker.core.table.conn(slot)?.ended.is_some();
-        let age_ns = worker.core.context.read_clock_ns().saturating_sub(worker.model.came_ns);
+        let age_ns = worker.core.context.read_clock_ns().saturating_sub(worker.model.completed_ns);
         Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
     }
 
@@ -224,7 +225,7 @@ impl RingWorker {
                 self.hand_over();
             }
             if self.model.completions.is_empty() {
-                self.core.open_before_sleep();
+                self.core.lift_refusals();
                 let began_ns = self.core.context.read_clock_ns();
                 self.wait(self.core.sleep_max());
                 self.model.slept_since_ns = Some(began_ns);
@@ -233,7 +234,7 @@ impl RingWorker {
             || !self.model.yielded.is_empty()
             || !self.model.work_pending.is_empty()
         {
-            // Who could go on must not keep what was done from being noticed.
+            // Completions are taken even while other work could continue.
             self.hand_over();
         }
     }
@@ -268,22 +269,23 @@ impl RingWorker {
     }
 
     fn handle_ring_error(&mut self, error: &io::Error) {
-        // Only lack of memory can be the reason, and pass: what is queued stays so.
+        // Lack of memory, which passes: queued operations stay queued.
         self.core.tell(&format!("waiting for completions: {error}"));
         std::thread::sleep(Duration::from_millis(10));
     }
 
     /// Sorts completions into the two queues, connections into one and work into the other. A
-    /// completion found now is taken to have come halfway since the last look.
+    /// completion is assumed to have come halfway between this call and the last.
     fn sort(&mut self) {
         let now_ns = self.core.context.now_ns();
-        let came_ns = self.model.taken_at_ns + now_ns.saturating_sub(self.model.taken_at_ns) / 2;
+        let completed_ns =
+            self.model.taken_at_ns + now_ns.saturating_sub(self.model.taken_at_ns) / 2;
         self.model.taken_at_ns = now_ns;
         for completion in self.model.completions.drain(..) {
             if Data::kind_of(completion.data).is_some_and(Kind::is_arrival) {
                 self.model.arrived.push_back(completion);
             } else {
-                self.model.work_pending.push_back(Pending { completion, came_ns });
+                self.model.work_pending.push_back(Pending { completion, completed_ns });
             }
         }
     }
@@ -291,7 +293,7 @@ impl RingWorker {
     fn accept_phase(&mut self) {
         self.core.accepts_pending = false;
         while let Some(completion) = self.model.arrived.pop_front() {
-            self.arrive(&completion);
+            self.handle_arrival(&completion);
         }
         self.end_phases();
         self.end_accept_phase();
@@ -301,7 +303,7 @@ impl RingWorker {
         let mut work =
             self.core.begin_work(self.model.work_pending.len() + self.model.yielded.len());
         work.items += self.resume_yielded();
-        // What is left when it takes too long is done after the next accept-phase.
+        // If it takes too long, the rest follows after the next accept-phase.
         while !self.core.is_long(&mut work)
             && let Some(pending) = self.model.work_pending.pop_front()
         {
@@ -310,8 +312,8 @@ impl RingWorker {
         }
         self.core.context.counters.work_cuts.add((!self.model.work_pending.is_empty()).into());
         self.core.note_work(work);
-        if let Some(turn_ns) = self.model.paced_ns {
-            self.core.context.write_budget.record(self.model.sent_bytes, turn_ns);
+        if let Some(paced_ns) = self.model.paced_ns {
+            self.core.context.write_budget.record(self.model.sent_bytes, paced_ns);
         }
     }
 
@@ -324,8 +326,8 @@ impl RingWorker {
         slot - self.core.table.reserved()
     }
 
-    /// Returns whether the loop is to end. Connections still to come out of accepts keep it going,
-    /// unless it must stop at once.
+    /// Returns whether the loop is to end. Accepts under way keep it going, since they may still
+    /// bring connections, unless it must stop at once.
     fn is_over(&self) -> bool {
         let has_more = self.model.accept_ops.iter().any(ListenerAccepts::is_busy)
             || !self.model.arrived.is_empty();
@@ -342,8 +344,8 @@ impl RingWorker {
         }
     }
 
-    /// Closes what is open, and waits until the kernel has released it: anything still missing then
-    /// was lost by the server.
+    /// Closes every connection, and waits until the kernel has released everything: what is still
+    /// out then was lost by the server.
     fn release_all(&mut self) {
         self.core.context.draining = true;
         for slot in self.core.table.find(0, usize::MAX, |_| true) {
@@ -360,7 +362,7 @@ impl RingWorker {
             }
             self.sort();
             while let Some(completion) = self.model.arrived.pop_front() {
-                self.arrive(&completion);
+                self.handle_arrival(&completion);
             }
             while let Some(pending) = self.model.work_pending.pop_front() {
                 self.work(pending);

@@ -7,7 +7,7 @@ use weir_dispatch::readiness::Token;
 use weir_sys::ring::server::{Completion, Op, ServerRing};
 
 use super::completion_batcher::CompletionBatcher;
-use super::connection::Pieces;
+use super::connection::BufferPair;
 use super::disk_queue::DiskQueue;
 use super::listener_accepts::ListenerAccepts;
 use crate::worker::Worker;
@@ -18,8 +18,8 @@ pub(crate) type RingWorker = Worker<Ring>;
 /// A completion that has not been handled.
 pub(super) struct Pending {
     pub(super) completion: Completion,
-    /// Approximate time at which it came, nanoseconds on the loop's clock.
-    pub(super) came_ns: u64,
+    /// Approximate time of its completion, nanoseconds on the loop's clock.
+    pub(super) completed_ns: u64,
 }
 
 /// State of a loop on completions.
@@ -28,14 +28,14 @@ pub(crate) struct Ring {
     pub(super) accept_ops: Vec<ListenerAccepts>,
     /// The poll operation on the waker.
     pub(super) wake_poll: Op,
-    /// Completions as they came.
+    /// Completions in the order in which they came, not sorted yet.
     pub(super) completions: Vec<Completion>,
     /// The accept queue: connections, and listeners with a pending connection.
     pub(super) arrived: VecDeque<Completion>,
     /// Completions of other operations that have not been handled.
     pub(super) work_pending: VecDeque<Pending>,
-    /// Large replies that wait for the write budget, with what is left of each.
-    pub(super) paced_sends: VecDeque<(Token, Pieces)>,
+    /// Large replies that wait for the write budget, with the rest of each.
+    pub(super) paced_sends: VecDeque<(Token, BufferPair)>,
     /// Connections that yielded and could continue, longest waiting first.
     pub(super) yielded: VecDeque<Token>,
     /// CPU time that the kernel took for this round's large replies, nanoseconds; `None` if it was
@@ -49,8 +49,8 @@ pub(crate) struct Ring {
     pub(super) disk_queue: DiskQueue,
     /// Time at which completions were last taken, nanoseconds.
     pub(super) taken_at_ns: u64,
-    /// Approximate time at which the completion being handled came, nanoseconds.
-    pub(super) came_ns: u64,
+    /// Approximate time of the completion being handled, nanoseconds.
+    pub(super) completed_ns: u64,
     /// Time to poll for completions before sleeping; `None` without `sqpoll`.
     pub(super) spin: Option<Duration>,
     pub(super) zero_copy_from: u64,

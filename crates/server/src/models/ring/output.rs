@@ -13,7 +13,7 @@ use weir_sys::ring::server::{
     Completion, ECANCELED, Handle, Op, ReadThread, Returned, SendBuffer, SendOptions, Then,
 };
 
-use super::connection::{FileRead, OutputOp, Pieces, Send};
+use super::connection::{BufferPair, FileRead, OutputOp, Send};
 use super::model::RingWorker;
 use super::user_data::{Data, Kind};
 use crate::context::close_reason::CloseReason;
@@ -30,8 +30,8 @@ const FILE_BYTES_MAX: u64 = 256 << 10;
 const WHOLE_BYTES_MAX: usize = 16 << 10;
 
 impl RingWorker {
-    /// Takes the next chunk of a connection's output and begins to send it. Returns what the
-    /// connection wants if there is none, and `None` while an operation is under way.
+    /// Takes the next chunk of a connection's output and begins to send it. Returns the
+    /// connection's next action if there is none, and `None` while an operation is under way.
     pub(super) fn begin_output(&mut self, slot: u32) -> Option<Action> {
         let core = &mut self.core;
         let conn = core.table.conn(slot)?;
@@ -57,7 +57,7 @@ impl RingWorker {
                 let len = range.end - range.start;
                 if !file::seems_cached(file.as_fd(), range.start, len) {
                     conn.reading = Some(FileRead { file, range, bytes });
-                    self.wait_to_read(slot);
+                    self.queue_read(slot);
                     return None;
                 }
                 let data = Data::of(Kind::Output, self.core.table.token(slot));
@@ -72,58 +72,58 @@ impl RingWorker {
     }
 
     /// Sends a short reply at once, and queues a longer one for the write budget.
-    fn send_reply(&mut self, slot: u32, pieces: Pieces) {
-        let bytes = pieces[0].1.len() + pieces[1].1.len();
+    fn send_reply(&mut self, slot: u32, buffers: BufferPair) {
+        let bytes = buffers[0].1.len() + buffers[1].1.len();
         if bytes < BUDGET_BYTES_MIN as usize {
-            return self.send(slot, pieces, OutputOp::Reply);
+            return self.send(slot, buffers, OutputOp::Reply);
         }
         let token = self.core.table.token(slot);
         let Some(conn) = self.core.table.conn(slot) else { return };
         conn.send = Some(Send::of(None, OutputOp::Reply));
-        self.model.paced_sends.push_back((token, pieces));
+        self.model.paced_sends.push_back((token, buffers));
     }
 
-    /// Sends the replies that have waited longest, within the write budget: the kernel sends
-    /// what it is given before it looks at anything else. Returns the number of bytes.
+    /// Sends the replies that have waited longest, within the write budget: the kernel sends all
+    /// that it is given before it handles anything else. Returns the number of bytes.
     pub(super) fn send_paced(&mut self) -> u64 {
         let budget_bytes = self.core.context.write_budget.bytes();
         let mut taken = 0;
         while taken < budget_bytes {
-            let Some((token, pieces)) = self.model.paced_sends.pop_front() else { break };
+            let Some((token, buffers)) = self.model.paced_sends.pop_front() else { break };
             if self.core.table.is_current(token) {
-                taken += ((pieces[0].1.len() + pieces[1].1.len()) as u64).min(budget_bytes);
-                self.send(token.slot, pieces, OutputOp::Reply);
+                taken += ((buffers[0].1.len() + buffers[1].1.len()) as u64).min(budget_bytes);
+                self.send(token.slot, buffers, OutputOp::Reply);
             }
         }
         taken
     }
 
-    /// Sends ranges of two pieces: what the write budget allows now, the rest later.
-    fn send(&mut self, slot: u32, mut pieces: Pieces, purpose: OutputOp) {
+    /// Sends the ranges of two buffers: as much as the write budget allows now, the rest later.
+    fn send(&mut self, slot: u32, mut buffers: BufferPair, purpose: OutputOp) {
         let ring_slot = self.ring_slot(slot);
         let to = Handle::Slot(ring_slot);
         let token = self.core.table.token(slot);
         let budget_bytes = self.core.context.write_budget.bytes() as usize;
         let Some(conn) = self.core.table.conn(slot) else { return };
-        let [first, second] = [pieces[0].1.clone(), pieces[1].1.clone()];
+        let [first, second] = [buffers[0].1.clone(), buffers[1].1.clone()];
         let bytes = first.len() + second.len();
         let is_last = conn.output().is_some_and(|output| output.is_taken());
         let is_short_end = purpose == OutputOp::Reply && bytes <= WHOLE_BYTES_MAX && is_last;
         let closes_in_chain = is_short_end && conn.closes_after_output();
-        let rests = is_short_end && conn.rests_after_output();
+        let is_idle_after = is_short_end && conn.is_idle_after_output();
         let receive = conn.receive;
         let zero_copy = bytes as u64 >= self.model.zero_copy_from;
-        // What is lent comes back late: it goes out whole, or not at all.
+        // A lent buffer comes back late, so it is sent whole.
         let whole = closes_in_chain || zero_copy;
         let budget_bytes = if whole { bytes } else { budget_bytes };
-        let last = &mut pieces[usize::from(!second.is_empty())].1;
+        let last = &mut buffers[usize::from(!second.is_empty())].1;
         let later = bytes.saturating_sub(budget_bytes).min(last.len().saturating_sub(1));
         last.end -= later;
         let more = purpose == OutputOp::Reply && (later > 0 || !is_last);
         let how = SendOptions { more, whole, zero_copy };
         let then = if closes_in_chain { Then::OnSuccess } else { Then::Nothing };
         let data = Data::of(Kind::Output, token);
-        let op = self.lend(to, pieces, how, then, data);
+        let op = self.lend(to, buffers, how, then, data);
         if closes_in_chain {
             if let Some(receive) = receive {
                 self.model.ring.cancel(receive, Then::Always);
@@ -135,14 +135,14 @@ impl RingWorker {
         if let Some(output) = conn.output() {
             output.full_since_ns = Some(self.core.context.now_ns());
         }
-        self.model.certain += u32::from(rests) + u32::from(closes_in_chain);
+        self.model.certain += u32::from(is_idle_after) + u32::from(closes_in_chain);
         conn.send = Some(Send { first, second, ..Send::of(Some(op), purpose) });
     }
 
     fn lend(
         &mut self,
         to: Handle<'_>,
-        [first, second]: Pieces,
+        [first, second]: BufferPair,
         how: SendOptions,
         then: Then,
         data: u64,
@@ -166,17 +166,17 @@ impl RingWorker {
     }
 
     /// Handles the end of an operation on a connection's output.
-    pub(super) fn put_out(&mut self, slot: u32, completion: Completion) {
+    pub(super) fn handle_output(&mut self, slot: u32, completion: Completion) {
         if completion.notice {
-            // Memory that was lent, and whose bytes have arrived.
+            // A lent buffer is free again: its bytes have arrived.
             return;
         }
         let Some(conn) = self.core.table.conn(slot) else { return };
         let Some(send) = conn.send.take() else { return };
         let (result, context) = (completion.result, &mut self.core.context);
         let action = match send.purpose {
-            OutputOp::Read => return self.file_found(slot, completion),
-            OutputOp::ReadLate => return self.file_read(slot, completion),
+            OutputOp::Read => return self.handle_cached_read(slot, completion),
+            OutputOp::ReadInWorker => return self.handle_file_read(slot, completion),
             OutputOp::Wait => return,
             OutputOp::Reply => return self.reply_sent(slot, &send, result, completion.returned),
             OutputOp::Shutdown => conn.write_side_shut(result == 0, context),
@@ -215,7 +215,7 @@ impl RingWorker {
             output.keep_buffer(bytes);
         }
         if conn.closes_in_chain {
-            // The close is on its way; the machine has nothing else in mind.
+            // The close is under way already; the action can only be the same.
             let _ = conn.sent(SendOutcome::All, &mut core.context);
             return;
         }
@@ -226,44 +226,44 @@ impl RingWorker {
     }
 
     /// Sends the rest of a reply, in another round or as the socket gets room. Queries the
-    /// unacknowledged bytes first, if the client's rate is to be measured from now on.
+    /// unacknowledged bytes first, if the client's rate is measured from now on.
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);
-        let pieces = match returned {
-            Returned::Buffer(piece) if send.second.is_empty() => {
-                [(piece, first), (SendBuffer::Static(&[]), 0..0)]
+        let buffers = match returned {
+            Returned::Buffer(buffer) if send.second.is_empty() => {
+                [(buffer, first), (SendBuffer::Static(&[]), 0..0)]
             }
-            Returned::Buffer(piece) => [(SendBuffer::Static(&[]), 0..0), (piece, second)],
+            Returned::Buffer(buffer) => [(SendBuffer::Static(&[]), 0..0), (buffer, second)],
             Returned::Pair(one, two) => [(one, first), (two, second)],
-            // Nothing else comes back of a send.
+            // A send returns nothing else.
             _ => return self.fail(slot),
         };
         let token = self.core.table.token(slot);
         if self.core.table.conn(slot).is_some_and(|conn| conn.wants_acknowledged()) {
             self.query_unacknowledged(slot, Data::of(Kind::Mark, token));
         }
-        self.send_reply(slot, pieces);
+        self.send_reply(slot, buffers);
     }
 
-    /// Handles the read of a piece of a file from memory. If some of it is not in memory, a worker
-    /// that may block reads it.
-    fn file_found(&mut self, slot: u32, completion: Completion) {
+    /// Handles the read of a range of a file from memory. If some of it is not in memory, a worker
+    /// that may block reads the rest.
+    fn handle_cached_read(&mut self, slot: u32, completion: Completion) {
         let Some(conn) = self.core.table.conn(slot) else { return };
         let Some(reading) = &mut conn.reading else { return };
         let found = match completion.outcome() {
             Ok(found) if u64::from(found) < reading.len() => found as usize,
             Err(error) if matches!(error.kind(), WouldBlock | Unsupported) => 0,
-            _ => return self.file_read(slot, completion),
+            _ => return self.handle_file_read(slot, completion),
         };
         if let Returned::Read(mut bytes) = completion.returned {
             bytes.truncate(bytes.len() - found);
             reading.bytes = bytes;
-            self.wait_to_read(slot);
+            self.queue_read(slot);
         }
     }
 
     /// Queues a connection to read from a disk.
-    fn wait_to_read(&mut self, slot: u32) {
+    fn queue_read(&mut self, slot: u32) {
         let token = self.core.table.token(slot);
         let Some(conn) = self.core.table.conn(slot) else { return };
         conn.send = Some(Send::of(None, OutputOp::Wait));
@@ -271,20 +271,19 @@ impl RingWorker {
         self.fetch_next();
     }
 
-    fn read_late(&mut self, token: Token) {
+    fn read_in_worker(&mut self, token: Token) {
         let data = Data::of(Kind::Fetch, token);
         let Some(conn) = self.core.table.conn(token.slot) else { return };
         let Some(reading) = &mut conn.reading else { return };
         let (range, bytes) = (reading.range.clone(), std::mem::take(&mut reading.bytes));
         let (fd, by) = (SharedFd::of(&reading.file), ReadThread::Worker);
         let op = self.model.ring.read(fd, bytes, range, by, Then::Nothing, data);
-        conn.send = Some(Send::of(Some(op), OutputOp::ReadLate));
+        conn.send = Some(Send::of(Some(op), OutputOp::ReadInWorker));
         self.model.disk_queue.begun(token, 1);
     }
 
-    /// Handles the read of a piece of a file: sends it if it is complete and the file is still the
-    /// one that was promised.
-    fn file_read(&mut self, slot: u32, completion: Completion) {
+    /// Handles the read of a range of a file: sends it if it is complete and the file is unchanged.
+    fn handle_file_read(&mut self, slot: u32, completion: Completion) {
         let core = &mut self.core;
         let Some(conn) = core.table.conn(slot) else { return };
         let Some(reading) = conn.reading.take() else { return };
@@ -312,7 +311,7 @@ impl RingWorker {
                 continue;
             }
             match self.purpose_of(token.slot) {
-                Some(OutputOp::Wait) => self.read_late(token),
+                Some(OutputOp::Wait) => self.read_in_worker(token),
                 _ => self.begin_fetch(token),
             }
         }
@@ -347,23 +346,23 @@ impl RingWorker {
         }
         self.model.disk_queue.begun(token, begun);
         if begun == 0 {
-            self.have_fetched(token.slot);
+            self.finish_fetch(token.slot);
         }
     }
 
-    /// Handles the end of a disk operation. Its data is sent if it is a piece of a reply, and
+    /// Handles the end of a disk operation. Its data is sent if it is part of a reply, and
     /// discarded otherwise.
     pub(super) fn fetched(&mut self, token: Token, completion: Completion) {
         if self.model.disk_queue.ended(token) && self.core.table.is_current(token) {
             match self.purpose_of(token.slot) {
-                Some(OutputOp::ReadLate) => self.put_out(token.slot, completion),
-                _ => self.have_fetched(token.slot),
+                Some(OutputOp::ReadInWorker) => self.handle_output(token.slot, completion),
+                _ => self.finish_fetch(token.slot),
             }
         }
         self.fetch_next();
     }
 
-    fn have_fetched(&mut self, slot: u32) {
+    fn finish_fetch(&mut self, slot: u32) {
         if let Some(conn) = self.core.table.conn(slot) {
             let action = conn.fetched(&mut self.core.context);
             self.follow(slot, action);

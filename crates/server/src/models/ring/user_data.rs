@@ -1,4 +1,4 @@
-//! The user data of an operation, which tells its kind and its owner when it completes.
+//! The user data of an operation, which identifies its kind and its owner on completion.
 
 use weir_dispatch::readiness::Token;
 
@@ -12,7 +12,7 @@ pub(super) enum Kind {
     /// A connection was accepted into a slot that the kernel chose.
     AcceptMany,
     /// A connection is pending at a listener.
-    Knock,
+    ListenerReady,
     /// A descriptor's socket was put into a slot.
     Adopted,
     /// Bytes were received.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Expire,
     /// Bytes that were unacknowledged when the socket was full.
     Mark,
-    /// Something was read from a disk.
+    /// A read from a disk ended.
     Fetch,
     /// The result does not matter.
     Ignored,
@@ -35,7 +35,7 @@ const KINDS: [Kind; 12] = [
     Kind::Waker,
     Kind::Accept,
     Kind::AcceptMany,
-    Kind::Knock,
+    Kind::ListenerReady,
     Kind::Adopted,
     Kind::Receive,
     Kind::Output,
@@ -52,7 +52,7 @@ const SLOT_BITS: u32 = 28;
 impl Kind {
     /// Returns whether the completion belongs in the accept queue.
     pub(super) fn is_arrival(self) -> bool {
-        matches!(self, Self::Accept | Self::AcceptMany | Self::Knock)
+        matches!(self, Self::Accept | Self::AcceptMany | Self::ListenerReady)
     }
 }
 
@@ -79,15 +79,15 @@ impl Data {
     }
 
     /// Returns the connection of an operation, or the promised slot with the listener's index.
-    pub(super) fn whose(data: u64) -> Token {
+    pub(super) fn owner(data: u64) -> Token {
         Token { slot: (data & ((1 << SLOT_BITS) - 1)) as u32, generation: (data >> 32) as u32 }
     }
 
     /// Returns the connection of an operation; `None` if it has none.
     pub(super) fn token_of(data: u64) -> Option<Token> {
         let kind = Self::kind_of(data)?;
-        let is_one = !kind.is_arrival() && !matches!(kind, Kind::Waker | Kind::Ignored);
-        is_one.then(|| Self::whose(data))
+        let has_connection = !kind.is_arrival() && !matches!(kind, Kind::Waker | Kind::Ignored);
+        has_connection.then(|| Self::owner(data))
     }
 }
 
@@ -96,13 +96,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out() {
+    fn user_data_is_decoded_as_it_was_encoded() {
         for kind in KINDS {
             for (slot, generation) in [(0, 0), (7, u32::MAX), ((1 << SLOT_BITS) - 1, 3)] {
                 let token = Token { slot, generation };
                 let data = Data::of(kind, token);
                 assert_eq!(Data::kind_of(data), Some(kind));
-                assert_eq!(Data::whose(data), token);
+                assert_eq!(Data::owner(data), token);
             }
         }
         assert_eq!(Data::token_of(Data::ignored()), None);

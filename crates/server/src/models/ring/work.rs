@@ -1,5 +1,5 @@
-//! The work queue: completions are reported to their connection's machine, and what it wants next
-//! is queued. Knows nothing of accepting.
+//! The work queue: completions are reported to their connection's machine, and the operation that
+//! it wants next is queued. Knows nothing of accepting.
 
 use weir_dispatch::readiness::Token;
 use weir_sys::is_exhaustion;
@@ -16,10 +16,10 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 
 impl RingWorker {
     /// Handles one completion.
-    pub(super) fn work(&mut self, Pending { mut completion, came_ns }: Pending) {
-        self.model.came_ns = came_ns;
+    pub(super) fn work(&mut self, Pending { mut completion, completed_ns }: Pending) {
+        self.model.completed_ns = completed_ns;
         let filled = completion.filled.take();
-        let token = Data::whose(completion.data);
+        let token = Data::owner(completion.data);
         match Data::kind_of(completion.data) {
             Some(Kind::Waker) if completion.result >= 0 => {
                 self.handle_wakeup();
@@ -28,11 +28,13 @@ impl RingWorker {
             Some(Kind::Receive) => return self.received(token, &completion, filled),
             Some(Kind::Waker) => {}
             Some(Kind::Fetch) => self.fetched(token, completion),
-            Some(_) if !self.is_its(token) => {}
-            Some(Kind::Output) => self.put_out(token.slot, completion),
-            Some(Kind::Close) => self.chain_ended(token.slot, &completion),
-            Some(Kind::Expire) => self.expire_knowing(token.slot, counted(&completion)),
-            Some(Kind::Mark) => self.mark(token.slot, counted(&completion).unwrap_or(0)),
+            Some(_) if !self.is_current(token) => {}
+            Some(Kind::Output) => self.handle_output(token.slot, completion),
+            Some(Kind::Close) => self.handle_chain_end(token.slot, &completion),
+            Some(Kind::Expire) => self.expire_with(token.slot, unacknowledged_bytes(&completion)),
+            Some(Kind::Mark) => {
+                self.mark(token.slot, unacknowledged_bytes(&completion).unwrap_or(0))
+            }
             Some(Kind::Adopted) if completion.result < 0 => self.fail(token.slot),
             _ => {}
         }
@@ -41,18 +43,18 @@ impl RingWorker {
         }
     }
 
-    fn is_its(&self, token: Token) -> bool {
+    fn is_current(&self, token: Token) -> bool {
         self.core.table.is_current(token)
     }
 
     /// Handles received bytes, or their end. The buffer is given back even if the connection is
     /// closed.
     fn received(&mut self, token: Token, completion: &Completion, filled: Option<ReceivedBuffer>) {
-        if self.is_its(token) {
+        if self.is_current(token) {
             self.note_receive(token, completion);
-            let is_new = completion.result > 0 && self.core.judges.is_some();
+            let is_new = completion.result > 0 && self.core.request_decision.is_some();
             if !is_new || self.admit_request(token) {
-                self.take_in(token.slot, completion.result, filled.as_ref());
+                self.handle_input(token.slot, completion.result, filled.as_ref());
             }
         }
         if let Some(filled) = filled {
@@ -68,19 +70,19 @@ impl RingWorker {
         }
     }
 
-    fn take_in(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
+    fn handle_input(&mut self, slot: u32, result: i32, filled: Option<&ReceivedBuffer>) {
         let (core, ring) = (&mut self.core, &mut self.model.ring);
         let Some(conn) = core.table.conn(slot) else { return };
         let error = std::io::Error::from_raw_os_error(-result);
         if result < 0 && is_exhaustion(&error) {
-            // Buffers that were out come back by the end of the round.
+            // Buffers in use come back by the end of the round.
             core.context.counters.ring_starved.one();
             self.model.starved.push(core.table.token(slot));
             return;
         }
         let action = conn.action();
         if result == -ECANCELED {
-            // We ended it, because too much waited; since then it may have been read.
+            // Cancelled because too much was unread; it may have been read since.
             return match action {
                 Action::Read | Action::Discard => self.receive(slot),
                 _ => {}
@@ -109,7 +111,7 @@ impl RingWorker {
         self.follow(slot, action);
     }
 
-    /// Ends the receive of a connection that sends more requests than it reads replies.
+    /// Cancels the receive of a client that sends requests faster than it reads replies.
     fn bound_input(&mut self, slot: u32) {
         let Some(conn) = self.core.table.conn(slot) else { return };
         if conn.unread() > KEPT_BYTES_MAX
@@ -130,7 +132,7 @@ impl RingWorker {
                 break;
             }
             let Some(token) = self.model.yielded.pop_front() else { break };
-            if !self.is_its(token) {
+            if !self.is_current(token) {
                 continue;
             }
             if let Some(conn) = self.core.table.conn(token.slot) {
@@ -142,7 +144,7 @@ impl RingWorker {
         items
     }
 
-    /// Does what a connection wants until an operation for it is under way.
+    /// Carries out a connection's actions until an operation for it is under way.
     pub(super) fn follow(&mut self, slot: u32, mut action: Action) {
         loop {
             let Some(conn) = self.core.table.conn(slot) else { return };
@@ -178,7 +180,7 @@ impl RingWorker {
 
     /// Begins a receive for a connection that has none: a single one before the client's first
     /// bytes, a multishot one afterwards. Many connections end after one request, and a multishot
-    /// receive has to be cancelled.
+    /// receive would have to be cancelled.
     pub(super) fn receive(&mut self, slot: u32) {
         let data = Data::of(Kind::Receive, self.core.table.token(slot));
         let ring_slot = self.ring_slot(slot);
@@ -193,7 +195,7 @@ impl RingWorker {
     /// Resumes the receives that found no buffer, now that some have come back.
     pub(super) fn receive_starved(&mut self) {
         for token in std::mem::take(&mut self.model.starved) {
-            if self.is_its(token) {
+            if self.is_current(token) {
                 self.receive(token.slot);
             }
         }
@@ -211,12 +213,12 @@ impl RingWorker {
         self.model.ring.unacknowledged(Handle::Slot(ring_slot), Then::Nothing, data);
     }
 
-    /// Handles a deadline, now that the number of unacknowledged bytes is known.
-    pub(super) fn expire_knowing(&mut self, slot: u32, unacknowledged: Option<u64>) {
+    /// Handles a deadline, given the number of unacknowledged bytes, if known.
+    pub(super) fn expire_with(&mut self, slot: u32, unacknowledged: Option<u64>) {
         let now_ns = self.core.context.now_ns();
         let Some(conn) = self.core.table.conn(slot) else { return };
         if conn.deadline_ns() > now_ns {
-            // It has gone on while the kernel was asked.
+            // The deadline was moved during the query.
             return self.arm_timer(slot);
         }
         match conn.expire(unacknowledged, &mut self.core.context) {
@@ -277,10 +279,11 @@ impl RingWorker {
     }
 
     /// Handles the close at the end of a chain: done, or not tried.
-    fn chain_ended(&mut self, slot: u32, completion: &Completion) {
+    fn handle_chain_end(&mut self, slot: u32, completion: &Completion) {
         let Some(conn) = self.core.table.conn(slot) else { return };
         if completion.failed_with(ECANCELED) {
-            // What broke the chain has seen to the rest, unless it was this connection's end.
+            // The failed operation before it is handled by its own completion, unless the chain was
+            // broken in order to close the connection.
             if std::mem::take(&mut conn.close_after_chain) {
                 conn.closes_in_chain = false;
                 self.close_slot(slot, CloseReason::Failed);
@@ -294,6 +297,6 @@ impl RingWorker {
 }
 
 /// Returns the byte count of a completion; `None` if the kernel could not tell it.
-fn counted(completion: &Completion) -> Option<u64> {
+fn unacknowledged_bytes(completion: &Completion) -> Option<u64> {
     completion.outcome().ok().map(u64::from)
 }

@@ -33,11 +33,11 @@ const MAIN_WAKER: usize = 0;
 /// Accepts until the server stops. `starts`: threads may be started for accepted connections.
 pub(super) fn run_acceptor(shared: &SharedWorker, spawner: &mut ThreadSpawner, starts: bool) {
     let mut listeners = ListenerPoll::new(&[&shared.control.waker, &shared.listener_waker]);
-    let mut asked = 0;
+    let mut measured = 0;
     while shared.with_lock(|worker| plan(worker, &mut listeners)) {
         listeners.wait();
         shared.listener_waker.clear();
-        asked = measure_threads(shared, asked);
+        measured = measure_threads(shared, measured);
         let unassigned = shared.with_lock_when_caught_up(|worker| round(worker, &listeners));
         for token in unassigned {
             start_thread_for(shared, spawner, token, starts);
@@ -57,12 +57,12 @@ pub(super) fn end(shared: &SharedWorker, spawner: ThreadSpawner) {
     shared.with_lock(Worker::end);
 }
 
-/// Measures the usage of all threads if a report later than number `asked` is requested, and
-/// returns the number of the last request. The threads may be many, so they are measured without
-/// the lock.
-pub(super) fn measure_threads(shared: &SharedWorker, asked: u64) -> u64 {
+/// Measures the usage of all threads if a report is requested after request `measured`, and returns
+/// the number of the last request. There may be many threads, so they are measured without the
+/// lock.
+pub(super) fn measure_threads(shared: &SharedWorker, measured: u64) -> u64 {
     let report_request = shared.control.report_request();
-    if report_request > asked {
+    if report_request > measured {
         measure(shared);
     }
     report_request
@@ -70,11 +70,11 @@ pub(super) fn measure_threads(shared: &SharedWorker, asked: u64) -> u64 {
 
 fn measure(shared: &SharedWorker) {
     let live = shared.with_lock(|worker| worker.model.threads.live.clone());
-    let seen = live.into_iter().map(|(id, thread)| (id, ThreadUsage::of(thread))).collect();
+    let usage = live.into_iter().map(|(id, thread)| (id, ThreadUsage::of(thread))).collect();
     shared.with_lock(|worker| {
-        worker.model.threads.seen = seen;
+        worker.model.threads.usage_by_id = usage;
         let live = &worker.model.threads.live;
-        worker.model.threads.seen.retain(|id, _| live.contains_key(id));
+        worker.model.threads.usage_by_id.retain(|id, _| live.contains_key(id));
     });
 }
 
@@ -90,8 +90,8 @@ fn round(worker: &mut GroupWorker, listeners: &ListenerPoll) -> Vec<Token> {
     if listeners.was_woken(MAIN_WAKER) {
         worker.handle_wakeup();
     }
-    worker.accept_phase(&listeners.polled);
-    worker.keep_time();
+    worker.accept_phase(&listeners.result);
+    worker.handle_timers();
     worker.assign()
 }
 
@@ -107,7 +107,7 @@ fn start_thread_for(
         return shared.with_lock(|worker| worker.requeue(token));
     }
     if let Err(error) = spawner.spawn(move |shared, id| run_thread(shared, id, token)) {
-        let error = io::Error::other(format!("no thread can be had: {error}"));
+        let error = io::Error::other(format!("no thread is available: {error}"));
         shared.with_lock(|worker| {
             worker.requeue(token);
             worker.pause_after_error(&error);

@@ -18,8 +18,8 @@ pub(crate) struct ListenerPoll {
     /// Indices of the watched listeners.
     listeners: Vec<usize>,
     timeout: Option<Duration>,
-    looks_first: bool,
-    pub(crate) polled: PollResult,
+    polls_first: bool,
+    pub(crate) result: PollResult,
 }
 
 impl ListenerPoll {
@@ -29,8 +29,8 @@ impl ListenerPoll {
             wakers: wakers.len(),
             listeners: Vec::new(),
             timeout: None,
-            looks_first: false,
-            polled: PollResult::default(),
+            polls_first: false,
+            result: PollResult::default(),
         }
     }
 
@@ -45,17 +45,17 @@ impl ListenerPoll {
             }
         }
         self.timeout = timeout;
-        self.looks_first = worker.model.undrained;
+        self.polls_first = worker.model.undrained;
     }
 
     /// Waits for a listener, a waker or the timeout.
     pub(crate) fn wait(&mut self) {
         let fds = &mut self.fds;
-        self.polled.wait(self.looks_first, self.timeout, |timeout| poll(fds, timeout));
+        self.result.wait(self.polls_first, self.timeout, |timeout| poll(fds, timeout));
         let watched = self.fds.iter().skip(self.wakers).zip(&self.listeners);
         let ready = watched.filter(|(entry, _)| entry.revents != 0).map(|(_, &index)| index);
-        self.polled.listeners.clear();
-        self.polled.listeners.extend(ready);
+        self.result.listeners.clear();
+        self.result.listeners.extend(ready);
     }
 
     /// Returns whether a waker was woken, given its index among those passed to
@@ -76,15 +76,15 @@ mod tests {
     #[test]
     fn a_waker_ends_the_wait_and_no_listener_is_ready() {
         let (first, second) = (Waker::new().unwrap(), Waker::new().unwrap());
-        let mut listeners_poll = ListenerPoll::new(&[&first, &second]);
+        let mut listener_poll = ListenerPoll::new(&[&first, &second]);
         second.wake();
-        listeners_poll.wait();
+        listener_poll.wait();
         assert!(
-            !listeners_poll.was_woken(0)
-                && listeners_poll.was_woken(1)
-                && !listeners_poll.was_woken(2)
+            !listener_poll.was_woken(0)
+                && listener_poll.was_woken(1)
+                && !listener_poll.was_woken(2)
         );
-        let PollResult { listeners, rounds, ready, was_pending } = &listeners_poll.polled;
+        let PollResult { listeners, rounds, ready, was_pending } = &listener_poll.result;
         assert_eq!((listeners.len(), *rounds, *ready, *was_pending), (0, 1, 1, false));
     }
 }

@@ -48,7 +48,7 @@ impl RunWorker for Threads {
         for _ in 0..pool {
             if let Err(error) = spawner.spawn(pool::run_thread) {
                 spawner.shutdown();
-                return Err(io::Error::other(format!("{pool} threads cannot be had: {error}")));
+                return Err(io::Error::other(format!("cannot start {pool} threads: {error}")));
             }
         }
         Ok(Self { shared, spawner, pooled: pool > 0 })

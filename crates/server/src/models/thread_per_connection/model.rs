@@ -36,7 +36,7 @@ pub(crate) type GroupWorker = Worker<ThreadGroup>;
 pub(crate) struct ThreadGroup {
     /// True if the thread that accepts a connection serves it, at once where reads are eager.
     /// Otherwise each connection is handed to a thread.
-    pub(crate) serves: bool,
+    pub(crate) acceptors_serve: bool,
     /// Accepted connections, to be served by the thread that accepted them or handed over.
     pub(crate) accepted: VecDeque<(Token, WakeReason)>,
     /// The threads, if there are any.
@@ -60,19 +60,19 @@ pub(crate) struct ThreadGroup {
     /// Time at which the group was last left, nanoseconds.
     left_ns: u64,
     /// Time at which the timekeeping thread wakes next, nanoseconds.
-    wakes_ns: u64,
+    timekeeper_wake_ns: u64,
 }
 
 impl Model for ThreadGroup {
     type Connection = SocketConnection;
 
-    /// False: a connection that is waited for is closed by the thread that waits.
+    /// False: a connection is closed by the thread that waits for it.
     const CLOSES_AT_ONCE: bool = false;
 
     fn begin(worker: &mut Worker<Self>, slot: u32, at_once: bool) {
-        let tries = at_once && worker.model.serves;
-        if !(tries && Self::serve(worker, slot)) {
-            worker.hand_out(slot, if tries { WakeReason::Tried } else { WakeReason::First });
+        let serves_now = at_once && worker.model.acceptors_serve;
+        if !(serves_now && Self::serve(worker, slot)) {
+            worker.enqueue(slot, if serves_now { WakeReason::Tried } else { WakeReason::First });
         }
     }
 
@@ -86,13 +86,13 @@ impl Model for ThreadGroup {
         let Some(conn) = worker.core.table.conn(slot) else { return };
         let action = conn.refuse_with_503(&mut worker.core.context);
         if !close_if_over(worker, slot, action) && worker.model.serving != Some(slot) {
-            worker.hand_out(slot, WakeReason::Tried);
+            worker.enqueue(slot, WakeReason::Tried);
         }
     }
 
-    /// Handles a deadline that the connection's thread does not know of: no thread waits for the
-    /// connection yet, or the deadline was moved during the wait, as happens only to connections
-    /// that have never sent anything.
+    /// Handles a deadline unknown to the connection's thread: no thread waits for the connection
+    /// yet, or the deadline was moved during the wait, which happens only to connections that have
+    /// never sent anything.
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
         if conn.registered.is_some() && conn.has_received_bytes() {
@@ -114,7 +114,7 @@ impl Model for ThreadGroup {
         } else {
             socket::close(fd);
         }
-        if worker.core.drained_by_ns.is_some() && worker.core.table.open() == 0 {
+        if worker.core.drained_by_ns.is_some() && worker.core.table.open_count() == 0 {
             worker.core.control.waker.wake();
         }
     }
@@ -133,7 +133,7 @@ impl Model for ThreadGroup {
     /// wait behind it, however long that takes.
     fn takes_more(worker: &Worker<Self>) -> bool {
         let context = &worker.core.context;
-        let is_eager = worker.model.serves && context.config.strategy.eager_read;
+        let is_eager = worker.model.acceptors_serve && context.config.strategy.eager_read;
         !is_eager || worker.model.accepted.is_empty() || context.draining
     }
 
@@ -153,7 +153,7 @@ impl Model for ThreadGroup {
     }
 
     fn count(worker: &mut Worker<Self>) {
-        worker.core.context.others = worker.model.threads.usage();
+        worker.core.context.other_threads = worker.model.threads.usage();
         let threads_max = worker.model.threads.threads_max();
         worker.core.context.counters.threads_max.raise(threads_max);
     }
@@ -166,9 +166,9 @@ fn close_if_over(worker: &mut GroupWorker, slot: u32, action: Action) -> bool {
 }
 
 impl ThreadGroup {
-    pub(crate) fn new(serves: bool, listener_waker: Option<Arc<Waker>>) -> Self {
+    pub(crate) fn new(acceptors_serve: bool, listener_waker: Option<Arc<Waker>>) -> Self {
         Self {
-            serves,
+            acceptors_serve,
             accepted: VecDeque::new(),
             threads: ThreadPool::default(),
             unserved: HashSet::new(),
@@ -180,7 +180,7 @@ impl ThreadGroup {
             phase_ended_ns: 0,
             undrained: false,
             left_ns: 0,
-            wakes_ns: 0,
+            timekeeper_wake_ns: 0,
         }
     }
 
@@ -196,7 +196,7 @@ impl GroupWorker {
     /// sleep.
     pub(crate) fn enter(&mut self) {
         self.core.context.tick();
-        // From one thread to the next, or from its sleep to its work, takes a while as well.
+        // A switch between threads, or a wake-up, takes a while as well.
         if self.core.context.now_ns() > self.model.left_ns.saturating_add(SWITCH_NS) {
             self.core.note_sleep(self.model.left_ns);
         }
@@ -212,22 +212,23 @@ impl GroupWorker {
     pub(super) fn sleep_time(&mut self, deferred: bool) -> Option<Duration> {
         let sleep = if deferred { self.core.sleep_max() } else { self.core.due_in() };
         let now_ns = self.core.context.now_ns();
-        self.model.wakes_ns = sleep.map_or(u64::MAX, |sleep| now_ns + sleep.as_nanos() as u64);
+        self.model.timekeeper_wake_ns =
+            sleep.map_or(u64::MAX, |sleep| now_ns + sleep.as_nanos() as u64);
         sleep
     }
 
     /// Notes that the timekeeping thread is awake.
     pub(super) fn timekeeper_woke(&mut self) {
-        self.model.wakes_ns = 0;
+        self.model.timekeeper_wake_ns = 0;
     }
 
     /// Runs one round of the acceptor: accepts at ready listeners, as the policies allow, and
     /// begins to serve deferred connections.
-    pub(crate) fn accept_phase(&mut self, polled: &PollResult) {
-        self.note_round(polled);
+    pub(crate) fn accept_phase(&mut self, poll: &PollResult) {
+        self.note_round(poll);
         self.core.accepts_pending = false;
         self.model.undrained = false;
-        for &index in &polled.listeners {
+        for &index in &poll.listeners {
             let outcome = self.accept(index);
             self.model.undrained |= outcome.accepted > 0 && !outcome.drained;
         }
@@ -281,30 +282,30 @@ impl GroupWorker {
     /// Wakes the timekeeping thread if something is due before it would wake.
     pub(super) fn wake_timekeeper(&mut self) {
         let due_ns = self.core.upkeep_ns();
-        if let Some(due_ns) = due_ns.filter(|&due_ns| due_ns < self.model.wakes_ns) {
-            self.model.wakes_ns = due_ns;
+        if let Some(due_ns) = due_ns.filter(|&due_ns| due_ns < self.model.timekeeper_wake_ns) {
+            self.model.timekeeper_wake_ns = due_ns;
             self.core.control.waker.wake();
         }
     }
 
     /// Records the connections served since the last accept-phase as the work-phase, if connections
     /// were waiting for its end.
-    fn note_round(&mut self, polled: &PollResult) {
+    fn note_round(&mut self, poll: &PollResult) {
         let core = &mut self.core;
-        core.rounds += polled.rounds;
-        core.context.counters.getevents_calls.add(polled.rounds);
-        core.context.counters.getevents_ready.add(polled.ready);
-        core.work_items = if polled.was_pending { self.model.served } else { 0 };
+        core.rounds += poll.rounds;
+        core.context.counters.getevents_calls.add(poll.rounds);
+        core.context.counters.getevents_ready.add(poll.ready);
+        core.work_items = if poll.was_pending { self.model.served } else { 0 };
         core.work_ns = match core.work_items {
             0 | 1 => 0,
             _ => core.context.now_ns().saturating_sub(self.model.phase_ended_ns),
         };
-        core.turns += self.model.served;
-        core.turns_ns += core.work_ns;
+        core.served += self.model.served;
+        core.served_ns += core.work_ns;
     }
 
     /// Queues a connection for a thread: this one or another.
-    fn hand_out(&mut self, slot: u32, reason: WakeReason) {
+    fn enqueue(&mut self, slot: u32, reason: WakeReason) {
         let token = self.core.table.token(slot);
         self.model.accepted.push_back((token, reason));
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use weir_content::Fetch;
 use weir_sys::poll::PollFd;
 
-/// What a connection's thread does after it has served it as far as it could.
+/// Next step of a connection's thread, once it has made as much progress as it can.
 pub(crate) enum Park {
     /// Waits for the socket, then serves it again.
     Wait(Wait),
     /// Fetches from a disk, then serves it again.
     Fetch(Fetch),
-    /// Lets the other threads go first, then serves it again.
+    /// Lets other threads run first, then serves it again.
     Yield,
     /// The connection is closed.
     Gone,
@@ -51,19 +51,19 @@ pub(crate) struct PollResult {
 
 impl PollResult {
     /// Waits by calling `sleep`, which returns the number of ready descriptors. If the last
-    /// accept-phase left connections pending (`looks_first`), looks first without waiting: whether
-    /// connections are still pending tells a queue from arrivals one by one, which the policies
+    /// accept-phase left connections pending (`polls_first`), polls first without waiting: whether
+    /// connections are still pending distinguishes a queue from single arrivals, which the policies
     /// rely on.
     pub(crate) fn wait(
         &mut self,
-        looks_first: bool,
+        polls_first: bool,
         timeout: Option<Duration>,
         mut sleep: impl FnMut(Option<Duration>) -> usize,
     ) {
-        let seen = if looks_first { sleep(Some(Duration::ZERO)) } else { 0 };
-        self.was_pending = seen > 0;
-        self.rounds = if looks_first && !self.was_pending { 2 } else { 1 };
-        self.ready = if self.was_pending { seen } else { sleep(timeout) } as u64;
+        let ready = if polls_first { sleep(Some(Duration::ZERO)) } else { 0 };
+        self.was_pending = ready > 0;
+        self.rounds = if polls_first && !self.was_pending { 2 } else { 1 };
+        self.ready = if self.was_pending { ready } else { sleep(timeout) } as u64;
     }
 }
 
@@ -101,7 +101,7 @@ impl Wait {
 /// Waits for any of `fds`; returns the number of those ready.
 pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
     weir_sys::poll::poll(fds, timeout).unwrap_or_else(|_| {
-        // Only lack of memory can be the reason, and pass.
+        // Lack of memory, which passes.
         std::thread::sleep(Duration::from_millis(10));
         0
     })
@@ -115,16 +115,16 @@ mod tests {
     use weir_sys::waker::Waker;
 
     #[test]
-    fn a_look_before_the_wait_tells_whether_somebody_had_been_waiting() {
-        for (seen, expected) in [(1, (1, 1, true)), (0, (2, 5, false))] {
-            let mut polled = PollResult::default();
-            polled.wait(true, None, |timeout| if timeout.is_some() { seen } else { 5 });
-            assert_eq!((polled.rounds, polled.ready, polled.was_pending), expected);
+    fn a_poll_before_the_wait_tells_whether_connections_were_pending() {
+        for (ready, expected) in [(1, (1, 1, true)), (0, (2, 5, false))] {
+            let mut result = PollResult::default();
+            result.wait(true, None, |timeout| if timeout.is_some() { ready } else { 5 });
+            assert_eq!((result.rounds, result.ready, result.was_pending), expected);
         }
     }
 
     #[test]
-    fn a_wait_ends_with_what_is_waited_for_or_with_the_time() {
+    fn a_wait_ends_when_the_descriptor_is_ready_or_the_time_is_up() {
         let waker = Waker::new().unwrap();
         let wait = |timeout| Wait::new(waker.as_fd().as_raw_fd(), POLLIN, timeout).sleep();
         assert_eq!(wait(Some(Duration::from_millis(1))), WakeReason::Late);

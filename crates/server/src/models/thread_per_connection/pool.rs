@@ -42,7 +42,7 @@ pub(super) fn run_thread(shared: &SharedWorker, id: Id) {
 /// Runs the first thread until the server stops. Pending connections are then accepted, and the
 /// listeners closed.
 pub(super) fn run_timekeeper(shared: &SharedWorker) {
-    let mut asked = 0;
+    let mut measured = 0;
     loop {
         let timeout = shared.with_lock(|worker| worker.sleep_time(false));
         let waker = &shared.control.waker;
@@ -50,14 +50,14 @@ pub(super) fn run_timekeeper(shared: &SharedWorker) {
         if shared.control.phase() > Phase::Run {
             return close_listeners(shared);
         }
-        asked = measure_threads(shared, asked);
+        measured = measure_threads(shared, measured);
         shared.with_lock(|worker| {
             worker.timekeeper_woke();
             if reason == WakeReason::Ready {
                 worker.handle_wakeup();
             }
             worker.poll_policies();
-            worker.keep_time();
+            worker.handle_timers();
         });
     }
 }
@@ -67,7 +67,7 @@ fn close_listeners(shared: &SharedWorker) {
     shared.listener_waker.wake();
     let _guard = shared.accept_lock.lock();
     shared.with_lock_when_caught_up(|worker| {
-        worker.model.serves = false;
+        worker.model.acceptors_serve = false;
         worker.handle_wakeup();
     });
 }
@@ -94,6 +94,6 @@ fn accept(shared: &SharedWorker, listeners: &mut ListenerPoll) -> Option<(Token,
         if listeners.was_woken(0) {
             shared.listener_waker.clear();
         }
-        shared.with_lock_when_caught_up(|worker| worker.accept_phase(&listeners.polled));
+        shared.with_lock_when_caught_up(|worker| worker.accept_phase(&listeners.result));
     }
 }

@@ -1,5 +1,5 @@
-//! Serving a connection once: what its thread does while it has the worker, and what it waits for
-//! afterwards.
+//! Serving a connection once: the progress that its thread makes while it has the worker, and the
+//! wait that follows.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::http::connection::Action;
 use crate::worker::Model;
 
 impl GroupWorker {
-    /// Lets a connection make what progress it can without waiting. Returns what its thread does
-    /// next.
+    /// Lets a connection make as much progress as it can without waiting. Returns its thread's next
+    /// step.
     pub(crate) fn serve_once(&mut self, token: Token, reason: WakeReason) -> Park {
         self.note_wake(reason);
         self.model.unserved.remove(&token);
@@ -27,14 +27,14 @@ impl GroupWorker {
         if let Some(conn) = self.core.table.conn(token.slot) {
             conn.registered = None;
         }
-        let serves = match reason {
+        let is_served = match reason {
             WakeReason::First | WakeReason::Ready | WakeReason::Fetched => {
                 self.admit_request(token)
             }
             WakeReason::Resumed => true,
             WakeReason::Tried | WakeReason::Late => false,
         };
-        if serves {
+        if is_served {
             ThreadGroup::serve(self, token.slot);
         }
         let park = self.park(token);
@@ -51,7 +51,7 @@ impl GroupWorker {
         self.model.served += 1;
     }
 
-    /// Returns what the thread does next, once the deadline has been handled.
+    /// Handles the deadline if it has come, and returns the thread's next step.
     fn park(&mut self, token: Token) -> Park {
         let now_ns = self.core.context.now_ns();
         self.expire_if_late(token, now_ns);
@@ -66,7 +66,7 @@ impl GroupWorker {
             return Park::Yield;
         }
         let writes = conn.action() == Action::Write;
-        // After a spent write budget it is not known whether there is room for more.
+        // After a spent write budget it is unknown whether the socket is full.
         if let Some(output) = conn.output().filter(|_| writes) {
             output.full_since_ns.get_or_insert(now_ns);
         }

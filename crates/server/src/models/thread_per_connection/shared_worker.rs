@@ -1,8 +1,8 @@
 //! The lock around a worker, and the waits for conditions inside it.
 //!
-//! One thread at a time has the worker. What it does there, serving a connection once or running an
-//! accept-phase, makes no call that waits for a client. No thread sleeps with the lock held: waits
-//! for a socket or a disk happen outside, and waits for other threads release it (Condvar).
+//! One thread at a time has the worker. Serving a connection once or running an accept-phase makes
+//! no call that waits for a client. No thread sleeps with the lock held: waits for a socket or a
+//! disk happen outside, and waits for other threads release it (Condvar).
 //!
 //! A connection that yields hands the lock to the thread that has waited longest: a lock that is
 //! free for a moment only is found taken by threads that first have to wake.
@@ -74,7 +74,7 @@ impl SharedWorker {
             match self.serve(token, reason) {
                 Park::Wait(wait) => reason = wait.sleep(),
                 Park::Yield => {
-                    // Those who wait may wait for this thread's processor too.
+                    // The threads that wait may need this thread's processor.
                     std::thread::yield_now();
                     reason = WakeReason::Resumed;
                 }
@@ -126,8 +126,7 @@ impl SharedWorker {
         self.control.phase() > Phase::Run || self.with_lock(|worker| worker.model.threads.is_over)
     }
 
-    /// Takes the lock. A thread that panicked while it held it has reported so; the worker is as it
-    /// left it.
+    /// Takes the lock, even after a thread panicked while it held it.
     fn lock(&self) -> MutexGuard<'_, GroupWorker> {
         let free = self.worker.try_lock();
         let is_taken = free.is_none();

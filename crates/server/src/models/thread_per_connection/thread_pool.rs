@@ -37,7 +37,7 @@ impl ThreadUsage {
         Self { cpu_ns, voluntary, involuntary }
     }
 
-    fn and(self, other: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self {
             cpu_ns: self.cpu_ns + other.cpu_ns,
             voluntary: self.voluntary + other.voluntary,
@@ -62,12 +62,12 @@ pub(super) struct ThreadPool {
     pub(super) waiting: VecDeque<Token>,
     /// Threads that serve or are parked, with their ids in the kernel.
     pub(super) live: HashMap<Id, ThreadId>,
-    /// Usage of the live threads when last measured.
-    pub(super) seen: HashMap<Id, ThreadUsage>,
+    /// Usage of each live thread when last measured.
+    pub(super) usage_by_id: HashMap<Id, ThreadUsage>,
     /// Threads that have ended, to be joined.
     pub(super) ended: Vec<Id>,
-    spent: ThreadUsage,
-    most: usize,
+    usage_of_ended: ThreadUsage,
+    live_max: usize,
     /// Threads to be woken once the lock is free.
     pub(super) wakes: Vec<Arc<Condvar>>,
     /// True once threads neither park nor serve any more.
@@ -78,14 +78,14 @@ impl ThreadPool {
     /// Adds the calling thread.
     pub(super) fn join(&mut self, id: Id) {
         self.live.insert(id, process::this_thread());
-        self.most = self.most.max(self.live.len());
+        self.live_max = self.live_max.max(self.live.len());
     }
 
     /// Removes the calling thread, which ends.
     pub(super) fn leave(&mut self, id: Id) {
         self.live.remove(&id);
-        self.seen.remove(&id);
-        self.spent = self.spent.and(ThreadUsage::own());
+        self.usage_by_id.remove(&id);
+        self.usage_of_ended = self.usage_of_ended.plus(ThreadUsage::own());
         self.ended.push(id);
     }
 
@@ -121,22 +121,22 @@ impl ThreadPool {
 
     /// Maximum number of threads at one time, including the first.
     pub(super) fn threads_max(&self) -> u64 {
-        self.most as u64 + 1
+        self.live_max as u64 + 1
     }
 
-    /// Returns the total usage, including that of ended threads. The kernel tells exactly how long
-    /// each thread ran, but not in which mode another thread did: that is divided as the whole
-    /// process's time is.
+    /// Returns the total usage, including that of ended threads. The kernel tells the CPU time of
+    /// each thread, but not how much of it was in user mode: it is divided as that of the process.
     pub(super) fn usage(&self) -> Usage {
-        let seen = self.seen.values().fold(self.spent, |sum, spent| sum.and(*spent));
-        let whole = process::process_usage();
-        let (user, system) = (whole.user_ns as f64, whole.system_ns as f64);
-        let user_ns = (seen.cpu_ns as f64 * user / (user + system).max(1.0)) as u64;
+        let total =
+            self.usage_by_id.values().fold(self.usage_of_ended, |sum, usage| sum.plus(*usage));
+        let process = process::process_usage();
+        let (user, system) = (process.user_ns as f64, process.system_ns as f64);
+        let user_ns = (total.cpu_ns as f64 * user / (user + system).max(1.0)) as u64;
         Usage {
             user_ns,
-            system_ns: seen.cpu_ns - user_ns.min(seen.cpu_ns),
-            switches_voluntary: seen.voluntary,
-            switches_involuntary: seen.involuntary,
+            system_ns: total.cpu_ns - user_ns.min(total.cpu_ns),
+            switches_voluntary: total.voluntary,
+            switches_involuntary: total.involuntary,
         }
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_used_is_told_while_they_live_and_after_their_end() {
+    fn usage_includes_live_and_ended_threads() {
         let mut threads = ThreadPool::default();
         let burn = |threads: &mut ThreadPool, id| {
             threads.join(id);
@@ -172,7 +172,7 @@ mod tests {
         burn(&mut threads, 2);
         let ended = threads.usage();
         assert!(ended.user_ns + ended.system_ns >= 3_000_000, "{ended:?}");
-        threads.seen =
+        threads.usage_by_id =
             threads.live.iter().map(|(&id, &thread)| (id, ThreadUsage::of(thread))).collect();
         let all = threads.usage();
         assert!(all.user_ns + all.system_ns >= 6_000_000, "{all:?}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn in_the_end_everybody_wakes() {
+    fn at_the_end_all_parked_threads_wake() {
         let mut threads = ThreadPool::default();
         threads.park(1, &Arc::new(Condvar::new()));
         threads.waiting.push_back(TOKEN);

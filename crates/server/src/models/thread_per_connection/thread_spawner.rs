@@ -1,4 +1,4 @@
-//! Starting and joining the threads of a worker. Knows nothing of what a thread does.
+//! Starting and joining the threads of a worker. Knows nothing of the threads' code.
 
 use std::collections::HashMap;
 use std::io;
@@ -47,7 +47,7 @@ impl ThreadSpawner {
     pub(super) fn join_ended(&mut self) {
         for id in self.shared.with_lock(|worker| std::mem::take(&mut worker.model.threads.ended)) {
             if let Some(handle) = self.handles.remove(&id) {
-                // One that panicked has said so.
+                // A panic was reported when it happened.
                 let _ = handle.join();
             }
         }
