@@ -36,31 +36,31 @@ pub const TABLE: &[Row] = &[
     Row {
         name: Name::Adaptive,
         spelling: "adaptive",
-        summary: "keeps the delay of those it serves at the target, by every control there is",
+        summary: "keeps the delay of served requests at the target, with every control",
         source: "docs/overload.md",
     },
     Row {
         name: Name::Limit,
         spelling: "limit",
-        summary: "at most --accept-limit connections a phase, and nothing else",
+        summary: "at most --accept-limit connections per accept-phase, and nothing else",
         source: "brecht-select §4.1",
     },
     Row {
         name: Name::MatchClose,
         spelling: "match-close",
-        summary: "all that wait until saturated, then as many as have closed since",
+        summary: "all pending connections until saturated, then as many as have closed since",
         source: "pariag-accept ch. 6",
     },
     Row {
         name: Name::Timed,
         spelling: "timed",
-        summary: "all that wait, but no longer than a tenth of the delay target a phase",
+        summary: "all pending connections, for a tenth of the delay target per accept-phase",
         source: "after pariag-accept ch. 6",
     },
     Row {
         name: Name::Codel,
         spelling: "codel",
-        summary: "refuses those that waited too long, by the least wait of each interval",
+        summary: "refuses connections that waited too long, by the minimum wait of each interval",
         source: "RFC 8289; Maurer, Fail at Scale",
     },
 ];

@@ -22,42 +22,41 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Where to listen: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed by a
+    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed by a
     /// service manager (LISTEN_FDS) are used instead
     #[arg(long, value_name = "ADDR", value_parser = values::address,
           default_value = "127.0.0.1:8080")]
     pub listen: Vec<Address>,
 
-    /// How waiting, accepting and serving are put together (docs/architectures.md)
+    /// The architecture: how waiting, accepting and serving are combined (docs/architectures.md)
     #[arg(long, value_name = "NAME", default_value = architecture::TABLE[0].spelling,
           value_parser = architectures())]
     pub arch: String,
 
-    /// Something to set about the architecture, as name=number; may be repeated
-    /// (docs/architectures.md says what there is)
+    /// An option of the architecture, as name=number; may be repeated (listed in
+    /// docs/architectures.md)
     #[arg(long, value_name = "NAME=N")]
     pub arch_option: Vec<String>,
 
-    /// How the loop learns which connections are ready
+    /// The event mechanism, which reports the connections that are ready
     #[arg(long, value_name = "NAME", default_value = "epoll-et", value_parser = mechanisms())]
     pub mechanism: String,
 
-    /// Something to set about the mechanism, as name=number; may be repeated (docs/mechanisms.md
-    /// says what there is)
+    /// An option of the mechanism, as name=number; may be repeated (listed in docs/mechanisms.md)
     #[arg(long, value_name = "NAME=N")]
     pub mechanism_option: Vec<String>,
 
-    /// A named server of the papers: it sets the next options, up to --caching
+    /// A named strategy, as of the papers' servers: it sets the following options, up to --caching
     #[arg(long, value_name = "NAME", default_value = PRESETS[0].name, value_parser = presets())]
     pub preset: String,
 
-    /// Connections accepted in one accept-phase at most; `inf` (or 0) is until none waits, `auto`
-    /// is one while they come one by one and more while they queue
+    /// Maximum number of connections accepted in one accept-phase; `inf` (or 0): until none is
+    /// pending; `auto`: one while they come one by one, more while they queue
     #[arg(long, alias = "accept-count", value_name = "N|inf|auto")]
     pub accept_limit: Option<Limit>,
 
-    /// What decides how many connections are accepted, and what becomes of the others; `limit` when
-    /// --accept-limit is given, else the preset's
+    /// The policy that decides how many connections are accepted, and how the others are refused;
+    /// `limit` if --accept-limit is given, else the preset's
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub accept_policy: Option<String>,
 
@@ -65,19 +64,19 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = values::limit)]
     pub delay_target: Duration,
 
-    /// Overload: how those are refused who cannot be served in time: by the kernel, unaccepted, or
-    /// accepted and reset, closed, or answered with 503 [kernel, rst, fin, 503]
+    /// Overload: how connections that cannot be served in time are refused: by the kernel, without
+    /// an accept, or accepted and reset, closed, or answered with 503 [kernel, rst, fin, 503]
     #[arg(long, value_name = "HOW", default_value = "kernel",
           value_parser = |text: &str| text.parse::<Refusal>())]
     pub refuse: Refusal,
 
-    /// Overload: what drops connection requests before the kernel keeps anything of them: a program
-    /// that lets them in against tokens, a filter that drops a share of them by chance, or nothing;
-    /// auto is the best that can be had
+    /// Overload: the filter that drops SYNs before the kernel keeps any state for them: one that
+    /// admits them by tokens, one that drops a random share of them, or none; auto: the best
+    /// available
     #[arg(long, value_name = "FILTER", default_value = "auto")]
     pub syn_filter: SynFilterChoice,
 
-    /// Overload: controls not to use, of budget, backlog, syn-filter, stale, departed, newest,
+    /// Overload: controls to turn off, of budget, backlog, syn-filter, stale, departed, newest,
     /// close; or all
     #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true,
           value_parser = |list: &str| Controls::ALL.without_list(list))]
@@ -86,8 +85,8 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub switches: Switches,
 
-    /// Connections open at once, shared out evenly among the loops; fewer when the limit of open
-    /// files is lower
+    /// Maximum number of open connections, divided evenly among the loops; lower if the limit of
+    /// open files requires it
     #[arg(long, value_name = "N", default_value = "15000",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub max_conns: u64,
@@ -101,7 +100,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = values::size)]
     pub cache_size: u64,
 
-    /// How long cached content is served before its file is looked at again
+    /// How long cached content is served before its file is checked again
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub cache_valid: Duration,
 
@@ -123,7 +122,7 @@ pub(crate) struct ServeOptions {
           hide_default_value = true, hide_possible_values = true)]
     pub listing: OnOff,
 
-    /// Whether symbolic links are followed; never out of the root
+    /// Policy for symbolic links, which are never followed out of the root
     #[arg(long, value_name = "POLICY", default_value = "deny")]
     pub symlinks: Symlinks,
 
@@ -133,8 +132,8 @@ pub(crate) struct ServeOptions {
           hide_default_value = true, hide_possible_values = true)]
     pub dotfiles: OnOff,
 
-    /// Pre-compressed variants looked for beside a file, or `none`. By default all of them, but
-    /// none under a preset of the papers
+    /// Precompressed variants to look for beside a file, or `none`. Default: all of them, but none
+    /// under a preset of the papers
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub precompressed: Vec<Precompressed>,
 
@@ -155,7 +154,7 @@ pub(crate) struct ServeOptions {
     pub error_page: Vec<(String, String)>,
 
     /// Loops, each with a thread and a listening socket of its own (see --share-listener); default:
-    /// one a processor
+    /// one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
@@ -170,31 +169,31 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     pub cpus: Option<CpuList>,
 
-    /// For a request's head, from its first byte (or the accept) to its last
+    /// Time limit for the head of a request, from its first byte (or the accept) to its last
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::limit)]
     pub header_timeout: Duration,
 
-    /// For a request's body that comes after its reply, from the end of the reply
+    /// Time limit for the body of a request that comes after its reply, from the end of the reply
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::limit)]
     pub body_timeout: Duration,
 
-    /// Between two requests on a connection
+    /// Time limit between two requests on a connection
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::limit)]
     pub idle_timeout: Duration,
 
-    /// From a request's first byte to its reply's last; 0 is no limit
+    /// Time limit from the first byte of a request to the last of its reply; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::duration)]
     pub request_timeout: Duration,
 
-    /// For a client to go after the last reply, while it is still sending
+    /// Time limit for a client that is still sending to close after the last reply
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = values::duration)]
     pub linger_timeout: Duration,
 
-    /// For open connections to finish once the server is told to stop
+    /// Time limit for open connections to finish once the server is told to stop
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = values::duration)]
     pub drain_timeout: Duration,
 
-    /// The slowest a client may read a reply, bytes a second; 0 is no limit
+    /// Minimum rate at which a client must read a reply, bytes per second; 0: no limit
     #[arg(long, value_name = "BYTES", default_value = "500", value_parser = values::size)]
     pub min_rate: u64,
 
@@ -202,7 +201,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = values::duration)]
     pub min_rate_grace: Duration,
 
-    /// How long a client may take nothing of a reply before it is cut; 0 is no limit
+    /// How long a client may read nothing of a reply before it is cut; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub stall_timeout: Duration,
 
@@ -229,7 +228,7 @@ pub(crate) struct ServeOptions {
     pub profile_calls: OnOff,
 
     /// For measurements: answer /.weir/burn?us=N, and /.weir/burn/N/PATH for any PATH, after
-    /// burning N microseconds of processor time. Whoever can connect can do so
+    /// burning N microseconds of processor time. Any client can use them
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",
           hide_default_value = true, hide_possible_values = true)]
@@ -248,7 +247,7 @@ pub(crate) struct Switches {
           default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub eager_read: Option<OnOff>,
 
-    /// Write as soon as the reply is there, from within the read path
+    /// Write as soon as the reply is ready, from within the read path
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, hide_possible_values = true)]
     pub eager_write: Option<OnOff>,

@@ -60,7 +60,7 @@ const fn preset(
 pub const PRESETS: &[Preset] = &[
     preset(
         "default",
-        "what measures best: the overload control, eager, caching",
+        "the best as measured: overload control, eager, caching",
         "docs/serve.md",
         Strategy {
             accept_policy: Name::Adaptive,
@@ -70,31 +70,31 @@ pub const PRESETS: &[Preset] = &[
     ),
     preset(
         "accept1",
-        "one connection an accept-phase",
+        "one connection per accept-phase",
         "brecht-select fig. 3",
         paper(Limit::Count(1), false, false, false),
     ),
     preset(
         "accept10",
-        "ten connections an accept-phase",
+        "ten connections per accept-phase",
         "pariag-accept fig. 4.1",
         paper(Limit::Count(10), false, false, false),
     ),
     preset(
         "accept25",
-        "25 connections an accept-phase",
+        "25 connections per accept-phase",
         "brecht-select fig. 9",
         paper(Limit::Count(25), false, false, false),
     ),
     preset(
         "acceptinf",
-        "all that wait",
+        "all pending connections",
         "brecht-select fig. 3",
         paper(Limit::Inf, false, false, false),
     ),
     preset(
         "eager",
-        "all that wait, read and answered at once",
+        "all pending connections, each read and answered at once",
         "brecht-select fig. 6",
         paper(Limit::Inf, true, false, false),
     ),
@@ -118,7 +118,7 @@ pub const PRESETS: &[Preset] = &[
     ),
     preset(
         "accept25+$",
-        "25 connections an accept-phase, caching",
+        "25 connections per accept-phase, caching",
         "brecht-select fig. 13",
         Strategy { caching: true, ..paper(Limit::Count(25), false, false, false) },
     ),

@@ -73,18 +73,18 @@ impl Derived {
     /// Returns the figures with their names and meanings, in the order of display.
     pub fn rows(&self) -> [(&'static str, f64, &'static str); 8] {
         [
-            ("c_avg", self.c_avg, "connections accepted an accept-phase (C_avg)"),
+            ("c_avg", self.c_avg, "connections accepted per accept-phase (C_avg)"),
             (
                 "accept_rate",
                 self.accept_rate,
-                "accepts a second = accept_phases · c_avg / elapsed_s",
+                "accepts per second = accept_phases · c_avg / elapsed_s",
             ),
-            ("getevents_rate", self.getevents_rate, "waits a second"),
-            ("fds_per_call", self.fds_per_call, "descriptors a wait returns, mean"),
-            ("fd_rate", self.fd_rate, "descriptors a second, their product"),
+            ("getevents_rate", self.getevents_rate, "waits per second"),
+            ("fds_per_call", self.fds_per_call, "descriptors returned per wait, mean"),
+            ("fd_rate", self.fd_rate, "descriptors per second, the product of both"),
             ("open_mean", self.open_mean, "connections open, mean over the accepts"),
-            ("work_items_mean", self.work_items_mean, "connections served a work-phase, mean"),
-            ("reply_rate", self.reply_rate, "replies a second"),
+            ("work_items_mean", self.work_items_mean, "connections served per work-phase, mean"),
+            ("reply_rate", self.reply_rate, "replies per second"),
         ]
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct ProbeOptions {
     #[arg(long, value_name = "NAME", value_parser = mechanisms())]
     pub mechanism: Vec<String>,
 
-    /// Something to set about those mechanisms that have it, as name=number; may be repeated
+    /// An option of the mechanisms that have it, as name=number; may be repeated
     #[arg(long, value_name = "NAME=N")]
     pub mechanism_option: Vec<String>,
 

@@ -30,7 +30,7 @@ const BUSY_US: Tunable = Tunable {
 
 const BUDGET: Tunable = Tunable {
     name: "budget",
-    help: "packets the kernel takes from the device at a time; over 64 needs CAP_NET_ADMIN",
+    help: "packets taken from the device at a time; more than 64 need CAP_NET_ADMIN",
     default: 8,
     min: 1,
     max: u16::MAX as u64,
@@ -38,7 +38,7 @@ const BUDGET: Tunable = Tunable {
 
 const PREFER: Tunable = Tunable {
     name: "prefer",
-    help: "1: the device's interrupts wait while the loop keeps polling",
+    help: "1: interrupts of the device are deferred while the loop polls",
     default: 0,
     min: 0,
     max: 1,
@@ -46,7 +46,7 @@ const PREFER: Tunable = Tunable {
 
 const SPIN_US: Tunable = Tunable {
     name: "spin-us",
-    help: "how long the loop asks again and again before it sleeps, microseconds",
+    help: "how long the loop polls before it sleeps, microseconds",
     default: 50,
     min: 0,
     max: 1_000_000,

@@ -86,7 +86,7 @@ macro_rules! table {
 
 table! {
     select Select "select"
-        "bitmaps copied in and out at every call, of any size" "brecht-select",
+        "bitmaps of any size, copied in and out at every call" "brecht-select",
     poll Poll "poll"
         "an array of descriptors at every call" "gammo-epoll",
     epoll_lt EpollLt "epoll-lt"
@@ -94,27 +94,27 @@ table! {
     epoll_et EpollEt "epoll-et"
         "edge-triggered; the server keeps the state of each socket" "gammo-epoll",
     epoll2 Epoll2 "epoll2"
-        "level-triggered, asked once for both; two epoll_ctl calls a connection" "gammo-epoll",
+        "level-triggered, both interests set once; two epoll_ctl calls per connection" "gammo-epoll",
     epoll_ctlv EpollCtlv "epoll-ctlv"
-        "level-triggered; all changes of a round handed over in one call" "gammo-epoll",
+        "level-triggered; all changes of a round in one call" "gammo-epoll",
     epoll_exclusive EpollExclusive "epoll-exclusive"
-        "epoll-et for loops that share a listener: a connection wakes one" "epoll_ctl(2)",
+        "epoll-et for loops that share a listener: a connection wakes one loop" "epoll_ctl(2)",
     epoll_busy EpollBusy "epoll-busy"
-        "epoll-et that looks again for a while before it sleeps" "ioctl_eventpoll(2)",
+        "epoll-et that polls for a while before it sleeps" "ioctl_eventpoll(2)",
     rtsig Rtsig "rtsig"
-        "a real-time signal for each event, taken one at a call" "chandra-dispatch",
+        "a real-time signal per event, one taken per call" "chandra-dispatch",
     rtsig_bulk RtsigBulk "rtsig-bulk"
-        "a real-time signal for each event, many taken at a call" "chandra-dispatch",
+        "a real-time signal per event, many taken per call" "chandra-dispatch",
     signal_per_fd SignalPerFd "signal-per-fd"
-        "real-time signals, one notice for each descriptor, however many came" "chandra-dispatch",
+        "real-time signals, at most one queued per descriptor" "chandra-dispatch",
     devpoll DevPoll "devpoll"
-        "a set kept by the kernel, results in shared memory; a poll armed per event"
+        "an interest set in the kernel, results in shared memory; a poll armed per event"
         "chandra-dispatch",
     uring_poll UringPoll "uring-poll"
-        "polls of io_uring that repeat; the server keeps the state of each socket"
+        "multishot polls of io_uring; the server keeps the state of each socket"
         "docs/mechanisms.md",
     scalable_select ScalableSelectSet "scalable-select"
-        "select over sets that outlive the call; checks only who may have changed" "banga-scalable",
+        "select over sets kept in the kernel; checks only descriptors that may have changed" "banga-scalable",
 }
 
 impl Name {

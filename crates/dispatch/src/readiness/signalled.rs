@@ -52,8 +52,8 @@ pub(super) const TUNABLES: &[Tunable] = &[PENDING];
 
 const PENDING: Tunable = Tunable {
     name: "pending-signals",
-    help: "how many signals may be queued, for all processes of the user (RLIMIT_SIGPENDING); 0 \
-           leaves the limit as it is",
+    help: "maximum number of queued signals, for all processes of the user (RLIMIT_SIGPENDING); \
+           0: the limit is unchanged",
     default: 0,
     min: 0,
     max: 1 << 22,

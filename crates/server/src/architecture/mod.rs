@@ -99,7 +99,7 @@ pub const TABLE: &[Row] = &[
     Row {
         name: Name::Loop,
         spelling: "loop",
-        summary: "one event loop: who is ready, accept, work, again (SPED)",
+        summary: "one event loop: wait for events, accept, serve, repeat (SPED)",
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
         tunables: &[options::HELPERS],
@@ -108,7 +108,7 @@ pub const TABLE: &[Row] = &[
     Row {
         name: Name::Helpers,
         spelling: "helpers",
-        summary: "the event loop, and threads that wait for disks in its place (AMPED)",
+        summary: "the event loop, with helper threads that read from disks (AMPED)",
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
         tunables: &[options::AMPED_HELPERS],
@@ -117,44 +117,44 @@ pub const TABLE: &[Row] = &[
     Row {
         name: Name::Ring,
         spelling: "ring",
-        summary: "two queues, of connections and of work, filled by completions of io_uring (TUX)",
+        summary: "two queues, of connections and of work, filled by io_uring completions (TUX)",
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {
                 choice: Choice::FullRead,
-                why: "bytes are received as they come, and no read is made that could fail",
+                why: "data arrives as completions, and no read can be repeated until it fails",
             },
             Exclusion {
                 choice: Choice::AcceptOnClose,
-                why: "its accept-phase is one of two, and comes before every work-phase",
+                why: "its accept-phase runs before each work-phase, and never within one",
             },
         ],
     },
     Row {
         name: Name::Fiber,
         spelling: "fiber",
-        summary: "user-level threads in the blocking style, a scheduler over a mechanism (Knot)",
+        summary: "user-level threads in the blocking style, scheduled over a mechanism (Knot)",
         source: "pariag-accept §3.1.2",
         takes_mechanism: true,
         tunables: options::fiber::ALL,
         exclusions: &[
             Exclusion {
                 choice: Choice::OtherPoliciesInPool,
-                why: "whoever a fiber of the pool has accepted waits until those before have \
-                      closed, which no other policy foresees (--accept-policy limit)",
+                why: "connections accepted by a fiber of the pool wait for each other to close, \
+                      which only that policy allows for (--accept-policy limit)",
             },
             Exclusion {
                 choice: Choice::AcceptOnCloseInPool,
-                why: "a fiber of the pool accepts again when it has served all it accepted",
+                why: "a fiber of the pool accepts again only when it has served all it accepted",
             },
         ],
     },
     Row {
         name: Name::Threads,
         spelling: "threads",
-        summary: "a kernel thread for each connection, or a pool of them (MT)",
+        summary: "a kernel thread per connection, or a pool of threads (MT)",
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
         takes_mechanism: false,
         tunables: options::threads::ALL,
@@ -163,7 +163,7 @@ pub const TABLE: &[Row] = &[
     Row {
         name: Name::Processes,
         spelling: "processes",
-        summary: "processes made beforehand, a connection at a time in each (MP)",
+        summary: "preforked processes, each serving one connection at a time (MP)",
         source: "Flash §3.1; Apache's prefork",
         takes_mechanism: false,
         tunables: options::processes::ALL,
@@ -173,7 +173,7 @@ pub const TABLE: &[Row] = &[
 
 const NO_ACCEPT_ON_CLOSE: Exclusion = Exclusion {
     choice: Choice::AcceptOnClose,
-    why: "who serves a connection to its end accepts after it, or not at all",
+    why: "a thread or process that serves a connection to its end accepts after it or never",
 };
 
 impl Name {

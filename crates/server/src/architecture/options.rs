@@ -2,10 +2,10 @@
 
 use weir_dispatch::readiness::settings::Tunable;
 
-/// Threads that wait for disks in the loop's place, by default and with AMPED.
+/// Helper threads that read from disks, by default and with AMPED.
 pub(crate) const HELPERS: Tunable = Tunable {
     name: "helpers",
-    help: "threads that bring files from a disk, for a loop; 0: the loop waits for the disk itself",
+    help: "helper threads per loop that read files from a disk; 0: the loop waits for the disk",
     default: 0,
     min: 0,
     max: 256,
@@ -21,51 +21,51 @@ pub(crate) mod ring {
 
     pub(crate) const ENTRIES: Tunable = Tunable {
         name: "entries",
-        help: "operations handed over by one call, at most",
+        help: "maximum number of operations submitted by one call",
         default: 4096,
         min: 64,
         max: 32_768,
     };
     pub(crate) const BUFFERS: Tunable = Tunable {
         name: "buffers",
-        help: "buffers of 4 KiB to receive into, for a loop; rounded up to a power of two",
+        help: "receive buffers of 4 KiB per loop; rounded up to a power of two",
         default: 1024,
         min: 16,
         max: 32_768,
     };
     pub(crate) const GATHER: Tunable = Tunable {
         name: "gather-us",
-        help: "how long the loop sleeps for more completions than one while they come thick and \
-               fast, microseconds; 0: it wakes for the first",
+        help: "how long the loop sleeps for more than one completion while they come in quick \
+               succession, microseconds; 0: it wakes at the first",
         default: 0,
         min: 0,
         max: 10_000,
     };
     pub(crate) const FETCHES: Tunable = Tunable {
         name: "fetches",
-        help: "connections for which something is brought from a disk at a time, for a loop; the \
-               others wait their turn",
+        help: "connections per loop that may read from a disk at the same time; the others are \
+               queued",
         default: 8,
         min: 1,
         max: 4096,
     };
     pub(crate) const ZERO_COPY: Tunable = Tunable {
         name: "zero-copy-from",
-        help: "bytes from which a reply in memory is sent without a copy; 0: none is",
+        help: "minimum size of a reply in memory sent without a copy, bytes; 0: all are copied",
         default: 0,
         min: 0,
         max: 1 << 40,
     };
     pub(crate) const SQPOLL: Tunable = Tunable {
         name: "sqpoll",
-        help: "1: a thread of the kernel's takes what is queued; it needs a processor of its own",
+        help: "1: a kernel thread takes queued operations; it needs a processor of its own",
         default: 0,
         min: 0,
         max: 1,
     };
     pub(crate) const SPIN: Tunable = Tunable {
         name: "spin-us",
-        help: "with sqpoll, how long the loop looks for completions before it sleeps, microseconds",
+        help: "with sqpoll, how long the loop polls for completions before it sleeps, microseconds",
         default: 200,
         min: 0,
         max: 1_000_000,
@@ -79,8 +79,8 @@ pub(crate) mod fiber {
     /// Option: number of fibers per loop.
     pub(crate) const POOL: Tunable = Tunable {
         name: "pool",
-        help: "fibers of a loop, each serving all it accepted before it accepts again (Knot-C); \
-               0: one for each connection (Knot-A)",
+        help: "fibers per loop, each serving all it accepted before it accepts again (Knot-C); \
+               0: one per connection (Knot-A)",
         default: 0,
         min: 0,
         max: 100_000,
@@ -88,7 +88,7 @@ pub(crate) mod fiber {
 
     pub(crate) const STACK_KIB: Tunable = Tunable {
         name: "stack-kib",
-        help: "size of a fiber's stack; what is never touched costs no memory",
+        help: "size of a fiber's stack, KiB; pages never touched use no memory",
         default: 64,
         min: 32,
         max: 1024,
@@ -104,7 +104,7 @@ pub(crate) mod threads {
 
     pub(crate) const POOL: Tunable = Tunable {
         name: "pool",
-        help: "threads of each worker, made at the start; 0 is one for each connection, on demand",
+        help: "threads per worker, started with the server; 0: one per connection, on demand",
         default: 0,
         min: 0,
         max: 10_000,
@@ -112,7 +112,7 @@ pub(crate) mod threads {
 
     pub(crate) const STACK_KIB: Tunable = Tunable {
         name: "stack-kib",
-        help: "stack of each thread, KiB; memory is used as far as it is touched",
+        help: "size of a thread's stack, KiB; pages never touched use no memory",
         default: 256,
         min: 64,
         max: 65_536,
@@ -128,7 +128,7 @@ pub(crate) mod processes {
 
     pub(crate) const POOL: Tunable = Tunable {
         name: "pool",
-        help: "child processes of each worker, made at the start",
+        help: "child processes per worker, forked at the start",
         default: 16,
         min: 1,
         max: 4096,
