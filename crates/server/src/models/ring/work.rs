@@ -33,7 +33,7 @@ impl RingWorker {
             Some(Kind::Close) => self.handle_chain_end(token.slot, &completion),
             Some(Kind::Expire) => self.expire_with(token.slot, unacknowledged_bytes(&completion)),
             Some(Kind::Mark) => {
-                self.mark(token.slot, unacknowledged_bytes(&completion).unwrap_or(0))
+                self.mark(token.slot, unacknowledged_bytes(&completion).unwrap_or(0));
             }
             Some(Kind::Adopted) if completion.result < 0 => self.fail(token.slot),
             _ => {}
