@@ -22,8 +22,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed by a
-    /// service manager (LISTEN_FDS) are used instead
+    /// Address to listen on: HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. Sockets passed
+    /// by a service manager (LISTEN_FDS) are used instead
     #[arg(long, value_name = "ADDR", value_parser = values::address,
           default_value = "127.0.0.1:8080")]
     pub listen: Vec<Address>,

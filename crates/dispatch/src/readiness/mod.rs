@@ -94,7 +94,8 @@ table! {
     epoll_et EpollEt "epoll-et"
         "edge-triggered; the server keeps the state of each socket" "gammo-epoll",
     epoll2 Epoll2 "epoll2"
-        "level-triggered, both interests set once; two epoll_ctl calls per connection" "gammo-epoll",
+        "level-triggered, both interests set once; two epoll_ctl calls per connection"
+        "gammo-epoll",
     epoll_ctlv EpollCtlv "epoll-ctlv"
         "level-triggered; all changes of a round in one call" "gammo-epoll",
     epoll_exclusive EpollExclusive "epoll-exclusive"
@@ -114,7 +115,8 @@ table! {
         "multishot polls of io_uring; the server keeps the state of each socket"
         "docs/mechanisms.md",
     scalable_select ScalableSelectSet "scalable-select"
-        "select over sets kept in the kernel; checks only descriptors that may have changed" "banga-scalable",
+        "select over sets kept in the kernel; checks only descriptors that may have changed"
+        "banga-scalable",
 }
 
 impl Name {
