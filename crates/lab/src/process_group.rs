@@ -121,7 +121,7 @@ impl ProcessGroup {
     }
 
     /// Returns the program's standard output so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         text(&self.out)
     }
 
@@ -173,7 +173,7 @@ mod tests {
 
     fn wait_for_a_word(group: &ProcessGroup) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while group.said().is_empty() {
+        while group.stdout().is_empty() {
             assert!(Instant::now() < deadline, "{}", group.last_output());
             thread::sleep(LOOK_EVERY);
         }
@@ -197,7 +197,7 @@ mod tests {
         let group = shell("echo fine; echo no such option >&2; exit 7", dir.path());
         assert!(group.ended_within(Duration::from_secs(10)));
         assert_eq!(group.last_output(), "no such option");
-        assert_eq!(group.said(), "fine\n");
+        assert_eq!(group.stdout(), "fine\n");
         assert_eq!(group.end().unwrap().code(), Some(7));
     }
 

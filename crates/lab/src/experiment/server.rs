@@ -121,6 +121,13 @@ pub struct WeirSettings {
     pub burn_us: Option<BurnUs>,
 }
 
+impl WeirSettings {
+    /// Returns whether they choose or adjust an architecture.
+    pub fn has_arch(&self) -> bool {
+        self.arch.is_some() || !self.arch_options.is_empty()
+    }
+}
+
 /// Settings of a server that can be a proxy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]

@@ -157,7 +157,7 @@ impl RunningLoad {
         if !group.ended_within(patience) {
             return Err(format!("{generator} did not end in time: {}", group.last_output()));
         }
-        let (said, words) = (group.said(), group.last_output());
+        let (said, words) = (group.stdout(), group.last_output());
         let output = GeneratorOutput { status: group.end()?, said, words, dir: &dir };
         let said = |why| format!("{generator}: {why}");
         let mut result = read(&output, &context).map_err(said)?;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::experiment::{Experiment, Kind, ServerSpec};
+use crate::experiment::{Experiment, Kind, ServerSpec, WeirSettings};
 use crate::journal::{Journal, Request, Session};
 use crate::plan::{self, NamedExperiment, Step, Task};
 use crate::record::{Failed, Line};
@@ -99,7 +99,7 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
     let read = |(name, text): &(String, String)| -> Result<NamedExperiment, String> {
         let mut experiment =
             Experiment::parse(text).map_err(|why| format!("experiment {name}: {why}"))?;
-        narrow(&mut experiment, |id| {
+        retain_servers(&mut experiment, |id| {
             request.only.is_empty() || request.only.iter().any(|o| o == id)
         })
         .map_err(|why| format!("experiment {name}: {why}"))?;
@@ -112,7 +112,10 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
 }
 
 /// Removes servers from the sweeps of an experiment; those used as a reference stay defined.
-fn narrow(experiment: &mut Experiment, wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+fn retain_servers(
+    experiment: &mut Experiment,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(), String> {
     let all: Vec<String> = experiment.server.iter().map(|server| server.id.clone()).collect();
     for sweep in &mut experiment.sweep {
         if sweep.servers.is_empty() {
@@ -202,13 +205,15 @@ fn allowed(experiments: &[NamedExperiment]) -> Result<(), String> {
     })
 }
 
-/// Rejects experiments with a `weir serve` that cannot do what it is told, in its own words.
+/// Rejects experiments with a `weir serve` whose architecture cannot do what it is told, in the
+/// server's own words. Other servers that do not start are failed points.
 fn supported(
     experiments: &[NamedExperiment],
     check: fn(&[String]) -> Result<(), String>,
 ) -> Result<(), String> {
     for (name, experiment) in experiments {
-        for server in &experiment.server {
+        let chosen = |server: &&ServerSpec| server.weir().is_some_and(WeirSettings::has_arch);
+        for server in experiment.server.iter().filter(chosen) {
             let Some(words) = servers::command_line(server) else { continue };
             check(&words)
                 .map_err(|why| format!("experiment {name}: server {}: {why}", server.id))?;
@@ -252,7 +257,7 @@ fn programs(
             .filter(|server| !gone.contains(&server.kind()))
             .map(|server| server.id.clone())
             .collect();
-        narrow(experiment, |id| there.iter().any(|there| there == id))
+        retain_servers(experiment, |id| there.iter().any(|there| there == id))
             .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
     }
     Ok((found, missing))

@@ -93,7 +93,7 @@ impl Runner {
                 return Err("the probe did not come to its end".to_owned());
             }
         }
-        let (said, last_output) = (group.said(), group.last_output());
+        let (said, last_output) = (group.stdout(), group.last_output());
         let status = group.end()?;
         // If it printed a line, the line itself reports the failure.
         if status.success() || !said.is_empty() { Ok(said) } else { Err(last_output) }

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: ServerProgram = ServerProgram {
+pub(super) const PROGRAM: ServerProgram = ServerProgram {
     name: "apache",
     binaries: &["apache2", "httpd"],
     version_flag: "-v",

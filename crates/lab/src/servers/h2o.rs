@@ -3,7 +3,7 @@
 use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: ServerProgram = ServerProgram {
+pub(super) const PROGRAM: ServerProgram = ServerProgram {
     name: "h2o",
     binaries: &["h2o"],
     version_flag: "-v",

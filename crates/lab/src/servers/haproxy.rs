@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: ServerProgram = ServerProgram {
+pub(super) const PROGRAM: ServerProgram = ServerProgram {
     name: "haproxy",
     binaries: &["haproxy"],
     version_flag: "-v",

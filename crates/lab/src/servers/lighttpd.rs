@@ -5,7 +5,7 @@ use std::path::Path;
 use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: ServerProgram = ServerProgram {
+pub(super) const PROGRAM: ServerProgram = ServerProgram {
     name: "lighttpd",
     binaries: &["lighttpd"],
     version_flag: "-v",

@@ -50,11 +50,11 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
     match kind {
         Kind::Weir | Kind::Bare => None,
-        Kind::Nginx => Some(&nginx::PEER),
-        Kind::H2o => Some(&h2o::PEER),
-        Kind::Lighttpd => Some(&lighttpd::PEER),
-        Kind::Haproxy => Some(&haproxy::PEER),
-        Kind::Apache => Some(&apache::PEER),
+        Kind::Nginx => Some(&nginx::PROGRAM),
+        Kind::H2o => Some(&h2o::PROGRAM),
+        Kind::Lighttpd => Some(&lighttpd::PROGRAM),
+        Kind::Haproxy => Some(&haproxy::PROGRAM),
+        Kind::Apache => Some(&apache::PROGRAM),
     }
 }
 
@@ -238,7 +238,7 @@ impl RunningServer {
         address: SocketAddr,
     ) -> Result<(), String> {
         // A weir with several loops binds them one after the other; it prints its ready line last.
-        let said = || self.kind != Kind::Weir || self.group.said().contains(weir::READY);
+        let said = || self.kind != Kind::Weir || self.group.stdout().contains(weir::READY);
         until_ready(&self.group, "the server", || Ok(listens(environment, address)? && said()))
     }
 

@@ -3,7 +3,7 @@
 use super::program::{ServerProgram, Site};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
-pub(super) const PEER: ServerProgram = ServerProgram {
+pub(super) const PROGRAM: ServerProgram = ServerProgram {
     name: "nginx",
     binaries: &["nginx"],
     version_flag: "-v",

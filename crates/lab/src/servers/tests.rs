@@ -13,7 +13,7 @@ use super::*;
 use crate::loopback::{self, Loopback};
 use crate::process_group::members;
 
-const PEERS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
+const PROGRAMS: [Kind; 5] = [Kind::Nginx, Kind::H2o, Kind::Lighttpd, Kind::Haproxy, Kind::Apache];
 
 /// The lighttpd package that may be missing.
 const MODULE: &str = "lighttpd-mod-deflate";
@@ -103,7 +103,7 @@ fn lives(group: u32) -> bool {
 
 #[test]
 fn installed_peers_serve_the_page_and_are_gone_when_stopped() {
-    for kind in PEERS.into_iter().filter(|kind| is_installed(*kind)) {
+    for kind in PROGRAMS.into_iter().filter(|kind| is_installed(*kind)) {
         let place = Place::new();
         let mut running = place.start(&spec(kind), Path::new("unused")).unwrap();
         let (head, body) = place.fetch("/page.html", "Accept-Encoding: gzip\r\n");
@@ -131,7 +131,7 @@ fn installed_peers_compress_on_the_fly_and_are_gone_when_dropped() {
     // haproxy compresses what the weir behind it answers.
     let weir = loopback::weir();
     let has_what_it_needs = |kind: &Kind| *kind != Kind::Haproxy || weir.is_some();
-    for kind in PEERS.into_iter().filter(has_what_it_needs).filter(|kind| is_installed(*kind)) {
+    for kind in PROGRAMS.into_iter().filter(has_what_it_needs).filter(|kind| is_installed(*kind)) {
         let place = Place::new();
         let started = place.start(&gzip(kind), weir.as_deref().unwrap_or(Path::new("unused")));
         if let Some(why) = started.as_ref().err().filter(|why| why.contains(MODULE)) {
@@ -236,7 +236,7 @@ fn nginx_directives_stand_in_their_blocks() {
     let dirs = place.dirs();
     let options = ["accept_mutex on;", "timer_resolution 1ms", "gzip_comp_level 1"];
     let spec = ServerSpec { options: options.map(str::to_owned).to_vec(), ..spec(Kind::Nginx) };
-    let text = (nginx::PEER.configuration)(&place.site(&spec, &dirs)).unwrap();
+    let text = (nginx::PROGRAM.configuration)(&place.site(&spec, &dirs)).unwrap();
     let at = |what: &str| text.find(what).unwrap();
     assert!(at("timer_resolution 1ms;") < at("events {"));
     assert!((at("events {")..at("http {")).contains(&at("accept_mutex on;")));
@@ -313,7 +313,7 @@ fn haproxy_refuses_a_tree_of_files() {
     let dirs = place.dirs();
     fs::create_dir(dirs[0].join("file_set")).unwrap();
     let spec = spec(Kind::Haproxy);
-    let why = (haproxy::PEER.configuration)(&place.site(&spec, &dirs)).unwrap_err();
+    let why = (haproxy::PROGRAM.configuration)(&place.site(&spec, &dirs)).unwrap_err();
     assert!(why.contains("specweb99"), "{why}");
 }
 

@@ -36,7 +36,7 @@ impl Upstream {
         let arguments = arguments(launch);
         command.args(&arguments).current_dir(launch.dir);
         let group = ProcessGroup::start(launch.environment, command, launch.dir, "upstream")?;
-        until_ready(&group, "the upstream", || Ok(group.said().contains(weir::READY)))?;
+        until_ready(&group, "the upstream", || Ok(group.stdout().contains(weir::READY)))?;
         Ok(Self { group, command: without_paths(&format!("weir {}", arguments.join(" ")), launch) })
     }
 
