@@ -85,7 +85,7 @@ fn architecture_options() -> String {
         .iter()
         .flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
     table(
-        ["architecture", "option", "error_meaning", "default", "range"],
+        ["architecture", "option", "meaning", "default", "range"],
         tunables.map(|(row, tunable)| tunable_row(row.spelling, tunable)),
     )
 }
@@ -137,7 +137,7 @@ fn mechanism_options() -> String {
         .iter()
         .flat_map(|row| row.tunables.iter().map(move |tunable| (row, tunable)));
     table(
-        ["mechanism", "option", "error_meaning", "default", "range"],
+        ["mechanism", "option", "meaning", "default", "range"],
         tunables.map(|(row, tunable)| tunable_row(row.spelling, tunable)),
     )
 }
@@ -217,7 +217,7 @@ fn options(command: Option<&Command>, wanted: fn(&Arg) -> bool) -> String {
         }
         rows.push(option(arg));
     }
-    table(["option", "error_meaning", "default"], rows.into_iter())
+    table(["option", "meaning", "default"], rows.into_iter())
 }
 
 fn option(arg: &Arg) -> [String; 3] {
@@ -271,7 +271,7 @@ fn statistics() -> String {
     let derived = stats::Derived::of(&stats::Counters::default(), 1.0);
     let derived = derived.rows().map(|(name, _, help)| [code(name), help.into()]);
     let counted = stats::TABLE.iter().map(|row| [code(row.name), row.help.into()]);
-    table(["statistic", "error_meaning"], derived.into_iter().chain(counted))
+    table(["statistic", "meaning"], derived.into_iter().chain(counted))
 }
 
 fn code(text: &str) -> String {
