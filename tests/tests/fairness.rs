@@ -54,11 +54,14 @@ fn is_processes(setup: &Setup) -> bool {
     setup.arch.spelling == "processes"
 }
 
-fn counted(server: &Server, what: &str, is_so: impl Fn(&Value) -> bool) {
+fn counted(server: &Server, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let mut counted = None;
     until(what, || {
         server.signal(Signal::USR1);
-        server.stats_so_far().is_some_and(|stats| is_so(&stats["total"]))
+        counted = server.stats_so_far().filter(|stats| is_so(&stats["total"]));
+        counted.is_some()
     });
+    counted.unwrap()
 }
 
 fn a_large_directory_is_listed_in_parts_and_once_for_all_who_ask(setup: &Setup) {
@@ -91,8 +94,7 @@ fn a_listing_is_made_for_nobody_who_asks_for_its_fields_alone(setup: &Setup) {
         assert_eq!((head.status, head.field("Content-Length")), (200, None));
         assert_eq!(head.expect_field("Content-Type"), "text/html; charset=utf-8");
     }
-    counted(&server, "the heads were counted", |total| total["status_2xx"] == 15);
-    let stats = server.stats_so_far().unwrap();
+    let stats = counted(&server, "the heads were counted", |total| total["status_2xx"] == 15);
     assert_eq!(stats["total"]["listing_parts"], 0, "{stats}");
     let page = client.get("/large/");
     let head = client.head_with("/large/", &[]);
