@@ -319,6 +319,17 @@ mod tests {
     }
 
     #[test]
+    fn the_default_delay_target_is_the_one_that_is_simulated() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            options: ServeOptions,
+        }
+        let Command { options } = Parser::parse_from(["serve", "/"]);
+        assert_eq!(target_ns(options.delay_target), Ok(accept::TARGET_NS));
+    }
+
+    #[test]
     fn what_a_server_cannot_do_is_refused_in_its_own_words() {
         let refused = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
