@@ -15,57 +15,32 @@
 //! A policy is a pure state machine: no I/O and no clock of its own, so that a server and a
 //! simulator run the same code, the accept-phase included ([`AcceptPhase`]).
 
-mod adaptive;
 mod busy;
-mod codel;
 mod conserving;
 mod controls;
 mod decision;
 mod deferred;
-mod fixed;
 #[cfg(test)]
 mod fixtures;
 mod handshakes;
 mod limit;
-mod match_close;
 mod name;
 mod phase;
+mod policies;
 mod policy;
-mod ramp;
 mod shares;
-mod timed;
 mod view;
 
-pub use adaptive::Adaptive;
 pub use busy::Busy;
-pub use codel::Codel;
 pub use conserving::Conserving;
 pub use controls::{Control, Controls, NotAControl, Refusal, SynFilter};
 pub use decision::{Decision, Inspect, Order, Share, SynDecision};
 pub use deferred::Deferred;
-pub use fixed::FixedLimit;
 pub use handshakes::Handshakes;
 pub use limit::{Limit, NotALimit};
-pub use match_close::MatchClose;
-pub use name::{Name, Row, TABLE};
+pub use name::Name;
 pub use phase::{AcceptPhase, Arrival, Verdict};
+pub use policies::{Adaptive, Codel, FixedLimit, MatchClose, RAMP_MAX, Ramp, Row, TABLE, Timed};
 pub use policy::{PhaseOutcome, Policy, PolicyConfig, TARGET_NS};
-pub use ramp::{RAMP_MAX, Ramp};
 pub use shares::{ADDRESSES_COUNTED_MAX, BURST, Claim, EPOCH_BITS, Shares, Source};
-pub use timed::Timed;
 pub use view::{Signals, Syns, View, Wanted};
-
-impl PolicyConfig {
-    /// Creates the policy.
-    pub fn policy(&self) -> Box<dyn Policy + Send> {
-        match (self.name, self.limit) {
-            (Name::Limit, Limit::Count(count)) => Box::new(FixedLimit(Some(count))),
-            (Name::Limit, Limit::Inf) => Box::new(FixedLimit(None)),
-            (Name::Limit, Limit::Auto) => Box::new(Ramp::default()),
-            (Name::MatchClose, _) => Box::new(MatchClose::default()),
-            (Name::Timed, _) => Box::new(Timed::new(self)),
-            (Name::Codel, _) => Box::new(Conserving::new(Codel::new(self), self)),
-            (Name::Adaptive, _) => Box::new(Conserving::new(Adaptive::new(self), self)),
-        }
-    }
-}

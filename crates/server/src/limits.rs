@@ -18,9 +18,7 @@ pub(crate) fn syn_filter<'s>(
     config: &Config,
     mut sockets: impl Iterator<Item = &'s Socket>,
 ) -> Result<SynFilter, Error> {
-    let policies =
-        [weir_accept::Name::Limit, weir_accept::Name::MatchClose, weir_accept::Name::Timed];
-    if policies.contains(&config.setting.name) {
+    if !config.setting.name.row().refuses {
         return Ok(SynFilter::None);
     }
     let available = sockets.find(|socket| socket.own).map_or(SynFilter::None, Socket::syn_filter);
