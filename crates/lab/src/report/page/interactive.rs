@@ -9,7 +9,6 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use maud::{Markup, PreEscaped, html};
-use plotly::Plot;
 use serde_json::{Value, json};
 
 use crate::findings::{Mark, Picture, Series};
@@ -110,19 +109,15 @@ fn inert(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-/// Returns plotly.js, compressed and encoded as text. The crate bundles it with a second library,
-/// which is left out.
+/// Library that draws the figures; the build script takes it out of its crate.
+const ENGINE: &str = include_str!(concat!(env!("OUT_DIR"), "/plotly.min.js"));
+
+/// Returns plotly.js, compressed and encoded as text.
 fn engine() -> Result<&'static str, String> {
     static PACKED: OnceLock<Result<String, String>> = OnceLock::new();
     let packed = PACKED.get_or_init(|| {
-        let sources = Plot::offline_js_sources();
-        let plotly = sources
-            .split("<script type=\"text/javascript\">")
-            .find(|part| part.contains("* plotly.js v"))
-            .and_then(|part| part.rsplit_once("</script>"))
-            .ok_or("the plotly crate has no plotly.js where it was")?;
         let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-        packer.write_all(plotly.0.as_bytes()).map_err(|e| e.to_string())?;
+        packer.write_all(ENGINE.as_bytes()).map_err(|e| e.to_string())?;
         Ok(STANDARD.encode(packer.finish().map_err(|e| e.to_string())?))
     });
     packed.as_deref().map_err(Clone::clone)
