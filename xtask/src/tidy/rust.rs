@@ -1,4 +1,4 @@
-//! Rules for Rust source. Each looks at one file's text, split by [`super::scan`]; none parses the
+//! Rules for Rust source. Each looks at one file's text, split by [`crate::scan`]; none parses the
 //! language: rustfmt's layout determines where a function ends.
 
 use super::violation::Violation;
