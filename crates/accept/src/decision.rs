@@ -73,7 +73,7 @@ pub struct Decision {
 pub struct Share {
     /// Time per request that can be served, nanoseconds.
     pub each_ns: u64,
-    /// Weight of the competing sources ([`Shares::weight`]).
+    /// Weight of the competing sources ([`crate::Shares::weight`]).
     pub weight: u32,
 }
 

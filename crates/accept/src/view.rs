@@ -33,9 +33,9 @@ pub struct View {
     /// Duration of the last work-phase, nanoseconds: the longest time a ready connection waited in
     /// it.
     pub work_ns: u64,
-    /// Connections accepted and deferred ([`Order::Newest`]).
+    /// Connections accepted and deferred ([`crate::Order::Newest`]).
     pub deferred: usize,
-    /// True if the loop has been busy long enough that work may be refused. Set by [`Conserving`].
+    /// True if the loop has been busy long enough that work may be refused. Set by [`crate::Conserving`].
     pub saturated: bool,
 }
 
@@ -73,6 +73,6 @@ pub struct Syns {
     pub dropped: u64,
     /// Share of the SYNs let through whose handshake ends.
     pub ended_part: f64,
-    /// Weight of the sources seen recently ([`Shares::weight`]).
+    /// Weight of the sources seen recently ([`crate::Shares::weight`]).
     pub weight: u32,
 }
