@@ -35,7 +35,8 @@ pub struct View {
     pub work_ns: u64,
     /// Connections accepted and deferred ([`crate::Order::Newest`]).
     pub deferred: usize,
-    /// True if the loop has been busy long enough that work may be refused. Set by [`crate::Conserving`].
+    /// True if the loop has been busy long enough that work may be refused. Set by
+    /// [`crate::Conserving`].
     pub saturated: bool,
 }
 
