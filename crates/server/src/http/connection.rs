@@ -522,7 +522,21 @@ impl Connection {
         let mut output = self.output.take().unwrap_or_else(|| context.take_output());
         match response::answer(request, self.request_info(), context, &mut output) {
             Answer::Written => {}
-            needed => return self.wait_for_answer(needed, output, context),
+            // Replies to earlier requests are sent first; the request is then parsed again.
+            _ if output.replies() > 0 => {
+                self.output = Some(output);
+                self.begin_reply(context);
+                return ControlFlow::Continue(());
+            }
+            Answer::NeedsDisk(fetch) => {
+                context.give_output(output);
+                return self.wait_for_disk(fetch, context);
+            }
+            Answer::NeedsListing(waiter) => {
+                context.give_output(output);
+                self.is_retry = true;
+                return self.yield_to_others(Some(waiter), context);
+            }
         }
         self.taken += request.head_len + body.consumed;
         self.is_retry = false;
@@ -543,31 +557,13 @@ impl Connection {
         response::RequestInfo { peer, began_ns, is_retry, fetches, body_incomplete }
     }
 
-    /// Waits for what an answer needs first; the request is then parsed again. Replies to earlier
-    /// requests are sent before.
-    fn wait_for_answer(
-        &mut self,
-        needed: Answer,
-        output: Box<Output>,
-        context: &mut WorkerContext,
-    ) -> Flow {
-        if output.replies() > 0 {
-            self.output = Some(output);
-            self.begin_reply(context);
-            return ControlFlow::Continue(());
-        }
-        context.give_output(output);
+    /// Waits for a disk; the request is then parsed again.
+    fn wait_for_disk(&mut self, fetch: Fetch, context: &WorkerContext) -> Flow {
         self.is_retry = true;
-        match needed {
-            Answer::Written => ControlFlow::Continue(()),
-            Answer::NeedsDisk(fetch) => {
-                self.fetches = self.fetches.saturating_add(1);
-                self.state = State::Fetch(fetch);
-                self.deadline_ns = self.request_deadline_ns(context);
-                ControlFlow::Break(Action::Fetch)
-            }
-            Answer::NeedsListing(waiter) => self.yield_to_others(Some(waiter), context),
-        }
+        self.fetches = self.fetches.saturating_add(1);
+        self.state = State::Fetch(fetch);
+        self.deadline_ns = self.request_deadline_ns(context);
+        ControlFlow::Break(Action::Fetch)
     }
 
     /// Yields to other connections, as soon as nothing is left to be sent.

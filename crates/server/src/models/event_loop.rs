@@ -8,10 +8,9 @@ use std::io;
 
 use weir_dispatch::readiness::{Mechanism, Token};
 
-use super::readiness_driver::{ReadinessDriver, TokenOwner};
+use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
-use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
 use crate::worker::core::{LoopCore, Work};
 use crate::worker::listener::Listener;
@@ -34,28 +33,19 @@ impl<M: Mechanism> Model for EventLoop<M> {
     }
 
     fn serve(worker: &mut Worker<Self>, slot: u32) -> bool {
-        let Some(conn) = worker.core.table.conn(slot) else { return false };
-        let action = conn.proceed(&mut worker.core.context);
-        worker.settle(slot, action);
-        matches!(action, Action::Close(_))
+        worker.act(slot, SocketConnection::proceed)
     }
 
     fn refuse_with_503(worker: &mut Worker<Self>, slot: u32) {
-        let Some(conn) = worker.core.table.conn(slot) else { return };
-        let action = conn.refuse_with_503(&mut worker.core.context);
-        worker.settle(slot, action);
+        worker.act(slot, SocketConnection::refuse_with_503);
     }
 
     fn expire(worker: &mut Worker<Self>, slot: u32) {
-        let Some(conn) = worker.core.table.conn(slot) else { return };
-        let action = conn.expire(&mut worker.core.context);
-        worker.settle(slot, action);
+        worker.act(slot, SocketConnection::expire);
     }
 
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
-        let Some((conn, token)) = worker.vacate(slot) else { return };
-        worker.model.driver.forget(&conn, token);
-        conn.close(reason, &mut worker.core.context);
+        worker.forget_and_close(slot, reason);
     }
 
     fn listener_drained(worker: &mut Worker<Self>, index: usize) {
@@ -72,6 +62,14 @@ impl<M: Mechanism> Model for EventLoop<M> {
 
     fn count(worker: &mut Worker<Self>) {
         worker.model.driver.count(&mut worker.core);
+    }
+}
+
+impl<M: Mechanism> Driven for EventLoop<M> {
+    type Mechanism = M;
+
+    fn driver(&mut self) -> &mut ReadinessDriver<M> {
+        &mut self.driver
     }
 }
 
@@ -175,14 +173,6 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     fn serve_and_replace(&mut self, slot: u32) {
         if EventLoop::serve(self, slot) {
             self.accept_after_close();
-        }
-    }
-
-    /// Updates the mechanism and the timers for what a connection now waits for; closes it if it
-    /// has ended or cannot be watched.
-    fn settle(&mut self, slot: u32, action: Action) {
-        if let Err(reason) = self.model.driver.settle(&mut self.core, slot, action) {
-            EventLoop::close(self, slot, reason);
         }
     }
 }

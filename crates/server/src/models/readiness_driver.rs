@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use weir_dispatch::readiness::{Counts, Interest, Mechanism, Token};
 
+use crate::context::WorkerContext;
 use crate::context::close_reason::CloseReason;
 use crate::helpers::Helpers;
 use crate::http::connection::Action;
+use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
 use crate::worker::core::{FIRST_LISTENER, LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
+use crate::worker::{Model, Worker};
 
 /// State of a loop whose connections are watched for readiness.
 type Core = LoopCore<SocketConnection>;
@@ -39,7 +42,7 @@ fn values(counts: Counts) -> [u64; 8] {
 }
 
 /// An event mechanism with what it watches and has reported.
-pub(super) struct ReadinessDriver<M> {
+pub(crate) struct ReadinessDriver<M> {
     mechanism: M,
     /// Tokens that the last getevents-phase found ready.
     pub(super) ready: Vec<Token>,
@@ -272,6 +275,47 @@ impl<M: Mechanism> ReadinessDriver<M> {
                 counts.busy_ns,
             ]);
         }
+    }
+}
+
+/// Model whose connections are watched by a driver.
+pub(crate) trait Driven: Model<Connection = SocketConnection> {
+    /// Event mechanism of the driver.
+    type Mechanism: Mechanism;
+
+    /// Returns the driver.
+    fn driver(&mut self) -> &mut ReadinessDriver<Self::Mechanism>;
+}
+
+impl<D: Driven> Worker<D> {
+    /// Lets a connection do something, and then watches it for what it waits for, or closes it.
+    /// Returns whether the connection is over.
+    pub(super) fn act(
+        &mut self,
+        slot: u32,
+        operation: impl FnOnce(&mut SocketConnection, &mut WorkerContext) -> Action,
+    ) -> bool {
+        let Some(conn) = self.core.table.conn(slot) else { return false };
+        let action = operation(conn, &mut self.core.context);
+        self.settle(slot, action);
+        matches!(action, Action::Close(_))
+    }
+
+    /// Updates the mechanism and the timers for what a connection now waits for; closes it if it
+    /// has ended or cannot be watched.
+    pub(super) fn settle(&mut self, slot: u32, action: Action) {
+        if let Err(reason) = self.model.driver().settle(&mut self.core, slot, action) {
+            D::close(self, slot, reason);
+        }
+    }
+
+    /// Takes a connection out of its slot, stops watching it and closes it; returns whether there
+    /// was one.
+    pub(super) fn forget_and_close(&mut self, slot: u32, reason: CloseReason) -> bool {
+        let Some((conn, token)) = self.vacate(slot) else { return false };
+        self.model.driver().forget(&conn, token);
+        conn.close(reason, &mut self.core.context);
+        true
     }
 }
 

@@ -14,7 +14,7 @@ use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
-use crate::models::readiness_driver::{ReadinessDriver, TokenOwner};
+use crate::models::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::worker::core::Work;
 use crate::worker::listener::Listener;
 use crate::worker::{Model, Worker};
@@ -69,34 +69,26 @@ impl<M: Mechanism> Model for FiberModel<M> {
     }
 
     fn serve(worker: &mut Worker<Self>, slot: u32) -> bool {
-        let Some(conn) = worker.core.table.conn(slot) else { return false };
-        let action = conn.proceed(&mut worker.core.context);
-        worker.settle(slot, action);
-        matches!(action, Action::Close(_))
+        worker.act(slot, SocketConnection::proceed)
     }
 
     fn refuse_with_503(worker: &mut Worker<Self>, slot: u32) {
-        let Some(conn) = worker.core.table.conn(slot) else { return };
-        let action = conn.refuse_with_503(&mut worker.core.context);
-        worker.settle(slot, action);
+        worker.act(slot, SocketConnection::refuse_with_503);
     }
 
     fn expire(worker: &mut Worker<Self>, slot: u32) {
         let Some(conn) = worker.core.table.conn(slot) else { return };
         // In a pool it may wait for its fiber, and not for its client.
-        if worker.model.has_pool && conn.registered.is_none() {
-            return;
+        if !worker.model.has_pool || conn.registered.is_some() {
+            worker.act(slot, SocketConnection::expire);
         }
-        let action = conn.expire(&mut worker.core.context);
-        worker.settle(slot, action);
     }
 
     fn close(worker: &mut Worker<Self>, slot: u32, reason: CloseReason) {
-        let Some((conn, token)) = worker.vacate(slot) else { return };
-        worker.model.driver.forget(&conn, token);
-        conn.close(reason, &mut worker.core.context);
-        // Its fiber finds it closed.
-        worker.model.run_queue.wake_at_slot(slot);
+        if worker.forget_and_close(slot, reason) {
+            // Its fiber finds it closed.
+            worker.model.run_queue.wake_at_slot(slot);
+        }
     }
 
     fn listener_drained(worker: &mut Worker<Self>, index: usize) {
@@ -117,6 +109,14 @@ impl<M: Mechanism> Model for FiberModel<M> {
 
     fn count(worker: &mut Worker<Self>) {
         worker.model.driver.count(&mut worker.core);
+    }
+}
+
+impl<M: Mechanism> Driven for FiberModel<M> {
+    type Mechanism = M;
+
+    fn driver(&mut self) -> &mut ReadinessDriver<M> {
+        &mut self.driver
     }
 }
 
@@ -305,12 +305,6 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         self.free_descriptors(error);
         if self.core.paused_until_ns.is_none() {
             self.pause_after_error(error);
-        }
-    }
-
-    fn settle(&mut self, slot: u32, action: Action) {
-        if let Err(reason) = self.model.driver.settle(&mut self.core, slot, action) {
-            FiberModel::close(self, slot, reason);
         }
     }
 }
