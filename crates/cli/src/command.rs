@@ -27,14 +27,14 @@ pub(crate) enum Task {
     /// Hold a network namespace for a lab
     #[command(hide = true, disable_help_flag = true)]
     LabHolder {
-        /// Of the testbed's making
+        /// Arguments made by the testbed
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
     /// Run a program on a side of a lab's testbed
     #[command(hide = true, disable_help_flag = true)]
     LabEnter {
-        /// Of the testbed's making
+        /// Arguments made by the testbed
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },

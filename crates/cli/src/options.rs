@@ -60,7 +60,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub accept_policy: Option<String>,
 
-    /// Overload: how long a connection may wait to be served
+    /// Overload: time for which a connection may wait to be served
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = values::limit)]
     pub delay_target: Duration,
 
@@ -100,7 +100,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = values::size)]
     pub cache_size: u64,
 
-    /// How long cached content is served before its file is checked again
+    /// Time for which cached content is served before its file is checked again
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     pub cache_valid: Duration,
 
@@ -201,7 +201,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = values::duration)]
     pub min_rate_grace: Duration,
 
-    /// How long a client may read nothing of a reply before it is cut; 0: no limit
+    /// Time for which a client may read nothing of a reply before it is cut; 0: no limit
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     pub stall_timeout: Duration,
 

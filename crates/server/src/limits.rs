@@ -1,4 +1,4 @@
-//! What the kernel allows: the SYN filters available, and the descriptors that connections and
+//! Limits of the kernel: the SYN filters available, and the descriptors that connections and
 //! files share.
 
 use weir_accept::SynFilter;

@@ -24,7 +24,7 @@ impl Generator {
     pub const ALL: [Self; 4] = [Self::Weir, Self::Httperf, Self::Wrk, Self::Ab];
 }
 
-/// What starts a session of a load.
+/// Trigger of the sessions of a load: a schedule, or the end of another.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(from = "Count")]
 pub enum Pace {

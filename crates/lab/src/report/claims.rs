@@ -1,4 +1,4 @@
-//! What the page and the summary say alike: verdicts, the claims of a run, and counts of points.
+//! Texts common to the page and the summary: verdicts, the claims of a run, and counts of points.
 
 use super::names::Names;
 use crate::findings::{Chapter, Findings, Judged, Verdict};

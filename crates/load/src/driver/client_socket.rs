@@ -10,7 +10,7 @@ use crate::config::AddressPair;
 /// Opens a socket, has its options set, and begins to connect it.
 ///
 /// # Errors
-/// Those of socket(2), bind(2), connect(2), and of `set_options`.
+/// Errors of socket(2), bind(2), connect(2), and of `set_options`.
 pub(super) fn connect(
     pair: AddressPair,
     set_options: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
