@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use weir_dispatch::readiness::settings::Settings;
-use weir_dispatch::readiness::{self, Name};
+use weir_dispatch::readiness::{self, MechanismName};
 use weir_server::accept;
 use weir_server::architecture::{self, Choice};
 use weir_server::{PRESETS, Preset};
@@ -128,7 +128,7 @@ impl Setup {
 
     /// Returns whether accept policies other than the limit apply here.
     pub fn takes_policies(&self) -> bool {
-        let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::Name::Limit;
+        let chooses = |preset: &&Preset| preset.strategy.accept_policy != accept::PolicyName::Limit;
         PRESETS.iter().filter(chooses).all(|preset| self.excludes(preset).is_none())
     }
 
@@ -199,7 +199,7 @@ impl Setup {
 /// skips.
 pub fn mechanisms() -> Vec<&'static str> {
     let possible = |row: &&readiness::Row| {
-        let opened = Name::try_open(row.name);
+        let opened = MechanismName::try_open(row.name);
         if let Err(error) = &opened {
             eprintln!("SKIPPED: {} is not possible here: {error}", row.spelling);
         }

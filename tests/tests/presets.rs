@@ -132,7 +132,7 @@ fn check(stats: &Value, connections: usize, requests: usize) {
 
 /// Asserts that no accept-phase exceeds a fixed limit.
 fn check_limit(stats: &Value, strategy: &Strategy) {
-    if let (accept::Name::Limit, Limit::Count(limit)) =
+    if let (accept::PolicyName::Limit, Limit::Count(limit)) =
         (strategy.accept_policy, strategy.accept_limit)
     {
         assert!(number(stats, "c_avg") <= limit as f64, "{stats}");

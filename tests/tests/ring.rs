@@ -9,7 +9,7 @@
 )]
 
 use serde_json::Value;
-use weir_dispatch::readiness::Name;
+use weir_dispatch::readiness::MechanismName;
 use weir_tests::files::Served;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
@@ -17,7 +17,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
 
 /// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {
-    if Name::UringPoll.try_open().is_ok() {
+    if MechanismName::UringPoll.try_open().is_ok() {
         Some(Server::start(WEIR, &[&["--arch", "ring", "--workers", "1"], options].concat(), root))
     } else {
         eprintln!("SKIPPED: no ring for servers is possible here");

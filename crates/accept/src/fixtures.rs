@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 
 use crate::{
-    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Name, Order,
-    PhaseOutcome, Policy, PolicyConfig, Refusal, Signals, Source, SynDecision, SynFilter, Syns,
+    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Order, PhaseOutcome,
+    Policy, PolicyConfig, PolicyName, Refusal, Signals, Source, SynDecision, SynFilter, Syns,
     TARGET_NS, Verdict, View,
 };
 
@@ -20,7 +20,7 @@ pub(crate) const ACCEPT_NS: u64 = 5_000;
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
 /// Returns the default setting of a policy.
-pub(crate) fn setting(name: Name) -> PolicyConfig {
+pub(crate) fn setting(name: PolicyName) -> PolicyConfig {
     PolicyConfig {
         name,
         limit: Limit::Auto,

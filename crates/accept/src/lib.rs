@@ -38,7 +38,7 @@ pub use decision::{Decision, Inspect, Order, Share, SynDecision};
 pub use deferred::Deferred;
 pub use handshakes::Handshakes;
 pub use limit::{Limit, NotALimit};
-pub use name::Name;
+pub use name::PolicyName;
 pub use phase::{AcceptPhase, Arrival, Verdict};
 pub use policies::{Adaptive, Codel, FixedLimit, MatchClose, RAMP_MAX, Ramp, Row, TABLE, Timed};
 pub use policy::{PhaseOutcome, Policy, PolicyConfig, TARGET_NS};

@@ -2,7 +2,7 @@
 
 /// An accept policy, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum PolicyName {
     /// A fixed accept-limit: [`crate::FixedLimit`], [`crate::Ramp`].
     Limit,
     /// [`crate::MatchClose`].

@@ -1,6 +1,6 @@
 //! Contract between a policy and the loop that asks it, and the parameters of a policy.
 
-use crate::{Controls, Decision, Limit, Name, Refusal, Signals, SynFilter, View, Wanted};
+use crate::{Controls, Decision, Limit, PolicyName, Refusal, Signals, SynFilter, View, Wanted};
 
 /// Default delay target, nanoseconds: how long a connection may wait to be served while the server
 /// is overloaded. Chosen by measurement: docs/overload.md.
@@ -10,7 +10,7 @@ pub const TARGET_NS: u64 = 20_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
     /// The policy.
-    pub name: Name,
+    pub name: PolicyName,
     /// The accept-limit, for the policy that has one.
     pub limit: Limit,
     /// Delay target: maximum wait of a connection while the server is overloaded, nanoseconds.

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use weir_accept::{
-    Control, Controls, Inspect, Limit, Name, PhaseOutcome, Policy, PolicyConfig, Refusal, Signals,
-    SynFilter, Syns, TABLE, View,
+    Control, Controls, Inspect, Limit, PhaseOutcome, Policy, PolicyConfig, PolicyName, Refusal,
+    Signals, SynFilter, Syns, TABLE, View,
 };
 
 const OPEN_MAX: usize = 500;
@@ -117,7 +117,7 @@ impl Server {
 }
 
 fn setting() -> impl Strategy<Value = PolicyConfig> {
-    let names: Vec<Name> = TABLE.iter().map(|row| row.name).collect();
+    let names: Vec<PolicyName> = TABLE.iter().map(|row| row.name).collect();
     let limit = prop_oneof![Just(Limit::Inf), Just(Limit::Auto), (1..50u64).prop_map(Limit::Count)];
     let controls = vec(select(Control::all().collect::<Vec<_>>()), 0..8)
         .prop_map(|off| off.into_iter().fold(Controls::ALL, Controls::without));

@@ -8,7 +8,7 @@ use weir_lab::metrics;
 use weir_lab::validation::allowed_options;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::NamedWorkload;
-use weir_server::accept::Name;
+use weir_server::accept::PolicyName;
 use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
@@ -159,7 +159,7 @@ fn presets() -> String {
             [
                 code(preset.name),
                 match strategy.accept_policy {
-                    Name::Limit => strategy.accept_limit.to_string(),
+                    PolicyName::Limit => strategy.accept_limit.to_string(),
                     policy => policy.to_string(),
                 },
                 tick(strategy.eager_read && strategy.eager_write),

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use weir_dispatch::probe::{self, Amount, CellError, CellResult, ConnectionPool, Plan, Rendezvous};
 use weir_dispatch::readiness::settings::{Settings, Tunable};
-use weir_dispatch::readiness::{Name, Row, TABLE};
+use weir_dispatch::readiness::{MechanismName, Row, TABLE};
 
 use options::Kind;
 pub(crate) use options::ProbeOptions;
@@ -67,7 +67,10 @@ fn plan(options: &ProbeOptions) -> Result<Plan, String> {
 }
 
 /// Returns the named mechanisms, or all, each with the settings that apply to it.
-fn mechanisms(named: &[String], choices: &[String]) -> Result<Vec<(Name, Settings)>, String> {
+fn mechanisms(
+    named: &[String],
+    choices: &[String],
+) -> Result<Vec<(MechanismName, Settings)>, String> {
     let wanted = |row: &&Row| named.is_empty() || named.iter().any(|name| name == row.spelling);
     let rows: Vec<&Row> = TABLE.iter().filter(wanted).collect();
     let tunable_of =
@@ -158,8 +161,8 @@ mod tests {
     fn all_mechanisms_are_measured_when_none_is_named() {
         assert_eq!(mechanisms(&[], &[]).unwrap().len(), TABLE.len());
         let named = mechanisms(&strings(&["poll", "select", "poll"]), &[]).unwrap();
-        let names: Vec<Name> = named.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, [Name::Select, Name::Poll]);
+        let names: Vec<MechanismName> = named.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, [MechanismName::Select, MechanismName::Poll]);
     }
 
     #[test]

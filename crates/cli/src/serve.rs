@@ -178,7 +178,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
 fn architecture(
     options: &ServeOptions,
     strategy: &Strategy,
-) -> Result<(architecture::Name, Settings), String> {
+) -> Result<(architecture::ArchitectureName, Settings), String> {
     let row = architecture::TABLE
         .iter()
         .find(|row| row.spelling == options.arch)
@@ -218,7 +218,7 @@ fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
     let switches = &options.switches;
     let accept_policy = match (&options.accept_policy, options.accept_limit) {
         (Some(name), _) => name.parse()?,
-        (None, Some(_)) => accept::Name::Limit,
+        (None, Some(_)) => accept::PolicyName::Limit,
         (None, None) => base.accept_policy,
     };
     Ok(Strategy {

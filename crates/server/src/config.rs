@@ -91,11 +91,11 @@ pub struct Config {
     /// True if the loops share one socket per TCP address; otherwise each has its own.
     pub share_listener: bool,
     /// Architecture.
-    pub arch: architecture::Name,
+    pub arch: architecture::ArchitectureName,
     /// Settings of the architecture.
     pub arch_settings: readiness::settings::Settings,
     /// Event mechanism, where the architecture takes one.
-    pub mechanism: readiness::Name,
+    pub mechanism: readiness::MechanismName,
     /// Settings of the mechanism.
     pub mechanism_settings: readiness::settings::Settings,
     /// Accept strategy.

@@ -4,7 +4,7 @@
 use weir_accept::SynFilter;
 use weir_sys::process;
 
-use crate::architecture::Name;
+use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error};
 use crate::models::prefork::pool_size;
 use crate::worker::listener::Socket;
@@ -40,7 +40,7 @@ pub(crate) fn syn_filter<'s>(
 pub(crate) fn fit(config: &mut Config, listeners: usize) {
     let workers = config.workers.max(1) as u64;
     let (loops, processes) = match config.arch {
-        Name::Processes => (1, workers * pool_size::children(config) as u64),
+        ArchitectureName::Processes => (1, workers * pool_size::children(config) as u64),
         _ => (workers, 1),
     };
     let fds = process::raise_open_files();

@@ -14,7 +14,7 @@ use weir_sys::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SignalFd};
 use weir_sys::waker::Waker;
 use weir_sys::{process, profile};
 
-use crate::architecture::Name;
+use crate::architecture::ArchitectureName;
 use crate::bind::{self, SocketFile};
 use crate::config::{Address, Config, Error};
 use crate::context::log::LogWriter;
@@ -96,7 +96,7 @@ impl Server {
         if config.profile_calls {
             profile::enable();
         }
-        let forks = config.arch == Name::Processes;
+        let forks = config.arch == ArchitectureName::Processes;
         if forks {
             // The children of a worker share its sockets.
             listeners.per_loop.iter_mut().flatten().for_each(|socket| socket.own = false);

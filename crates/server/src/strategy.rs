@@ -1,13 +1,13 @@
 //! Accept and I/O strategies: the options in which the papers' servers differ, and the named
 //! servers.
 
-use weir_accept::{Limit, Name};
+use weir_accept::{Limit, PolicyName};
 
 /// Options in which the servers of brecht-select §4.1 differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
     /// Policy that decides how many connections are accepted, and what becomes of the others.
-    pub accept_policy: Name,
+    pub accept_policy: PolicyName,
     /// Maximum number of connections accepted per accept-phase, for policies with such a limit.
     pub accept_limit: Limit,
     /// True to read as soon as a connection is accepted.
@@ -37,7 +37,7 @@ pub struct Preset {
 
 const fn paper(accept_limit: Limit, eager: bool, full: bool, on_close: bool) -> Strategy {
     Strategy {
-        accept_policy: Name::Limit,
+        accept_policy: PolicyName::Limit,
         accept_limit,
         eager_read: eager,
         eager_write: eager,
@@ -63,7 +63,7 @@ pub const PRESETS: &[Preset] = &[
         "the best as measured: overload control, eager, caching",
         "docs/serve.md",
         Strategy {
-            accept_policy: Name::Adaptive,
+            accept_policy: PolicyName::Adaptive,
             caching: true,
             ..paper(Limit::Auto, true, false, false)
         },

@@ -2,7 +2,7 @@
 //! tests.
 
 use clap::Parser;
-use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter};
+use weir_accept::{Controls, Limit, PolicyConfig, PolicyName, Refusal, SynFilter};
 use weir_sim::{
     ArrivalPattern, Class, ClientKind, Costs, Distribution, Group, MILLI_NS, Neighbour, SECOND_NS,
     Scenario,
@@ -44,7 +44,7 @@ struct Options {
     burst: u32,
     /// The policy: adaptive, limit, match-close, timed, codel.
     #[arg(long, default_value = "adaptive")]
-    policy: Name,
+    policy: PolicyName,
     /// Its accept-limit: a number, inf or auto.
     #[arg(long, default_value = "auto")]
     limit: Limit,

@@ -1,7 +1,9 @@
 //! Scenarios: the clients, the machine, the server, its policy and the duration of a run. Plain
 //! data.
 
-use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, Source, SynFilter, TARGET_NS};
+use weir_accept::{
+    Controls, Limit, PolicyConfig, PolicyName, Refusal, Source, SynFilter, TARGET_NS,
+};
 
 use crate::costs::Costs;
 use crate::neighbour::Neighbour;
@@ -200,7 +202,7 @@ impl Default for Scenario {
     fn default() -> Self {
         Self {
             policy: PolicyConfig {
-                name: Name::Adaptive,
+                name: PolicyName::Adaptive,
                 limit: Limit::Auto,
                 target_ns: TARGET_NS,
                 controls: Controls::ALL,

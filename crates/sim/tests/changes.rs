@@ -5,7 +5,7 @@
 mod trial;
 
 use trial::{Faults, WINDOW_NS, goodput_of_attainable, policy};
-use weir_accept::{Control, Controls, Limit, Name, PolicyConfig, Refusal};
+use weir_accept::{Control, Controls, Limit, PolicyConfig, PolicyName, Refusal};
 use weir_sim::{
     ArrivalPattern, Class, ClientKind, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
 };
@@ -184,7 +184,7 @@ fn without_controls_it_is_the_accept_limit() {
         let scenario = Scenario { eager, cores: 2, sessions, ..plain() }.loaded(load);
         let with = |policy| run(&Scenario { policy, ..scenario.clone() }, 1);
         let none = with(PolicyConfig { controls: Controls::NONE, ..policy() });
-        let limit = with(PolicyConfig { name: Name::Limit, limit: Limit::Auto, ..policy() });
+        let limit = with(PolicyConfig { name: PolicyName::Limit, limit: Limit::Auto, ..policy() });
         assert!(none == limit, "load {load}, eager {eager}");
     }
 }

@@ -1,14 +1,19 @@
 //! Collapse of a fixed accept-limit past saturation, as measured: with a long accept queue it
 //! serves clients that have gone.
 
-use weir_accept::{Limit, Name, PolicyConfig};
+use weir_accept::{Limit, PolicyConfig, PolicyName};
 use weir_sim::{Class, Distribution, SECOND_NS, Scenario, run};
 
 /// Returns goodput as a share of the capacity, with `work_ns` per request, a client timeout of 500
 /// ms and a connection per request.
 fn goodput(limit: Limit, backlog: u32, eager: bool, work_ns: u64, load: f64) -> f64 {
     let scenario = Scenario {
-        policy: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().policy },
+        policy: PolicyConfig {
+            name: PolicyName::Limit,
+            limit,
+            backlog,
+            ..Scenario::default().policy
+        },
         eager,
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(work_ns) }],
         measured_from_ns: 0,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use weir_accept::{
-    Decision, Inspect, Limit, Name, Order, PhaseOutcome, Policy, PolicyConfig, Refusal,
+    Decision, Inspect, Limit, Order, PhaseOutcome, Policy, PolicyConfig, PolicyName, Refusal,
 };
 use weir_accept::{Signals, SynDecision, View, Wanted};
 use weir_sim::{
@@ -66,7 +66,7 @@ fn play(
 fn overloaded() -> Scenario {
     Scenario {
         policy: PolicyConfig {
-            name: Name::Limit,
+            name: PolicyName::Limit,
             limit: Limit::Auto,
             ..Scenario::default().policy
         },

@@ -2,7 +2,7 @@
 //! retry.
 
 use weir_accept::{
-    Decision, Limit, Name, PhaseOutcome, Policy, PolicyConfig, Signals, SynDecision, View,
+    Decision, Limit, PhaseOutcome, Policy, PolicyConfig, PolicyName, Signals, SynDecision, View,
 };
 use weir_sim::{
     ArrivalPattern, Class, Costs, Distribution, MILLI_NS, SECOND_NS, Scenario, Statistics, Step,
@@ -12,7 +12,12 @@ use weir_sim::{run, run_with};
 fn scenario(backlog: u32) -> Scenario {
     let limit = Limit::Auto;
     Scenario {
-        policy: PolicyConfig { name: Name::Limit, limit, backlog, ..Scenario::default().policy },
+        policy: PolicyConfig {
+            name: PolicyName::Limit,
+            limit,
+            backlog,
+            ..Scenario::default().policy
+        },
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 10 * SECOND_NS,
         measured_from_ns: 0,

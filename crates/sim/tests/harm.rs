@@ -99,7 +99,7 @@ fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
         .loaded(load);
         let statistics = run(&scenario, 1);
         let mut cookies = scenario.clone();
-        cookies.policy.name = weir_accept::Name::Limit;
+        cookies.policy.name = weir_accept::PolicyName::Limit;
         let alone = run(&cookies, 1);
         faults.at_least(0.97 * alone.goodput(), statistics.goodput(), "goodput", &(load, spoofed));
         faults.at_most(0.0, statistics.loops.refused_idle as f64, "refused idle", &load);

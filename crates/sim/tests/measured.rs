@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter, TARGET_NS};
+use weir_accept::{Controls, Limit, PolicyConfig, PolicyName, Refusal, SynFilter, TARGET_NS};
 use weir_sim::{Class, Distribution, SECOND_NS, Scenario, Step, run};
 
 /// Paths of the measured runs, below `results`.
@@ -66,9 +66,9 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 /// Returns the setting of a server of the ladder, if the model can run it.
 fn policy(server: &str) -> Option<PolicyConfig> {
     let (name, backlog) = match server {
-        "weir" => (Name::Adaptive, 4096),
-        "weir-limit" => (Name::Limit, 4096),
-        "weir-backlog-64" => (Name::Limit, 64),
+        "weir" => (PolicyName::Adaptive, 4096),
+        "weir-limit" => (PolicyName::Limit, 4096),
+        "weir-backlog-64" => (PolicyName::Limit, 64),
         _ => return None,
     };
     let (limit, controls, refusal) = (Limit::Auto, Controls::ALL, Refusal::Kernel);

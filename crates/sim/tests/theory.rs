@@ -1,13 +1,13 @@
 //! The model against known results: queueing theory, and invariances of its own.
 
-use weir_accept::{Limit, Name, PolicyConfig};
+use weir_accept::{Limit, PolicyConfig, PolicyName};
 use weir_sim::{
     ArrivalPattern, Class, ClientKind, Costs, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
 };
 use weir_sim::{Sessions, Step, run};
 
 fn fixed(limit: Limit) -> PolicyConfig {
-    PolicyConfig { name: Name::Limit, limit, ..Scenario::default().policy }
+    PolicyConfig { name: PolicyName::Limit, limit, ..Scenario::default().policy }
 }
 
 /// Returns a single-server queue with a mean service time of a millisecond; nothing else has a

@@ -129,12 +129,12 @@ impl Policy for Codel {
 mod tests {
     use super::*;
     use crate::fixtures::{FakeServer, Load, Phase, TICK_NS, setting};
-    use crate::{Name, TARGET_NS};
+    use crate::{PolicyName, TARGET_NS};
 
     const MS: u64 = 1_000_000;
 
     fn codel(controls: Controls) -> Codel {
-        Codel::new(&PolicyConfig { controls, ..setting(Name::Codel) })
+        Codel::new(&PolicyConfig { controls, ..setting(PolicyName::Codel) })
     }
 
     /// Returns a server that can serve a thousand connections per second.

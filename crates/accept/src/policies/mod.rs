@@ -20,14 +20,14 @@ pub use timed::Timed;
 
 use crate::conserving::Conserving;
 use crate::limit::Limit;
-use crate::name::Name;
+use crate::name::PolicyName;
 use crate::policy::{Policy, PolicyConfig};
 
 /// A row of the table of policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The policy.
-    pub name: Name,
+    pub name: PolicyName,
     /// Spelling in options.
     pub spelling: &'static str,
     /// Summary in one line.
@@ -42,7 +42,7 @@ pub struct Row {
 /// Table of all policies.
 pub const TABLE: &[Row] = &[
     Row {
-        name: Name::Adaptive,
+        name: PolicyName::Adaptive,
         spelling: "adaptive",
         summary: "keeps the delay of served requests at the target, with every control",
         source: "docs/overload.md",
@@ -50,7 +50,7 @@ pub const TABLE: &[Row] = &[
         create: |config| Box::new(Conserving::new(Adaptive::new(config), config)),
     },
     Row {
-        name: Name::Limit,
+        name: PolicyName::Limit,
         spelling: "limit",
         summary: "at most --accept-limit connections per accept-phase, and nothing else",
         source: "brecht-select §4.1",
@@ -58,7 +58,7 @@ pub const TABLE: &[Row] = &[
         create: limit,
     },
     Row {
-        name: Name::MatchClose,
+        name: PolicyName::MatchClose,
         spelling: "match-close",
         summary: "all pending connections until saturated, then as many as have closed since",
         source: "pariag-accept ch. 6",
@@ -66,7 +66,7 @@ pub const TABLE: &[Row] = &[
         create: |_| Box::new(MatchClose::default()),
     },
     Row {
-        name: Name::Timed,
+        name: PolicyName::Timed,
         spelling: "timed",
         summary: "all pending connections, for a tenth of the delay target per accept-phase",
         source: "after pariag-accept ch. 6",
@@ -74,7 +74,7 @@ pub const TABLE: &[Row] = &[
         create: |config| Box::new(Timed::new(config)),
     },
     Row {
-        name: Name::Codel,
+        name: PolicyName::Codel,
         spelling: "codel",
         summary: "refuses connections that waited too long, by the minimum wait of each interval",
         source: "RFC 8289; Maurer, Fail at Scale",
@@ -98,20 +98,20 @@ impl PolicyConfig {
     }
 }
 
-impl Name {
+impl PolicyName {
     /// Returns its row of the table.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.row().spelling)
     }
 }
 
-impl FromStr for Name {
+impl FromStr for PolicyName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -132,6 +132,6 @@ mod tests {
         for row in TABLE {
             assert_eq!(row.name.to_string().parse(), Ok(row.name));
         }
-        assert!("none".parse::<Name>().is_err());
+        assert!("none".parse::<PolicyName>().is_err());
     }
 }

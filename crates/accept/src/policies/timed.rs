@@ -46,12 +46,12 @@ impl Policy for Timed {
 mod tests {
     use super::*;
     use crate::fixtures::{ACCEPT_NS, FakeServer, Load, setting};
-    use crate::{FixedLimit, Name};
+    use crate::{FixedLimit, PolicyName};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
     fn timed(target_ns: u64) -> Timed {
-        Timed::new(&PolicyConfig { target_ns, ..setting(Name::Timed) })
+        Timed::new(&PolicyConfig { target_ns, ..setting(PolicyName::Timed) })
     }
 
     /// Returns the load of an eager server, at twice its capacity.

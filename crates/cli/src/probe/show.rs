@@ -90,12 +90,16 @@ mod tests {
 
     use super::*;
     use weir_dispatch::probe::{Cell, Sample};
-    use weir_dispatch::readiness::Name;
+    use weir_dispatch::readiness::MechanismName;
     use weir_dispatch::readiness::settings::Settings;
 
     fn outcomes() -> Vec<CellResult> {
-        let cell =
-            |idle| Cell { mechanism: Name::Select, settings: Settings::default(), idle, active: 2 };
+        let cell = |idle| Cell {
+            mechanism: MechanismName::Select,
+            settings: Settings::default(),
+            idle,
+            active: 2,
+        };
         let sample = Sample { rounds: 10, waits: 15, events: 20, spent_ns: 3000.0, member_ns: 7.0 };
         let impossible = || CellError::Impossible(io::Error::other("no such call"));
         vec![

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::sockets;
-use crate::readiness::Name;
+use crate::readiness::MechanismName;
 use crate::readiness::settings::Settings;
 
 /// Measurement plan: every mechanism with every combination of idle and active members.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The mechanisms.
-    pub mechanisms: Vec<(Name, Settings)>,
+    pub mechanisms: Vec<(MechanismName, Settings)>,
     /// Numbers of idle members.
     pub idle: Vec<usize>,
     /// Numbers of active members, each 1 or more.
@@ -34,7 +34,7 @@ pub enum Amount {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The mechanism.
-    pub mechanism: Name,
+    pub mechanism: MechanismName,
     /// Settings of the mechanism.
     pub settings: Settings,
     /// Members that never have an event.

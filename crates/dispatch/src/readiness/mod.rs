@@ -35,7 +35,7 @@ use settings::{Settings, Tunable};
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Name of the mechanism.
-    pub name: Name,
+    pub name: MechanismName,
     /// Spelling in the option.
     pub spelling: &'static str,
     /// Description, in a single line.
@@ -62,18 +62,18 @@ macro_rules! table {
         /// Name of a mechanism.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
-        pub enum Name { $($name),+ }
+        pub enum MechanismName { $($name),+ }
 
         /// All mechanisms.
         pub const TABLE: &[Row] = &[$(Row {
-            name: Name::$name,
+            name: MechanismName::$name,
             spelling: $spelling,
             summary: $summary,
             source: $source,
             tunables: <$name as Mechanism>::TUNABLES,
         }),+];
 
-        impl Name {
+        impl MechanismName {
             /// Performs an operation with the mechanism of this name, on kernel `K`.
             pub fn visit<K: Kernel, V: Visitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -119,7 +119,7 @@ table! {
         "banga-scalable",
 }
 
-impl Name {
+impl MechanismName {
     /// Returns the row of this mechanism.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])

@@ -8,7 +8,7 @@ use crate::strategy::Strategy;
 
 /// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum ArchitectureName {
     /// A single thread with one event loop (SPED).
     Loop,
     /// The event loop, with threads that wait for disks (AMPED).
@@ -27,7 +27,7 @@ pub enum Name {
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The architecture.
-    pub name: Name,
+    pub name: ArchitectureName,
     /// Spelling in options.
     pub spelling: &'static str,
     /// Summary in one line.
@@ -85,10 +85,10 @@ impl Choice {
         match self {
             Self::FullRead => strategy.full_read,
             Self::AcceptOnClose => strategy.accept_on_close,
-            Self::OtherPolicies => strategy.accept_policy != weir_accept::Name::Limit,
+            Self::OtherPolicies => strategy.accept_policy != weir_accept::PolicyName::Limit,
             Self::AcceptOnCloseInPool => has_pool && strategy.accept_on_close,
             Self::OtherPoliciesInPool => {
-                has_pool && strategy.accept_policy != weir_accept::Name::Limit
+                has_pool && strategy.accept_policy != weir_accept::PolicyName::Limit
             }
         }
     }
@@ -97,7 +97,7 @@ impl Choice {
 /// All architectures; the first is the default.
 pub const TABLE: &[Row] = &[
     Row {
-        name: Name::Loop,
+        name: ArchitectureName::Loop,
         spelling: "loop",
         summary: "one event loop: wait for events, accept, serve, repeat (SPED)",
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
@@ -106,7 +106,7 @@ pub const TABLE: &[Row] = &[
         exclusions: &[],
     },
     Row {
-        name: Name::Helpers,
+        name: ArchitectureName::Helpers,
         spelling: "helpers",
         summary: "the event loop, with helper threads that read from disks (AMPED)",
         source: "chandra-dispatch §2 (Flash)",
@@ -115,7 +115,7 @@ pub const TABLE: &[Row] = &[
         exclusions: &[],
     },
     Row {
-        name: Name::Ring,
+        name: ArchitectureName::Ring,
         spelling: "ring",
         summary: "two queues, of connections and of work, filled by io_uring completions (TUX)",
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
@@ -133,7 +133,7 @@ pub const TABLE: &[Row] = &[
         ],
     },
     Row {
-        name: Name::Fiber,
+        name: ArchitectureName::Fiber,
         spelling: "fiber",
         summary: "user-level threads in the blocking style, scheduled over a mechanism (Knot)",
         source: "pariag-accept §3.1.2",
@@ -152,7 +152,7 @@ pub const TABLE: &[Row] = &[
         ],
     },
     Row {
-        name: Name::Threads,
+        name: ArchitectureName::Threads,
         spelling: "threads",
         summary: "a kernel thread per connection, or a pool of threads (MT)",
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
@@ -161,7 +161,7 @@ pub const TABLE: &[Row] = &[
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
     Row {
-        name: Name::Processes,
+        name: ArchitectureName::Processes,
         spelling: "processes",
         summary: "preforked processes, each serving one connection at a time (MP)",
         source: "Flash §3.1; Apache's prefork",
@@ -176,14 +176,14 @@ const NO_ACCEPT_ON_CLOSE: Exclusion = Exclusion {
     why: "a thread or process that serves a connection to its end accepts after it or never",
 };
 
-impl Name {
+impl ArchitectureName {
     /// Returns its row of the table.
     pub fn row(self) -> &'static Row {
         TABLE.iter().find(|row| row.name == self).unwrap_or(&TABLE[0])
     }
 }
 
-impl Name {
+impl ArchitectureName {
     /// Returns whether a connection that is read eagerly is served when it is accepted, and not
     /// later.
     pub(crate) fn serves_at_once(self, settings: &Settings) -> bool {

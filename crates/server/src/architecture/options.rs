@@ -12,7 +12,7 @@ pub(crate) const HELPERS: Tunable = Tunable {
 };
 pub(crate) const AMPED_HELPERS: Tunable = Tunable { default: 8, min: 1, ..HELPERS };
 
-/// Options of [`Name::Ring`](super::Name::Ring).
+/// Options of [`ArchitectureName::Ring`](super::ArchitectureName::Ring).
 pub(crate) mod ring {
     use super::Tunable;
 
@@ -72,7 +72,7 @@ pub(crate) mod ring {
     };
 }
 
-/// Options of [`Name::Fiber`](super::Name::Fiber).
+/// Options of [`ArchitectureName::Fiber`](super::ArchitectureName::Fiber).
 pub(crate) mod fiber {
     use super::{HELPERS, Tunable};
 
@@ -98,7 +98,7 @@ pub(crate) mod fiber {
     pub(crate) const ALL: &[Tunable] = &[POOL, STACK_KIB, HELPERS];
 }
 
-/// Options of [`Name::Threads`](super::Name::Threads).
+/// Options of [`ArchitectureName::Threads`](super::ArchitectureName::Threads).
 pub(crate) mod threads {
     use super::Tunable;
 
@@ -122,7 +122,7 @@ pub(crate) mod threads {
     pub(crate) const ALL: &[Tunable] = &[POOL, STACK_KIB];
 }
 
-/// Options of [`Name::Processes`](super::Name::Processes).
+/// Options of [`ArchitectureName::Processes`](super::ArchitectureName::Processes).
 pub(crate) mod processes {
     use super::Tunable;
 

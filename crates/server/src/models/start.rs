@@ -9,7 +9,7 @@ use super::event_loop::EventLoop;
 use super::fiber::Fibers;
 use super::ring::RingWorker;
 use super::thread_per_connection::Threads;
-use crate::architecture::Name;
+use crate::architecture::ArchitectureName;
 use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
@@ -37,12 +37,14 @@ impl Visitor for StartWorker {
 
     fn visit<M: Mechanism>(self) {
         match self.spec.config.arch {
-            Name::Loop | Name::Helpers => self.spec.start::<Worker<EventLoop<M>>>(self.started),
-            Name::Ring => self.spec.start::<RingWorker>(self.started),
-            Name::Fiber => self.spec.start::<Fibers<M>>(self.started),
-            Name::Threads => self.spec.start::<Threads>(self.started),
+            ArchitectureName::Loop | ArchitectureName::Helpers => {
+                self.spec.start::<Worker<EventLoop<M>>>(self.started);
+            }
+            ArchitectureName::Ring => self.spec.start::<RingWorker>(self.started),
+            ArchitectureName::Fiber => self.spec.start::<Fibers<M>>(self.started),
+            ArchitectureName::Threads => self.spec.start::<Threads>(self.started),
             // The masters were forked before; a relay thread represents each.
-            Name::Processes => {}
+            ArchitectureName::Processes => {}
         }
     }
 }

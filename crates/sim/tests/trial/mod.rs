@@ -1,10 +1,10 @@
 //! The policy under test, and helpers shared by several test files.
 
-use weir_accept::{Controls, Limit, Name, PolicyConfig, Refusal, SynFilter, TARGET_NS};
+use weir_accept::{Controls, Limit, PolicyConfig, PolicyName, Refusal, SynFilter, TARGET_NS};
 use weir_sim::{MILLI_NS, Scenario, Statistics};
 
 /// The policy under test.
-pub(crate) const POLICY: Name = Name::Adaptive;
+pub(crate) const POLICY: PolicyName = PolicyName::Adaptive;
 
 /// Length of the windows over which goodput is compared.
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;

@@ -131,7 +131,7 @@ fn plain() -> Config {
         listen: Vec::new(),
         inherited: 0,
         share_listener: false,
-        arch: architecture::Name::Loop,
+        arch: architecture::ArchitectureName::Loop,
         arch_settings: Settings::default(),
         mechanism: readiness::TABLE[0].name,
         mechanism_settings: Settings::default(),

@@ -58,7 +58,7 @@ impl RingWorker {
         ops.waiting = if !is_plain(&listener.decision) || core.table.free() == 0 {
             Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
         } else if core.context.config.strategy.accept_limit == Limit::Inf
-            && core.context.config.strategy.accept_policy == weir_accept::Name::Limit
+            && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
             && core.context.log.is_none()
         {
             Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
