@@ -77,8 +77,8 @@ pub(crate) struct FakeServer {
     woke_ns: u64,
     begun: u64,
     accepted: u64,
-    turns: u64,
-    turns_ns: u64,
+    served: u64,
+    served_ns: u64,
     work_items: u64,
     work_ns: u64,
     /// True if the kernel reports the length of the queue.
@@ -129,8 +129,8 @@ impl FakeServer {
             woke_ns: 0,
             begun: 0,
             accepted: 0,
-            turns: 0,
-            turns_ns: 0,
+            served: 0,
+            served_ns: 0,
             work_items: 0,
             work_ns: 0,
             tells: false,
@@ -221,8 +221,8 @@ impl FakeServer {
             woke_ns: self.woke_ns,
             begun: self.begun,
             accepted: self.accepted,
-            turns: self.turns,
-            turns_ns: self.turns_ns,
+            served: self.served,
+            served_ns: self.served_ns,
             ready: self.open.len() as u64,
             work_items: self.work_items,
             work_ns: self.work_ns,
@@ -312,8 +312,8 @@ impl FakeServer {
         self.open.retain(|steps| *steps > 0);
         self.closed += (open - self.open.len()) as u64;
         self.work_ns = self.now_ns - began_ns;
-        self.turns += self.work_items;
-        self.turns_ns += self.work_ns;
+        self.served += self.work_items;
+        self.served_ns += self.work_ns;
     }
 
     /// Drops deferred connections that are too old, and serves the newest.

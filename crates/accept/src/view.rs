@@ -22,10 +22,10 @@ pub struct View {
     pub begun: u64,
     /// Connections accepted, including those refused later.
     pub accepted: u64,
-    /// Turns served in work-phases; a connection counts once per turn.
-    pub turns: u64,
+    /// Work items: connections served in work-phases, each once per work-phase.
+    pub served: u64,
     /// Time spent in work-phases, nanoseconds; measured while the policy is alert.
-    pub turns_ns: u64,
+    pub served_ns: u64,
     /// Connections reported as ready and not served since.
     pub ready: u64,
     /// Connections served in the last work-phase: ready ones that were not new.

@@ -79,10 +79,10 @@ impl Server {
         let budget = (self.queue > 0).then(|| self.accept_phase(round));
         let closed = round.closed.min(self.view.open);
         self.view.open -= closed;
-        self.view.turns += round.work_items;
+        self.view.served += round.work_items;
         self.view.work_items = round.work_items;
         self.view.work_ns = if round.work_items > 0 { round.passed_ns } else { 0 };
-        self.view.turns_ns += self.view.work_ns;
+        self.view.served_ns += self.view.work_ns;
         budget
     }
 

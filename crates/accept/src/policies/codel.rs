@@ -25,7 +25,7 @@ const SLOUGH_TARGETS: u64 = 2;
 /// interval was above the target, connections that waited longer than twice the target are refused;
 /// otherwise those that waited longer than an interval: neither unless the loop is saturated
 /// ([`crate::Conserving`]). Under overload the newest are served first: the others have waited so
-/// long that their clients may be gone when their turn comes (adaptive LIFO, same article).
+/// long that their clients may be gone when they are served (adaptive LIFO, same article).
 ///
 /// A phase's sojourn is [`PhaseOutcome::age_min_ns`]. While connections arrive one by one, with a
 /// round between them, none is looked at, so that a calm server pays nothing; the sojourn is then

@@ -22,7 +22,8 @@ impl Core {
 }
 
 impl Simulation<'_> {
-    /// Returns the cost of a turn: a read, the request's own work, and a write, at once or later.
+    /// Returns the cost of a work item: a read, the request's own work, and a write, at once or
+    /// later.
     pub(super) fn serve_cost_ns(&mut self, token: Token) -> Option<u64> {
         let (request_rng, scenario) = (self.request_rng, self.scenario);
         let costs = &scenario.costs;

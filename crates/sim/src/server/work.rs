@@ -7,7 +7,7 @@ use crate::connections::{Conn, SocketState, Token};
 use crate::simulation::Simulation;
 
 impl Simulation<'_> {
-    /// Begins the turn of a ready connection, unless it was closed since; it may be looked at
+    /// Begins to serve a ready connection, unless it was closed since; it may be looked at
     /// first.
     pub(super) fn work(&mut self, token: Token) -> Option<(Step, u64)> {
         let Conn { socket, .. } = self.conns.get(token)?;
@@ -73,8 +73,8 @@ impl Simulation<'_> {
         // One alone keeps nobody waiting.
         let spent_ns = self.now_ns - state.work_began_ns;
         state.work_ns = if state.work_items > 1 { spent_ns } else { 0 };
-        state.turns += state.work_items;
-        state.turns_ns += spent_ns;
+        state.served += state.work_items;
+        state.served_ns += spent_ns;
         self.statistics.loops.work_phases += u64::from(state.work_items > 0);
     }
 }

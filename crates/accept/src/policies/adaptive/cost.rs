@@ -1,12 +1,12 @@
-//! Costs of a connection and of a turn to the loop. Both are measured while connections stay open,
-//! so that neither depends on connections ever closing.
+//! Costs of a connection and of a work item to the loop. Both are measured while connections stay
+//! open, so that neither depends on connections ever closing.
 
 use crate::View;
 
 /// Busy time of the loop after which a stretch ends, nanoseconds.
 const STRETCH_NS: u64 = 10_000_000;
 
-/// Number of connections begun and turns served after which a stretch ends, if that is sooner.
+/// Number of connections begun and work items after which a stretch ends, if that is sooner.
 const STRETCH_COUNT: u64 = 32;
 
 /// Busy time over which older stretches decay, nanoseconds.
@@ -23,7 +23,7 @@ pub(super) struct Cost {
     /// Start of the stretch: its time and the view at that time.
     before: Option<(u64, View)>,
     begin: Mean,
-    turn: Mean,
+    item: Mean,
     between: Mean,
     unit: Mean,
 }
@@ -62,8 +62,8 @@ impl Cost {
         let slept_ns = view.slept_ns.saturating_sub(before.slept_ns);
         let busy_ns = spent_ns.saturating_sub(slept_ns);
         let begun = view.begun.saturating_sub(before.begun);
-        let turns = view.turns.saturating_sub(before.turns);
-        if busy_ns < STRETCH_NS && begun + turns < STRETCH_COUNT {
+        let served = view.served.saturating_sub(before.served);
+        if busy_ns < STRETCH_NS && begun + served < STRETCH_COUNT {
             return;
         }
         self.before = Some((now_ns, *view));
@@ -71,11 +71,11 @@ impl Cost {
         if accepted > begun + begun / 4 + 1 && !refuses_always {
             return;
         }
-        let turns_ns = view.turns_ns.saturating_sub(before.turns_ns).min(busy_ns);
-        self.turn.learn(turns_ns, turns);
-        self.begin.learn(busy_ns - turns_ns, begun);
+        let served_ns = view.served_ns.saturating_sub(before.served_ns).min(busy_ns);
+        self.item.learn(served_ns, served);
+        self.begin.learn(busy_ns - served_ns, begun);
         self.between.learn(busy_ns, begun);
-        self.unit.learn(busy_ns, begun + turns);
+        self.unit.learn(busy_ns, begun + served);
     }
 
     /// Ends the stretch early: from now on sleep is not reported exactly.
@@ -86,17 +86,18 @@ impl Cost {
     /// Returns the cost of a connection from its accept to its first reply, nanoseconds.
     pub(super) fn connection_ns(&self) -> Option<f64> {
         let begin_ns = self.begin.0.filter(|ns| *ns > 0.0)?;
-        Some(begin_ns + if self.serves_later { self.turn_ns() } else { 0.0 })
+        Some(begin_ns + if self.serves_later { self.item_ns() } else { 0.0 })
     }
 
-    /// Returns the cost of a turn of an open connection, nanoseconds.
-    pub(super) fn turn_ns(&self) -> f64 {
-        self.turn.0.unwrap_or(0.0)
+    /// Returns the cost of a work item: serving an open connection once, nanoseconds.
+    pub(super) fn item_ns(&self) -> f64 {
+        self.item.0.unwrap_or(0.0)
     }
 
-    /// Returns the time per turn while the loop is busy, of a new or an open connection, divided by
+    /// Returns the time per service of a new or an open connection while the loop is busy, divided
+    /// by
     /// 1.5: a source's share of that need not be exact.
-    pub(super) fn turn_share_ns(&self) -> Option<u64> {
+    pub(super) fn share_ns(&self) -> Option<u64> {
         self.unit.0.map(|ns| (ns / 1.5) as u64)
     }
 
@@ -118,28 +119,28 @@ mod tests {
         cost: &mut Cost,
         view: &mut View,
         ms: u64,
-        [begun, turns, turns_ns, slept_ns]: [u64; 4],
+        [begun, served, served_ns, slept_ns]: [u64; 4],
     ) {
         let from_ns = cost.before.map_or(0, |(at_ns, _)| at_ns);
         for step in 0..=ms {
             cost.see(from_ns + step * MS, view, false);
             view.begun += begun;
             view.accepted += begun;
-            view.turns += turns;
-            view.turns_ns += turns_ns;
+            view.served += served;
+            view.served_ns += served_ns;
             view.slept_ns += slept_ns;
         }
     }
 
     #[test]
     fn connections_that_stay_open_cost_what_they_cost() {
-        for (begun, turns) in [(1, 19), (1, 0), (0, 20)] {
+        for (begun, served) in [(1, 19), (1, 0), (0, 20)] {
             let mut cost = Cost::new(false);
-            let turns_ns = turns * 20_000;
-            run(&mut cost, &mut View::default(), 400, [begun, turns, turns_ns, 500_000]);
-            let expected = (500_000 - turns_ns) as f64;
+            let served_ns = served * 20_000;
+            run(&mut cost, &mut View::default(), 400, [begun, served, served_ns, 500_000]);
+            let expected = (500_000 - served_ns) as f64;
             assert_eq!(cost.connection_ns(), (begun > 0).then_some(expected));
-            assert_eq!(cost.turn_ns(), if turns > 0 { 20_000.0 } else { 0.0 });
+            assert_eq!(cost.item_ns(), if served > 0 { 20_000.0 } else { 0.0 });
         }
     }
 

@@ -202,7 +202,7 @@ impl Adaptive {
 
     /// Returns the work in hand for ready connections, nanoseconds.
     fn in_hand_ns(&self, view: &View) -> f64 {
-        view.ready as f64 * self.cost.turn_ns()
+        view.ready as f64 * self.cost.item_ns()
     }
 
     /// Judges whether the work in hand is an overload by itself, which lasts until the work is
@@ -248,7 +248,7 @@ impl Adaptive {
 
     /// Returns the share of each source while sources of this weight compete.
     fn share(&self, weight: u32) -> Option<Share> {
-        self.cost.turn_share_ns().map(|each_ns| Share { each_ns, weight })
+        self.cost.share_ns().map(|each_ns| Share { each_ns, weight })
     }
 
     /// Sets the decision to serve the newest first while the queue is longer than can be served in

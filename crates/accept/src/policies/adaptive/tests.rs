@@ -164,8 +164,8 @@ fn when_it_is_over_everything_is_as_before() {
     assert!(!last.refuses());
 }
 
-/// Returns the decisions for a loop that serves ten turns of a millisecond in each work-phase, with
-/// these numbers of ready connections.
+/// Returns the decisions for a loop that serves ten work items of a millisecond each in each
+/// work-phase, with these numbers of ready connections.
 fn with_work_in_hand(ready: &[u64], saturated: bool) -> Vec<Decision> {
     let mut policy = Adaptive::new(&setting(PolicyName::Adaptive));
     let mut view =
@@ -173,7 +173,7 @@ fn with_work_in_hand(ready: &[u64], saturated: bool) -> Vec<Decision> {
     let decide = |(phase, ready): (u64, &u64)| {
         view = View { ready: *ready, saturated, ..view };
         let decision = policy.decide(phase * 10 * MS, &view, &Signals::default());
-        (view.turns, view.turns_ns) = (view.turns + 10, view.turns_ns + 10 * MS);
+        (view.served, view.served_ns) = (view.served + 10, view.served_ns + 10 * MS);
         decision
     };
     (0..).zip(ready).map(decide).collect()
