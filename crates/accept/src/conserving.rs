@@ -11,8 +11,8 @@ pub struct Conserving<P> {
 
 impl<P: Policy> Conserving<P> {
     /// Wraps a policy.
-    pub fn new(policy: P, setting: &PolicyConfig) -> Self {
-        Self { policy, busy: Busy::new(setting.target_ns) }
+    pub fn new(policy: P, config: &PolicyConfig) -> Self {
+        Self { policy, busy: Busy::new(config.target_ns) }
     }
 }
 

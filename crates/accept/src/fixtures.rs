@@ -19,8 +19,8 @@ pub(crate) const ACCEPT_NS: u64 = 5_000;
 /// The kernel's tick, nanoseconds: the resolution of ages.
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
-/// Returns the default setting of a policy.
-pub(crate) fn setting(name: PolicyName) -> PolicyConfig {
+/// Returns the default configuration of a policy.
+pub(crate) fn config(name: PolicyName) -> PolicyConfig {
     PolicyConfig {
         name,
         limit: Limit::Auto,

@@ -59,10 +59,10 @@ struct Server {
 }
 
 impl Server {
-    fn new(setting: &PolicyConfig) -> Self {
+    fn new(config: &PolicyConfig) -> Self {
         let view = View { open_max: OPEN_MAX, ..View::default() };
-        let target_ns = setting.target_ns;
-        Self { policy: setting.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
+        let target_ns = config.target_ns;
+        Self { policy: config.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
     }
 
     /// Plays a round; returns its budget if a connection knocked.
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-fn setting() -> impl Strategy<Value = PolicyConfig> {
+fn config() -> impl Strategy<Value = PolicyConfig> {
     let names: Vec<PolicyName> = TABLE.iter().map(|row| row.name).collect();
     let limit = prop_oneof![Just(Limit::Inf), Just(Limit::Auto), (1..50u64).prop_map(Limit::Count)];
     let controls = vec(select(Control::all().collect::<Vec<_>>()), 0..8)
@@ -155,8 +155,8 @@ fn round() -> impl Strategy<Value = Round> {
 
 proptest! {
     #[test]
-    fn nobody_is_let_in_without_room(setting in setting(), life in vec(round(), 1..200)) {
-        let mut server = Server::new(&setting);
+    fn nobody_is_let_in_without_room(config in config(), life in vec(round(), 1..200)) {
+        let mut server = Server::new(&config);
         for round in &life {
             server.round(round);
         }
@@ -164,11 +164,11 @@ proptest! {
 
     #[test]
     fn nobody_is_kept_out_for_ever_while_nothing_is_open(
-        setting in setting(),
+        config in config(),
         life in vec(round(), 0..200),
         age_ns in 0..1_000_000_000u64,
     ) {
-        let mut server = Server::new(&setting);
+        let mut server = Server::new(&config);
         for round in &life {
             server.round(round);
         }
@@ -183,11 +183,11 @@ proptest! {
 
     #[test]
     fn nobody_is_kept_out_for_ever_by_connections_that_never_close(
-        setting in setting(),
+        config in config(),
         life in vec(round(), 0..200),
         work_items in 0..3u64,
     ) {
-        let mut server = Server::new(&setting);
+        let mut server = Server::new(&config);
         for round in &life {
             server.round(round);
         }

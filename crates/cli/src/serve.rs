@@ -128,7 +128,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
         strategy,
-        setting: accept::PolicyConfig {
+        policy: accept::PolicyConfig {
             name: strategy.accept_policy,
             limit: strategy.accept_limit,
             target_ns: target_ns(options.delay_target)?,

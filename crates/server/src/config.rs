@@ -102,7 +102,7 @@ pub struct Config {
     pub strategy: Strategy,
     /// Accept policy, with the strategy's name and limit. Its SYN filter and its eagerness are
     /// determined at the start.
-    pub setting: PolicyConfig,
+    pub policy: PolicyConfig,
     /// SYN filter to use; `None` selects the best available.
     pub syn_filter: Option<SynFilter>,
     /// Maximum number of open connections, all loops together (max-conns).

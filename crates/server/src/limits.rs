@@ -18,7 +18,7 @@ pub(crate) fn syn_filter<'s>(
     config: &Config,
     mut sockets: impl Iterator<Item = &'s Socket>,
 ) -> Result<SynFilter, Error> {
-    if !config.setting.name.row().refuses {
+    if !config.policy.name.row().refuses {
         return Ok(SynFilter::None);
     }
     let available = sockets.find(|socket| socket.own).map_or(SynFilter::None, Socket::syn_filter);

@@ -108,9 +108,9 @@ impl Server {
             let room = files.saturating_add(config.conns_max as u64);
             let _ = process::grow_descriptor_table(room.min(DESCRIPTORS_AT_START));
         }
-        config.setting.syn_filter =
+        config.policy.syn_filter =
             limits::syn_filter(&config, listeners.per_loop.iter().flatten())?;
-        config.setting.eager =
+        config.policy.eager =
             config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
         let config = Arc::new(config);
         // Before there is any thread.

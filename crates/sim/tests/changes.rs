@@ -1,6 +1,6 @@
-//! A single setting under changing load: a spike and its aftermath, bursts, expensive requests
-//! among cheap ones, sessions, clients that send nothing or reconnect at once, and controls turned
-//! off.
+//! A single configuration under changing load: a spike and its aftermath, bursts, expensive
+//! requests among cheap ones, sessions, clients that send nothing or reconnect at once, and
+//! controls turned off.
 
 mod trial;
 

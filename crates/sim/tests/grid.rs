@@ -1,6 +1,6 @@
-//! A single setting over a grid of scenarios: loads up to twenty times the capacity, requests from
-//! ten microseconds to fifty milliseconds, client timeouts from a tenth of a second to ten seconds,
-//! clients near and far, one core and hundreds.
+//! A single configuration over a grid of scenarios: loads up to twenty times the capacity, requests
+//! from ten microseconds to fifty milliseconds, client timeouts from a tenth of a second to ten
+//! seconds, clients near and far, one core and hundreds.
 //!
 //! Each corner is a server that is never told what it serves. The load is steady; changing load is
 //! tested in `changes.rs`.
@@ -142,7 +142,7 @@ impl Corner {
     }
 }
 
-/// Asserts that a setting meets the bounds in each of the corners.
+/// Asserts that a configuration meets the bounds in each of the corners.
 fn assert_holds(policy: PolicyConfig, corners: impl IntoIterator<Item = Corner>) {
     let mut faults = Faults::default();
     for corner in corners {

@@ -63,7 +63,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Returns the setting of a server of the ladder, if the model can run it.
+/// Returns the policy of a server of the ladder, if the model can run it.
 fn policy(server: &str) -> Option<PolicyConfig> {
     let (name, backlog) = match server {
         "weir" => (PolicyName::Adaptive, 4096),

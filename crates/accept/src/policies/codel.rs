@@ -54,11 +54,11 @@ pub struct Codel {
 
 impl Codel {
     /// Creates the policy for a delay target and a set of controls.
-    pub fn new(setting: &PolicyConfig) -> Self {
+    pub fn new(config: &PolicyConfig) -> Self {
         Self {
-            target_ns: setting.target_ns,
-            interval_ns: setting.target_ns.saturating_mul(INTERVAL_TARGETS),
-            controls: setting.controls,
+            target_ns: config.target_ns,
+            interval_ns: config.target_ns.saturating_mul(INTERVAL_TARGETS),
+            controls: config.controls,
             ramp: Ramp::default(),
             least_ns: u64::MAX,
             interval_end_ns: 0,
@@ -128,13 +128,13 @@ impl Policy for Codel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{FakeServer, Load, Phase, TICK_NS, setting};
+    use crate::fixtures::{FakeServer, Load, Phase, TICK_NS, config};
     use crate::{PolicyName, TARGET_NS};
 
     const MS: u64 = 1_000_000;
 
     fn codel(controls: Controls) -> Codel {
-        Codel::new(&PolicyConfig { controls, ..setting(PolicyName::Codel) })
+        Codel::new(&PolicyConfig { controls, ..config(PolicyName::Codel) })
     }
 
     /// Returns a server that can serve a thousand connections per second.

@@ -28,8 +28,8 @@ pub struct Timed {
 
 impl Timed {
     /// Creates the policy for a delay target.
-    pub fn new(setting: &PolicyConfig) -> Self {
-        Self { phase_ns: (setting.target_ns / TARGET_PART).max(PHASE_MIN_NS) }
+    pub fn new(config: &PolicyConfig) -> Self {
+        Self { phase_ns: (config.target_ns / TARGET_PART).max(PHASE_MIN_NS) }
     }
 }
 
@@ -45,13 +45,13 @@ impl Policy for Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{ACCEPT_NS, FakeServer, Load, setting};
+    use crate::fixtures::{ACCEPT_NS, FakeServer, Load, config};
     use crate::{FixedLimit, PolicyName};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
     fn timed(target_ns: u64) -> Timed {
-        Timed::new(&PolicyConfig { target_ns, ..setting(PolicyName::Timed) })
+        Timed::new(&PolicyConfig { target_ns, ..config(PolicyName::Timed) })
     }
 
     /// Returns the load of an eager server, at twice its capacity.

@@ -90,7 +90,7 @@ impl<M: Model> Worker<M> {
     /// Refuses an accepted connection in the configured way.
     pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
         let context = &mut self.core.context;
-        match context.config.setting.refusal {
+        match context.config.policy.refusal {
             Refusal::Kernel | Refusal::Rst => {
                 socket::reset_on_close(fd.as_fd());
                 socket::close(fd);
@@ -153,7 +153,7 @@ impl<M: Model> Worker<M> {
             CloseReason::Unfair => core.context.counters.refused_unfair.one(),
             _ => core.context.counters.refused_stale.one(),
         }
-        let refusal = core.context.config.setting.refusal;
+        let refusal = core.context.config.policy.refusal;
         if refusal == Refusal::Status503 {
             return M::refuse_with_503(self, token.slot);
         }

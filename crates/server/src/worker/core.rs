@@ -105,7 +105,7 @@ impl<C> LoopCore<C> {
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
             .map(|(slot, socket)| {
-                Listener::new(slot, socket, &context.config.setting, context.config.listenq)
+                Listener::new(slot, socket, &context.config.policy, context.config.listenq)
             })
             .collect();
         Self {
@@ -228,7 +228,7 @@ impl<C> LoopCore<C> {
     /// Records a refusal because of load. Counts it as a fault if the loop has just slept, and so
     /// had time to serve.
     pub(crate) fn note_refusal(&mut self) {
-        let target_ns = self.context.config.setting.target_ns;
+        let target_ns = self.context.config.policy.target_ns;
         if self.context.now_ns() < self.woke_ns.saturating_add(target_ns) {
             self.context.counters.refused_idle.one();
             debug_assert!(false, "a connection was refused while there was time");

@@ -48,17 +48,17 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(slot: u32, socket: Socket, setting: &PolicyConfig, listenq: i32) -> Self {
-        let kind = if socket.own { setting.syn_filter } else { weir_accept::SynFilter::None };
+    pub(crate) fn new(slot: u32, socket: Socket, config: &PolicyConfig, listenq: i32) -> Self {
+        let kind = if socket.own { config.syn_filter } else { weir_accept::SynFilter::None };
         Self {
             socket,
             token: Token { slot, generation: 0 },
             watched: true,
-            policy: setting.policy(),
+            policy: config.policy(),
             accepted_round: 0,
             listenq,
             backlog: listenq,
-            syn_filter: SynFilter::new(kind, setting.backlog),
+            syn_filter: SynFilter::new(kind, config.backlog),
             overloaded_at_ns: None,
             decision: Decision::default(),
         }

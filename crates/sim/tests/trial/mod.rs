@@ -9,7 +9,7 @@ pub(crate) const POLICY: PolicyName = PolicyName::Adaptive;
 /// Length of the windows over which goodput is compared.
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;
 
-/// Returns the default setting of the policy.
+/// Returns the default configuration of the policy.
 pub(crate) fn policy() -> PolicyConfig {
     PolicyConfig {
         name: POLICY,

@@ -136,7 +136,7 @@ fn plain() -> Config {
         mechanism: readiness::TABLE[0].name,
         mechanism_settings: Settings::default(),
         strategy,
-        setting: PolicyConfig {
+        policy: PolicyConfig {
             name: strategy.accept_policy,
             limit: Limit::Inf,
             target_ns: 0,

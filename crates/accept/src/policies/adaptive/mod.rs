@@ -90,17 +90,17 @@ pub struct Adaptive {
 
 impl Adaptive {
     /// Creates the policy.
-    pub fn new(setting: &PolicyConfig) -> Self {
-        let target_ns = setting.target_ns.max(1_000_000);
-        let has_filter = setting.controls.has(Control::SynFilter);
+    pub fn new(config: &PolicyConfig) -> Self {
+        let target_ns = config.target_ns.max(1_000_000);
+        let has_filter = config.controls.has(Control::SynFilter);
         Self {
             target_ns,
-            backlog_max: setting.backlog.max(1),
-            controls: setting.controls,
-            refusal: setting.refusal,
-            syn_filter: if has_filter { setting.syn_filter } else { SynFilter::None },
+            backlog_max: config.backlog.max(1),
+            controls: config.controls,
+            refusal: config.refusal,
+            syn_filter: if has_filter { config.syn_filter } else { SynFilter::None },
             ramp: Ramp::default(),
-            cost: Cost::new(!setting.eager),
+            cost: Cost::new(!config.eager),
             onset: Onset::new(target_ns),
             overload: None,
             alert: false,

@@ -2,7 +2,7 @@
 //! how it reacts. Whether that pays off is tested with the simulator.
 
 use super::*;
-use crate::fixtures::{FakeServer, Load, Phase, setting};
+use crate::fixtures::{FakeServer, Load, Phase, config};
 use crate::{Limit, PolicyName};
 
 const MS: u64 = 1_000_000;
@@ -15,16 +15,16 @@ fn load(percent: u64) -> Load {
     Load { gap_ns, step_ns: SERVICE_NS, eager: true, ..Load::default() }
 }
 
-fn run(load: Load, setting: &PolicyConfig, ms: u64) -> (FakeServer, Vec<Phase>, bool) {
+fn run(load: Load, config: &PolicyConfig, ms: u64) -> (FakeServer, Vec<Phase>, bool) {
     let mut fake = FakeServer::new(load);
     fake.tells = true;
-    let mut policy = setting.policy();
+    let mut policy = config.policy();
     let phases = fake.run(policy.as_mut(), ms * MS);
     (fake, phases, policy.is_overloaded())
 }
 
 fn adaptive(load: Load, ms: u64) -> (FakeServer, Vec<Phase>, bool) {
-    run(load, &setting(PolicyName::Adaptive), ms)
+    run(load, &config(PolicyName::Adaptive), ms)
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn what_is_outstanding_is_what_can_be_served_within_the_target() {
 
 #[test]
 fn the_random_filter_drops_what_is_too_much() {
-    let setting = PolicyConfig { syn_filter: SynFilter::Random, ..setting(PolicyName::Adaptive) };
+    let config = PolicyConfig { syn_filter: SynFilter::Random, ..config(PolicyName::Adaptive) };
     let dropped = |percent| {
-        let (_, phases, _) = run(load(percent), &setting, 4_000);
+        let (_, phases, _) = run(load(percent), &config, 4_000);
         let late = &phases[phases.len() / 2..];
         let share = |phase: &Phase| match phase.decision.syn {
             SynDecision::Random(share) => share,
@@ -96,13 +96,13 @@ fn the_random_filter_drops_what_is_too_much() {
 fn a_control_that_is_off_is_not_in_any_decision() {
     let off = |control| {
         let controls = Controls::ALL.without(control);
-        run(load(500), &PolicyConfig { controls, ..setting(PolicyName::Adaptive) }, 1_000).1
+        run(load(500), &PolicyConfig { controls, ..config(PolicyName::Adaptive) }, 1_000).1
     };
     let is_open = |phase: &Phase| phase.decision.syn == SynDecision::Open;
     assert!(off(Control::SynFilter).iter().all(is_open));
     assert!(off(Control::SynFilter).iter().any(|phase| phase.decision.backlog.is_some()));
     let neither = Controls::ALL.without(Control::Backlog).without(Control::SynFilter);
-    let neither = PolicyConfig { controls: neither, ..setting(PolicyName::Adaptive) };
+    let neither = PolicyConfig { controls: neither, ..config(PolicyName::Adaptive) };
     let unbounded = |phase: &Phase| phase.decision.backlog.is_none();
     assert!(run(load(500), &neither, 1_000).1.iter().all(unbounded));
     assert!(off(Control::Stale).iter().all(|phase| phase.decision.stale_ns.is_none()));
@@ -116,8 +116,8 @@ fn a_control_that_is_off_is_not_in_any_decision() {
 #[test]
 fn with_every_control_off_it_is_the_ramp() {
     for percent in [50, 100, 300] {
-        let none = PolicyConfig { controls: Controls::NONE, ..setting(PolicyName::Adaptive) };
-        let ramp = PolicyConfig { limit: Limit::Auto, ..setting(PolicyName::Limit) };
+        let none = PolicyConfig { controls: Controls::NONE, ..config(PolicyName::Adaptive) };
+        let ramp = PolicyConfig { limit: Limit::Auto, ..config(PolicyName::Limit) };
         let (ours, phases, _) = run(load(percent), &none, 1_000);
         let (theirs, as_phases, _) = run(load(percent), &ramp, 1_000);
         assert_eq!(ours.closed, theirs.closed);
@@ -128,7 +128,7 @@ fn with_every_control_off_it_is_the_ramp() {
 
 #[test]
 fn refusing_by_hand_leaves_little_to_the_kernel() {
-    let by_hand = PolicyConfig { refusal: Refusal::Rst, ..setting(PolicyName::Adaptive) };
+    let by_hand = PolicyConfig { refusal: Refusal::Rst, ..config(PolicyName::Adaptive) };
     let (_, phases, overloaded) = run(load(300), &by_hand, 1_000);
     assert!(overloaded);
     let windows = || {
@@ -144,7 +144,7 @@ fn refusing_by_hand_leaves_little_to_the_kernel() {
 #[test]
 fn where_the_kernel_tells_nothing_the_stale_are_refused_all_the_same() {
     let mut fake = FakeServer::new(load(300));
-    let mut policy = setting(PolicyName::Adaptive).policy();
+    let mut policy = config(PolicyName::Adaptive).policy();
     let phases = fake.run(policy.as_mut(), 3_000 * MS);
     assert!(policy.is_overloaded());
     assert!(phases.iter().map(|phase| phase.refused).sum::<u64>() > 0);
@@ -154,7 +154,7 @@ fn where_the_kernel_tells_nothing_the_stale_are_refused_all_the_same() {
 fn when_it_is_over_everything_is_as_before() {
     let mut fake = FakeServer::new(load(400));
     fake.tells = true;
-    let mut policy = setting(PolicyName::Adaptive).policy();
+    let mut policy = config(PolicyName::Adaptive).policy();
     fake.run(policy.as_mut(), 1_000 * MS);
     assert!(policy.is_overloaded());
     fake.load.gap_ns = 2 * SERVICE_NS;
@@ -167,7 +167,7 @@ fn when_it_is_over_everything_is_as_before() {
 /// Returns the decisions for a loop that serves ten work items of a millisecond each in each
 /// work-phase, with these numbers of ready connections.
 fn with_work_in_hand(ready: &[u64], saturated: bool) -> Vec<Decision> {
-    let mut policy = Adaptive::new(&setting(PolicyName::Adaptive));
+    let mut policy = Adaptive::new(&config(PolicyName::Adaptive));
     let mut view =
         View { open: 90, open_max: 100, work_items: 10, work_ns: 10 * MS, ..View::default() };
     let decide = |(phase, ready): (u64, &u64)| {
