@@ -1,6 +1,6 @@
-//! A small model of a server, for the tests of the policies: rounds of a getevents-, an accept- and
-//! a work-phase over connections that arrive at a steady rate, with simulated time. Executes each
-//! [`Decision`], and is independent of how any policy makes it.
+//! A small model of a server, for the tests of the policies: iterations of a getevents-, an accept-
+//! and a work-phase over connections that arrive at a steady rate, with simulated time. Executes
+//! each [`Decision`], and is independent of how any policy makes it.
 
 use std::collections::VecDeque;
 
@@ -40,9 +40,9 @@ pub(crate) struct Load {
     pub(crate) gap_ns: u64,
     /// Additional connections at the start.
     pub(crate) burst: usize,
-    /// Rounds of work that a connection needs before it closes.
+    /// Work items of a connection before it closes.
     pub(crate) steps: u64,
-    /// Duration of each round of work.
+    /// Duration of each work item.
     pub(crate) step_ns: u64,
     /// True if a connection is served and closed as soon as it is accepted.
     pub(crate) eager: bool,
@@ -72,7 +72,7 @@ pub(crate) struct FakeServer {
     open: Vec<u64>,
     /// Bound of the last decision on the wait of deferred connections.
     stale_ns: Option<u64>,
-    rounds_since: u64,
+    iterations_since: u64,
     slept_ns: u64,
     woke_ns: u64,
     begun: u64,
@@ -124,7 +124,7 @@ impl FakeServer {
             deferred: Deferred::default(),
             open: Vec::new(),
             stale_ns: None,
-            rounds_since: 0,
+            iterations_since: 0,
             slept_ns: 0,
             woke_ns: 0,
             begun: 0,
@@ -143,7 +143,7 @@ impl FakeServer {
         }
     }
 
-    /// Runs rounds until `end_ns`; returns their accept-phases.
+    /// Runs iterations until `end_ns`; returns their accept-phases.
     pub(crate) fn run(&mut self, policy: &mut dyn Policy, end_ns: u64) -> Vec<Phase> {
         let mut phases = Vec::new();
         while self.now_ns < end_ns {
@@ -156,7 +156,7 @@ impl FakeServer {
                 (self.now_ns, self.woke_ns) = (knock_ns, knock_ns);
             }
             self.client_connects();
-            self.rounds_since += 1;
+            self.iterations_since += 1;
             let ready = self.open.len();
             let mut leaves_some = false;
             if !self.queue.is_empty() {
@@ -216,7 +216,7 @@ impl FakeServer {
         View {
             open: self.open(),
             open_max: self.load.open_max,
-            rounds_since: self.rounds_since,
+            iterations_since: self.iterations_since,
             slept_ns: self.slept_ns,
             woke_ns: self.woke_ns,
             begun: self.begun,
@@ -244,7 +244,7 @@ impl FakeServer {
         self.syn = decision.syn;
         let closed = self.closed;
         let (outcome, waited_max_ns) = self.accept(&decision);
-        self.rounds_since = 0;
+        self.iterations_since = 0;
         policy.finished(self.now_ns, &outcome);
         let PhaseOutcome { accepted, refused, drained, .. } = outcome;
         let spent_ns = self.now_ns - began_ns;
@@ -302,7 +302,7 @@ impl FakeServer {
         self.closed += 1;
     }
 
-    /// Runs a step of each connection that was open when the round began.
+    /// Runs a step of each connection that was open when the iteration began.
     fn work_phase(&mut self, ready: usize) {
         let began_ns = self.now_ns;
         self.work_items = ready as u64;

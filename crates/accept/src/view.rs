@@ -9,10 +9,10 @@ pub struct View {
     pub open: usize,
     /// Maximum number of open connections (max-conns).
     pub open_max: usize,
-    /// Getevents-phases since the last accept-phase, including this round's: one means that
-    /// connections have been waiting round after round. One more if the listener was not ready in
-    /// this round, and the policy is asked because its timer is due.
-    pub rounds_since: u64,
+    /// Getevents-phases since the last accept-phase, including this iteration's: one means that
+    /// connections have been waiting at every iteration. One more if the listener was not ready in
+    /// this iteration, and the policy is asked because its timer is due.
+    pub iterations_since: u64,
     /// Time that the loop has slept, nanoseconds. While the policy is not alert, all of each wait
     /// counts.
     pub slept_ns: u64,

@@ -13,13 +13,13 @@ use weir_accept::{
 
 const OPEN_MAX: usize = 500;
 
-/// Number of rounds without trouble after which no connection may be kept out.
-const PATIENCE_ROUNDS: usize = 2_000;
+/// Number of iterations without trouble after which no connection may be kept out.
+const PATIENCE_ITERATIONS: usize = 2_000;
 
-/// A round of a server's life.
+/// An iteration of a server's life.
 #[derive(Clone, Copy, Debug)]
-struct Round {
-    /// Duration of the round.
+struct Iteration {
+    /// Duration of the iteration.
     passed_ns: u64,
     /// Connections that arrived.
     came: u64,
@@ -31,12 +31,12 @@ struct Round {
     /// Wait of the youngest connection in the queue.
     age_ns: u64,
     dropped: u32,
-    /// True if the loop slept for half of the round.
+    /// True if the loop slept for half of the iteration.
     slept: bool,
 }
 
-/// A round in which a connection arrives and nothing else happens.
-const BARREN: Round = Round {
+/// An iteration in which a connection arrives and nothing else happens.
+const BARREN: Iteration = Iteration {
     passed_ns: 1_000_000,
     came: 1,
     lost: 0,
@@ -65,28 +65,28 @@ impl Server {
         Self { policy: config.policy(), target_ns, now_ns: 0, view, queue: 0, passed: 0, drops: 0 }
     }
 
-    /// Plays a round; returns its budget if a connection knocked.
-    fn round(&mut self, round: &Round) -> Option<u64> {
-        self.now_ns += round.passed_ns;
-        self.queue += round.came;
-        self.passed += round.came;
-        if round.slept {
-            self.view.slept_ns += round.passed_ns / 2;
-            self.view.woke_ns = self.now_ns - round.passed_ns / 2;
+    /// Plays an iteration; returns its budget if a connection was pending.
+    fn iteration(&mut self, iteration: &Iteration) -> Option<u64> {
+        self.now_ns += iteration.passed_ns;
+        self.queue += iteration.came;
+        self.passed += iteration.came;
+        if iteration.slept {
+            self.view.slept_ns += iteration.passed_ns / 2;
+            self.view.woke_ns = self.now_ns - iteration.passed_ns / 2;
         }
-        self.drops = self.drops.wrapping_add(round.dropped);
-        self.view.rounds_since += 1;
-        let budget = (self.queue > 0).then(|| self.accept_phase(round));
-        let closed = round.closed.min(self.view.open);
+        self.drops = self.drops.wrapping_add(iteration.dropped);
+        self.view.iterations_since += 1;
+        let budget = (self.queue > 0).then(|| self.accept_phase(iteration));
+        let closed = iteration.closed.min(self.view.open);
         self.view.open -= closed;
-        self.view.served += round.work_items;
-        self.view.work_items = round.work_items;
-        self.view.work_ns = if round.work_items > 0 { round.passed_ns } else { 0 };
+        self.view.served += iteration.work_items;
+        self.view.work_items = iteration.work_items;
+        self.view.work_ns = if iteration.work_items > 0 { iteration.passed_ns } else { 0 };
         self.view.served_ns += self.view.work_ns;
         budget
     }
 
-    fn accept_phase(&mut self, round: &Round) -> u64 {
+    fn accept_phase(&mut self, iteration: &Iteration) -> u64 {
         let wanted = self.policy.wants(self.now_ns, &self.view);
         let queue = wanted.queue.then_some(self.queue as u32);
         let syns = Syns { passed: self.passed, dropped: self.drops.into(), ..Syns::default() };
@@ -97,14 +97,14 @@ impl Server {
         assert!(!(has_slept && decision.refuses()), "{decision:?} of {:?}", self.view);
         let refused = decision.refuse.min(self.queue);
         let drained = decision.budget > self.queue - refused;
-        let lost = round.lost.min(self.queue - refused).min(decision.budget);
+        let lost = iteration.lost.min(self.queue - refused).min(decision.budget);
         self.queue -= lost;
         let served = (decision.budget - lost).min(self.queue - refused);
-        let age_ns = (served > 0 && decision.inspect != Inspect::None).then_some(round.age_ns);
+        let age_ns = (served > 0 && decision.inspect != Inspect::None).then_some(iteration.age_ns);
         self.queue -= refused + served;
         self.view.open += served as usize;
         self.view.begun += served;
-        self.view.rounds_since = 0;
+        self.view.iterations_since = 0;
         let (age_first_ns, age_min_ns) = (age_ns, age_ns);
         let accepted = refused + served;
         self.view.accepted += accepted;
@@ -138,7 +138,7 @@ fn config() -> impl Strategy<Value = PolicyConfig> {
     )
 }
 
-fn round() -> impl Strategy<Value = Round> {
+fn iteration() -> impl Strategy<Value = Iteration> {
     (
         1..50_000_000u64,
         0..40u64,
@@ -149,53 +149,53 @@ fn round() -> impl Strategy<Value = Round> {
         (0..50u32, any::<bool>()),
     )
         .prop_map(|(passed_ns, came, lost, closed, work_items, age_ns, (dropped, slept))| {
-            Round { passed_ns, came, lost, closed, work_items, age_ns, dropped, slept }
+            Iteration { passed_ns, came, lost, closed, work_items, age_ns, dropped, slept }
         })
 }
 
 proptest! {
     #[test]
-    fn nobody_is_let_in_without_room(config in config(), life in vec(round(), 1..200)) {
+    fn nobody_is_let_in_without_room(config in config(), life in vec(iteration(), 1..200)) {
         let mut server = Server::new(&config);
-        for round in &life {
-            server.round(round);
+        for iteration in &life {
+            server.iteration(iteration);
         }
     }
 
     #[test]
     fn nobody_is_kept_out_for_ever_while_nothing_is_open(
         config in config(),
-        life in vec(round(), 0..200),
+        life in vec(iteration(), 0..200),
         age_ns in 0..1_000_000_000u64,
     ) {
         let mut server = Server::new(&config);
-        for round in &life {
-            server.round(round);
+        for iteration in &life {
+            server.iteration(iteration);
         }
         server.queue = server.queue.max(1);
-        let barren = Round { age_ns, closed: OPEN_MAX, work_items: 1, ..BARREN };
-        let lets_in = |server: &mut Server| {
+        let barren = Iteration { age_ns, closed: OPEN_MAX, work_items: 1, ..BARREN };
+        let admits = |server: &mut Server| {
             let is_empty = server.view.open == 0;
-            server.round(&barren).is_some_and(|budget| is_empty && budget > 0)
+            server.iteration(&barren).is_some_and(|budget| is_empty && budget > 0)
         };
-        prop_assert!((0..PATIENCE_ROUNDS).any(|_| lets_in(&mut server)));
+        prop_assert!((0..PATIENCE_ITERATIONS).any(|_| admits(&mut server)));
     }
 
     #[test]
     fn nobody_is_kept_out_for_ever_by_connections_that_never_close(
         config in config(),
-        life in vec(round(), 0..200),
+        life in vec(iteration(), 0..200),
         work_items in 0..3u64,
     ) {
         let mut server = Server::new(&config);
-        for round in &life {
-            server.round(round);
+        for iteration in &life {
+            server.iteration(iteration);
         }
-        let barren = Round { work_items, ..BARREN };
-        // Room for all that wait; those closed last may have made some for the first round.
+        let barren = Iteration { work_items, ..BARREN };
+        // Room for all that wait; those closed last may have made some for the first iteration.
         server.view.open_max = usize::MAX;
-        server.round(&barren);
-        let lets_in = |server: &mut Server| server.round(&barren).is_some_and(|budget| budget > 0);
-        prop_assert!((0..PATIENCE_ROUNDS).any(|_| lets_in(&mut server)));
+        server.iteration(&barren);
+        let admits = |server: &mut Server| server.iteration(&barren).unwrap_or(0) > 0;
+        prop_assert!((0..PATIENCE_ITERATIONS).any(|_| admits(&mut server)));
     }
 }

@@ -32,19 +32,19 @@ impl Shared {
         Ok(Self(WorkerContext::with_clock(Arc::new(config), store, None, clock)))
     }
 
-    /// Begins a round of a loop, which reads the clock, `later_ns` nanoseconds later.
-    pub fn begin_round(&mut self, later_ns: u64) {
+    /// Begins an iteration of a loop, which reads the clock, `later_ns` nanoseconds later.
+    pub fn begin_iteration(&mut self, later_ns: u64) {
         self.0.advance(later_ns);
         self.0.tick();
-        self.0.write_budget.begin_round();
+        self.0.write_budget.begin_iteration();
     }
 
-    /// Returns the time at which the round began, nanoseconds.
+    /// Returns the time at which the iteration began, nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
 
-    /// Returns whether this round has no time left for yielded connections.
+    /// Returns whether this iteration has no time left for yielded connections.
     pub fn write_budget_is_spent(&self) -> bool {
         self.0.write_budget.is_spent()
     }

@@ -322,13 +322,13 @@ fn those_that_wait_for_their_client_make_room() {
 }
 
 #[test]
-fn a_view_tells_what_the_last_round_did() {
+fn a_view_has_the_counts_of_the_last_iteration() {
     let (_, told) = play(&overloaded(), None, |_, _| Decision::accept(1));
     // Read eagerly, they are served in the accept-phase, one after the other.
     assert!(told.iter().all(|(view, _, _)| view.open == 0 && view.work_items == 0));
     let begun: Vec<_> = told.iter().map(|(view, _, _)| view.begun).collect();
     assert!(begun.iter().enumerate().all(|(phase, begun)| phase as u64 == *begun));
-    assert!(told.iter().rev().take(100).all(|(view, _, _)| view.rounds_since == 1));
+    assert!(told.iter().rev().take(100).all(|(view, _, _)| view.iterations_since == 1));
     let lazy = Scenario { eager: false, ..overloaded() };
     let (_, told) = play(&lazy, None, |_, _| Decision::accept(10));
     assert!(told.iter().any(|(view, _, _)| view.work_items >= 10));

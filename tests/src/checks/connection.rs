@@ -1,10 +1,10 @@
 //! The connection machine and the calls it makes, under any bytes, in any order of readiness and at
 //! any time. The input is a script; client, kernel and loop are simulated here.
 //!
-//! The promises of a loop are kept: a connection that yielded continues in a later round or not at
-//! all, a deadline is not reported before it has passed, and only idle connections are turned away.
-//! Everything else is up to the script. Nothing here opens a socket or depends on the server's
-//! stages.
+//! The promises of a loop are kept: a connection that yielded continues in a later iteration or not
+//! at all, a deadline is not reported before it has passed, and only idle connections are turned
+//! away. Everything else is up to the script. Nothing here opens a socket or depends on the
+//! server's stages.
 
 mod expected;
 mod fake_socket;
@@ -25,8 +25,8 @@ use site::{Choices, Site};
 /// Maximum number of open connections.
 const OPEN_MAX: usize = 4;
 
-/// Rounds within which unobstructed connections must come to rest.
-const ROUNDS_MAX: usize = 20_000;
+/// Iterations within which unobstructed connections must come to rest.
+const ITERATIONS_MAX: usize = 20_000;
 
 /// Number of deadlines after which a silent client's connection must be over: that of what it waits
 /// for, of the reply that says so, of the client's last bytes.
@@ -92,7 +92,7 @@ impl<'a> Play<'a> {
 
     fn happen(&mut self, index: usize, event: Event, script: &mut Script<'_>) {
         match event {
-            Event::Round { later_ns, backwards } => return self.round(later_ns, backwards),
+            Event::Iteration { later_ns, backwards } => return self.iteration(later_ns, backwards),
             Event::Pass { ns } => return self.pass(ns),
             Event::Pressure => return self.set_pressure(!self.pressure),
             Event::Drain => return self.drain(),
@@ -115,7 +115,7 @@ impl<'a> Play<'a> {
                 }
             }
             Event::Resume => {
-                self.shared.begin_round(1);
+                self.shared.begin_iteration(1);
                 self.resume(index);
             }
             Event::Fetched { really } => self.bring(index, really),
@@ -197,8 +197,8 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn round(&mut self, later_ns: u64, backwards: bool) {
-        self.shared.begin_round(later_ns);
+    fn iteration(&mut self, later_ns: u64, backwards: bool) {
+        self.shared.begin_iteration(later_ns);
         let order = |i| if backwards { OPEN_MAX - 1 - i } else { i };
         (0..OPEN_MAX).map(order).for_each(|index| self.resume(index));
         (0..OPEN_MAX).map(order).for_each(|index| self.serve_if_ready(index));
@@ -206,7 +206,7 @@ impl<'a> Play<'a> {
     }
 
     fn pass(&mut self, ns: u64) {
-        self.shared.begin_round(ns);
+        self.shared.begin_iteration(ns);
         self.expire_due();
     }
 
@@ -221,7 +221,7 @@ impl<'a> Play<'a> {
 
     fn expire_due(&mut self) {
         for index in 0..OPEN_MAX {
-            // A deadline that lies in the past at once is due in the next round, and again.
+            // A deadline that lies in the past at once is due in the next iteration, and again.
             for _ in 0..4 {
                 self.expire_if_due(index);
             }
@@ -313,8 +313,8 @@ impl<'a> Play<'a> {
     /// Lets every client send and receive without limits, until no connection can make progress.
     fn run_until_idle(&mut self) {
         self.clients.iter_mut().flatten().for_each(SimulatedClient::unbind);
-        for _ in 0..ROUNDS_MAX {
-            self.shared.begin_round(1);
+        for _ in 0..ITERATIONS_MAX {
+            self.shared.begin_iteration(1);
             let mut busy = false;
             for index in 0..OPEN_MAX {
                 busy |= self.clients[index].as_ref().is_some_and(SimulatedClient::is_busy);

@@ -28,9 +28,10 @@ const SLOUGH_TARGETS: u64 = 2;
 /// long that their clients may be gone when they are served (adaptive LIFO, same article).
 ///
 /// A phase's sojourn is [`PhaseOutcome::age_min_ns`]. While connections arrive one by one, with a
-/// round between them, none is looked at, so that a calm server pays nothing; the sojourn is then
-/// zero, because the queue was empty. While connections accepted before are deferred, the phase
-/// says nothing: they are the queue then, and the kernel knows the ages of its youngest part only.
+/// iteration between them, none is looked at, so that a calm server pays nothing; the sojourn is
+/// then zero, because the queue was empty. While connections accepted before are deferred, the
+/// phase says nothing: they are the queue then, and the kernel knows the ages of its youngest part
+/// only.
 ///
 /// Ages are rounded to the kernel's tick, 4 ms at 250 Hz and 10 ms at 100 Hz: a target of a tick or
 /// two is a guess, one of 20 ms is distinguished well enough from twice as much. A connection whose
@@ -148,7 +149,7 @@ mod tests {
     }
 
     fn queued(deferred: usize) -> View {
-        View { open_max: 100, rounds_since: 1, deferred, ..View::default() }
+        View { open_max: 100, iterations_since: 1, deferred, ..View::default() }
     }
 
     /// Runs a phase that accepts its whole budget, of which the youngest connection waited
@@ -272,7 +273,7 @@ mod tests {
             phase(&mut codel, now_ns + ms * MS, &queued(1), MS);
         }
         assert!(codel.is_overloaded());
-        let empty = View { rounds_since: 2, ..queued(1) };
+        let empty = View { iterations_since: 2, ..queued(1) };
         phase(&mut codel, now_ns + 300 * MS, &empty, 0);
         assert!(codel.is_overloaded());
         phase(&mut codel, now_ns + 301 * MS, &View { deferred: 0, ..empty }, 0);

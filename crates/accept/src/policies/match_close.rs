@@ -3,27 +3,27 @@
 
 use crate::{Decision, PhaseOutcome, Policy, Signals, View};
 
-/// Consecutive rounds that must find connections waiting, and work in hand, before the server
-/// counts as saturated. Also the maximum number of consecutive rounds in which a saturated server
-/// may accept nothing.
-const ROUNDS: u64 = 8;
+/// Consecutive iterations that must find connections waiting, and work in hand, before the server
+/// counts as saturated. Also the maximum number of consecutive iterations in which a saturated
+/// server may accept nothing.
+const ITERATIONS: u64 = 8;
 
 /// The dynamic policy that pariag-accept proposes and never built (ch. 6): it accepts all waiting
 /// connections until the server is saturated, and then as many as were closed since the last
 /// accept-phase.
 ///
 /// The text does not say when a server is saturated. Here it is once connections have been waiting
-/// in eight consecutive rounds, each of which had work in hand, and more are open than when that
-/// began: it accepts them faster than it completes them. A single such round says little, because a
-/// connection lives for several; eight of them are rare unless the work in hand is what makes
-/// others wait. Taking a short burst for saturation costs little, because the way back is short:
-/// the next phase that finds fewer than it might accept (they no longer wait), or that comes after
-/// a round in which none waited or none had work to be done (the server has time).
+/// in eight consecutive iterations, each of which had work in hand, and more are open than when
+/// that began: it accepts them faster than it completes them. A single such iteration says little,
+/// because a connection lives for several; eight of them are rare unless the work in hand is what
+/// makes others wait. Taking a short burst for saturation costs little, because the way back is
+/// short: the next phase that finds fewer than it might accept (they no longer wait), or that comes
+/// after an iteration in which none waited or none had work to be done (the server has time).
 ///
 /// Connections count as closed when they are no longer open, whether served or not: a client that
 /// gave up makes room like one that was served. Closes alone would starve newcomers in two cases,
 /// which are exceptions: with nothing open nothing closes, so one is accepted; and persistent
-/// connections may be busy and never close, so one is accepted after eight rounds without any.
+/// connections may be busy and never close, so one is accepted after eight iterations without any.
 ///
 /// With eager reads and small replies a connection is closed in the accept-phase that accepted it.
 /// Nothing then stays open, the server is never saturated in this sense, and the policy accepts all
@@ -31,12 +31,12 @@ const ROUNDS: u64 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatchClose {
     saturated: bool,
-    /// Consecutive rounds that found connections waiting and work in hand.
-    waited_rounds: u64,
-    /// Number of open connections before the first of these rounds.
+    /// Consecutive iterations that found connections waiting and work in hand.
+    waited_iterations: u64,
+    /// Number of open connections before the first of these iterations.
     open_unwaited: usize,
     /// Consecutive phases that could accept nothing.
-    barren_rounds: u64,
+    barren_iterations: u64,
     /// Number of open connections after the last phase, had none closed in it.
     open_last: usize,
     /// True if the last phase found fewer connections than it could have accepted.
@@ -46,25 +46,25 @@ pub struct MatchClose {
 impl MatchClose {
     /// Updates whether the server is saturated.
     fn look(&mut self, view: &View) {
-        let is_waited = view.rounds_since <= 1 && view.work_items > 0;
+        let is_waited = view.iterations_since <= 1 && view.work_items > 0;
         if is_waited {
-            self.waited_rounds = self.waited_rounds.saturating_add(1);
+            self.waited_iterations = self.waited_iterations.saturating_add(1);
         } else {
-            (self.waited_rounds, self.open_unwaited) = (0, view.open);
+            (self.waited_iterations, self.open_unwaited) = (0, view.open);
         }
         if self.saturated && self.drained {
             // Those that saturated it are dealt with: what comes now is another burst.
-            (self.waited_rounds, self.open_unwaited) = (0, view.open);
+            (self.waited_iterations, self.open_unwaited) = (0, view.open);
         }
-        self.saturated =
-            self.waited_rounds >= ROUNDS && (self.saturated || view.open > self.open_unwaited);
+        self.saturated = self.waited_iterations >= ITERATIONS
+            && (self.saturated || view.open > self.open_unwaited);
     }
 
     /// Returns the number of connections closed since the last phase, with the exceptions that
     /// prevent starvation.
     fn matched(&self, view: &View) -> u64 {
         let closed = self.open_last.saturating_sub(view.open) as u64;
-        closed.max(u64::from(view.open == 0 || self.barren_rounds >= ROUNDS))
+        closed.max(u64::from(view.open == 0 || self.barren_iterations >= ITERATIONS))
     }
 }
 
@@ -73,7 +73,8 @@ impl Policy for MatchClose {
         self.look(view);
         let wanted = if self.saturated { self.matched(view) } else { u64::MAX };
         let budget = wanted.min(view.room());
-        self.barren_rounds = if budget == 0 { self.barren_rounds.saturating_add(1) } else { 0 };
+        self.barren_iterations =
+            if budget == 0 { self.barren_iterations.saturating_add(1) } else { 0 };
         self.open_last = view.open;
         Decision::accept(budget)
     }
@@ -95,7 +96,7 @@ mod tests {
     use crate::FixedLimit;
     use crate::fixtures::{FakeServer, Load};
 
-    /// Returns a load of 300 µs of work per connection, in three rounds.
+    /// Returns a load of 300 µs of work per connection, in three iterations.
     fn load(gap_ns: u64) -> Load {
         Load { gap_ns, steps: 3, step_ns: 100_000, ..Load::default() }
     }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     fn busy(open: usize) -> View {
-        View { open, open_max: 1_000, rounds_since: 1, work_items: 1, ..View::default() }
+        View { open, open_max: 1_000, iterations_since: 1, work_items: 1, ..View::default() }
     }
 
     fn budget(policy: &mut MatchClose, view: &View) -> u64 {
@@ -169,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_none_waited_for_ends_saturation() {
+    fn an_iteration_that_none_waited_for_ends_saturation() {
         let (mut policy, open) = saturated();
-        let view = View { rounds_since: 2, ..busy(open) };
+        let view = View { iterations_since: 2, ..busy(open) };
         assert_eq!(budget(&mut policy, &view), view.room());
         assert!(!policy.is_overloaded());
     }
@@ -187,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_every_round_is_no_saturation_while_as_many_close() {
+    fn a_queue_in_every_iteration_is_no_saturation_while_as_many_close() {
         let mut policy = MatchClose::default();
-        budget(&mut policy, &View { rounds_since: 2, ..busy(50) });
+        budget(&mut policy, &View { iterations_since: 2, ..busy(50) });
         for _ in 0..100 {
             let view = busy(50);
             assert_eq!(policy.decide(0, &view, &Signals::default()).budget, view.room());
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn connections_that_work_and_never_close_let_one_in_now_and_then() {
         let (mut policy, open) = saturated();
-        let budgets: Vec<_> = (0..=ROUNDS).map(|_| budget(&mut policy, &busy(open))).collect();
+        let budgets: Vec<_> = (0..=ITERATIONS).map(|_| budget(&mut policy, &busy(open))).collect();
         assert_eq!(budgets, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(budget(&mut policy, &busy(open + 1)), 0);
     }
@@ -235,7 +236,7 @@ mod tests {
         let (mut policy, open) = saturated();
         let view = View { open_max: open - 1, ..busy(open - 3) };
         assert_eq!(budget(&mut policy, &view), 2);
-        assert_eq!(budget(&mut MatchClose::default(), &View { rounds_since: 9, ..view }), 2);
+        assert_eq!(budget(&mut MatchClose::default(), &View { iterations_since: 9, ..view }), 2);
     }
 
     #[test]

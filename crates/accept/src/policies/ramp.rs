@@ -1,5 +1,5 @@
 //! A limit that follows the queue: one connection per accept-phase while they arrive one by one, up
-//! to [`RAMP_MAX`] while they have been waiting round after round.
+//! to [`RAMP_MAX`] while they have been waiting at every iteration.
 //!
 //! An accept that fails with EWOULDBLOCK is not free: the kernel creates a socket before it looks.
 //! A fixed limit above one pays for it in nearly every phase of a server that keeps up; a limit of
@@ -12,7 +12,8 @@ use crate::{Decision, PhaseOutcome, Policy, Signals, View};
 /// served too, and those accepted earlier wait meanwhile.
 pub const RAMP_MAX: u64 = 16;
 
-/// A budget that doubles while every round finds all of it waiting, and restarts at one otherwise.
+/// A budget that doubles while every iteration finds all of it waiting, and restarts at one
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Ramp {
     budget: u64,
@@ -29,10 +30,10 @@ impl Default for Ramp {
 impl Ramp {
     /// Returns whether connections have been waiting since the last phase, which left some.
     pub fn is_queued(&self, view: &View) -> bool {
-        !self.drained && view.rounds_since <= 1
+        !self.drained && view.iterations_since <= 1
     }
 
-    /// Returns the next phase's budget, judging the queue by the rounds.
+    /// Returns the next phase's budget, judging the queue by the iterations.
     pub fn budget(&mut self, view: &View) -> u64 {
         self.budget_when(self.is_queued(view), view)
     }
@@ -63,25 +64,25 @@ impl Policy for Ramp {
 mod tests {
     use super::*;
 
-    /// Runs accept-phases over a queue that grows by one number of `arrivals` per round; returns
-    /// the connections each accepted, and the number of failed accepts.
+    /// Runs accept-phases over a queue that grows by one number of `arrivals` per iteration;
+    /// returns the connections each accepted, and the number of failed accepts.
     fn run(arrivals: &[u64]) -> (Vec<u64>, u64) {
-        let (mut ramp, mut queue, mut rounds_since, mut failed) = (Ramp::default(), 0, 0, 0);
+        let (mut ramp, mut queue, mut iterations_since, mut failed) = (Ramp::default(), 0, 0, 0);
         let mut accepted = Vec::new();
         for arrived in arrivals {
             queue += arrived;
-            rounds_since += 1;
+            iterations_since += 1;
             if queue == 0 {
                 continue;
             }
-            let view = View { open_max: 1000, rounds_since, ..View::default() };
+            let view = View { open_max: 1000, iterations_since, ..View::default() };
             let budget = ramp.budget(&view);
             let taken = budget.min(queue);
             failed += u64::from(taken < budget);
             let drained = taken < budget;
             ramp.finished(0, &PhaseOutcome { accepted: taken, drained, ..PhaseOutcome::default() });
             queue -= taken;
-            rounds_since = 0;
+            iterations_since = 0;
             accepted.push(taken);
         }
         (accepted, failed)

@@ -1,6 +1,6 @@
 //! `epoll-ctlv`: `epoll-lt` with batched changes. A change of interest is only noted, and all
-//! changes noted in a round of the loop are submitted in one call when the next wait begins; the
-//! wait follows. The paper's array-based call was never in Linux; in its place is a batch of
+//! changes noted in an iteration of the loop are submitted in one call when the next wait begins;
+//! the wait follows. The paper's array-based call was never in Linux; in its place is a batch of
 //! epoll_ctl entries of io_uring. Deletions of closed descriptors stay apart, as in the paper.
 //!
 //! The invariant: for each member `inside` is the kernel's interest and `wanted` the intended one,

@@ -97,7 +97,7 @@ table! {
         "level-triggered, both interests set once; two epoll_ctl calls per connection"
         "gammo-epoll",
     epoll_ctlv EpollCtlv "epoll-ctlv"
-        "level-triggered; all changes of a round in one call" "gammo-epoll",
+        "level-triggered; all changes of an iteration in one call" "gammo-epoll",
     epoll_exclusive EpollExclusive "epoll-exclusive"
         "epoll-et for loops that share a listener: a connection wakes one loop" "epoll_ctl(2)",
     epoll_busy EpollBusy "epoll-busy"

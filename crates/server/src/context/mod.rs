@@ -52,7 +52,7 @@ pub(crate) struct WorkerContext {
     pub log: Option<LogBuffer>,
     /// Buffer for bytes in transit: a file being copied, or input to be discarded.
     pub scratch: Box<[u8]>,
-    /// Bytes that may be sent in a round before others are served.
+    /// Bytes that may be sent in an iteration before others are served.
     pub write_budget: WriteBudget,
     /// True while the server drains: no new request begins on a connection after its current reply.
     pub draining: bool,

@@ -1,5 +1,5 @@
-//! The write budget: the bytes of large replies that a round may send before other connections are
-//! served, learned so that they take a fraction of a millisecond. Reads no clock.
+//! The write budget: the bytes of large replies that an iteration may send before other connections
+//! are served, learned so that they take a fraction of a millisecond. Reads no clock.
 
 /// Minimum size of a budget, bytes. Smaller replies go out at once: to divide them would cost more
 /// than other connections gain.
@@ -17,16 +17,16 @@ const BUDGET_NS: u64 = 200_000;
 const CHEAP_REQUESTS: u8 = 8;
 const CHEAP_NS: u32 = 8_000;
 
-/// Size of a budget, and what is left of this round's.
+/// Size of a budget, and what is left of this iteration's.
 #[derive(Debug)]
 pub(crate) struct WriteBudget {
     bytes: u64,
-    /// Bytes left; `None` in a server without rounds, whose budget is never spent.
+    /// Bytes left; `None` in a server without iterations, whose budget is never spent.
     left: Option<u64>,
 }
 
 impl Default for WriteBudget {
-    /// Creates a budget for a server without rounds.
+    /// Creates a budget for a server without iterations.
     fn default() -> Self {
         Self { bytes: BUDGET_BYTES_MIN, left: None }
     }
@@ -38,18 +38,18 @@ impl WriteBudget {
         self.bytes
     }
 
-    /// Begins a round: all large replies in it share one budget, and so does all other work that is
-    /// done in parts.
-    pub(crate) fn begin_round(&mut self) {
+    /// Begins an iteration: all large replies in it share one budget, and so does all other work
+    /// that is done in parts.
+    pub(crate) fn begin_iteration(&mut self) {
         self.left = Some(self.bytes);
     }
 
-    /// Returns whether this round's budget is used up.
+    /// Returns whether this iteration's budget is used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Uses up this round's budget, for work that takes about as long as a whole budget.
+    /// Uses up this iteration's budget, for work that takes about as long as a whole budget.
     pub(crate) fn spend(&mut self) {
         self.left = self.left.map(|_| 0);
     }
@@ -66,10 +66,10 @@ impl WriteBudget {
     }
 }
 
-/// Time that one connection spends, in one round, on requests that arrived together.
+/// Time that one connection spends, in one iteration, on requests that arrived together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PipelineBudget {
-    /// Start time, if in this round.
+    /// Start time, if in this iteration.
     began_ns: u64,
     /// Time of the last reading of the clock, nanoseconds after the start.
     checked_ns: u32,
@@ -78,11 +78,11 @@ pub(crate) struct PipelineBudget {
 }
 
 impl PipelineBudget {
-    /// Returns whether the budget is spent, before another request begins in a round that began at
-    /// `round_ns`. The first request of a round costs no reading of the clock.
-    pub(crate) fn is_spent(&mut self, round_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
-        if self.began_ns < round_ns {
-            *self = Self { began_ns: round_ns, ..Self::default() };
+    /// Returns whether the budget is spent, before another request begins in an iteration that
+    /// began at `iteration_ns`. The first request of an iteration costs no reading of the clock.
+    pub(crate) fn is_spent(&mut self, iteration_ns: u64, clock_ns: impl FnOnce() -> u64) -> bool {
+        if self.began_ns < iteration_ns {
+            *self = Self { began_ns: iteration_ns, ..Self::default() };
             return false;
         }
         if self.unchecked > 0 {
@@ -90,8 +90,8 @@ impl PipelineBudget {
             return false;
         }
         let now_ns = clock_ns();
-        if self.began_ns == round_ns {
-            self.began_ns = now_ns.max(round_ns + 1);
+        if self.began_ns == iteration_ns {
+            self.began_ns = now_ns.max(iteration_ns + 1);
         }
         let passed_ns = u32::try_from(now_ns.saturating_sub(self.began_ns)).unwrap_or(u32::MAX);
         let is_cheap = self.checked_ns > 0 && passed_ns.saturating_sub(self.checked_ns) < CHEAP_NS;
@@ -105,7 +105,7 @@ impl PipelineBudget {
 mod tests {
     use super::*;
 
-    /// Returns the size of a budget after many rounds in which each KiB took `ns_per_kib`.
+    /// Returns the size of a budget after many iterations in which each KiB took `ns_per_kib`.
     fn settled(ns_per_kib: u64) -> u64 {
         let mut budget = WriteBudget::default();
         for _ in 0..100 {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(budget.bytes(), 512 << 10);
     }
 
-    /// Returns the number of requests of this length begun in a round, and of readings of the
+    /// Returns the number of requests of this length begun in an iteration, and of readings of the
     /// clock.
     fn begun(request_ns: u64) -> (u64, u64) {
         let (mut pipeline, mut requests, mut clock_reads) = (PipelineBudget::default(), 0, 0);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pipeline_budget_bounds_the_requests_begun_in_a_round() {
+    fn the_pipeline_budget_bounds_the_requests_begun_in_an_iteration() {
         assert_eq!(begun(1_000_000_000).0, 2);
         assert_eq!(begun(BUDGET_NS / 10).0, 12);
         let (requests, clock_reads) = begun(500);
@@ -162,21 +162,21 @@ mod tests {
         let mut pipeline = PipelineBudget::default();
         assert!(!pipeline.is_spent(5, || 5) && !pipeline.is_spent(5, || 6));
         assert!(pipeline.is_spent(5, || 7 + BUDGET_NS));
-        assert!(!pipeline.is_spent(7 + BUDGET_NS, || unreachable!("the first of a round")));
+        assert!(!pipeline.is_spent(7 + BUDGET_NS, || unreachable!("the first of an iteration")));
     }
 
     #[test]
-    fn a_round_has_one_budget_for_all_connections() {
+    fn an_iteration_has_one_budget_for_all_connections() {
         let mut budget = WriteBudget::default();
         budget.record(u64::MAX, BUDGET_NS);
         budget.spend();
-        assert!(!budget.is_spent(), "there are no rounds");
-        budget.begin_round();
+        assert!(!budget.is_spent(), "there are no iterations");
+        budget.begin_iteration();
         budget.record(budget.bytes() - 1, BUDGET_NS);
         assert!(!budget.is_spent());
         budget.record(1, BUDGET_NS);
         assert!(budget.is_spent());
-        budget.begin_round();
+        budget.begin_iteration();
         assert!(!budget.is_spent());
         budget.spend();
         assert!(budget.is_spent());

@@ -107,7 +107,7 @@ pub(crate) struct Connection {
     /// Start of the current request, nanoseconds on the loop's clock.
     began_ns: u64,
     deadline_ns: u64,
-    /// Time spent in this round on requests that arrived together.
+    /// Time spent in this iteration on requests that arrived together.
     pipeline_budget: PipelineBudget,
     has_received: bool,
     /// True if the current request was tried before, and had to wait.
@@ -703,7 +703,7 @@ impl Connection {
         if context.log.is_none() {
             return;
         }
-        // The round's time would be the same for all its replies, whose durations differ.
+        // The iteration's time would be the same for all its replies, whose durations differ.
         let (unix_ns, now_ns) = (context.unix_ns(), context.read_clock_ns());
         if let Some(log) = &mut context.log {
             log.write(&mut output.records, output.sent_bytes, unix_ns, now_ns);

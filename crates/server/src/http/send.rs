@@ -43,7 +43,7 @@ pub(crate) enum SendOutcome {
 
 impl Output {
     /// Writes as much as the socket takes and the write budget allows; nothing of a large body in a
-    /// round whose budget is spent.
+    /// iteration whose budget is spent.
     pub(crate) fn send(
         &mut self,
         socket: &impl Socket,

@@ -1,7 +1,7 @@
 //! SPED: one thread, three phases, repeated (pariag-accept fig. 3.1, brecht-select fig. 2).
 //!
-//! A connection accepted in one round is served in the next, as in the papers, unless it is read
-//! eagerly. The mechanism reports which connections are ready, the policy sets the number of
+//! A connection accepted in one iteration is served in the next, as in the papers, unless it is
+//! read eagerly. The mechanism reports which connections are ready, the policy sets the number of
 //! accepts, and each connection says what it waits for.
 
 use std::io;
@@ -135,8 +135,8 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.core.note_work(work);
     }
 
-    /// Runs the other phases of a round in the middle of a long work-phase. The mechanism is not
-    /// polled, since enough connections are ready.
+    /// Runs the other phases of an iteration in the middle of a long work-phase. The mechanism is
+    /// not polled, since enough connections are ready.
     fn cut_work(&mut self, work: Work, left: usize) -> Work {
         self.core.cut_work(work, left);
         self.handle_waker();
@@ -150,7 +150,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         self.core.begin_work(left)
     }
 
-    /// Resumes yielded connections, longest waiting first, until this round's write budget is
+    /// Resumes yielded connections, longest waiting first, until this iteration's write budget is
     /// spent. Returns the number resumed.
     fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;

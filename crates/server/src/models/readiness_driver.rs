@@ -71,8 +71,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
         })
     }
 
-    /// Polls the mechanism and begins a round. If nothing is ready, sleeps until something is due,
-    /// unless a connection has yielded.
+    /// Polls the mechanism and begins an iteration. If nothing is ready, sleeps until something is
+    /// due, unless a connection has yielded.
     pub(super) fn getevents_phase(&mut self, core: &mut Core) {
         let has_yielded = !self.yielded.is_empty();
         let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
@@ -90,7 +90,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let ready =
             if polls_first { self.connections_ready(core) + self.yielded.len() as u64 } else { 0 };
         core.ready = ready;
-        core.begin_round();
+        core.begin_iteration();
         if sleeps {
             core.note_sleep(began_ns);
         }
@@ -207,8 +207,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
         self.yielded.len()
     }
 
-    /// Removes and returns the yielded connection that has waited longest; `None` when this round's
-    /// write budget is spent.
+    /// Removes and returns the yielded connection that has waited longest; `None` when this
+    /// iteration's write budget is spent.
     pub(super) fn resume_next(&mut self, core: &mut Core) -> Option<Token> {
         while !core.context.write_budget.is_spent() {
             let token = self.yielded.pop_front()?;

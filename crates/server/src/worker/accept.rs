@@ -113,8 +113,8 @@ impl<M: Model> Worker<M> {
         let core = &mut self.core;
         let (now_ns, view) = (core.context.now_ns(), core.view());
         let Some(listener) = core.listeners.get_mut(index) else { return Decision::default() };
-        let rounds_since = listener.rounds_since(core.rounds, is_ready);
-        listener.decide(now_ns, &View { rounds_since, ..view }, &mut core.context.counters);
+        let iterations_since = listener.iterations_since(core.iterations, is_ready);
+        listener.decide(now_ns, &View { iterations_since, ..view }, &mut core.context.counters);
         let decision = listener.decision;
         core.apply_decisions();
         decision
@@ -131,8 +131,8 @@ impl<M: Model> Worker<M> {
         }
     }
 
-    /// Ends the accept-phases of a round: consults the policies that are due, and serves deferred
-    /// connections.
+    /// Ends the accept-phases of an iteration: consults the policies that are due, and serves
+    /// deferred connections.
     pub(crate) fn end_accept_phase(&mut self) {
         self.poll_policies();
         if !self.core.deferred.is_empty() {

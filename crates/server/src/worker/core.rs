@@ -57,8 +57,8 @@ pub(crate) struct LoopCore<C> {
     pub(crate) expired: Vec<u32>,
     pub(crate) context: WorkerContext,
     pub(crate) control: Arc<Control>,
-    /// Number of rounds so far.
-    pub(crate) rounds: u64,
+    /// Number of iterations so far.
+    pub(crate) iterations: u64,
     /// Number of the last report request answered.
     answered: u64,
     /// Slot at which the next search for connections to evict begins.
@@ -67,7 +67,8 @@ pub(crate) struct LoopCore<C> {
     pub(crate) paused_until_ns: Option<u64>,
     /// Connections accepted and deferred until there is time, newest at the back.
     pub(crate) deferred: Deferred<Token>,
-    /// True if an accept-phase of this round left connections pending, newer than those deferred.
+    /// True if an accept-phase of this iteration left connections pending, newer than those
+    /// deferred.
     pub(crate) accepts_pending: bool,
     /// Total time that the loop has slept, nanoseconds, and the time it last woke.
     slept_ns: u64,
@@ -79,7 +80,7 @@ pub(crate) struct LoopCore<C> {
     /// always measured while a policy is alert, and sometimes while none is.
     pub(crate) served: u64,
     pub(crate) served_ns: u64,
-    /// Number of connections ready for this round's work-phase.
+    /// Number of connections ready for this iteration's work-phase.
     pub(crate) ready: u64,
     /// Connections served in the last work-phase, and the time it took, nanoseconds.
     pub(crate) work_items: u64,
@@ -115,7 +116,7 @@ impl<C> LoopCore<C> {
             expired: Vec::new(),
             context,
             control,
-            rounds: 0,
+            iterations: 0,
             answered: 0,
             eviction_cursor: 0,
             paused_until_ns: None,
@@ -139,12 +140,12 @@ impl<C> LoopCore<C> {
         }
     }
 
-    /// Returns the data available to a policy, except for the rounds since its last phase.
+    /// Returns the data available to a policy, except for the iterations since its last phase.
     pub(crate) fn view(&self) -> View {
         View {
             open: self.table.open_count(),
             open_max: self.table.open_max(),
-            rounds_since: 0,
+            iterations_since: 0,
             slept_ns: self.slept_ns,
             woke_ns: self.woke_ns,
             accepted: self.accepted,
@@ -179,19 +180,19 @@ impl<C> LoopCore<C> {
         spent_ns >= max_ns
     }
 
-    /// Begins a round, with one time for all of it.
-    pub(crate) fn begin_round(&mut self) {
+    /// Begins an iteration, with one time for all of it.
+    pub(crate) fn begin_iteration(&mut self) {
         self.context.tick();
-        self.context.write_budget.begin_round();
-        self.rounds += 1;
+        self.context.write_budget.begin_iteration();
+        self.iterations += 1;
     }
 
-    /// Begins another round in the middle of a work-phase, with `left` connections still to be
+    /// Begins another iteration in the middle of a work-phase, with `left` connections still to be
     /// served.
     pub(crate) fn cut_work(&mut self, work: Work, left: usize) {
         self.note_work(work);
         self.context.counters.work_cuts.one();
-        self.begin_round();
+        self.begin_iteration();
         self.ready = left as u64;
         self.accepts_pending = false;
     }

@@ -106,7 +106,7 @@ impl<M: Model> Worker<M> {
             match M::watch_listener(self, index, wanted) {
                 Ok(()) => {
                     let core = &mut self.core;
-                    core.listeners[index].set_watched(wanted, core.rounds);
+                    core.listeners[index].set_watched(wanted, core.iterations);
                 }
                 // Lack of memory: tried again when the pause is over.
                 Err(_) => {

@@ -34,8 +34,8 @@ pub(crate) struct Listener {
     pub token: Token,
     pub watched: bool,
     policy: Box<dyn Policy + Send>,
-    /// Round of its last accept-phase.
-    accepted_round: u64,
+    /// Iteration of its last accept-phase.
+    accepted_iteration: u64,
     /// Backlog of the accept queue as configured, and as last set.
     listenq: i32,
     backlog: i32,
@@ -55,7 +55,7 @@ impl Listener {
             token: Token { slot, generation: 0 },
             watched: true,
             policy: config.policy(),
-            accepted_round: 0,
+            accepted_iteration: 0,
             listenq,
             backlog: listenq,
             syn_filter: SynFilter::new(kind, config.backlog),
@@ -82,26 +82,26 @@ impl Listener {
     }
 
     /// Returns the number of getevents-phases since the last accept-phase; more than one if the
-    /// listener was not ready in between. `ready`: an accept-phase begins in this round.
-    pub(crate) fn rounds_since(&mut self, round: u64, ready: bool) -> u64 {
-        let since = round - self.accepted_round;
+    /// listener was not ready in between. `ready`: an accept-phase begins in this iteration.
+    pub(crate) fn iterations_since(&mut self, iteration: u64, ready: bool) -> u64 {
+        let since = iteration - self.accepted_iteration;
         if !ready {
             return since + 1;
         }
-        self.accepted_round = round;
+        self.accepted_iteration = iteration;
         since
     }
 
-    /// Sets whether the listener is watched. Rounds in which it was not watched say nothing about
-    /// pending connections.
-    pub(crate) fn set_watched(&mut self, watched: bool, round: u64) {
+    /// Sets whether the listener is watched. Iterations in which it was not watched say nothing
+    /// about pending connections.
+    pub(crate) fn set_watched(&mut self, watched: bool, iteration: u64) {
         if watched && !self.watched {
-            self.accepted_round = round;
+            self.accepted_iteration = iteration;
         }
         self.watched = watched;
     }
 
-    /// Asks the policy for this round's decision, and applies it to the socket.
+    /// Asks the policy for this iteration's decision, and applies it to the socket.
     pub(crate) fn decide(&mut self, now_ns: u64, view: &View, counters: &mut Counters) {
         let signals = self.signals(now_ns, view, counters);
         self.decision = self.policy.decide(now_ns, view, &signals);

@@ -87,12 +87,12 @@ pub(crate) struct Core {
     pub(super) slept_ns: u64,
     pub(super) woke_ns: u64,
     pub(super) sleeps_count: u32,
-    pub(super) rounds: u64,
-    /// End of the last wait: the time used throughout the round.
+    pub(super) iterations: u64,
+    /// End of the last wait: the time used throughout the iteration.
     pub(super) clock_ns: u64,
-    pub(super) accepted_round: u64,
-    /// True if an accept-phase of this round left connections in the queue, which are newer than
-    /// the deferred ones.
+    pub(super) accepted_iteration: u64,
+    /// True if an accept-phase of this iteration left connections in the queue, which are newer
+    /// than the deferred ones.
     pub(super) queue_left: bool,
     pub(super) open: usize,
     pub(super) begun: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Core {
     pub(super) work_began_ns: u64,
     /// Connections served in the current work-phase.
     pub(super) working: u64,
-    /// Connections reported by this round's wait.
+    /// Connections reported by this iteration's wait.
     pub(super) reported: u64,
     pub(super) work_items: u64,
     pub(super) work_ns: u64,
@@ -136,9 +136,9 @@ impl Core {
             slept_ns: 0,
             woke_ns: 0,
             sleeps_count: 0,
-            rounds: 0,
+            iterations: 0,
             clock_ns: 0,
-            accepted_round: 0,
+            accepted_iteration: 0,
             queue_left: false,
             open: 0,
             begun: 0,
@@ -164,7 +164,8 @@ impl Core {
         View {
             open: self.open,
             open_max,
-            rounds_since: self.rounds - self.accepted_round + u64::from(!is_listener_ready),
+            iterations_since: self.iterations - self.accepted_iteration
+                + u64::from(!is_listener_ready),
             slept_ns: self.slept_ns,
             woke_ns: self.woke_ns,
             begun: self.begun,

@@ -1,5 +1,6 @@
-//! The server's loop on one core: rounds of a wait, an accept-phase and a work-phase, each made of
-//! steps that take time. This file has the order of the steps; what they do is in the submodules.
+//! The server's loop on one core: iterations of a wait, an accept-phase and a work-phase, each made
+//! of steps that take time. This file has the order of the steps; what they do is in the
+//! submodules.
 //!
 //! The steps a core will do are on a stack, the next on top. A step takes effect at its end, and
 //! may push others on top of what remains. Packets that arrive meanwhile delay the end.
@@ -126,11 +127,11 @@ impl Simulation<'_> {
             state.woke_ns = self.now_ns;
         }
         self.statistics.loops.getevents += 1;
-        state.rounds += 1;
+        state.iterations += 1;
         state.clock_ns = self.now_ns;
         if !state.watched {
-            // A round in which nobody is heard of says nothing of who waits.
-            state.accepted_round = state.rounds;
+            // An iteration without a report says nothing about waiting connections.
+            state.accepted_iteration = state.iterations;
         }
         state.queue_left = false;
         state.steps.extend([Step::Wait, Step::CheckDeadlines, Step::WorkEnd]);

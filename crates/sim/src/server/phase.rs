@@ -1,8 +1,8 @@
 //! The policy's part of the accept-phase: signals, the decision, its effects, and the report to the
 //! policy. Accepts no connections itself.
 //!
-//! A round uses one time, that of the end of its wait, wherever it does not read the clock again:
-//! the policy is asked and told at that time.
+//! An iteration uses one time, that of the end of its wait, wherever it does not read the clock
+//! again: the policy is asked and told at that time.
 
 use weir_accept::{AcceptPhase, Order, Signals, SynDecision, Wanted};
 
@@ -52,7 +52,7 @@ impl Simulation<'_> {
         loops.overloaded += u64::from(overloaded);
         loops.overloads += u64::from(overloaded && !was_overloaded);
         if accepts {
-            state.accepted_round = state.rounds;
+            state.accepted_iteration = state.iterations;
         }
         state.phase = AcceptPhase::new(decision, state.clock_ns);
         state.steps.push(Step::Finish { accepts });

@@ -32,12 +32,12 @@ impl Simulation<'_> {
         Some((Step::Serve(token), cost_ns))
     }
 
-    /// Cuts the work-phase: runs the accept-phase of another round, then the rest of the work.
+    /// Cuts the work-phase: runs the accept-phase of another iteration, then the rest of the work.
     fn cut_work(&mut self, core: u32) {
         self.work_ends(core);
         let state = &mut self.cores[core as usize];
         state.working = 0;
-        state.rounds += 1;
+        state.iterations += 1;
         state.clock_ns = self.now_ns;
         state.queue_left = false;
         let accepts = state.watched && state.listener.queued() > 0;

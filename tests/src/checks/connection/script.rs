@@ -37,8 +37,8 @@ pub(super) enum Event {
         bytes: usize,
     },
     TakeNone,
-    /// A round of the loop begins and serves all connections, in forward or backward order.
-    Round {
+    /// An iteration of the loop begins and serves all connections, in forward or backward order.
+    Iteration {
         later_ns: u64,
         backwards: bool,
     },
@@ -112,7 +112,7 @@ impl Script<'_> {
             38 => Event::WriteMax { bytes: self.amount() },
             39 => Event::TakeNone,
             40..44 => {
-                Event::Round { later_ns: self.later_ns() % 7_000_000, backwards: code & 1 != 0 }
+                Event::Iteration { later_ns: self.later_ns() % 7_000_000, backwards: code & 1 != 0 }
             }
             44 | 45 => Event::Resume,
             46 | 47 => Event::Fetched { really: true },

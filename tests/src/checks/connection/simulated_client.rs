@@ -39,7 +39,7 @@ pub(super) struct SimulatedClient {
     /// Event the connection waits for.
     pub next: Action,
     pub fetch: Option<Fetch>,
-    /// True if it has yielded, and continues in a later round whatever it is ready for.
+    /// True if it has yielded, and continues in a later iteration whatever it is ready for.
     pub has_yielded: bool,
     /// True if the last read, or the last write, left the socket empty, or full.
     pub blocked: (bool, bool),

@@ -328,7 +328,7 @@ impl Policy for Adaptive {
             self.queue = signals.queue;
             self.alone = signals.queue.is_some_and(|queue| queue <= 1);
         }
-        // Rounds that follow each other tell a queue from one caller after the other only when
+        // Iterations that follow each other tell a queue from one caller after the other only when
         // something else keeps the loop busy; the kernel knows.
         let alone = self.alone && self.overload.is_none();
         let waiting = self.ramp.is_queued(view) && !alone;

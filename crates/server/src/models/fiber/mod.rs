@@ -58,7 +58,7 @@ impl<M: Mechanism> RunWorker for Fibers<M> {
         while !self.worker.borrow().core.is_over() {
             self.worker.borrow_mut().getevents_phase();
             self.run_fibers();
-            self.worker.borrow_mut().end_round();
+            self.worker.borrow_mut().end_iteration();
             self.worker.borrow_mut().handle_timers();
             self.run_fibers();
         }

@@ -46,9 +46,9 @@ pub(crate) struct FiberModel<M> {
     /// Connections accepted without a pool, for each of which a fiber is created.
     new_fibers: Vec<NewFiber>,
     stacks: Stacks,
-    /// Connections that yielded in earlier rounds and may resume in this one.
+    /// Connections that yielded in earlier iterations and may resume in this one.
     resumable: usize,
-    /// Work of this round so far.
+    /// Work of this iteration so far.
     work: Work,
     /// True once every fiber is to end.
     is_over: bool,
@@ -201,7 +201,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     }
 
     fn wake_acceptor(&mut self) {
-        self.model.run_queue.wake_at_listeners(self.core.rounds);
+        self.model.run_queue.wake_at_listeners(self.core.iterations);
     }
 
     fn note_runnable(&mut self) {
@@ -228,7 +228,8 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         Some(fiber)
     }
 
-    /// Runs the other phases of a round in the middle of long work; an accepting fiber runs next.
+    /// Runs the other phases of an iteration in the middle of long work; an accepting fiber runs
+    /// next.
     fn cut_work(&mut self) {
         self.core.cut_work(self.model.work, self.model.run_queue.runnable());
         self.model.work = Work::default();
@@ -243,7 +244,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
             .ready_listeners
             .extend(listeners.filter(|(_, listener)| listener.watched).map(|(index, _)| index));
         if self.must_accept() {
-            self.model.run_queue.wake_first_at_listeners(self.core.rounds);
+            self.model.run_queue.wake_first_at_listeners(self.core.iterations);
         }
     }
 
@@ -284,8 +285,8 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         self.model.stacks.take()
     }
 
-    /// Ends a round in which every runnable fiber has run.
-    pub(super) fn end_round(&mut self) {
+    /// Ends an iteration in which every runnable fiber has run.
+    pub(super) fn end_iteration(&mut self) {
         self.core.note_work(self.model.work);
     }
 
@@ -325,7 +326,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// already accepted.
     pub(super) fn wait_at_listeners(&mut self, fiber: FiberId) {
         if self.model.accepted.is_empty() {
-            self.model.run_queue.wait_at_listeners(fiber, self.core.rounds);
+            self.model.run_queue.wait_at_listeners(fiber, self.core.iterations);
         } else {
             self.model.run_queue.push_back(fiber);
         }
@@ -341,7 +342,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         self.model.new_fibers.last().is_some_and(|new| new.task.at_once)
     }
 
-    /// Returns a listener with a pending connection, each once per round.
+    /// Returns a listener with a pending connection, each once per iteration.
     pub(super) fn next_ready_listener(&mut self) -> Option<usize> {
         self.model.ready_listeners.pop_front()
     }

@@ -11,7 +11,7 @@ pub(super) struct RunQueue {
     runnable: VecDeque<FiberId>,
     /// Fiber that waits for the connection in each slot.
     at_slots: Vec<Option<FiberId>>,
-    /// Fibers that wait for a connection to accept, with the round in which each began to wait.
+    /// Fibers that wait for a connection to accept, with the iteration in which each began to wait.
     at_listeners: VecDeque<(FiberId, u64)>,
 }
 
@@ -54,22 +54,22 @@ impl RunQueue {
     }
 
     /// Makes a fiber wait for a connection to accept.
-    pub(super) fn wait_at_listeners(&mut self, fiber: FiberId, round: u64) {
-        self.at_listeners.push_back((fiber, round));
+    pub(super) fn wait_at_listeners(&mut self, fiber: FiberId, iteration: u64) {
+        self.at_listeners.push_back((fiber, iteration));
     }
 
     /// Makes the fiber that has waited longest for a connection to accept runnable, unless it began
-    /// to wait in this round, so that a round ends.
-    pub(super) fn wake_at_listeners(&mut self, round: u64) {
-        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
+    /// to wait in this iteration, so that an iteration ends.
+    pub(super) fn wake_at_listeners(&mut self, iteration: u64) {
+        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < iteration) {
             self.runnable.push_back(fiber);
         }
     }
 
     /// Does the same as [`RunQueue::wake_at_listeners`], but puts the fiber at the front of the
     /// queue.
-    pub(super) fn wake_first_at_listeners(&mut self, round: u64) {
-        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < round) {
+    pub(super) fn wake_first_at_listeners(&mut self, iteration: u64) {
+        if let Some((fiber, _)) = self.at_listeners.pop_front_if(|(_, since)| *since < iteration) {
             self.runnable.push_front(fiber);
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_wake_the_longest_waiting_fiber_and_none_twice_per_round() {
+    fn listeners_wake_the_longest_waiting_fiber_and_none_twice_per_iteration() {
         let mut queue = RunQueue::default();
         (1..=2).for_each(|fiber| queue.wait_at_listeners(fiber, 5));
         queue.wake_at_listeners(6);

@@ -76,7 +76,7 @@ impl Child {
 
     fn run(&mut self) {
         while !self.worker.core.is_over() {
-            self.accept_round();
+            self.accept_iteration();
             while let Some((token, reason)) = self.worker.model.accepted.pop_front() {
                 self.serve_connection(token, reason);
             }
@@ -85,8 +85,8 @@ impl Child {
         self.send_reports();
     }
 
-    /// Runs one round at the listeners, and handles everything else that is due.
-    fn accept_round(&mut self) {
+    /// Runs one iteration at the listeners, and handles everything else that is due.
+    fn accept_iteration(&mut self) {
         let timeout = self.worker.core.sleep_max();
         self.worker.leave();
         let has_command = self.listeners.wait(&self.worker, self.channel.as_fd(), timeout);

@@ -259,7 +259,7 @@ impl RingWorker {
         }
     }
 
-    /// Ends the accept-phases of multishot accepts, which last as long as a round.
+    /// Ends the accept-phases of multishot accepts, which last as long as an iteration.
     pub(super) fn end_phases(&mut self) {
         for index in 0..self.core.listeners.len() {
             let Some(ops) = self.model.accept_ops.get_mut(index).filter(|ops| ops.chain == 0)

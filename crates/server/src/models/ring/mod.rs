@@ -2,7 +2,7 @@
 //! accept queue and `work_pending`, and an accept-phase followed by a work-phase. Readiness is
 //! never polled.
 //!
-//! Operations are queued, and handed to the kernel once per round. Their completions are
+//! Operations are queued, and handed to the kernel once per iteration. Their completions are
 //! connections for the accept-phase, and bytes received and sent for the work-phase. A connection
 //! has a slot of the ring instead of a descriptor, numbered as its slot in the table, less the
 //! reserved slots. Knows neither requests nor the criteria of a policy.
@@ -113,7 +113,7 @@ impl RunWorker for RingWorker {
         // A sleep for several completions is shorter than the kernel's timer slack.
         let _ = set_timer_slack();
         while !self.is_over() {
-            self.run_round();
+            self.run_iteration();
             self.accept_phase();
             self.work_phase();
             self.handle_timers();
@@ -200,7 +200,7 @@ impl Model for Ring {
 impl RingWorker {
     /// Hands over queued operations and takes completions; when nothing is left to do, also waits
     /// in the same call.
-    fn run_round(&mut self) {
+    fn run_iteration(&mut self) {
         self.start_accepts();
         self.receive_starved();
         let is_long = self.send_paced() > 0 && self.model.spin.is_none();
@@ -208,7 +208,7 @@ impl RingWorker {
         self.enter();
         self.model.paced_ns = began_ns.map(|began_ns| thread_cpu_clock_ns() - began_ns);
         self.model.sent_bytes = 0;
-        self.core.begin_round();
+        self.core.begin_iteration();
         if let Some(since_ns) = self.model.slept_since_ns.take() {
             self.core.note_sleep(since_ns);
         }

@@ -38,10 +38,10 @@ pub(crate) struct Ring {
     pub(super) paced_sends: VecDeque<(Token, BufferPair)>,
     /// Connections that yielded and could continue, longest waiting first.
     pub(super) yielded: VecDeque<Token>,
-    /// CPU time that the kernel took for this round's large replies, nanoseconds; `None` if it was
-    /// not measured.
+    /// CPU time that the kernel took for this iteration's large replies, nanoseconds; `None` if it
+    /// was not measured.
     pub(super) paced_ns: Option<u64>,
-    /// Bytes of replies that this round found sent.
+    /// Bytes of replies that this iteration found sent.
     pub(super) sent_bytes: u64,
     /// Connections whose receive ended for lack of buffers.
     pub(super) starved: Vec<Token>,
@@ -57,6 +57,6 @@ pub(crate) struct Ring {
     pub(super) batcher: CompletionBatcher,
     /// Completions that queued operations will bring at once and that no client waits for.
     pub(super) certain: u32,
-    /// Time at which this round's sleep began, nanoseconds; `None` if it did not sleep.
+    /// Time at which this iteration's sleep began, nanoseconds; `None` if it did not sleep.
     pub(super) slept_since_ns: Option<u64>,
 }

@@ -225,7 +225,7 @@ impl RingWorker {
         }
     }
 
-    /// Sends the rest of a reply, in another round or as the socket gets room. Queries the
+    /// Sends the rest of a reply, in another iteration or as the socket gets room. Queries the
     /// unacknowledged bytes first, if the client's rate is measured from now on.
     fn send_rest(&mut self, slot: u32, send: &Send, sent: usize, returned: Returned) {
         let (first, second) = send.after(sent);

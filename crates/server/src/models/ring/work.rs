@@ -75,7 +75,7 @@ impl RingWorker {
         let Some(conn) = core.table.conn(slot) else { return };
         let error = std::io::Error::from_raw_os_error(-result);
         if result < 0 && is_exhaustion(&error) {
-            // Buffers in use come back by the end of the round.
+            // Buffers in use come back by the end of the iteration.
             core.context.counters.ring_starved.one();
             self.model.starved.push(core.table.token(slot));
             return;
@@ -123,7 +123,7 @@ impl RingWorker {
         }
     }
 
-    /// Resumes yielded connections, longest waiting first, until this round's write budget is
+    /// Resumes yielded connections, longest waiting first, until this iteration's write budget is
     /// spent. Returns the number resumed.
     pub(super) fn resume_yielded(&mut self) -> u64 {
         let mut items = 0;

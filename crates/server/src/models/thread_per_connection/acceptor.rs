@@ -38,7 +38,8 @@ pub(super) fn run_acceptor(shared: &SharedWorker, spawner: &mut ThreadSpawner, s
         listeners.wait();
         shared.listener_waker.clear();
         measured = measure_threads(shared, measured);
-        let unassigned = shared.with_lock_when_caught_up(|worker| round(worker, &listeners));
+        let unassigned =
+            shared.with_lock_when_caught_up(|worker| run_iteration(worker, &listeners));
         for token in unassigned {
             start_thread_for(shared, spawner, token, starts);
         }
@@ -84,8 +85,8 @@ fn plan(worker: &mut GroupWorker, listeners: &mut ListenerPoll) -> bool {
     !worker.core.is_over()
 }
 
-/// Runs one round. Returns the connections that need a new thread.
-fn round(worker: &mut GroupWorker, listeners: &ListenerPoll) -> Vec<Token> {
+/// Runs one iteration. Returns the connections that need a new thread.
+fn run_iteration(worker: &mut GroupWorker, listeners: &ListenerPoll) -> Vec<Token> {
     worker.timekeeper_woke();
     if listeners.was_woken(MAIN_WAKER) {
         worker.handle_wakeup();

@@ -84,7 +84,7 @@ mod tests {
                 && listener_poll.was_woken(1)
                 && !listener_poll.was_woken(2)
         );
-        let PollResult { listeners, rounds, ready, was_pending } = &listener_poll.result;
-        assert_eq!((listeners.len(), *rounds, *ready, *was_pending), (0, 1, 1, false));
+        let PollResult { listeners, iterations, ready, was_pending } = &listener_poll.result;
+        assert_eq!((listeners.len(), *iterations, *ready, *was_pending), (0, 1, 1, false));
     }
 }

@@ -222,10 +222,10 @@ impl GroupWorker {
         self.model.timekeeper_wake_ns = 0;
     }
 
-    /// Runs one round of the acceptor: accepts at ready listeners, as the policies allow, and
+    /// Runs one iteration of the acceptor: accepts at ready listeners, as the policies allow, and
     /// begins to serve deferred connections.
     pub(crate) fn accept_phase(&mut self, poll: &PollResult) {
-        self.note_round(poll);
+        self.note_iteration(poll);
         self.core.accepts_pending = false;
         self.model.undrained = false;
         for &index in &poll.listeners {
@@ -290,10 +290,10 @@ impl GroupWorker {
 
     /// Records the connections served since the last accept-phase as the work-phase, if connections
     /// were waiting for its end.
-    fn note_round(&mut self, poll: &PollResult) {
+    fn note_iteration(&mut self, poll: &PollResult) {
         let core = &mut self.core;
-        core.rounds += poll.rounds;
-        core.context.counters.getevents_calls.add(poll.rounds);
+        core.iterations += poll.iterations;
+        core.context.counters.getevents_calls.add(poll.iterations);
         core.context.counters.getevents_ready.add(poll.ready);
         core.work_items = if poll.was_pending { self.model.served } else { 0 };
         core.work_ns = match core.work_items {

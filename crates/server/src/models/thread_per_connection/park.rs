@@ -42,7 +42,7 @@ pub(crate) struct PollResult {
     /// Indices of the listeners with a pending connection.
     pub(crate) listeners: Vec<usize>,
     /// Number of getevents-phases.
-    pub(crate) rounds: u64,
+    pub(crate) iterations: u64,
     /// Number of descriptors reported ready.
     pub(crate) ready: u64,
     /// True if connections had already been pending before the wait.
@@ -62,7 +62,7 @@ impl PollResult {
     ) {
         let ready = if polls_first { sleep(Some(Duration::ZERO)) } else { 0 };
         self.was_pending = ready > 0;
-        self.rounds = if polls_first && !self.was_pending { 2 } else { 1 };
+        self.iterations = if polls_first && !self.was_pending { 2 } else { 1 };
         self.ready = if self.was_pending { ready } else { sleep(timeout) } as u64;
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         for (ready, expected) in [(1, (1, 1, true)), (0, (2, 5, false))] {
             let mut result = PollResult::default();
             result.wait(true, None, |timeout| if timeout.is_some() { ready } else { 5 });
-            assert_eq!((result.rounds, result.ready, result.was_pending), expected);
+            assert_eq!((result.iterations, result.ready, result.was_pending), expected);
         }
     }
 
