@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_same_has_no_difference() {
+    fn equal_bytes_have_no_difference() {
         assert_eq!(difference(b"", b""), None);
         assert_eq!(difference(b"same", b"same"), None);
     }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a page: 1 bytes and not 0")]
-    fn what_differs_panics() {
+    fn a_difference_panics() {
         assert_same("x", "", "a page");
     }
 }

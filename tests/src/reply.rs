@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_must_not_send_is_an_error() {
+    fn a_forbidden_reply_is_an_error() {
         let heads = [
             "HTTP/1.1 200 OK\nA: b\r\n\r\n",
             "HTTP/1.0 200 OK\r\n\r\n",

@@ -66,7 +66,7 @@ suite! {
     a_reply_read_in_bursts_above_the_minimum_rate_is_not_cut,
     bytes_read_quickly_do_not_pay_for_a_trickle,
     a_client_that_stops_reading_is_cut_whatever_it_has_read,
-    what_was_refused_is_logged_escaped_and_cut,
+    a_refused_request_is_logged_escaped_and_cut,
     bytes_after_a_request_that_closes,
 }
 
@@ -695,7 +695,7 @@ fn refused_and_logged(setup: &Setup, format: &str) -> Vec<String> {
     lines
 }
 
-fn what_was_refused_is_logged_escaped_and_cut(setup: &Setup) {
+fn a_refused_request_is_logged_escaped_and_cut(setup: &Setup) {
     let is_logged = |lines: &[String], request: &str| {
         assert!(lines.iter().any(|line| line.contains(request)), "{request} in {lines:?}");
     };

@@ -75,7 +75,7 @@ fn a_burn_says_how_much_it_burnt() {
 }
 
 #[test]
-fn what_is_no_time_is_400_and_the_connection_goes_on() {
+fn an_invalid_time_is_400_and_the_connection_continues() {
     let root = Root::with_hello();
     let server = serve(&root, &["--dotfiles"]);
     let mut client = server.connect();

@@ -27,7 +27,7 @@ mod general {
         date_is_an_imf_fixdate,
         absolute_form_targets_are_served,
         a_query_does_not_change_the_file,
-        what_is_not_there_is_404_with_a_body_and_the_connection_stays,
+        a_missing_file_is_404_with_a_body_and_the_connection_stays,
         empty_lines_before_a_request_are_ignored,
         options_says_what_is_allowed,
         other_methods_are_405_with_allow,
@@ -56,7 +56,7 @@ mod general {
         assert_eq!(server.get("/hello.txt?a=/../b&c=%00").text(), "hello");
     }
 
-    fn what_is_not_there_is_404_with_a_body_and_the_connection_stays(setup: &Setup) {
+    fn a_missing_file_is_404_with_a_body_and_the_connection_stays(setup: &Setup) {
         let (_root, server) = hello(setup);
         let mut client = server.connect();
         let reply = client.get("/none");

@@ -398,7 +398,7 @@ fn a_stopped_run_shows_what_it_has_and_says_how_to_go_on() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_in_a_sentence() {
+fn an_invalid_experiment_is_refused_in_a_sentence() {
     let dir = folder();
     let unsound = EXPERIMENT.replace("sweep = \"load\"", "sweep = \"lode\"");
     fs::write(dir.path().join("unsound.toml"), unsound).unwrap();

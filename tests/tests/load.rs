@@ -81,7 +81,7 @@ mod refusals {
     }
 
     #[test]
-    fn what_this_machine_cannot_do() {
+    fn loads_beyond_this_machine_are_refused() {
         let cores = available_parallelism().unwrap().get();
         refused(&format!("--threads {} URL", cores + 1), &["processors"]);
         refused("--rate 1000000 --close client --duration 60 URL", &["TIME_WAIT", "--close"]);

@@ -159,7 +159,7 @@ fn a_close_is_a_close_wherever_it_comes() {
 }
 
 #[test]
-fn what_is_not_http_is_a_bad_reply() {
+fn a_reply_that_is_not_http_is_a_bad_reply() {
     for behaviour in [Behaviour::Garbage, Behaviour::WrongLength] {
         all_end_as("bad-reply", PATIENT, &behaviour, (30, 30));
     }

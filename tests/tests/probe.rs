@@ -55,7 +55,7 @@ fn a_json_line_a_cell_has_its_counts_and_its_figures() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_in_a_sentence() {
+fn an_impossible_measurement_is_refused_in_a_sentence() {
     for (words, said) in [
         (&["--idle", "4000000000"][..], "idle ones are possible"),
         (&["--idle", "many"], "--idle"),

@@ -48,7 +48,7 @@ mod conditions {
         if_modified_since_compares_dates,
         if_match_and_if_unmodified_since_guard,
         head_has_the_same_conditions,
-        what_is_not_there_has_no_conditions,
+        a_missing_file_has_no_conditions,
         the_etag_changes_with_the_file,
     }
 
@@ -120,7 +120,7 @@ mod conditions {
         assert_eq!(client.head_with("/hello.txt", &[&since]).status, 304);
     }
 
-    fn what_is_not_there_has_no_conditions(setup: &Setup) {
+    fn a_missing_file_has_no_conditions(setup: &Setup) {
         let (_root, server) = hello(setup);
         for field in ["If-None-Match: *", "If-Match: \"a\"", "Range: bytes=0-1"] {
             assert_eq!(server.get_with("/none", &[field]).status, 404, "{field}");
@@ -145,7 +145,7 @@ mod ranges {
         a_single_range_is_206_with_its_bytes,
         the_unit_is_case_insensitive,
         ranges_outside_the_file_are_416,
-        what_is_not_a_range_is_ignored,
+        a_field_that_is_no_range_is_ignored,
         several_ranges_are_parts_in_the_order_asked_for,
         several_ranges_of_which_one_is_outside,
         the_connection_stays_in_step_after_parts,
@@ -212,7 +212,7 @@ mod ranges {
         }
     }
 
-    fn what_is_not_a_range_is_ignored(setup: &Setup) {
+    fn a_field_that_is_no_range_is_ignored(setup: &Setup) {
         let (_root, server, body) = served(setup);
         let fields =
             ["items=0-9", "bytes=9-0", "bytes=a-b", "bytes=", "bytes", "bytes=1", "bytes=--1"];

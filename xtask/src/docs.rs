@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_the_markers_is_replaced() {
+    fn text_between_the_markers_is_replaced() {
         let page = "# A\n<!-- generated: one -->\nold\nolder\n<!-- /generated -->\nB\n\
                     <!-- generated: two -->\n<!-- /generated -->\n";
         let new = "# A\n<!-- generated: one -->\nONE\n<!-- /generated -->\nB\n\

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_ends_with_the_file() {
+    fn an_unclosed_literal_ends_with_the_file() {
         assert_eq!(code("a \"b"), ["a \"\""]);
         assert_eq!(code("a /* b"), ["a "]);
         assert_eq!(code("a r#\"b"), ["a \"\""]);

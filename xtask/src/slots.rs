@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_refused() {
+    fn a_malformed_line_is_refused() {
         assert!(read("{\"store\":\"tree\"}").is_err());
     }
 }

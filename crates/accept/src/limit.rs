@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read_back() {
+    fn a_printed_limit_can_be_parsed() {
         for limit in [Limit::Count(7), Limit::Inf, Limit::Auto] {
             assert_eq!(limit.to_string().parse(), Ok(limit));
         }

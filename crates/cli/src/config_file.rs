@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_option_says_is_refused() {
+    fn an_unknown_key_is_refused() {
         for bad in ["nothing = 1", "config = 'x'", "listen = []", "listen = {a = 1}"] {
             assert!(merged(bad, &["weir", "serve"]).is_err(), "{bad}");
         }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_cannot_do_is_refused_in_its_own_words() {
+    fn a_combination_is_refused_in_the_servers_words() {
         let refused = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             check(&words).expect_err(line)

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_climbs_hides_or_smuggles_is_malformed() {
+    fn paths_that_climb_hide_or_smuggle_are_malformed() {
         let cases: [&[u8]; 25] = [
             b"",
             b"*",
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_encoded_decodes_to_itself(
+        fn an_encoded_path_decodes_to_itself(
             components in proptest::collection::vec("[^/\\\\.\\p{C}]{1,9}", 1..4),
         ) {
             let path = components.join("/");

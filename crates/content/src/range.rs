@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_byte_range_is_ignored() {
+    fn a_field_that_is_no_byte_range_is_ignored() {
         let cases: [&[u8]; 14] = [
             b"",
             b"bytes",

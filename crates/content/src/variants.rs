@@ -286,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_picked_is_available(lines: Vec<Vec<u8>>, line in "[a-z*;=0-9., ]{0,40}") {
+        fn a_selected_variant_is_available(lines: Vec<Vec<u8>>, line in "[a-z*;=0-9., ]{0,40}") {
             let mut lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
             lines.push(line.as_bytes());
             let picked = negotiate(&lines, |coding| coding == Coding::Gzip);

@@ -139,7 +139,7 @@ fn an_open_file_knows_when_it_has_changed() {
 }
 
 #[test]
-fn what_is_forgotten_is_found_anew() {
+fn a_forgotten_path_is_looked_up_again() {
     let site = Site::new("forget");
     site.write("a b", "one");
     let mut store = site.store(Options::default());

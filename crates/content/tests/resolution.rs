@@ -125,7 +125,7 @@ fn links_inside_the_root_are_followed_only_when_allowed() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_served_and_does_not_block() {
+fn only_regular_files_are_served_and_others_do_not_block() {
     let site = Site::new("special");
     site.write("x", "");
     fs::create_dir(site.path("d")).unwrap();

@@ -184,7 +184,7 @@ fn one_that_waits_is_never_told_either() {
 }
 
 #[test]
-fn what_is_in_memory_takes_no_more_calls_than_if_it_were_waited_for() {
+fn a_file_in_memory_takes_no_more_calls_than_a_blocking_store() {
     let Some(site) = site_on_disk("calls") else { return };
     site.write("a", "one");
     profile::enable();

@@ -332,7 +332,7 @@ mod tests {
         /// Field lines over a small alphabet of troublesome bytes: both paths must split them
         /// alike.
         #[test]
-        fn what_the_fast_way_accepts_the_scan_accepts_alike(
+        fn the_fast_path_and_the_scan_accept_the_same_heads(
             lines in proptest::collection::vec("[AB:\\t \r\n\\x00\\x7fé,;]{0,8}", 0..4),
             target in "/[a#?é ]{0,4}",
         ) {

@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_a_verdict_does_not_matter(head in any_head(), tail in garbage()) {
+    fn bytes_after_a_verdict_do_not_change_it(head in any_head(), tail in garbage()) {
         for limits in [Limits::default(), TIGHT] {
             let alone = parse_once(&head, &limits);
             let followed = [&head[..], &tail[..]].concat();

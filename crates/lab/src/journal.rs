@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found_again_and_a_torn_line_is_done_again() {
+    fn lines_are_found_again_and_a_torn_line_is_measured_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
         journal.keep_set_up().unwrap();

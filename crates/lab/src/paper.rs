@@ -150,7 +150,7 @@ values = [1, 2]
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_in_a_paper_are_reported() {
         let cases = [
             ("year = 2004", "year = \"x\"", "line 4, column 8: year: invalid type"),
             ("id = \"tux\"", "id = \"more\"", "claim `more`: an id is not empty, and unique"),

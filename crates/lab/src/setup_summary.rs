@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_has_no_row() {
+    fn unknown_values_have_no_row() {
         let known = Machine { kernel_release: Some("6.1.0".to_owned()), ..Machine::default() };
         assert_eq!(machine(&known), [("kernel".to_owned(), "6.1.0".to_owned())]);
     }

@@ -159,7 +159,7 @@ fn a_setting_no_network_has_is_named() {
 }
 
 #[test]
-fn what_cannot_be_run_ends_with_127_and_a_sentence() {
+fn a_program_that_cannot_run_ends_with_127_and_a_sentence() {
     let testbed = loopback(BTreeMap::new());
     let output = testbed.command(Side::Server, OsStr::new("/no/such/program")).output().unwrap();
     assert_eq!(output.status.code(), Some(127));

@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_in_one_second_stays_in_the_verdict_so_far() {
+    fn a_fault_of_one_second_stays_in_the_verdict_so_far() {
         let mut running_audit = RunningAudit::new(&input());
         let mut interval = Interval { length_ns: 1_000 * MS, ..Interval::default() };
         interval.counts.planned = 50;

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_neither_true_nor_false() {
+    fn a_condition_without_a_measurement_is_neither_true_nor_false() {
         for text in ["p99>1us", "connect.max>1us", "achieved<99%", "errors>1%", "rate<1"] {
             let result = Condition::parse(text).unwrap().result(&RunOutcome::default());
             assert_eq!(result.evaluation, None, "{text}");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_meanwhile_finds_its_place() {
+    fn events_pushed_meanwhile_are_in_order() {
         let mut events = Events::default();
         events.push(9 << 20, Event::Arrivals(2));
         events.push(1, Event::Arrivals(0));

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_under_one_name_is_always_the_same() {
+    fn draws_under_one_name_are_always_the_same() {
         let request_rng = RequestRng::new(1);
         assert_eq!(request_rng.draw(Draw::Core, 7, 0), request_rng.draw(Draw::Core, 7, 0));
         assert_ne!(request_rng.draw(Draw::Core, 7, 0), request_rng.draw(Draw::Class, 7, 0));

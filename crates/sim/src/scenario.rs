@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_takes_from_what_can_be_served() {
+    fn the_cost_of_refusals_reduces_what_can_be_served() {
         let scenario = Scenario::default();
         let capacity = scenario.capacity();
         assert_eq!(scenario.attainable(capacity / 2.0), capacity / 2.0);

@@ -137,7 +137,7 @@ fn tokens_bound_the_queue_from_near_and_far_and_no_handshake_ends_in_vain() {
 }
 
 #[test]
-fn what_is_kept_for_them_is_had_by_sources_that_ask_for_little() {
+fn reserved_tokens_reach_sources_that_ask_for_little() {
     let of = |reserve| {
         let syn = SynDecision::Tokens { window: 20, reserve, share_ns: MILLI_NS };
         let tokens = move |_, _: &View| Decision { syn, ..Decision::accept(4) };

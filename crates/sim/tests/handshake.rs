@@ -143,7 +143,7 @@ fn a_client_that_goes_before_the_answer_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_comes_faster_than_a_core_can_drop_is_lost() {
+fn packets_faster_than_a_core_can_drop_are_lost() {
     let scenario = Scenario {
         load: vec![Step { from_ns: 0, rate: 1_000_000.0 }],
         duration_ns: 500 * MILLI_NS,

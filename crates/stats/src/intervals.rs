@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_does_to_both_leaves_their_ratio() {
+    fn a_ratio_within_rounds_is_free_of_the_rounds_effect() {
         let rounds = [(50.0, 100.0), (500.0, 1000.0), (5.0, 10.0)];
         assert_eq!(Bootstrap::default().ratio(&rounds), Some(Interval { low: 0.5, high: 0.5 }));
         assert_eq!(ratios(&[(1.0, 4.0)]), Some(vec![0.25]));

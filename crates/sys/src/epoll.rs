@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_about_busy_polling_is_read_back() {
+    fn busy_poll_parameters_are_read_back() {
         let epoll = create().unwrap();
         let wanted = BusyPoll { busy_us: 70, budget: 16, prefer: true };
         match set_busy(epoll.as_fd(), wanted) {

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_has_one_owner_and_is_closed_on_exec() {
+    fn a_passed_socket_has_one_owner_and_is_closed_on_exec() {
         let number = passed_at_least(700);
         // SAFETY: the number is this test's.
         let owned = unsafe { adopt(number..number + 1) }.unwrap();

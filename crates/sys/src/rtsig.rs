@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_told_nor_what_comes_after_the_end_of_it() {
+    fn events_before_arming_or_after_disarming_are_not_signalled() {
         let mut queue = SignalQueue::open(None).unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();
         far.write_all(b"x").unwrap();

@@ -232,7 +232,7 @@ fn the_least_share_passes_nearly_all() {
 }
 
 #[test]
-fn what_was_accepted_before_or_behind_a_filter_goes_on_when_all_are_dropped() {
+fn accepted_connections_continue_when_all_syns_are_dropped() {
     for_each_ip_with_filter(32, |listener| {
         let mut pairs = vec![(listener.connect(), listener.accept())];
         drop_share(listener.fd(), 1e-9).unwrap();

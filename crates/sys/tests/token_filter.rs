@@ -105,7 +105,7 @@ fn as_many_pass_as_there_are_tokens() {
 }
 
 #[test]
-fn what_is_no_syn_needs_no_token() {
+fn packets_other_than_syns_need_no_token() {
     for_each_ip(|listener| {
         listener.set(1, 0, 0);
         let mut client = TcpStream::connect(listener.address).unwrap();
@@ -131,7 +131,7 @@ fn what_is_no_syn_needs_no_token() {
 }
 
 #[test]
-fn what_is_reserved_is_for_sources_that_have_not_had_their_share() {
+fn reserved_tokens_are_for_sources_that_have_not_had_their_share() {
     let Some(listener) = Guarded::open("127.0.0.1:0") else { return };
     let mut kept = Vec::new();
     listener.set(24, 16, LONG_NS);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_sent_on_an_open_connection() {
+    fn garbage_is_sent_on_an_open_connection() {
         assert!(matches!(ask(Behaviour::Garbage), Err(Failure::Malformed(_))));
         assert!(ask_raw(Behaviour::WrongLength).contains("Content-Length: 1001\r\n"));
     }

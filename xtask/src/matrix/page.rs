@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_said_in_its_cell() {
+    fn a_failure_is_reported_in_its_cell() {
         let errors = vec!["a|b\nc".to_owned(), "d".to_owned()];
         let row = Row { tool: "ab", mismatches: 2, errors, ..Row::default() };
         let page = page(&[pair(row)], &[]);

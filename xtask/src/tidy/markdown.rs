@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_into_the_tree_is_left_alone() {
+    fn links_out_of_the_tree_are_not_checked() {
         let page = "[a](https://example.org/x) [b](mailto:a@b) [c](#here)\n`[d](gone)`\n\
                     ```\n[e](gone)\n```\n";
         assert_eq!(dead("README.md", page), Vec::<String>::new());

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up_is_said() {
+    fn counters_that_do_not_add_up_are_reported() {
         assert_eq!(wrong("\"status_5xx\": 0", "\"status_5xx\": 2"), ["2 replies 5xx"]);
         assert_eq!(wrong("\"status_4xx\": 0", "\"status_4xx\": 1"), ["1 replies 4xx"]);
         assert_eq!(wrong("failed\": 0", "failed\": 3"), ["3 accepts failed"]);

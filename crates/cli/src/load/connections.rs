@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn contradictory_options_are_refused() {
         let table = [
             ("--requests-per-conn inf", "--closed or --conns"),
             ("--conns 2 --requests-per-conn 3", "leave out --requests-per-conn"),

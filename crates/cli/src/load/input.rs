@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused() {
+    fn an_input_that_is_too_large_is_refused() {
         assert_eq!(bounded(&b"abc"[..], 3).unwrap(), b"abc");
         assert!(bounded(io::repeat(0), 3).unwrap_err().to_string().contains("than 3 bytes"));
     }

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_flushed_is_there_at_once() {
+    fn flushed_output_is_there_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
         let mut output = Output::open(&path).unwrap();

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_an_end_of_its_own_goes_on_until_then() {
+    fn a_workload_with_an_end_runs_until_then() {
         for (line, expected_ns) in [
             ("--num 50", 500_000_000),
             ("--num 50 --duration 3", 3_000_000_000),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_before_the_first_packet() {
+    fn impossible_loads_are_refused_before_the_first_packet() {
         let table = [
             ("--warmup 10s", "--duration"),
             ("--num 5 --arrivals ramp:1-9", "--duration"),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_refused_in_a_sentence() {
+    fn an_invalid_target_is_refused_in_a_sentence() {
         let table = [
             ("https://h/", "does not speak TLS"),
             ("HTTPS://h/", "does not speak TLS"),

@@ -98,7 +98,7 @@ fn who_is_asked_for_connections_and_goes_is_missed() {
 }
 
 #[test]
-fn what_a_process_has_open_bounds_the_idle() {
+fn open_descriptors_bound_the_idle_members() {
     assert_eq!(idle_max(0, 1), 0);
     let (one, more) = (idle_max(20_000, 1), idle_max(20_000, 100));
     assert!(more < one && (18_000..20_000).contains(&one), "{one} {more}");

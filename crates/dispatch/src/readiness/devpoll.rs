@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_before_a_change_is_not_told_after_it() {
+    fn events_before_a_change_are_not_reported_after_it() {
         let Some(mut m) = open::<DevPoll>() else { return };
         let (mut near, mut far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_before_a_removal_is_not_the_next_tenants() {
+    fn events_before_a_removal_are_not_reported_for_the_next_member() {
         let Some(mut m) = open::<DevPoll>() else { return };
         let (near, mut far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Read).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closed_before_it_was_armed_is_never_looked_up() {
+    fn a_descriptor_closed_before_arming_is_never_looked_up() {
         let Some(mut m) = open::<DevPoll>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Write).unwrap();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closed_before_it_was_handed_over_is_forgotten_and_its_number_is_free() {
+    fn a_change_for_a_closed_descriptor_is_dropped_and_its_number_is_free() {
         let Some(mut m) = open::<EpollCtlv>() else { return };
         let (near, _far) = UnixStream::pair().unwrap();
         m.add(near.as_fd(), OLD, Interest::Write).unwrap();

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_said_in_a_sentence() {
+    fn an_invalid_option_is_refused_in_a_sentence() {
         for wrong in ["busy", "busy-ms=1", "busy-us=", "busy-us=-1", "busy-us=1001"] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }

@@ -193,7 +193,7 @@ fn a_removed_listener_is_silent_though_others_hold_it<M: Mechanism>() {
     drop(other_descriptor);
 }
 
-fn what_only_accepts_is_not_reported_for_being_writable<M: Mechanism>() {
+fn an_accepting_member_is_not_reported_for_being_writable<M: Mechanism>() {
     let mut m = M::open(&Settings::default()).unwrap();
     let (near, mut far) = pair();
     m.add(near.as_fd(), token(3), Interest::Accept).unwrap();
@@ -246,6 +246,6 @@ suite! {
     members_come_and_go_in_any_order,
     a_wait_with_nobody_ready_ends_at_its_timeout,
     a_listener_is_reported_while_a_connection_waits,
-    what_only_accepts_is_not_reported_for_being_writable,
+    an_accepting_member_is_not_reported_for_being_writable,
     a_removed_listener_is_silent_though_others_hold_it,
 }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_selected_follows_the_maps_whatever_their_length() {
+    fn the_selected_set_follows_the_maps_at_any_length() {
         let mut select = ScalableSelect::new().unwrap();
         let words = CHUNK * 3 + 1;
         let full = vec![5; words];

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_become_http_is_known_before_its_line_ends() {
+    fn a_reply_that_is_not_http_is_known_before_its_line_ends() {
         for (front, bad) in [("", false), ("HTT", false), ("HTTP/9", false), ("X", true)] {
             assert_eq!(Head::default().advance(front.as_bytes()).is_err(), bad, "{front:?}");
         }

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_cannot_be_measured() {
+    fn a_claim_about_a_missing_quantity_cannot_be_measured() {
         let lines = fixtures::both();
         let not = |claim: &Claim, why: &str| {
             let judged = judged(claim, &lines);

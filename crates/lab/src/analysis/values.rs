@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_peak_is_a_share_within_rounds() {
+    fn goodput_kept_is_a_share_within_rounds() {
         let experiment = fixtures::experiment();
         let lines = fixtures::both();
         let study = Study::new("p/e", &experiment, &lines);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_time_has_grown_to_is_a_multiple_of_the_lowest_values_within_rounds() {
+    fn growth_is_a_multiple_of_the_lowest_value_within_rounds() {
         let experiment = fixtures::experiment();
         let mut lines = fixtures::lines("one", &[(1.0, [1.0; 3]), (2.0, [1.0; 3])]);
         for line in &mut lines {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_unit_of_the_sweep_adds_is_a_difference_within_rounds() {
+    fn the_addition_per_unit_of_the_sweep_is_a_difference_within_rounds() {
         let experiment = fixtures::experiment();
         let mut lines = fixtures::lines("one", &[(1.0, [1.0; 3]), (4.0, [1.0; 3])]);
         for line in &mut lines {

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_in_memory_is_on_no_disk() {
+    fn a_file_system_in_memory_is_on_no_disk() {
         assert_eq!(keeps_in_memory(Path::new("/proc")), Ok(false));
         assert!(under(Path::new("/proc")).unwrap_err().contains("has no disk"));
         assert!(under(Path::new("/no/such/folder")).is_err());

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_timed_out_at_the_end_is_no_lack_of_rate() {
+    fn timeouts_at_the_end_are_no_lack_of_rate() {
         let late = REPORT
             .replace("test-duration 0.997", "test-duration 1.990")
             .replace("client-timo 0", "client-timo 20");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
+    fn output_that_is_no_report_is_refused() {
         assert!(result("Total: connections 5\n", &context(1.0)).is_err());
     }
 }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_each_class_is_counted() {
+    fn the_results_of_each_class_are_counted() {
         let line = |us: u32, planned_ms: u64, end: &str| {
             let planned_ns = planned_ms * 1_000_000;
             let last_byte_ns = planned_ns + 2_000_000;

@@ -252,7 +252,7 @@ fn the_page_is_asked_for_itself() {
 }
 
 #[test]
-fn what_a_generator_cannot_do_is_refused() {
+fn loads_that_a_generator_cannot_make_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |generator, workload, change: fn(&mut LoadRequest<'_>)| {
         let spec = load(generator, workload);

@@ -327,7 +327,7 @@ mod tests {
     use crate::record::{BackgroundLoad, CallCount, LoadResult};
 
     #[test]
-    fn what_other_processes_take_of_a_side_is_flagged() {
+    fn processor_time_of_other_processes_is_flagged() {
         let mut point = fixtures::point();
         let says = |point: &_| foreign(point).into_iter().map(|flag| flag.says).collect::<Vec<_>>();
         assert_eq!(says(&point), ["other processes had 25.0 % of the server's processor time"]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_may_hold_is_no_difference() {
+    fn connections_that_a_queue_may_hold_are_no_difference() {
         let mut point = fixtures::point();
         point.load.whole = Some(WholeRun { errors: 900, ..point.load.whole.unwrap() });
         point.kernel.moved.insert("Tcp.PassiveOpens".into(), 3900);

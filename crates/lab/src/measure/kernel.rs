@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_never_below_nothing() {
+    fn a_difference_of_counters_is_never_below_zero() {
         let drops = classify(&kernel(&[("ListenOverflows", 9), ("ListenDrops", 7)]));
         assert_eq!((drops.all, drops.drop_request), (7, 0));
     }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disks_were_asked_for_is_known_where_the_kernel_tells() {
+    fn disk_reads_are_known_where_the_kernel_counts_them() {
         assert_eq!(read_bytes("rchar: 9\nread_bytes: 4096\nwrite_bytes: 0\n"), Some(4096));
         assert_eq!(read_bytes(""), None);
         let at = |reads: &[(u32, u64)]| Processes {

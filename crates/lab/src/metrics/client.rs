@@ -114,7 +114,7 @@ mod tests {
     use crate::metrics::value;
 
     #[test]
-    fn what_a_load_costs_its_client_is_of_replies_and_of_its_processes() {
+    fn the_cost_of_a_load_is_per_reply_and_of_its_processes() {
         let mut point = fixtures::point();
         let about = |point: &_, name: &str, wanted: f64| {
             let got = value(point, name).unwrap();

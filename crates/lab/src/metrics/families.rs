@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_member_is_not_found() {
+    fn a_name_outside_its_family_is_not_found() {
         let point = fixtures::point();
         for name in [
             "calls.accept4.median",

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_value() {
+    fn a_metric_that_was_not_measured_has_no_value() {
         let mut point = fixtures::point();
         point.load = LoadResult { window_s: 0.0, ..LoadResult::default() };
         (point.rate, point.client) = (None, None);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_happen_is_nought() {
+    fn a_count_of_nothing_is_zero() {
         let mut point = fixtures::point();
         point.kernel.moved.clear();
         for name in ["drops_rate", "cookie_rate", "error_rate", "gone_before_read_rate"] {

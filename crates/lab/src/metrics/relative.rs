@@ -100,7 +100,7 @@ mod tests {
     use crate::metrics;
 
     #[test]
-    fn what_is_held_against_other_points_is_known_and_no_point_has_it() {
+    fn relative_metrics_exist_and_no_single_point_has_them() {
         for one in TABLE {
             let info = metrics::find(one.name).unwrap();
             assert_eq!((&*info.label, info.unit), (one.label, one.unit));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_got_through_is_told_of_each_stretch() {
+    fn goodput_is_known_for_each_part_of_a_spike() {
         let mut point = point(&[(2, 0); 8]);
         assert_eq!(value(&point, "timeline.goodput_min"), Some(40.0));
         assert_eq!(value(&point, "timeline.goodput_spike"), Some(40.0));

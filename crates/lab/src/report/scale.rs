@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_offered_is_in_the_figure_only_if_it_is_near() {
+    fn the_offered_load_is_in_the_figure_only_if_it_is_near() {
         let mut picture = fixtures::findings().chapters[0].pictures[0].clone();
         let high = y_range(&picture).end;
         assert_eq!(cut_off(&picture), None);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_given_and_the_other_side_keeps_away() {
+    fn requested_processors_are_given_and_the_other_side_avoids_them() {
         let choice = choose(None, Some(&[0]), &[0, 1], alone).unwrap();
         assert_eq!((choice.server, choice.client), (vec![1], vec![0]));
         let choice = choose(Some(&[1, 0]), Some(&[2]), &[0, 1, 2], alone).unwrap();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unknown_is_named() {
+    fn missing_and_unknown_arguments_are_named() {
         assert!(parse(words("--net")).unwrap_err().contains("--net"));
         assert!(parse(words("--cpus 1 --")).unwrap_err().contains("program"));
         assert!(parse(words("--cpus 1")).unwrap_err().contains("program"));

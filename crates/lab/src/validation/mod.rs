@@ -178,7 +178,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_names_and_servers_is_said() {
+    fn errors_in_names_and_servers_are_reported() {
         let cases = [
             ("title = \"T\"", "title = \" \"", "title: the text is empty"),
             ("title = \"T\"", "title = \"\\u001b]0;x\"", "has a control character"),
@@ -217,7 +217,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_a_sweep_is_said() {
+    fn errors_in_a_sweep_are_reported() {
         let cases = [
             ("servers = [\"one\"]", "servers = [\"x\"]", "sweep idle: there is no server x"),
             ("servers = [\"one\"]", "servers = [\"one\", \"one\"]", "server one is named twice"),
@@ -258,7 +258,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_a_load_is_said() {
+    fn errors_in_a_load_are_reported() {
         let cases = [
             ("workload = \"\"", "load.workload is empty"),
             ("workload = \"../../../etc\"", "is not letters, digits and dashes"),
@@ -283,7 +283,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_a_mix_is_said() {
+    fn errors_in_a_mix_are_reported() {
         let said = |load: &str| {
             let good = "workload = \"2k\"\nmix = [{ share = 0.9, burn-us = 60 }, \
                         { share = 0.1, burn-us = 5000 }]";
@@ -331,7 +331,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_a_matrix_or_an_own_claim_is_said() {
+    fn errors_in_a_matrix_or_claim_are_reported() {
         let more = "[[matrix]]\nid = \"m\"\ntitle = \"M\"\nmetric = \"c_avg\"\n\
                     of = [{ sweep = \"up\", label = \"u\" }, { sweep = \"idle\", label = \"i\" }]\n\
                     [[claim]]\nid = \"c\"\nfigure = \"m\"\ntext = \"T\"\nwhere = \"here\"\n\
@@ -357,7 +357,7 @@ at = [2.5, "peak"]
     }
 
     #[test]
-    fn what_is_wrong_with_a_figure_or_table_is_said() {
+    fn errors_in_a_figure_or_table_are_reported() {
         let cases = [
             ("sweep = \"up\"\ny", "sweep = \"x\"\ny", "figure fig-1: there is no sweep x"),
             ("sweep = \"up\"\ny", "servers = [\"x\"]\nsweep = \"up\"\ny", "there is no server x"),

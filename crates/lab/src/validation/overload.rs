@@ -178,7 +178,7 @@ at = 5
     }
 
     #[test]
-    fn what_is_wrong_with_a_timeline_is_said() {
+    fn errors_in_a_timeline_are_reported() {
         let cases = [
             ("timeline-ms = 100", "timeline-ms = 5", "timeline-ms: 5 is not 10 to 10000"),
             ("timeline-ms = 100", "timeline-ms = 5000", "cuts a point into 1 bins"),
@@ -211,7 +211,7 @@ at = 5
     }
 
     #[test]
-    fn what_is_wrong_with_a_spike_is_said() {
+    fn errors_in_a_spike_are_reported() {
         let cases = [
             ("base = 0.5", "base = 2", "sweep up: a spike of 2 is not above spike.base, 2"),
             ("base = 0.5", "base = 0", "base: 0 is not positive"),
@@ -230,7 +230,7 @@ at = 5
     }
 
     #[test]
-    fn what_is_wrong_with_cold_files_beside_the_load_is_said() {
+    fn errors_in_a_background_load_of_cold_files_are_reported() {
         let cold = "x = \"beside\"\nvalues = [0, 40]\nrate = 5\nrate-unit = \"own\"\n\
                     beside = { kind = \"cold\", workload = \"files-9x64k\" }\n\
                     load.workload = \"files-2x8k\"";
@@ -257,7 +257,7 @@ at = 5
     }
 
     #[test]
-    fn what_is_wrong_with_clients_beside_the_load_is_said() {
+    fn errors_in_a_background_load_are_reported() {
         let cases = [
             ("factor = 10", "factor = 0", "factor: 0 is not positive"),
             ("factor = 10", "factor = 1, hold-s = -1", "hold-s: -1 is not a positive time"),

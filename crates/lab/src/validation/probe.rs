@@ -74,7 +74,7 @@ at = ["first", 5]
     }
 
     #[test]
-    fn what_is_wrong_with_a_probe_is_said() {
+    fn errors_in_a_probe_are_reported() {
         let cases = [
             ("active = 16", "active = 0", "active: 0 is not 1 to 4096"),
             ("active = 16", "active = 1\nseconds = 0", "seconds: 0 is not a positive time"),

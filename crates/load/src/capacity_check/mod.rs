@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_is_told() {
+    fn the_available_resources_are_reported() {
         let capacity = check(&resources(), &demand()).unwrap();
         assert_eq!(
             (capacity.ports_total, capacity.open_max, capacity.open_if_stalled),

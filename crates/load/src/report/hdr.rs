@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_log_is_read_back() {
         let text = log(&Verdict::default());
         let mut intervals = Vec::new();
         let mut times = Vec::new();

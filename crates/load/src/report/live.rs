@@ -313,7 +313,7 @@ errors    3 reply-timeout";
     }
 
     #[test]
-    fn what_comes_from_outside_cannot_move_the_cursor() {
+    fn text_from_outside_cannot_move_the_cursor() {
         let url = "http://h/\u{1b}[2J\u{7}日本".into();
         let description = RunDescription { url, ..fixtures::description(false) };
         let live = LiveView::new(&description, &fixtures::input(false));

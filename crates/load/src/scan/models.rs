@@ -95,7 +95,7 @@ fn the_knee_of_an_ideal_server_is_its_capacity_and_nothing_is_lost_past_it() {
 }
 
 #[test]
-fn what_a_collapsing_server_keeps_is_a_share_of_its_peak() {
+fn goodput_kept_by_a_collapsing_server_is_a_share_of_its_peak() {
     let summary = scan(ScanPlan::default(), collapsing(5_000.0)).summary();
     assert_knee(&summary, 5_000.0, 0.05);
     let peak = summary.peak.unwrap();

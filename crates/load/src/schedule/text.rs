@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_option_to_change() {
+    fn an_error_names_the_option_to_change() {
         let table = [
             ("sometimes", None, "--arrivals sometimes: a law is constant, poisson,"),
             ("", None, "--arrivals : a law is"),

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_left_alone() {
+    fn anything_but_a_regular_file_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (link, aim) = (dir.path().join("2k.txt"), dir.path().join("aim"));
         fs::write(&aim, "mine").unwrap();

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_no_request_is_counted_and_skipped() {
+    fn lines_without_a_request_are_counted_and_skipped() {
         let requests = [
             "-",
             "",

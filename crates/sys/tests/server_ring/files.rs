@@ -79,7 +79,7 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
 }
 
 #[test]
-fn what_is_in_no_cache_is_not_read_at_once() {
+fn an_uncached_file_is_not_read_at_once() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let scratch = Scratch::new("cold");
     let path = scratch.0.join("root/cold");

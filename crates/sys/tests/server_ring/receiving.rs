@@ -113,7 +113,7 @@ fn buffers_go_round_many_times() {
 }
 
 #[test]
-fn what_another_ring_filled_is_nothing_to_this_one() {
+fn the_buffer_of_another_ring_reads_as_empty() {
     let (Some(mut one), Some(mut other)) = (Bench::new(SETTING), Bench::new(SETTING)) else {
         return;
     };

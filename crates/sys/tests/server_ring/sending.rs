@@ -137,7 +137,7 @@ fn a_piece_larger_than_the_socket_arrives_whole() {
 }
 
 #[test]
-fn what_follows_at_once_is_sent_together() {
+fn sends_that_follow_at_once_are_sent_together() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let mut peer = bench.connect(0);
     let more = SendOptions { more: true, ..WHOLE };

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_a_pause_does_not_count() {
+    fn events_in_a_pause_do_not_count() {
         let (mut cost, mut view) = (Cost::new(false), View::default());
         run(&mut cost, &mut view, 100, [10, 0, 0, 0]);
         cost.pause();

@@ -60,7 +60,7 @@ fn past_saturation_nobody_waits_much_longer_than_the_target() {
 }
 
 #[test]
-fn what_is_outstanding_is_what_can_be_served_within_the_target() {
+fn the_window_is_what_can_be_served_within_the_target() {
     for percent in [150, 400, 1_000] {
         let (_, phases, _) = adaptive(load(percent), 3_000);
         let windows = phases[phases.len() / 2..].iter().map(|phase| phase.decision.syn);

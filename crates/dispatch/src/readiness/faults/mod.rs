@@ -103,7 +103,7 @@ fn readiness_left_to_the_next_tenant_is_found() {
 }
 
 #[test]
-fn what_is_reported_for_ever_is_found() {
+fn an_endless_report_is_found() {
     finds::<EdgeReference<{ edges::NEVER_BLOCKED }>>(&["yet reported"]);
     // A hang-up of the previous owner of the number.
     finds::<SignalReference<{ signals::TRUSTS_THE_NUMBER }>>(&["yet reported"]);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_backticks_is_code_and_escaped() {
+    fn text_between_backticks_is_code_and_escaped() {
         let page = prose("so `a<b` and `c`.").into_string();
         assert_eq!(page, "so <code>a&lt;b</code> and <code>c</code>.");
     }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uri_is_named() {
+    fn an_invalid_uri_is_named() {
         for (text, expected) in [
             (&b"/a\n/b c"[..], "list:2: /b c is no"),
             (b"/a\0\0b\0", "list:3: b is no"),

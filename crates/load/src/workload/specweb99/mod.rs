@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_arrival_does_depends_on_nothing_but_its_number_and_the_seed() {
+    fn a_session_depends_only_on_its_number_and_the_seed() {
         let BuiltWorkload { workload, .. } =
             FileSet::new(100).unwrap().build(&RequestTemplate::default(), "", false);
         let all = filled(&*workload, 0..100);
