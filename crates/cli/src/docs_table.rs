@@ -251,19 +251,19 @@ fn load_errors() -> String {
 fn error_meaning(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ConnectTimeout => "no connection within --timeout",
-        ErrorKind::ConnectRefused => "nobody listens, or the server says no (ECONNREFUSED)",
-        ErrorKind::ConnectReset => "a reset before the connection was known to be there",
+        ErrorKind::ConnectRefused => "no listener, or the server refuses (ECONNREFUSED)",
+        ErrorKind::ConnectReset => "a reset before the connection was established",
         ErrorKind::SendTimeout => {
             "the request could not be sent within --timeout, or none of --conns was free for it"
         }
         ErrorKind::ReplyTimeout => "no byte of the reply for the length of --timeout",
-        ErrorKind::Reset => "a reset after the connection was there (ECONNRESET, EPIPE)",
+        ErrorKind::Reset => "a reset after the connection was established (ECONNRESET, EPIPE)",
         ErrorKind::ClosedEarly => "the server closed before the reply was whole",
-        ErrorKind::BadReply => "what came is not HTTP, or not what was asked for",
-        ErrorKind::FdUnavail => "no descriptor was left here: the client's fault",
-        ErrorKind::PortUnavail => "no port was left here (EADDRNOTAVAIL): the client's fault",
+        ErrorKind::BadReply => "the reply is not HTTP, or not what was requested",
+        ErrorKind::FdUnavail => "the client had no descriptor left",
+        ErrorKind::PortUnavail => "the client had no port left (EADDRNOTAVAIL)",
         ErrorKind::Deadline => "not whole within --deadline of its planned start",
-        ErrorKind::Other => "anything else the kernel said",
+        ErrorKind::Other => "any other error of the kernel",
     }
 }
 

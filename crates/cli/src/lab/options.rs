@@ -57,13 +57,13 @@ pub(crate) enum LabTask {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunOptions {
     /// The folder for the results; by default one below results/, with the date and the name. A run
-    /// that was not finished there goes on
+    /// that was not finished there is resumed
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// How many times the repetitions that the experiment asks for; below 1 points get shorter too
+    /// Multiple of the experiment's repetitions to run; below 1, points are shorter too
     #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
-    /// What the order of the points and the loads' chance are drawn from
+    /// Seed of the order of the points and of the loads' random draws
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Only these servers of the experiment, by their ids
@@ -86,7 +86,7 @@ pub(crate) struct RunOptions {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(ADDRESSES_MAX)))]
     pub client_addresses: u32,
     /// Pass on every option that the experiment names, also those that run programs and read or
-    /// write files: it is then to be trusted like a program
+    /// write files: trust the file as you would a program
     #[arg(long)]
     pub allow_any_options: bool,
     /// Show no progress

@@ -82,7 +82,7 @@ pub(crate) struct ScanOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Arrivals")]
 pub(crate) struct ArrivalOptions {
-    /// Arrivals per second; 100 unless --arrivals has figures of its own
+    /// Arrivals per second; 100 unless --arrivals has rates of its own
     #[arg(long, value_name = "R", conflicts_with = "replay")]
     pub rate: Option<f64>,
 

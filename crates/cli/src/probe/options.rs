@@ -12,9 +12,9 @@ const ACTIVE_MAX: u64 = 4096;
 
 /// Measure what each event mechanism costs on this kernel, by itself.
 ///
-/// In each cell so many idle connections and so many active ones are members. Again and again each
-/// active one is sent a byte, waited for and read; the processor time of the same sending and
-/// reading without a mechanism is taken off. What is left is divided by waits and by events.
+/// In each cell a number of idle and a number of active connections are members. In each round
+/// every active one is sent a byte, waited for and read; the processor time of the same sending and
+/// reading without a mechanism is subtracted. The rest is divided by waits and by events.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeOptions {
     /// The mechanism to measure; may be repeated. By default all

@@ -38,7 +38,7 @@ impl NamedWorkload {
         match self {
             NamedWorkload::Small(small) => small.help,
             NamedWorkload::Specweb99 => {
-                "the static part of SPECweb99: 36 files a directory, 102 to 921600 B"
+                "the static part of SPECweb99: 36 files per directory, 102 to 921600 B"
             }
         }
     }
