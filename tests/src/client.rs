@@ -88,7 +88,7 @@ impl Client {
     /// Returns a second handle of the connection, to send on while this one reads.
     ///
     /// # Panics
-    /// For want of descriptors.
+    /// For lack of descriptors.
     pub fn another_end(&self) -> Client {
         Client { stream: self.stream.try_clone().unwrap(), unread: Vec::new() }
     }

@@ -245,7 +245,7 @@ fn a_flood_of_requests_from_nowhere_shuts_nobody_out() {
         let (server, address) = start(&["--workers", "1", "--bench-endpoints"], &root);
         let url = format!("http://{}/.weir/burn/2000/hello.txt", RemoteLink::address(address, 2));
         beside_forged(far, address, 20, || {
-            // An overload brings the filter into force; after it there is time for everybody.
+            // An overload brings the filter into force; after it there is time for every client.
             let ran = load(WEIR, "--rate 3000 --duration 1s --timeout 1s", &url);
             assert!(ran.count("replies") > 0, "{ran:?}");
             thread::sleep(Duration::from_millis(500));

@@ -42,7 +42,7 @@ fn all_end_as(kind: &str, options: &str, behaviour: &Behaviour, saw: (u64, u64))
     assert_eq!(ran.count("connects"), 30);
     assert_eq!((server.accepted(), server.requests()), saw, "{behaviour:?}");
     assert!(ran.each.iter().all(|line| line.end == kind));
-    // Whoever knows that a connection is there has had it accepted.
+    // A connection that the client knows to be established has been accepted.
     assert_eq!(ran.count("connected"), saw.0);
 }
 

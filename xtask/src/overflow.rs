@@ -96,7 +96,7 @@ pub(crate) fn run(args: &OverflowArgs) -> Result<()> {
 /// Runs wrk again and again against one server until it has its share of the requests.
 fn measure(case: &'static Case, trial: &Trial, root: &Path, args: &OverflowArgs) -> Result<Row> {
     let queue = format!("pending-signals={}", case.queue);
-    // Nobody is refused: who waits in vain waits for an event.
+    // No connection is refused: one that waits in vain waits for an event.
     let options =
         ["--controls-off", "all", "--mechanism", case.mechanism, "--mechanism-option", &queue];
     let server = trial.start(&options, root)?;

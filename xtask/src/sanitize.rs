@@ -53,7 +53,7 @@ fn is_here(tool: &Tool) -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-/// Cargo of the nightly toolchain, building where it disturbs nobody.
+/// Cargo of the nightly toolchain, with a build folder of its own.
 fn nightly(arguments: &[&str], folder: &str) -> Command {
     let mut command = Command::new("cargo");
     command.arg("+nightly").args(arguments).current_dir(tree::root());

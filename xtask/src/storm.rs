@@ -20,7 +20,7 @@ pub(crate) struct StormArgs {
     count: u64,
 }
 
-/// Plays the storms; fails when one harmed somebody, having printed its seed.
+/// Plays the storms; prints the seed of a harmful one, and fails.
 pub(crate) fn run(args: &StormArgs) -> Result<()> {
     let status = Command::new("cargo")
         .args(["run", "--quiet", "--release", "-p", "weir-sim", "--example", "storms", "--"])

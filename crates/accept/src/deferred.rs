@@ -56,7 +56,7 @@ impl<T> Deferred<T> {
             if claim.is_fair {
                 shares.grant(claim);
             }
-            // One alone has nobody to share with.
+            // A single source has no other to share with.
             claim.is_fair || shares.weight() <= 1
         });
         let queue = if is_fair { &mut self.fair } else { &mut self.unfair };

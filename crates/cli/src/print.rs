@@ -24,6 +24,6 @@ pub(crate) fn print_text(text: &str) -> Result<ExitCode, String> {
 
 /// Prints a sentence for the operator to standard error.
 pub(crate) fn say(sentence: &str) {
-    // Nobody is left to hear that standard error is gone.
+    // There is no other place to report that standard error is gone.
     let _ = writeln!(io::stderr(), "weir: {sentence}");
 }

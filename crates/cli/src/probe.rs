@@ -137,7 +137,7 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It ends by itself; how, tells nobody anything.
+        // It ends by itself; its exit status has no meaning.
         let _ = self.0.wait();
     }
 }

@@ -24,7 +24,7 @@ struct Options {
     /// Work is exponentially distributed.
     #[arg(long)]
     exponential: bool,
-    /// The clients' patience, ms.
+    /// Client timeout, ms.
     #[arg(long, default_value_t = 500)]
     timeout: u64,
     /// Round trip time, ms.
@@ -87,19 +87,19 @@ struct Options {
     /// Addresses of the honest clients.
     #[arg(long, default_value_t = 1)]
     addresses: u32,
-    /// One session in so many closes its connection; 0: none does.
+    /// One session in N closes its connection; 0: none does.
     #[arg(long, default_value_t = 1)]
     closes_one_in: u32,
     /// The SYN filter: tokens, random, none.
     #[arg(long, default_value = "tokens")]
     syn_filter: SynFilter,
-    /// What a neighbour takes of the core, 0 to 1.
+    /// Share of the core that a neighbour takes, 0 to 1.
     #[arg(long, default_value_t = 0.0)]
     neighbour: f64,
-    /// In bursts of so many ms,
+    /// Length of its bursts, ms.
     #[arg(long, default_value_t = 50)]
     neighbour_burst: u64,
-    /// and slices of so many.
+    /// Length of its slices, ms.
     #[arg(long, default_value_t = 3)]
     neighbour_slice: u64,
     /// A measured call: name:count:time_ns, as in the statistics of weir serve --profile-calls.
@@ -111,13 +111,13 @@ struct Options {
     /// The load holds from 1 s to 3 s only, of 10 s; before and after it is a half.
     #[arg(long)]
     spike: bool,
-    /// How long, s.
+    /// Duration, s.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Chance.
+    /// Seed of the random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Prints every window, of so many ms.
+    /// Print every window of this length, ms.
     #[arg(long)]
     windows: Option<u64>,
 }

@@ -95,7 +95,7 @@ impl Simulation<'_> {
         let Some(conn) = self.conns.get(token) else { return };
         conn.client.syns += 1;
         let gap_ns = self.scenario.syn_gap_ns(conn.client.syns);
-        // The timer of the last one ends the attempt; nobody is that patient.
+        // The timer of the last one ends the attempt; no client waits that long.
         if conn.client.syns <= self.scenario.rules.syn_retries {
             self.events.push(self.now_ns + gap_ns, Event::SynTimer(token));
         }
@@ -216,7 +216,7 @@ impl Simulation<'_> {
     }
 
     /// Retries at once if the connection had served a reply before, as browsers do; otherwise only
-    /// a reconnecting client that still has patience retries.
+    /// a reconnecting client that has not timed out retries.
     fn retry_or_give_up(&mut self, token: Token, client: Client) {
         if client.kind.asks() && client.replies > 0 {
             self.open_connection(client);

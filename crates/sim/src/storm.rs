@@ -187,10 +187,10 @@ fn late_refusal(scenario: &Scenario, statistics: &Statistics) -> Option<u64> {
     let targets_ns = RECOVERY_TARGETS * scenario.policy.target_ns;
     let is_bursty = burst_ns(scenario) > targets_ns;
     let keeps = scenario.sessions.requests.1 > 1;
-    // In its first 200 ms an overload fills the queue, and nobody may be refused.
+    // In its first 200 ms an overload fills the queue, and no connection may be refused.
     let before = scenario.load.len().checked_sub(2).map(|index| scenario.load[index]);
     let is_long = before.is_some_and(|step| step.from_ns + 600 * MILLI_NS <= calm_ns);
-    // Who had time lets everybody in until it has been busy for long enough.
+    // A loop that had time admits all connections until it has been busy for long enough.
     let was_open = statistics.open_at_last_step.contains(&true);
     let open_ns = if was_open { BUSY_NS } else { 0 };
     let bound_ns = targets_ns + 2 * rtt_ns + queue_ns(scenario) + open_ns;

@@ -255,7 +255,7 @@ fn no_accept_begins_when_time_is_up_but_the_first() {
 
 #[test]
 fn a_loop_that_goes_to_sleep_opens_everything_before() {
-    // Whoever is let in keeps the loop awake for a while, in which nobody is.
+    // An admitted connection keeps the loop awake for a while, in which none is admitted.
     let closed = |_, _: &View| Decision {
         syn: SynDecision::Random(1.0),
         backlog: Some(1),

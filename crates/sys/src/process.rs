@@ -273,7 +273,7 @@ mod tests {
     /// any other test.
     fn passed_at_least(number: RawFd) -> RawFd {
         let (socket, _) = crate::fork::channel().unwrap();
-        // SAFETY: the descriptor is open; the copy is owned by whoever takes the number.
+        // SAFETY: the descriptor is open; the copy is owned by the code that takes the number.
         unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD, number) }
     }
 

@@ -115,7 +115,7 @@ impl Modules {
     }
 
     /// Returns the file that defines the item at a path; `None` if it is no item of this crate, but
-    /// a module or somebody else's.
+    /// a module or another crate's item.
     fn defining(&self, from: &Path, path: &[String], hops: usize) -> Option<&str> {
         let (first, mut rest) = path.split_first()?;
         let mut at = match first.as_str() {
@@ -123,7 +123,7 @@ impl Modules {
             "self" => from.clone(),
             "super" => from.split_last()?.1.to_vec(),
             _ => {
-                // Somebody else's crate, unless a child or an import has this name.
+                // Another crate, unless a child or an import has this name.
                 let is_child =
                     self.modules.contains_key(&joined(from, std::slice::from_ref(first)));
                 let is_bound = self.modules.get(from)?.names.contains_key(first);

@@ -32,7 +32,7 @@ pub(super) struct Lying {
     pub(super) folder: TempDir,
 }
 
-/// Starts the server, or says that the test is skipped for want of `tool`.
+/// Starts the server, or says that the test is skipped because `tool` is missing.
 pub(super) fn serve(lie: Lie, tool: &str) -> Option<Lying> {
     if programs::find(tool).is_none() {
         println!("{tool} is not installed: skipped");

@@ -124,7 +124,7 @@ impl Matrix<'_> {
 
     fn fill(&self, pair: &mut Pair) -> Result<()> {
         let Pair { mechanism, preset, .. } = &*pair;
-        // Nobody is refused: a reset is a reply that is not there.
+        // No connection is refused: a reset would be a missing reply.
         let limits = ["--controls-off", "all", "--max-conns", "8000"];
         let options = [&["--mechanism", mechanism, "--preset", preset], &limits[..]].concat();
         let server = self.trial.start(&options, self.root)?;

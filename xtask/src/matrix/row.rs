@@ -21,7 +21,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether the server did something wrong.
+    /// Returns whether the server did something wrong.
     pub(super) fn failed(&self) -> bool {
         self.mismatches > 0 || !self.errors.is_empty()
     }

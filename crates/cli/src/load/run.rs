@@ -30,7 +30,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     let mut plan = plan::run(options)?;
     let lines = [&common.ndjson, &output.hdr_log, &output.each].map(Option::as_deref);
     let (shown, lines) = output::open(common.json.as_deref(), lines)?;
-    // Only now: to open a FIFO that nobody reads waits, and a signal ends that.
+    // Only now: opening a FIFO without a reader blocks, and a signal ends that.
     let stop = Stop::listen()?;
     let mut progress = Progress::open(lines, common.quiet, &plan, stop)?;
     if let Some(warning) = plan.warning.as_deref().filter(|_| !common.quiet) {
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
     progress.begin();
     let outcome = weir_load::run(&plan.config, &mut progress).map_err(|error| error.to_string())?;
     if plan.description.duration_ns == 0 {
-        // It lasted as long as its sessions, which nobody could know.
+        // It lasted as long as its sessions, which could not be known before.
         plan.description.duration_ns = outcome.elapsed_ns;
     }
     let verdict = audit(&plan.audit, &outcome);

@@ -37,7 +37,7 @@ pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
         scan,
         points,
         pause: options.search.pause,
-        // After the outputs: to open a FIFO that nobody reads waits, and a signal ends that.
+        // After the outputs: opening a FIFO without a reader blocks, and a signal ends that.
         stop: Stop::listen()?,
         screen: (!common.quiet).then(Screen::new),
         ndjson,

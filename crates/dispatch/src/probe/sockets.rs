@@ -251,7 +251,7 @@ impl ConnectionPool {
     /// the idle ones, and all together are as low as possible.
     ///
     /// # Errors
-    /// EMFILE; InvalidInput when the pool has too few connections; as for making new ones.
+    /// EMFILE; InvalidInput when the pool has too few connections; the errors of making new ones.
     pub(super) fn set(&mut self, idle: usize, active: usize) -> io::Result<Set<'_>> {
         if self.held.len() < connections(idle, active) {
             return Err(io::ErrorKind::InvalidInput.into());

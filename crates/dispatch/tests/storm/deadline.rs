@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Maximum duration of any wait.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum duration of a wait: the rest of the patience.
+/// Maximum duration of a wait: the time left until the deadline.
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {

@@ -171,7 +171,7 @@ impl<'a> Worker<'a> {
     fn wait_until(&mut self, wake_ns: u64) {
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(self.clock.now_ns()));
         if epoll::wait(self.epoll.as_fd(), &mut self.events, Some(timeout)).is_err() {
-            // The set is ours and sound; the rest is want of memory, which may pass.
+            // The set is ours and sound; the rest is lack of memory, which may pass.
             self.events.clear();
         }
     }

@@ -122,7 +122,7 @@ impl Simulation<'_> {
             return self.sleep(core, due_ns);
         }
         if !state.policy.is_alert() {
-            // Nobody looked whether it slept.
+            // It was not measured whether it slept.
             state.slept_ns += self.scenario.costs.wait;
             state.woke_ns = self.now_ns;
         }
@@ -151,7 +151,7 @@ impl Simulation<'_> {
     fn sleep(&mut self, core: u32, due_ns: Option<u64>) {
         let state = &mut self.cores[core as usize];
         state.phase.decision = state.phase.decision.open();
-        // Nobody is there to let in more, so that nothing may count them.
+        // The loop admits no more until it wakes, so nothing may count SYNs against tokens.
         state.filter.set(self.now_ns, SynDecision::Open, state.listener.queued(), true);
         state.listener.listen(self.scenario.policy.backlog);
         state.sleeps.sleep(self.now_ns);

@@ -70,7 +70,7 @@ impl Simulation<'_> {
     pub(super) fn work_ends(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         state.work_items = state.working;
-        // One alone keeps nobody waiting.
+        // A single connection delays no other.
         let spent_ns = self.now_ns - state.work_began_ns;
         state.work_ns = if state.work_items > 1 { spent_ns } else { 0 };
         state.served += state.work_items;

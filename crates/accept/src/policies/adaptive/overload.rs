@@ -103,8 +103,8 @@ impl Overload {
         let dropped = refused || syns.is_none();
         self.note_dropped(syns);
         self.tick_ns = now_ns;
-        // A loop that ran dry while somebody was refused lets in too little, and is overloaded.
-        // One expensive request may take many targets, with nobody behind it.
+        // A loop that ran dry while connections were refused admits too few, and is overloaded.
+        // One expensive request may take many targets, with no connection behind it.
         self.calm_ticks = match (slept, waits) {
             (true, _) if !refused => self.calm_ticks + 1,
             (true, _) | (false, true) => 0,

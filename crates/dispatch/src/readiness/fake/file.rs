@@ -1,4 +1,4 @@
-//! Fake files: sockets, listening sockets and bells, with their poll(2) state. A change of a file
+//! Fake files: sockets, listening sockets and wakers, with their poll(2) state. A change of a file
 //! returns the wake-up that it causes; delivery is left to the world.
 
 use std::os::fd::RawFd;

@@ -292,7 +292,7 @@ mod tests {
         let set = FileSet::new(100).unwrap();
         let marginals = SpecTrace::new(set, 1_000_000, 1).marginals();
         assert!(marginals.accepted(), "{marginals}");
-        // So many draws leave every row of them within 1 % or very nearly.
+        // A million draws leave every row of them within 1 % or very nearly.
         assert!(marginals.0.iter().all(|row| row.tolerance < 0.0121 * row.target), "{marginals}");
     }
 

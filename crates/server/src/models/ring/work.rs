@@ -1,5 +1,5 @@
-//! The work queue: completions are reported to their connection's machine, and the operation that
-//! it wants next is queued. Knows nothing of accepting.
+//! The work queue: completions are reported to their connection's machine, and the next operation
+//! that it requests is queued. Knows nothing of accepting.
 
 use weir_dispatch::readiness::Token;
 use weir_sys::is_exhaustion;

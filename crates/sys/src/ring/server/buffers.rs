@@ -117,7 +117,7 @@ impl Lent {
         let ring = Map::new(usize::from(count) * size_of::<Provided>())?;
         let buffers = Map::new(usize::from(count) * bytes_each as usize)?;
         let address = ring.0.as_ptr().expose_provenance() as u64;
-        // SAFETY: the map has room for so many entries, and lives until it is unregistered, or for
+        // SAFETY: the map has room for `count` entries, and lives until it is unregistered, or for
         // ever.
         unsafe { io.submitter().register_buf_ring_with_flags(address, count, GROUP, 0) }?;
         let mut lent = Self { ring, buffers, count, bytes_each, tail: 0 };
@@ -128,9 +128,9 @@ impl Lent {
     #[inline]
     fn bytes(&self, filled: &ReceivedBuffer) -> &[u8] {
         let len = filled.len.min(self.bytes_each) as usize;
-        // SAFETY: `at` is one of the buffers, whose bytes are so many, and zeros or what the kernel
-        // wrote. It is not with the kernel: there is one `ReceivedBuffer` of it, which giving it
-        // takes.
+        // SAFETY: `at` is one of the buffers, at least `len` bytes long, all zeros or what the
+        // kernel wrote. It is not with the kernel: there is one `ReceivedBuffer` of it, which
+        // giving it takes.
         unsafe { std::slice::from_raw_parts(self.at(filled.id), len) }
     }
 
