@@ -1,0 +1,4 @@
+//! The laboratory as its users see it.
+
+mod experiments;
+mod untrusted;
