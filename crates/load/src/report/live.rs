@@ -63,18 +63,16 @@ impl LiveView {
 pub fn view(live: &LiveView, width: usize) -> Vec<String> {
     let mut lines = vec![truncate(&live.title, width)];
     push_wrapped(&mut lines, "", &split_words(&live.plan), " ", width);
+    let all = &live.running_audit.so_far;
     let rows = [
         ("time", time(live)),
         ("starts", starts(live)),
         ("replies", replies(live)),
         ("history", history(live, width)),
         ("1 s", response(live.last.response_p50_ns, live.last.response_p99_ns)),
-        (
-            "run",
-            response(live.running_audit.response.at(0.5), live.running_audit.response.at(0.99)),
-        ),
+        ("run", response(all.response.at(0.5), all.response.at(0.99))),
         ("client", client(live)),
-        ("errors", errors(&live.running_audit.counts.errors)),
+        ("errors", errors(&all.counts.errors)),
     ];
     rows.iter().for_each(|(label, items)| push_wrapped(&mut lines, label, items, "  ", width));
     for reason in live.running_audit.reasons() {
@@ -88,7 +86,7 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
     let second = SecondSummary::from(interval);
     let counts = &interval.counts;
     let rate = |count| per_s(count, interval.length_ns);
-    let input = running_audit.input();
+    let input = &running_audit.input;
     let planned = if input.closed {
         "closed loop".into()
     } else {
@@ -111,7 +109,7 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
 }
 
 fn time(live: &LiveView) -> Vec<String> {
-    let (elapsed_ns, whole_ns) = (live.running_audit.elapsed_ns, live.duration_ns);
+    let (elapsed_ns, whole_ns) = (live.running_audit.so_far.length_ns, live.duration_ns);
     let elapsed = format!("{:.0} s of {} s", seconds(elapsed_ns), seconds(whole_ns));
     let left = format!("{:.0} s left", seconds(whole_ns.saturating_sub(elapsed_ns)));
     vec![elapsed, left]
@@ -120,10 +118,10 @@ fn time(live: &LiveView) -> Vec<String> {
 fn starts(live: &LiveView) -> Vec<String> {
     let SecondSummary { counts, length_ns, .. } = &live.last;
     let started = format!("{:.1}/s started", per_s(counts.started, *length_ns));
-    if live.running_audit.input().closed {
+    if live.running_audit.input.closed {
         return vec![started];
     }
-    let all = &live.running_audit.counts;
+    let all = &live.running_audit.so_far.counts;
     let achieved = 100.0 * ratio(all.started as f64, all.planned as f64);
     vec![
         format!("{:.1}/s planned", per_s(counts.planned, *length_ns)),
@@ -133,10 +131,10 @@ fn starts(live: &LiveView) -> Vec<String> {
 }
 
 fn replies(live: &LiveView) -> Vec<String> {
-    let all = &live.running_audit;
+    let all = &live.running_audit.so_far;
     vec![
         format!("{:.1}/s", per_s(live.last.counts.replies, live.last.length_ns)),
-        format!("{:.1}/s over the run", per_s(all.counts.replies, all.elapsed_ns)),
+        format!("{:.1}/s over the run", per_s(all.counts.replies, all.length_ns)),
     ]
 }
 
@@ -163,7 +161,7 @@ fn response(p50_ns: u64, p99_ns: u64) -> Vec<String> {
 
 fn client(live: &LiveView) -> Vec<String> {
     let SecondSummary { open, cpu_ns, length_ns, .. } = live.last;
-    let input = live.running_audit.input();
+    let input = &live.running_audit.input;
     vec![
         format!("{open} open"),
         format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, input)),

@@ -21,7 +21,7 @@ impl<'a> Stepped<'a> {
     fn new(config: &'a Config) -> Self {
         let mut recorder = Recorder::new();
         recorder.begin(0, 0, config.duration_ns, false);
-        let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes();
+        let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes;
         let context = Context { config, recorder, first_bytes };
         Self { exchange: Exchange::default(), context, scratch: Vec::new(), now_ns: 0 }
     }
