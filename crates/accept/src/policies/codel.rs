@@ -36,7 +36,7 @@ const SLOUGH_TARGETS: u64 = 2;
 /// two is a guess, one of 20 ms is distinguished well enough from twice as much. A connection whose
 /// request has not arrived has no age: its wait counts from its accept. This policy uses neither
 /// the backlog nor the SYN filter, so each connection it refuses has cost an accept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Codel {
     target_ns: u64,
     interval_ns: u64,
@@ -59,12 +59,8 @@ impl Codel {
             target_ns: setting.target_ns,
             interval_ns: setting.target_ns.saturating_mul(INTERVAL_TARGETS),
             controls: setting.controls,
-            ramp: Ramp::default(),
             least_ns: u64::MAX,
-            interval_end_ns: 0,
-            overloaded: false,
-            holding: false,
-            queued: false,
+            ..Self::default()
         }
     }
 
