@@ -65,11 +65,7 @@ fn play(
 /// three seconds.
 fn overloaded() -> Scenario {
     Scenario {
-        policy: PolicyConfig {
-            name: Name::Limit,
-            limit: Limit::Auto,
-            ..Scenario::default().policy
-        },
+        policy: PolicyConfig { name: Name::Limit, ..PolicyConfig::default() },
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 3 * SECOND_NS,
         measured_from_ns: 0,

@@ -24,7 +24,7 @@ impl Simulation<'_> {
         }
         socket.ready = false;
         state.working += 1;
-        state.reported -= 1;
+        state.known.ready -= 1;
         if state.phase.decision.inspect_open && !replying {
             return Some((Step::WorkInspect(token), self.scenario.costs.tcp_info));
         }
@@ -69,12 +69,12 @@ impl Simulation<'_> {
 
     pub(super) fn work_ends(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
-        state.work_items = state.working;
+        state.known.work_items = state.working;
         // One alone keeps nobody waiting.
         let spent_ns = self.now_ns - state.work_began_ns;
-        state.work_ns = if state.work_items > 1 { spent_ns } else { 0 };
-        state.turns += state.work_items;
-        state.turns_ns += spent_ns;
-        self.statistics.loops.work_phases += u64::from(state.work_items > 0);
+        state.known.work_ns = if state.known.work_items > 1 { spent_ns } else { 0 };
+        state.known.turns += state.known.work_items;
+        state.known.turns_ns += spent_ns;
+        self.statistics.loops.work_phases += u64::from(state.known.work_items > 0);
     }
 }
