@@ -163,6 +163,12 @@ impl Bench {
         }
     }
 
+    /// Cancels an operation in progress, begun with `data`.
+    fn cancel(&mut self, op: Op, data: u64) {
+        self.ring.cancel(op, Then::Nothing);
+        assert!(is_cancelled(self.end(data)));
+    }
+
     /// Closes a socket left in a slot by a test.
     fn close(&mut self, slot: u32) {
         self.ring.close(slot, Then::Nothing, CLOSE);
