@@ -118,7 +118,7 @@ impl Scanner {
         progress.begin();
         let run = weir_load::run(&plan.config, &mut progress);
         self.screen = progress.into_screen().or(self.screen.take());
-        let outcome = run.map_err(|error| error.to_string())?;
+        let outcome = run?;
         let verdict = audit(&plan.audit, &outcome);
         let invalid = verdict.reasons.first().map(|reason| without_advice(reason));
         Ok((!outcome.interrupted).then(|| PointResult::of(&outcome, invalid)))
