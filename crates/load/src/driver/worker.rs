@@ -13,7 +13,7 @@ use std::time::Duration;
 use weir_dispatch::slots::Slots;
 use weir_sys::epoll::{self, Event, EventFlags};
 
-use super::action::{Interest, SocketEvent};
+use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
 use super::clock::Clock;
 use super::exchange::{Context, Exchange};
@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
         }
         if self.pacer.arrivals.is_over && now_ns >= end_ns {
             while let Some(slot) = self.pacer.take_thinking() {
-                let action = self.connections[slot as usize].exchange.cut_short();
+                let action = self.connections[slot as usize].exchange.end(SocketUse::Close);
                 self.carry_out(slot, action);
             }
         }
