@@ -25,7 +25,8 @@ pub struct LiveView {
     title: String,
     plan: String,
     duration_ns: u64,
-    running_audit: RunningAudit,
+    /// The running verdict.
+    pub running_audit: RunningAudit,
     last: SecondSummary,
     history: VecDeque<f64>,
 }
@@ -51,11 +52,6 @@ impl LiveView {
             self.history.pop_front();
         }
         self.history.push_back(per_s(interval.counts.replies, interval.length_ns));
-    }
-
-    /// Returns the running verdict.
-    pub fn running_audit(&self) -> &RunningAudit {
-        &self.running_audit
     }
 }
 
@@ -283,11 +279,11 @@ errors    3 reply-timeout";
     fn a_run_that_is_invalid_says_so_from_then_on() {
         let mut live = live(true, 1);
         assert!(!view(&live, 80).concat().contains("INVALID"));
-        assert!(!line(&fixtures::interval(0), live.running_audit()).contains("INVALID"));
+        assert!(!line(&fixtures::interval(0), &live.running_audit).contains("INVALID"));
         live.add(&fixtures::invalid_interval(1));
         live.add(&fixtures::interval(2));
         assert!(view(&live, 80).iter().any(|line| line.starts_with("INVALID   No descriptor")));
-        assert!(line(&fixtures::interval(2), live.running_audit()).ends_with("  INVALID so far"));
+        assert!(line(&fixtures::interval(2), &live.running_audit).ends_with("  INVALID so far"));
     }
 
     #[test]
@@ -296,7 +292,7 @@ errors    3 reply-timeout";
         let shown = view(&live, 80).join("\n");
         assert!(shown.contains("closed loop: 16 connections") && !shown.contains("planned"));
         assert!(
-            line(&fixtures::interval(0), live.running_audit()).contains("  closed loop  started")
+            line(&fixtures::interval(0), &live.running_audit).contains("  closed loop  started")
         );
     }
 
