@@ -88,8 +88,8 @@ impl Controls {
     /// of them.
     ///
     /// # Errors
-    /// [`NotAControl`] for a word that names none.
-    pub fn without_list(self, list: &str) -> Result<Self, NotAControl> {
+    /// A sentence about a word that names none.
+    pub fn without_list(self, list: &str) -> Result<Self, String> {
         let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
         let mut words = words;
         words.try_fold(self, |set, word| match word {
@@ -99,25 +99,15 @@ impl Controls {
     }
 }
 
-/// Error: not the name of a control.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotAControl(String);
-
-impl fmt::Display for NotAControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = Control::all().map(Control::spelling).collect();
-        write!(f, "{:?} is no overload control: {} or all", self.0, names.join(", "))
-    }
-}
-
-impl std::error::Error for NotAControl {}
-
 impl FromStr for Control {
-    type Err = NotAControl;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NotAControl> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let row = TABLE.iter().find(|row| row.1 == text);
-        row.map(|row| row.0).ok_or_else(|| NotAControl(text.to_owned()))
+        row.map(|row| row.0).ok_or_else(|| {
+            let names: Vec<_> = Control::all().map(Control::spelling).collect();
+            format!("{text:?} is no overload control: {} or all", names.join(", "))
+        })
     }
 }
 
@@ -175,13 +165,6 @@ const REFUSALS: &[(Refusal, &str)] = &[
     (Refusal::Status503, "503"),
 ];
 
-impl Refusal {
-    /// Returns the spellings, in the order of the variants.
-    pub fn spellings() -> impl Iterator<Item = &'static str> {
-        REFUSALS.iter().map(|row| row.1)
-    }
-}
-
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REFUSALS[*self as usize].1)
@@ -221,7 +204,7 @@ mod tests {
         );
         assert_eq!(set.without_list("all"), Ok(Controls::NONE));
         assert!(Control::all().all(|control| !Controls::NONE.has(control)));
-        let error = Controls::ALL.without_list("syn-filter,x").unwrap_err().to_string();
+        let error = Controls::ALL.without_list("syn-filter,x").unwrap_err();
         assert!(error.starts_with("\"x\" is no overload control: budget, backlog,"), "{error}");
     }
 }

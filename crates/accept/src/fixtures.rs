@@ -5,9 +5,8 @@
 use std::collections::VecDeque;
 
 use crate::{
-    AcceptPhase, Arrival, Controls, Decision, Deferred, Handshakes, Limit, Order, PhaseOutcome,
-    Policy, PolicyConfig, PolicyName, Refusal, Signals, Source, SynDecision, SynFilter, Syns,
-    TARGET_NS, Verdict, View,
+    AcceptPhase, Arrival, Decision, Deferred, Handshakes, Order, PhaseOutcome, Policy,
+    PolicyConfig, PolicyName, Signals, Source, SynDecision, Syns, Verdict, View,
 };
 
 /// Duration of a getevents-phase, nanoseconds.
@@ -19,18 +18,9 @@ pub(crate) const ACCEPT_NS: u64 = 5_000;
 /// The kernel's tick, nanoseconds: the resolution of ages.
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
-/// Returns the default configuration of a policy.
+/// Returns the default setting of a policy.
 pub(crate) fn config(name: PolicyName) -> PolicyConfig {
-    PolicyConfig {
-        name,
-        limit: Limit::Auto,
-        target_ns: TARGET_NS,
-        controls: Controls::ALL,
-        refusal: Refusal::Kernel,
-        backlog: 1_000,
-        syn_filter: SynFilter::Tokens,
-        eager: true,
-    }
+    PolicyConfig { name, backlog: 1_000, ..PolicyConfig::default() }
 }
 
 /// Load of the server, and how it serves it.
@@ -40,9 +30,9 @@ pub(crate) struct Load {
     pub(crate) gap_ns: u64,
     /// Additional connections at the start.
     pub(crate) burst: usize,
-    /// Work items of a connection before it closes.
+    /// Iterations of work that a connection needs before it closes.
     pub(crate) steps: u64,
-    /// Duration of each work item.
+    /// Duration of each iteration of work.
     pub(crate) step_ns: u64,
     /// True if a connection is served and closed as soon as it is accepted.
     pub(crate) eager: bool,
@@ -72,15 +62,8 @@ pub(crate) struct FakeServer {
     open: Vec<u64>,
     /// Bound of the last decision on the wait of deferred connections.
     stale_ns: Option<u64>,
-    iterations_since: u64,
-    slept_ns: u64,
-    woke_ns: u64,
-    begun: u64,
-    accepted: u64,
-    served: u64,
-    served_ns: u64,
-    work_items: u64,
-    work_ns: u64,
+    /// What the loop knows, as far as it is not known elsewhere.
+    known: View,
     /// True if the kernel reports the length of the queue.
     pub(crate) tells: bool,
     /// Connections that the kernel did not let into the queue.
@@ -124,15 +107,7 @@ impl FakeServer {
             deferred: Deferred::default(),
             open: Vec::new(),
             stale_ns: None,
-            iterations_since: 0,
-            slept_ns: 0,
-            woke_ns: 0,
-            begun: 0,
-            accepted: 0,
-            served: 0,
-            served_ns: 0,
-            work_items: 0,
-            work_ns: 0,
+            known: View { open_max: load.open_max, ..View::default() },
             tells: false,
             drops: 0,
             backlog: BACKLOG,
@@ -152,11 +127,11 @@ impl FakeServer {
                 // Before it sleeps it opens everything.
                 (self.syn, self.backlog) = (SynDecision::Open, BACKLOG);
                 let knock_ns = self.now_ns.max(self.knock_ns);
-                self.slept_ns += knock_ns - self.now_ns;
-                (self.now_ns, self.woke_ns) = (knock_ns, knock_ns);
+                self.known.slept_ns += knock_ns - self.now_ns;
+                (self.now_ns, self.known.woke_ns) = (knock_ns, knock_ns);
             }
             self.client_connects();
-            self.iterations_since += 1;
+            self.known.iterations_since += 1;
             let ready = self.open.len();
             let mut leaves_some = false;
             if !self.queue.is_empty() {
@@ -215,19 +190,9 @@ impl FakeServer {
     fn view(&self) -> View {
         View {
             open: self.open(),
-            open_max: self.load.open_max,
-            iterations_since: self.iterations_since,
-            slept_ns: self.slept_ns,
-            woke_ns: self.woke_ns,
-            begun: self.begun,
-            accepted: self.accepted,
-            served: self.served,
-            served_ns: self.served_ns,
             ready: self.open.len() as u64,
-            work_items: self.work_items,
-            work_ns: self.work_ns,
             deferred: self.deferred.len(),
-            saturated: false,
+            ..self.known
         }
     }
 
@@ -244,7 +209,7 @@ impl FakeServer {
         self.syn = decision.syn;
         let closed = self.closed;
         let (outcome, waited_max_ns) = self.accept(&decision);
-        self.iterations_since = 0;
+        self.known.iterations_since = 0;
         policy.finished(self.now_ns, &outcome);
         let PhaseOutcome { accepted, refused, drained, .. } = outcome;
         let spent_ns = self.now_ns - began_ns;
@@ -283,12 +248,12 @@ impl FakeServer {
                 self.admit(decision.order, came_ns);
             }
         }
-        self.accepted += phase.outcome.accepted;
+        self.known.accepted += phase.outcome.accepted;
         (phase.outcome, waited_max_ns)
     }
 
     fn admit(&mut self, order: Order, came_ns: u64) {
-        self.begun += u64::from(order == Order::Oldest);
+        self.known.begun += u64::from(order == Order::Oldest);
         match order {
             Order::Newest => self.deferred.push(self.now_ns, (), came_ns, Source::v4(0), None),
             Order::Oldest if self.load.eager => self.serve(),
@@ -305,15 +270,15 @@ impl FakeServer {
     /// Runs a step of each connection that was open when the iteration began.
     fn work_phase(&mut self, ready: usize) {
         let began_ns = self.now_ns;
-        self.work_items = ready as u64;
-        self.now_ns += self.work_items * self.load.step_ns;
+        self.known.work_items = ready as u64;
+        self.now_ns += self.known.work_items * self.load.step_ns;
         self.open[..ready].iter_mut().for_each(|steps| *steps -= 1);
         let open = self.open.len();
         self.open.retain(|steps| *steps > 0);
         self.closed += (open - self.open.len()) as u64;
-        self.work_ns = self.now_ns - began_ns;
-        self.served += self.work_items;
-        self.served_ns += self.work_ns;
+        self.known.work_ns = self.now_ns - began_ns;
+        self.known.served += self.known.work_items;
+        self.known.served_ns += self.known.work_ns;
     }
 
     /// Drops deferred connections that are too old, and serves the newest.
@@ -321,7 +286,7 @@ impl FakeServer {
         let oldest_ns = self.stale_ns.map_or(0, |stale_ns| self.now_ns.saturating_sub(stale_ns));
         while self.deferred.pop_stale(oldest_ns).is_some() {}
         if self.deferred.pop_newest().is_some() {
-            self.begun += 1;
+            self.known.begun += 1;
             self.serve();
         }
     }

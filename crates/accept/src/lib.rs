@@ -33,11 +33,11 @@ mod view;
 
 pub use busy::Busy;
 pub use conserving::Conserving;
-pub use controls::{Control, Controls, NotAControl, Refusal, SynFilter};
+pub use controls::{Control, Controls, Refusal, SynFilter};
 pub use decision::{Decision, Inspect, Order, Share, SynDecision};
 pub use deferred::Deferred;
 pub use handshakes::Handshakes;
-pub use limit::{Limit, NotALimit};
+pub use limit::Limit;
 pub use name::PolicyName;
 pub use phase::{AcceptPhase, Arrival, Verdict};
 pub use policies::{Adaptive, Codel, FixedLimit, MatchClose, RAMP_MAX, Ramp, Row, TABLE, Timed};

@@ -14,27 +14,17 @@ pub enum Limit {
     Auto,
 }
 
-/// Error: not an accept-limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotALimit;
-
-impl fmt::Display for NotALimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an accept-limit is a number of connections, `inf` or `auto`")
-    }
-}
-
-impl std::error::Error for NotALimit {}
+const NOT_A_LIMIT: &str = "an accept-limit is a number of connections, `inf` or `auto`";
 
 impl FromStr for Limit {
-    type Err = NotALimit;
+    type Err = &'static str;
 
     /// Parses an accept-limit; zero means no bound, as in the papers' `--accept-count 0`.
-    fn from_str(text: &str) -> Result<Self, NotALimit> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.to_ascii_lowercase().as_str() {
             "inf" | "0" => Ok(Self::Inf),
             "auto" => Ok(Self::Auto),
-            number => number.parse().map(Self::Count).map_err(|_| NotALimit),
+            number => number.parse().map(Self::Count).map_err(|_| NOT_A_LIMIT),
         }
     }
 }
@@ -60,8 +50,8 @@ mod tests {
         assert_eq!("0".parse(), Ok(Limit::Inf));
         assert_eq!("25".parse(), Ok(Limit::Count(25)));
         assert_eq!("auto".parse(), Ok(Limit::Auto));
-        assert_eq!("-1".parse::<Limit>(), Err(NotALimit));
-        assert_eq!("ten".parse::<Limit>(), Err(NotALimit));
+        assert_eq!("-1".parse::<Limit>(), Err(NOT_A_LIMIT));
+        assert_eq!("ten".parse::<Limit>(), Err(NOT_A_LIMIT));
     }
 
     #[test]

@@ -28,6 +28,22 @@ pub struct PolicyConfig {
     pub eager: bool,
 }
 
+/// The defaults of a server with eager reads.
+impl Default for PolicyConfig {
+    fn default() -> Self {
+        Self {
+            name: PolicyName::Adaptive,
+            limit: Limit::Auto,
+            target_ns: TARGET_NS,
+            controls: Controls::ALL,
+            refusal: Refusal::Kernel,
+            backlog: 4096,
+            syn_filter: SynFilter::Tokens,
+            eager: true,
+        }
+    }
+}
+
 /// Outcome of an accept-phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseOutcome {

@@ -311,23 +311,12 @@ const QUIET_NS: i128 = 2_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_sys::file::Kind;
+    use crate::fixtures::FILE;
 
     const NOW: Now = Now { monotonic_ns: 0, unix_ns: 1_000_000_000_000_000_000 };
 
     fn entry(coding: Option<Coding>, varies: bool) -> Entry {
-        let status = Status {
-            kind: Kind::File,
-            dev: 1,
-            ino: 2,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            mode: 0o644,
-            len: 5,
-            mtime_ns: 784_111_777_000_000_000,
-            ctime_ns: 784_111_777_000_000_000,
-        };
+        let status = Status { len: 5, ..FILE };
         let description = Description { content_type: "text/plain", coding, varies, status };
         Entry::new(&description, Content::Memory(Arc::from(*b"hello")), NOW)
     }

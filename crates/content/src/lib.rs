@@ -9,6 +9,8 @@ mod cache;
 mod cold_error;
 mod entry;
 mod fetch;
+#[cfg(test)]
+mod fixtures;
 mod listing;
 mod mime;
 mod options;

@@ -172,8 +172,8 @@ const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::FILE;
     use proptest::prelude::*;
-    use weir_sys::file::Kind;
 
     const MODIFIED: &[u8] = b"Sun, 06 Nov 1994 08:49:37 GMT";
     const EARLIER: &[u8] = b"Sun, 06 Nov 1994 08:49:36 GMT";
@@ -267,18 +267,7 @@ mod tests {
     }
 
     fn status() -> Status {
-        Status {
-            kind: Kind::File,
-            dev: 1,
-            ino: 2,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            mode: 0o644,
-            len: 255,
-            mtime_ns: 4,
-            ctime_ns: 5,
-        }
+        Status { len: 255, mtime_ns: 4, ctime_ns: 5, ..FILE }
     }
 
     fn etag(status: &Status, suffix: &str) -> String {

@@ -173,21 +173,11 @@ const WEIGHT_MAX: u16 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures::FILE;
     use proptest::prelude::*;
 
-    const PLAIN: Status = Status {
-        kind: Kind::File,
-        dev: 1,
-        ino: 1,
-        len: 100,
-        nlink: 1,
-        uid: 1000,
-        gid: 100,
-        mode: 0o644,
-        mtime_ns: 5_000_000_007,
-        ctime_ns: 5_000_000_007,
-    };
-    const VARIANT: Status = Status { ino: 2, len: 50, ..PLAIN };
+    const PLAIN: Status = Status { len: 100, uid: 1000, gid: 100, mtime_ns: 5_000_000_007, ..FILE };
+    const VARIANT: Status = Status { ino: 3, len: 50, ..PLAIN };
 
     #[test]
     fn a_variant_is_a_smaller_file_that_is_not_older_by_a_nanosecond() {

@@ -113,56 +113,35 @@ pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
 /// The running verdict, updated after each second of a run.
 #[derive(Clone, Debug)]
 pub struct RunningAudit {
-    input: AuditInput,
-    /// All counts so far.
-    pub counts: Counts,
-    /// Times from planned start to last byte, so far.
-    pub response: TimeHistogram,
-    /// Times from planned to actual start, so far.
-    pub lag: TimeHistogram,
-    /// Elapsed time of the run, nanoseconds.
-    pub elapsed_ns: u64,
-    /// CPU time of all driving threads so far, nanoseconds.
-    pub cpu_ns: u64,
+    /// The conditions of the run.
+    pub input: AuditInput,
+    /// The seconds so far as one, of their total length.
+    pub so_far: Interval,
 }
 
 impl RunningAudit {
     /// Creates the verdict of a run that is just starting.
     pub fn new(input: &AuditInput) -> Self {
-        Self {
-            input: *input,
-            counts: Counts::default(),
-            response: TimeHistogram::default(),
-            lag: TimeHistogram::default(),
-            elapsed_ns: 0,
-            cpu_ns: 0,
-        }
+        Self { input: *input, so_far: Interval::default() }
     }
 
     /// Adds a second of the run.
     pub fn add(&mut self, interval: &Interval) {
-        self.counts.add(&interval.counts);
-        self.response.add(&interval.response);
-        self.lag.add(&interval.lag);
-        self.elapsed_ns += interval.length_ns;
-        self.cpu_ns += interval.cpu_ns;
-    }
-
-    /// Returns the conditions of the run.
-    pub fn input(&self) -> &AuditInput {
-        &self.input
+        let length_ns = self.so_far.length_ns + interval.length_ns;
+        self.so_far.add(interval);
+        self.so_far.length_ns = length_ns;
     }
 
     /// Returns the reasons why the run would be INVALID if it ended now; empty if it would be
     /// valid.
     pub fn reasons(&self) -> Vec<String> {
-        let cores_ns = self.elapsed_ns * self.input.threads.max(1) as u64;
+        let Interval { length_ns, counts, response, lag, cpu_ns, .. } = &self.so_far;
         let evidence = Evidence {
             input: &self.input,
-            counts: &self.counts,
-            lag: &self.lag,
-            response: &self.response,
-            cpu: share(self.cpu_ns, cores_ns),
+            counts,
+            lag,
+            response,
+            cpu: share(*cpu_ns, length_ns * self.input.threads.max(1) as u64),
             busiest: 0.0,
             // A start that is due as the second ends is begun in the next one.
             grace: self.input.threads as u64,

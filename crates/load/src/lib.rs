@@ -18,4 +18,4 @@ pub mod schedule;
 pub mod session;
 pub mod workload;
 
-pub use driver::{Error, open_limit, run};
+pub use driver::{open_limit, run};

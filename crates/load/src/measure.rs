@@ -2,6 +2,7 @@
 //! its own; they are added up. Nothing here judges the numbers.
 
 use hdrhistogram::Histogram;
+use serde::{Serialize, Serializer};
 
 /// The largest time that is recorded, nanoseconds (an hour). Times have three significant digits.
 pub const TIME_NS_MAX: u64 = 3_600_000_000_000;
@@ -132,15 +133,10 @@ pub struct Timestamps {
 pub struct TimeHistogram(pub Histogram<u64>);
 
 impl Default for TimeHistogram {
+    #[expect(clippy::expect_used, reason = "the bounds are constants")]
     fn default() -> Self {
-        // The bounds are constants that the crate accepts; a histogram that grows is its other way.
-        Self(Histogram::new_with_bounds(1, TIME_NS_MAX, 3).unwrap_or_else(|_| growing()))
+        Self(Histogram::new_with_bounds(1, TIME_NS_MAX, 3).expect("bounds are in order"))
     }
-}
-
-fn growing() -> Histogram<u64> {
-    // Three digits are always allowed, so this is never reached twice.
-    Histogram::new(3).unwrap_or_else(|_| growing())
 }
 
 impl TimeHistogram {
@@ -254,8 +250,8 @@ impl Distributions {
     }
 }
 
-/// Counts over a run, or over a second of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts over a run, or over a second of it. Serialized, errors are their total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Requests whose planned start has come: those of arrivals, and those of later steps of their
     /// sessions.
@@ -278,6 +274,7 @@ pub struct Counts {
     /// Failed requests, by kind. Every request that was started ends exactly once, as a reply or
     /// here, unless the operator stopped the run. A request that was planned and never started is
     /// the client's fault.
+    #[serde(serialize_with = "total")]
     pub errors: Errors,
     /// Later requests of a session that never became due, because an earlier one failed.
     pub abandoned: u64,
@@ -289,10 +286,13 @@ pub struct Counts {
     /// between two requests, as it may.
     pub reconnects: u64,
     /// Bytes sent.
+    #[serde(rename = "sent_bytes")]
     pub bytes_out: u64,
     /// Bytes received, heads and bodies.
+    #[serde(rename = "received_bytes")]
     pub bytes_in: u64,
     /// Bytes of reply heads, within `bytes_in`.
+    #[serde(rename = "received_head_bytes")]
     pub head_bytes_in: u64,
     /// Idle, slow-sender and slow-reader connections opened or reopened.
     pub background_opened: u64,
@@ -300,6 +300,10 @@ pub struct Counts {
     pub background_lost: u64,
     /// Complete replies read by slow senders and slow readers.
     pub background_replies: u64,
+}
+
+fn total<S: Serializer>(errors: &Errors, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(errors.total())
 }
 
 impl Counts {

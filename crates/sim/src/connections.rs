@@ -65,9 +65,10 @@ pub(crate) struct Client {
 }
 
 /// State of a connection at the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SocketState {
     /// Unknown to the kernel, or forgotten.
+    #[default]
     Unknown,
     /// Answered with a SYN cookie.
     Cookie,
@@ -80,7 +81,7 @@ pub(crate) enum SocketState {
 }
 
 /// Server side of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Socket {
     pub(crate) core: u32,
     pub(crate) state: SocketState,
@@ -114,26 +115,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn new(core: u32) -> Self {
-        Self {
-            core,
-            state: SocketState::Unknown,
-            synacks: 0,
-            synack_ns: 0,
-            rtt_ns: 0,
-            has_request: false,
-            data_ns: NEVER,
-            has_bytes: false,
-            has_fin: false,
-            fin_behind: false,
-            registered: false,
-            ready: false,
-            replying: false,
-            answered: 0,
-            accepted_ns: 0,
-            waits_ns: NEVER,
-            deadline_ns: NEVER,
-            timed: false,
-        }
+        Self { core, data_ns: NEVER, waits_ns: NEVER, deadline_ns: NEVER, ..Self::default() }
     }
 
     /// Returns whether a read would yield data or end of file.

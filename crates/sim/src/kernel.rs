@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use crate::connections::Token;
 use crate::rules::Rules;
+use crate::statistics::Drops;
 
 /// The reason for dropping a packet, in the papers' terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub enum Syn {
 /// A listening socket with the kernel's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listener {
-    /// The backlog passed to listen(2).
+    /// The backlog passed to listen(2). A change takes effect at once; queued connections stay.
     pub backlog: u32,
     /// Number of requests in the SYN queue.
     pub syn_queue: u32,
@@ -48,35 +49,14 @@ pub struct Listener {
     pub(crate) accept_queue: VecDeque<Token>,
     /// `sk_drops`: all drops, modulo 2³².
     pub drops: u32,
-    /// Drops by the filter; the kernel has no separate counter for them.
-    pub filtered: u64,
-    /// ListenOverflows.
-    pub overflows: u64,
-    /// ListenOverflows at third ACKs.
-    pub overflows_ack: u64,
-    /// ListenDrops.
-    pub listen_drops: u64,
-    /// TCPReqQFullDrop.
-    pub request_queue_full_drops: u64,
-    /// TCPReqQFullDoCookies.
-    pub cookies: u64,
+    /// The kernel's counters; it has none for drops by the filter.
+    pub counts: Drops,
 }
 
 impl Listener {
-    /// Creates a listening socket with a backlog.
-    pub fn new(backlog: u32) -> Self {
-        Self { backlog, ..Self::default() }
-    }
-
     /// Returns the number of connections in the accept queue.
     pub fn queued(&self) -> u32 {
         self.accept_queue.len() as u32
-    }
-
-    /// Changes the backlog, as a repeated listen(2). It takes effect at once; queued connections
-    /// stay.
-    pub fn listen(&mut self, backlog: u32) {
-        self.backlog = backlog;
     }
 
     /// Handles a SYN; `filtered` is true if the socket's filter drops it.
@@ -89,7 +69,7 @@ impl Listener {
             return self.drop(Reason::SynQFull);
         }
         if cookie {
-            self.cookies += 1;
+            self.counts.cookies += 1;
         }
         if self.is_full() {
             return self.drop(Reason::AcceptQFull);
@@ -147,17 +127,18 @@ impl Listener {
 
     fn drop(&mut self, why: Reason) -> Syn {
         self.drops = self.drops.wrapping_add(1);
+        let counts = &mut self.counts;
         match why {
-            Reason::Filter => self.filtered += 1,
-            Reason::SynQFull => self.request_queue_full_drops += 1,
-            Reason::AcceptQFull => self.overflows += 1,
+            Reason::Filter => counts.filtered += 1,
+            Reason::SynQFull => counts.request_queue_full_drops += 1,
+            Reason::AcceptQFull => counts.overflows += 1,
             Reason::DropRequest => {}
             Reason::ListenOverflow => {
-                self.overflows += 1;
-                self.overflows_ack += 1;
+                counts.overflows += 1;
+                counts.overflows_ack += 1;
             }
         }
-        self.listen_drops += u64::from(why != Reason::Filter);
+        counts.listen_drops += u64::from(why != Reason::Filter);
         Syn::Dropped(why)
     }
 }
@@ -183,13 +164,9 @@ mod tests {
 
     /// `[sk_drops, ListenOverflows, ListenDrops, TCPReqQFullDrop, TCPReqQFullDoCookies]`
     fn counts(listener: &Listener) -> [u64; 5] {
-        [
-            listener.drops.into(),
-            listener.overflows,
-            listener.listen_drops,
-            listener.request_queue_full_drops,
-            listener.cookies,
-        ]
+        let Drops { overflows, listen_drops, request_queue_full_drops, cookies, .. } =
+            listener.counts;
+        [listener.drops.into(), overflows, listen_drops, request_queue_full_drops, cookies]
     }
 
     #[test]
@@ -243,7 +220,7 @@ mod tests {
         let mut listener = with(2, 1, 3);
         assert!(!listener.establish(Token::first(9)));
         assert_eq!(counts(&listener), [1, 1, 1, 0, 0]);
-        assert_eq!((listener.overflows_ack, listener.syn_queue), (1, 1));
+        assert_eq!((listener.counts.overflows_ack, listener.syn_queue), (1, 1));
     }
 
     #[test]
@@ -251,16 +228,16 @@ mod tests {
         let mut listener = with(2, 3, 3);
         assert_eq!(listener.syn(&NO_COOKIES, true), Syn::Dropped(Reason::Filter));
         assert_eq!(counts(&listener), [1, 0, 0, 0, 0]);
-        assert_eq!(listener.filtered, 1);
+        assert_eq!(listener.counts.filtered, 1);
     }
 
     #[test]
     fn listening_again_resizes_at_once_and_keeps_what_is_queued() {
         let mut listener = with(100, 0, 50);
-        listener.listen(10);
+        listener.backlog = 10;
         assert_eq!(listener.queued(), 50);
         assert!(!listener.establish(Token::first(99)));
-        listener.listen(50);
+        listener.backlog = 50;
         assert!(listener.establish(Token::first(99)));
     }
 

@@ -1,9 +1,7 @@
 //! Scenarios: the clients, the machine, the server, its policy and the duration of a run. Plain
 //! data.
 
-use weir_accept::{
-    Controls, Limit, PolicyConfig, PolicyName, Refusal, Source, SynFilter, TARGET_NS,
-};
+use weir_accept::{PolicyConfig, Source};
 
 use crate::costs::Costs;
 use crate::neighbour::Neighbour;
@@ -201,16 +199,7 @@ pub struct Scenario {
 impl Default for Scenario {
     fn default() -> Self {
         Self {
-            policy: PolicyConfig {
-                name: PolicyName::Adaptive,
-                limit: Limit::Auto,
-                target_ns: TARGET_NS,
-                controls: Controls::ALL,
-                refusal: Refusal::default(),
-                backlog: 4096,
-                syn_filter: SynFilter::Tokens,
-                eager: true,
-            },
+            policy: PolicyConfig::default(),
             cores: 1,
             eager: true,
             neighbour: None,

@@ -11,7 +11,7 @@ use crate::neighbour::Neighbour;
 use crate::rng::{self, RequestRng};
 use crate::scenario::{ArrivalPattern, Scenario};
 use crate::server::Core;
-use crate::statistics::{RequestLabels, RequestOutcome, Statistics};
+use crate::statistics::{Drops, RequestLabels, RequestOutcome, Statistics};
 
 pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -75,9 +75,8 @@ impl<'a> Simulation<'a> {
 
     pub(crate) fn into_statistics(mut self) -> Statistics {
         for core in &self.cores {
-            self.statistics.add_listener(&core.listener);
-            self.statistics.drops.lost += core.softirq.lost;
-            self.statistics.drops.packets_ns += core.softirq.spent_ns;
+            let (lost, packets_ns) = (core.softirq.lost, core.softirq.spent_ns);
+            self.statistics.drops.add(&Drops { lost, packets_ns, ..core.listener.counts });
         }
         self.statistics
     }

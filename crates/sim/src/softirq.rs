@@ -6,7 +6,7 @@
 use crate::costs::Costs;
 
 /// Packet work of a core.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Softirq {
     /// Work that has not delayed the loop yet.
     late_ns: u64,
@@ -26,15 +26,11 @@ pub(crate) struct Softirq {
 impl Softirq {
     pub(crate) fn new(costs: &Costs) -> Self {
         Self {
-            late_ns: 0,
-            idle_since_ns: None,
             credit_ns: costs.packets_burst as i64,
-            credit_at_ns: 0,
             wait_max_ns: costs.packets_max as i64,
             burst_ns: costs.packets_burst as i64,
             percent: costs.packets_percent,
-            spent_ns: 0,
-            lost: 0,
+            ..Self::default()
         }
     }
 

@@ -2,7 +2,6 @@
 
 use hdrhistogram::Histogram;
 
-use crate::kernel::Listener;
 use crate::scenario::{ClientKind, Scenario};
 
 /// Outcomes of some clients' requests, between the start of the measurement and the end of the run.
@@ -102,6 +101,19 @@ pub struct Drops {
     pub lost: u64,
     /// Time spent on packets, nanoseconds.
     pub packets_ns: u64,
+}
+
+impl Drops {
+    pub(crate) fn add(&mut self, other: &Drops) {
+        self.filtered += other.filtered;
+        self.overflows += other.overflows;
+        self.overflows_ack += other.overflows_ack;
+        self.listen_drops += other.listen_drops;
+        self.request_queue_full_drops += other.request_queue_full_drops;
+        self.cookies += other.cookies;
+        self.lost += other.lost;
+        self.packets_ns += other.packets_ns;
+    }
 }
 
 /// A period in which a loop was overloaded or might refuse requests.
@@ -234,15 +246,6 @@ impl Statistics {
         if now_ns >= self.measured_from_ns {
             self.sojourn.saturating_record(sojourn_ns);
         }
-    }
-
-    pub(crate) fn add_listener(&mut self, listener: &Listener) {
-        self.drops.filtered += listener.filtered;
-        self.drops.overflows += listener.overflows;
-        self.drops.overflows_ack += listener.overflows_ack;
-        self.drops.listen_drops += listener.listen_drops;
-        self.drops.request_queue_full_drops += listener.request_queue_full_drops;
-        self.drops.cookies += listener.cookies;
     }
 
     /// Returns the good replies per second.

@@ -1,11 +1,11 @@
-//! A single configuration under changing load: a spike and its aftermath, bursts, expensive
-//! requests among cheap ones, sessions, clients that send nothing or reconnect at once, and
-//! controls turned off.
+//! A single setting under changing load: a spike and its aftermath, bursts, expensive requests
+//! among cheap ones, sessions, clients that send nothing or reconnect at once, and controls turned
+//! off.
 
 mod trial;
 
-use trial::{Faults, WINDOW_NS, goodput_of_attainable, policy};
-use weir_accept::{Control, Controls, Limit, PolicyConfig, PolicyName, Refusal};
+use trial::{Faults, WINDOW_NS, goodput_of_attainable};
+use weir_accept::{Control, Controls, PolicyConfig, PolicyName, Refusal};
 use weir_sim::{
     ArrivalPattern, Class, ClientKind, Distribution, Group, MILLI_NS, SECOND_NS, Scenario,
 };
@@ -14,7 +14,6 @@ use weir_sim::{Sessions, Statistics, Step, run};
 /// Returns a scenario with requests of 600 µs, a client timeout of 500 ms, and one near core.
 fn plain() -> Scenario {
     Scenario {
-        policy: policy(),
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
         window_ns: WINDOW_NS,
         duration_ns: 4 * SECOND_NS,
@@ -148,7 +147,7 @@ fn every_refusal_holds_against_clients_that_come_again_at_once() {
     for refusal in [Refusal::Kernel, Refusal::Rst, Refusal::Fin, Refusal::Status503] {
         let groups =
             [ClientKind::Honest, ClientKind::Reconnecting].map(|kind| Group::new(kind, 0.5));
-        let policy = PolicyConfig { refusal, ..policy() };
+        let policy = PolicyConfig { refusal, ..PolicyConfig::default() };
         let rtt = Distribution::Fixed(20 * MILLI_NS);
         let scenario = Scenario { policy, groups: groups.to_vec(), rtt, ..plain() }.loaded(1.5);
         let statistics = run(&scenario, 1);
@@ -167,7 +166,8 @@ fn every_refusal_holds_against_clients_that_come_again_at_once() {
 fn no_control_is_indispensable() {
     for control in Control::all() {
         let controls = Controls::ALL.without(control);
-        let scenario = Scenario { policy: PolicyConfig { controls, ..policy() }, ..plain() };
+        let scenario =
+            Scenario { policy: PolicyConfig { controls, ..PolicyConfig::default() }, ..plain() };
         let what = format!("goodput without {}", control.spelling());
         assert_goodput(0.85, &what, &scenario, &[2.0, 10.0]);
     }
@@ -183,8 +183,8 @@ fn without_controls_it_is_the_accept_limit() {
     for (load, eager) in [(0.5, true), (2.0, true), (0.9, false), (4.0, false)] {
         let scenario = Scenario { eager, cores: 2, sessions, ..plain() }.loaded(load);
         let with = |policy| run(&Scenario { policy, ..scenario.clone() }, 1);
-        let none = with(PolicyConfig { controls: Controls::NONE, ..policy() });
-        let limit = with(PolicyConfig { name: PolicyName::Limit, limit: Limit::Auto, ..policy() });
+        let none = with(PolicyConfig { controls: Controls::NONE, ..PolicyConfig::default() });
+        let limit = with(PolicyConfig { name: PolicyName::Limit, ..PolicyConfig::default() });
         assert!(none == limit, "load {load}, eager {eager}");
     }
 }

@@ -8,12 +8,7 @@ use weir_sim::{Class, Distribution, SECOND_NS, Scenario, run};
 /// ms and a connection per request.
 fn goodput(limit: Limit, backlog: u32, eager: bool, work_ns: u64, load: f64) -> f64 {
     let scenario = Scenario {
-        policy: PolicyConfig {
-            name: PolicyName::Limit,
-            limit,
-            backlog,
-            ..Scenario::default().policy
-        },
+        policy: PolicyConfig { name: PolicyName::Limit, limit, backlog, ..PolicyConfig::default() },
         eager,
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(work_ns) }],
         measured_from_ns: 0,

@@ -65,11 +65,7 @@ fn play(
 /// three seconds.
 fn overloaded() -> Scenario {
     Scenario {
-        policy: PolicyConfig {
-            name: PolicyName::Limit,
-            limit: Limit::Auto,
-            ..Scenario::default().policy
-        },
+        policy: PolicyConfig { name: PolicyName::Limit, ..PolicyConfig::default() },
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 3 * SECOND_NS,
         measured_from_ns: 0,
@@ -255,7 +251,7 @@ fn no_accept_begins_when_time_is_up_but_the_first() {
 
 #[test]
 fn a_loop_that_goes_to_sleep_opens_everything_before() {
-    // An admitted connection keeps the loop awake for a while, in which none is admitted.
+    // Whoever is let in keeps the loop awake for a while, in which nobody is.
     let closed = |_, _: &View| Decision {
         syn: SynDecision::Random(1.0),
         backlog: Some(1),
@@ -322,7 +318,7 @@ fn those_that_wait_for_their_client_make_room() {
 }
 
 #[test]
-fn a_view_has_the_counts_of_the_last_iteration() {
+fn a_view_tells_what_the_last_iteration_did() {
     let (_, told) = play(&overloaded(), None, |_, _| Decision::accept(1));
     // Read eagerly, they are served in the accept-phase, one after the other.
     assert!(told.iter().all(|(view, _, _)| view.open == 0 && view.work_items == 0));

@@ -1,14 +1,14 @@
-//! A single configuration over a grid of scenarios: loads up to twenty times the capacity, requests
-//! from ten microseconds to fifty milliseconds, client timeouts from a tenth of a second to ten
-//! seconds, clients near and far, one core and hundreds.
+//! A single setting over a grid of scenarios: loads up to twenty times the capacity, requests from
+//! ten microseconds to fifty milliseconds, client timeouts from a tenth of a second to ten seconds,
+//! clients near and far, one core and hundreds.
 //!
 //! Each corner is a server that is never told what it serves. The load is steady; changing load is
 //! tested in `changes.rs`.
 
 mod trial;
 
-use trial::{Faults, WINDOW_NS, goodput_of_attainable, policy, requests_rate};
-use weir_accept::{PolicyConfig, TARGET_NS};
+use trial::{Faults, WINDOW_NS, goodput_of_attainable, requests_rate};
+use weir_accept::TARGET_NS;
 use weir_sim::{Class, Distribution, MILLI_NS, SECOND_NS, Scenario, Statistics, run};
 
 /// A point of the grid.
@@ -37,9 +37,8 @@ const FAR_NS: u64 = 100 * MILLI_NS;
 const AWAY_NS: u64 = 10 * MILLI_NS;
 
 impl Corner {
-    fn scenario(self, policy: PolicyConfig) -> Scenario {
+    fn scenario(self) -> Scenario {
         let scenario = Scenario {
-            policy,
             cores: self.cores,
             classes: vec![Class { weight: 1.0, service: Distribution::Fixed(self.service_ns) }],
             timeout_ns: self.timeout_ns,
@@ -142,11 +141,11 @@ impl Corner {
     }
 }
 
-/// Asserts that a configuration meets the bounds in each of the corners.
-fn assert_holds(policy: PolicyConfig, corners: impl IntoIterator<Item = Corner>) {
+/// Asserts that the default setting meets the bounds in each of the corners.
+fn assert_holds(corners: impl IntoIterator<Item = Corner>) {
     let mut faults = Faults::default();
     for corner in corners {
-        let scenario = corner.scenario(policy);
+        let scenario = corner.scenario();
         if !corner.is_on_trial(&scenario) {
             continue;
         }
@@ -205,23 +204,23 @@ fn plane(timeout_ms: u64, rtt_ms: u64, cores: u32) -> impl Iterator<Item = Corne
 
 #[test]
 fn it_holds_for_clients_without_patience() {
-    assert_holds(policy(), plane(100, 0, 1).chain(plane(100, 20, 1)));
+    assert_holds(plane(100, 0, 1).chain(plane(100, 20, 1)));
 }
 
 #[test]
 fn it_holds_for_clients_of_half_a_second() {
-    assert_holds(policy(), plane(500, 0, 1).chain(plane(500, 20, 1)).chain(plane(500, 200, 1)));
+    assert_holds(plane(500, 0, 1).chain(plane(500, 20, 1)).chain(plane(500, 200, 1)));
 }
 
 #[test]
 fn it_holds_for_clients_of_two_seconds() {
-    assert_holds(policy(), plane(2_000, 0, 1).chain(plane(2_000, 200, 1)));
+    assert_holds(plane(2_000, 0, 1).chain(plane(2_000, 200, 1)));
 }
 
 #[test]
 fn it_holds_for_clients_of_ten_seconds() {
-    assert_holds(policy(), plane(10_000, 0, 1).chain(plane(10_000, 20, 1)));
-    assert_holds(policy(), plane(10_000, 200, 1));
+    assert_holds(plane(10_000, 0, 1).chain(plane(10_000, 20, 1)));
+    assert_holds(plane(10_000, 200, 1));
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn it_holds_on_four_cores() {
     // At twenty times, and 100 µs a request, a loop that sleeps for a moment lets in 3,000 at once,
     // and how often that befalls a core in its first second is chance.
     let all = plane(500, 0, 4).chain(plane(2_000, 20, 4));
-    assert_holds(policy(), all.filter(|corner| corner.load < 20.0));
+    assert_holds(all.filter(|corner| corner.load < 20.0));
 }
 
 #[test]
@@ -241,14 +240,14 @@ fn it_holds_on_hundreds_of_cores() {
         rtt_ns: MILLI_NS,
         cores: 256,
     };
-    assert_holds(policy(), [corner(0.8, 600_000), corner(2.0, 600_000), corner(4.0, 5_000_000)]);
+    assert_holds([corner(0.8, 600_000), corner(2.0, 600_000), corner(4.0, 5_000_000)]);
 }
 
 #[test]
 fn ten_million_requests_a_second_find_each_core_by_itself() {
     let corner =
         Corner { load: 1.0, service_ns: 10_000, timeout_ns: 500 * MILLI_NS, rtt_ns: 0, cores: 256 };
-    let mut scenario = corner.scenario(policy());
+    let mut scenario = corner.scenario();
     scenario.load[0].rate = 1e7;
     scenario.duration_ns = 50 * MILLI_NS;
     scenario.measured_from_ns = 25 * MILLI_NS;

@@ -12,12 +12,7 @@ use weir_sim::{run, run_with};
 fn scenario(backlog: u32) -> Scenario {
     let limit = Limit::Auto;
     Scenario {
-        policy: PolicyConfig {
-            name: PolicyName::Limit,
-            limit,
-            backlog,
-            ..Scenario::default().policy
-        },
+        policy: PolicyConfig { name: PolicyName::Limit, limit, backlog, ..PolicyConfig::default() },
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(MILLI_NS) }],
         duration_ns: 10 * SECOND_NS,
         measured_from_ns: 0,

@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "goodput as a part of what is attainable is for the other trials")]
 mod trial;
 
-use trial::{Faults, policy};
+use trial::Faults;
 use weir_sim::{
     ArrivalPattern, Class, ClientKind, Distribution, Group, MILLI_NS, SECOND_NS, Scenario, Sessions,
 };
@@ -17,7 +17,6 @@ fn long_lived(rate: f64, rtt_ms: u64, closes_one_in: u32, cores: u32) -> Scenari
     let at = |from_ns, rate| Step { from_ns, rate };
     let (burst_ns, over_ns) = (6 * SECOND_NS, 6 * SECOND_NS + MILLI_NS);
     Scenario {
-        policy: policy(),
         cores,
         classes: vec![Class { weight: 1.0, service: Distribution::Exponential(10_000) }],
         sessions: Sessions { requests: (20, 20), think, closes_one_in },
@@ -61,7 +60,6 @@ fn a_server_that_is_half_idle_refuses_nobody_whatever_comes() {
     {
         for (service_ns, rtt_ms) in [(20_000, 0), (600_000, 40), (5_000_000, 100)] {
             let scenario = Scenario {
-                policy: policy(),
                 pattern,
                 classes: vec![Class {
                     weight: 1.0,
@@ -91,7 +89,6 @@ fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
         let spoofed =
             Group { addresses: (0, u32::MAX), ..Group::new(ClientKind::Spoofed, spoofed) };
         let scenario = Scenario {
-            policy: policy(),
             groups: vec![Group::new(ClientKind::Honest, 1.0), spoofed],
             classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
             ..Scenario::default()
@@ -111,7 +108,6 @@ fn a_flood_of_requests_from_nowhere_harms_no_more_than_cookies_alone() {
 fn attacked(honest_from: u32, group: Group) -> Scenario {
     let honest = Group { addresses: (honest_from, 200), ..Group::new(ClientKind::Honest, 1.0) };
     Scenario {
-        policy: policy(),
         groups: vec![honest, group],
         classes: vec![Class { weight: 1.0, service: Distribution::Fixed(600_000) }],
         ..Scenario::default()

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_accept::{Controls, Limit, PolicyConfig, PolicyName, Refusal, SynFilter, TARGET_NS};
+use weir_accept::{PolicyConfig, PolicyName};
 use weir_sim::{Class, Distribution, SECOND_NS, Scenario, Step, run};
 
 /// Paths of the measured runs, below `results`.
@@ -63,7 +63,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// Returns the policy of a server of the ladder, if the model can run it.
+/// Returns the setting of a server of the ladder, if the model can run it.
 fn policy(server: &str) -> Option<PolicyConfig> {
     let (name, backlog) = match server {
         "weir" => (PolicyName::Adaptive, 4096),
@@ -71,10 +71,7 @@ fn policy(server: &str) -> Option<PolicyConfig> {
         "weir-backlog-64" => (PolicyName::Limit, 64),
         _ => return None,
     };
-    let (limit, controls, refusal) = (Limit::Auto, Controls::ALL, Refusal::Kernel);
-    let (syn_filter, eager) = (SynFilter::Tokens, true);
-    let target_ns = TARGET_NS;
-    Some(PolicyConfig { name, limit, target_ns, controls, refusal, backlog, syn_filter, eager })
+    Some(PolicyConfig { name, backlog, ..PolicyConfig::default() })
 }
 
 fn scenario(policy: PolicyConfig, capacity: f64, rate: f64) -> Scenario {

@@ -7,7 +7,7 @@ use weir_sim::{
 use weir_sim::{Sessions, Step, run};
 
 fn fixed(limit: Limit) -> PolicyConfig {
-    PolicyConfig { name: PolicyName::Limit, limit, ..Scenario::default().policy }
+    PolicyConfig { name: PolicyName::Limit, limit, ..PolicyConfig::default() }
 }
 
 /// Returns a single-server queue with a mean service time of a millisecond; nothing else has a

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
+use crate::check;
 use crate::profile::{Call, timed};
-
-const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+use crate::socket::NEW;
 
 /// Outcome of starting a non-blocking connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
     timed(Call::Setsockopt, || {
         let on: libc::c_int = 1;
         // SAFETY: the option takes an int, whose address and size are given.
-        let answer = unsafe {
+        check(unsafe {
             libc::setsockopt(
                 std::os::fd::AsRawFd::as_raw_fd(&fd),
                 libc::IPPROTO_IP,
@@ -47,8 +47,7 @@ pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
                 (&raw const on).cast(),
                 size_of_val(&on) as libc::socklen_t,
             )
-        };
-        if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        })
     })?;
     Ok(timed(Call::Bind, || rustix::net::bind(fd, &SocketAddr::new(source, 0)))?)
 }

@@ -9,6 +9,7 @@ use rustix::event::epoll as raw;
 pub use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::fs::Timespec;
 
+use crate::check;
 use crate::profile::{Call, timed};
 
 /// Creates an epoll instance, close-on-exec.
@@ -95,10 +96,9 @@ fn control_raw(
 ) -> io::Result<()> {
     let mut event = libc::epoll_event { events: flags.bits(), u64: data };
     // SAFETY: the event outlives the call, which copies it; a number that nobody has is refused.
-    let done = timed(Call::EpollCtl, || unsafe {
+    check(timed(Call::EpollCtl, || unsafe {
         libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &raw mut event)
-    });
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }))
 }
 
 /// Busy polling of an epoll instance: it polls the network devices of its sockets before it sleeps,
@@ -125,10 +125,9 @@ pub fn set_busy(epoll: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {
     params.busy_poll_budget = busy.budget;
     params.prefer_busy_poll = busy.prefer.into();
     // SAFETY: EPIOCSPARAMS reads one epoll_params, which outlives the call.
-    let done = timed(Call::Ioctl, || unsafe {
+    check(timed(Call::Ioctl, || unsafe {
         libc::ioctl(epoll.as_raw_fd(), libc::EPIOCSPARAMS, &raw const params)
-    });
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }))
 }
 
 /// Returns the parameters set by [`set_busy`]: EPIOCGPARAMS, ioctl_eventpoll(2).
@@ -139,12 +138,9 @@ pub fn busy(epoll: BorrowedFd<'_>) -> io::Result<BusyPoll> {
     // SAFETY: every field is a number, for which zero is a value.
     let mut params: libc::epoll_params = unsafe { std::mem::zeroed() };
     // SAFETY: EPIOCGPARAMS writes one epoll_params, which outlives the call.
-    let done = timed(Call::Ioctl, || unsafe {
+    check(timed(Call::Ioctl, || unsafe {
         libc::ioctl(epoll.as_raw_fd(), libc::EPIOCGPARAMS, &raw mut params)
-    });
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    }))?;
     Ok(BusyPoll {
         busy_us: params.busy_poll_usecs,
         budget: params.busy_poll_budget,

@@ -30,6 +30,11 @@ pub mod syn_filter;
 pub mod tun;
 pub mod waker;
 
+/// Returns the error that the C library left behind an answer of -1.
+fn check(answer: i32) -> std::io::Result<()> {
+    if answer == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Returns whether a call failed for lack of descriptors or memory, a condition that may pass:
 /// EMFILE, ENFILE, ENOBUFS, ENOMEM.
 pub fn is_exhaustion(error: &std::io::Error) -> bool {

@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::check;
 use crate::profile::{Call, timed};
 
 /// Accept queue of a listener: connections that have completed the handshake and wait to be
@@ -119,7 +120,3 @@ unsafe trait Plain: Copy {}
 unsafe impl Plain for libc::tcp_info {}
 // SAFETY: integers only.
 unsafe impl Plain for MemInfo {}
-
-fn check(answer: libc::c_int) -> io::Result<()> {
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}

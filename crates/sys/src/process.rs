@@ -12,6 +12,9 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::check;
+use crate::namespace::run_on;
+
 /// First descriptor passed by a service manager: sd_listen_fds(3).
 pub const LISTEN_FDS_START: RawFd = 3;
 
@@ -66,12 +69,7 @@ pub fn allowed_cpus() -> io::Result<Vec<usize>> {
 /// # Errors
 /// EINVAL when the machine has no such processor or this process may not use it.
 pub fn pin_thread(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    run_on(&[cpu])
 }
 
 /// Minimizes the timer slack of the calling thread, so that timed waits end as soon as possible. By
@@ -83,8 +81,7 @@ pub fn pin_thread(cpu: usize) -> io::Result<()> {
 pub fn set_timer_slack() -> io::Result<()> {
     // One nanosecond: zero would mean the default.
     // SAFETY: the call takes a number and touches no memory of ours.
-    let answer = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) })
 }
 
 /// Takes ownership of the `count` sockets passed by a service manager. Succeeds once, so that they
@@ -182,12 +179,6 @@ fn usage(whose: libc::c_int) -> Usage {
     }
 }
 
-/// Returns the user and system time of the calling thread so far, nanoseconds.
-pub fn thread_cpu_ns() -> (u64, u64) {
-    let usage = thread_usage();
-    (usage.user_ns, usage.system_ns)
-}
-
 /// Returns the calling thread's ID, by which another thread can query it.
 pub fn this_thread() -> ThreadId {
     let number = rustix::thread::gettid().as_raw_nonzero().get();
@@ -225,10 +216,7 @@ pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call; a number that names no
     // thread is refused.
-    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    if answer == -1 {
-        return Err(io::Error::last_os_error());
-    }
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 

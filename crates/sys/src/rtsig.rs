@@ -8,15 +8,17 @@
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 
+use crate::check;
 use crate::poll::{POLLIN, PollFd, poll, timespec};
 use crate::profile::{Call, timed};
+use crate::signal::{block, set_of};
 
 /// Maximum number of signals per read. A shorter read has left the queue empty.
 pub const READ_MAX: usize = 256;
@@ -92,13 +94,7 @@ impl SignalQueue {
         }
         let signal = next_signal();
         let set = set_of(&[signal, libc::SIGIO]);
-        // SAFETY: the set is initialised and only read; a null old mask is allowed.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
-        // SAFETY: the set is initialised and only read.
-        let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
-        checked(fd)?;
-        // SAFETY: the descriptor was just made, and is owned by nobody else.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
+        let descriptor = block(&set, libc::SFD_NONBLOCK)?;
         let mut queue = Self {
             signal,
             tid: rustix::thread::gettid().as_raw_nonzero().get(),
@@ -118,11 +114,11 @@ impl SignalQueue {
     pub fn arm(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         let owner = Owner { kind: F_OWNER_TID, pid: self.tid };
         // SAFETY: the descriptor is borrowed, and the kernel only reads the owner.
-        checked(timed(Call::Fcntl, || unsafe {
+        check(timed(Call::Fcntl, || unsafe {
             libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, std::ptr::from_ref(&owner))
         }))?;
         // SAFETY: the descriptor is borrowed; no memory is touched.
-        checked(timed(Call::Fcntl, || unsafe {
+        check(timed(Call::Fcntl, || unsafe {
             libc::fcntl(fd.as_raw_fd(), F_SETSIG, self.signal)
         }))?;
         set_async(fd, true)
@@ -138,7 +134,7 @@ impl SignalQueue {
         let _one_at_a_time = OWNING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut owner = Owner { kind: F_OWNER_TID, pid: 0 };
         // SAFETY: the descriptor is borrowed, and the owner is a valid place to write to.
-        checked(timed(Call::Fcntl, || unsafe {
+        check(timed(Call::Fcntl, || unsafe {
             libc::fcntl(fd.as_raw_fd(), F_GETOWN_EX, std::ptr::from_mut(&mut owner))
         }))?;
         if owner.pid != 0 && owner.pid != self.tid {
@@ -251,20 +247,6 @@ fn next_signal() -> i32 {
     first + NEXT.fetch_add(1, Ordering::Relaxed).rem_euclid(last - first + 1)
 }
 
-fn set_of(signals: &[i32]) -> libc::sigset_t {
-    // As large as the C library's, of which sigemptyset writes no more than the kernel's part.
-    let mut set = MaybeUninit::zeroed();
-    // SAFETY: sigemptyset and sigaddset write to the set they are given and to nothing else. It is
-    // numbers, all of which are set.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for &signal in signals {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
-        set.assume_init()
-    }
-}
-
 /// Sets O_ASYNC with FIOASYNC, which, unlike F_SETFL, reports files that do not support it. Returns
 /// whether it is supported.
 fn set_async(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
@@ -273,14 +255,10 @@ fn set_async(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
     let result = timed(Call::Ioctl, || unsafe {
         libc::ioctl(fd.as_raw_fd(), libc::FIOASYNC, std::ptr::from_ref(&on))
     });
-    match checked(result) {
+    match check(result) {
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(false),
         result => result.map(|()| true),
     }
-}
-
-fn checked(result: i32) -> io::Result<()> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn notice(signal: i32, code: i32, fd: RawFd, band: i16) -> Notice {

@@ -1,7 +1,10 @@
 //! Signals as a descriptor: signalfd(2), so that no handler ever runs.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::check;
 
 pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
@@ -15,20 +18,7 @@ impl SignalFd {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM: signalfd(2).
     pub fn block(signals: &[i32]) -> io::Result<Self> {
-        let mut set = std::mem::MaybeUninit::zeroed();
-        // SAFETY: the calls read and change this one set, which is numbers, all of them set; a null
-        // old mask is allowed; the descriptor is checked below and owned by nobody else.
-        unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for &signal in signals {
-                libc::sigaddset(set.as_mut_ptr(), signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-            match libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC) {
-                -1 => Err(io::Error::last_os_error()),
-                fd => Ok(Self(OwnedFd::from_raw_fd(fd))),
-            }
-        }
+        block(&set_of(signals), 0).map(Self)
     }
 
     /// Waits for the next signal and returns its number.
@@ -51,4 +41,29 @@ impl SignalFd {
     pub fn raw(&self) -> i32 {
         self.0.as_raw_fd()
     }
+}
+
+pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
+    // As large as the C library's, of which sigemptyset writes no more than the kernel's part.
+    let mut set = MaybeUninit::zeroed();
+    // SAFETY: sigemptyset and sigaddset write to the set they are given and to nothing else. It is
+    // numbers, all of which are set.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks signals in the calling thread, and opens a descriptor that delivers them.
+pub(crate) fn block(set: &libc::sigset_t, flags: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised and only read; a null old mask is allowed.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, std::ptr::null_mut()) };
+    // SAFETY: the set is initialised and only read.
+    let fd = unsafe { libc::signalfd(-1, set, libc::SFD_CLOEXEC | flags) };
+    check(fd)?;
+    // SAFETY: the descriptor was just made, and is owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

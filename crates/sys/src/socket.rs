@@ -14,9 +14,10 @@ use rustix::net::{
     SocketType, sockopt,
 };
 
+use crate::check;
 use crate::profile::{Call, timed};
 
-const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+pub(crate) const NEW: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// Binds a TCP socket without listening on it.
 ///
@@ -213,8 +214,8 @@ pub fn reset_on_close(fd: BorrowedFd<'_>) {
 pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: TIOCOUTQ, which is SIOCOUTQ, writes one int to the pointer, which outlives the call.
-    let answer = timed(Call::Ioctl, || unsafe {
+    check(timed(Call::Ioctl, || unsafe {
         libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes)
-    });
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(bytes.max(0) as u64) }
+    }))?;
+    Ok(bytes.max(0) as u64)
 }

@@ -6,6 +6,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use crate::check;
+
 /// A device, which exists until its descriptor is closed.
 #[derive(Debug)]
 pub struct Tun {
@@ -27,10 +29,7 @@ pub fn open() -> io::Result<Tun> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
     // SAFETY: the kernel reads and writes one structure, which is there.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
     let name: Vec<u8> = request.ifr_name.iter().map(|&byte| byte as u8).collect();
     let name = CStr::from_bytes_until_nul(&name).map_err(io::Error::other)?;
     Ok(Tun { fd, name: name.to_string_lossy().into_owned() })

@@ -85,6 +85,13 @@ fn can_be_cold(scratch: &Scratch, file: &File) -> bool {
     can
 }
 
+/// Creates a scratch directory with a file `a` that can be cold; `None` where none can be.
+fn cold(name: &str, len: usize) -> Option<(Scratch, File)> {
+    let scratch = Scratch::new(name);
+    let file = scratch.written("a", len);
+    can_be_cold(&scratch, &file).then_some((scratch, file))
+}
+
 fn resident(fd: BorrowedFd<'_>, offset: u64, len: u64) -> u64 {
     file::resident(fd, offset, len, ResidencyCheck::Quick).unwrap()
 }
@@ -192,11 +199,7 @@ fn a_read_gives_what_is_in_memory_and_waits_for_nothing() {
 
 #[test]
 fn a_full_read_of_a_file_with_a_gap_is_none() {
-    let scratch = Scratch::new("gap");
-    let file = scratch.written("a", LEN);
-    if !can_be_cold(&scratch, &file) {
-        return;
-    }
+    let Some((_scratch, file)) = cold("gap", LEN) else { return };
     let mut buffer = vec![0; LEN];
     assert!(is_settled(|| {
         warm(&file, 0, LEN_U64);
@@ -227,12 +230,8 @@ fn check_residence(file: &File, resident: impl Fn(u64, u64) -> u64) {
 }
 
 #[test]
-fn residency_is_reported_up_to_the_first_gap() {
-    let scratch = Scratch::new("resident");
-    let file = scratch.written("a", LEN);
-    if !can_be_cold(&scratch, &file) {
-        return;
-    }
+fn what_is_resident_is_told_up_to_the_first_gap() {
+    let Some((_scratch, file)) = cold("resident", LEN) else { return };
     check_residence(&file, |offset, len| resident(file.as_fd(), offset, len));
     assert!(is_settled(|| {
         warm(&file, 0, LEN_U64);
@@ -246,11 +245,7 @@ fn residency_is_reported_up_to_the_first_gap() {
 
 #[test]
 fn a_gap_in_the_middle_ends_what_is_resident() {
-    let scratch = Scratch::new("holes");
-    let file = scratch.written("a", LEN);
-    if !can_be_cold(&scratch, &file) {
-        return;
-    }
+    let Some((_scratch, file)) = cold("holes", LEN) else { return };
     for gap in [256 << 10, MIDDLE, 768 << 10] {
         assert!(is_settled(|| {
             warm(&file, 0, LEN_U64);
@@ -261,7 +256,7 @@ fn a_gap_in_the_middle_ends_what_is_resident() {
 }
 
 #[test]
-fn an_evicted_page_is_gone_and_is_read_again() {
+fn what_is_evicted_is_gone_and_comes_again() {
     let scratch = Scratch::new("evicted");
     let file = scratch.written("a", LEN);
     if scratch.is_in_memory() {
@@ -281,12 +276,8 @@ fn an_evicted_page_is_gone_and_is_read_again() {
 }
 
 #[test]
-fn a_page_being_read_is_hardly_ever_taken_for_resident() {
-    let scratch = Scratch::new("flight");
-    let file = scratch.written("a", 8 * LEN);
-    if !can_be_cold(&scratch, &file) {
-        return;
-    }
+fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
+    let Some((_scratch, file)) = cold("flight", 8 * LEN) else { return };
     let mut buffer = vec![0; 8 * LEN];
     let (mut looks, mut wrong) = (0, 0);
     for _ in 0..20 {
@@ -318,7 +309,7 @@ fn at_the_end_of_a_file_there_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn a_file_held_in_memory_is_resident() {
+fn what_is_in_memory_for_good_is_resident() {
     let path = PathBuf::from(format!("/dev/shm/weir-sys-cached-{}", std::process::id()));
     let Ok(root) = file::open_root("/dev/shm".as_ref()) else {
         return eprintln!("SKIPPED: there is no /dev/shm");
@@ -335,11 +326,7 @@ fn a_file_held_in_memory_is_resident() {
 
 #[test]
 fn where_cachestat_is_refused_the_ends_of_each_piece_are_looked_at() {
-    let scratch = Scratch::new("refused");
-    let file = scratch.written("a", LEN);
-    if !can_be_cold(&scratch, &file) {
-        return;
-    }
+    let Some((_scratch, file)) = cold("refused", LEN) else { return };
     if as_nobody(|| ()).is_none() {
         return eprintln!("SKIPPED: only root can be nobody");
     }

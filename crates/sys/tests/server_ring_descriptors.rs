@@ -34,21 +34,13 @@ fn use_and_drop(setting: &RingConfig) -> Option<()> {
     let address = listener.local_addr().unwrap();
     let _peers: Vec<_> = (0..4).map(|_| TcpStream::connect(address).unwrap()).collect();
     let root = Arc::new(weir_sys::file::open_root(Path::new("/")).unwrap());
+    let accept = |ring: &mut ServerRing, into, data| {
+        let (listener, wait) = (SharedFd::of(&listener), AcceptWait::AfterAttempt);
+        ring.accept(listener, into, wait, Then::Nothing, data);
+    };
     for data in 0..2 {
-        ring.accept(
-            SharedFd::of(&listener),
-            AcceptTarget::Fd,
-            AcceptWait::AfterAttempt,
-            Then::Nothing,
-            data,
-        );
-        ring.accept(
-            SharedFd::of(&listener),
-            AcceptTarget::Slot(data as u32),
-            AcceptWait::AfterAttempt,
-            Then::Nothing,
-            data,
-        );
+        accept(&mut ring, AcceptTarget::Fd, data);
+        accept(&mut ring, AcceptTarget::Slot(data as u32), data);
         ring.open_beneath(SharedFd::of(&root), CString::from(c"etc"), false, Then::Nothing, data);
     }
     ring.wait(Some(Duration::from_secs(20))).unwrap();
@@ -58,13 +50,7 @@ fn use_and_drop(setting: &RingConfig) -> Option<()> {
     ring.submit().unwrap();
     ring.install(1, Then::Nothing, 9);
     ring.open_beneath(SharedFd::of(&root), CString::from(c"etc"), false, Then::Nothing, 9);
-    ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        9,
-    );
+    accept(&mut ring, AcceptTarget::Fd, 9);
     drop(ring);
     Some(())
 }

@@ -25,7 +25,7 @@ const SLOUGH_TARGETS: u64 = 2;
 /// interval was above the target, connections that waited longer than twice the target are refused;
 /// otherwise those that waited longer than an interval: neither unless the loop is saturated
 /// ([`crate::Conserving`]). Under overload the newest are served first: the others have waited so
-/// long that their clients may be gone when they are served (adaptive LIFO, same article).
+/// long that their clients may be gone when their turn comes (adaptive LIFO, same article).
 ///
 /// A phase's sojourn is [`PhaseOutcome::age_min_ns`]. While connections arrive one by one, with a
 /// iteration between them, none is looked at, so that a calm server pays nothing; the sojourn is
@@ -37,7 +37,7 @@ const SLOUGH_TARGETS: u64 = 2;
 /// two is a guess, one of 20 ms is distinguished well enough from twice as much. A connection whose
 /// request has not arrived has no age: its wait counts from its accept. This policy uses neither
 /// the backlog nor the SYN filter, so each connection it refuses has cost an accept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Codel {
     target_ns: u64,
     interval_ns: u64,
@@ -60,12 +60,8 @@ impl Codel {
             target_ns: config.target_ns,
             interval_ns: config.target_ns.saturating_mul(INTERVAL_TARGETS),
             controls: config.controls,
-            ramp: Ramp::default(),
             least_ns: u64::MAX,
-            interval_end_ns: 0,
-            overloaded: false,
-            holding: false,
-            queued: false,
+            ..Self::default()
         }
     }
 

@@ -20,10 +20,9 @@ pub(crate) fn files(options: &FilesOptions) -> Result<ExitCode, String> {
 
 /// Writes the files; returns a summary in one line.
 fn write(options: &FilesOptions) -> Result<String, String> {
-    let named: NamedWorkload = options.workload.parse().map_err(|error| format!("{error}"))?;
+    let named: NamedWorkload = options.workload.parse()?;
     let sizes = FileSetOptions { mb: options.mb, head_bytes: options.head_bytes };
-    let FilesWritten { files, bytes } =
-        files::write(&options.dir, named, &sizes).map_err(|error| error.to_string())?;
+    let FilesWritten { files, bytes } = files::write(&options.dir, named, &sizes)?;
     let (name, dir) = (named.name(), options.dir.display());
     Ok(format!("{name}: {files} file(s), {bytes} bytes, in {dir}\n"))
 }

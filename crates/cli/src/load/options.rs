@@ -75,7 +75,7 @@ pub(crate) struct ScanOptions {
     #[command(flatten)]
     pub workload: WorkloadOptions,
     #[command(flatten)]
-    pub output: ScanOutputOptions,
+    pub output: CommonOutputOptions,
 }
 
 /// Arrival times.
@@ -324,14 +324,6 @@ pub(crate) struct OutputOptions {
     /// Exit with 1 if this holds, such as p99>50ms, errors>1%, rate<1000; may be repeated
     #[arg(long, value_name = "COND", value_parser = Condition::parse)]
     pub fail_if: Vec<Condition>,
-}
-
-/// Output of a scan.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Output")]
-pub(crate) struct ScanOutputOptions {
-    #[command(flatten)]
-    pub common: CommonOutputOptions,
 }
 
 /// Output common to runs and scans.

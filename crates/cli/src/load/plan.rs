@@ -340,7 +340,7 @@ fn description(
         connections: connections(config, conns, target),
         command: time::command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").into(),
-        date: time::rfc3339(SystemTime::now()),
+        began: SystemTime::now(),
     }
 }
 

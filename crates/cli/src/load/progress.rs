@@ -94,7 +94,7 @@ impl RunObserver for Progress {
     fn second(&mut self, interval: &Interval) {
         self.live.add(interval);
         if let Some(out) = &mut self.ndjson {
-            let written = ndjson::second(out, interval, self.live.running_audit());
+            let written = ndjson::second(out, interval, &self.live.running_audit);
             let flushed = written.and_then(|()| out.flush());
             out.note(flushed);
         }
@@ -104,7 +104,7 @@ impl RunObserver for Progress {
         }
         match &mut self.screen {
             Some(screen) if !screen.is_live() => {
-                screen.say(&live::line(interval, self.live.running_audit()));
+                screen.say(&live::line(interval, &self.live.running_audit));
             }
             _ => self.draw(),
         }

@@ -37,7 +37,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<ExitCode, String> {
         say(warning);
     }
     progress.begin();
-    let outcome = weir_load::run(&plan.config, &mut progress).map_err(|error| error.to_string())?;
+    let outcome = weir_load::run(&plan.config, &mut progress)?;
     if plan.description.duration_ns == 0 {
         // It lasted as long as its sessions, which could not be known before.
         plan.description.duration_ns = outcome.elapsed_ns;

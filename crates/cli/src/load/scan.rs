@@ -29,7 +29,7 @@ const WIDTH: usize = 100;
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn scan(options: &ScanOptions) -> Result<ExitCode, String> {
-    let common = &options.output.common;
+    let common = &options.output;
     let points = plan::scan(options)?;
     let scan = Scan::new(plan(&options.search, points.requests_per_arrival))?;
     let (report, [ndjson]) = output::open(common.json.as_deref(), [common.ndjson.as_deref()])?;
@@ -118,7 +118,7 @@ impl Scanner {
         progress.begin();
         let run = weir_load::run(&plan.config, &mut progress);
         self.screen = progress.into_screen().or(self.screen.take());
-        let outcome = run.map_err(|error| error.to_string())?;
+        let outcome = run?;
         let verdict = audit(&plan.audit, &outcome);
         let invalid = verdict.reasons.first().map(|reason| without_advice(reason));
         Ok((!outcome.interrupted).then(|| PointResult::of(&outcome, invalid)))

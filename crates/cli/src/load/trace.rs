@@ -30,7 +30,7 @@ fn write(options: &TraceOptions) -> Result<String, String> {
     if !options.base.starts_with('/') || options.base.contains(char::is_whitespace) {
         return Err(format!("--base {}: a path begins with a slash", options.base));
     }
-    let set = FileSet::new(options.mb).map_err(|error| error.to_string())?;
+    let set = FileSet::new(options.mb)?;
     let Some((trace, marginals)) = SpecTrace::accepted(set, options.sessions, options.seed) else {
         return Err(format!(
             "--seed {}: neither it nor the 15 after it make shares near enough to SPECweb99's; \

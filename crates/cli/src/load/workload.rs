@@ -102,14 +102,14 @@ impl WorkloadBuilder<'_> {
     }
 
     fn named(&self, name: &str) -> Result<PlannedWorkload, String> {
-        let named: NamedWorkload = name.parse().map_err(to_sentence)?;
+        let named: NamedWorkload = name.parse()?;
         let own_shape = named == NamedWorkload::Specweb99;
         if own_shape {
             self.no_shape("--workload specweb99")?;
         }
         self.stays_open()?;
         let (base, mb) = (self.base("--workload")?, self.options.mb);
-        let built = named.build(&self.template, base, mb, self.shape).map_err(to_sentence)?;
+        let built = named.build(&self.template, base, mb, self.shape)?;
         let more = if own_shape { format!(", {mb} MiB") } else { self.per_conn() };
         Ok(PlannedWorkload::endless(built, format!("{name}{more}")))
     }
@@ -130,7 +130,7 @@ impl WorkloadBuilder<'_> {
         self.no_shape("--wsesslog")?;
         self.no_path("--wsesslog")?;
         let Wsesslog { sessions, think_ns, file } = wsesslog;
-        let log = SessionLog::parse(&path_text(file), &read_file(file)?).map_err(to_sentence)?;
+        let log = SessionLog::parse(&path_text(file), &read_file(file)?)?;
         let built = log.build(&self.template, *sessions, *think_ns, self.shape.close);
         let name = format!("{sessions} sessions of {}", path_text(file));
         Ok(PlannedWorkload { sessions: Some(*sessions), ..PlannedWorkload::endless(built, name) })
@@ -146,10 +146,7 @@ impl WorkloadBuilder<'_> {
         let length = u64::from(self.shape.requests.max(1));
         let name = format!("the URIs of {}{}", path_text(&wlog.file), self.per_conn());
         let sessions = (!wlog.repeat).then(|| uris.div_ceil(length));
-        Ok(PlannedWorkload {
-            sessions,
-            ..PlannedWorkload::endless(built.map_err(to_sentence)?, name)
-        })
+        Ok(PlannedWorkload { sessions, ..PlannedWorkload::endless(built?, name) })
     }
 
     fn wset(&self, wset: Wset) -> Result<PlannedWorkload, String> {
@@ -164,8 +161,7 @@ impl WorkloadBuilder<'_> {
         self.no_path("--replay")?;
         let (speed, close) = (self.options.speed, self.shape.close);
         let log = read_file(file)?;
-        let replay = replay::parse(&path_text(file), &log, speed, &self.template, close)
-            .map_err(to_sentence)?;
+        let replay = replay::parse(&path_text(file), &log, speed, &self.template, close)?;
         let replay::LogCounts { total, skipped, emptied } = replay.counts;
         Ok(PlannedWorkload {
             built: replay.built,
@@ -255,8 +251,4 @@ fn read_file(file: &Path) -> Result<Vec<u8>, String> {
 
 fn path_text(file: &Path) -> String {
     file.display().to_string()
-}
-
-fn to_sentence(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

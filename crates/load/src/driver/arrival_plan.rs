@@ -32,8 +32,9 @@ pub(super) struct ArrivalPlan {
     /// End of the schedule.
     end_ns: u64,
     /// End of the plan: no arrival begins from then on.
-    ends_ns: u64,
-    is_over: bool,
+    pub(super) ends_ns: u64,
+    /// True once all arrivals have been taken.
+    pub(super) is_over: bool,
 }
 
 impl ArrivalPlan {
@@ -134,16 +135,6 @@ impl ArrivalPlan {
         self.next = None;
         self.is_over = true;
         self.ends_ns = self.ends_ns.min(at_ns);
-    }
-
-    /// Returns whether all arrivals have been taken.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// Returns the end of the plan: no arrival begins from then on.
-    pub(super) fn ends_ns(&self) -> u64 {
-        self.ends_ns
     }
 
     /// Returns by how many arrivals the thread has fallen further behind its schedule since the

@@ -55,8 +55,10 @@ pub(super) struct Background<'a> {
     /// Slow clients, ordered by the time of their next action.
     slow: VecDeque<(u64, u32)>,
     open_interval_ns: u64,
-    next_open_ns: u64,
-    open: u64,
+    /// Time at which the pace allows the next connection.
+    pub(super) next_open_ns: u64,
+    /// Number of open background connections.
+    pub(super) open: u64,
     /// Counter that selects the next pair of addresses and sources.
     next_pair: usize,
 }
@@ -92,11 +94,6 @@ impl<'a> Background<'a> {
         self.clients.len() as u32
     }
 
-    /// Number of open background connections.
-    pub(super) fn open(&self) -> u64 {
-        self.open
-    }
-
     /// Returns whether each connection has been opened or attempted.
     pub(super) fn is_ready(&self) -> bool {
         self.absent.iter().all(|(_, from_ns)| *from_ns > 0)
@@ -111,11 +108,6 @@ impl<'a> Background<'a> {
                 self.next_open_ns.max(now_ns.saturating_sub(TICK_NS)) + self.open_interval_ns;
         }
         may
-    }
-
-    /// Returns the time at which the pace allows the next connection.
-    pub(super) fn next_open_ns(&self) -> u64 {
-        self.next_open_ns
     }
 
     /// Returns the time of the next action.

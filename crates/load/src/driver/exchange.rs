@@ -81,10 +81,8 @@ pub(super) struct Exchange {
     /// Bytes of the group that may be sent so far.
     allowed: usize,
     parser: ReplyParser,
-    planned_ns: u64,
-    started_ns: u64,
-    connected_ns: u64,
-    first_byte_ns: u64,
+    /// The clocks of the oldest unanswered request, as far as they are common to its group.
+    clocks: Timestamps,
     /// Time at which the kernel accepted the first byte of each request of the group, for those
     /// sent so far.
     sent_ns: Vec<u64>,
@@ -242,9 +240,9 @@ impl Exchange {
         context: &mut Context<'_>,
     ) -> Action {
         if self.state == State::Connecting {
-            self.connected_ns = tried_ns;
-            let took_ns = tried_ns.saturating_sub(self.started_ns);
-            context.recorder.connected(self.planned_ns, took_ns);
+            self.clocks.connected_ns = tried_ns;
+            let took_ns = tried_ns.saturating_sub(self.clocks.started_ns);
+            context.recorder.connected(self.clocks.planned_ns, took_ns);
         }
         self.offset += bytes;
         self.progress_ns = now_ns;
@@ -257,7 +255,7 @@ impl Exchange {
             }
             end_of_request += self.bytes_of(step, &context.config.requests).len();
         }
-        let counts = context.recorder.counts_at(self.planned_ns);
+        let counts = context.recorder.counts_at(self.clocks.planned_ns);
         counts.sent += (self.sent_ns.len() - sent_before) as u64;
         counts.bytes_out += bytes as u64;
         if self.offset >= end_of_request {
@@ -304,14 +302,14 @@ impl Exchange {
             return self.end_of_stream(now_ns, context);
         }
         self.progress_ns = now_ns;
-        context.recorder.counts_at(self.planned_ns).bytes_in += bytes.len() as u64;
+        context.recorder.counts_at(self.clocks.planned_ns).bytes_in += bytes.len() as u64;
         while !bytes.is_empty() {
             if self.is_unsent() {
                 // It answers what was not asked yet.
                 return self.fail(ErrorKind::BadReply, now_ns, context);
             }
-            if self.first_byte_ns == 0 {
-                self.first_byte_ns = now_ns;
+            if self.clocks.first_byte_ns == 0 {
+                self.clocks.first_byte_ns = now_ns;
             }
             let Ok(progress) = self.parser.advance(bytes) else {
                 return self.fail(ErrorKind::BadReply, now_ns, context);
@@ -356,15 +354,15 @@ impl Exchange {
     /// Handles a complete reply. `last`: no more bytes have been read. Returns [`Action::Read`] if
     /// further replies are expected.
     fn replied(&mut self, now_ns: u64, last: bool, context: &mut Context<'_>) -> Action {
-        if context.config.deadline_of(self.planned_ns) <= now_ns {
+        if context.config.deadline_of(self.clocks.planned_ns) <= now_ns {
             return self.fail(ErrorKind::Deadline, now_ns, context);
         }
         self.has_replied = true;
         let head_bytes = self.parser.head_bytes();
-        context.recorder.counts_at(self.planned_ns).head_bytes_in += head_bytes;
+        context.recorder.counts_at(self.clocks.planned_ns).head_bytes_in += head_bytes;
         context.recorder.replied(&self.timestamps(now_ns), self.request(), self.parser.status());
         self.answered += 1;
-        self.first_byte_ns = if last { 0 } else { now_ns };
+        self.clocks.first_byte_ns = if last { 0 } else { now_ns };
         let stays_open = self.parser.keeps_open();
         if self.in_flight() == 0 {
             // After a hang-up no event tells of the end, and a reply that came before its request
@@ -384,7 +382,9 @@ impl Exchange {
     pub(super) fn expire(&mut self, now_ns: u64, context: &mut Context<'_>) -> Action {
         let kind = match self.state {
             State::AwaitingClose => return self.end(SocketUse::Close),
-            _ if context.config.deadline_of(self.planned_ns) <= now_ns => ErrorKind::Deadline,
+            _ if context.config.deadline_of(self.clocks.planned_ns) <= now_ns => {
+                ErrorKind::Deadline
+            }
             State::Connecting => ErrorKind::ConnectTimeout,
             State::Sending => ErrorKind::SendTimeout,
             _ => ErrorKind::ReplyTimeout,
@@ -397,7 +397,7 @@ impl Exchange {
         self.is_open = false;
         self.hung_up = false;
         if self.has_replied {
-            context.recorder.closed(self.planned_ns, now_ns.saturating_sub(self.opened_ns));
+            context.recorder.closed(self.clocks.planned_ns, now_ns.saturating_sub(self.opened_ns));
         }
     }
 }
@@ -410,7 +410,7 @@ impl Exchange {
         match self.state {
             State::Idle | State::Thinking => None,
             State::AwaitingClose => Some(timeout_ns),
-            _ => Some(timeout_ns.min(config.deadline_of(self.planned_ns))),
+            _ => Some(timeout_ns.min(config.deadline_of(self.clocks.planned_ns))),
         }
     }
 
@@ -433,14 +433,8 @@ impl Exchange {
     /// Returns the clocks of the oldest unanswered request.
     fn timestamps(&self, last_byte_ns: u64) -> Timestamps {
         let nth = self.answered.saturating_sub(self.group_start) as usize;
-        Timestamps {
-            planned_ns: self.planned_ns,
-            started_ns: self.started_ns,
-            connected_ns: self.connected_ns,
-            sent_ns: self.sent_ns.get(nth).copied().unwrap_or(0),
-            first_byte_ns: self.first_byte_ns,
-            last_byte_ns,
-        }
+        let sent_ns = self.sent_ns.get(nth).copied().unwrap_or(0);
+        Timestamps { sent_ns, last_byte_ns, ..self.clocks }
     }
 }
 

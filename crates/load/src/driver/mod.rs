@@ -18,4 +18,4 @@ mod second_meter;
 mod send_pacer;
 mod worker;
 
-pub use run::{Error, open_limit, run};
+pub use run::{open_limit, run};

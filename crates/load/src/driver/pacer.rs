@@ -158,7 +158,7 @@ impl<'a> Pacer<'a> {
     /// Returns whether all arrivals have been taken, and all but the free ones of `taken` slots
     /// have ended.
     pub(super) fn is_over(&self, taken: usize) -> bool {
-        self.arrivals.is_over() && taken == self.free.len() && self.queued.is_empty()
+        self.arrivals.is_over && taken == self.free.len() && self.queued.is_empty()
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(pacer.take_start(due_ns), Some(Start::OnNew(arrival(number))));
         }
         assert!(pacer.is_over(0) && !pacer.is_over(1));
-        assert_eq!((pacer.next_ns(0), pacer.arrivals.ends_ns()), (None, 10 * S));
+        assert_eq!((pacer.next_ns(0), pacer.arrivals.ends_ns), (None, 10 * S));
     }
 
     #[test]
@@ -252,10 +252,10 @@ mod tests {
         let config = Config { arrivals_max: 2, ..config() };
         let mut pacer = begun(&config);
         assert_eq!(pacer.take_start(9 * S), Some(Start::OnNew(arrival(0))));
-        assert!(!pacer.arrivals.is_over());
+        assert!(!pacer.arrivals.is_over);
         assert_eq!(pacer.take_start(9 * S), Some(Start::OnNew(arrival(1))));
-        assert!(pacer.arrivals.is_over());
-        assert_eq!(pacer.arrivals.ends_ns(), 2 * S);
+        assert!(pacer.arrivals.is_over);
+        assert_eq!(pacer.arrivals.ends_ns, 2 * S);
     }
 
     #[test]
@@ -269,6 +269,6 @@ mod tests {
         assert_eq!(pacer.arrivals.falls_behind(3 * S), -2);
         assert!(!pacer.is_too_late(10 * S, 10 * S) && pacer.is_too_late(10 * S, 11 * S));
         let missed = std::iter::from_fn(|| pacer.take_missed(8 * S, 11 * S)).count();
-        assert_eq!((missed, pacer.arrivals.is_over()), (7, false));
+        assert_eq!((missed, pacer.arrivals.is_over), (7, false));
     }
 }

@@ -9,13 +9,14 @@ use crate::session::RequestId;
 
 /// Counts and times, for the warm-up and for the time after it. A request belongs to the part in
 /// which it was planned.
+#[derive(Default)]
 pub(super) struct Recorder {
     measure_from_ns: u64,
     start_ns: u64,
-    /// End of the schedule.
-    end_ns: u64,
+    /// End of the schedule: nothing is begun after it.
+    pub(super) end_ns: u64,
     /// End of the last request to complete.
-    ended_ns: u64,
+    pub(super) ended_ns: u64,
     /// Replies whose last byte came after the warm-up and before the end of the schedule, whenever
     /// their requests were planned: the throughput of a server that is always behind.
     replies_in_schedule: u64,
@@ -38,22 +39,7 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Creates an empty recorder, for the time before the run.
     pub(super) fn new() -> Self {
-        Self {
-            measure_from_ns: 0,
-            start_ns: 0,
-            end_ns: u64::MAX,
-            ended_ns: 0,
-            replies_in_schedule: 0,
-            good_in_schedule: 0,
-            each: false,
-            counts: [Counts::default(); 2],
-            times: Distributions::default(),
-            sessions: TimeHistogram::default(),
-            lifetimes: TimeHistogram::default(),
-            second: Interval::default(),
-            before: Counts::default(),
-            samples: Vec::new(),
-        }
+        Self { end_ns: u64::MAX, ..Self::default() }
     }
 
     /// Begins the run. Earlier counts are kept, since they are of connections that are still open.
@@ -62,11 +48,6 @@ impl Recorder {
     pub(super) fn begin(&mut self, start_ns: u64, measure_from_ns: u64, end_ns: u64, each: bool) {
         (self.start_ns, self.measure_from_ns, self.each) = (start_ns, measure_from_ns, each);
         (self.end_ns, self.ended_ns) = (end_ns, start_ns);
-    }
-
-    /// Returns the end of the schedule: nothing is begun after it.
-    pub(super) fn end_ns(&self) -> u64 {
-        self.end_ns
     }
 
     /// Returns the counts for an event planned for `planned_ns`.
@@ -187,11 +168,6 @@ impl Recorder {
     /// Returns the samples since the last call.
     pub(super) fn take_samples(&mut self) -> Vec<RequestSample> {
         std::mem::take(&mut self.samples)
-    }
-
-    /// Returns the end of the last request to complete.
-    pub(super) fn ended_ns(&self) -> u64 {
-        self.ended_ns
     }
 
     /// Returns the thread's part of the outcome.

@@ -1,7 +1,6 @@
 //! A run: it starts the driving threads, begins the schedule when all are set up, and waits for the
 //! end.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
@@ -21,18 +20,6 @@ const SPARE_FDS: u64 = 64;
 /// Time from the moment all threads are ready to the first planned start.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// The reason why a run could not begin, as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(pub String);
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Error {}
-
 /// Returns the number of connections the process may have open, from its limit on descriptors,
 /// which is raised as far as allowed.
 pub fn open_limit() -> u64 {
@@ -43,7 +30,7 @@ pub fn open_limit() -> u64 {
 ///
 /// # Errors
 /// A thread could not be started or set up: a sentence gives the reason.
-pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome, Error> {
+pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome, String> {
     let threads = config.threads.max(1);
     let stop = AtomicBool::new(false);
     let clock = Clock::new();
@@ -65,7 +52,7 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
             // A channel that closes without a message ends the threads that wait for one.
             Builder::new()
                 .spawn_scoped(scope, move || thread.run(&sender))
-                .map_err(|error| Error(format!("a thread cannot be started: {error}")))?;
+                .map_err(|error| format!("a thread cannot be started: {error}"))?;
         }
         drop(sender);
         let interrupted = wait_for_all(threads, &receiver, observer, &stop)?;
@@ -87,14 +74,14 @@ fn wait_for_all(
     receiver: &Receiver<Message>,
     observer: &mut dyn RunObserver,
     stop: &AtomicBool,
-) -> Result<bool, Error> {
+) -> Result<bool, String> {
     let mut ready = 0;
     while ready < threads {
         match receiver.recv_timeout(STOP_POLL) {
             Ok(Message::Ready(Ok(()))) => ready += 1,
             Ok(Message::Ready(Err(error))) => {
                 stop.store(true, Ordering::Relaxed);
-                return Err(Error(format!("a thread cannot be set up: {error}")));
+                return Err(format!("a thread cannot be set up: {error}"));
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}

@@ -1,41 +1,26 @@
 //! The seconds of a thread: when each ends, and the CPU time and connections in it.
 
-use weir_sys::process;
+use weir_sys::process::{Usage, thread_usage};
 
 use crate::measure::{Interval, ThreadCpu};
 
 const SECOND_NS: u64 = 1_000_000_000;
-
-/// CPU time of a thread since it started.
-#[derive(Clone, Copy, Default)]
-struct CpuTime {
-    user_ns: u64,
-    system_ns: u64,
-}
-
-impl CpuTime {
-    fn now() -> Self {
-        let (user_ns, system_ns) = process::thread_cpu_ns();
-        Self { user_ns, system_ns }
-    }
-
-    fn total_ns(self) -> u64 {
-        self.user_ns + self.system_ns
-    }
-}
 
 /// The seconds of a thread. Times are nanoseconds on the run's clock.
 #[derive(Default)]
 pub(super) struct SecondMeter {
     /// End of the warm-up; `None` once it is over.
     measure_from_ns: Option<u64>,
-    ends_ns: u64,
-    seconds: u64,
+    /// End of the current second.
+    pub(super) ends_ns: u64,
+    /// Number of seconds that have ended.
+    pub(super) seconds: u64,
     /// CPU time at the start of the measured time, and of this second.
-    cpu_before: CpuTime,
-    cpu_before_second: CpuTime,
+    cpu_before: Usage,
+    cpu_before_second: Usage,
     busiest: f64,
-    open_max: u64,
+    /// Largest number of connections open at once.
+    pub(super) open_max: u64,
 }
 
 impl SecondMeter {
@@ -49,14 +34,9 @@ impl SecondMeter {
     pub(super) fn skip_warm_up(&mut self, now_ns: u64) {
         if self.measure_from_ns.is_some_and(|from_ns| from_ns <= now_ns) {
             self.measure_from_ns = None;
-            self.cpu_before = CpuTime::now();
+            self.cpu_before = thread_usage();
             self.cpu_before_second = self.cpu_before;
         }
-    }
-
-    /// Returns the end of the current second.
-    pub(super) fn ends_ns(&self) -> u64 {
-        self.ends_ns
     }
 
     /// Returns whether any time of the current second has passed.
@@ -64,19 +44,9 @@ impl SecondMeter {
         now_ns > self.ends_ns - SECOND_NS
     }
 
-    /// Returns the number of seconds that have ended.
-    pub(super) fn seconds(&self) -> u64 {
-        self.seconds
-    }
-
     /// Notes the number of open connections.
     pub(super) fn note_open(&mut self, open: u64) {
         self.open_max = self.open_max.max(open);
-    }
-
-    /// Returns the largest number of connections open at once.
-    pub(super) fn open_max(&self) -> u64 {
-        self.open_max
     }
 
     /// Ends a second: adds its number, length and CPU time to its measurements.
@@ -84,8 +54,9 @@ impl SecondMeter {
         let passed_ns = now_ns.saturating_sub(self.ends_ns - SECOND_NS).max(1);
         second.second = self.seconds;
         second.length_ns = passed_ns.min(SECOND_NS);
-        let cpu = CpuTime::now();
-        let cpu_ns = cpu.total_ns().saturating_sub(self.cpu_before_second.total_ns());
+        let cpu = thread_usage();
+        let total_ns = |usage: Usage| usage.user_ns + usage.system_ns;
+        let cpu_ns = total_ns(cpu).saturating_sub(total_ns(self.cpu_before_second));
         self.cpu_before_second = cpu;
         let busy = cpu_ns as f64 / passed_ns as f64;
         second.cpu_ns = (busy * second.length_ns as f64) as u64;
@@ -99,7 +70,7 @@ impl SecondMeter {
 
     /// Returns the CPU time since the warm-up.
     pub(super) fn thread_cpu(&self) -> ThreadCpu {
-        let cpu = CpuTime::now();
+        let cpu = thread_usage();
         ThreadCpu {
             user_ns: cpu.user_ns.saturating_sub(self.cpu_before.user_ns),
             system_ns: cpu.system_ns.saturating_sub(self.cpu_before.system_ns),

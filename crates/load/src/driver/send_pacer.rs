@@ -41,8 +41,8 @@ pub(super) struct SocketId {
 pub(super) struct SendPacer {
     /// `None` if nothing is sent in parts.
     rate: Option<PartRate>,
-    /// Bytes that may be sent as soon as the connection is established.
-    first_bytes: usize,
+    /// Bytes of a request that may be sent as soon as the connection is established.
+    pub(super) first_bytes: usize,
     /// Due times and sockets, by due time.
     waiting: VecDeque<(u64, SocketId)>,
 }
@@ -57,11 +57,6 @@ impl SendPacer {
             Some(_) => rate.map_or(0, |rate| rate.bytes),
         };
         Self { rate, first_bytes, waiting: VecDeque::new() }
-    }
-
-    /// Returns the bytes of a request that may be sent as soon as the connection is established.
-    pub(super) fn first_bytes(&self) -> usize {
-        self.first_bytes
     }
 
     /// Returns the further bytes that may be sent when the next part is due.
@@ -106,7 +101,7 @@ mod tests {
     fn a_request_sent_at_once_or_never_has_no_next_part() {
         for (rate, first_bytes) in [(None, usize::MAX), (Some(0), 0)] {
             let mut sends = SendPacer::new(rate);
-            assert_eq!((sends.first_bytes(), sends.part_bytes()), (first_bytes, 0));
+            assert_eq!((sends.first_bytes, sends.part_bytes()), (first_bytes, 0));
             sends.wait(5, SocketId { slot: 1, generation: 1 });
             assert_eq!((sends.next_ns(), sends.take_due(u64::MAX)), (None, None));
         }
@@ -117,7 +112,7 @@ mod tests {
         let [first, second] =
             [(7, 1), (8, 2)].map(|(slot, generation)| SocketId { slot, generation });
         let mut sends = SendPacer::new(Some(5));
-        assert_eq!((sends.first_bytes(), sends.part_bytes()), (1, 1));
+        assert_eq!((sends.first_bytes, sends.part_bytes()), (1, 1));
         sends.wait(10, first);
         sends.wait(20, second);
         assert_eq!(sends.next_ns(), Some(200_000_010));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use weir_dispatch::slots::Slots;
 use weir_sys::epoll::{self, Event, EventFlags};
 
-use super::action::{Interest, SocketEvent};
+use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
 use super::clock::Clock;
 use super::exchange::{Context, Exchange};
@@ -109,7 +109,7 @@ impl<'a> Worker<'a> {
             context: Context {
                 config,
                 recorder: Recorder::new(),
-                first_bytes: pacer.sends.first_bytes(),
+                first_bytes: pacer.sends.first_bytes,
             },
             pacer,
             meter: SecondMeter::default(),
@@ -129,7 +129,7 @@ impl<'a> Worker<'a> {
                 self.open_shared();
             }
             self.background.open_due(now_ns, self.epoll.as_fd(), &mut self.context.recorder);
-            let next_ns = self.background.next_open_ns();
+            let next_ns = self.background.next_open_ns;
             self.wait_until(next_ns.min(now_ns + SLEEP_NS));
             self.handle_events();
         }
@@ -165,7 +165,7 @@ impl<'a> Worker<'a> {
     /// Returns the time at which the next wait must end, because something is due or might be late.
     fn wake_ns(&self, now_ns: u64) -> u64 {
         let due_ns = self.pacer.next_ns(now_ns).into_iter().chain(self.background.next_ns());
-        due_ns.fold(self.meter.ends_ns().min(now_ns + SLEEP_NS), u64::min)
+        due_ns.fold(self.meter.ends_ns.min(now_ns + SLEEP_NS), u64::min)
     }
 
     fn wait_until(&mut self, wake_ns: u64) {
@@ -227,17 +227,17 @@ impl<'a> Worker<'a> {
         let recorder = &mut self.context.recorder;
         self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, recorder);
         self.send_parts(now_ns);
-        let end_ns = self.context.recorder.end_ns();
+        let end_ns = self.context.recorder.end_ns;
         if self.pacer.is_too_late(end_ns, now_ns) {
             self.skip(u64::MAX);
         }
-        if self.pacer.arrivals.is_over() && now_ns >= end_ns {
+        if self.pacer.arrivals.is_over && now_ns >= end_ns {
             while let Some(slot) = self.pacer.take_thinking() {
-                let action = self.connections[slot as usize].exchange.cut_short();
+                let action = self.connections[slot as usize].exchange.end(SocketUse::Close);
                 self.carry_out(slot, action);
             }
         }
-        if now_ns >= self.meter.ends_ns() {
+        if now_ns >= self.meter.ends_ns {
             self.end_second(now_ns, out);
         }
     }
@@ -277,7 +277,7 @@ impl<'a> Worker<'a> {
 
     fn end_second(&mut self, now_ns: u64, out: &Sender<Message>) {
         let mut second = self.context.recorder.take_second();
-        second.open = self.open + self.background.open();
+        second.open = self.open + self.background.open;
         let planned = second.counts.planned;
         let falls_behind = self.pacer.arrivals.falls_behind(now_ns);
         second.counts.planned = planned.saturating_add_signed(falls_behind);
@@ -304,20 +304,20 @@ impl<'a> Worker<'a> {
             self.context.recorder.interrupt(now_ns);
         }
         // The last second is as long as the plan, not as what came of it.
-        let plan_ends_ns = self.pacer.arrivals.ends_ns();
+        let plan_ends_ns = self.pacer.arrivals.ends_ns;
         let is_open_loop = matches!(self.config.model, LoadModel::Open(_));
         let now_ns = if is_open_loop { now_ns.max(plan_ends_ns) } else { now_ns };
-        while now_ns >= self.meter.ends_ns() {
+        while now_ns >= self.meter.ends_ns {
             self.end_second(now_ns, out);
         }
         if self.meter.has_begun(now_ns) {
             self.end_second(now_ns, out);
         }
-        let ended_ns = self.context.recorder.ended_ns();
+        let ended_ns = self.context.recorder.ended_ns;
         let mut outcome = self.context.recorder.into_outcome();
         outcome.threads.push(self.meter.thread_cpu());
-        outcome.open_max = self.meter.open_max();
-        let seconds = self.meter.seconds();
+        outcome.open_max = self.meter.open_max;
+        let seconds = self.meter.seconds;
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
         let _ = out.send(Message::Done(Box::new(report)));
     }

@@ -1,7 +1,10 @@
 //! An artificial run for the tests of every format.
 
-use super::RunDescription;
+use std::time::{Duration, SystemTime};
+
+use super::{RunDescription, RunReport};
 use crate::audit::{AuditInput, Verdict, audit};
+use crate::condition::Condition;
 use crate::measure::{
     Counts, ErrorKind, Interval, RunOutcome, SecondSummary, ThreadCpu, Timestamps,
 };
@@ -136,20 +139,34 @@ pub(super) fn description(closed: bool) -> RunDescription {
         arrivals: if closed { "16 connections" } else { "constant, 100/s" }.into(),
         closed,
         duration_ns: 10_000 * MS,
+        warmup_ns: 0,
         workload: "one-byte".into(),
         timeout_ns: 5_000 * MS,
+        deadline_ns: 0,
         threads: 1,
         seed: 7,
         connections: vec!["100 idle connections".into()],
         command: "weir load --rate 100 http://127.0.0.1:8000/".into(),
         version: "0.1.0".into(),
-        date: "2026-01-02T03:04:05Z".into(),
-        ..RunDescription::default()
+        began: SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045),
     }
 }
 
 pub(super) fn verdict(closed: bool, outcome: &RunOutcome) -> Verdict {
     audit(&input(closed), outcome)
+}
+
+/// Renders the report of an outcome, with these failure conditions.
+pub(super) fn rendered<T>(
+    closed: bool,
+    outcome: &RunOutcome,
+    conditions: &[&str],
+    render: impl FnOnce(&RunReport<'_>) -> T,
+) -> T {
+    let result = |text: &&str| Condition::parse(text).unwrap().result(outcome);
+    let conditions: Vec<_> = conditions.iter().map(result).collect();
+    let (description, verdict) = (&description(closed), &verdict(closed, outcome));
+    render(&RunReport { description, outcome, verdict, conditions: &conditions })
 }
 
 /// The run with one start that found no descriptor.

@@ -3,8 +3,9 @@
 
 use std::io;
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::Serializer;
+use serde::ser::SerializeMap;
+use serde_json::{Value, json};
 
 use super::second::{SecondFields, us};
 use super::{RunReport, per_s, schedule_ns, seconds};
@@ -15,51 +16,35 @@ use crate::measure::{RunOutcome, TimeHistogram};
 /// # Errors
 /// Any error of `out`.
 pub fn write(out: &mut impl io::Write, run: &RunReport<'_>) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Document::new(run))?;
+    let seconds = run.outcome.seconds.iter();
+    let seconds = seconds.map(|second| SecondFields::new(second, run.description.threads));
+    let mut serializer = serde_json::Serializer::pretty(&mut *out);
+    let mut document = serializer.serialize_map(None)?;
+    sections(run).iter().try_for_each(|(key, part)| document.serialize_entry(key, part))?;
+    document.serialize_entry("seconds", &seconds.collect::<Vec<_>>())?;
+    document.end()?;
     out.write_all(b"\n")
 }
 
-/// The document, with its keys in reading order.
-#[derive(Serialize)]
-struct Document {
-    verdict: Value,
-    description: Value,
-    conditions: Value,
-    rates: Value,
-    counts: Value,
-    whole_run: Value,
-    errors: Value,
-    clocks: Value,
-    clocks_definition: Value,
-    connections: Value,
-    sessions: Value,
-    threads: Vec<Value>,
-    seconds: Vec<SecondFields>,
-}
-
-impl Document {
-    fn new(run: &RunReport<'_>) -> Self {
-        let outcome = run.outcome;
-        Self {
-            verdict: verdict(run),
-            description: description(run),
-            conditions: conditions(run),
-            rates: rates(outcome),
-            counts: counts(outcome),
-            whole_run: whole_run(outcome),
-            errors: object(outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)))),
-            clocks: object(outcome.times.rows().map(|(name, times)| (name, summary(times)))),
-            clocks_definition: definition(),
-            connections: connections(outcome),
-            sessions: sessions(outcome),
-            threads: threads(outcome),
-            seconds: outcome
-                .seconds
-                .iter()
-                .map(|s| SecondFields::new(s, run.description.threads))
-                .collect(),
-        }
-    }
+/// Returns the parts of the document but the seconds, in reading order.
+fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 12] {
+    let outcome = run.outcome;
+    let errors = outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)));
+    let clocks = outcome.times.rows().map(|(name, times)| (name, summary(times)));
+    [
+        ("verdict", verdict(run)),
+        ("description", description(run)),
+        ("conditions", conditions(run)),
+        ("rates", rates(outcome)),
+        ("counts", counts(outcome)),
+        ("whole_run", whole_run(outcome)),
+        ("errors", object(errors)),
+        ("clocks", object(clocks)),
+        ("clocks_definition", definition()),
+        ("connections", connections(outcome)),
+        ("sessions", json!({ "lifetime": summary(&outcome.sessions) })),
+        ("threads", threads(outcome)),
+    ]
 }
 
 fn verdict(run: &RunReport<'_>) -> Value {
@@ -89,7 +74,7 @@ fn description(run: &RunReport<'_>) -> Value {
     json!({
         "command": description.command,
         "version": description.version,
-        "date": description.date,
+        "date": description.date().to_string(),
         "url": description.url,
         "loop": description.loop_name(),
         "arrivals": description.arrivals,
@@ -142,29 +127,10 @@ fn rates(outcome: &RunOutcome) -> Value {
 }
 
 fn counts(outcome: &RunOutcome) -> Value {
-    let counts = &outcome.counts;
-    let [s1, s2, s3, s4, s5] = counts.statuses;
-    json!({
-        "planned": counts.planned,
-        "arrivals": counts.arrivals,
-        "started": counts.started,
-        "sent": counts.sent,
-        "connects": counts.connects,
-        "connected": counts.connected,
-        "replies": counts.replies,
-        "statuses": { "1xx": s1, "2xx": s2, "3xx": s3, "4xx": s4, "5xx": s5 },
-        "errors": counts.errors.total(),
-        "abandoned": counts.abandoned,
-        "sessions": counts.sessions,
-        "sessions_failed": counts.sessions_failed,
-        "reconnects": counts.reconnects,
-        "sent_bytes": counts.bytes_out,
-        "received_bytes": counts.bytes_in,
-        "received_head_bytes": counts.head_bytes_in,
-        "background_opened": counts.background_opened,
-        "background_lost": counts.background_lost,
-        "background_replies": counts.background_replies,
-    })
+    let [s1, s2, s3, s4, s5] = outcome.counts.statuses;
+    let mut object = json!(outcome.counts);
+    object["statuses"] = json!({ "1xx": s1, "2xx": s2, "3xx": s3, "4xx": s4, "5xx": s5 });
+    object
 }
 
 /// Counts to compare with the server's own, under the names they have in `counts`. They include the
@@ -190,11 +156,7 @@ fn connections(outcome: &RunOutcome) -> Value {
     })
 }
 
-fn sessions(outcome: &RunOutcome) -> Value {
-    json!({ "lifetime": summary(&outcome.sessions) })
-}
-
-fn threads(outcome: &RunOutcome) -> Vec<Value> {
+fn threads(outcome: &RunOutcome) -> Value {
     let each = outcome.threads.iter().map(|thread| {
         json!({
             "user_s": seconds(thread.user_ns),
@@ -249,29 +211,19 @@ fn definition() -> Value {
 }
 
 fn object(rows: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
-    Value::Object(rows.into_iter().map(|(name, value)| (name.into(), value)).collect::<Map<_, _>>())
+    rows.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fixtures;
     use super::*;
-    use crate::condition::Condition;
     use crate::measure::ErrorKind;
 
     fn document(closed: bool, outcome: &RunOutcome) -> Value {
-        let description = fixtures::description(closed);
-        let verdict = fixtures::verdict(closed, outcome);
-        let conditions = ["p99>5ms", "connect.p99>1s", "errors>1%"]
-            .map(|text| Condition::parse(text).unwrap().result(outcome));
-        let run = RunReport {
-            description: &description,
-            outcome,
-            verdict: &verdict,
-            conditions: &conditions,
-        };
         let mut out = Vec::new();
-        write(&mut out, &run).unwrap();
+        let conditions = ["p99>5ms", "connect.p99>1s", "errors>1%"];
+        fixtures::rendered(closed, outcome, &conditions, |run| write(&mut out, run)).unwrap();
         assert_eq!(out.last(), Some(&b'\n'));
         serde_json::from_slice(&out).unwrap()
     }

@@ -25,7 +25,8 @@ pub struct LiveView {
     title: String,
     plan: String,
     duration_ns: u64,
-    running_audit: RunningAudit,
+    /// The running verdict.
+    pub running_audit: RunningAudit,
     last: SecondSummary,
     history: VecDeque<f64>,
 }
@@ -52,29 +53,22 @@ impl LiveView {
         }
         self.history.push_back(per_s(interval.counts.replies, interval.length_ns));
     }
-
-    /// Returns the running verdict.
-    pub fn running_audit(&self) -> &RunningAudit {
-        &self.running_audit
-    }
 }
 
 /// Renders the view as lines of at most `width` columns. The number of lines varies.
 pub fn view(live: &LiveView, width: usize) -> Vec<String> {
     let mut lines = vec![truncate(&live.title, width)];
     push_wrapped(&mut lines, "", &split_words(&live.plan), " ", width);
+    let all = &live.running_audit.so_far;
     let rows = [
         ("time", time(live)),
         ("starts", starts(live)),
         ("replies", replies(live)),
         ("history", history(live, width)),
         ("1 s", response(live.last.response_p50_ns, live.last.response_p99_ns)),
-        (
-            "run",
-            response(live.running_audit.response.at(0.5), live.running_audit.response.at(0.99)),
-        ),
+        ("run", response(all.response.at(0.5), all.response.at(0.99))),
         ("client", client(live)),
-        ("errors", errors(&live.running_audit.counts.errors)),
+        ("errors", errors(&all.counts.errors)),
     ];
     rows.iter().for_each(|(label, items)| push_wrapped(&mut lines, label, items, "  ", width));
     for reason in live.running_audit.reasons() {
@@ -88,7 +82,7 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
     let second = SecondSummary::from(interval);
     let counts = &interval.counts;
     let rate = |count| per_s(count, interval.length_ns);
-    let input = running_audit.input();
+    let input = &running_audit.input;
     let planned = if input.closed {
         "closed loop".into()
     } else {
@@ -111,7 +105,7 @@ pub fn line(interval: &Interval, running_audit: &RunningAudit) -> String {
 }
 
 fn time(live: &LiveView) -> Vec<String> {
-    let (elapsed_ns, whole_ns) = (live.running_audit.elapsed_ns, live.duration_ns);
+    let (elapsed_ns, whole_ns) = (live.running_audit.so_far.length_ns, live.duration_ns);
     let elapsed = format!("{:.0} s of {} s", seconds(elapsed_ns), seconds(whole_ns));
     let left = format!("{:.0} s left", seconds(whole_ns.saturating_sub(elapsed_ns)));
     vec![elapsed, left]
@@ -120,10 +114,10 @@ fn time(live: &LiveView) -> Vec<String> {
 fn starts(live: &LiveView) -> Vec<String> {
     let SecondSummary { counts, length_ns, .. } = &live.last;
     let started = format!("{:.1}/s started", per_s(counts.started, *length_ns));
-    if live.running_audit.input().closed {
+    if live.running_audit.input.closed {
         return vec![started];
     }
-    let all = &live.running_audit.counts;
+    let all = &live.running_audit.so_far.counts;
     let achieved = 100.0 * ratio(all.started as f64, all.planned as f64);
     vec![
         format!("{:.1}/s planned", per_s(counts.planned, *length_ns)),
@@ -133,10 +127,10 @@ fn starts(live: &LiveView) -> Vec<String> {
 }
 
 fn replies(live: &LiveView) -> Vec<String> {
-    let all = &live.running_audit;
+    let all = &live.running_audit.so_far;
     vec![
         format!("{:.1}/s", per_s(live.last.counts.replies, live.last.length_ns)),
-        format!("{:.1}/s over the run", per_s(all.counts.replies, all.elapsed_ns)),
+        format!("{:.1}/s over the run", per_s(all.counts.replies, all.length_ns)),
     ]
 }
 
@@ -163,7 +157,7 @@ fn response(p50_ns: u64, p99_ns: u64) -> Vec<String> {
 
 fn client(live: &LiveView) -> Vec<String> {
     let SecondSummary { open, cpu_ns, length_ns, .. } = live.last;
-    let input = live.running_audit.input();
+    let input = &live.running_audit.input;
     vec![
         format!("{open} open"),
         format!("cpu {:.0} %", cpu_percent(cpu_ns, length_ns, input)),
@@ -285,11 +279,11 @@ errors    3 reply-timeout";
     fn a_run_that_is_invalid_says_so_from_then_on() {
         let mut live = live(true, 1);
         assert!(!view(&live, 80).concat().contains("INVALID"));
-        assert!(!line(&fixtures::interval(0), live.running_audit()).contains("INVALID"));
+        assert!(!line(&fixtures::interval(0), &live.running_audit).contains("INVALID"));
         live.add(&fixtures::invalid_interval(1));
         live.add(&fixtures::interval(2));
         assert!(view(&live, 80).iter().any(|line| line.starts_with("INVALID   No descriptor")));
-        assert!(line(&fixtures::interval(2), live.running_audit()).ends_with("  INVALID so far"));
+        assert!(line(&fixtures::interval(2), &live.running_audit).ends_with("  INVALID so far"));
     }
 
     #[test]
@@ -298,7 +292,7 @@ errors    3 reply-timeout";
         let shown = view(&live, 80).join("\n");
         assert!(shown.contains("closed loop: 16 connections") && !shown.contains("planned"));
         assert!(
-            line(&fixtures::interval(0), live.running_audit()).contains("  closed loop  started")
+            line(&fixtures::interval(0), &live.running_audit).contains("  closed loop  started")
         );
     }
 

@@ -16,12 +16,16 @@ pub mod text;
 #[cfg(test)]
 mod fixtures;
 
+use std::time::SystemTime;
+
+use humantime::Rfc3339Timestamp;
+
 use crate::audit::Verdict;
 use crate::condition::ConditionResult;
 use crate::measure::RunOutcome;
 
 /// The description of a run, as its operator specified it. Times are nanoseconds; 0 is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDescription {
     /// Target URL.
     pub url: String,
@@ -49,14 +53,18 @@ pub struct RunDescription {
     pub command: String,
     /// Version of the program.
     pub version: String,
-    /// Start of the run, RFC 3339.
-    pub date: String,
+    /// Start of the run, shown to the second (RFC 3339).
+    pub began: SystemTime,
 }
 
 impl RunDescription {
     /// Returns `open` or `closed`.
     pub fn loop_name(&self) -> &'static str {
         loop_name(self.closed)
+    }
+
+    fn date(&self) -> Rfc3339Timestamp {
+        humantime::format_rfc3339_seconds(self.began)
     }
 }
 

@@ -20,7 +20,7 @@ pub fn second(
     interval: &Interval,
     running_audit: &RunningAudit,
 ) -> io::Result<()> {
-    let input = running_audit.input();
+    let input = &running_audit.input;
     let reasons = running_audit.reasons();
     let line = SecondLine {
         line: SecondFields::new(&SecondSummary::from(interval), input.threads),

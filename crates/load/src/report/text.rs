@@ -74,7 +74,8 @@ fn head(out: &mut String, run: &RunReport<'_>) -> Result {
     writeln!(
         out,
         "; threads {threads}; seed {seed}; weir {}; {}\n",
-        description.version, description.date
+        description.version,
+        description.date()
     )
 }
 
@@ -187,19 +188,10 @@ fn verdict(out: &mut String, run: &RunReport<'_>) -> Result {
 mod tests {
     use super::super::fixtures;
     use super::*;
-    use crate::condition::Condition;
     use crate::measure::RunOutcome;
 
     fn text(closed: bool, outcome: &RunOutcome) -> String {
-        let description = fixtures::description(closed);
-        let verdict = fixtures::verdict(closed, outcome);
-        let conditions = [Condition::parse("errors>0").unwrap().result(outcome)];
-        report(&RunReport {
-            description: &description,
-            outcome,
-            verdict: &verdict,
-            conditions: &conditions,
-        })
+        fixtures::rendered(closed, outcome, &["errors>0"], report)
     }
 
     #[test]
@@ -208,6 +200,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "weir load --rate 100 http://127.0.0.1:8000/");
         assert!(lines[1].starts_with("Open loop: constant, 100/s, 10 s; workload one-byte; "));
+        assert!(lines[1].ends_with("; 2026-01-02T03:04:05Z"), "{}", lines[1]);
         assert!(lines[2].is_empty() && lines[3].starts_with("Total: connections 1000 "));
         let own = &text[text.find("Times [ms]").unwrap()..];
         let expected = "\

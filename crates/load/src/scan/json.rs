@@ -46,7 +46,7 @@ impl ScanSummary {
     /// second.
     pub fn to_json(&self) -> Value {
         json!({
-            "plan": self.plan_json(),
+            "plan": self.plan,
             "points": self.points,
             "finding": search_result(&self.search_result),
             "peak": self.peak.map(|peak| json!({
@@ -58,46 +58,12 @@ impl ScanSummary {
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
-
-    fn plan_json(&self) -> Value {
-        let plan = &self.plan;
-        json!({
-            "from": plan.from,
-            "rate_max": plan.rate_max,
-            "to": plan.to,
-            "multiples": plan.multiples,
-            "repetitions": plan.repetitions,
-            "duration_ns": plan.duration_ns,
-            "requests_per_arrival": plan.requests_per_arrival,
-            "goodput_min": plan.goodput_min,
-            "errors_max": plan.errors_max,
-            "p99_ns_max": plan.p99_ns_max,
-            "seed": plan.seed,
-        })
-    }
 }
 
 fn search_result(search_result: &SearchResult) -> Value {
-    let sentence = search_result.sentence();
-    match search_result {
-        SearchResult::Unfinished => json!({ "kind": "unfinished", "text": sentence }),
-        SearchResult::Knee { held, failed } => {
-            json!({ "kind": "knee", "held": held, "failed": failed, "text": sentence })
-        }
-        SearchResult::ClientLimit { held, invalid, reason } => json!({
-            "kind": "client-limit",
-            "held": held,
-            "invalid": invalid,
-            "reason": reason,
-            "text": sentence,
-        }),
-        SearchResult::RateMax { held } => {
-            json!({ "kind": "rate-max", "held": held, "text": sentence })
-        }
-        SearchResult::NothingHeld { lowest } => {
-            json!({ "kind": "nothing-held", "lowest": lowest, "text": sentence })
-        }
-    }
+    let mut object = json!(search_result);
+    object["text"] = search_result.sentence().into();
+    object
 }
 
 fn kept(kept: &KeptGoodput) -> Value {

@@ -1,7 +1,9 @@
 //! The parameters of a scan, and the rates that they have repeated.
 
+use serde::Serialize;
+
 /// The parameters of a scan.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScanPlan {
     /// Rate at which the search begins, arrivals per second.
     pub from: f64,

@@ -6,6 +6,8 @@
 //! sustainable rate fail, but nothing makes an unsustainable rate hold. Once a rate is repeated,
 //! only its repetitions count, by majority.
 
+use serde::Serialize;
+
 use super::plan::{ScanPlan, round_rate};
 use super::point::{MeasuredPoint, PointPurpose};
 
@@ -23,7 +25,8 @@ const FLOOR: f64 = 0.01;
 const FLOOR_ARRIVALS: f64 = 10.0;
 
 /// The result of a search. Rates are arrivals per second.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SearchResult {
     /// The search is still in progress.
     Unfinished,

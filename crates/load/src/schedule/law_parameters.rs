@@ -1,5 +1,5 @@
-//! Properties of a law, known before a run: validity, mean rate, peak rate, and the same law at
-//! another rate. Starts are not computed here.
+//! Properties of a law, known before a run: validity, mean rate, and the same law at another rate.
+//! Starts are not computed here.
 
 use super::law::{ArrivalLaw, RateStep};
 use super::units::seconds;
@@ -12,8 +12,6 @@ pub const RATE_MAX: f64 = 1e9;
 const TIME_S_MAX: f64 = 1e9;
 /// The shortest time in a law, seconds.
 const TIME_S_MIN: f64 = 1e-9;
-/// Window in which the peak of a trace is counted.
-const SECOND_NS: u64 = 1_000_000_000;
 
 impl ArrivalLaw {
     /// Checks that the law can be planned.
@@ -64,29 +62,6 @@ impl ArrivalLaw {
         if duration_ns == 0 { 0.0 } else { arrivals / duration_s }
     }
 
-    /// Returns the highest rate planned within `duration_ns`, arrivals per second. For random laws
-    /// this is the mean; for a trace, the largest number of starts within any one second.
-    pub fn peak_rate(&self, duration_ns: u64) -> f64 {
-        let duration_s = seconds(duration_ns);
-        match self {
-            ArrivalLaw::Constant { .. }
-            | ArrivalLaw::Poisson { .. }
-            | ArrivalLaw::Uniform { .. } => self.mean_rate(duration_ns),
-            ArrivalLaw::Steps(steps) => {
-                step_times(steps, duration_s).map(|(rate, _)| rate).fold(0.0, f64::max)
-            }
-            ArrivalLaw::Ramp { from, to } => from.max(*to),
-            ArrivalLaw::Sine { mean, amplitude, period_s } => {
-                let periods = (duration_s / period_s).min(0.25);
-                mean + amplitude * (std::f64::consts::TAU * periods).sin()
-            }
-            ArrivalLaw::Trace(starts_ns) => {
-                let starts_max = starts_per_second_max(before(starts_ns, duration_ns));
-                (starts_max as f64).max(self.mean_rate(duration_ns))
-            }
-        }
-    }
-
     /// Returns the same law at `factor` times the rate. The times of steps and periods stay the
     /// same; a trace is played faster, and so ends earlier. [`ArrivalLaw::check`] says whether the
     /// result can be planned.
@@ -134,18 +109,6 @@ fn step_times(steps: &[RateStep], duration_s: f64) -> impl Iterator<Item = (f64,
 
 fn before(starts_ns: &[u64], end_ns: u64) -> &[u64] {
     starts_ns.split_at(starts_ns.partition_point(|start_ns| *start_ns < end_ns)).0
-}
-
-fn starts_per_second_max(starts_ns: &[u64]) -> usize {
-    let mut later = starts_ns.iter().enumerate().peekable();
-    let mut ended = 0;
-    let within = starts_ns.iter().enumerate().map(|(begun, start_ns)| {
-        while later.next_if(|(_, end_ns)| **end_ns - start_ns < SECOND_NS).is_some() {
-            ended += 1;
-        }
-        ended - begun
-    });
-    within.max().unwrap_or(0)
 }
 
 /// Checks that the rates are in bounds, and at least one of them above 0.
@@ -213,28 +176,27 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_peak_are_those_of_the_duration() {
+    fn the_mean_is_that_of_the_duration() {
         let uniform = ArrivalLaw::Uniform { shortest_s: 0.01, longest_s: 0.03 };
         let sine = ArrivalLaw::Sine { mean: 100.0, amplitude: 50.0, period_s: 8.0 };
         let half_swing = 100.0 + 50.0 * 2.0 / std::f64::consts::PI;
         let table = [
-            (ArrivalLaw::Constant { rate: 7.0 }, 3 * S, 7.0, 7.0),
-            (ArrivalLaw::Poisson { rate: 7.0 }, 3 * S, 7.0, 7.0),
-            (uniform, S, 50.0, 50.0),
-            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), S, 10.0, 10.0),
-            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), 4 * S, 22.5, 40.0),
-            (ArrivalLaw::Ramp { from: 30.0, to: 10.0 }, 9 * S, 20.0, 30.0),
-            (sine.clone(), 8 * S, 100.0, 150.0),
-            (sine.clone(), 4 * S, half_swing, 150.0),
-            (sine, 1, 100.0, 100.0),
-            (trace(&[0, 500, 900, 1400, 1500, 5000]), 2 * S, 2.5, 3.0),
-            (trace(&[0, 500, 900, 1400, 1500, 5000]), 6 * S, 1.0, 3.0),
-            (trace(&[0, 1200]), S * 3 / 2, 4.0 / 3.0, 4.0 / 3.0),
+            (ArrivalLaw::Constant { rate: 7.0 }, 3 * S, 7.0),
+            (ArrivalLaw::Poisson { rate: 7.0 }, 3 * S, 7.0),
+            (uniform, S, 50.0),
+            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), S, 10.0),
+            (steps(&[(10.0, 1.0), (40.0, 1.0), (20.0, 1.0)]), 4 * S, 22.5),
+            (ArrivalLaw::Ramp { from: 30.0, to: 10.0 }, 9 * S, 20.0),
+            (sine.clone(), 8 * S, 100.0),
+            (sine.clone(), 4 * S, half_swing),
+            (sine, 1, 100.0),
+            (trace(&[0, 500, 900, 1400, 1500, 5000]), 2 * S, 2.5),
+            (trace(&[0, 500, 900, 1400, 1500, 5000]), 6 * S, 1.0),
+            (trace(&[0, 1200]), S * 3 / 2, 4.0 / 3.0),
         ];
-        for (law, duration_ns, mean, peak) in table {
-            let found = (law.mean_rate(duration_ns), law.peak_rate(duration_ns));
-            assert!((found.0 - mean).abs() < 1e-6, "{law}: {found:?}");
-            assert!((found.1 - peak).abs() < 1e-6, "{law}: {found:?}");
+        for (law, duration_ns, mean) in table {
+            let found = law.mean_rate(duration_ns);
+            assert!((found - mean).abs() < 1e-6, "{law}: {found}");
             assert_eq!(law.check(), Ok(()));
         }
     }

@@ -252,9 +252,8 @@ mod tests {
                 prop_assert!(starts.is_sorted(), "{}", law);
                 prop_assert!(starts.iter().all(|start| *start < duration_ns), "{}", law);
                 if law.check().is_ok() && duration_ns > 0 {
-                    let (mean, peak) = (law.mean_rate(duration_ns), law.peak_rate(duration_ns));
+                    let mean = law.mean_rate(duration_ns);
                     prop_assert!(mean.is_finite() && mean >= 0.0, "{} {}", law, mean);
-                    prop_assert!(peak.is_finite() && peak >= mean * 0.999_999, "{} {}", law, peak);
                 }
             }
         }

@@ -39,16 +39,19 @@ pub struct FilesWritten {
 /// names are overwritten; anything else of these names is left alone and is an error.
 ///
 /// # Errors
-/// An I/O error, with the path; or options that result in an empty file or an invalid set.
+/// A sentence: an I/O error, with the path; or options that result in an empty file or an invalid
+/// set.
 pub fn write(
     dir: &Path,
     workload: NamedWorkload,
     options: &FileSetOptions,
-) -> io::Result<FilesWritten> {
+) -> Result<FilesWritten, String> {
     let mut summary = FilesWritten::default();
     let mut text = Vec::new();
     for (path, bytes) in list(workload, options)? {
-        write_file(&dir.join(path), fitting(&mut text, bytes))?;
+        let path = dir.join(path);
+        write_file(&path, fitting(&mut text, bytes))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         summary.files += 1;
         summary.bytes += bytes;
     }
@@ -56,20 +59,16 @@ pub fn write(
 }
 
 /// Lists paths below the root, and sizes in bytes.
-fn list(workload: NamedWorkload, options: &FileSetOptions) -> io::Result<Vec<(String, u64)>> {
-    let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+fn list(workload: NamedWorkload, options: &FileSetOptions) -> Result<Vec<(String, u64)>, String> {
     match workload {
         NamedWorkload::Small(small) => match small.size.bytes(options.head_bytes) {
-            0 => Err(refuse(format!(
+            0 => Err(format!(
                 "a reply's head of {} bytes leaves no room for a body in its packet",
                 options.head_bytes
-            ))),
-            bytes => Ok(vec![(small.file.into(), bytes)]),
+            )),
+            bytes => Ok(vec![(small.file(), bytes)]),
         },
-        NamedWorkload::Specweb99 => {
-            let set = FileSet::new(options.mb).map_err(|error| refuse(error.to_string()))?;
-            Ok(set.files().collect())
-        }
+        NamedWorkload::Specweb99 => Ok(FileSet::new(options.mb)?.files().collect()),
     }
 }
 
@@ -83,23 +82,20 @@ fn fitting(text: &mut Vec<u8>, bytes: u64) -> &[u8] {
 }
 
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
-    };
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(|error| match error.kind() {
             // What is said when a file is in its way.
             io::ErrorKind::AlreadyExists => {
-                named(io::Error::other(format!("{} is not a directory", parent.display())))
+                io::Error::other(format!("{} is not a directory", parent.display()))
             }
-            _ => named(error),
+            _ => error,
         })?;
     }
     // Through a symbolic link, a file elsewhere would be overwritten.
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(named(io::Error::other("it is there, and no regular file")));
+        return Err(io::Error::other("it is there, and no regular file"));
     }
-    fs::write(path, content).map_err(named)
+    fs::write(path, content)
 }
 
 #[cfg(test)]
@@ -141,10 +137,10 @@ mod tests {
         std::os::unix::fs::symlink(&aim, &link).unwrap();
         let error =
             write(dir.path(), "2k".parse().unwrap(), &FileSetOptions::default()).unwrap_err();
-        assert!(error.to_string().contains("2k.txt: it is there"), "{error}");
+        assert!(error.contains("2k.txt: it is there"), "{error}");
         assert_eq!(fs::read(&aim).unwrap(), b"mine");
         let error = write(&aim, "2k".parse().unwrap(), &FileSetOptions::default()).unwrap_err();
-        assert!(error.to_string().ends_with("aim is not a directory"), "{error}");
+        assert!(error.ends_with("aim is not a directory"), "{error}");
     }
 
     #[test]
@@ -152,6 +148,6 @@ mod tests {
         let options = FileSetOptions { head_bytes: 1448, ..FileSetOptions::default() };
         let dir = tempfile::tempdir().unwrap();
         let error = write(dir.path(), "one-packet".parse().unwrap(), &options).unwrap_err();
-        assert!(error.to_string().contains("1448 bytes leaves no room"), "{error}");
+        assert!(error.contains("1448 bytes leaves no room"), "{error}");
     }
 }

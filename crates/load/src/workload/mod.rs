@@ -4,8 +4,9 @@
 //! that it does not matter which thread asks for it, or when. Only [`files`] touches the disk:
 //! parsers take text.
 
+use std::fmt;
+
 mod built;
-mod error;
 pub mod files;
 #[cfg(test)]
 mod fixtures;
@@ -18,5 +19,9 @@ pub mod specweb99;
 mod target;
 
 pub use built::BuiltWorkload;
-pub use error::Error;
 pub use named::NamedWorkload;
+
+/// Returns the error for a line of the file `name`.
+fn at_line(name: &str, line: usize, what: impl fmt::Display) -> String {
+    format!("{name}:{line}: {what}")
+}

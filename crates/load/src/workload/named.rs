@@ -3,7 +3,6 @@
 use std::str::FromStr;
 
 use super::built::BuiltWorkload;
-use super::error::Error;
 use super::simple::{SessionShape, Targets};
 use super::small::{self, SmallFile};
 use super::specweb99::FileSet;
@@ -55,10 +54,10 @@ impl NamedWorkload {
         base: &str,
         mb: u64,
         shape: SessionShape,
-    ) -> Result<BuiltWorkload, Error> {
+    ) -> Result<BuiltWorkload, String> {
         match self {
             NamedWorkload::Small(small) => {
-                Ok(Targets::get(vec![below(base, small.file)]).build(template, shape))
+                Ok(Targets::get(vec![below(base, &small.file())]).build(template, shape))
             }
             NamedWorkload::Specweb99 => Ok(FileSet::new(mb)?.build(template, base, shape.close)),
         }
@@ -66,12 +65,12 @@ impl NamedWorkload {
 }
 
 impl FromStr for NamedWorkload {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Error> {
+    fn from_str(name: &str) -> Result<Self, String> {
         NamedWorkload::all().find(|named| named.name() == name).ok_or_else(|| {
             let names: Vec<_> = NamedWorkload::all().map(NamedWorkload::name).collect();
-            Error(format!("no workload is called {name}; there are {}", names.join(", ")))
+            format!("no workload is called {name}; there are {}", names.join(", "))
         })
     }
 }
@@ -91,7 +90,7 @@ mod tests {
             let session = &filled(&*workload, 0..1)[0];
             assert!(targets(&requests, session).iter().all(|target| target.contains("/base/")));
         }
-        let error = "specweb".parse::<NamedWorkload>().unwrap_err().to_string();
+        let error = "specweb".parse::<NamedWorkload>().unwrap_err();
         assert!(error.contains("one-byte, 2k, 6k, one-packet, 1259, 8192, specweb99"), "{error}");
     }
 }

@@ -7,8 +7,8 @@
 
 use std::fmt;
 
+use super::at_line;
 use super::built::{BuiltWorkload, RequestInterner};
-use super::error::Error;
 use super::sessions::SessionTable;
 use super::target::parse_target;
 use crate::schedule::ArrivalLaw;
@@ -59,9 +59,9 @@ pub fn parse(
     speed: f64,
     template: &RequestTemplate,
     close: bool,
-) -> Result<Replay, Error> {
+) -> Result<Replay, String> {
     if !(speed.is_finite() && speed > 0.0) {
-        return Err(Error(format!("{speed} is no speed: it is a number above 0")));
+        return Err(format!("{speed} is no speed: it is a number above 0"));
     }
     let mut counts = LogCounts::default();
     let mut interner = RequestInterner::new(template);
@@ -69,7 +69,7 @@ pub fn parse(
     for (index, line) in log.split(|&byte| byte == b'\n').enumerate() {
         if !line.trim_ascii().is_empty() {
             let entry = log_entry(line).ok_or_else(|| {
-                Error::at_line(name, index + 1, "this is no line of a Common or Combined log")
+                at_line(name, index + 1, "this is no line of a Common or Combined log")
             })?;
             let request = counts.request(&entry.request, &mut interner);
             let unix_s = entry.unix_s;
@@ -77,7 +77,7 @@ pub fn parse(
         }
     }
     if starts.is_empty() {
-        return Err(Error(format!("{name}: there is no request in it that can be replayed")));
+        return Err(format!("{name}: there is no request in it that can be replayed"));
     }
     starts.sort_by_key(|start| start.unix_s);
     Ok(plan(&starts, speed, close, counts, interner.requests))
@@ -251,8 +251,12 @@ mod tests {
     const COMMON: &str = "127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] \
                           \"GET /apache_pb.gif HTTP/1.0\" 200 2326\n";
 
+    fn parsed(log: &str, speed: f64) -> Result<Replay, String> {
+        parse("log", log.as_bytes(), speed, &RequestTemplate::default(), true)
+    }
+
     fn replay(log: &str) -> Replay {
-        parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap()
+        parsed(log, 1.0).unwrap()
     }
 
     fn starts(replay: &Replay) -> Vec<u64> {
@@ -296,8 +300,7 @@ mod tests {
         assert_eq!(asked(&once), ["/a", "/b", "/a", "/c", "/d"]);
         let ms = |starts: &[u64]| starts.iter().map(|ns| ns / 1_000_000).collect::<Vec<_>>();
         assert_eq!(ms(&starts(&once)), [0, 250, 500, 750, 2000]);
-        let twice = parse("log", log.as_bytes(), 2.0, &RequestTemplate::default(), true).unwrap();
-        assert_eq!(ms(&starts(&twice)), [0, 125, 250, 375, 1000]);
+        assert_eq!(ms(&starts(&parsed(&log, 2.0).unwrap())), [0, 125, 250, 375, 1000]);
     }
 
     #[test]
@@ -354,23 +357,19 @@ mod tests {
             "h - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200 1x",
         ] {
             let log = format!("{COMMON}\n{wrong}\n");
-            let error =
-                parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap_err();
-            assert!(error.to_string().starts_with("log:3: this is no line"), "{wrong}: {error}");
+            let error = parsed(&log, 1.0).unwrap_err();
+            assert!(error.starts_with("log:3: this is no line"), "{wrong}: {error}");
         }
     }
 
     #[test]
     fn a_log_without_requests_and_a_speed_of_nothing_are_refused() {
         for log in [String::new(), line("08:49:37", "-")] {
-            let error =
-                parse("log", log.as_bytes(), 1.0, &RequestTemplate::default(), true).unwrap_err();
-            assert!(error.to_string().contains("no request in it"), "{error}");
+            let error = parsed(&log, 1.0).unwrap_err();
+            assert!(error.contains("no request in it"), "{error}");
         }
         for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                parse("log", COMMON.as_bytes(), speed, &RequestTemplate::default(), true).is_err()
-            );
+            assert!(parsed(COMMON, speed).is_err());
         }
     }
 
@@ -399,8 +398,7 @@ mod tests {
             let _ = parse("log", &bytes, speed, &RequestTemplate::default(), true);
             let _ = log_entry(&bytes);
             let log = format!("h - - [{time}] \"{request}\" 200 1\n{COMMON}");
-            let template = RequestTemplate::default();
-            if let Ok(replay) = parse("log", log.as_bytes(), speed, &template, true) {
+            if let Ok(replay) = parsed(&log, speed) {
                 let starts = starts(&replay);
                 prop_assert!(starts.is_sorted());
                 prop_assert_eq!(starts.len() as u64, replay.counts.total - replay.counts.skipped);

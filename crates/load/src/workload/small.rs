@@ -12,14 +12,19 @@ pub const WEIR_HEAD_BYTES: u64 = 250;
 /// A workload of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallFile {
-    /// Name on the command line.
+    /// Name on the command line; that of the file has `.txt` behind it.
     pub name: &'static str,
-    /// Name of the file.
-    pub file: &'static str,
     /// Size of the file.
     pub size: FileSize,
     /// Description in one line.
     pub help: &'static str,
+}
+
+impl SmallFile {
+    /// Returns the name of the file.
+    pub fn file(&self) -> String {
+        format!("{}.txt", self.name)
+    }
 }
 
 /// The size of a file.
@@ -27,65 +32,38 @@ pub struct SmallFile {
 pub enum FileSize {
     /// A fixed number of bytes.
     Bytes(u64),
-    /// The size given by [`one_packet_body`].
+    /// What fills one segment of [`MSS_BYTES`] together with the reply's head.
     OnePacket,
 }
 
 impl FileSize {
-    /// Returns the size in bytes, for a server whose reply head has `head_bytes`.
+    /// Returns the size in bytes, for a server whose reply head has `head_bytes`; 0 if the head
+    /// leaves no room.
     pub fn bytes(self, head_bytes: u64) -> u64 {
         match self {
             FileSize::Bytes(bytes) => bytes,
-            FileSize::OnePacket => one_packet_body(head_bytes),
+            FileSize::OnePacket => MSS_BYTES.saturating_sub(head_bytes),
         }
     }
 }
 
-/// Returns the size of the body that fills one segment of [`MSS_BYTES`] together with a head of
-/// `head_bytes`; 0 if the head leaves no room.
-pub fn one_packet_body(head_bytes: u64) -> u64 {
-    MSS_BYTES.saturating_sub(head_bytes)
-}
-
 /// All workloads of one file.
 pub const ALL: [SmallFile; 6] = [
-    SmallFile {
-        name: "one-byte",
-        file: "one-byte.txt",
-        size: FileSize::Bytes(1),
-        help: "a file of 1 byte: the cost of a connection",
-    },
-    SmallFile {
-        name: "2k",
-        file: "2k.txt",
-        size: FileSize::Bytes(2048),
-        help: "a file of 2048 bytes",
-    },
-    SmallFile {
-        name: "6k",
-        file: "6k.txt",
-        size: FileSize::Bytes(6144),
-        help: "a file of 6144 bytes",
-    },
-    SmallFile {
-        name: "one-packet",
-        file: "one-packet.txt",
-        size: FileSize::OnePacket,
-        help: "a file that fills one segment of 1448 bytes together with the reply's head",
-    },
-    SmallFile {
-        name: "1259",
-        file: "1259.txt",
-        size: FileSize::Bytes(1259),
-        help: "a file of 1259 bytes: the smaller of Banga and Druschel",
-    },
-    SmallFile {
-        name: "8192",
-        file: "8192.txt",
-        size: FileSize::Bytes(8192),
-        help: "a file of 8192 bytes: the larger of Banga and Druschel",
-    },
+    small("one-byte", FileSize::Bytes(1), "a file of 1 byte: the cost of a connection"),
+    small("2k", FileSize::Bytes(2048), "a file of 2048 bytes"),
+    small("6k", FileSize::Bytes(6144), "a file of 6144 bytes"),
+    small(
+        "one-packet",
+        FileSize::OnePacket,
+        "a file that fills one segment of 1448 bytes together with the reply's head",
+    ),
+    small("1259", FileSize::Bytes(1259), "a file of 1259 bytes: the smaller of Banga and Druschel"),
+    small("8192", FileSize::Bytes(8192), "a file of 8192 bytes: the larger of Banga and Druschel"),
 ];
+
+const fn small(name: &'static str, size: FileSize, help: &'static str) -> SmallFile {
+    SmallFile { name, size, help }
+}
 
 #[cfg(test)]
 mod tests {
@@ -95,7 +73,7 @@ mod tests {
     fn sizes_are_those_of_the_names() {
         let sizes = ALL.map(|small| small.size.bytes(WEIR_HEAD_BYTES));
         assert_eq!(sizes, [1, 2048, 6144, 1198, 1259, 8192]);
-        assert_eq!(one_packet_body(248), 1200);
-        assert_eq!(one_packet_body(2000), 0);
+        assert_eq!(FileSize::OnePacket.bytes(248), 1200);
+        assert_eq!(FileSize::OnePacket.bytes(2000), 0);
     }
 }

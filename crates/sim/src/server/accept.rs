@@ -32,7 +32,7 @@ impl Simulation<'_> {
     pub(super) fn accepted(&mut self, core: u32, token: Token) {
         self.statistics.loops.accepted += 1;
         let state = &mut self.cores[core as usize];
-        state.accepted += 1;
+        state.known.accepted += 1;
         state.filter.accepted();
         state.steps.push(Step::Accept);
         if state.phase.inspects() {
@@ -86,11 +86,12 @@ impl Simulation<'_> {
     /// Admits a connection to be served, or closes it for want of room.
     pub(super) fn admit(&mut self, core: u32, token: Token, since_ns: u64) {
         let state = &mut self.cores[core as usize];
-        if state.open >= self.scenario.open_max {
+        if state.known.open >= self.scenario.open_max {
             return state.steps.push(Step::Close(token, CloseReason::NoRoom));
         }
-        state.open += 1;
-        self.statistics.loops.open_max = self.statistics.loops.open_max.max(state.open as u64);
+        state.known.open += 1;
+        self.statistics.loops.open_max =
+            self.statistics.loops.open_max.max(state.known.open as u64);
         let Some(conn) = self.conns.get(token) else { return };
         conn.socket.accepted_ns = self.now_ns;
         if state.phase.decision.order == Order::Newest {
@@ -99,7 +100,7 @@ impl Simulation<'_> {
             state.deferred.push(self.now_ns, token, since_ns, source, share);
         } else {
             conn.socket.state = SocketState::Open;
-            state.begun += 1;
+            state.known.begun += 1;
             let eager = self.scenario.eager;
             state.steps.push(if eager { Step::Serve(token) } else { Step::Watch(token) });
         }
@@ -129,7 +130,7 @@ impl Simulation<'_> {
             return;
         }
         let Some(newest) = state.deferred.pop_newest() else { return };
-        state.begun += 1;
+        state.known.begun += 1;
         if let Some(conn) = self.conns.get(newest) {
             conn.socket.state = SocketState::Open;
         }

@@ -126,7 +126,7 @@ impl Simulation<'_> {
         state.watched = true;
         let queue = if silent { &mut state.silent } else { &mut state.idle };
         queue.push_back((token, self.now_ns));
-        if queue.len() > 64 + 2 * state.open {
+        if queue.len() > 64 + 2 * state.known.open {
             queue.retain(|(token, since_ns)| {
                 let still = |conn: &mut Conn| conn.socket.has_waited_since(*since_ns, silent);
                 self.conns.get(*token).is_some_and(still)
@@ -197,7 +197,7 @@ impl Simulation<'_> {
         let state = &mut self.cores[core as usize];
         let Some(Conn { socket, .. }) = self.conns.get(token) else { return };
         if matches!(socket.state, SocketState::Deferred | SocketState::Open) {
-            state.open -= 1;
+            state.known.open -= 1;
             state.watched = true;
         }
         socket.state = SocketState::Closed;

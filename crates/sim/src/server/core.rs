@@ -83,9 +83,6 @@ pub(crate) struct Core {
     pub(super) doing: Step,
     pub(super) asleep: bool,
     pub(super) asleep_since_ns: u64,
-    /// Time slept so far, as known to the loop, and the time of the last wake-up.
-    pub(super) slept_ns: u64,
-    pub(super) woke_ns: u64,
     pub(super) sleeps_count: u32,
     pub(super) iterations: u64,
     /// End of the last wait: the time used throughout the iteration.
@@ -94,20 +91,13 @@ pub(crate) struct Core {
     /// True if an accept-phase of this iteration left connections in the queue, which are newer
     /// than the deferred ones.
     pub(super) queue_left: bool,
-    pub(super) open: usize,
-    pub(super) begun: u64,
-    pub(super) accepted: u64,
-    pub(super) served: u64,
-    pub(super) served_ns: u64,
+    /// What the loop knows and its policy is told, as far as it is not known elsewhere.
+    pub(super) known: View,
     /// Shares of the sources served on open connections.
     pub(super) shares: Shares,
     pub(super) work_began_ns: u64,
     /// Connections served in the current work-phase.
     pub(super) working: u64,
-    /// Connections reported by this iteration's wait.
-    pub(super) reported: u64,
-    pub(super) work_items: u64,
-    pub(super) work_ns: u64,
     pub(super) phase: AcceptPhase,
     /// Connections accepted and not served yet.
     pub(super) deferred: Deferred<Token>,
@@ -122,7 +112,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(scenario: &Scenario, policy: Box<dyn Policy>) -> Self {
         Self {
-            listener: Listener::new(scenario.policy.backlog),
+            listener: Listener { backlog: scenario.policy.backlog, ..Listener::default() },
             softirq: Softirq::new(&scenario.costs),
             filter: Filter::new(scenario.policy.backlog),
             sleeps: SleepHistory::default(),
@@ -133,24 +123,15 @@ impl Core {
             doing: Step::Wait,
             asleep: false,
             asleep_since_ns: 0,
-            slept_ns: 0,
-            woke_ns: 0,
             sleeps_count: 0,
             iterations: 0,
             clock_ns: 0,
             accepted_iteration: 0,
             queue_left: false,
-            open: 0,
-            begun: 0,
-            accepted: 0,
-            served: 0,
-            served_ns: 0,
+            known: View::default(),
             shares: Shares::new(OPEN_BURST),
             work_began_ns: 0,
             working: 0,
-            reported: 0,
-            work_items: 0,
-            work_ns: 0,
             phase: AcceptPhase::default(),
             deferred: Deferred::default(),
             expired: Vec::new(),
@@ -162,21 +143,11 @@ impl Core {
     /// Builds the policy's view; `is_listener_ready` is true when the listener is ready.
     pub(super) fn view(&self, open_max: usize, is_listener_ready: bool) -> View {
         View {
-            open: self.open,
             open_max,
             iterations_since: self.iterations - self.accepted_iteration
                 + u64::from(!is_listener_ready),
-            slept_ns: self.slept_ns,
-            woke_ns: self.woke_ns,
-            begun: self.begun,
-            accepted: self.accepted,
-            served: self.served,
-            served_ns: self.served_ns,
-            ready: self.reported,
-            work_items: self.work_items,
-            work_ns: self.work_ns,
             deferred: self.deferred.len(),
-            saturated: false,
+            ..self.known
         }
     }
 }

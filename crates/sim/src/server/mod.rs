@@ -49,8 +49,8 @@ impl Simulation<'_> {
     pub(crate) fn wake_loop(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
         if std::mem::take(&mut state.asleep) {
-            state.slept_ns += self.now_ns - state.asleep_since_ns;
-            state.woke_ns = self.now_ns;
+            state.known.slept_ns += self.now_ns - state.asleep_since_ns;
+            state.known.woke_ns = self.now_ns;
             state.sleeps.wake(self.now_ns);
             let late_ns = state.softirq.wake(self.now_ns) + self.scenario.costs.wake;
             state.doing = Step::Wait;
@@ -122,15 +122,15 @@ impl Simulation<'_> {
             return self.sleep(core, due_ns);
         }
         if !state.policy.is_alert() {
-            // It was not measured whether it slept.
-            state.slept_ns += self.scenario.costs.wait;
-            state.woke_ns = self.now_ns;
+            // Nobody looked whether it slept.
+            state.known.slept_ns += self.scenario.costs.wait;
+            state.known.woke_ns = self.now_ns;
         }
         self.statistics.loops.getevents += 1;
         state.iterations += 1;
         state.clock_ns = self.now_ns;
         if !state.watched {
-            // An iteration without a report says nothing about waiting connections.
+            // An iteration in which nobody is heard of says nothing of who waits.
             state.accepted_iteration = state.iterations;
         }
         state.queue_left = false;
@@ -139,7 +139,7 @@ impl Simulation<'_> {
         let later = state.ready.split_off(count);
         let reported = std::mem::replace(&mut state.ready, later);
         state.working = 0;
-        state.reported = reported.len() as u64;
+        state.known.ready = reported.len() as u64;
         state.steps.extend(reported.into_iter().rev().map(Step::Work));
         state.steps.extend([Step::WorkBegin, Step::ServeDeferred, Step::Consult]);
         if is_listener_ready {
@@ -151,9 +151,9 @@ impl Simulation<'_> {
     fn sleep(&mut self, core: u32, due_ns: Option<u64>) {
         let state = &mut self.cores[core as usize];
         state.phase.decision = state.phase.decision.open();
-        // The loop admits no more until it wakes, so nothing may count SYNs against tokens.
+        // Nobody is there to let in more, so that nothing may count them.
         state.filter.set(self.now_ns, SynDecision::Open, state.listener.queued(), true);
-        state.listener.listen(self.scenario.policy.backlog);
+        state.listener.backlog = self.scenario.policy.backlog;
         state.sleeps.sleep(self.now_ns);
         state.asleep = true;
         state.asleep_since_ns = self.now_ns;

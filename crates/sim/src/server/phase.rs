@@ -83,14 +83,14 @@ impl Simulation<'_> {
 
     pub(super) fn set_backlog(&mut self, core: u32, backlog: u32) {
         self.statistics.loops.listens += 1;
-        self.cores[core as usize].listener.listen(backlog);
+        self.cores[core as usize].listener.backlog = backlog;
     }
 
     /// Makes room by closing connections that wait for their client: those idle longest, then those
     /// silent longest. That is no refusal on account of load.
     fn make_room(&mut self, core: u32) {
         let state = &self.cores[core as usize];
-        if state.open < self.scenario.open_max {
+        if state.known.open < self.scenario.open_max {
             return;
         }
         for _ in 0..EVICTED_MAX.min(self.scenario.open_max) {
@@ -121,7 +121,7 @@ impl Simulation<'_> {
     /// listening socket leaves the interest set.
     pub(super) fn finish_cost_ns(&self, core: u32) -> u64 {
         let state = &self.cores[core as usize];
-        let is_full = state.open >= self.scenario.open_max;
+        let is_full = state.known.open >= self.scenario.open_max;
         let leaves = state.watched && is_full && state.idle.is_empty() && state.silent.is_empty();
         if leaves { self.scenario.costs.epoll_ctl } else { 0 }
     }
@@ -135,7 +135,7 @@ impl Simulation<'_> {
         if accepts {
             state.queue_left |= !outcome.drained && decision.order == Order::Oldest;
             let can_make_room = !state.idle.is_empty() || !state.silent.is_empty();
-            state.watched = state.open < self.scenario.open_max || can_make_room;
+            state.watched = state.known.open < self.scenario.open_max || can_make_room;
         }
         state.policy.finished(state.clock_ns, &outcome);
     }

@@ -7,7 +7,7 @@ use crate::connections::{Conn, SocketState, Token};
 use crate::simulation::Simulation;
 
 impl Simulation<'_> {
-    /// Begins to serve a ready connection, unless it was closed since; it may be looked at
+    /// Begins the turn of a ready connection, unless it was closed since; it may be looked at
     /// first.
     pub(super) fn work(&mut self, token: Token) -> Option<(Step, u64)> {
         let Conn { socket, .. } = self.conns.get(token)?;
@@ -24,7 +24,7 @@ impl Simulation<'_> {
         }
         socket.ready = false;
         state.working += 1;
-        state.reported -= 1;
+        state.known.ready -= 1;
         if state.phase.decision.inspect_open && !replying {
             return Some((Step::WorkInspect(token), self.scenario.costs.tcp_info));
         }
@@ -69,12 +69,12 @@ impl Simulation<'_> {
 
     pub(super) fn work_ends(&mut self, core: u32) {
         let state = &mut self.cores[core as usize];
-        state.work_items = state.working;
-        // A single connection delays no other.
+        state.known.work_items = state.working;
+        // One alone keeps nobody waiting.
         let spent_ns = self.now_ns - state.work_began_ns;
-        state.work_ns = if state.work_items > 1 { spent_ns } else { 0 };
-        state.served += state.work_items;
-        state.served_ns += spent_ns;
-        self.statistics.loops.work_phases += u64::from(state.work_items > 0);
+        state.known.work_ns = if state.known.work_items > 1 { spent_ns } else { 0 };
+        state.known.served += state.known.work_items;
+        state.known.served_ns += spent_ns;
+        self.statistics.loops.work_phases += u64::from(state.known.work_items > 0);
     }
 }

@@ -1,27 +1,9 @@
-//! The policy under test, and helpers shared by several test files.
+//! Helpers shared by several test files. The policy under test is the default one.
 
-use weir_accept::{Controls, Limit, PolicyConfig, PolicyName, Refusal, SynFilter, TARGET_NS};
 use weir_sim::{MILLI_NS, Scenario, Statistics};
-
-/// The policy under test.
-pub(crate) const POLICY: PolicyName = PolicyName::Adaptive;
 
 /// Length of the windows over which goodput is compared.
 pub(crate) const WINDOW_NS: u64 = 100 * MILLI_NS;
-
-/// Returns the default configuration of the policy.
-pub(crate) fn policy() -> PolicyConfig {
-    PolicyConfig {
-        name: POLICY,
-        limit: Limit::Auto,
-        target_ns: TARGET_NS,
-        controls: Controls::ALL,
-        refusal: Refusal::default(),
-        backlog: 4096,
-        syn_filter: SynFilter::Tokens,
-        eager: true,
-    }
-}
 
 /// Returns good replies as a share of those attainable at the scenario's first rate.
 pub(crate) fn goodput_of_attainable(scenario: &Scenario, statistics: &Statistics) -> f64 {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{Advice, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use super::{File, open_beneath, open_with, pread, resolve, status};
+use super::{File, fill, open_beneath, open_with, pread, resolve, status};
 use crate::profile::{Call, timed};
 
 /// Opens a path as [`open_beneath`] does, but only if every name on it is in the kernel's cache;
@@ -60,14 +60,7 @@ pub fn pread_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::R
 /// # Errors
 /// Those of reading, and `WouldBlock` when any of the bytes is not in memory.
 pub fn pread_full_nowait(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match pread_nowait(fd, rest, offset + filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(filled)
+    fill(buffer, |rest, filled| pread_nowait(fd, rest, offset + filled))
 }
 
 /// Returns whether an open file or directory is on a file system without a disk: tmpfs or ramfs.

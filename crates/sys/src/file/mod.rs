@@ -146,9 +146,18 @@ pub fn pread(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<u
 
 /// Fills `buffer` starting at `offset`; a short count means that the file ends there.
 pub fn pread_full(fd: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fill(buffer, |rest, filled| pread(fd, rest, offset + filled))
+}
+
+/// Repeats a read, which is told how many bytes are there, until the buffer is full or it gives
+/// none.
+fn fill(
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match pread(fd, rest, offset + filled as u64)? {
+        match read(rest, filled as u64)? {
             0 => break,
             count => filled += count,
         }

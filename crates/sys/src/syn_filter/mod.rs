@@ -14,6 +14,7 @@ pub mod tokens;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::check;
 use crate::profile::{Call, timed};
 
 /// Removes the filter, so that every SYN passes again (SO_DETACH_FILTER, socket(7)); does nothing
@@ -45,10 +46,9 @@ const DROP: u32 = 0;
 fn set_option<T>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
     let size = size_of::<T>() as libc::socklen_t;
     let value = (&raw const *value).cast();
-    let answer = timed(Call::Setsockopt, || {
+    check(timed(Call::Setsockopt, || {
         // SAFETY: the kernel reads the value, whose address and size are given, and for a classic
         // filter the instructions, whose number stands next to their address; all outlive the call.
         unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, size) }
-    });
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }))
 }

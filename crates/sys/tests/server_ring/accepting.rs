@@ -2,8 +2,6 @@
 
 use super::*;
 
-use weir_sys::ring::server::{SendBuffer, SendOptions};
-
 fn waits(listener: &TcpListener) -> bool {
     listener.accept().is_ok()
 }
@@ -61,17 +59,10 @@ fn an_accept_that_waits_takes_the_next_who_calls_and_says_whether_more_wait() {
 fn an_accept_that_is_cancelled_takes_nobody() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
-    let op = bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        1,
-    );
+    let op = bench.accept(&listener, AcceptTarget::Fd, Then::Nothing, 1);
     bench.turn();
     bench.ring.cancel(op, Then::Nothing);
-    bench.ring.cancel(op, Then::Nothing);
-    assert!(is_cancelled(bench.end(1)));
+    bench.cancel(op, 1);
     let _peer = call(&listener);
     bench.ring.cancel(op, Then::Nothing);
     bench.assert_idle();
@@ -83,13 +74,7 @@ fn a_connection_comes_as_a_descriptor_that_does_not_block() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let peer = call(&listener);
-    bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        1,
-    );
+    bench.accept(&listener, AcceptTarget::Fd, Then::Nothing, 1);
     let completion = bench.next(1);
     let Returned::Connection(socket, address) = completion.returned else { panic!("no socket") };
     assert_eq!(address, peer.local_addr().unwrap());
@@ -106,13 +91,7 @@ fn the_address_of_a_caller_by_version_6_is_told() {
         return;
     };
     let peer = call(&listener);
-    bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Slot(0),
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        1,
-    );
+    bench.accept(&listener, AcceptTarget::Slot(0), Then::Nothing, 1);
     let completion = bench.next(1);
     assert!(matches!(completion.returned, Returned::Peer(at) if at == peer.local_addr().unwrap()));
     bench.close(0);
@@ -133,8 +112,7 @@ fn repeated_accepts_take_all_who_call_into_slots_of_the_kernels_choice() {
         .collect();
     slots.sort_unstable();
     assert_eq!(slots, [0, 1, 2, 3, 4]);
-    bench.ring.cancel(op, Then::Nothing);
-    assert!(is_cancelled(bench.end(1)));
+    bench.cancel(op, 1);
     slots.into_iter().for_each(|slot| bench.close(slot));
     peers.iter_mut().for_each(|peer| assert_eq!(rest(peer), b""));
     bench.assert_idle();
@@ -171,13 +149,7 @@ fn a_slot_that_does_not_exist_takes_nobody_and_breaks_the_chain() {
     let listener = listener();
     let mut peer = call(&listener);
     for missing in [SETTING.files, u32::MAX - 1, u32::MAX] {
-        bench.ring.accept(
-            SharedFd::of(&listener),
-            AcceptTarget::Slot(missing),
-            AcceptWait::Never,
-            Then::OnSuccess,
-            1,
-        );
+        bench.try_accept(&listener, AcceptTarget::Slot(missing), Then::OnSuccess, 1);
         bench.ring.close(missing, Then::Nothing, 2);
         assert_eq!(bench.end(1), -libc::EINVAL);
         assert!(is_cancelled(bench.end(2)));
@@ -193,26 +165,16 @@ fn a_socket_that_has_a_descriptor_gets_a_slot_and_the_descriptor_comes_back() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peer = call(&listener);
-    bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::Never,
-        Then::Nothing,
-        1,
-    );
+    bench.try_accept(&listener, AcceptTarget::Fd, Then::Nothing, 1);
     let Returned::Connection(fd, _) = bench.next(1).returned else { panic!("no connection") };
     bench.ring.adopt(fd, 3, Then::Nothing, 2);
     let completion = bench.next(2);
     assert!(completion.result >= 0, "{completion:?}");
     // The slot keeps the connection open when the descriptor is closed.
     drop(completion);
-    let how = SendOptions::default();
-    let to = Handle::Slot(3);
-    bench.ring.send(to, SendBuffer::Static(b"hello"), 0..5, how, Then::Nothing, 3);
+    bench.send(3, b"hello", Then::Nothing, 3);
     assert_eq!(bench.end(3), 5);
     bench.close(3);
-    let mut bytes = Vec::new();
-    peer.read_to_end(&mut bytes).unwrap();
-    assert_eq!(bytes, b"hello");
+    assert_eq!(rest(&mut peer), b"hello");
     bench.assert_idle();
 }

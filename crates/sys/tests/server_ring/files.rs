@@ -3,6 +3,7 @@
 use super::*;
 use std::ffi::CString;
 use std::io::Write;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -41,6 +42,17 @@ fn open(bench: &mut Bench, root: &Arc<File>, path: &str, symlinks: bool) -> Comp
     bench.next(1)
 }
 
+fn read<T: AsFd + 'static>(
+    bench: &mut Bench,
+    file: &Arc<T>,
+    into: Vec<u8>,
+    range: Range<u64>,
+    by: ReadThread,
+    data: u64,
+) {
+    bench.ring.read(SharedFd::of(file), into, range, by, Then::Nothing, data);
+}
+
 #[test]
 fn a_file_is_opened_and_read_from_where_it_is_wanted() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
@@ -51,27 +63,13 @@ fn a_file_is_opened_and_read_from_where_it_is_wanted() {
     for (offset, want, bytes) in [(0, 4, "> 0123"), (8, 100, "> 89"), (10, 5, "> "), (99, 5, "> ")]
     {
         let range = offset..offset + want;
-        bench.ring.read(
-            SharedFd::of(&file),
-            b"> ".to_vec(),
-            range,
-            ReadThread::Worker,
-            Then::Nothing,
-            2,
-        );
+        read(&mut bench, &file, b"> ".to_vec(), range, ReadThread::Worker, 2);
         let completion = bench.next(2);
         assert_eq!(completion.result as usize, bytes.len() - 2);
         assert!(matches!(completion.returned, Returned::Read(got) if got == bytes.as_bytes()));
     }
     // Bytes just read are still cached, or the file system never caches them.
-    bench.ring.read(
-        SharedFd::of(&file),
-        b"> ".to_vec(),
-        6..10,
-        ReadThread::Caller,
-        Then::Nothing,
-        3,
-    );
+    read(&mut bench, &file, b"> ".to_vec(), 6..10, ReadThread::Caller, 3);
     let completion = bench.next(3);
     let whole = matches!(&completion.returned, Returned::Read(got) if got == b"> 6789");
     assert!(whole || completion.failed_with(libc::EOPNOTSUPP), "{completion:?}");
@@ -88,26 +86,12 @@ fn an_uncached_file_is_not_read_at_once() {
     if !file::evict(file.as_fd(), 0, 0).unwrap() {
         return eprintln!("SKIPPED: {} stays in the page cache", path.display());
     }
-    bench.ring.read(
-        SharedFd::of(&file),
-        Vec::new(),
-        0..1 << 20,
-        ReadThread::Caller,
-        Then::Nothing,
-        1,
-    );
+    read(&mut bench, &file, Vec::new(), 0..1 << 20, ReadThread::Caller, 1);
     let completion = bench.next(1);
     // A fast disk delivers some of it during the check.
     let told = completion.result;
     assert!(told == -libc::EAGAIN || told > 0 || told == -libc::EOPNOTSUPP, "{told}");
-    bench.ring.read(
-        SharedFd::of(&file),
-        Vec::new(),
-        0..1 << 20,
-        ReadThread::Worker,
-        Then::Nothing,
-        2,
-    );
+    read(&mut bench, &file, Vec::new(), 0..1 << 20, ReadThread::Worker, 2);
     assert_eq!(bench.next(2).result, 1 << 20);
     bench.assert_idle();
 }
@@ -199,14 +183,7 @@ fn a_failed_read_gives_back_what_it_was_given() {
     let opened = open(&mut bench, &scratch.root(), "sub", false);
     let Returned::Fd(directory) = opened.returned else { panic!("{opened:?}") };
     let directory = Arc::new(directory);
-    bench.ring.read(
-        SharedFd::of(&directory),
-        vec![1, 2, 3],
-        0..10,
-        ReadThread::Worker,
-        Then::Nothing,
-        2,
-    );
+    read(&mut bench, &directory, vec![1, 2, 3], 0..10, ReadThread::Worker, 2);
     let completion = bench.next(2);
     assert!(completion.failed_with(libc::EISDIR), "{completion:?}");
     assert!(matches!(completion.returned, Returned::Read(got) if got == [1, 2, 3]));
@@ -226,7 +203,7 @@ fn a_file_read_and_sent_in_one_chain_arrives() {
     loop {
         let at = got.len() as u64;
         let range = at..at + (1 << 20);
-        bench.ring.read(SharedFd::of(&file), got, range, ReadThread::Worker, Then::Nothing, 2);
+        read(&mut bench, &file, got, range, ReadThread::Worker, 2);
         let completion = bench.next(2);
         let Returned::Read(bytes) = completion.returned else { panic!("nothing came back") };
         got = bytes;

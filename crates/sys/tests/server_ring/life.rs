@@ -4,7 +4,7 @@
 use super::*;
 use std::io::{ErrorKind, Write};
 
-use weir_sys::ring::server::{SendBuffer, SendOptions, SqPoll};
+use weir_sys::ring::server::SqPoll;
 
 #[test]
 fn more_operations_than_entries_are_all_done() {
@@ -96,8 +96,7 @@ fn a_round_with_much_to_hand_over_is_one_call() {
     let peers: Vec<_> = (0..16).map(|slot| bench.connect(slot)).collect();
     let before = bench.ring.counts();
     for at in 0..16 {
-        let piece = SendBuffer::Static(b"x");
-        bench.ring.send(slot(at), piece, 0..1, SendOptions::default(), Then::OnSuccess, 1);
+        bench.send(at, b"x", Then::OnSuccess, 1);
         bench.ring.close(at, Then::Nothing, 2);
     }
     bench.ring.wait(LONG).unwrap();
@@ -172,21 +171,9 @@ fn a_descriptor_that_nobody_took_is_closed_with_the_ring() {
     let Some(mut bench) = Bench::new(SETTING) else { return };
     let listener = listener();
     let mut peers = [call(&listener), call(&listener)];
-    bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        1,
-    );
+    bench.accept(&listener, AcceptTarget::Fd, Then::Nothing, 1);
     bench.ring.submit().unwrap();
-    bench.ring.accept(
-        SharedFd::of(&listener),
-        AcceptTarget::Fd,
-        AcceptWait::AfterAttempt,
-        Then::Nothing,
-        2,
-    );
+    bench.accept(&listener, AcceptTarget::Fd, Then::Nothing, 2);
     drop(bench);
     drop(listener);
     assert_eq!(rest(&mut peers[0]), b"");

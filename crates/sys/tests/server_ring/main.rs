@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use weir_sys::descriptor::SharedFd;
 use weir_sys::ring::server::{
-    AcceptTarget, AcceptWait, Completion, Handle, ReadThread, Returned, RingConfig, ServerRing,
-    Then,
+    AcceptTarget, AcceptWait, Completion, Handle, Op, ReadThread, Returned, RingConfig, SendBuffer,
+    SendOptions, ServerRing, Then,
 };
 use weir_sys::waker::Waker;
 
@@ -36,6 +36,8 @@ const SETTING: RingConfig = RingConfig {
     buffer_bytes: 1024,
     sqpoll: None,
 };
+
+const WHOLE: SendOptions = SendOptions { more: false, whole: true, zero_copy: false };
 
 /// A ring, and completions not yet asked for.
 struct Bench {
@@ -101,18 +103,38 @@ impl Bench {
         assert_eq!((self.ring.pending(), self.ring.buffers_out()), (0, 0));
     }
 
+    /// Begins an accept that waits if no connection is queued.
+    fn accept(
+        &mut self,
+        listener: &Arc<TcpListener>,
+        into: AcceptTarget,
+        then: Then,
+        data: u64,
+    ) -> Op {
+        self.ring.accept(SharedFd::of(listener), into, AcceptWait::AfterAttempt, then, data)
+    }
+
+    /// Begins an accept that does not wait.
+    fn try_accept(
+        &mut self,
+        listener: &Arc<TcpListener>,
+        into: AcceptTarget,
+        then: Then,
+        data: u64,
+    ) {
+        self.ring.accept(SharedFd::of(listener), into, AcceptWait::Never, then, data);
+    }
+
+    /// Begins a send of a whole text to the socket of a slot.
+    fn send(&mut self, to: u32, text: &'static [u8], then: Then, data: u64) {
+        self.ring.send(slot(to), SendBuffer::Static(text), 0..text.len(), WHOLE, then, data);
+    }
+
     /// Accepts a connection into a slot and returns its peer.
     fn connect(&mut self, slot: u32) -> TcpStream {
         let listener = listener();
         let peer = call(&listener);
-        let into = AcceptTarget::Slot(slot);
-        self.ring.accept(
-            SharedFd::of(&listener),
-            into,
-            AcceptWait::AfterAttempt,
-            Then::Nothing,
-            ACCEPT,
-        );
+        self.accept(&listener, AcceptTarget::Slot(slot), Then::Nothing, ACCEPT);
         let completion = self.next(ACCEPT);
         assert_eq!(completion.result, 0);
         let Returned::Peer(address) = completion.returned else { panic!("{completion:?}") };
@@ -125,7 +147,7 @@ impl Bench {
         for slot in 0..count {
             let then = if slot + 1 < count { Then::OnSuccess } else { Then::Nothing };
             let (into, data) = (AcceptTarget::Slot(slot), first_data + u64::from(slot));
-            self.ring.accept(SharedFd::of(listener), into, AcceptWait::Never, then, data);
+            self.try_accept(listener, into, then, data);
         }
     }
 
@@ -139,6 +161,12 @@ impl Bench {
             assert_eq!(results[0], -libc::EAGAIN);
             assert!(results[1..].iter().all(|result| is_cancelled(*result)), "{results:?}");
         }
+    }
+
+    /// Cancels an operation in progress, begun with `data`.
+    fn cancel(&mut self, op: Op, data: u64) {
+        self.ring.cancel(op, Then::Nothing);
+        assert!(is_cancelled(self.end(data)));
     }
 
     /// Closes a socket left in a slot by a test.

@@ -3,7 +3,7 @@
 use super::*;
 use std::io::Write;
 
-use weir_sys::ring::server::{SendBuffer, SendOptions, SqPoll};
+use weir_sys::ring::server::SqPoll;
 
 const POLLED: RingConfig =
     RingConfig { sqpoll: Some(SqPoll { idle_ms: 10_000, cpu: None }), ..SETTING };
@@ -21,14 +21,7 @@ fn a_round_trip_needs_no_call_per_operation_while_the_thread_is_awake() {
             bench.turn();
         }
         assert_eq!(bench.received(1), b"ask");
-        bench.ring.send(
-            slot(0),
-            SendBuffer::Static(b"tell"),
-            0..4,
-            SendOptions::default(),
-            Then::Nothing,
-            2,
-        );
+        bench.send(0, b"tell", Then::Nothing, 2);
         while !bench.told.iter().any(|completion| completion.data == 2) {
             bench.turn();
         }
@@ -39,8 +32,7 @@ fn a_round_trip_needs_no_call_per_operation_while_the_thread_is_awake() {
     assert!(after.submitted - before.submitted >= 100);
     assert_eq!(after.enters - before.enters, after.wakeups - before.wakeups, "{after:?}");
     assert!(after.enters - before.enters < 10, "{after:?}");
-    bench.ring.cancel(op, Then::Nothing);
-    assert!(is_cancelled(bench.end(1)));
+    bench.cancel(op, 1);
     bench.close(0);
     bench.assert_idle();
 }
@@ -51,14 +43,7 @@ fn a_thread_that_sleeps_is_woken() {
     let Some(mut bench) = Bench::new(RingConfig { sqpoll: polled, ..SETTING }) else { return };
     let mut peer = bench.connect(0);
     while bench.ring.counts().wakeups < 2 {
-        bench.ring.send(
-            slot(0),
-            SendBuffer::Static(b"x"),
-            0..1,
-            SendOptions::default(),
-            Then::Nothing,
-            1,
-        );
+        bench.send(0, b"x", Then::Nothing, 1);
         assert_eq!(bench.end(1), 1);
         // Nothing is submitted for longer than the thread stays awake.
         bench.ring.wait(Some(Duration::from_millis(20))).unwrap();

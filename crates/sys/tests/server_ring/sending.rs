@@ -3,10 +3,7 @@
 use super::*;
 use std::ops::Range;
 
-use weir_sys::ring::server::{SendBuffer, SendOptions};
-
-const PLAIN: SendOptions = SendOptions { more: false, whole: false, zero_copy: false };
-const WHOLE: SendOptions = SendOptions { whole: true, ..PLAIN };
+const PLAIN: SendOptions = SendOptions { whole: false, ..WHOLE };
 const ZERO_COPY: SendOptions = SendOptions { zero_copy: true, ..WHOLE };
 
 fn each_kind(text: &'static [u8]) -> [SendBuffer; 3] {
@@ -44,14 +41,8 @@ fn a_part_that_a_piece_has_not_is_refused_and_the_piece_comes_back() {
     let _peer = bench.connect(0);
     let (first, end) = (3, 2);
     for range in [0..4, 4..4, first..end, usize::MAX - 1..usize::MAX] {
-        bench.ring.send(
-            slot(0),
-            SendBuffer::Static(b"abc"),
-            range.clone(),
-            PLAIN,
-            Then::OnSuccess,
-            1,
-        );
+        let one = SendBuffer::Static(b"abc");
+        bench.ring.send(slot(0), one, range.clone(), PLAIN, Then::OnSuccess, 1);
         let two = [(SendBuffer::Static(b"abc"), 0..3), (SendBuffer::Bytes(b"def".to_vec()), range)];
         bench.ring.send_two(slot(0), two, PLAIN, Then::Nothing, 2);
         let [one, two] = [1, 2].map(|data| bench.next(data));

@@ -58,7 +58,7 @@ const GUARDED_PART: u32 = 8;
 const RTT_PART: f64 = 16.0;
 
 /// The default policy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Adaptive {
     target_ns: u64,
     backlog_max: u32,
@@ -99,19 +99,10 @@ impl Adaptive {
             controls: config.controls,
             refusal: config.refusal,
             syn_filter: if has_filter { config.syn_filter } else { SynFilter::None },
-            ramp: Ramp::default(),
             cost: Cost::new(!config.eager),
             onset: Onset::new(target_ns),
-            overload: None,
-            alert: false,
-            guards: false,
-            asked_ns: 0,
-            queue: None,
-            alone: false,
-            age_ns: None,
-            rtt_ns: 0.0,
             work_onset: Onset::new(target_ns),
-            pressure: false,
+            ..Self::default()
         }
     }
 
@@ -148,8 +139,8 @@ impl Adaptive {
     /// than the part of the queue that such sources may fill ([`RESERVED`]).
     fn is_contended(&self, view: &View, overload: &Overload) -> bool {
         let waiting = (u64::from(self.queue.unwrap_or(0)) + view.ready) as f64;
-        let fit = self.queue_alone(overload.margin(), QUEUE_MIN).unwrap_or(f64::INFINITY);
-        overload.weight() > 1 && waiting > fit * (1.0 - RESERVED) * CONTENDED
+        let fit = self.queue_alone(overload.margin, QUEUE_MIN).unwrap_or(f64::INFINITY);
+        overload.weight > 1 && waiting > fit * (1.0 - RESERVED) * CONTENDED
     }
 
     /// Returns the minimum queue length, unless that takes far longer than the target.
@@ -187,7 +178,7 @@ impl Adaptive {
     fn tick(&mut self, now_ns: u64, view: &View, signals: &Signals) {
         let fit = self.queue_fit(view, 1.0, QUEUE_MIN);
         let Some(overload) = &mut self.overload else { return };
-        if now_ns < overload.tick_ns() + self.target_ns {
+        if now_ns < overload.tick_ns + self.target_ns {
             return;
         }
         let ticks_of_way = self.rtt_ns / self.target_ns as f64;
@@ -261,7 +252,7 @@ impl Adaptive {
         if (is_long || keeps_on) && by_kernel && self.controls.has(Control::Newest) {
             decision.inspect = Inspect::All;
             decision.order = Order::Newest;
-            let weight = self.overload.map_or(0, |overload| overload.weight());
+            let weight = self.overload.map_or(0, |overload| overload.weight);
             decision.order_share = self.share(weight);
             decision.budget = u64::from(queue).min(view.room());
         }
@@ -269,7 +260,7 @@ impl Adaptive {
 
     fn defend(&self, overload: &Overload, view: &View, decision: &mut Decision) {
         let queue_min = QUEUE_MIN_NEAR - (QUEUE_MIN_NEAR - QUEUE_MIN) * overload.excess();
-        let fit = self.queue_fit(view, overload.margin(), self.queue_min(queue_min));
+        let fit = self.queue_fit(view, overload.margin, self.queue_min(queue_min));
         if !view.saturated && self.guards {
             return self.prefer_newest(fit, view, decision);
         }
@@ -283,9 +274,9 @@ impl Adaptive {
         let bound = if by_hand { fit.saturating_mul(BY_HAND) } else { left };
         let window = bound.min(self.backlog_max);
         match self.syn_filter {
-            SynFilter::Tokens if !overload.is_flooded() => {
+            SynFilter::Tokens if !overload.is_flooded => {
                 let share_ns = self.cost.between_ns().unwrap_or(0.0) as u64;
-                let reserved = if overload.weight() > 1 { RESERVED } else { 0.0 };
+                let reserved = if overload.weight > 1 { RESERVED } else { 0.0 };
                 let reserve = (f64::from(window) * reserved) as u32;
                 decision.syn = SynDecision::Tokens { window, reserve, share_ns };
             }
@@ -300,7 +291,7 @@ impl Adaptive {
             decision.backlog = None;
         }
         decision.backlog = decision.backlog.map(|backlog| backlog.min(self.backlog_max));
-        let weight = overload.weight();
+        let weight = overload.weight;
         decision.share = self.share(weight);
         if by_hand {
             decision.refuse = u64::from(self.queue.unwrap_or(0).saturating_sub(fit));

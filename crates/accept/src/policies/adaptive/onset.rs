@@ -14,7 +14,7 @@ const PATIENCE_TARGETS: u64 = 3;
 const WAIT_MAX_TARGETS: u64 = 16;
 
 /// A detector that watches a queue while the server is not overloaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Onset {
     target_ns: u64,
     above: Option<Above>,

@@ -40,11 +40,13 @@ const ENDED_MIN: f64 = 0.5;
 const ENDED_MIN_AFTER: f64 = 0.75;
 
 /// An overload.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Overload {
-    tick_ns: u64,
+    /// Time of the last tick, nanoseconds.
+    pub(super) tick_ns: u64,
     calm_ticks: u32,
-    margin: f64,
+    /// Work to admit, as a multiple of a target's.
+    pub(super) margin: f64,
     /// Share of SYNs to let through by chance, and the share in force.
     passed: f64,
     passed_now: f64,
@@ -52,8 +54,10 @@ pub(super) struct Overload {
     before: Syns,
     /// Smoothed share of SYNs dropped.
     dropped: f64,
-    flooded: bool,
-    weight: u32,
+    /// True if most SYNs come from spoofed addresses.
+    pub(super) is_flooded: bool,
+    /// Weight of the competing sources; 0 without counts.
+    pub(super) weight: u32,
 }
 
 /// Observations over the last target.
@@ -75,23 +79,7 @@ pub(super) struct Seen {
 impl Overload {
     /// Creates an overload that begins now.
     pub(super) fn new(now_ns: u64) -> Self {
-        Self {
-            tick_ns: now_ns,
-            calm_ticks: 0,
-            margin: 1.0,
-            passed: 1.0,
-            passed_now: 1.0,
-            queue_before: 0,
-            before: Syns::default(),
-            dropped: 0.0,
-            flooded: false,
-            weight: 0,
-        }
-    }
-
-    /// Returns the time of the last tick, nanoseconds.
-    pub(super) fn tick_ns(&self) -> u64 {
-        self.tick_ns
+        Self { tick_ns: now_ns, margin: 1.0, passed: 1.0, passed_now: 1.0, ..Self::default() }
     }
 
     /// Evaluates the last target: when the loop last woke and whether connections wait, the SYN
@@ -157,7 +145,7 @@ impl Overload {
     /// end in vain because too many arrive at once.
     fn judge(&mut self, syns: Syns, few_wait: bool) {
         self.weight = syns.weight;
-        self.flooded = if self.flooded {
+        self.is_flooded = if self.is_flooded {
             syns.ended_part < ENDED_MIN_AFTER
         } else {
             syns.ended_part < ENDED_MIN && few_wait
@@ -169,11 +157,6 @@ impl Overload {
         self.calm_ticks >= CALM_TICKS + ticks_of_way
     }
 
-    /// Returns the work to admit, as a multiple of a target's.
-    pub(super) fn margin(&self) -> f64 {
-        self.margin
-    }
-
     /// Returns the degree to which demand exceeds capacity, from 0 to 1.
     pub(super) fn excess(&self) -> f64 {
         (self.dropped / EXCESS_DROPPED).min(1.0)
@@ -182,15 +165,5 @@ impl Overload {
     /// Returns the share of SYNs to drop by chance.
     pub(super) fn dropped_share(&self) -> f64 {
         1.0 - self.passed_now
-    }
-
-    /// Returns whether most SYNs come from spoofed addresses.
-    pub(super) fn is_flooded(&self) -> bool {
-        self.flooded
-    }
-
-    /// Returns the weight of the competing sources; 0 without counts.
-    pub(super) fn weight(&self) -> u32 {
-        self.weight
     }
 }

@@ -4,13 +4,13 @@ use weir_http1::reply_parser::ReplyParser;
 
 use super::super::action::{Action, SocketUse};
 use super::{Context, Exchange, State, group_end};
-use crate::measure::ErrorKind;
+use crate::measure::{ErrorKind, Timestamps};
 use crate::session::{RequestTable, Session};
 
 impl Exchange {
     /// Connects ahead of the first session.
     pub(in super::super) fn connect(&self, context: &mut Context<'_>) -> Action {
-        context.recorder.counts_at(self.planned_ns).connects += 1;
+        context.recorder.counts_at(self.clocks.planned_ns).connects += 1;
         Action::Connect
     }
 
@@ -41,15 +41,10 @@ impl Exchange {
         now_ns: u64,
         context: &mut Context<'_>,
     ) -> Action {
-        if now_ns >= context.recorder.end_ns() {
+        if now_ns >= context.recorder.end_ns {
             return self.end(SocketUse::Close);
         }
         self.begin_group(planned_ns, now_ns, context)
-    }
-
-    /// Ends a session that is in a think time, or has no step.
-    pub(in super::super) fn cut_short(&mut self) -> Action {
-        self.end(SocketUse::Close)
     }
 
     fn begin_group(&mut self, planned_ns: u64, now_ns: u64, context: &mut Context<'_>) -> Action {
@@ -58,10 +53,7 @@ impl Exchange {
         self.offset = 0;
         self.allowed = context.first_bytes;
         self.sent_ns.clear();
-        self.planned_ns = planned_ns;
-        self.started_ns = now_ns;
-        self.connected_ns = 0;
-        self.first_byte_ns = 0;
+        self.clocks = Timestamps { planned_ns, started_ns: now_ns, ..Timestamps::default() };
         self.progress_ns = now_ns;
         let requests = u64::from(self.in_flight());
         context.recorder.started(planned_ns, self.free_ns, now_ns, requests);
@@ -71,7 +63,7 @@ impl Exchange {
             return self.connect(context);
         }
         if self.state != State::Connecting {
-            self.connected_ns = now_ns;
+            self.clocks.connected_ns = now_ns;
             self.state = State::Sending;
         }
         self.try_to_send()
@@ -94,7 +86,7 @@ impl Exchange {
         let Some(step) = self.session.steps.get(self.answered as usize) else {
             return self.end_session(now_ns, usable, context);
         };
-        if now_ns >= context.recorder.end_ns() {
+        if now_ns >= context.recorder.end_ns {
             return self.end(SocketUse::Close);
         }
         self.state = State::Thinking;
@@ -105,7 +97,7 @@ impl Exchange {
     }
 
     fn end_session(&mut self, now_ns: u64, usable: bool, context: &mut Context<'_>) -> Action {
-        context.recorder.completed_session(self.planned_ns, self.begun_ns, now_ns);
+        context.recorder.completed_session(self.clocks.planned_ns, self.begun_ns, now_ns);
         let config = context.config;
         let was_sent = self.state == State::Receiving;
         let server_closes = self.session.last_closes && was_sent && !config.reset;
@@ -134,15 +126,16 @@ impl Exchange {
         while self.in_flight() > 0 {
             context.recorder.failed(&self.timestamps(0), self.request(), kind, now_ns);
             self.answered += 1;
-            self.first_byte_ns = 0;
+            self.clocks.first_byte_ns = 0;
         }
-        let counts = context.recorder.counts_at(self.planned_ns);
+        let counts = context.recorder.counts_at(self.clocks.planned_ns);
         counts.sessions_failed += 1;
         counts.abandoned += unplanned;
         self.end(SocketUse::Close)
     }
 
-    pub(super) fn end(&mut self, socket: SocketUse) -> Action {
+    /// Ends the session; from outside, one that is in a think time, or has no step.
+    pub(in super::super) fn end(&mut self, socket: SocketUse) -> Action {
         self.state = State::Idle;
         self.session.steps.clear();
         self.group_end = self.answered;
@@ -157,6 +150,6 @@ impl Exchange {
     /// Counts the requests in flight as abandoned, when the operator stops the run.
     pub(in super::super) fn abandon(&mut self, context: &mut Context<'_>) {
         let requests = u64::from(self.in_flight());
-        context.recorder.counts_at(self.planned_ns).abandoned += requests;
+        context.recorder.counts_at(self.clocks.planned_ns).abandoned += requests;
     }
 }

@@ -21,7 +21,7 @@ impl<'a> Stepped<'a> {
     fn new(config: &'a Config) -> Self {
         let mut recorder = Recorder::new();
         recorder.begin(0, 0, config.duration_ns, false);
-        let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes();
+        let first_bytes = super::super::send_pacer::SendPacer::new(config.send_rate).first_bytes;
         let context = Context { config, recorder, first_bytes };
         Self { exchange: Exchange::default(), context, scratch: Vec::new(), now_ns: 0 }
     }
@@ -55,10 +55,15 @@ impl<'a> Stepped<'a> {
         self.write(Ok(bytes))
     }
 
-    /// Begins a session, connects, and sends all of its first group.
-    fn send(&mut self, steps: &[(u64, bool)], last_closes: bool) {
+    /// Begins a session on a socket of its own.
+    fn connect(&mut self, steps: &[(u64, bool)], last_closes: bool) {
         assert_eq!(self.begin(steps, last_closes), Action::Connect);
         assert_eq!(self.open(), Action::Send);
+    }
+
+    /// Begins a session, connects, and sends all of its first group.
+    fn send(&mut self, steps: &[(u64, bool)], last_closes: bool) {
+        self.connect(steps, last_closes);
         assert_eq!(self.write_all(), Action::Watch(Interest::Read));
         assert_eq!(self.exchange.watched(), Action::Wait);
     }
@@ -99,8 +104,7 @@ fn expire(stepped: &mut Stepped<'_>) -> Action {
 fn a_request_on_a_connection_of_its_own_has_six_clocks() {
     let config = config();
     let mut stepped = Stepped::new(&config);
-    assert_eq!(stepped.begin(&[(0, false)], true), Action::Connect);
-    assert_eq!(stepped.open(), Action::Send);
+    stepped.connect(&[(0, false)], true);
     stepped.now_ns = 10;
     assert_eq!(stepped.write(Err(IoError::WouldBlock)), Action::Watch(Interest::ReadWrite));
     assert_eq!(stepped.exchange.watched(), Action::Wait);
@@ -185,8 +189,7 @@ fn nothing_is_begun_after_the_end_of_the_schedule() {
 fn a_group_is_sent_as_one_and_its_replies_may_come_together() {
     let config = config();
     let mut stepped = Stepped::new(&config);
-    assert_eq!(stepped.begin(&[(0, false), (0, true), (0, false)], false), Action::Connect);
-    assert_eq!(stepped.open(), Action::Send);
+    stepped.connect(&[(0, false), (0, true), (0, false)], false);
     let group = stepped.unsent();
     let first = config.requests.get(RequestId(0)).unwrap().keep.len();
     assert_eq!(group, 2 * first);
@@ -226,8 +229,7 @@ fn a_connection_with_more_bytes_than_were_asked_for_is_closed() {
 fn a_request_at_a_limited_rate_waits_for_each_part() {
     let config = Config { send_rate: Some(100), ..config() };
     let mut stepped = Stepped::new(&config);
-    assert_eq!(stepped.begin(&[(0, false)], false), Action::Connect);
-    assert_eq!(stepped.open(), Action::Send);
+    stepped.connect(&[(0, false)], false);
     assert_eq!((stepped.unsent(), stepped.write_all()), (10, Action::WatchUntilNextPart));
     assert_eq!(stepped.ready(false), Action::Read);
     assert_eq!(stepped.exchange.allow(10), Action::Send);
@@ -281,8 +283,7 @@ fn each_end_without_a_reply_is_an_error_of_its_kind() {
 fn connect_failure(end: impl FnOnce(&mut Stepped<'_>) -> Action) -> ErrorKind {
     let config = config();
     let mut stepped = Stepped::new(&config);
-    assert_eq!(stepped.begin(&[(0, false)], false), Action::Connect);
-    assert_eq!(stepped.open(), Action::Send);
+    stepped.connect(&[(0, false)], false);
     assert_eq!(end(&mut stepped), Action::End(SocketUse::Close));
     let counts = stepped.counts();
     assert_eq!((counts.connected, counts.errors.total()), (0, 1));
@@ -306,8 +307,7 @@ fn a_connection_that_is_not_there_fails_with_the_reason() {
 fn a_server_that_answers_and_closes_before_it_has_read_all_is_heard() {
     let config = config();
     let mut stepped = Stepped::new(&config);
-    assert_eq!(stepped.begin(&[(0, false)], false), Action::Connect);
-    assert_eq!(stepped.open(), Action::Send);
+    stepped.connect(&[(0, false)], false);
     assert_eq!(stepped.write(Ok(3)), Action::Watch(Interest::ReadWrite));
     assert_eq!(stepped.ready(true), Action::Send);
     assert_eq!(stepped.write(Err(IoError::BrokenPipe)), Action::Read);

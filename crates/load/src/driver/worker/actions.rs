@@ -58,7 +58,7 @@ impl Worker<'_> {
             Ok(fd) => {
                 connection.fd = Some(fd);
                 self.open += 1;
-                self.meter.note_open(self.open + self.background.open());
+                self.meter.note_open(self.open + self.background.open);
                 connection.exchange.opened(opened_ns)
             }
             Err(kind) => {

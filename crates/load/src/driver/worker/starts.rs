@@ -1,6 +1,6 @@
 //! Starts: what the worker does with what the pacer says is due.
 
-use super::super::action::Action;
+use super::super::action::{Action, SocketUse};
 use super::super::exchange::group_end;
 use super::super::pacer::Start;
 use super::{Connection, Worker};
@@ -46,7 +46,7 @@ impl Worker<'_> {
         let exchange = &mut self.connections[slot as usize].exchange;
         let session = exchange.new_session();
         if !self.source.fill(arrival.number, session) || session.steps.is_empty() {
-            let action = exchange.cut_short();
+            let action = exchange.end(SocketUse::Close);
             self.pacer.arrivals.end(arrival.planned_ns);
             return self.carry_out(slot, action);
         }

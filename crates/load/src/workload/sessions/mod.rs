@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use super::built::ClonedSource;
-use super::error::Error;
 use crate::config::Workload;
 use crate::session::{RequestId, Session, SessionSource, SessionStep};
 
@@ -85,8 +84,8 @@ fn seconds_ns(text: &str) -> Option<u64> {
 }
 
 /// Creates the error for an option that does not have the expected form.
-fn usage(given: &str, expected: &str) -> Error {
-    Error(format!("{given} is not {expected}"))
+fn usage(given: &str, expected: &str) -> String {
+    format!("{given} is not {expected}")
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Error, usage};
+use super::usage;
 use crate::session::RequestTemplate;
+use crate::workload::at_line;
 use crate::workload::built::BuiltWorkload;
 use crate::workload::simple::{SessionShape, TargetOrder, Targets};
 use crate::workload::target::parse_target;
@@ -33,32 +34,32 @@ impl Wlog {
         text: &[u8],
         template: &RequestTemplate,
         shape: SessionShape,
-    ) -> Result<BuiltWorkload, Error> {
+    ) -> Result<BuiltWorkload, String> {
         let order = if self.repeat { TargetOrder::RoundRobin } else { TargetOrder::Once };
         let targets = Targets { order, ..Targets::get(list(name, text)?) };
         Ok(targets.build(template, shape))
     }
 }
 
-fn list(name: &str, text: &[u8]) -> Result<Vec<String>, Error> {
+fn list(name: &str, text: &[u8]) -> Result<Vec<String>, String> {
     let mut list = Vec::new();
     for (index, uri) in text.split(|&byte| byte == b'\0' || byte == b'\n').enumerate() {
         let uri = uri.trim_ascii();
         if !uri.is_empty() {
             let wrong = || format!("{} is no request target", uri.escape_ascii());
-            list.push(parse_target(uri).ok_or_else(|| Error::at_line(name, index + 1, wrong()))?);
+            list.push(parse_target(uri).ok_or_else(|| at_line(name, index + 1, wrong()))?);
         }
     }
     if list.is_empty() {
-        return Err(Error(format!("{name}: there is no URI in it")));
+        return Err(format!("{name}: there is no URI in it"));
     }
     Ok(list)
 }
 
 impl FromStr for Wlog {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let (repeat, file) = text.split_once(',')?;
             let repeat = match repeat {
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::workload::fixtures::{filled, targets};
 
-    fn play(text: &[u8], repeat: bool) -> Result<Vec<String>, Error> {
+    fn play(text: &[u8], repeat: bool) -> Result<Vec<String>, String> {
         let wlog = Wlog { repeat, file: PathBuf::new() };
         let BuiltWorkload { workload, requests } =
             wlog.build("list", text, &RequestTemplate::default(), SessionShape::default())?;
@@ -100,7 +101,7 @@ mod tests {
             (b"/a\0\0b\0", "list:3: b is no"),
             (b"\n", "list: there is no URI in it"),
         ] {
-            let error = play(text, true).unwrap_err().to_string();
+            let error = play(text, true).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Error, SessionTable, burst_step, seconds_ns, usage};
+use super::{SessionTable, burst_step, seconds_ns, usage};
 use crate::session::{RequestTable, RequestTemplate};
 use crate::workload::built::BuiltWorkload;
 
@@ -44,9 +44,9 @@ impl Wsess {
 }
 
 impl FromStr for Wsess {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let (sessions, rest) = text.split_once(',')?;
             let (calls, think) = rest.split_once(',')?;
@@ -100,7 +100,7 @@ mod tests {
     fn an_option_that_is_none_is_refused() {
         for text in ["", "1", "1,2", "0,1,1", "1,0,1", "1,1000001,1", "1,2,-1", "1,2,inf", "a,2,1"]
         {
-            let error = text.parse::<Wsess>().unwrap_err().to_string();
+            let error = text.parse::<Wsess>().unwrap_err();
             assert!(error.starts_with(&format!("{text} is not N1,N2,X")), "{error}");
         }
     }

@@ -9,8 +9,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Error, SessionTable, burst_step, seconds_ns, usage};
+use super::{SessionTable, burst_step, seconds_ns, usage};
 use crate::session::{RequestTemplate, SessionStep};
+use crate::workload::at_line;
 use crate::workload::built::{BuiltWorkload, RequestInterner};
 use crate::workload::target::parse_target;
 
@@ -29,9 +30,9 @@ pub struct Wsesslog {
 }
 
 impl FromStr for Wsesslog {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let (sessions, rest) = text.split_once(',')?;
             let (think, file) = rest.split_once(',')?;
@@ -69,13 +70,13 @@ impl SessionLog {
     ///
     /// # Errors
     /// A line that does not have the format, with its number; a file without a request.
-    pub fn parse(name: &str, text: &[u8]) -> Result<Self, Error> {
+    pub fn parse(name: &str, text: &[u8]) -> Result<Self, String> {
         let mut parser = Parser { rest: text, line: 1, sessions: Vec::new(), fresh: true };
         while !parser.rest.is_empty() {
-            parser.line().map_err(|what| Error::at_line(name, parser.line, what))?;
+            parser.line().map_err(|what| at_line(name, parser.line, what))?;
         }
         if parser.sessions.is_empty() {
-            return Err(Error(format!("{name}: there is no request in it")));
+            return Err(format!("{name}: there is no request in it"));
         }
         Ok(Self(parser.sessions))
     }
@@ -346,7 +347,7 @@ mod tests {
             (b"/a \xff=1", "log:1: an argument is not text"),
             (b"# nothing\n\n", "log: there is no request"),
         ] {
-            let error = SessionLog::parse("log", text).unwrap_err().to_string();
+            let error = SessionLog::parse("log", text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
     }

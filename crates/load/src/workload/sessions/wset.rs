@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Error, usage};
+use super::usage;
 use crate::session::RequestTemplate;
 use crate::workload::built::BuiltWorkload;
 use crate::workload::simple::{SessionShape, TargetOrder, Targets};
@@ -43,9 +43,9 @@ impl Wset {
 }
 
 impl FromStr for Wset {
-    type Err = Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let parse = || {
             let (files, rate) = text.split_once(',')?;
             let files = files.parse().ok().filter(|files| (1..=FILES_MAX).contains(files))?;

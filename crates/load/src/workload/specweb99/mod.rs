@@ -9,7 +9,6 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
 use super::built::BuiltWorkload;
-use super::error::Error;
 use super::target::below;
 use crate::config::Workload;
 use crate::session::{
@@ -56,9 +55,9 @@ impl FileSet {
     ///
     /// # Errors
     /// `mb` is more than [`MB_MAX`].
-    pub fn new(mb: u64) -> Result<Self, Error> {
+    pub fn new(mb: u64) -> Result<Self, String> {
         if mb > MB_MAX {
-            return Err(Error(format!("a file set of {mb} MB is too large: {MB_MAX} at most")));
+            return Err(format!("a file set of {mb} MB is too large: {MB_MAX} at most"));
         }
         // At most MB_MAX MiB in parts of 5 MB: this fits.
         let directories = ((mb << 20) / DIRECTORY_BYTES).max(1) as u32;
@@ -87,10 +86,8 @@ impl FileSet {
         for (path, _) in self.files() {
             requests.push(template.request("GET", &below(base, &path), b""));
         }
-        BuiltWorkload {
-            workload: Arc::new(SpecWeb { mix: Arc::new(FileMix::new(self)), close }),
-            requests,
-        }
+        let mix = Arc::new(FileMix::new(self));
+        BuiltWorkload { workload: Arc::new(SpecSource { mix, close, key: 0 }), requests }
     }
 }
 
@@ -178,26 +175,17 @@ fn requests_of_connection(chance: &mut Xoshiro256PlusPlus) -> u64 {
     }
 }
 
-struct SpecWeb {
-    mix: Arc<FileMix>,
-    close: bool,
-}
-
-impl Workload for SpecWeb {
-    fn source(&self, seed: u64) -> Box<dyn SessionSource> {
-        Box::new(SpecSource::new(Arc::clone(&self.mix), self.close, seed))
-    }
-}
-
+#[derive(Clone)]
 struct SpecSource {
     mix: Arc<FileMix>,
     close: bool,
     key: u64,
 }
 
-impl SpecSource {
-    fn new(mix: Arc<FileMix>, close: bool, seed: u64) -> Self {
-        Self { mix, close, key: SplitMix64::seed_from_u64(seed).next_u64() }
+impl Workload for SpecSource {
+    fn source(&self, seed: u64) -> Box<dyn SessionSource> {
+        let key = SplitMix64::seed_from_u64(seed).next_u64();
+        Box::new(Self { key, ..self.clone() })
     }
 }
 

@@ -10,7 +10,8 @@ use super::{
     CLASS_SHARES, FILE_SHARES, FileMix, FileSet, REQUESTS_MAX, REQUESTS_MIN, SINGLE_SHARE, SetFile,
     SpecSource, directory_shares,
 };
-use crate::session::{Session, SessionSource};
+use crate::config::Workload;
+use crate::session::Session;
 use crate::workload::target::below;
 
 /// Relative tolerance of a share, independent of the number of draws.
@@ -79,7 +80,8 @@ impl SpecTrace {
 
     /// Returns the files that each session requests.
     fn sessions(&self) -> impl Iterator<Item = Vec<SetFile>> + use<> {
-        let mut draws = SpecSource::new(Arc::new(FileMix::new(self.set)), true, self.seed);
+        let mix = Arc::new(FileMix::new(self.set));
+        let mut draws = SpecSource { mix, close: true, key: 0 }.source(self.seed);
         let mut session = Session::default();
         (0..self.sessions).map(move |arrival| {
             session.steps.clear();

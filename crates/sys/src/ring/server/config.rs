@@ -3,7 +3,7 @@
 use std::io;
 
 /// Parameters of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingConfig {
     /// Maximum number of operations submitted by one call, and so the maximum length of a chain; 1
     /// to 32,768, rounded up to a power of two.
@@ -74,14 +74,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_makes_no_ring_is_told_in_a_sentence() {
-        let fine = RingConfig {
-            entries: 8,
-            completions: 8,
-            files: 0,
-            buffers: 0,
-            buffer_bytes: 0,
-            sqpoll: None,
-        };
+        let fine = RingConfig { entries: 8, completions: 8, ..RingConfig::default() };
         assert!(fine.check().is_ok());
         let wrong = [
             RingConfig { entries: 0, ..fine },

@@ -322,14 +322,7 @@ mod tests {
 
     #[test]
     fn a_ring_gives_back_its_number() {
-        let config = RingConfig {
-            entries: 1,
-            completions: 1,
-            files: 0,
-            buffers: 0,
-            buffer_bytes: 0,
-            sqpoll: None,
-        };
+        let config = RingConfig { entries: 1, completions: 1, ..RingConfig::default() };
         for _ in 0..40 {
             let Ok(queues) = Queues::open(&config) else {
                 eprintln!("SKIPPED: no ring here");
