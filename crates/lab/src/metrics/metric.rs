@@ -30,15 +30,24 @@ pub struct MetricInfo {
     pub help: Cow<'static, str>,
 }
 
-pub(super) const fn metric(
-    name: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    of: fn(&Point) -> Option<f64>,
-) -> Metric {
-    Metric { name, label, unit, help, of }
+/// Defines the table of a module. Each row is a metric: its name, label and unit, how it is read
+/// from a point, and its meaning.
+macro_rules! metrics {
+    ($($name:literal, $label:literal, $unit:literal, $of:expr, $help:literal;)+) => {
+        /// The metrics of this module.
+        pub(super) const TABLE: &[$crate::metrics::Metric] = &[
+            $($crate::metrics::Metric {
+                name: $name,
+                label: $label,
+                unit: $unit,
+                help: $help,
+                of: $of,
+            },)+
+        ];
+    };
 }
+
+pub(super) use metrics;
 
 /// Returns `above / below`; `None` unless `below` is positive.
 pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
