@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::request::{
@@ -144,7 +145,7 @@ pub(super) fn read(
     context: &ReportContext,
 ) -> Result<LoadResult, String> {
     if output.status.code() != Some(INVALID) {
-        output.ended_well()?;
+        output.of_success()?;
     }
     let text = fs::read(output.dir.join(REPORT))
         .map_err(|_| format!("it wrote no report: {}", output.words))?;
@@ -191,7 +192,7 @@ fn result(report: &Value) -> Option<LoadResult> {
         errors: errors
             .filter_map(|(kind, count)| Some((kind.clone(), count.as_u64().filter(|n| *n > 0)?)))
             .collect(),
-        whole: whole(&report["whole_run"]),
+        whole: WholeRun::deserialize(&report["whole_run"]).ok(),
         response: clock("response"),
         connect: clock("connect"),
         service: clock("service"),
@@ -204,26 +205,8 @@ fn result(report: &Value) -> Option<LoadResult> {
     })
 }
 
-fn whole(counts: &Value) -> Option<WholeRun> {
-    let count = |name: &str| counts[name].as_u64();
-    Some(WholeRun {
-        replies: count("replies")?,
-        errors: count("errors")?,
-        connected: count("connected")?,
-    })
-}
-
 fn times(clock: &Value) -> Option<Times> {
-    let count = clock["count"].as_u64().filter(|count| *count > 0)?;
-    Some(Times {
-        count,
-        mean_us: clock["mean_us"].as_f64()?,
-        p50_us: clock["p50_us"].as_f64(),
-        p90_us: clock["p90_us"].as_f64(),
-        p99_us: clock["p99_us"].as_f64(),
-        p999_us: clock["p999_us"].as_f64(),
-        max_us: clock["max_us"].as_f64(),
-    })
+    Times::deserialize(clock).ok().filter(|times| times.count > 0)
 }
 
 #[cfg(test)]
