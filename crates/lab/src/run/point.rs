@@ -53,22 +53,15 @@ impl Runner {
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
         }
-        let config = server.config().map(str::to_owned);
-        let (version, command) = (self.version(resolved.server), server.command().to_owned());
-        let measured = measure::between(&first.0, &second.0);
-        let Measured { kernel, cores, server: used, client } = measured;
-        let snapshots = [first.1, second.1];
-        let result = ServerResult {
-            version,
-            command,
-            config,
-            cpu_user_s: used.cpu_user_s,
-            cpu_system_s: used.cpu_system_s,
-            rss_max_bytes: used.rss_max_bytes,
-            processes: used.processes,
-            disk_read_bytes: used.disk_read_bytes,
-            ..counted(snapshots, server.stop())
+        let Measured { kernel, cores, server: used, client } =
+            measure::between(&first.0, &second.0);
+        let mut result = ServerResult {
+            version: self.version(resolved.server),
+            command: server.command().to_owned(),
+            config: server.config().map(str::to_owned),
+            ..used
         };
+        count(&mut result, [first.1, second.1], server.stop());
         let mut point = Point {
             key: resolved.step.key.clone(),
             began,
@@ -80,8 +73,7 @@ impl Runner {
             cores,
             client,
             background_load,
-            probe: None,
-            flags: Vec::new(),
+            ..Point::default()
         };
         point.flags = identity::flags(&point);
         if resolved.sweep.neighbour.is_none() {
@@ -118,9 +110,9 @@ fn sample(
     Ok((sample, snapshot))
 }
 
-/// Returns weir's own counters; for other servers only how they ended.
-fn counted(snapshots: [Option<Value>; 2], ended: StopResult) -> ServerResult {
-    let mut result = ServerResult { trouble: ended.how.err(), ..ServerResult::default() };
+/// Adds weir's own counters; for other servers only how they ended.
+fn count(result: &mut ServerResult, snapshots: [Option<Value>; 2], ended: StopResult) {
+    result.trouble = ended.how.err();
     let read = |value: Option<Value>| value.and_then(|value| Stats::read(&value).ok());
     if let [Some(first), Some(second)] = snapshots.map(read)
         && let Ok(between) = second.since(&first)
@@ -129,5 +121,4 @@ fn counted(snapshots: [Option<Value>; 2], ended: StopResult) -> ServerResult {
         result.calls = between.calls;
     }
     result.counted_whole = read(ended.stats).unwrap_or_default().totals;
-    result
 }
