@@ -90,10 +90,7 @@ fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
             background_load.hold_s
         }
     };
-    let workload = sweep
-        .background_load
-        .as_ref()
-        .and_then(|background_load| background_load.workload.as_ref());
+    let workload = sweep.background_load.as_ref().and_then(|spec| spec.workload.as_ref());
     LoadSpec {
         workload: workload.unwrap_or(&sweep.load.workload).clone(),
         timeout_s: patience_s,
