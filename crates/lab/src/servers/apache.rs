@@ -10,7 +10,7 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["apache2", "httpd"],
     configuration,
-    arguments,
+    arguments: &["-f", "{config}", "-D", "FOREGROUND"],
     allowed: AllowList {
         program: "apache",
         syntax: Syntax::Line,
@@ -125,8 +125,4 @@ fn user(site: &Site<'_>) -> Result<String, String> {
     let is_known = |user: &&&str| known.lines().any(|line| line.starts_with(&format!("{user}:")));
     let user = USERS.iter().find(is_known).ok_or("there is no user for Apache to be")?;
     Ok(format!("User {user}\n"))
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-f", config, "-D", "FOREGROUND"].map(str::to_owned).to_vec()
 }

@@ -6,7 +6,7 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["h2o"],
     configuration,
-    arguments,
+    arguments: &["--mode=worker", "--conf", "{config}"],
     allowed: AllowList {
         program: "h2o",
         syntax: Syntax::Colon,
@@ -63,8 +63,4 @@ fn answers(site: &Site<'_>) -> String {
         }
         None => format!("file.dir: {}", site.root.display()),
     }
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["--mode=worker", "--conf", config].map(str::to_owned).to_vec()
 }

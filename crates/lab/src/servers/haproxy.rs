@@ -11,7 +11,7 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["haproxy"],
     configuration,
-    arguments,
+    arguments: &["-db", "-f", "{config}"],
     allowed: AllowList {
         program: "haproxy",
         syntax: Syntax::Line,
@@ -142,8 +142,4 @@ fn rule(path: &Path) -> String {
         "    http-request return status 200 content-type {content_type} file {file} \
          if {{ path /{name} }}\n"
     )
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-db", "-f", config].map(str::to_owned).to_vec()
 }

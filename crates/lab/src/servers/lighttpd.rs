@@ -8,7 +8,7 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["lighttpd"],
     configuration,
-    arguments,
+    arguments: &["-D", "-f", "{config}"],
     allowed: AllowList {
         program: "lighttpd",
         syntax: Syntax::Equals,
@@ -83,8 +83,4 @@ const MODULE_DIRS: &[&str] =
 /// and would send the page uncompressed.
 fn can_compress() -> bool {
     MODULE_DIRS.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file())
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-D", "-f", config].map(str::to_owned).to_vec()
 }

@@ -157,7 +157,9 @@ fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String
     let text = (server_program.configuration)(site)?;
     let path = launch.dir.join("server.conf");
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    let arguments = (server_program.arguments)(site, &path.display().to_string());
+    let (dir, config) = (site.dir.display().to_string(), path.display().to_string());
+    let filled = |word: &&str| word.replace("{dir}", &dir).replace("{config}", &config);
+    let arguments = server_program.arguments.iter().map(filled).collect();
     Ok(Invocation { program, arguments, config: Some(text) })
 }
 

@@ -6,7 +6,8 @@ use crate::allow_list::{AllowList, Syntax, ValueShape};
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["nginx"],
     configuration,
-    arguments,
+    // -e: until it has read its configuration, nginx logs to a system-wide file.
+    arguments: &["-e", "{dir}/nginx.log", "-p", "{dir}", "-c", "{config}"],
     allowed: AllowList {
         program: "nginx",
         syntax: Syntax::Statement,
@@ -121,11 +122,4 @@ fn directives(site: &Site<'_>, belongs: impl Fn(&str) -> bool, indent: &str) -> 
             format!("{indent}{option}{end}\n")
         })
         .collect()
-}
-
-fn arguments(site: &Site<'_>, config: &str) -> Vec<String> {
-    let dir = site.dir.display();
-    // -e: until it has read its configuration, nginx logs to a system-wide file.
-    let log = format!("{dir}/nginx.log");
-    ["-e", &log, "-p", &dir.to_string(), "-c", config].map(str::to_owned).to_vec()
 }

@@ -43,8 +43,8 @@ pub(super) struct ServerProgram {
     pub(super) binaries: &'static [&'static str],
     /// Returns the text of its configuration.
     pub(super) configuration: fn(&Site<'_>) -> Result<String, String>,
-    /// Returns its arguments, given the path of its configuration.
-    pub(super) arguments: fn(&Site<'_>, &str) -> Vec<String>,
+    /// Arguments; `{dir}` stands for its directory, `{config}` for the path of its configuration.
+    pub(super) arguments: &'static [&'static str],
     /// Directives that an experiment may set, and the name shown before its version.
     pub(super) allowed: AllowList,
 }
