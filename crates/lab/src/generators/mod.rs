@@ -79,8 +79,6 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
         }
         Generator::Ab => (ab::invocation(request)?, |output, _| ab::result(output.of_success()?)),
     };
-    mix::write(request)?;
-    set::write(request)?;
     let mut command = request.environment.command(Side::Client, invocation.program.as_os_str());
     command.args(&invocation.arguments);
     let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;

@@ -95,7 +95,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         }
     }
     // The paths in a list are complete.
-    let listed = set::arguments(request).or_else(|| mix::arguments(request));
+    let listed = set::listed(request).map_or_else(|| mix::listed(request), |set| Ok(Some(set)))?;
     let (prefix, mut path) = if listed.is_some() {
         ("", String::new())
     } else {
@@ -116,11 +116,20 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     if request.timeline_ms.is_some() || (!load.mix.is_empty() && request.rate.is_some()) {
         option("--each", request.dir.join(REQUEST_LOG).display().to_string());
     }
-    arguments.extend(listed.into_iter().flatten());
+    if let Some((name, text)) = listed {
+        option("--wlog", format!("y,{}", written(request, name, &text)?));
+    }
     arguments.extend(load.options.iter().cloned());
     let prefix = prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", request.server));
     Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
+}
+
+/// Writes a list of paths; returns where it is.
+fn written(request: &LoadRequest<'_>, name: &str, text: &str) -> Result<String, String> {
+    let path = request.dir.join(name).display().to_string();
+    fs::write(&path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
+    Ok(path)
 }
 
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
