@@ -1,7 +1,6 @@
 //! Measures a point: runs the planned load, and records the counts of the server, the kernel and
 //! the processors in the measured window.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -22,33 +21,30 @@ use crate::time::utc_now;
 impl Runner {
     pub(super) fn point(
         &self,
-        environment: &dyn Environment,
         resolved: &ResolvedPoint<'_>,
         mut server: RunningServer,
-        stop: &AtomicBool,
     ) -> Result<Line, String> {
-        self.warm_up(environment, resolved, stop)?;
+        self.warm_up(resolved)?;
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
-        let mut load = generators::start(&LoadRequest {
-            timeline_ms,
-            ..self.load_request(environment, resolved)
-        })?;
+        let mut load =
+            generators::start(&LoadRequest { timeline_ms, ..self.load_request(resolved) })?;
         let started = Instant::now();
-        let cpus = environment.cpus(Side::Server);
+        let cpus = resolved.environment.cpus(Side::Server);
         let neighbour =
             resolved.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
         let (from, to) = load.window();
-        let background_load = self.background_load(environment, resolved, (from, to))?;
-        sleep_until(started + from, stop)?;
-        let first = sample(environment, &mut server, &load)?;
-        sleep_until(started + to, stop)?;
-        let second = sample(environment, &mut server, &load)?;
+        let background_load = self.background_load(resolved, (from, to))?;
+        sleep_until(started + from, resolved.stop)?;
+        let first = sample(resolved.environment, &mut server, &load)?;
+        sleep_until(started + to, resolved.stop)?;
+        let second = sample(resolved.environment, &mut server, &load)?;
         let latest = started + to + resolved.patience();
-        await_end(&mut load, latest, stop)?;
+        await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
-        let background_load =
-            background_load.map(|background_load| background_load.end(latest, stop)).transpose()?;
+        let background_load = background_load
+            .map(|background_load| background_load.end(latest, resolved.stop))
+            .transpose()?;
         let mut load = load.wait()?;
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
@@ -83,19 +79,14 @@ impl Runner {
     }
 
     /// Runs a generator that has no warm-up of its own for the time of one.
-    fn warm_up(
-        &self,
-        environment: &dyn Environment,
-        resolved: &ResolvedPoint<'_>,
-        stop: &AtomicBool,
-    ) -> Result<(), String> {
+    fn warm_up(&self, resolved: &ResolvedPoint<'_>) -> Result<(), String> {
         let load = &resolved.sweep.load;
         if load.generator == Generator::Weir || *load.warmup_s == 0.0 {
             return Ok(());
         }
-        let request = self.load_request(environment, resolved);
+        let request = self.load_request(resolved);
         let mut warmup = generators::start(&LoadRequest { duration_s: *load.warmup_s, ..request })?;
-        await_end(&mut warmup, Instant::now() + resolved.patience(), stop)
+        await_end(&mut warmup, Instant::now() + resolved.patience(), resolved.stop)
     }
 }
 

@@ -2,14 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::environment::Environment;
 use crate::experiment::{ServerSpec, Sweep};
 use crate::generators::Spike;
 use crate::plan::Step;
 
 /// The place on a sweep, the server and the load.
 pub(super) struct ResolvedPoint<'a> {
+    pub environment: &'a dyn Environment,
+    /// Set when the run is to end.
+    pub stop: &'a AtomicBool,
     pub step: &'a Step,
     pub sweep: &'a Sweep,
     pub server: &'a ServerSpec,
