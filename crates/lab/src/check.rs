@@ -32,41 +32,21 @@ pub struct CheckResult {
     pub says: String,
 }
 
-/// A program that experiments start.
-struct RequiredProgram {
-    name: &'static str,
-    version: &'static str,
-    package: &'static str,
-    lost: &'static str,
-}
-
-const PROGRAMS: [RequiredProgram; 10] = [
-    required("ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"),
-    required("nginx", "-v", "nginx-light", "comparisons with nginx are left out"),
-    required("h2o", "--version", "h2o", "comparisons with h2o are left out"),
-    required("lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"),
-    required("haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"),
-    required("apache2", "-v", "apache2", "comparisons with Apache are left out"),
+/// Programs that experiments start: name, flags that print the version, Debian package, and what is
+/// lost without it.
+const PROGRAMS: [[&str; 4]; 10] = [
+    ["ip", "-V", "iproute2", "network namespaces cannot be joined: loopback only"],
+    ["nginx", "-v", "nginx-light", "comparisons with nginx are left out"],
+    ["h2o", "--version", "h2o", "comparisons with h2o are left out"],
+    ["lighttpd", "-v", "lighttpd", "comparisons with lighttpd are left out"],
+    ["haproxy", "-v", "haproxy", "comparisons with HAProxy are left out"],
+    ["apache2", "-v", "apache2", "comparisons with Apache are left out"],
     // With --version alone httperf continues and loads this machine.
-    required(
-        "httperf",
-        "--version --help",
-        "httperf",
-        "the papers' own generator checks ours nowhere",
-    ),
-    required("wrk", "-v", "wrk", "no second closed-loop generator checks ours"),
-    required("ab", "-V", "apache2-utils", "no third generator's cost is compared with ours"),
-    required("strace", "-V", "strace", "other servers' system calls are not counted"),
+    ["httperf", "--version --help", "httperf", "the papers' own generator checks ours nowhere"],
+    ["wrk", "-v", "wrk", "no second closed-loop generator checks ours"],
+    ["ab", "-V", "apache2-utils", "no third generator's cost is compared with ours"],
+    ["strace", "-V", "strace", "other servers' system calls are not counted"],
 ];
-
-const fn required(
-    name: &'static str,
-    version: &'static str,
-    package: &'static str,
-    lost: &'static str,
-) -> RequiredProgram {
-    RequiredProgram { name, version, package, lost }
-}
 
 /// File descriptors for the papers' 12,000 connections, twice: a generator's and a server's both
 /// count.
@@ -84,53 +64,57 @@ pub fn check() -> Vec<CheckResult> {
     let allowed = weir_sys::process::allowed_cpus().map_or(0, |cpus| cpus.len());
     let status = machine::text("/proc/self/status").unwrap_or_default();
     let stat = machine::text("/proc/stat").unwrap_or_default();
-    let mut findings = vec![
-        namespaces(&status),
-        processors(allowed),
-        idle(machine::load_average()),
-        open_files(machine::open_files_max()),
-        clock(machine::clock_source().as_deref()),
-        steal(&stat),
-        limits(cgroup::available()),
+    let resources = [
+        ("network namespaces", namespaces(&status)),
+        ("two processors", processors(allowed)),
+        ("idle machine", idle(machine::load_average())),
+        ("open files", open_files(machine::open_files_max())),
+        ("clock source", clock(machine::clock_source().as_deref())),
+        ("time of its own", steal(&stat)),
+        ("limits on servers", limits(cgroup::available())),
     ];
-    findings.extend(PROGRAMS.iter().map(program));
-    findings
+    let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
+    let all = resources.into_iter().chain(programs);
+    all.map(|(what, (state, says))| CheckResult { what: what.to_owned(), state, says }).collect()
 }
 
-fn result(what: &str, state: State, says: impl Into<String>) -> CheckResult {
-    CheckResult { what: what.into(), state, says: says.into() }
+/// The state of a resource and what is said of it.
+type Found = (State, String);
+
+fn have(says: impl Into<String>) -> Found {
+    (State::Have, says.into())
 }
 
-fn namespaces(status: &str) -> CheckResult {
-    let what = "network namespaces";
+fn reduced(says: impl Into<String>) -> Found {
+    (State::Reduced, says.into())
+}
+
+fn missing(says: impl Into<String>) -> Found {
+    (State::Missing, says.into())
+}
+
+fn namespaces(status: &str) -> Found {
     let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let held = held.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let kinds = ["net", "mnt", "pid"];
     let absent = kinds.iter().find(|kind| !exists(&format!("/proc/self/ns/{kind}")));
     match absent {
-        _ if held & NEEDED != NEEDED => result(
-            what,
-            State::Missing,
+        _ if held & NEEDED != NEEDED => missing(
             "needs CAP_SYS_ADMIN and CAP_NET_ADMIN; without them everything runs over loopback, \
              where the client's processor does part of the server's work: run as root",
         ),
-        Some(kind) => result(
-            what,
-            State::Missing,
-            format!("the kernel has no {kind} namespaces; everything runs over loopback"),
-        ),
-        None => result(what, State::Have, "two networks joined by a link, for each run"),
+        Some(kind) => {
+            missing(format!("the kernel has no {kind} namespaces; everything runs over loopback"))
+        }
+        None => have("two networks joined by a link, for each run"),
     }
 }
 
-fn limits(available: Result<String, String>) -> CheckResult {
-    let what = "limits on servers";
+fn limits(available: Result<String, String>) -> Found {
     match available {
-        Ok(says) => result(what, State::Have, says),
+        Ok(says) => have(says),
         Err(why) => {
-            let says =
-                format!("{why}: experiments with memory-mib or disk-reads-per-s are refused");
-            result(what, State::Missing, says)
+            missing(format!("{why}: experiments with memory-mib or disk-reads-per-s are refused"))
         }
     }
 }
@@ -139,105 +123,79 @@ fn exists(path: &str) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-fn processors(allowed: usize) -> CheckResult {
-    let what = "two processors";
+fn processors(allowed: usize) -> Found {
     if allowed >= 2 {
-        return result(what, State::Have, format!("{allowed} may be used"));
+        return have(format!("{allowed} may be used"));
     }
-    let says = "one may be used: server and client share it, so figures are of the two together; \
-                give the machine another, or this process (taskset)";
-    result(what, State::Reduced, says)
+    reduced(
+        "one may be used: server and client share it, so figures are of the two together; give \
+         the machine another, or this process (taskset)",
+    )
 }
 
-fn idle(load: Option<[f64; 3]>) -> CheckResult {
-    let what = "idle machine";
+fn idle(load: Option<[f64; 3]>) -> Found {
     match load {
-        Some([minute, ..]) if minute < BUSY => {
-            result(what, State::Have, format!("load average {minute:.2}"))
-        }
-        Some([minute, ..]) => {
-            let says = format!(
-                "load average {minute:.2}: other programs take time from both sides, and figures \
-                 are worse and less steady than they could be; stop them, or wait"
-            );
-            result(what, State::Reduced, says)
-        }
-        None => result(what, State::Missing, "the kernel tells no load average"),
+        Some([minute, ..]) if minute < BUSY => have(format!("load average {minute:.2}")),
+        Some([minute, ..]) => reduced(format!(
+            "load average {minute:.2}: other programs take time from both sides, and figures are \
+             worse and less steady than they could be; stop them, or wait"
+        )),
+        None => missing("the kernel tells no load average"),
     }
 }
 
-fn open_files(max: Option<u64>) -> CheckResult {
-    let what = "open files";
+fn open_files(max: Option<u64>) -> Found {
     match max {
-        None => result(what, State::Have, "no limit"),
-        Some(max) if max >= OPEN_FILES_WANTED => result(what, State::Have, format!("{max}")),
-        Some(max) => {
-            let says = format!(
-                "{max}: points with more connections fail; raise the hard limit to \
-                 {OPEN_FILES_WANTED} or more (ulimit -Hn, limits.conf)"
-            );
-            result(what, State::Reduced, says)
-        }
+        None => have("no limit"),
+        Some(max) if max >= OPEN_FILES_WANTED => have(max.to_string()),
+        Some(max) => reduced(format!(
+            "{max}: points with more connections fail; raise the hard limit to \
+             {OPEN_FILES_WANTED} or more (ulimit -Hn, limits.conf)"
+        )),
     }
 }
 
-fn clock(source: Option<&str>) -> CheckResult {
-    let what = "clock source";
+fn clock(source: Option<&str>) -> Found {
     match source {
         // Clock sources that are read without a system call, on x86 and on arm64.
         Some(fast @ ("tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter")) => {
-            result(what, State::Have, fast)
+            have(fast)
         }
-        Some(slow) => {
-            let says = format!(
-                "{slow}: reading the time takes a system call, which counts against whoever reads \
-                 it often; start the kernel with clocksource=tsc if the processor's is stable"
-            );
-            result(what, State::Reduced, says)
-        }
-        None => result(what, State::Missing, "the kernel does not tell its clock"),
+        Some(slow) => reduced(format!(
+            "{slow}: reading the time takes a system call, which counts against whoever reads it \
+             often; start the kernel with clocksource=tsc if the processor's is stable"
+        )),
+        None => missing("the kernel does not tell its clock"),
     }
 }
 
 /// Checks the share of time since boot that the host took from this guest (proc_stat(5)).
-fn steal(stat: &str) -> CheckResult {
-    let what = "time of its own";
+fn steal(stat: &str) -> Found {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
     let ticks: Vec<f64> =
         all.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect();
     // user nice system idle iowait irq softirq steal; user and nice include the later columns.
     let whole: f64 = ticks.iter().take(8).sum();
     let Some(&stolen) = ticks.get(7).filter(|_| whole > 0.0) else {
-        return result(what, State::Missing, "the kernel does not tell what a host takes");
+        return missing("the kernel does not tell what a host takes");
     };
     let share = stolen / whole;
     let percent = share * 100.0;
     if share <= STEAL_MAX {
-        return result(
-            what,
-            State::Have,
-            format!("{percent:.1} % taken by a host since the start"),
-        );
+        return have(format!("{percent:.1} % taken by a host since the start"));
     }
-    let says = format!(
+    reduced(format!(
         "{percent:.1} % of the time since the start was taken by the host: points during which it \
          takes much are marked; use a machine of its own"
-    );
-    result(what, State::Reduced, says)
+    ))
 }
 
-fn program(required: &RequiredProgram) -> CheckResult {
-    match programs::find(required.name) {
-        Some(file) => {
-            let flags: Vec<&str> = required.version.split_whitespace().collect();
-            let version = programs::version_of(&file, &flags);
-            result(required.name, State::Have, version.unwrap_or_else(|| "version unknown".into()))
-        }
-        None => {
-            let says = format!("{}; Debian: apt install {}", required.lost, required.package);
-            result(required.name, State::Missing, says)
-        }
-    }
+fn program([name, flags, package, lost]: &[&str; 4]) -> Found {
+    let Some(file) = programs::find(name) else {
+        return missing(format!("{lost}; Debian: apt install {package}"));
+    };
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    have(programs::version_of(&file, &flags).unwrap_or_else(|| "version unknown".to_owned()))
 }
 
 #[cfg(test)]
@@ -256,43 +214,42 @@ mod tests {
 
     #[test]
     fn what_is_missing_says_what_is_lost_and_how_to_get_it() {
-        let none = required("no-such-program", "-v", "a-package", "figures are left out");
-        let found = program(&none);
-        assert_eq!(found.state, State::Missing);
-        assert!(found.says.contains("left out") && found.says.contains("apt install a-package"));
+        let found = program(&["no-such-program", "-v", "a-package", "figures are left out"]);
+        assert_eq!(found.0, State::Missing);
+        assert!(found.1.contains("left out") && found.1.contains("apt install a-package"));
     }
 
     #[test]
     fn capabilities_decide_on_namespaces() {
-        assert_eq!(namespaces("CapEff:\t000001ffffffffff\n").state, State::Have);
-        assert_eq!(namespaces("CapEff:\t0000000000001000\n").state, State::Missing);
-        assert_eq!(namespaces("").state, State::Missing);
+        assert_eq!(namespaces("CapEff:\t000001ffffffffff\n").0, State::Have);
+        assert_eq!(namespaces("CapEff:\t0000000000001000\n").0, State::Missing);
+        assert_eq!(namespaces("").0, State::Missing);
     }
 
     #[test]
     fn limits_that_cannot_be_had_say_what_is_refused() {
         let none = limits(Err("for root".to_owned()));
-        assert_eq!(none.state, State::Missing);
-        assert!(none.says.starts_with("for root: experiments with memory-mib"));
-        assert_eq!(limits(Ok("memory by version 2".to_owned())).state, State::Have);
+        assert_eq!(none.0, State::Missing);
+        assert!(none.1.starts_with("for root: experiments with memory-mib"));
+        assert_eq!(limits(Ok("memory by version 2".to_owned())).0, State::Have);
     }
 
     #[test]
     fn limits_are_judged() {
-        assert_eq!(processors(2).state, State::Have);
-        assert_eq!(processors(1).state, State::Reduced);
-        assert_eq!(idle(Some([0.1, 9.0, 9.0])).state, State::Have);
-        assert_eq!(idle(Some([1.0, 0.0, 0.0])).state, State::Reduced);
-        assert_eq!(open_files(None).state, State::Have);
-        assert_eq!(open_files(Some(1024)).state, State::Reduced);
-        assert_eq!(clock(Some("tsc")).state, State::Have);
-        assert_eq!(clock(Some("hpet")).state, State::Reduced);
+        assert_eq!(processors(2).0, State::Have);
+        assert_eq!(processors(1).0, State::Reduced);
+        assert_eq!(idle(Some([0.1, 9.0, 9.0])).0, State::Have);
+        assert_eq!(idle(Some([1.0, 0.0, 0.0])).0, State::Reduced);
+        assert_eq!(open_files(None).0, State::Have);
+        assert_eq!(open_files(Some(1024)).0, State::Reduced);
+        assert_eq!(clock(Some("tsc")).0, State::Have);
+        assert_eq!(clock(Some("hpet")).0, State::Reduced);
     }
 
     #[test]
     fn stolen_time_is_a_share_of_the_whole() {
-        assert_eq!(steal("cpu  10 0 10 70 0 0 0 10 5 5\n").state, State::Reduced);
-        assert_eq!(steal("cpu  50 0 50 900 0 0 0 0 0 0\n").state, State::Have);
-        assert_eq!(steal("cpu  1 2\n").state, State::Missing);
+        assert_eq!(steal("cpu  10 0 10 70 0 0 0 10 5 5\n").0, State::Reduced);
+        assert_eq!(steal("cpu  50 0 50 900 0 0 0 0 0 0\n").0, State::Have);
+        assert_eq!(steal("cpu  1 2\n").0, State::Missing);
     }
 }

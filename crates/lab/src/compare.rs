@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::number;
-use crate::findings::{Chapter, Estimate, Findings, Stroke};
+use crate::findings::{Chapter, Estimate, Findings, Saturation, Stroke};
 
 /// A comparison of two runs, A and B.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -92,21 +92,23 @@ pub fn compare(a: &Findings, b: &Findings) -> Comparison {
 }
 
 fn peaks(chapter: &Chapter) -> KeyedEstimates {
-    let all = chapter.saturations.iter();
-    all.map(|one| {
-        let what = format!("{}, peak", one.server);
-        ((chapter.id.clone(), one.sweep.clone(), what), one.peak)
-    })
-    .collect()
+    saturations(chapter, "peak", |one| Some(one.peak))
 }
 
 fn kept(chapter: &Chapter) -> KeyedEstimates {
-    let all = chapter.saturations.iter();
-    all.filter_map(|one| {
-        let what = format!("{}, left of it", one.server);
-        Some(((chapter.id.clone(), one.sweep.clone(), what), one.kept?))
-    })
-    .collect()
+    saturations(chapter, "left of it", |one| one.kept)
+}
+
+fn saturations(
+    chapter: &Chapter,
+    name: &str,
+    of: fn(&Saturation) -> Option<Estimate>,
+) -> KeyedEstimates {
+    let number = |one: &Saturation| {
+        let what = format!("{}, {name}", one.server);
+        Some(((chapter.id.clone(), one.sweep.clone(), what), of(one)?))
+    };
+    chapter.saturations.iter().filter_map(number).collect()
 }
 
 fn marks(chapter: &Chapter) -> KeyedEstimates {
@@ -242,7 +244,7 @@ fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::{Mark, Picture, Saturation, Series, Tally};
+    use crate::findings::{Mark, Picture, Series};
 
     fn estimate(value: f64, spread: f64) -> Estimate {
         Estimate { value, low: value - spread, high: value + spread, n: 3 }
@@ -253,27 +255,10 @@ mod tests {
             x: at * peak.value,
             at: *at,
             estimate: Some(estimate(*value, 1.0)),
-            invalid: 0,
-            invalid_value: None,
-            flagged: 0,
+            ..Mark::default()
         };
-        let series = Series {
-            label: "one".into(),
-            marks: marks.iter().map(mark).collect(),
-            stroke: Stroke::Marks,
-        };
-        let picture = Picture {
-            id: "fig-1".into(),
-            title: "F".into(),
-            note: String::new(),
-            x_label: String::new(),
-            y_label: String::new(),
-            y_log: false,
-            x_log: false,
-            series: vec![series],
-            values: vec![],
-            judged: vec![],
-        };
+        let marks = marks.iter().map(mark).collect();
+        let series = vec![Series { label: "one".into(), marks, ..Series::default() }];
         let saturation = Saturation {
             sweep: "up".into(),
             server: "one".into(),
@@ -284,25 +269,16 @@ mod tests {
         };
         let chapter = Chapter {
             id: "p/e".into(),
-            title: "T".into(),
-            question: "Q".into(),
-            about: vec![],
             servers: vec![("one".into(), "weir serve".into())],
-            sweeps: vec![],
-            pictures: vec![picture],
-            sheets: vec![],
+            pictures: vec![Picture { id: "fig-1".into(), series, ..Picture::default() }],
             saturations: vec![saturation],
-            judged: vec![],
-            tally: Tally::default(),
-            remarks: vec![],
+            ..Chapter::default()
         };
         Findings {
             name: name.into(),
-            title: "T".into(),
-            paper: None,
             set_up: vec![("cpu".into(), "X".into()), ("kernel".into(), kernel.into())],
-            warnings: vec![],
             chapters: vec![chapter],
+            ..Findings::default()
         }
     }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The findings of a run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Findings {
     /// Name of the run: `quick`, `pariag-accept`.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct PaperHead {
 }
 
 /// The findings of an experiment.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Chapter {
     /// Name of the experiment: `pariag-accept/one-packet`.
     pub id: String,
@@ -93,7 +93,7 @@ pub struct Tally {
 }
 
 /// A figure.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Picture {
     /// Figure id, unique in the run together with the chapter: `fig-4.12`.
     pub id: String,
@@ -118,7 +118,7 @@ pub struct Picture {
 }
 
 /// A line of a figure.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Series {
     /// Name in the legend.
     pub label: String,
@@ -148,7 +148,7 @@ pub enum Stroke {
 }
 
 /// A point of a line.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Mark {
     /// Horizontal position, as drawn.
     pub x: f64,
@@ -178,7 +178,7 @@ pub struct Estimate {
 }
 
 /// A table.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Sheet {
     /// Table id: `table-4.1`.
     pub id: String,

@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
-
-use crate::programs;
 
 /// Settings of the host that affect measurements and either belong to no namespace or are the
 /// initial values in a new one.
@@ -211,11 +209,8 @@ fn pretty_name(os_release: &str) -> Option<String> {
 fn kernel_config(release: Option<&str>) -> Option<String> {
     let on_disk = release.and_then(|release| text(format!("/boot/config-{release}")));
     on_disk.or_else(|| {
-        let packed = Path::new("/proc/config.gz");
-        let gzip = programs::find("gzip").filter(|_| packed.exists())?;
-        let mut unpack = Command::new(gzip);
-        let output = unpack.arg("-dc").arg(packed).stderr(Stdio::null()).output().ok()?;
-        String::from_utf8(output.stdout).ok()
+        let packed = std::fs::File::open("/proc/config.gz").ok()?;
+        std::io::read_to_string(GzDecoder::new(packed)).ok()
     })
 }
 

@@ -81,16 +81,15 @@ pub struct Value {
     #[serde(rename = "where")]
     pub place: String,
     /// Id of the server in an experiment that the number is shown beside, if one matches.
-    #[serde(default)]
     pub server: Option<String>,
     /// Metric that the number is shown beside.
-    #[serde(default)]
     pub metric: Option<String>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::one_weir;
 
     const GOOD: &str = r#"
 title = "T"
@@ -122,18 +121,14 @@ where = "p. 3"
 not-measurable = "there is no TUX"
 "#;
 
-    const EXPERIMENT: &str = r#"
-title = "T"
-question = "Q?"
-[[server]]
-id = "one"
-label = "accept 1"
-kind = "weir"
+    const EXPERIMENT: &str = one_weir!(
+        r#"
 [[sweep]]
 id = "up"
 x = "rate"
 values = [1, 2]
-"#;
+"#
+    );
 
     fn said(from: &str, to: &str) -> String {
         assert!(GOOD.contains(from), "{from}");

@@ -20,7 +20,7 @@ pub enum Line {
 }
 
 /// Identity of a point in a plan. A resumed run looks for it on disk.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, PartialOrd)]
 pub struct Key {
     /// The experiment: `pariag-accept/one-packet`.
     pub experiment: String,
@@ -66,7 +66,7 @@ pub struct CallsRun {
 }
 
 /// A measured point.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Point {
     /// Identity of the point.
     pub key: Key,
@@ -153,10 +153,8 @@ pub struct LoadResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassResult>,
     /// Connects attempted.
-    #[serde(default)]
     pub connects: Option<u64>,
     /// Connections established.
-    #[serde(default)]
     pub connected: Option<u64>,
     /// Results over time, if the sweep asks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! Imports of one file: its modules, `use` declarations and qualified paths, read from the tokens
 //! of its code. Inline test modules, and other items compiled for tests only, are left out.
 
-use crate::scan;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A path, by its segments; an import of all names ends in `*`.
 pub(super) type Path = Vec<String>;
@@ -28,233 +28,162 @@ pub(super) struct Use {
     pub(super) is_public: bool,
 }
 
-impl Imports {
-    /// Reads the imports of a file.
-    pub(super) fn read(source: &str) -> Self {
-        let code: Vec<_> = scan::lines(source).into_iter().map(|line| line.code).collect();
-        let mut parser = Parser { tokens: tokens(&code.join("\n")), ..Parser::default() };
-        while let Some(token) = parser.next() {
-            parser.step(token);
-        }
-        parser.imports
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A token in a form that patterns can match.
 enum Token {
     Word(String),
-    /// `::`
-    Colons,
     Sign(char),
+    Group(Delimiter, Vec<Token>),
 }
 
-use Token::{Colons, Sign, Word};
+use Token::{Group, Sign, Word};
 
-fn tokens(code: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut rest = code;
-    while let Some(first) = rest.chars().next() {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        let word = rest.split(|c| !is_part(c)).next().unwrap_or_default();
-        let len = if !word.is_empty() {
-            tokens.push(Word(word.to_owned()));
-            word.len()
-        } else if rest.starts_with("::") {
-            tokens.push(Colons);
-            2
-        } else {
-            tokens.extend((!first.is_whitespace()).then_some(Sign(first)));
-            first.len_utf8()
-        };
-        rest = &rest[len..];
-    }
-    tokens
+fn tokens(stream: TokenStream) -> Vec<Token> {
+    let token = |tree| match tree {
+        TokenTree::Ident(word) => Word(word.to_string()),
+        TokenTree::Punct(sign) => Sign(sign.as_char()),
+        TokenTree::Literal(_) => Sign('"'),
+        TokenTree::Group(group) => Group(group.delimiter(), tokens(group.stream())),
+    };
+    stream.into_iter().map(token).collect()
 }
 
-#[derive(Default)]
-struct Parser {
-    tokens: Vec<Token>,
-    at: usize,
-    scope: Path,
-    /// Open braces; true for those of a module.
-    braces: Vec<bool>,
-    /// True after `pub`.
-    is_public: bool,
-    imports: Imports,
-}
-
-impl Parser {
-    fn peek(&self) -> Option<&Token> {
-        self.tokens.get(self.at)
+impl Imports {
+    /// Reads the imports of a file; one that is no sequence of tokens has none.
+    pub(super) fn read(source: &str) -> Self {
+        let mut imports = Self::default();
+        imports.code(&source.parse().map(tokens).unwrap_or_default(), &Path::new());
+        imports
     }
 
-    fn next(&mut self) -> Option<Token> {
-        let token = self.peek().cloned();
-        self.at += 1;
-        token
-    }
-
-    /// Consumes the next token if it is this one.
-    fn take(&mut self, token: &Token) -> bool {
-        let is_it = self.peek() == Some(token);
-        self.at += usize::from(is_it);
-        is_it
-    }
-
-    fn word(&mut self) -> Option<String> {
-        let Some(Word(word)) = self.peek().cloned() else { return None };
-        self.at += 1;
-        Some(word)
-    }
-
-    fn step(&mut self, token: Token) {
-        let is_public = std::mem::take(&mut self.is_public);
-        match token {
-            Sign('#') if self.attribute() => self.leave_out(),
-            Sign('{') => self.braces.push(false),
-            Sign('}') => {
-                if self.braces.pop() == Some(true) {
-                    self.scope.pop();
-                }
-            }
-            // A field or a method, but not the end of a range.
-            Sign('.') if !self.take(&Sign('.')) => drop(self.word()),
-            Colons => drop(self.word()),
-            Word(word) => match word.as_str() {
-                "pub" => {
-                    self.visibility();
-                    self.is_public = true;
-                }
-                // Not the bound of an opaque type.
-                "use" if self.peek() != Some(&Sign('<')) => self.use_tree(&[], is_public),
-                "mod" => self.module(),
-                _ => self.path(word),
-            },
-            Sign(_) => {}
-        }
-    }
-
-    /// Consumes an attribute; returns whether it leaves its item to tests.
-    fn attribute(&mut self) -> bool {
-        self.take(&Sign('!'));
-        let start = self.at;
-        if self.peek() == Some(&Sign('[')) {
-            self.skip_group();
-        }
-        let test = [Sign('['), word("cfg"), Sign('('), word("test"), Sign(')'), Sign(']')];
-        self.tokens.get(start..self.at) == Some(&test)
-    }
-
-    /// Consumes brackets or braces, and all between them.
-    fn skip_group(&mut self) {
-        let mut depth = 0;
-        while let Some(token) = self.next() {
-            match token {
-                Sign('(' | '[' | '{') => depth += 1,
-                Sign(')' | ']' | '}') => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                return;
-            }
-        }
-    }
-
-    fn visibility(&mut self) {
-        if self.peek() == Some(&Sign('(')) {
-            self.skip_group();
-        }
-    }
-
-    /// Consumes an item, unless it is a module in a file of its own.
-    fn leave_out(&mut self) {
-        while self.take(&Sign('#')) {
-            self.attribute();
-        }
-        if self.take(&word("pub")) {
-            self.visibility();
-        }
-        let is_file = self.tokens.get(self.at) == Some(&word("mod"))
-            && self.tokens.get(self.at + 2) == Some(&Sign(';'));
-        if !is_file {
-            self.skip_item();
-        }
-    }
-
-    fn skip_item(&mut self) {
-        loop {
-            match self.peek() {
-                None | Some(Sign(';' | '}')) => return,
-                Some(Sign('{')) => return self.skip_group(),
-                Some(Sign('(' | '[')) => self.skip_group(),
-                Some(_) => self.at += 1,
-            }
-        }
-    }
-
-    fn module(&mut self) {
-        let Some(name) = self.word() else { return };
-        let path = [self.scope.as_slice(), std::slice::from_ref(&name)].concat();
-        if self.take(&Sign('{')) {
-            self.braces.push(true);
-            self.scope.push(name);
-            self.imports.inline.push(path);
-        } else {
-            self.imports.files.push(path);
-        }
-    }
-
-    /// Reads the rest of a use declaration, or of one part between its braces.
-    fn use_tree(&mut self, prefix: &[String], is_public: bool) {
-        let mut path = prefix.to_vec();
-        let mut name = None;
-        while let Some(token) = self.peek().cloned() {
-            match token {
-                Sign(';' | ',' | '}') => break,
-                Sign('{') => {
-                    self.at += 1;
-                    loop {
-                        self.use_tree(&path, is_public);
-                        if !self.take(&Sign(',')) {
-                            self.take(&Sign('}'));
-                            return;
-                        }
+    fn code(&mut self, mut rest: &[Token], scope: &Path) {
+        let mut is_public = false;
+        while let [token, after @ ..] = rest {
+            let was_public = std::mem::take(&mut is_public);
+            rest = match (token, after) {
+                (Sign('#'), [Group(_, attribute), after @ ..]) => {
+                    if is_for_tests(attribute) {
+                        left_out(after)
+                    } else {
+                        after
                     }
                 }
-                Word(word) if word == "as" => {
-                    self.at += 1;
-                    name = self.word();
-                    continue;
+                // A field or a method, but not the end of a range; the rest of a path.
+                (Sign('.'), [Sign('.') | Word(_), after @ ..])
+                | (Sign(':'), [Sign(':'), Word(_), after @ ..]) => after,
+                (Sign(_), _) => after,
+                (Group(_, inside), _) => {
+                    self.code(inside, scope);
+                    after
                 }
-                Word(word) => path.push(word),
+                (Word(word), _) => match (word.as_str(), after) {
+                    ("pub", _) => {
+                        is_public = true;
+                        without_visibility(after)
+                    }
+                    // The bound of an opaque type.
+                    ("use", [Sign('<'), ..]) => after,
+                    ("use", _) => self.use_tree(after, &[], scope, was_public),
+                    ("mod", [Word(name), after @ ..]) => self.module(name, after, scope),
+                    _ => self.path(word, after, scope),
+                },
+            };
+        }
+    }
+
+    fn module<'a>(&mut self, name: &String, rest: &'a [Token], scope: &Path) -> &'a [Token] {
+        let path = [scope.as_slice(), std::slice::from_ref(name)].concat();
+        let [Group(Delimiter::Brace, inside), after @ ..] = rest else {
+            self.files.push(path);
+            return rest;
+        };
+        self.code(inside, &path);
+        self.inline.push(path);
+        after
+    }
+
+    /// Reads a use declaration, or one part between its braces; returns what follows it.
+    fn use_tree<'a>(
+        &mut self,
+        mut rest: &'a [Token],
+        prefix: &[String],
+        scope: &Path,
+        is_public: bool,
+    ) -> &'a [Token] {
+        let (mut path, mut name) = (prefix.to_vec(), None);
+        while let [token, after @ ..] = rest {
+            rest = after;
+            match token {
+                Sign(';' | ',') => break,
+                Group(_, inside) => {
+                    let mut inside = inside.as_slice();
+                    while !inside.is_empty() {
+                        inside = self.use_tree(inside, &path, scope, is_public);
+                    }
+                    path.truncate(prefix.len());
+                }
+                Word(word) if word == "as" => {
+                    if let [Word(other), after @ ..] = after {
+                        (name, rest) = (Some(other.clone()), after);
+                    }
+                }
+                Word(word) => path.push(word.clone()),
                 Sign('*') => path.push("*".to_owned()),
-                Colons | Sign(_) => {}
+                Sign(_) => {}
             }
-            self.at += 1;
         }
         if path.len() == prefix.len() {
-            return;
+            return rest;
         }
         if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
             path.pop();
         }
-        let Some(name) = name.or_else(|| path.last().cloned()) else { return };
-        self.imports.uses.push(Use { scope: self.scope.clone(), path, name, is_public });
+        if let Some(name) = name.or_else(|| path.last().cloned()) {
+            self.uses.push(Use { scope: scope.clone(), path, name, is_public });
+        }
+        rest
     }
 
-    fn path(&mut self, first: String) {
-        let mut path = vec![first];
-        while self.peek() == Some(&Colons) {
-            let Some(Word(next)) = self.tokens.get(self.at + 1).cloned() else { break };
-            path.push(next);
-            self.at += 2;
+    fn path<'a>(&mut self, first: &str, mut rest: &'a [Token], scope: &Path) -> &'a [Token] {
+        let mut path = vec![first.to_owned()];
+        while let [Sign(':'), Sign(':'), Word(next), after @ ..] = rest {
+            path.push(next.clone());
+            rest = after;
         }
-        self.imports.paths.push((self.scope.clone(), path));
+        self.paths.push((scope.clone(), path));
+        rest
     }
 }
 
-fn word(text: &str) -> Token {
-    Word(text.to_owned())
+/// Returns whether an attribute leaves its item to tests.
+fn is_for_tests(attribute: &[Token]) -> bool {
+    let is = |token: &Token, wanted: &str| matches!(token, Word(word) if word == wanted);
+    matches!(attribute, [cfg, Group(_, tests)] if is(cfg, "cfg")
+        && matches!(&tests[..], [test] if is(test, "test")))
+}
+
+/// Returns what follows an item, or the item itself if it is a module in a file of its own.
+fn left_out(mut rest: &[Token]) -> &[Token] {
+    while let [Sign('#'), Group(..), after @ ..] = rest {
+        rest = after;
+    }
+    if let [Word(first), after @ ..] = rest
+        && first == "pub"
+    {
+        rest = without_visibility(after);
+    }
+    if matches!(rest, [Word(first), _, Sign(';'), ..] if first == "mod") {
+        return rest;
+    }
+    let ends = |token: &Token| matches!(token, Sign(';') | Group(Delimiter::Brace, _));
+    let end = rest.iter().position(ends).map_or(rest.len(), |end| end + 1);
+    &rest[end..]
+}
+
+fn without_visibility(rest: &[Token]) -> &[Token] {
+    match rest {
+        [Group(Delimiter::Parenthesis, _), after @ ..] => after,
+        _ => rest,
+    }
 }
 
 #[cfg(test)]

@@ -71,8 +71,7 @@ impl Trial {
         self.next_port.set(port + 1);
         let dir = self.scratch.path().join(port.to_string());
         fs::create_dir_all(&dir)?;
-        let spec = json!({ "id": "weir", "label": "weir", "kind": "weir", "options": options });
-        let spec: ServerSpec = serde_json::from_value(spec).context("the server's options")?;
+        let spec = spec(options)?;
         let running = servers::start(&Launch {
             spec: &spec,
             environment: &self.testbed,
@@ -119,9 +118,28 @@ impl Trial {
     }
 }
 
+fn spec(options: &[&str]) -> Result<ServerSpec> {
+    let spec = json!({ "id": "weir", "label": "weir", "kind": { "weir": {} }, "options": options });
+    serde_json::from_value(spec).context("the server's options")
+}
+
 impl Server {
     /// Stops it; see [`stop::check`].
     pub(crate) fn stop(self, seen: u64) -> Result<(stop::Counted, Vec<String>)> {
         stop::check(&self.running.stop(), seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_its_options() {
+        let spec = spec(&["--preset", "eager"]).unwrap();
+        assert_eq!(
+            (spec.kind(), spec.options),
+            (Kind::Weir, vec!["--preset".to_owned(), "eager".to_owned()])
+        );
     }
 }

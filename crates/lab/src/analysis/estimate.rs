@@ -3,7 +3,7 @@
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use weir_stats::{Bootstrap, coverage_max, median, quantile};
+use weir_stats::{Bootstrap, median, quantile};
 
 use super::study::Rounds;
 use crate::findings::Estimate;
@@ -17,12 +17,6 @@ pub const INTERVALS: &str = "Each number is the median of the valid repetitions,
     chosen, each resample draws whole rounds, chooses its own peak among their medians, and takes \
     the number there: the choice is in the interval. A maximum of medians is a little above the \
     true peak, in each run alike.";
-
-/// Returns the highest confidence that `n` repetitions can support, 0 to 1: the probability that an
-/// interval within them contains the true median, at most the 95 % asked for.
-pub fn promise(n: usize) -> f64 {
-    coverage_max(n).min(Bootstrap::default().confidence)
-}
 
 /// Returns the median of a sample with its interval; `None` for an empty sample.
 pub(super) fn estimate(sample: &[f64]) -> Option<Estimate> {
@@ -156,12 +150,6 @@ mod tests {
         let one = estimate(&[7.0]).unwrap();
         assert_eq!((one.value, one.low, one.high, one.n), (7.0, 7.0, 7.0, 1));
         assert_eq!(estimate(&[]), None);
-    }
-
-    #[test]
-    fn what_few_repetitions_promise_is_said() {
-        assert_eq!([1, 2, 3].map(promise), [0.0, 0.5, 0.75]);
-        assert_eq!(promise(20), 0.95);
     }
 
     #[test]

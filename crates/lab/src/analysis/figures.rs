@@ -36,8 +36,7 @@ pub(super) fn picture(study: &Study<'_>, figure: &Figure) -> (Picture, Option<St
         y_log: figure.y_log,
         x_log: figure.x_log,
         series,
-        values: Vec::new(),
-        judged: Vec::new(),
+        ..Picture::default()
     };
     let remark = (!empty.is_empty()).then(|| format!("nothing measured: {}", empty.join(", ")));
     (picture, remark)

@@ -2,7 +2,7 @@
 
 use crate::experiment::Experiment;
 use crate::paper::Paper;
-use crate::record::{Cores, Kernel, Key, Line, LoadResult, Point, ServerResult, Times};
+use crate::record::{Key, Line, LoadResult, Point, ServerResult, Times};
 
 /// Two servers at 1, 2 and 4 times the capacity of the first, in three rounds.
 pub(super) const TEXT: &str = r#"
@@ -66,12 +66,7 @@ pub(super) fn point(server: &str, x: f64, round: u32, replies_per_s: f64) -> Poi
         rate: Some(1000.0 * x),
         load: LoadResult { valid: true, replies_per_s, response, ..LoadResult::default() },
         server: ServerResult { command: format!("{server} --run"), ..ServerResult::default() },
-        kernel: Kernel::default(),
-        cores: Cores::default(),
-        background_load: None,
-        client: None,
-        probe: None,
-        flags: Vec::new(),
+        ..Point::default()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::study::Study;
 use crate::experiment::{
-    Axis, BackgroundLoadKind, BackgroundLoadSpec, Generator, Kind, LoadSpec, Pace, RateUnit,
-    RequestClass, ServerSpec, Sweep,
+    Axis, BackgroundLoadKind, BackgroundLoadSpec, Kind, LoadSpec, Pace, RateUnit, RequestClass,
+    ServerSpec, Sweep,
 };
-use crate::plan;
+use crate::{generators, plan};
 
 /// Returns the label of the horizontal axis of a sweep's figures, with its unit.
 pub(super) fn x_label(sweep: &Sweep) -> String {
@@ -173,12 +173,7 @@ fn timing(sweep: &Sweep, repetitions: u32, scale: f64) -> String {
 
 fn generator(sweep: &Sweep) -> String {
     let load = &sweep.load;
-    let by = match load.generator {
-        Generator::Weir => "weir load",
-        Generator::Httperf => "httperf",
-        Generator::Wrk => "wrk",
-        Generator::Ab => "ab",
-    };
+    let by = generators::allow_list(load.generator).program;
     let arrivals = match (load.arrivals, load.pace) {
         (Some(law), Pace::Open) => format!(", {} arrivals", law.name()),
         _ => String::new(),

@@ -36,8 +36,7 @@ pub(super) fn sheet(study: &Study<'_>, matrix: &Matrix) -> Sheet {
         note: notes.join(" "),
         columns: head,
         rows: rows(study).into_iter().map(label).collect(),
-        values: Vec::new(),
-        judged: Vec::new(),
+        ..Sheet::default()
     }
 }
 

@@ -17,7 +17,7 @@ mod timelines;
 mod values;
 
 pub(crate) use claims::number;
-pub use estimate::{INTERVALS, promise};
+pub use estimate::INTERVALS;
 
 use study::{PointIndex, Study};
 

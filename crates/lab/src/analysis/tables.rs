@@ -42,8 +42,7 @@ pub(super) fn sheet(study: &Study<'_>, table: &Table, values: &[&Value]) -> (She
         note: notes.join(" "),
         columns: columns.collect(),
         rows,
-        values: Vec::new(),
-        judged: Vec::new(),
+        ..Sheet::default()
     };
     (sheet, used)
 }

@@ -55,18 +55,8 @@ fn value(sweep: &Sweep, at: At) -> Option<usize> {
 }
 
 fn empty(id: String, note: &str) -> Picture {
-    Picture {
-        id,
-        title: String::new(),
-        note: note.to_owned(),
-        x_label: "time since the schedule began to be measured, s".to_owned(),
-        y_label: String::new(),
-        y_log: false,
-        x_log: false,
-        series: Vec::new(),
-        values: Vec::new(),
-        judged: Vec::new(),
-    }
+    let x_label = "time since the schedule began to be measured, s".to_owned();
+    Picture { id, note: note.to_owned(), x_label, ..Picture::default() }
 }
 
 /// Returns the label of the vertical axis: if each server is offered multiples of its own capacity,
@@ -141,14 +131,8 @@ impl<'a> Line<'a> {
     }
 
     fn mark(&self, bin: usize, estimate: Estimate) -> Mark {
-        Mark {
-            x: bin as f64 * f64::from(self.bin_ms) / 1e3,
-            at: self.at,
-            estimate: Some(estimate),
-            invalid: 0,
-            invalid_value: None,
-            flagged: 0,
-        }
+        let x = bin as f64 * f64::from(self.bin_ms) / 1e3;
+        Mark { x, at: self.at, estimate: Some(estimate), ..Mark::default() }
     }
 }
 

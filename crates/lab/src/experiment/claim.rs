@@ -18,7 +18,6 @@ pub struct Claim {
     #[serde(rename = "where")]
     pub place: String,
     /// The paper's number for `top / bottom` (or for `top`), where its text gives one.
-    #[serde(default)]
     pub paper: Option<f64>,
     /// The experiment whose points judge the claim: `pariag-accept/one-packet`. Empty for a claim
     /// in an experiment's own file.
@@ -28,20 +27,15 @@ pub struct Claim {
     #[serde(default)]
     pub sweep: String,
     /// The quantity measured.
-    #[serde(default)]
     pub top: Option<Quantity>,
     /// The divisor of `top`, within rounds; without it `top` itself is judged.
-    #[serde(default)]
     pub bottom: Option<Quantity>,
     /// Lower bound: the claim holds above it.
-    #[serde(default)]
     pub above: Option<f64>,
     /// Upper bound: the claim holds below it.
-    #[serde(default)]
     pub below: Option<f64>,
     /// Reason why the claim cannot be judged here. Excludes `experiment`, `sweep`, `top`, `bottom`,
     /// `above` and `below`.
-    #[serde(default)]
     pub not_measurable: Option<String>,
 }
 
@@ -56,6 +50,5 @@ pub struct Quantity {
     /// Place along the sweep. `peak` is the value with the highest median of replies per second.
     pub at: At,
     /// The sweep, if it is not that of the claim.
-    #[serde(default)]
     pub sweep: Option<String>,
 }

@@ -69,7 +69,6 @@ pub struct Matrix {
     /// Sweeps that supply its cells.
     pub of: Vec<Cells>,
     /// The server whose value in the same sweep and round each value is divided by.
-    #[serde(default)]
     pub relative_to: Option<String>,
     /// Note to the reader of the table.
     #[serde(default)]

@@ -41,7 +41,6 @@ pub struct Experiment {
     #[serde(default)]
     pub about: String,
     /// The paper it comes from: the key of a file in `experiments/papers`.
-    #[serde(default)]
     pub paper: Option<String>,
     /// Kernel settings of both network namespaces, such as `net.ipv4.tcp_syncookies = 0`.
     #[serde(default)]
@@ -78,3 +77,18 @@ impl Experiment {
         named.iter().filter_map(|id| self.server.iter().position(|one| one.id == *id)).collect()
     }
 }
+
+/// The text of an experiment of one weir, up to the server's own settings, with more behind it.
+#[cfg(test)]
+macro_rules! one_weir {
+    ($rest:literal) => {
+        concat!(
+            "title = \"T\"\nquestion = \"Q?\"\n",
+            "[[server]]\nid = \"one\"\nlabel = \"weir\"\nkind = \"weir\"",
+            $rest
+        )
+    };
+}
+
+#[cfg(test)]
+pub(crate) use one_weir;

@@ -35,13 +35,10 @@ pub struct BackgroundLoadSpec {
     pub kind: BackgroundLoadKind,
     /// Their start rate as a multiple of the load's session rate; absent if the sweep's values set
     /// it.
-    #[serde(default)]
     pub factor: Option<Rate>,
     /// Time in seconds for which each holds its connection; defaults to the load's timeout.
-    #[serde(default)]
     pub hold_s: Option<Seconds>,
     /// cold: the file set they request, a workload `files-COUNTxKIBk`.
-    #[serde(default)]
     pub workload: Option<String>,
     /// Number of the client side's addresses that they use; at most half of them.
     #[serde(default = "one")]

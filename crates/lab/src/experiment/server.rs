@@ -71,13 +71,10 @@ pub struct ServerSpec {
     pub options: Vec<String>,
     /// Memory limit in MiB, including the page cache of its files; unlimited by default. With less
     /// than 16 MiB no server starts.
-    #[serde(default)]
     pub memory_mib: Option<Bounded<16, { u32::MAX }>>,
     /// Limit on reads per second from the disk that holds its files; unlimited by default.
-    #[serde(default)]
     pub disk_reads_per_s: Option<Count>,
     /// Its row in a matrix; defaults to a row of its own, named by its label.
-    #[serde(default)]
     pub row: Option<String>,
     /// Its column within that row, which sets it apart from the row's other servers.
     #[serde(default)]

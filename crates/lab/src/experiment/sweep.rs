@@ -57,10 +57,8 @@ pub struct Sweep {
     #[serde(default)]
     pub rate_unit: RateUnit,
     /// The server whose capacity is 1, with `rate-unit = "reference"`.
-    #[serde(default)]
     pub reference: Option<String>,
     /// The rate, if `x` is another quantity; without it the loop is closed (`load.closed`).
-    #[serde(default)]
     pub rate: Option<Rate>,
     /// Connections of the closed loop that measures a capacity: enough to keep the server busy, few
     /// enough that a server with overload control refuses none.
@@ -82,19 +80,15 @@ pub struct Sweep {
     pub client_may_limit: bool,
     /// Length in milliseconds of the bins in which the load's outcome is recorded over time. Bins
     /// of only a few timer ticks mean nothing, and longer ones hide all detail.
-    #[serde(default)]
     pub timeline_ms: Option<Bounded<10, 10_000>>,
     /// Steps the load up and down again; `x` is the rate during the spike.
-    #[serde(default)]
     pub spike: Option<SpikeSpec>,
     /// Additional clients alongside the load.
-    #[serde(default, rename = "beside")]
+    #[serde(rename = "beside")]
     pub background_load: Option<BackgroundLoadSpec>,
     /// A competing process on the server's processors.
-    #[serde(default)]
     pub neighbour: Option<NeighbourSpec>,
     /// Measures the event mechanism alone, without a server or a load.
-    #[serde(default)]
     pub probe: Option<ProbeSpec>,
     /// The load.
     #[serde(default)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::request::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
+use super::request::{Invocation, LoadRequest, installed, of_closed_loop, seconds};
 use crate::allow_list::{AllowList, Syntax};
 use crate::record::{LoadResult, Times};
 
@@ -41,15 +41,8 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     Ok(Invocation { program: installed("ab")?, arguments, window })
 }
 
-pub(super) fn read(
-    output: &GeneratorOutput<'_>,
-    _context: &ReportContext,
-) -> Result<LoadResult, String> {
-    output.ended_well()?;
-    result(&output.said)
-}
-
-fn result(said: &str) -> Result<LoadResult, String> {
+/// Reads its report.
+pub(super) fn result(said: &str) -> Result<LoadResult, String> {
     let number = |name: &str| -> Option<f64> {
         let rest = said.lines().find_map(|line| line.strip_prefix(name))?;
         rest.split_whitespace().next()?.parse().ok()
@@ -59,21 +52,10 @@ fn result(said: &str) -> Result<LoadResult, String> {
         (needed("Complete requests:")? as u64, needed("Time taken for tests:")?);
     let failed = needed("Failed requests:")? as u64;
     let mean_us = 1e3 * needed("Time per request:")?;
-    let nothing = (replies == 0).then(|| "nothing was measured".to_owned());
-    let times = (replies > 0).then(|| Times { count: replies, mean_us, ..Times::default() });
-    Ok(LoadResult {
-        valid: nothing.is_none(),
-        reasons: nothing.into_iter().collect(),
-        window_s,
-        replies_per_s: if window_s > 0.0 { replies as f64 / window_s } else { 0.0 },
-        replies,
-        // The line is there only if there are any.
-        replies_refused: number("Non-2xx responses:").unwrap_or(0.0) as u64,
-        errors: [("failed".to_owned(), failed)].into_iter().filter(|(_, n)| *n > 0).collect(),
-        response: times,
-        service: times,
-        ..LoadResult::default()
-    })
+    let times = Times { count: replies, mean_us, ..Times::default() };
+    // The line is there only if there are any.
+    let refused = number("Non-2xx responses:").unwrap_or(0.0) as u64;
+    Ok(of_closed_loop(times, window_s, refused, &[("failed", failed)]))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::request::{GeneratorOutput, Invocation, LoadRequest, ReportContext, installed, seconds};
+use super::request::{Invocation, LoadRequest, ReportContext, installed, seconds};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::experiment::Arrivals;
 use crate::record::{LoadResult, Times};
@@ -86,17 +86,9 @@ fn law(arrivals: Option<Arrivals>, rate: f64) -> String {
     }
 }
 
-pub(super) fn read(
-    output: &GeneratorOutput<'_>,
-    context: &ReportContext,
-) -> Result<LoadResult, String> {
-    output.ended_well()?;
-    result(&output.said, context)
-}
-
 /// Translates the report into the lab's terms. httperf knows no planned starts: response times
 /// count from the actual start, and only with one request per connection.
-fn result(said: &str, context: &ReportContext) -> Result<LoadResult, String> {
+pub(super) fn result(said: &str, context: &ReportContext) -> Result<LoadResult, String> {
     let figure = |line: &str, name: &str| {
         after(said, line, name).ok_or_else(|| format!("its report has no {line} {name}"))
     };

@@ -2,7 +2,7 @@
 //! outcome of each class, from the line that it writes per request.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -15,29 +15,20 @@ use super::request::{LoadRequest, REQUEST_LOG};
 use crate::experiment::RequestClass;
 use crate::record::{ClassResult, Times};
 
-const LIST: &str = "mix.uris";
-
 /// Length of the list before it repeats, in requests: shares are accurate to a hundredth of a
 /// percent, and no run is long enough for the repetition to be noticeable.
 const LENGTH: usize = 10_000;
 
-/// Writes the list of an order's mix, if it has one.
+/// Returns the name and the text of the list of an order's mix, if it has one.
 ///
 /// # Errors
-/// Returns a sentence if the workload is not a single file or the list cannot be written.
-pub(super) fn write(request: &LoadRequest<'_>) -> Result<(), String> {
+/// Returns a sentence if the workload is not a single file.
+pub(super) fn listed(request: &LoadRequest<'_>) -> Result<Option<(&'static str, String)>, String> {
     if request.load.mix.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let path = request.dir.join(LIST);
     let text = list(&request.load.mix, &request.path("a mix")?, request.seed);
-    fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
-}
-
-/// Returns the options that make `weir load` use the list, if the order has a mix.
-pub(super) fn arguments(request: &LoadRequest<'_>) -> Option<[String; 2]> {
-    let list = format!("y,{}", request.dir.join(LIST).display());
-    (!request.load.mix.is_empty()).then(|| ["--wlog".to_owned(), list])
+    Ok(Some(("mix.uris", text)))
 }
 
 /// Generates the list: paths in random order, one per line, each class in proportion to its share.

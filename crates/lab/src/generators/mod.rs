@@ -71,12 +71,14 @@ pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
     let generator = request.load.generator;
     let (invocation, read): (Invocation, ReadReport) = match generator {
         Generator::Weir => (weir::invocation(request)?, weir::read),
-        Generator::Httperf => (httperf::invocation(request)?, httperf::read),
-        Generator::Wrk => (wrk::invocation(request)?, wrk::read),
-        Generator::Ab => (ab::invocation(request)?, ab::read),
+        Generator::Httperf => (httperf::invocation(request)?, |output, context| {
+            httperf::result(output.of_success()?, context)
+        }),
+        Generator::Wrk => {
+            (wrk::invocation(request)?, |output, _| wrk::result(output.of_success()?))
+        }
+        Generator::Ab => (ab::invocation(request)?, |output, _| ab::result(output.of_success()?)),
     };
-    mix::write(request)?;
-    set::write(request)?;
     let mut command = request.environment.command(Side::Client, invocation.program.as_os_str());
     command.args(&invocation.arguments);
     let group = ProcessGroup::start(request.environment, command, request.dir, "load")?;

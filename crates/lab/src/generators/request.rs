@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::timeline;
 use crate::environment::Environment;
 use crate::experiment::LoadSpec;
+use crate::record::{LoadResult, Times};
 use crate::{programs, workload};
 
 /// The file to which `weir load` writes a line per request, if these are needed.
@@ -109,12 +110,12 @@ pub(super) struct GeneratorOutput<'a> {
 }
 
 impl GeneratorOutput<'_> {
-    /// Returns an error for any exit status but 0.
-    pub(super) fn ended_well(&self) -> Result<(), String> {
-        if self.status.success() {
-            return Ok(());
+    /// Returns its standard output, or an error for any exit status but 0.
+    pub(super) fn of_success(&self) -> Result<&str, String> {
+        match self.status.success() {
+            true => Ok(&self.said),
+            false => Err(format!("it ended with {}: {}", self.status, self.words)),
         }
-        Err(format!("it ended with {}: {}", self.status, self.words))
     }
 }
 
@@ -126,6 +127,31 @@ pub(super) struct ReportContext {
     pub(super) duration_s: f64,
     pub(super) timeout_s: f64,
     pub(super) grid: Option<timeline::Grid>,
+}
+
+/// Returns the result of a closed loop that counts its replies with their `times`.
+pub(super) fn of_closed_loop(
+    times: Times,
+    window_s: f64,
+    replies_refused: u64,
+    errors: &[(&str, u64)],
+) -> LoadResult {
+    let replies = times.count;
+    let errors = errors.iter().filter(|(_, count)| *count > 0);
+    let nothing = (replies == 0).then(|| "nothing was measured".to_owned());
+    let times = (replies > 0).then_some(times);
+    LoadResult {
+        valid: nothing.is_none(),
+        reasons: nothing.into_iter().collect(),
+        window_s,
+        replies_per_s: if window_s > 0.0 { replies as f64 / window_s } else { 0.0 },
+        replies,
+        replies_refused,
+        errors: errors.map(|(kind, count)| ((*kind).to_owned(), *count)).collect(),
+        response: times,
+        service: times,
+        ..LoadResult::default()
+    }
 }
 
 pub(super) fn installed(name: &str) -> Result<PathBuf, String> {

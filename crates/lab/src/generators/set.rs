@@ -1,8 +1,6 @@
 //! A load over a set of files: the list of paths that `weir load` requests, each file of the set
 //! with equal probability.
 
-use std::fs;
-
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,27 +8,14 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::request::LoadRequest;
 use crate::file_set::FileSet;
 
-const LIST: &str = "set.uris";
-
 /// Length of the list before it repeats, in requests: more than a point makes of a large set, so
 /// that no file recurs sooner than by chance.
 const LENGTH: usize = 20_000;
 
-/// Writes the list of an order whose workload is a set; does nothing for other workloads.
-///
-/// # Errors
-/// Returns a sentence if the list cannot be written.
-pub(super) fn write(request: &LoadRequest<'_>) -> Result<(), String> {
-    let Some(set) = FileSet::named(&request.load.workload) else { return Ok(()) };
-    let path = request.dir.join(LIST);
-    fs::write(&path, list(set, request.prefix, request.seed))
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))
-}
-
-/// Returns the options that make `weir load` use the list, if the order's workload is a set.
-pub(super) fn arguments(request: &LoadRequest<'_>) -> Option<[String; 2]> {
-    FileSet::named(&request.load.workload)?;
-    Some(["--wlog".to_owned(), format!("y,{}", request.dir.join(LIST).display())])
+/// Returns the name and the text of the list of an order whose workload is a set.
+pub(super) fn listed(request: &LoadRequest<'_>) -> Option<(&'static str, String)> {
+    let set = FileSet::named(&request.load.workload)?;
+    Some(("set.uris", list(set, request.prefix, request.seed)))
 }
 
 /// Generates the list: random paths, one per line.

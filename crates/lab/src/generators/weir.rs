@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::request::{
@@ -94,7 +95,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
         }
     }
     // The paths in a list are complete.
-    let listed = set::arguments(request).or_else(|| mix::arguments(request));
+    let listed = set::listed(request).map_or_else(|| mix::listed(request), |set| Ok(Some(set)))?;
     let (prefix, mut path) = if listed.is_some() {
         ("", String::new())
     } else {
@@ -115,11 +116,20 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     if request.timeline_ms.is_some() || (!load.mix.is_empty() && request.rate.is_some()) {
         option("--each", request.dir.join(REQUEST_LOG).display().to_string());
     }
-    arguments.extend(listed.into_iter().flatten());
+    if let Some((name, text)) = listed {
+        option("--wlog", format!("y,{}", written(request, name, &text)?));
+    }
     arguments.extend(load.options.iter().cloned());
     let prefix = prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", request.server));
     Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
+}
+
+/// Writes a list of paths; returns where it is.
+fn written(request: &LoadRequest<'_>, name: &str, text: &str) -> Result<String, String> {
+    let path = request.dir.join(name).display().to_string();
+    fs::write(&path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
+    Ok(path)
 }
 
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
@@ -144,7 +154,7 @@ pub(super) fn read(
     context: &ReportContext,
 ) -> Result<LoadResult, String> {
     if output.status.code() != Some(INVALID) {
-        output.ended_well()?;
+        output.of_success()?;
     }
     let text = fs::read(output.dir.join(REPORT))
         .map_err(|_| format!("it wrote no report: {}", output.words))?;
@@ -191,7 +201,7 @@ fn result(report: &Value) -> Option<LoadResult> {
         errors: errors
             .filter_map(|(kind, count)| Some((kind.clone(), count.as_u64().filter(|n| *n > 0)?)))
             .collect(),
-        whole: whole(&report["whole_run"]),
+        whole: WholeRun::deserialize(&report["whole_run"]).ok(),
         response: clock("response"),
         connect: clock("connect"),
         service: clock("service"),
@@ -204,26 +214,8 @@ fn result(report: &Value) -> Option<LoadResult> {
     })
 }
 
-fn whole(counts: &Value) -> Option<WholeRun> {
-    let count = |name: &str| counts[name].as_u64();
-    Some(WholeRun {
-        replies: count("replies")?,
-        errors: count("errors")?,
-        connected: count("connected")?,
-    })
-}
-
 fn times(clock: &Value) -> Option<Times> {
-    let count = clock["count"].as_u64().filter(|count| *count > 0)?;
-    Some(Times {
-        count,
-        mean_us: clock["mean_us"].as_f64()?,
-        p50_us: clock["p50_us"].as_f64(),
-        p90_us: clock["p90_us"].as_f64(),
-        p99_us: clock["p99_us"].as_f64(),
-        p999_us: clock["p999_us"].as_f64(),
-        max_us: clock["max_us"].as_f64(),
-    })
+    Times::deserialize(clock).ok().filter(|times| times.count > 0)
 }
 
 #[cfg(test)]

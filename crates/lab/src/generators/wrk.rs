@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::request::{self, GeneratorOutput, Invocation, LoadRequest, ReportContext, installed};
+use super::request::{self, Invocation, LoadRequest, installed, of_closed_loop};
 use crate::allow_list::{AllowList, Syntax};
 use crate::environment::Side;
 use crate::record::{LoadResult, Times};
@@ -18,7 +18,7 @@ const SCRIPT: &str = r#"
 done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
-    'json {"requests":%d,"duration_us":%d,"connect":%d,"read":%d,"write":%d,"timeout":%d,'
+    'json {"count":%d,"duration_us":%d,"connect":%d,"read":%d,"write":%d,"timeout":%d,'
     .. '"status":%d,"mean_us":%.3f,"p50_us":%d,"p90_us":%d,"p99_us":%d,"p999_us":%d,'
     .. '"max_us":%d}\n',
     summary.requests, summary.duration, e.connect, e.read, e.write, e.timeout, e.status,
@@ -30,19 +30,15 @@ end
 /// The counters that the script prints.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Counts {
-    requests: u64,
     duration_us: u64,
     connect: u64,
     read: u64,
     write: u64,
     timeout: u64,
     status: u64,
-    mean_us: f64,
-    p50_us: f64,
-    p90_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    max_us: f64,
+    /// Times of all its requests, which are counted with them.
+    #[serde(flatten)]
+    times: Times,
 }
 
 /// Options that an experiment may set: none. Of those that the lab does not set itself, the script
@@ -87,54 +83,20 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     Ok(Invocation { program: installed("wrk")?, arguments, window })
 }
 
-pub(super) fn read(
-    output: &GeneratorOutput<'_>,
-    _context: &ReportContext,
-) -> Result<LoadResult, String> {
-    output.ended_well()?;
-    result(&output.said)
-}
-
-fn result(said: &str) -> Result<LoadResult, String> {
+/// Reads the line of the script.
+pub(super) fn result(said: &str) -> Result<LoadResult, String> {
     let line = said.lines().find_map(|line| line.strip_prefix("json "));
     let line = line.ok_or("it did not say what it counted")?;
     let counts: Counts =
         serde_json::from_str(line).map_err(|error| format!("what it counted: {error}"))?;
-    let window_s = counts.duration_us as f64 / 1e6;
-    let replies_per_s = if window_s > 0.0 { counts.requests as f64 / window_s } else { 0.0 };
     let errors = [
         ("connect", counts.connect),
         ("read", counts.read),
         ("write", counts.write),
         ("timeout", counts.timeout),
     ];
-    let errors = errors.into_iter().filter(|(_, count)| *count > 0);
-    let nothing = (counts.requests == 0).then(|| "nothing was measured".to_owned());
-    Ok(LoadResult {
-        valid: nothing.is_none(),
-        reasons: nothing.into_iter().collect(),
-        open_loop: false,
-        window_s,
-        replies_per_s,
-        replies: counts.requests,
-        replies_refused: counts.status,
-        errors: errors.map(|(kind, count)| (kind.to_owned(), count)).collect(),
-        service: (counts.requests > 0).then(|| times(&counts)),
-        response: (counts.requests > 0).then(|| times(&counts)),
-        ..LoadResult::default()
-    })
-}
-
-fn times(counts: &Counts) -> Times {
-    Times {
-        count: counts.requests,
-        mean_us: counts.mean_us,
-        p50_us: Some(counts.p50_us),
-        p90_us: Some(counts.p90_us),
-        p99_us: Some(counts.p99_us),
-        p999_us: Some(counts.p999_us),
-        max_us: Some(counts.max_us),
-    }
+    let window_s = counts.duration_us as f64 / 1e6;
+    Ok(of_closed_loop(counts.times, window_s, counts.status, &errors))
 }
 
 #[cfg(test)]
@@ -158,7 +120,7 @@ mod tests {
 
     #[test]
     fn errors_are_told_by_kind_and_nothing_is_invalid() {
-        let bad = r#"json {"requests":0,"duration_us":5,"connect":1,"read":0,"write":0,
+        let bad = r#"json {"count":0,"duration_us":5,"connect":1,"read":0,"write":0,
             "timeout":2,"status":0,"mean_us":0.0,"p50_us":0,"p90_us":0,"p99_us":0,"p999_us":0,
             "max_us":0}"#
             .replace('\n', "");

@@ -19,10 +19,8 @@ pub(crate) fn point() -> Point {
         server: server(),
         kernel: kernel(),
         cores: Cores { server: core(0.5), client: core(0.2) },
-        background_load: None,
         client: Some(client()),
-        probe: None,
-        flags: Vec::new(),
+        ..Point::default()
     }
 }
 

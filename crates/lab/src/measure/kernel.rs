@@ -79,13 +79,12 @@ pub struct Drops {
     /// SYN queue full, answered with a cookie: nothing is dropped (TCPReqQFullDoCookies).
     pub cookies: u64,
     /// Accept queue full, at the SYN (AcceptQFull) or at the third ACK (ListenOverflow), which move
-    /// the same counters (ListenOverflows).
+    /// the same counters (ListenOverflows): only tracing tells them apart.
     pub accept_queue_full: u64,
     /// Last quarter of the SYN queue, from a peer not yet proven, without cookies (DropRequest):
-    /// the part of ListenDrops that nothing else explains.
+    /// the part of ListenDrops that nothing else explains, connections lost for want of memory
+    /// among them.
     pub drop_request: u64,
-    /// Ambiguities of these numbers, in a sentence or two; empty if nothing was dropped.
-    pub says: String,
 }
 
 /// Classifies a namespace's drops by kind.
@@ -95,32 +94,7 @@ pub fn classify(kernel: &Kernel) -> Drops {
     let cookies = count(kernel, "TcpExt.TCPReqQFullDoCookies");
     let accept_queue_full = count(kernel, "TcpExt.ListenOverflows");
     let drop_request = all.saturating_sub(accept_queue_full).saturating_sub(syn_queue_full);
-    let drops =
-        Drops { all, syn_queue_full, cookies, accept_queue_full, drop_request, ..Drops::default() };
-    Drops { says: says(&drops, kernel.shared), ..drops }
-}
-
-fn says(drops: &Drops, shared: bool) -> String {
-    let mut says = Vec::new();
-    if drops.accept_queue_full > 0 {
-        says.push(
-            "A full accept queue met at the SYN (AcceptQFull) and one met at the third ACK \
-             (ListenOverflow) move the same counters: told apart only by tracing.",
-        );
-    }
-    if drops.drop_request > 0 {
-        says.push(
-            "DropRequest is what of ListenDrops neither ListenOverflows nor TCPReqQFullDrop \
-             explains: it holds connections lost for want of memory too.",
-        );
-    }
-    if drops.cookies > 0 {
-        says.push("With SYN cookies a full SYN queue drops nothing, and DropRequest cannot occur.");
-    }
-    if shared && !says.is_empty() {
-        says.push("The namespace is shared: drops of other servers on this machine are in them.");
-    }
-    says.join(" ")
+    Drops { all, syn_queue_full, cookies, accept_queue_full, drop_request }
 }
 
 #[cfg(test)]
@@ -192,17 +166,5 @@ mod tests {
     fn a_difference_of_counters_is_never_below_zero() {
         let drops = classify(&kernel(&[("ListenOverflows", 9), ("ListenDrops", 7)]));
         assert_eq!((drops.all, drops.drop_request), (7, 0));
-    }
-
-    #[test]
-    fn it_says_what_cannot_be_told_apart() {
-        let overflow = kernel(&[("ListenOverflows", 1), ("ListenDrops", 1)]);
-        let says = classify(&overflow).says;
-        assert!(says.contains("third ACK") && !says.contains("shared"), "{says}");
-        let says = classify(&Kernel { shared: true, ..overflow }).says;
-        assert!(says.contains("shared"), "{says}");
-        assert!(classify(&kernel(&[("ListenDrops", 1)])).says.contains("DropRequest"));
-        assert!(classify(&kernel(&[("TCPReqQFullDoCookies", 1)])).says.contains("cookies"));
-        assert_eq!(classify(&kernel(&[])).says, "");
     }
 }

@@ -16,7 +16,7 @@ pub mod weir_stats;
 use std::time::Instant;
 
 use crate::environment::{Environment, Side};
-use crate::record::{ClientResult, Cores, Kernel};
+use crate::record::{ClientResult, Cores, Kernel, ServerResult};
 use cores::CoreTimes;
 use processes::Processes;
 
@@ -40,27 +40,10 @@ pub struct Measured {
     pub kernel: Kernel,
     /// Processors of both sides.
     pub cores: Cores,
-    /// The server's processes.
-    pub server: ServerProcesses,
+    /// The server's processes; nothing else of the server is set.
+    pub server: ServerResult,
     /// The load generator's processes; `None` if it has ended meanwhile.
     pub client: Option<ClientResult>,
-}
-
-/// A server's processes over a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ServerProcesses {
-    /// Their user time, seconds.
-    pub cpu_user_s: f64,
-    /// Their system time, seconds.
-    pub cpu_system_s: f64,
-    /// Their resident memory at the end, bytes, summed.
-    pub rss_bytes: u64,
-    /// Their maximum resident memory since each began, bytes, summed.
-    pub rss_max_bytes: u64,
-    /// Number of processes at the end.
-    pub processes: u32,
-    /// Bytes fetched from disks for them; `None` if the kernel does not report it.
-    pub disk_read_bytes: Option<u64>,
 }
 
 impl Sample {
@@ -101,13 +84,13 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
         client: after.client.since(&before.client, ticks_per_s),
     };
     let (user, system) = after.processes.since(&before.processes);
-    let server = ServerProcesses {
+    let server = ServerResult {
         cpu_user_s: user as f64 / ticks_per_s,
         cpu_system_s: system as f64 / ticks_per_s,
-        rss_bytes: after.processes.rss_bytes,
         rss_max_bytes: after.processes.rss_max_bytes,
         processes: after.processes.count(),
         disk_read_bytes: after.processes.disk_read_since(&before.processes),
+        ..ServerResult::default()
     };
     let both = before.client_processes.as_ref().zip(after.client_processes.as_ref());
     let client = both.map(|(before, after)| {
@@ -126,46 +109,19 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
-    use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
-    use std::path::PathBuf;
-    use std::process::Command;
-
-    /// This machine as it is.
-    struct Here(Vec<usize>);
-
-    impl Environment for Here {
-        fn command_in(&self, _: Side, program: &OsStr, _: &[PathBuf]) -> Command {
-            Command::new(program)
-        }
-        fn server_address(&self) -> IpAddr {
-            Ipv4Addr::LOCALHOST.into()
-        }
-        fn client_sources(&self) -> Vec<IpAddr> {
-            Vec::new()
-        }
-        fn proc_net(&self, _: Side) -> PathBuf {
-            "/proc/self/net".into()
-        }
-        fn cpus(&self, _: Side) -> &[usize] {
-            &self.0
-        }
-        fn shared(&self) -> bool {
-            true
-        }
-    }
+    use crate::loopback::Loopback;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
     fn what_happens_between_two_samples_is_in_their_difference() {
-        let environment = Here(weir_sys::process::allowed_cpus().unwrap());
         let me = [std::process::id()];
-        let before = Sample::take(&environment, &me, Some(me[0])).unwrap();
+        let before = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let accepted: Vec<_> = (0..3)
             .map(|_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap()))
             .collect();
-        let after = Sample::take(&environment, &me, Some(me[0])).unwrap();
+        let after = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
         drop(accepted);
         let Measured { kernel, cores, server, client } = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");
@@ -177,8 +133,7 @@ mod tests {
 
     #[test]
     fn a_sample_says_what_is_missing() {
-        let me = [std::process::id()];
-        let error = Sample::take(&Here(vec![100_000]), &me, None).unwrap_err();
-        assert!(error.contains("processor 100000"), "{error}");
+        let error = Sample::take(&Loopback, &[u32::MAX], None).unwrap_err();
+        assert!(error.contains("the process 4294967295 is gone"), "{error}");
     }
 }

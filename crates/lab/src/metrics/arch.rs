@@ -4,99 +4,48 @@
 //! A server without a ring, without fibers or without helpers has no values for them; neither does
 //! an older record, which lacks the counters.
 
-use super::metric::{Metric, counted, counted_rate, counted_ratio, mark, metric, ratio};
+use super::metric::{counted, counted_rate, counted_ratio, mark, metrics, ratio};
 use crate::record::Point;
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric("work_phase_rate", "work-phases a second", "1/s", "Work-phases a second", |p| {
-        counted_rate(p, "work_phases")
-    }),
-    metric(
-        "ring_enters_per_reply",
-        "calls of io_uring_enter a reply",
-        "calls",
-        "System calls of a server whose every call is one of its ring's, for each reply",
+metrics! {
+    "work_phase_rate", "work-phases a second", "1/s", |p| counted_rate(p, "work_phases"),
+        "Work-phases a second";
+    "ring_enters_per_reply", "calls of io_uring_enter a reply", "calls",
         |p| of_used(p, "ring_enters", "ring_enters", "replies"),
-    ),
-    metric(
-        "ring_entries_per_enter",
-        "entries submitted a call of io_uring_enter",
-        "entries",
-        "What was asked for in a ring, for each call of io_uring_enter",
+        "System calls of a server whose every call is one of its ring's, for each reply";
+    "ring_entries_per_enter", "entries submitted a call of io_uring_enter", "entries",
         |p| counted_ratio(p, "ring_entries", "ring_enters"),
-    ),
-    metric(
-        "ring_completions_per_enter",
-        "completions taken a call of io_uring_enter",
-        "completions",
-        "What a ring had done, for each call of io_uring_enter",
+        "What was asked for in a ring, for each call of io_uring_enter";
+    "ring_completions_per_enter", "completions taken a call of io_uring_enter", "completions",
         |p| counted_ratio(p, "ring_completions", "ring_enters"),
-    ),
-    metric(
-        "ring_entries_per_reply",
-        "entries submitted a reply",
-        "entries",
-        "What was asked for in a ring, for each reply",
+        "What a ring had done, for each call of io_uring_enter";
+    "ring_entries_per_reply", "entries submitted a reply", "entries",
         |p| of_used(p, "ring_entries", "ring_entries", "replies"),
-    ),
-    metric(
-        "fiber_switches_per_reply",
-        "switches of fibers a reply",
-        "switches",
-        "Switches from the scheduler to a fiber, for each reply",
+        "What was asked for in a ring, for each reply";
+    "fiber_switches_per_reply", "switches of fibers a reply", "switches",
         |p| of_used(p, "fiber_switches", "fiber_switches", "replies"),
-    ),
-    metric(
-        "fibers_runnable_max",
-        "fibers runnable at once, most",
-        "fibers",
-        "The most fibers that could have gone on at once, since the server began",
+        "Switches from the scheduler to a fiber, for each reply";
+    "fibers_runnable_max", "fibers runnable at once, most", "fibers",
         |p| mark(p, "fibers_runnable_max").filter(|most| *most > 0.0),
-    ),
-    metric(
-        "context_switches_per_reply",
-        "context switches a reply",
-        "switches",
-        "Switches of the server's threads by the kernel, for each reply",
+        "The most fibers that could have gone on at once, since the server began";
+    "context_switches_per_reply", "context switches a reply", "switches",
         |p| ratio(switches(p)?, counted(p, "replies")?),
-    ),
-    metric(
-        "voluntary_switches_per_reply",
-        "context switches of who waits, a reply",
-        "switches",
-        "Switches of threads that had nothing to do until something came, for each reply",
+        "Switches of the server's threads by the kernel, for each reply";
+    "voluntary_switches_per_reply", "context switches of who waits, a reply", "switches",
         |p| counted_ratio(p, "context_switches_voluntary", "replies"),
-    ),
-    metric(
-        "involuntary_switches_per_reply",
-        "context switches of who would go on, a reply",
-        "switches",
-        "Switches of threads whose processor was given to another, for each reply",
+        "Switches of threads that had nothing to do until something came, for each reply";
+    "involuntary_switches_per_reply", "context switches of who would go on, a reply", "switches",
         |p| counted_ratio(p, "context_switches_involuntary", "replies"),
-    ),
-    metric(
-        "cold_lookup_rate",
-        "cold files asked for a second",
-        "1/s",
-        "Files that were asked for and not in memory, a second",
+        "Switches of threads whose processor was given to another, for each reply";
+    "cold_lookup_rate", "cold files asked for a second", "1/s",
         |p| counted_rate(p, "cold_lookups"),
-    ),
-    metric(
-        "helper_fetch_rate",
-        "files fetched by helpers a second",
-        "1/s",
-        "Files that helpers read from the disk for a loop that went on meanwhile, a second",
+        "Files that were asked for and not in memory, a second";
+    "helper_fetch_rate", "files fetched by helpers a second", "1/s",
         |p| counted_rate(p, "helper_fetches"),
-    ),
-    metric(
-        "disk_read_rate",
-        "read from the disk",
-        "MiB/s",
-        "Bytes the kernel fetched from disks for the server's processes, a second; a lower bound",
-        disk_read_rate,
-    ),
-];
+        "Files that helpers read from the disk for a loop that went on meanwhile, a second";
+    "disk_read_rate", "read from the disk", "MiB/s", disk_read_rate,
+        "Bytes the kernel fetched from disks for the server's processes, a second; a lower bound";
+}
 
 /// Returns a ratio of two counters, for a server whose counter `used` moved.
 fn of_used(point: &Point, used: &str, above: &str, below: &str) -> Option<f64> {

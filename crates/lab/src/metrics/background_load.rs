@@ -1,46 +1,25 @@
 //! Metrics of the clients beside a load; they have no value without such clients.
 
-use super::metric::{Metric, metric, ratio};
+use super::metric::{metrics, ratio};
 use crate::record::{LoadResult, Point};
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric(
-        "beside.started_rate",
-        "requests started beside the load",
-        "requests/s",
-        "Of the clients beside the load: requests begun, a second",
+metrics! {
+    "beside.started_rate", "requests started beside the load", "requests/s",
         |p| load(p)?.started_per_s,
-    ),
-    metric(
-        "beside.connect_rate",
-        "connections made beside the load",
-        "connections/s",
-        "Of the clients beside the load: connections that were there, a second",
+        "Of the clients beside the load: requests begun, a second";
+    "beside.connect_rate", "connections made beside the load", "connections/s",
         |p| rate(p, |load| load.connected),
-    ),
-    metric(
-        "beside.reply_rate",
-        "replies beside the load",
-        "replies/s",
-        "Of the clients beside the load: whole replies a second, whatever their status",
+        "Of the clients beside the load: connections that were there, a second";
+    "beside.reply_rate", "replies beside the load", "replies/s",
         |p| load(p).map(|load| load.replies_per_s),
-    ),
-    metric(
-        "beside.error_rate",
-        "errors beside the load",
-        "errors/s",
-        "Of the clients beside the load: requests that ended in an error, a second",
+        "Of the clients beside the load: whole replies a second, whatever their status";
+    "beside.error_rate", "errors beside the load", "errors/s",
         |p| rate(p, |load| Some(load.errors.values().sum())),
-    ),
-    metric(
-        "beside.open_max",
-        "connections open at once beside the load",
-        "connections",
-        "Of the clients beside the load: the most they had open at once",
+        "Of the clients beside the load: requests that ended in an error, a second";
+    "beside.open_max", "connections open at once beside the load", "connections",
         |p| load(p)?.open_max.map(|open| open as f64),
-    ),
-];
+        "Of the clients beside the load: the most they had open at once";
+}
 
 fn load(point: &Point) -> Option<&LoadResult> {
     point.background_load.as_ref().map(|background_load| &background_load.load)

@@ -1,94 +1,46 @@
 //! Metrics of the client: how well it kept its plan, and the processor time and memory that its
 //! load cost it.
 
-use super::metric::{Metric, metric, ms, ratio};
+use super::metric::{metrics, ms, ratio};
 use crate::record::{ClientResult, Point};
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric(
-        "lag_p50",
-        "lag of the client, median",
-        "ms",
-        "From the planned to the actual start: half are no longer",
-        |p| ms(p.load.lag.as_ref(), |t| t.p50_us),
-    ),
-    metric(
-        "lag_p99",
-        "lag of the client, 99th percentile",
-        "ms",
-        "From the planned to the actual start: 99 % are no longer",
+metrics! {
+    "lag_p50", "lag of the client, median", "ms", |p| ms(p.load.lag.as_ref(), |t| t.p50_us),
+        "From the planned to the actual start: half are no longer";
+    "lag_p99", "lag of the client, 99th percentile", "ms",
         |p| ms(p.load.lag.as_ref(), |t| t.p99_us),
-    ),
-    metric(
-        "lag_p999",
-        "lag of the client, 99.9th percentile",
-        "ms",
-        "From the planned to the actual start: 99.9 % are no longer",
+        "From the planned to the actual start: 99 % are no longer";
+    "lag_p999", "lag of the client, 99.9th percentile", "ms",
         |p| ms(p.load.lag.as_ref(), |t| t.p999_us),
-    ),
-    metric(
-        "lag_max",
-        "lag of the client, longest",
-        "ms",
-        "From the planned to the actual start: the longest",
-        |p| ms(p.load.lag.as_ref(), |t| t.max_us),
-    ),
-    metric(
-        "started_share",
-        "requests started of those planned",
-        "%",
-        "Of the requests planned, those that the client started",
+        "From the planned to the actual start: 99.9 % are no longer";
+    "lag_max", "lag of the client, longest", "ms", |p| ms(p.load.lag.as_ref(), |t| t.max_us),
+        "From the planned to the actual start: the longest";
+    "started_share", "requests started of those planned", "%",
         |p| ratio(100.0 * p.load.started_per_s?, p.load.planned_per_s?),
-    ),
-    metric(
-        "client_open_max",
-        "connections open at the client, most",
-        "connections",
-        "The most the client had open at once",
+        "Of the requests planned, those that the client started";
+    "client_open_max", "connections open at the client, most", "connections",
         |p| p.load.open_max.map(|open| open as f64),
-    ),
-    metric(
-        "client_core_busy",
-        "client's core time, not idle",
-        "%",
-        "Of the client's processors' time: neither idle nor taken by the host",
+        "The most the client had open at once";
+    "client_core_busy", "client's core time, not idle", "%",
         |p| ratio(100.0 * p.cores.client.busy_s(), p.cores.client.total_s()),
-    ),
-    metric(
-        "client_core_us_per_reply",
-        "client's core time a reply",
-        "us",
-        "Time the client's processors were not idle, for each reply; without what the host took",
-        core_us_per_reply,
-    ),
-    metric(
-        "client_us_per_reply",
-        "processor time of the client a reply",
-        "us",
-        "User and system time of the load generator's processes alone, for each reply",
-        us_per_reply,
-    ),
-    metric(
-        "client_rss",
-        "memory of the client",
-        "MiB",
-        "The most the load generator's processes had resident, summed",
+        "Of the client's processors' time: neither idle nor taken by the host";
+    "client_core_us_per_reply", "client's core time a reply", "us", core_us_per_reply,
+        "Time the client's processors were not idle, for each reply; without what the host took";
+    "client_us_per_reply", "processor time of the client a reply", "us", us_per_reply,
+        "User and system time of the load generator's processes alone, for each reply";
+    "client_rss", "memory of the client", "MiB",
         |p| client(p).map(|client| client.rss_max_bytes as f64 / f64::from(1 << 20)),
-    ),
-    metric(
-        "client_rss_grown",
-        "growth of the client's memory",
-        "%",
+        "The most the load generator's processes had resident, summed";
+    "client_rss_grown", "growth of the client's memory", "%", rss_grown,
         "What the load generator's processes had resident more at the end of the time measured \
-         than at its beginning",
-        |p| {
-            let ClientResult { rss_begin_bytes, rss_end_bytes, .. } = client(p)?;
-            let grown = *rss_end_bytes as f64 - *rss_begin_bytes as f64;
-            ratio(100.0 * grown, *rss_begin_bytes as f64)
-        },
-    ),
-];
+         than at its beginning";
+}
+
+fn rss_grown(point: &Point) -> Option<f64> {
+    let ClientResult { rss_begin_bytes, rss_end_bytes, .. } = client(point)?;
+    let grown = *rss_end_bytes as f64 - *rss_begin_bytes as f64;
+    ratio(100.0 * grown, *rss_begin_bytes as f64)
+}
 
 fn client(point: &Point) -> Option<&ClientResult> {
     point.client.as_ref()

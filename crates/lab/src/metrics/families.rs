@@ -1,67 +1,82 @@
 //! Families of metrics: one per system call, per counter of the server, per counter of the kernel,
 //! and per class of a mix. Parses their names.
 
-use super::metric::{MetricInfo, counted, counted_rate, ms, ratio};
+use super::metric::{Metric, MetricInfo, counted, counted_rate, metrics, ms, ratio};
 use crate::measure::kernel;
 use crate::record::{CallCount, CallsRun, ClassResult, Point};
 
 /// The name for all system calls together.
 const ALL: &str = "total";
 
-/// The quantity of a system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    Share,
-    Rate,
-    PerReply,
-    MeanUs,
+/// The quantity that calls counted from outside have too.
+const PER_REPLY: &str = "per_reply";
+
+/// A system call of a point.
+pub(super) struct Call {
+    count: f64,
+    time_s: Option<f64>,
+    elapsed_s: f64,
+    replies: Option<f64>,
 }
 
-/// The quantity of a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OfClass {
-    ReplyRate,
-    ReplyShare,
-    ResponseP50,
-    ResponseP99,
+// In a label, `{}` stands for the call.
+metrics! {
+    OF_CALL of Call;
+    "share", "time in {}", "%", |c| ratio(100.0 * c.time_s?, c.elapsed_s),
+        "Of one loop's wall time, waiting included: loops add up";
+    "rate", "{} a second", "1/s", |c| ratio(c.count, c.elapsed_s),
+        "Calls a second";
+    "per_reply", "{} a reply", "calls", |c| ratio(c.count, c.replies?),
+        "Calls for each reply";
+    "mean_us", "time of a call, {}", "us", |c| ratio(1e6 * c.time_s?, c.count),
+        "Wall time of a call";
+}
+
+// In a label, `{}` stands for the number of the class.
+metrics! {
+    OF_CLASS of ClassResult;
+    "reply_rate", "replies, class {}", "replies/s", |c| ratio(c.replies as f64, c.window_s),
+        "Replies a second that are no refusals";
+    "reply_share", "requests that became replies, class {}", "%",
+        |c| ratio(100.0 * c.replies as f64, c.planned as f64),
+        "Of the requests of the class, what became whole replies and no refusals";
+    "response_p50", "response time, median, class {}", "ms",
+        |c| ms(c.response.as_ref(), |times| times.p50_us),
+        "From the planned start to the last byte: half are no longer";
+    "response_p99", "response time, 99th percentile, class {}", "ms",
+        |c| ms(c.response.as_ref(), |times| times.p99_us),
+        "From the planned start to the last byte: 99 % are no longer";
 }
 
 /// A member of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member<'a> {
-    Call(&'a str, Of),
-    Counter(&'a str),
+    Call(&'a str, &'static Metric<Call>),
+    Counter(&'static weir_stats::Row),
     Kernel(&'a str),
     /// The number of a class, from 1.
-    Class(usize, OfClass),
+    Class(usize, &'static Metric<ClassResult>),
 }
 
 fn member(name: &str) -> Option<Member<'_>> {
     let (family, rest) = name.split_once('.')?;
     let (of_what, of) = rest.rsplit_once('.').filter(|(of_what, _)| !of_what.is_empty())?;
     match (family, of) {
-        ("calls", "share") => Some(Member::Call(of_what, Of::Share)),
-        ("calls", "rate") => Some(Member::Call(of_what, Of::Rate)),
-        ("calls", "per_reply") => Some(Member::Call(of_what, Of::PerReply)),
-        ("calls", "mean_us") => Some(Member::Call(of_what, Of::MeanUs)),
-        ("counter", "rate") if is_counter(of_what) => Some(Member::Counter(of_what)),
+        ("calls", _) => Some(Member::Call(of_what, named(OF_CALL, of)?)),
+        // A high-water mark has no rate.
+        ("counter", "rate") if !of_what.ends_with("_max") => {
+            weir_stats::TABLE.iter().find(|row| row.name == of_what).map(Member::Counter)
+        }
         ("kernel", "rate") if of_what.contains('.') => Some(Member::Kernel(of_what)),
         ("class", _) => {
             let number = of_what.parse().ok().filter(|number| *number > 0)?;
-            Some(Member::Class(number, class_part(of)?))
+            Some(Member::Class(number, named(OF_CLASS, of)?))
         }
         _ => None,
     }
 }
 
-fn class_part(name: &str) -> Option<OfClass> {
-    match name {
-        "reply_rate" => Some(OfClass::ReplyRate),
-        "reply_share" => Some(OfClass::ReplyShare),
-        "response_p50" => Some(OfClass::ResponseP50),
-        "response_p99" => Some(OfClass::ResponseP99),
-        _ => None,
-    }
+fn named<T>(table: &'static [Metric<T>], name: &str) -> Option<&'static Metric<T>> {
+    table.iter().find(|metric| metric.name == name)
 }
 
 /// Returns the quantity of a class metric: PART of `class.N.PART`.
@@ -69,71 +84,36 @@ pub(super) fn of_class(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(_, part)| part)
 }
 
-/// Returns whether weir has this counter and a rate of it is meaningful.
-fn is_counter(name: &str) -> bool {
-    !name.ends_with("_max") && weir_stats::TABLE.iter().any(|row| row.name == name)
-}
-
 pub(super) fn value(point: &Point, name: &str) -> Option<f64> {
     match member(name)? {
-        Member::Call(call, of) => call_value(point, call, of),
-        Member::Counter(counter) => counted_rate(point, counter),
+        Member::Call(name, metric) => (metric.of)(&call(point, name)?),
+        Member::Counter(row) => counted_rate(point, row.name),
         Member::Kernel(counter) => {
             ratio(kernel::count(&point.kernel, counter) as f64, point.kernel.window_s)
         }
-        Member::Class(number, of) => class_value(point.load.classes.get(number - 1)?, of),
+        Member::Class(number, metric) => (metric.of)(point.load.classes.get(number - 1)?),
     }
 }
 
 pub(super) fn find(name: &str) -> Option<MetricInfo> {
-    let info = |label: String, unit, help: &str| {
-        Some(MetricInfo { label: label.into(), unit, help: help.to_owned().into() })
-    };
-    match member(name)? {
-        Member::Call(call, of) => {
-            let call = if call == ALL { "system calls" } else { call };
-            match of {
-                Of::Share => info(
-                    format!("time in {call}"),
-                    "%",
-                    "Of one loop's wall time, waiting included: loops add up",
-                ),
-                Of::Rate => info(format!("{call} a second"), "1/s", "Calls a second"),
-                Of::PerReply => info(format!("{call} a reply"), "calls", "Calls for each reply"),
-                Of::MeanUs => info(format!("time of a call, {call}"), "us", "Wall time of a call"),
-            }
-        }
-        Member::Counter(counter) => {
-            let help = weir_stats::TABLE.iter().find(|row| row.name == counter)?.help;
-            info(format!("{counter} a second"), "1/s", help)
+    let a_second = |counter: &str| format!("{counter} a second").into();
+    Some(match member(name)? {
+        Member::Call(ALL, metric) => described(metric, "system calls"),
+        Member::Call(call, metric) => described(metric, call),
+        Member::Class(number, metric) => described(metric, &number.to_string()),
+        Member::Counter(row) => {
+            MetricInfo { label: a_second(row.name), unit: "1/s", help: row.help.into() }
         }
         Member::Kernel(counter) => {
-            info(format!("{counter} a second"), "1/s", "The server's network namespace counted it")
+            let help = "The server's network namespace counted it".into();
+            MetricInfo { label: a_second(counter), unit: "1/s", help }
         }
-        Member::Class(number, of) => {
-            let class = |what: &str| format!("{what}, class {number}");
-            match of {
-                OfClass::ReplyRate => {
-                    info(class("replies"), "replies/s", "Replies a second that are no refusals")
-                }
-                OfClass::ReplyShare => info(
-                    class("requests that became replies"),
-                    "%",
-                    "Of the requests of the class, what became whole replies and no refusals",
-                ),
-                OfClass::ResponseP50 => info(
-                    class("response time, median"),
-                    "ms",
-                    "From the planned start to the last byte: half are no longer",
-                ),
-                OfClass::ResponseP99 => info(
-                    class("response time, 99th percentile"),
-                    "ms",
-                    "From the planned start to the last byte: 99 % are no longer",
-                ),
-            }
-        }
-    }
+    })
+}
+
+fn described<T>(metric: &'static Metric<T>, member: &str) -> MetricInfo {
+    let label = metric.label.replace("{}", member).into();
+    MetricInfo { label, unit: metric.unit, help: metric.help.into() }
 }
 
 /// Returns the count and time of a call: 0 if the profile does not list it, `None` without a
@@ -152,29 +132,14 @@ fn of_calls(calls: &[CallCount], name: &str) -> Option<CallCount> {
     }))
 }
 
-fn call_value(point: &Point, name: &str, of: Of) -> Option<f64> {
-    let call = of_calls(&point.server.calls, name)?;
-    let (count, elapsed_s) = (call.count as f64, counted(point, "elapsed_s")?);
-    match of {
-        Of::Share => ratio(100.0 * call.time_s?, elapsed_s),
-        Of::Rate => ratio(count, elapsed_s),
-        Of::PerReply => ratio(count, counted(point, "replies")?),
-        Of::MeanUs => ratio(1e6 * call.time_s?, count),
-    }
-}
-
-fn class_value(class: &ClassResult, of: OfClass) -> Option<f64> {
-    let replies = class.replies as f64;
-    match of {
-        OfClass::ReplyRate => ratio(replies, class.window_s),
-        OfClass::ReplyShare => ratio(100.0 * replies, class.planned as f64),
-        OfClass::ResponseP50 => ms(class.response.as_ref(), |times| times.p50_us),
-        OfClass::ResponseP99 => ms(class.response.as_ref(), |times| times.p99_us),
-    }
+fn call(point: &Point, name: &str) -> Option<Call> {
+    let CallCount { count, time_s, .. } = of_calls(&point.server.calls, name)?;
+    let (elapsed_s, replies) = (counted(point, "elapsed_s")?, counted(point, "replies"));
+    Some(Call { count: count as f64, time_s, elapsed_s, replies })
 }
 
 pub(super) fn calls_value(run: &CallsRun, name: &str) -> Option<f64> {
-    let Member::Call(name, Of::PerReply) = member(name)? else { return None };
+    let Member::Call(name, Metric { name: PER_REPLY, .. }) = member(name)? else { return None };
     ratio(of_calls(&run.calls, name)?.count as f64, run.replies as f64)
 }
 

@@ -4,75 +4,31 @@
 //!
 //! Shares are relative to what a mechanism does: one without notices has no share of them.
 
-use super::metric::{Metric, counted, counted_rate, counted_ratio, metric, ratio};
+use super::metric::{counted, counted_rate, counted_ratio, metrics, ratio};
 use crate::record::Point;
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric(
-        "notice_rate",
-        "notices taken a second",
-        "1/s",
-        "Notices the mechanism took one by one (signals, completions), a second",
-        |p| counted_rate(p, "event_notices"),
-    ),
-    metric(
-        "overflow_rate",
-        "overflows a second",
-        "1/s",
-        "Times the kernel's queue of notices overflowed (SIGIO), a second",
-        |p| counted_rate(p, "event_overflows"),
-    ),
-    metric(
-        "overflow_share",
-        "overflows, of all that was dequeued",
-        "%",
-        "Overflows, of overflows and notices together: SIGIOs of sigwaitinfos (chandra table 1)",
-        overflow_share,
-    ),
-    metric(
-        "swept_rate",
-        "members swept a second",
-        "1/s",
-        "Members looked at in the full sweeps that follow an overflow, a second",
-        |p| counted_rate(p, "event_swept"),
-    ),
-    metric(
-        "stale_share",
-        "notices for nothing",
-        "%",
-        "Of the notices, those of members that had gone or were not ready",
-        |p| of_notices(p, "event_stale"),
-    ),
-    metric(
-        "coalesced_share",
-        "notices that told nothing new",
-        "%",
-        "Of the notices, those whose descriptor had an earlier one that was not yet taken in",
-        |p| of_notices(p, "event_coalesced"),
-    ),
-    metric(
-        "checked_per_wait",
-        "members asked a wait",
-        "members",
-        "Members asked one by one, because no notice would come, for each wait",
+metrics! {
+    "notice_rate", "notices taken a second", "1/s", |p| counted_rate(p, "event_notices"),
+        "Notices the mechanism took one by one (signals, completions), a second";
+    "overflow_rate", "overflows a second", "1/s", |p| counted_rate(p, "event_overflows"),
+        "Times the kernel's queue of notices overflowed (SIGIO), a second";
+    "overflow_share", "overflows, of all that was dequeued", "%", overflow_share,
+        "Overflows, of overflows and notices together: SIGIOs of sigwaitinfos (chandra table 1)";
+    "swept_rate", "members swept a second", "1/s", |p| counted_rate(p, "event_swept"),
+        "Members looked at in the full sweeps that follow an overflow, a second";
+    "stale_share", "notices for nothing", "%", |p| of_notices(p, "event_stale"),
+        "Of the notices, those of members that had gone or were not ready";
+    "coalesced_share", "notices that told nothing new", "%", |p| of_notices(p, "event_coalesced"),
+        "Of the notices, those whose descriptor had an earlier one that was not yet taken in";
+    "checked_per_wait", "members asked a wait", "members",
         |p| counted_ratio(p, "event_checked", "getevents_calls"),
-    ),
-    metric(
-        "rearmed_rate",
-        "members armed again a second",
-        "1/s",
-        "Members armed again after a notice, a second",
-        |p| counted_rate(p, "event_rearmed"),
-    ),
-    metric(
-        "batched_per_wait",
-        "changes handed over together, a wait",
-        "changes",
-        "Changes of interest that were handed over together with others, for each wait",
+        "Members asked one by one, because no notice would come, for each wait";
+    "rearmed_rate", "members armed again a second", "1/s", |p| counted_rate(p, "event_rearmed"),
+        "Members armed again after a notice, a second";
+    "batched_per_wait", "changes handed over together, a wait", "changes",
         |p| counted_ratio(p, "event_batched", "getevents_calls"),
-    ),
-];
+        "Changes of interest that were handed over together with others, for each wait";
+}
 
 fn overflow_share(point: &Point) -> Option<f64> {
     let overflows = counted(point, "event_overflows")?;

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use crate::measure::identity;
 use crate::record::{Point, Times};
 
-/// A metric of the table.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
+/// A metric of the table: a quantity of a point, or of a part of one.
+#[derive(Debug)]
+pub struct Metric<T = Point> {
     /// Its name in experiments' files.
     pub name: &'static str,
     /// Its name on an axis.
@@ -16,7 +16,7 @@ pub struct Metric {
     pub unit: &'static str,
     /// Its meaning.
     pub help: &'static str,
-    pub(super) of: fn(&Point) -> Option<f64>,
+    pub(super) of: fn(&T) -> Option<f64>,
 }
 
 /// Label, unit and meaning of a metric.
@@ -30,15 +30,27 @@ pub struct MetricInfo {
     pub help: Cow<'static, str>,
 }
 
-pub(super) const fn metric(
-    name: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    help: &'static str,
-    of: fn(&Point) -> Option<f64>,
-) -> Metric {
-    Metric { name, label, unit, help, of }
+/// Defines a table, that of the module unless it is named. Each row is a metric: its name, label
+/// and unit, how it is read, and its meaning.
+macro_rules! metrics {
+    ($table:ident of $part:ty;
+     $($name:literal, $label:literal, $unit:literal, $of:expr, $help:literal;)+) => {
+        pub(super) const $table: &[$crate::metrics::Metric<$part>] = &[
+            $($crate::metrics::Metric {
+                name: $name,
+                label: $label,
+                unit: $unit,
+                help: $help,
+                of: $of,
+            },)+
+        ];
+    };
+    ($name:literal $($rest:tt)+) => {
+        $crate::metrics::metric::metrics! { TABLE of $crate::record::Point; $name $($rest)+ }
+    };
 }
+
+pub(super) use metrics;
 
 /// Returns `above / below`; `None` unless `below` is positive.
 pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {

@@ -1,36 +1,21 @@
 //! Metrics of a probe: the cost of an event mechanism by itself. They have no value without a
 //! probe, and a point with a probe has no others, because it had no load.
 
-use super::metric::{Metric, metric};
+use super::metric::metrics;
 use crate::record::{Point, ProbeResult};
 
 /// Prefix of their names.
 pub(super) const PREFIX: &str = "probe_";
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric(
-        "probe_wait_ns",
-        "processor time of a wait",
-        "ns",
-        "Of a probe: processor time in the mechanism for each of its waits, the kernel's included",
-        |p| of(p, |probe| probe.wait_ns.median),
-    ),
-    metric(
-        "probe_event_ns",
-        "processor time of an event",
-        "ns",
-        "Of a probe: processor time in the mechanism for each event",
-        |p| of(p, |probe| probe.event_ns.median),
-    ),
-    metric(
-        "probe_member_ns",
-        "processor time of a membership",
-        "ns",
-        "Of a probe: processor time for a socket to become a member and to go again, by its close",
+metrics! {
+    "probe_wait_ns", "processor time of a wait", "ns", |p| of(p, |probe| probe.wait_ns.median),
+        "Of a probe: processor time in the mechanism for each of its waits, the kernel's included";
+    "probe_event_ns", "processor time of an event", "ns", |p| of(p, |probe| probe.event_ns.median),
+        "Of a probe: processor time in the mechanism for each event";
+    "probe_member_ns", "processor time of a membership", "ns",
         |p| of(p, |probe| probe.member_ns.median),
-    ),
-];
+        "Of a probe: processor time for a socket to become a member and to go again, by its close";
+}
 
 fn of(point: &Point, figure: fn(&ProbeResult) -> f64) -> Option<f64> {
     point.probe.as_ref().map(figure)

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::metric::{Metric, metric};
+use super::metric::metrics;
 use crate::record::{Point, Timeline};
 
 /// Maximum ratio of the median of a calm bin to the median before the spike.
@@ -23,65 +23,31 @@ const SLACK_S: f64 = 1e-6;
 
 const US_PER_MS: f64 = 1e3;
 
-/// The metrics of this module.
-pub(super) const TABLE: &[Metric] = &[
-    metric(
-        "timeline.goodput_min",
-        "replies in the worst bin",
-        "replies/s",
-        "The fewest whole replies a second of any bin within the schedule, but for the first and \
-         the last",
+metrics! {
+    "timeline.goodput_min", "replies in the worst bin", "replies/s",
         |p| timeline(p)?.goodput_min(),
-    ),
-    metric(
-        "timeline.goodput_spike",
-        "replies during the spike",
-        "replies/s",
-        "Whole replies a second in the bins between the step up and the step down",
+        "The fewest whole replies a second of any bin within the schedule, but for the first and \
+         the last";
+    "timeline.goodput_spike", "replies during the spike", "replies/s",
         |p| timeline(p)?.goodput_spike(),
-    ),
-    metric(
-        "timeline.goodput_after",
-        "replies after the spike",
-        "replies/s",
-        "Whole replies a second in the bins after the step down, but for the last",
+        "Whole replies a second in the bins between the step up and the step down";
+    "timeline.goodput_after", "replies after the spike", "replies/s",
         |p| timeline(p)?.goodput_after(),
-    ),
-    metric(
-        "timeline.calm_p50",
-        "median response before the spike",
-        "ms",
-        "The median of the bins' median response times before the step up",
+        "Whole replies a second in the bins after the step down, but for the last";
+    "timeline.calm_p50", "median response before the spike", "ms",
         |p| timeline(p)?.calm_p50_us().map(|us| us / US_PER_MS),
-    ),
-    metric(
-        "timeline.p99_max",
-        "response time of the worst bin, 99th percentile",
-        "ms",
-        "The longest 99th percentile of any bin within the schedule",
+        "The median of the bins' median response times before the step up";
+    "timeline.p99_max", "response time of the worst bin, 99th percentile", "ms",
         |p| timeline(p)?.p99_max_us().map(|us| us / US_PER_MS),
-    ),
-    metric(
-        "timeline.recovered",
-        "calm again after the spike",
-        "%",
-        "100 where `timeline.recovery_ms` has a value, 0 where it was never calm again",
-        |p| {
-            let timeline = timeline(p)?;
-            timeline.calm_p50_us()?;
-            Some(if timeline.recovery_s().is_some() { 100.0 } else { 0.0 })
-        },
-    ),
-    metric(
-        "timeline.recovery_ms",
-        "time until it is calm again",
-        "ms",
+        "The longest 99th percentile of any bin within the schedule";
+    "timeline.recovered", "calm again after the spike", "%", |p| timeline(p)?.recovered(),
+        "100 where `timeline.recovery_ms` has a value, 0 where it was never calm again";
+    "timeline.recovery_ms", "time until it is calm again", "ms",
+        |p| timeline(p)?.recovery_s().map(|s| s * 1e3),
         "From the step down to the first of 5 bins in a row whose median response is at most 1.5 \
          times `timeline.calm_p50`, with at most a tenth of the requests in error; to a bin's \
-         length; none if that never is",
-        |p| timeline(p)?.recovery_s().map(|s| s * 1e3),
-    ),
-];
+         length; none if that never is";
+}
 
 fn timeline(point: &Point) -> Option<&Timeline> {
     point.load.timeline.as_ref()
@@ -150,6 +116,11 @@ impl Timeline {
     fn p99_max_us(&self) -> Option<f64> {
         let bins = self.p99_us.get(self.scheduled())?;
         bins.iter().flatten().max().map(|us| *us as f64)
+    }
+
+    fn recovered(&self) -> Option<f64> {
+        self.calm_p50_us()?;
+        Some(if self.recovery_s().is_some() { 100.0 } else { 0.0 })
     }
 
     /// Returns the time from the end of the spike until the server was calm again, seconds.

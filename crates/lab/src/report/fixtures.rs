@@ -95,7 +95,6 @@ fn idle() -> Chapter {
         id: "pariag-accept/idle".to_owned(),
         title: "Idle connections beside the load".to_owned(),
         question: "What does an idle connection cost, mechanism by mechanism?".to_owned(),
-        about: Vec::new(),
         servers: labels.iter().map(|label| (label.clone(), "weir serve ROOT".to_owned())).collect(),
         sweeps: vec![
             "idle: 1 to 10,000 idle connections, 500 requests/s, 3 repetitions.".to_owned(),
@@ -109,25 +108,18 @@ fn idle() -> Chapter {
                 x_log: true,
                 y_log: true,
                 series: series.collect(),
-                values: Vec::new(),
                 judged: vec![judged("loses", Verdict::Undecided, Some(0.97))],
                 ..picture("idle connections", "processor time a reply, µs")
             },
             Picture {
                 id: "fig-empty".to_owned(),
                 title: "Queue drops".to_owned(),
-                series: Vec::new(),
-                values: Vec::new(),
-                judged: Vec::new(),
                 ..picture("sessions offered, 1/s", "drops, 1/s")
             },
             spike(),
         ],
-        sheets: Vec::new(),
-        saturations: Vec::new(),
-        judged: Vec::new(),
         tally: Tally { planned: 135, measured: 135, ..Tally::default() },
-        remarks: Vec::new(),
+        ..Chapter::default()
     }
 }
 
@@ -148,8 +140,6 @@ fn spike() -> Picture {
             plain("accept 1", 0, 0.15),
             plain(HOSTILE, 1, 0.98),
         ],
-        values: Vec::new(),
-        judged: Vec::new(),
         ..picture("time, s", "replies, multiples of the server's own capacity")
     }
 }
@@ -171,6 +161,10 @@ fn throughput() -> Picture {
         id: "fig-4.12".to_owned(),
         title: "Replies by rate offered".to_owned(),
         series,
+        values: vec![
+            value("peak with accept-limit 1", 19_500.0, "replies/s"),
+            value("peak with accept-limit 10", 22_000.0, "replies/s"),
+        ],
         judged: vec![
             judged("peak", Verdict::Holds, Some(1.128)),
             judged("inf-past", Verdict::DoesNotHold, Some(1.02)),
@@ -186,27 +180,16 @@ fn response() -> Picture {
         title: "Response time, 99th percentile".to_owned(),
         y_log: true,
         series: vec![line("accept 1", &rates, |x| 180.0 * (x / 6000.0).exp())],
-        values: Vec::new(),
-        judged: Vec::new(),
         ..picture("sessions offered, 1/s", "response time p99, µs")
     }
 }
 
 fn picture(x_label: &str, y_label: &str) -> Picture {
     Picture {
-        id: String::new(),
-        title: String::new(),
         note: "The paper's figure has the mean of three runs; here it is the median.".to_owned(),
         x_label: x_label.to_owned(),
         y_label: y_label.to_owned(),
-        y_log: false,
-        x_log: false,
-        series: Vec::new(),
-        values: vec![
-            value("peak with accept-limit 1", 19_500.0, "replies/s"),
-            value("peak with accept-limit 10", 22_000.0, "replies/s"),
-        ],
-        judged: Vec::new(),
+        ..Picture::default()
     }
 }
 
@@ -276,9 +259,7 @@ fn line(label: &str, places: &[f64], height: impl Fn(f64) -> f64) -> Series {
         at: *x,
         x: *x,
         estimate: estimate(height(*x), if nth == 0 { 1 } else { 5 }),
-        invalid: 0,
-        invalid_value: None,
-        flagged: 0,
+        ..Mark::default()
     };
     let marks = places.iter().enumerate().map(mark).collect();
     Series { label: label.to_owned(), marks, stroke: Stroke::Marks }

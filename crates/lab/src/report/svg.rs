@@ -410,9 +410,7 @@ mod tests {
             at: x,
             x,
             estimate: Some(Estimate { value, low: 0.0, high: f64::INFINITY, n: 3 }),
-            invalid: 0,
-            invalid_value: None,
-            flagged: 0,
+            ..Mark::default()
         };
         picture.series[0].marks = vec![mark(0.0, 1.0), mark(1.0, 0.0), mark(10.0, f64::NAN)];
         roxmltree::Document::parse(&draw(&picture, Frame::Whole).unwrap()).unwrap();

@@ -51,14 +51,10 @@ fn id_of(original: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::one_weir;
 
-    const TEXT: &str = r#"
-title = "T"
-question = "Q?"
-[[server]]
-id = "one"
-label = "weir"
-kind = "weir"
+    const TEXT: &str = one_weir!(
+        r#"
 row = "weir"
 [[server]]
 id = "two"
@@ -75,7 +71,8 @@ title = "T"
 sweep = "up"
 servers = ["two"]
 columns = ["reply_rate"]
-"#;
+"#
+    );
 
     #[test]
     fn each_weir_has_a_copy_wherever_it_is_measured() {

@@ -10,7 +10,6 @@ use super::resolved_point::ResolvedPoint;
 use super::runner::Runner;
 use super::sources::sources;
 use super::wait::await_end;
-use crate::environment::Environment;
 use crate::experiment::{Arrivals, BackgroundLoadKind, LoadSpec, Sweep};
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::plan;
@@ -46,7 +45,6 @@ impl Runner {
     /// Returns a message if they cannot be started.
     pub(super) fn background_load(
         &self,
-        environment: &dyn Environment,
         resolved: &ResolvedPoint<'_>,
         window: (Duration, Duration),
     ) -> Result<Option<BackgroundLoad>, String> {
@@ -57,14 +55,11 @@ impl Runner {
         let dir = self.work().join("beside");
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let load = spec(resolved.sweep, &background_load);
-        let load_request = load_request(
-            self.load_request(environment, resolved),
-            &load,
-            &background_load,
-            (window, &dir),
-        );
-        let load_request =
-            LoadRequest { sources: sources(environment, resolved.sweep).1, ..load_request };
+        let main_load = LoadRequest {
+            sources: sources(resolved.environment, resolved.sweep).1,
+            ..self.load_request(resolved)
+        };
+        let load_request = load_request(main_load, &load, &background_load, (window, &dir));
         let load =
             generators::start(&load_request).map_err(|why| format!("beside the load: {why}"))?;
         Ok(Some(BackgroundLoad { kind: background_load.kind, load }))
@@ -90,10 +85,7 @@ fn spec(sweep: &Sweep, background_load: &plan::BackgroundLoad) -> LoadSpec {
             background_load.hold_s
         }
     };
-    let workload = sweep
-        .background_load
-        .as_ref()
-        .and_then(|background_load| background_load.workload.as_ref());
+    let workload = sweep.background_load.as_ref().and_then(|spec| spec.workload.as_ref());
     LoadSpec {
         workload: workload.unwrap_or(&sweep.load.workload).clone(),
         timeout_s: patience_s,

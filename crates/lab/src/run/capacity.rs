@@ -1,12 +1,10 @@
 //! Measures the capacity of a server in a closed loop, and counts its system calls from outside.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::resolved_point::ResolvedPoint;
 use super::runner::Runner;
 use super::wait::{await_end, sleep_until};
-use crate::environment::Environment;
 use crate::generators::{self, LoadRequest};
 use crate::measure::calls::Counting;
 use crate::plan;
@@ -16,12 +14,7 @@ use crate::servers::RunningServer;
 impl Runner {
     /// Measures sessions per second in a closed loop. Only the count is used, so the validity of
     /// the times does not matter.
-    pub(super) fn capacity(
-        &self,
-        environment: &dyn Environment,
-        resolved: &ResolvedPoint<'_>,
-        stop: &AtomicBool,
-    ) -> Result<Line, String> {
+    pub(super) fn capacity(&self, resolved: &ResolvedPoint<'_>) -> Result<Line, String> {
         let load_request = LoadRequest {
             duration_s: plan::CAPACITY_S,
             warmup_s: plan::CAPACITY_WARMUP_S,
@@ -29,10 +22,10 @@ impl Runner {
             closed: Some(*resolved.sweep.capacity_connections),
             spike: None,
             conns: None,
-            ..self.load_request(environment, resolved)
+            ..self.load_request(resolved)
         };
         let mut load = generators::start(&load_request)?;
-        await_end(&mut load, Instant::now() + resolved.patience(), stop)?;
+        await_end(&mut load, Instant::now() + resolved.patience(), resolved.stop)?;
         let result = load.wait()?;
         let sessions_per_s = result.sessions_per_s.unwrap_or(result.replies_per_s);
         if sessions_per_s <= 0.0 {
@@ -44,19 +37,17 @@ impl Runner {
     /// Counts system calls under the load of a point; the counting slows the server down.
     pub(super) fn calls(
         &self,
-        environment: &dyn Environment,
         resolved: &ResolvedPoint<'_>,
         server: &RunningServer,
-        stop: &AtomicBool,
     ) -> Result<Line, String> {
-        let mut load = generators::start(&self.load_request(environment, resolved))?;
+        let mut load = generators::start(&self.load_request(resolved))?;
         let began = Instant::now();
         let (from, to) = load.window();
-        sleep_until(began + from, stop)?;
+        sleep_until(began + from, resolved.stop)?;
         let counting = Counting::start(&server.pids())?;
-        sleep_until(began + to, stop)?;
+        sleep_until(began + to, resolved.stop)?;
         let calls = counting.stop()?;
-        await_end(&mut load, began + to + resolved.patience(), stop)?;
+        await_end(&mut load, began + to + resolved.patience(), resolved.stop)?;
         let replies = load.wait()?.replies;
         let by = "strace".to_owned();
         Ok(Line::Calls(CallsRun { key: resolved.step.key.clone(), by, calls, replies }))

@@ -127,27 +127,19 @@ fn retain_servers(
     if experiment.sweep.is_empty() {
         return Err(format!("none of its servers is left; it has {}", all.join(", ")));
     }
-    let kept = |id: &String| wanted(id);
     let sweeps: Vec<String> = experiment.sweep.iter().map(|sweep| sweep.id.clone()).collect();
-    experiment.figure.retain_mut(|figure| {
-        let named = !figure.servers.is_empty();
-        figure.servers.retain(kept);
-        sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())
-    });
-    experiment.timeline.retain_mut(|figure| {
-        let named = !figure.servers.is_empty();
-        figure.servers.retain(kept);
-        sweeps.contains(&figure.sweep) && (!named || !figure.servers.is_empty())
-    });
+    let is_left = |sweep: &String, servers: &mut Vec<String>| {
+        let named = !servers.is_empty();
+        servers.retain(|id| wanted(id));
+        sweeps.contains(sweep) && (!named || !servers.is_empty())
+    };
+    experiment.figure.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
+    experiment.timeline.retain_mut(|figure| is_left(&figure.sweep, &mut figure.servers));
+    experiment.table.retain_mut(|table| is_left(&table.sweep, &mut table.servers));
     for matrix in &mut experiment.matrix {
         matrix.of.retain(|cells| sweeps.contains(&cells.sweep));
     }
     experiment.matrix.retain(|matrix| !matrix.of.is_empty());
-    experiment.table.retain_mut(|table| {
-        let named = !table.servers.is_empty();
-        table.servers.retain(kept);
-        sweeps.contains(&table.sweep) && (!named || !table.servers.is_empty())
-    });
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! Measures a point: runs the planned load, and records the counts of the server, the kernel and
 //! the processors in the measured window.
 
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -22,53 +21,43 @@ use crate::time::utc_now;
 impl Runner {
     pub(super) fn point(
         &self,
-        environment: &dyn Environment,
         resolved: &ResolvedPoint<'_>,
         mut server: RunningServer,
-        stop: &AtomicBool,
     ) -> Result<Line, String> {
-        self.warm_up(environment, resolved, stop)?;
+        self.warm_up(resolved)?;
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
-        let mut load = generators::start(&LoadRequest {
-            timeline_ms,
-            ..self.load_request(environment, resolved)
-        })?;
+        let mut load =
+            generators::start(&LoadRequest { timeline_ms, ..self.load_request(resolved) })?;
         let started = Instant::now();
-        let cpus = environment.cpus(Side::Server);
+        let cpus = resolved.environment.cpus(Side::Server);
         let neighbour =
             resolved.sweep.neighbour.map(|spec| Neighbour::start(spec, cpus)).transpose()?;
         let (from, to) = load.window();
-        let background_load = self.background_load(environment, resolved, (from, to))?;
-        sleep_until(started + from, stop)?;
-        let first = sample(environment, &mut server, &load)?;
-        sleep_until(started + to, stop)?;
-        let second = sample(environment, &mut server, &load)?;
+        let background_load = self.background_load(resolved, (from, to))?;
+        sleep_until(started + from, resolved.stop)?;
+        let first = sample(resolved.environment, &mut server, &load)?;
+        sleep_until(started + to, resolved.stop)?;
+        let second = sample(resolved.environment, &mut server, &load)?;
         let latest = started + to + resolved.patience();
-        await_end(&mut load, latest, stop)?;
+        await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
-        let background_load =
-            background_load.map(|background_load| background_load.end(latest, stop)).transpose()?;
+        let background_load = background_load
+            .map(|background_load| background_load.end(latest, resolved.stop))
+            .transpose()?;
         let mut load = load.wait()?;
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
         }
-        let config = server.config().map(str::to_owned);
-        let (version, command) = (self.version(resolved.server), server.command().to_owned());
-        let measured = measure::between(&first.0, &second.0);
-        let Measured { kernel, cores, server: used, client } = measured;
-        let snapshots = [first.1, second.1];
-        let result = ServerResult {
-            version,
-            command,
-            config,
-            cpu_user_s: used.cpu_user_s,
-            cpu_system_s: used.cpu_system_s,
-            rss_max_bytes: used.rss_max_bytes,
-            processes: used.processes,
-            disk_read_bytes: used.disk_read_bytes,
-            ..counted(snapshots, server.stop())
+        let Measured { kernel, cores, server: used, client } =
+            measure::between(&first.0, &second.0);
+        let mut result = ServerResult {
+            version: self.version(resolved.server),
+            command: server.command().to_owned(),
+            config: server.config().map(str::to_owned),
+            ..used
         };
+        count(&mut result, [first.1, second.1], server.stop());
         let mut point = Point {
             key: resolved.step.key.clone(),
             began,
@@ -80,8 +69,7 @@ impl Runner {
             cores,
             client,
             background_load,
-            probe: None,
-            flags: Vec::new(),
+            ..Point::default()
         };
         point.flags = identity::flags(&point);
         if resolved.sweep.neighbour.is_none() {
@@ -91,19 +79,14 @@ impl Runner {
     }
 
     /// Runs a generator that has no warm-up of its own for the time of one.
-    fn warm_up(
-        &self,
-        environment: &dyn Environment,
-        resolved: &ResolvedPoint<'_>,
-        stop: &AtomicBool,
-    ) -> Result<(), String> {
+    fn warm_up(&self, resolved: &ResolvedPoint<'_>) -> Result<(), String> {
         let load = &resolved.sweep.load;
         if load.generator == Generator::Weir || *load.warmup_s == 0.0 {
             return Ok(());
         }
-        let request = self.load_request(environment, resolved);
+        let request = self.load_request(resolved);
         let mut warmup = generators::start(&LoadRequest { duration_s: *load.warmup_s, ..request })?;
-        await_end(&mut warmup, Instant::now() + resolved.patience(), stop)
+        await_end(&mut warmup, Instant::now() + resolved.patience(), resolved.stop)
     }
 }
 
@@ -118,9 +101,9 @@ fn sample(
     Ok((sample, snapshot))
 }
 
-/// Returns weir's own counters; for other servers only how they ended.
-fn counted(snapshots: [Option<Value>; 2], ended: StopResult) -> ServerResult {
-    let mut result = ServerResult { trouble: ended.how.err(), ..ServerResult::default() };
+/// Adds weir's own counters; for other servers only how they ended.
+fn count(result: &mut ServerResult, snapshots: [Option<Value>; 2], ended: StopResult) {
+    result.trouble = ended.how.err();
     let read = |value: Option<Value>| value.and_then(|value| Stats::read(&value).ok());
     if let [Some(first), Some(second)] = snapshots.map(read)
         && let Ok(between) = second.since(&first)
@@ -129,5 +112,4 @@ fn counted(snapshots: [Option<Value>; 2], ended: StopResult) -> ServerResult {
         result.calls = between.calls;
     }
     result.counted_whole = read(ended.stats).unwrap_or_default().totals;
-    result
 }

@@ -11,11 +11,8 @@ use crate::plan::NamedExperiment;
 
 /// Returns the file sets requested by a sweep's clients.
 pub(super) fn sets(sweep: &Sweep) -> impl Iterator<Item = FileSet> {
-    let background_load = sweep
-        .background_load
-        .as_ref()
-        .and_then(|background_load| background_load.workload.as_ref());
-    let names = std::iter::once(&sweep.load.workload).chain(background_load);
+    let beside = sweep.background_load.as_ref().and_then(|spec| spec.workload.as_ref());
+    let names = std::iter::once(&sweep.load.workload).chain(beside);
     names.filter_map(|name| FileSet::named(name))
 }
 
@@ -57,14 +54,10 @@ fn kept() -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::one_weir;
 
-    const TEXT: &str = r#"
-title = "T"
-question = "Q?"
-[[server]]
-id = "one"
-label = "weir"
-kind = "weir"
+    const TEXT: &str = one_weir!(
+        r#"
 [[sweep]]
 id = "up"
 x = "beside"
@@ -72,7 +65,8 @@ values = [0, 5]
 rate = 5
 load.workload = "files-2x1k"
 beside = { kind = "cold", workload = "files-3x4k" }
-"#;
+"#
+    );
 
     #[test]
     fn a_sweep_needs_the_sets_of_all_its_clients() {

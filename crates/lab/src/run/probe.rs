@@ -58,7 +58,6 @@ impl Runner {
             key: step.key.clone(),
             began,
             took_s: at.elapsed().as_secs_f64(),
-            rate: None,
             load: LoadResult { generator: "none".to_owned(), valid: true, ..LoadResult::default() },
             server: ServerResult {
                 version: self.version(server),
@@ -67,10 +66,8 @@ impl Runner {
             },
             kernel,
             cores,
-            client: None,
-            background_load: None,
             probe: Some(result),
-            flags: Vec::new(),
+            ..Point::default()
         };
         point.flags = identity::flags(&point);
         Ok(Line::Point(Box::new(point)))

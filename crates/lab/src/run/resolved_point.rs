@@ -2,14 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::environment::Environment;
 use crate::experiment::{ServerSpec, Sweep};
 use crate::generators::Spike;
 use crate::plan::Step;
 
 /// The place on a sweep, the server and the load.
 pub(super) struct ResolvedPoint<'a> {
+    pub environment: &'a dyn Environment,
+    /// Set when the run is to end.
+    pub stop: &'a AtomicBool,
     pub step: &'a Step,
     pub sweep: &'a Sweep,
     pub server: &'a ServerSpec,
@@ -30,12 +35,8 @@ impl ResolvedPoint<'_> {
     /// Returns the time for which the load may stay busy after the measured window: the timeouts of
     /// its last requests, in sequence on a connection, and closing the connections it holds.
     pub(super) fn patience(&self) -> Duration {
-        let hold_s = self
-            .sweep
-            .background_load
-            .as_ref()
-            .and_then(|background_load| background_load.hold_s)
-            .map_or(0.0, |hold_s| *hold_s);
+        let hold_s = self.sweep.background_load.as_ref().and_then(|spec| spec.hold_s);
+        let hold_s = hold_s.map_or(0.0, |hold_s| *hold_s);
         Duration::from_secs_f64(20.0 * self.sweep.load.timeout_s.max(1.0) + hold_s + 20.0)
     }
 }

@@ -86,15 +86,15 @@ impl Runner {
         if let Some(spec) = &experiment.sweep[step.sweep].probe {
             return self.probe(environment, experiment, step, spec, stop);
         }
-        let resolved = self.resolved(environment, experiment, step, lines)?;
+        let resolved = self.resolved((environment, stop), experiment, step, lines)?;
         // Declared before the server, and so removed after it.
         let confined = Self::confine(&resolved)?;
         let groups = confined.as_ref().map_or(&[][..], ControlGroup::folders);
-        let server = self.start(environment, &resolved, groups)?;
+        let server = self.start(&resolved, groups)?;
         let line = match step.task {
-            Task::Capacity => self.capacity(environment, &resolved, stop),
-            Task::Point => return self.point(environment, &resolved, server, stop),
-            Task::Calls => self.calls(environment, &resolved, &server, stop),
+            Task::Capacity => self.capacity(&resolved),
+            Task::Point => return self.point(&resolved, server),
+            Task::Calls => self.calls(&resolved, &server),
         };
         let ended = server.stop();
         line.and_then(|line| ended.how.map(|()| line))
@@ -102,7 +102,7 @@ impl Runner {
 
     fn resolved<'a>(
         &mut self,
-        environment: &dyn Environment,
+        (environment, stop): (&'a dyn Environment, &'a AtomicBool),
         experiment: &'a Experiment,
         step: &'a Step,
         lines: &[Line],
@@ -122,6 +122,8 @@ impl Runner {
         let (idle, conns) = plan::connections(sweep, step.key.x);
         let burn_us = plan::burn_us(server, sweep);
         Ok(ResolvedPoint {
+            environment,
+            stop,
             step,
             sweep,
             server,
@@ -162,7 +164,6 @@ impl Runner {
 
     fn start(
         &mut self,
-        environment: &dyn Environment,
         resolved: &ResolvedPoint<'_>,
         groups: &[PathBuf],
     ) -> Result<RunningServer, String> {
@@ -174,24 +175,20 @@ impl Runner {
         fs::create_dir_all(&dir).map_err(said)?;
         servers::start(&Launch {
             spec: resolved.server,
-            environment,
+            environment: resolved.environment,
             weir: self.weir(resolved.server),
             root: &resolved.root,
             dir: &dir,
             port: resolved.address.port(),
             calls: resolved.sweep.calls,
             bench_endpoints: !resolved.prefix.is_empty() || !resolved.sweep.load.mix.is_empty(),
-            workers: environment.cpus(Side::Server).len(),
+            workers: resolved.environment.cpus(Side::Server).len(),
             groups,
         })
     }
 
     /// Returns the order for a load of this place, open or closed as the sweep specifies.
-    pub(super) fn load_request<'a>(
-        &'a self,
-        environment: &'a dyn Environment,
-        resolved: &'a ResolvedPoint<'a>,
-    ) -> LoadRequest<'a> {
+    pub(super) fn load_request<'a>(&'a self, resolved: &'a ResolvedPoint<'a>) -> LoadRequest<'a> {
         LoadRequest {
             load: &resolved.sweep.load,
             duration_s: resolved.step.duration_s,
@@ -203,10 +200,10 @@ impl Runner {
             spike: resolved.spike,
             twice_s: None,
             timeline_ms: None,
-            sources: sources(environment, resolved.sweep).0,
+            sources: sources(resolved.environment, resolved.sweep).0,
             prefix: &resolved.prefix,
             gzip: resolved.server.gzip(),
-            environment,
+            environment: resolved.environment,
             weir: &self.weir,
             server: resolved.address,
             dir: &self.work,

@@ -7,10 +7,7 @@ use crate::experiment::Sweep;
 
 /// Returns the addresses of a sweep's load, and those of the clients beside it.
 pub(super) fn sources(environment: &dyn Environment, sweep: &Sweep) -> (Vec<IpAddr>, Vec<IpAddr>) {
-    let theirs = sweep
-        .background_load
-        .as_ref()
-        .map_or(0, |background_load| background_load.addresses as usize);
+    let theirs = sweep.background_load.as_ref().map_or(0, |spec| spec.addresses as usize);
     shared_out(environment.client_sources(), theirs)
 }
 

@@ -8,41 +8,36 @@ use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
-    name: "apache",
     binaries: &["apache2", "httpd"],
-    version_flag: "-v",
-    package: "apache2",
     configuration,
-    arguments,
-    allowed: ALLOWED,
-};
-
-const ALLOWED: AllowList = AllowList {
-    program: "apache",
-    syntax: Syntax::Line,
-    options: &[
-        ("AsyncRequestWorkerFactor", ValueShape::Number),
-        ("DeflateCompressionLevel", ValueShape::Number),
-        ("EnableMMAP", ValueShape::Switch),
-        ("EnableSendfile", ValueShape::Switch),
-        ("KeepAlive", ValueShape::Switch),
-        ("KeepAliveTimeout", ValueShape::Number),
-        ("ListenBackLog", ValueShape::Number),
-        ("ListenCoresBucketsRatio", ValueShape::Number),
-        ("MaxConnectionsPerChild", ValueShape::Number),
-        ("MaxKeepAliveRequests", ValueShape::Number),
-        ("MaxMemFree", ValueShape::Number),
-        ("MaxRequestWorkers", ValueShape::Number),
-        ("MaxSpareThreads", ValueShape::Number),
-        ("MinSpareThreads", ValueShape::Number),
-        ("ReceiveBufferSize", ValueShape::Number),
-        ("SendBufferSize", ValueShape::Number),
-        ("ServerLimit", ValueShape::Number),
-        ("StartServers", ValueShape::Number),
-        ("ThreadLimit", ValueShape::Number),
-        ("ThreadsPerChild", ValueShape::Number),
-        ("Timeout", ValueShape::Number),
-    ],
+    arguments: &["-f", "{config}", "-D", "FOREGROUND"],
+    allowed: AllowList {
+        program: "apache",
+        syntax: Syntax::Line,
+        options: &[
+            ("AsyncRequestWorkerFactor", ValueShape::Number),
+            ("DeflateCompressionLevel", ValueShape::Number),
+            ("EnableMMAP", ValueShape::Switch),
+            ("EnableSendfile", ValueShape::Switch),
+            ("KeepAlive", ValueShape::Switch),
+            ("KeepAliveTimeout", ValueShape::Number),
+            ("ListenBackLog", ValueShape::Number),
+            ("ListenCoresBucketsRatio", ValueShape::Number),
+            ("MaxConnectionsPerChild", ValueShape::Number),
+            ("MaxKeepAliveRequests", ValueShape::Number),
+            ("MaxMemFree", ValueShape::Number),
+            ("MaxRequestWorkers", ValueShape::Number),
+            ("MaxSpareThreads", ValueShape::Number),
+            ("MinSpareThreads", ValueShape::Number),
+            ("ReceiveBufferSize", ValueShape::Number),
+            ("SendBufferSize", ValueShape::Number),
+            ("ServerLimit", ValueShape::Number),
+            ("StartServers", ValueShape::Number),
+            ("ThreadLimit", ValueShape::Number),
+            ("ThreadsPerChild", ValueShape::Number),
+            ("Timeout", ValueShape::Number),
+        ],
+    },
 };
 
 /// Directories in which distributions install its modules.
@@ -100,7 +95,7 @@ AddType text/plain .txt
         backlog = backlog.unwrap_or_default(),
         workers = site.workers,
         threads = THREADS * site.workers,
-        options = lines(&site.spec.options, ""),
+        options = lines(&site.spec.options),
     ))
 }
 
@@ -130,8 +125,4 @@ fn user(site: &Site<'_>) -> Result<String, String> {
     let is_known = |user: &&&str| known.lines().any(|line| line.starts_with(&format!("{user}:")));
     let user = USERS.iter().find(is_known).ok_or("there is no user for Apache to be")?;
     Ok(format!("User {user}\n"))
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-f", config, "-D", "FOREGROUND"].map(str::to_owned).to_vec()
 }

@@ -4,28 +4,23 @@ use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
-    name: "h2o",
     binaries: &["h2o"],
-    version_flag: "-v",
-    package: "h2o",
     configuration,
-    arguments,
-    allowed: ALLOWED,
-};
-
-const ALLOWED: AllowList = AllowList {
-    program: "h2o",
-    syntax: Syntax::Colon,
-    options: &[
-        ("file.etag", ValueShape::Switch),
-        ("file.send-compressed", ValueShape::Switch),
-        ("handshake-timeout", ValueShape::Number),
-        ("limit-request-body", ValueShape::Number),
-        ("max-delegations", ValueShape::Number),
-        ("num-name-resolution-threads", ValueShape::Number),
-        ("send-server-name", ValueShape::Switch),
-        ("tcp-fastopen", ValueShape::Number),
-    ],
+    arguments: &["--mode=worker", "--conf", "{config}"],
+    allowed: AllowList {
+        program: "h2o",
+        syntax: Syntax::Colon,
+        options: &[
+            ("file.etag", ValueShape::Switch),
+            ("file.send-compressed", ValueShape::Switch),
+            ("handshake-timeout", ValueShape::Number),
+            ("limit-request-body", ValueShape::Number),
+            ("max-delegations", ValueShape::Number),
+            ("num-name-resolution-threads", ValueShape::Number),
+            ("send-server-name", ValueShape::Switch),
+            ("tcp-fastopen", ValueShape::Number),
+        ],
+    },
 };
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
@@ -50,7 +45,7 @@ hosts:
         workers = site.workers,
         conns = site.conns_max(),
         dir = site.dir.display(),
-        options = lines(&site.spec.options, ""),
+        options = lines(&site.spec.options),
         host = site.address.ip(),
         port = site.address.port(),
         answers = answers(site),
@@ -68,8 +63,4 @@ fn answers(site: &Site<'_>) -> String {
         }
         None => format!("file.dir: {}", site.root.display()),
     }
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["--mode=worker", "--conf", config].map(str::to_owned).to_vec()
 }

@@ -9,42 +9,37 @@ use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
-    name: "haproxy",
     binaries: &["haproxy"],
-    version_flag: "-v",
-    package: "haproxy",
     configuration,
-    arguments,
-    allowed: ALLOWED,
-};
-
-const ALLOWED: AllowList = AllowList {
-    program: "haproxy",
-    syntax: Syntax::Line,
-    options: &[
-        ("busy-polling", ValueShape::Nothing),
-        ("maxcompcpuusage", ValueShape::Number),
-        ("maxcomprate", ValueShape::Number),
-        ("noepoll", ValueShape::Nothing),
-        ("nopoll", ValueShape::Nothing),
-        ("noreuseport", ValueShape::Nothing),
-        ("nosplice", ValueShape::Nothing),
-        ("tune.bufsize", ValueShape::Number),
-        ("tune.comp.maxlevel", ValueShape::Number),
-        ("tune.http.maxhdr", ValueShape::Number),
-        ("tune.idletimer", ValueShape::Number),
-        ("tune.listener.multi-queue", ValueShape::Switch),
-        ("tune.maxaccept", ValueShape::Number),
-        ("tune.maxpollevents", ValueShape::Number),
-        ("tune.pipesize", ValueShape::Number),
-        ("tune.rcvbuf.client", ValueShape::Number),
-        ("tune.rcvbuf.server", ValueShape::Number),
-        ("tune.recv_enough", ValueShape::Number),
-        ("tune.runqueue-depth", ValueShape::Number),
-        ("tune.sched.low-latency", ValueShape::Switch),
-        ("tune.sndbuf.client", ValueShape::Number),
-        ("tune.sndbuf.server", ValueShape::Number),
-    ],
+    arguments: &["-db", "-f", "{config}"],
+    allowed: AllowList {
+        program: "haproxy",
+        syntax: Syntax::Line,
+        options: &[
+            ("busy-polling", ValueShape::Nothing),
+            ("maxcompcpuusage", ValueShape::Number),
+            ("maxcomprate", ValueShape::Number),
+            ("noepoll", ValueShape::Nothing),
+            ("nopoll", ValueShape::Nothing),
+            ("noreuseport", ValueShape::Nothing),
+            ("nosplice", ValueShape::Nothing),
+            ("tune.bufsize", ValueShape::Number),
+            ("tune.comp.maxlevel", ValueShape::Number),
+            ("tune.http.maxhdr", ValueShape::Number),
+            ("tune.idletimer", ValueShape::Number),
+            ("tune.listener.multi-queue", ValueShape::Switch),
+            ("tune.maxaccept", ValueShape::Number),
+            ("tune.maxpollevents", ValueShape::Number),
+            ("tune.pipesize", ValueShape::Number),
+            ("tune.rcvbuf.client", ValueShape::Number),
+            ("tune.rcvbuf.server", ValueShape::Number),
+            ("tune.recv_enough", ValueShape::Number),
+            ("tune.runqueue-depth", ValueShape::Number),
+            ("tune.sched.low-latency", ValueShape::Switch),
+            ("tune.sndbuf.client", ValueShape::Number),
+            ("tune.sndbuf.server", ValueShape::Number),
+        ],
+    },
 };
 
 /// Maximum number of files. Rules are evaluated one by one: with more of them, finding one would be
@@ -83,7 +78,7 @@ frontend lab
         workers = site.workers,
         // haproxy reserves two descriptors per connection, one of them for an upstream.
         conns = site.conns_max().min(site.files_max.saturating_sub(400) / 2),
-        options = lines(&site.spec.options, "").replace('\n', "\n    ").trim_end_matches(' '),
+        options = lines(&site.spec.options).replace('\n', "\n    ").trim_end_matches(' '),
         address = site.address,
     ))
 }
@@ -147,8 +142,4 @@ fn rule(path: &Path) -> String {
         "    http-request return status 200 content-type {content_type} file {file} \
          if {{ path /{name} }}\n"
     )
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-db", "-f", config].map(str::to_owned).to_vec()
 }

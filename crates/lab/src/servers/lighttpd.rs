@@ -6,30 +6,25 @@ use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
-    name: "lighttpd",
     binaries: &["lighttpd"],
-    version_flag: "-v",
-    package: "lighttpd",
     configuration,
-    arguments,
-    allowed: ALLOWED,
-};
-
-const ALLOWED: AllowList = AllowList {
-    program: "lighttpd",
-    syntax: Syntax::Equals,
-    options: &[
-        ("connection.kbytes-per-second", ValueShape::Number),
-        ("deflate.compression-level", ValueShape::Number),
-        ("server.event-handler", ValueShape::OneOf(&["linux-sysepoll", "poll", "select"])),
-        ("server.follow-symlink", ValueShape::OneOf(&["enable", "disable"])),
-        ("server.kbytes-per-second", ValueShape::Number),
-        ("server.max-read-idle", ValueShape::Number),
-        ("server.max-request-field-size", ValueShape::Number),
-        ("server.max-request-size", ValueShape::Number),
-        ("server.max-write-idle", ValueShape::Number),
-        ("server.range-requests", ValueShape::OneOf(&["enable", "disable"])),
-    ],
+    arguments: &["-D", "-f", "{config}"],
+    allowed: AllowList {
+        program: "lighttpd",
+        syntax: Syntax::Equals,
+        options: &[
+            ("connection.kbytes-per-second", ValueShape::Number),
+            ("deflate.compression-level", ValueShape::Number),
+            ("server.event-handler", ValueShape::OneOf(&["linux-sysepoll", "poll", "select"])),
+            ("server.follow-symlink", ValueShape::OneOf(&["enable", "disable"])),
+            ("server.kbytes-per-second", ValueShape::Number),
+            ("server.max-read-idle", ValueShape::Number),
+            ("server.max-request-field-size", ValueShape::Number),
+            ("server.max-request-size", ValueShape::Number),
+            ("server.max-write-idle", ValueShape::Number),
+            ("server.range-requests", ValueShape::OneOf(&["enable", "disable"])),
+        ],
+    },
 };
 
 fn configuration(site: &Site<'_>) -> Result<String, String> {
@@ -69,7 +64,7 @@ mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\",
         files = site.files_max.min(1 << 20),
         conns = site.conns_max(),
         backlog = backlog.unwrap_or_default(),
-        options = lines(&spec.options, ""),
+        options = lines(&spec.options),
     ))
 }
 
@@ -88,8 +83,4 @@ const MODULE_DIRS: &[&str] =
 /// and would send the page uncompressed.
 fn can_compress() -> bool {
     MODULE_DIRS.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file())
-}
-
-fn arguments(_site: &Site<'_>, config: &str) -> Vec<String> {
-    ["-D", "-f", config].map(str::to_owned).to_vec()
 }

@@ -64,14 +64,13 @@ fn server_program(kind: Kind) -> Option<&'static ServerProgram> {
 /// Returns a sentence if the program reports no version or is not installed, with the Debian
 /// package that provides it.
 pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
-    let (name, program, flag) = match server_program(kind) {
+    let name = allow_list(kind).program;
+    let (program, flag) = match server_program(kind) {
         None if kind == Kind::Bare => {
-            return bare::find(weir).map(|_| format!("{} of this source tree", bare::NAME));
+            return bare::find(weir).map(|_| format!("{name} of this source tree"));
         }
-        None => ("weir", weir.to_owned(), "--version"),
-        Some(server_program) => {
-            (server_program.name, server_program.find()?, server_program.version_flag)
-        }
+        None => (weir.to_owned(), "--version"),
+        Some(server_program) => (server_program.find()?, "-v"),
     };
     let version = programs::version_of(&program, &[flag]);
     let version = version.ok_or_else(|| format!("{name} does not say its version"))?;
@@ -121,8 +120,8 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
     if upstream.is_some() {
         command.current_dir(launch.dir);
     }
-    let words =
-        std::iter::once(invocation.name).chain(invocation.arguments.iter().map(String::as_str));
+    let name = allow_list(launch.spec.kind()).program;
+    let words = std::iter::once(name).chain(invocation.arguments.iter().map(String::as_str));
     let group = ProcessGroup::start(launch.environment, command, launch.dir, "server")?;
     let config = invocation.config.map(|text| without_paths(&text, launch));
     let running = RunningServer {
@@ -140,7 +139,6 @@ pub fn start(launch: &Launch<'_>) -> Result<RunningServer, String> {
 
 /// The invocation of a program whose configuration has been written.
 struct Invocation {
-    name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
     config: Option<String>,
@@ -149,19 +147,20 @@ struct Invocation {
 fn invocation(launch: &Launch<'_>, site: &Site<'_>) -> Result<Invocation, String> {
     if launch.spec.kind() == Kind::Bare {
         let (program, arguments) = (bare::find(launch.weir)?, bare::arguments(site));
-        return Ok(Invocation { name: bare::NAME, program, arguments, config: None });
+        return Ok(Invocation { program, arguments, config: None });
     }
     let Some(server_program) = server_program(launch.spec.kind()) else {
         let arguments = weir::arguments(site, launch.calls, launch.bench_endpoints);
-        let program = launch.weir.to_owned();
-        return Ok(Invocation { name: "weir", program, arguments, config: None });
+        return Ok(Invocation { program: launch.weir.to_owned(), arguments, config: None });
     };
     let program = server_program.find()?;
     let text = (server_program.configuration)(site)?;
     let path = launch.dir.join("server.conf");
     fs::write(&path, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    let arguments = (server_program.arguments)(site, &path.display().to_string());
-    Ok(Invocation { name: server_program.name, program, arguments, config: Some(text) })
+    let (dir, config) = (site.dir.display().to_string(), path.display().to_string());
+    let filled = |word: &&str| word.replace("{dir}", &dir).replace("{config}", &config);
+    let arguments = server_program.arguments.iter().map(filled).collect();
+    Ok(Invocation { program, arguments, config: Some(text) })
 }
 
 /// Formats the limits of a server as a comment, to follow its command.

@@ -4,42 +4,38 @@ use super::program::{ServerProgram, Site};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
-    name: "nginx",
     binaries: &["nginx"],
-    version_flag: "-v",
-    package: "nginx",
     configuration,
-    arguments,
-    allowed: ALLOWED,
-};
-
-const ALLOWED: AllowList = AllowList {
-    program: "nginx",
-    syntax: Syntax::Statement,
-    options: &[
-        ("accept_mutex", ValueShape::Switch),
-        ("accept_mutex_delay", ValueShape::Quantity),
-        ("aio", ValueShape::OneOf(&["on", "off", "threads"])),
-        ("client_body_timeout", ValueShape::Quantity),
-        ("client_header_timeout", ValueShape::Quantity),
-        ("directio", ValueShape::Quantity),
-        ("gzip_comp_level", ValueShape::Number),
-        ("gzip_min_length", ValueShape::Quantity),
-        ("lingering_close", ValueShape::OneOf(&["on", "off", "always"])),
-        ("lingering_timeout", ValueShape::Quantity),
-        ("multi_accept", ValueShape::Switch),
-        ("pcre_jit", ValueShape::Switch),
-        ("postpone_output", ValueShape::Number),
-        ("read_ahead", ValueShape::Quantity),
-        ("reset_timedout_connection", ValueShape::Switch),
-        ("send_timeout", ValueShape::Quantity),
-        ("sendfile_max_chunk", ValueShape::Quantity),
-        ("server_tokens", ValueShape::Switch),
-        ("tcp_nodelay", ValueShape::Switch),
-        ("timer_resolution", ValueShape::Quantity),
-        ("use", ValueShape::OneOf(&["poll", "epoll"])),
-        ("worker_aio_requests", ValueShape::Number),
-    ],
+    // -e: until it has read its configuration, nginx logs to a system-wide file.
+    arguments: &["-e", "{dir}/nginx.log", "-p", "{dir}", "-c", "{config}"],
+    allowed: AllowList {
+        program: "nginx",
+        syntax: Syntax::Statement,
+        options: &[
+            ("accept_mutex", ValueShape::Switch),
+            ("accept_mutex_delay", ValueShape::Quantity),
+            ("aio", ValueShape::OneOf(&["on", "off", "threads"])),
+            ("client_body_timeout", ValueShape::Quantity),
+            ("client_header_timeout", ValueShape::Quantity),
+            ("directio", ValueShape::Quantity),
+            ("gzip_comp_level", ValueShape::Number),
+            ("gzip_min_length", ValueShape::Quantity),
+            ("lingering_close", ValueShape::OneOf(&["on", "off", "always"])),
+            ("lingering_timeout", ValueShape::Quantity),
+            ("multi_accept", ValueShape::Switch),
+            ("pcre_jit", ValueShape::Switch),
+            ("postpone_output", ValueShape::Number),
+            ("read_ahead", ValueShape::Quantity),
+            ("reset_timedout_connection", ValueShape::Switch),
+            ("send_timeout", ValueShape::Quantity),
+            ("sendfile_max_chunk", ValueShape::Quantity),
+            ("server_tokens", ValueShape::Switch),
+            ("tcp_nodelay", ValueShape::Switch),
+            ("timer_resolution", ValueShape::Quantity),
+            ("use", ValueShape::OneOf(&["poll", "epoll"])),
+            ("worker_aio_requests", ValueShape::Number),
+        ],
+    },
 };
 
 /// Directives of the `events` block.
@@ -126,11 +122,4 @@ fn directives(site: &Site<'_>, belongs: impl Fn(&str) -> bool, indent: &str) -> 
             format!("{indent}{option}{end}\n")
         })
         .collect()
-}
-
-fn arguments(site: &Site<'_>, config: &str) -> Vec<String> {
-    let dir = site.dir.display();
-    // -e: until it has read its configuration, nginx logs to a system-wide file.
-    let log = format!("{dir}/nginx.log");
-    ["-e", &log, "-p", &dir.to_string(), "-c", config].map(str::to_owned).to_vec()
 }

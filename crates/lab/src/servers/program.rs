@@ -39,31 +39,26 @@ impl Site<'_> {
 
 /// A server program with a configuration file, described by what distinguishes it from the others.
 pub(super) struct ServerProgram {
-    /// Name shown before its version.
-    pub(super) name: &'static str,
-    /// Possible names of its binary.
+    /// Possible names of its binary; the first is also that of Debian's package.
     pub(super) binaries: &'static [&'static str],
-    /// Flag that prints its version.
-    pub(super) version_flag: &'static str,
-    /// Debian package that provides it.
-    pub(super) package: &'static str,
     /// Returns the text of its configuration.
     pub(super) configuration: fn(&Site<'_>) -> Result<String, String>,
-    /// Returns its arguments, given the path of its configuration.
-    pub(super) arguments: fn(&Site<'_>, &str) -> Vec<String>,
-    /// Directives that an experiment may set.
+    /// Arguments; `{dir}` stands for its directory, `{config}` for the path of its configuration.
+    pub(super) arguments: &'static [&'static str],
+    /// Directives that an experiment may set, and the name shown before its version.
     pub(super) allowed: AllowList,
 }
 
 impl ServerProgram {
     pub(super) fn find(&self) -> Result<PathBuf, String> {
         self.binaries.iter().find_map(|binary| programs::find(binary)).ok_or_else(|| {
-            format!("{} is not installed: Debian's package {} has it", self.name, self.package)
+            let (name, package) = (self.allowed.program, self.binaries[0]);
+            format!("{name} is not installed: Debian's package {package} has it")
         })
     }
 }
 
-/// Formats the options of a specification, one per line, each followed by `end`.
-pub(super) fn lines(options: &[String], end: &str) -> String {
-    options.iter().map(|option| format!("{option}{end}\n")).collect()
+/// Formats the options of a specification, one per line.
+pub(super) fn lines(options: &[String]) -> String {
+    options.iter().map(|option| format!("{option}\n")).collect()
 }

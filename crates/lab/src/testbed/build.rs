@@ -129,11 +129,7 @@ fn start_holders(weir: &Path) -> Result<Namespaces, String> {
     })
     .map_err(|error| format!("a PID namespace (as root only): {error}"))?;
     server.wait_ready()?;
-    let args = [holder_main::OWN, &server.id().to_string()];
-    let client =
-        NamespaceHolder::command(weir, &args).spawn().and_then(NamespaceHolder::from_child);
-    let mut client = client.map_err(|error| format!("{}: {error}", weir.display()))?;
-    client.wait_ready()?;
+    let client = NamespaceHolder::start(weir, &[holder_main::OWN, &server.id().to_string()])?;
     Ok(Namespaces { server, client, pids })
 }
 
@@ -146,11 +142,7 @@ fn build_loopback(
     let run = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
         .map_err(|error| format!("a name for the run: {error}"))?;
     let run = run.trim().to_owned();
-    let holder = NamespaceHolder::command(weir, &[holder_main::RUN, &run])
-        .spawn()
-        .and_then(NamespaceHolder::from_child);
-    let mut holder = holder.map_err(|error| format!("{}: {error}", weir.display()))?;
-    holder.wait_ready()?;
+    let mut holder = NamespaceHolder::start(weir, &[holder_main::RUN, &run])?;
     let mut warnings = loopback_warnings(why, &options.sysctl);
     warnings.extend(choice.warnings);
     let sysctl = settings::read_back(&mut holder, &options.sysctl);

@@ -30,6 +30,17 @@ impl NamespaceHolder {
         command
     }
 
+    /// Starts a holder and waits until it is ready.
+    ///
+    /// # Errors
+    /// Returns a sentence if it does not start, or the error that it reports.
+    pub(super) fn start(weir: &Path, args: &[&str]) -> Result<Self, String> {
+        let holder = Self::command(weir, args).spawn().and_then(Self::from_child);
+        let mut holder = holder.map_err(|error| format!("{}: {error}", weir.display()))?;
+        holder.wait_ready()?;
+        Ok(holder)
+    }
+
     /// Takes over a started holder.
     ///
     /// # Errors

@@ -160,6 +160,14 @@ at = [2.5, "peak"]
         said_of(GOOD, from, to)
     }
 
+    /// Checks that a valid file with one text replaced is refused, in these words.
+    pub(super) fn refuses(good: &str, cases: &[(&str, &str, &str)]) {
+        for (from, to, expected) in cases {
+            let error = said_of(good, from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
     #[test]
     fn a_good_file_is_taken() {
         let experiment = Experiment::parse(GOOD).unwrap();
@@ -210,10 +218,7 @@ at = [2.5, "peak"]
             ),
             ("kind = \"weir\"", "kind = \"weir\"\ngzip = true", "unknown field `gzip`"),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 
     #[test]
@@ -251,10 +256,7 @@ at = [2.5, "peak"]
             ("rate = 50", "rate = 1\nload.idle = 3", "so load.idle is not given"),
             ("x = \"idle\"", "x = \"conns\"", "the value 0 is not positive"),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 
     #[test]
@@ -350,10 +352,7 @@ at = [2.5, "peak"]
             ("above = 1\n", "", "claim c: it needs `above` or `below`"),
             ("where = \"here\"", "where = \"here\"\nexperiment = \"x\"", "so none is named"),
         ];
-        for (from, to, expected) in cases {
-            let error = said_of(&good, from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(&good, &cases);
     }
 
     #[test]
@@ -379,9 +378,6 @@ at = [2.5, "peak"]
             ("[2.5, \"peak\"]", "[3]", "table table-1: 3 is not a value of sweep up"),
             ("[2.5, \"peak\"]", "[]", "table table-1: `at` names no place"),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 }

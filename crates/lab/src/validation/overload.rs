@@ -134,15 +134,11 @@ pub(super) fn figure(experiment: &Experiment, figure: &TimelineFigure) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validation::tests::said_of;
+    use crate::experiment::one_weir;
+    use crate::validation::tests::{refuses, said_of};
 
-    const GOOD: &str = r#"
-title = "T"
-question = "Q?"
-[[server]]
-id = "one"
-label = "weir"
-kind = "weir"
+    const GOOD: &str = one_weir!(
+        r#"
 [[sweep]]
 id = "up"
 x = "rate"
@@ -162,7 +158,8 @@ id = "t"
 title = "T"
 sweep = "up"
 at = 5
-"#;
+"#
+    );
 
     fn said(from: &str, to: &str) -> String {
         said_of(GOOD, from, to)
@@ -204,10 +201,7 @@ at = 5
                 "t-replies: two have this id",
             ),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 
     #[test]
@@ -221,10 +215,7 @@ at = 5
             ("workload = \"2k\"", "arrivals = \"poisson\"", "so load.arrivals is not given"),
             ("before-s = 1", "height = 5, before-s = 1", "unknown field `height`"),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
         let along_idle = "x = \"idle\"\nrate = 1";
         assert!(said("x = \"rate\"", along_idle).contains("x is the rate of the spike"));
     }
@@ -280,9 +271,6 @@ at = 5
                 "keep-alive asks for one file, and workload specweb99 has more",
             ),
         ];
-        for (from, to, expected) in cases {
-            let error = said(from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 }

@@ -31,15 +31,11 @@ fn judged(experiment: &Experiment, sweep: &Sweep) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validation::tests::said_of;
+    use crate::experiment::one_weir;
+    use crate::validation::tests::{refuses, said_of};
 
-    const GOOD: &str = r#"
-title = "T"
-question = "Q?"
-[[server]]
-id = "one"
-label = "weir"
-kind = "weir"
+    const GOOD: &str = one_weir!(
+        r#"
 options = ["--mechanism", "poll"]
 [[server]]
 id = "other"
@@ -64,7 +60,8 @@ title = "T"
 sweep = "cost"
 columns = ["probe_wait_ns"]
 at = ["first", 5]
-"#;
+"#
+    );
 
     #[test]
     fn a_probe_needs_no_rate_and_lasts_as_long_as_it_says() {
@@ -91,9 +88,6 @@ at = ["first", 5]
             ("at = [\"first\", 5]", "at = [\"peak\"]", "table t: a probe has no replies"),
             ("[\"--mechanism\", \"poll\"]", "[\"--caching=on\"]", "and one is none"),
         ];
-        for (from, to, expected) in cases {
-            let error = said_of(GOOD, from, to);
-            assert!(error.contains(expected), "{to}: {error}");
-        }
+        refuses(GOOD, &cases);
     }
 }
