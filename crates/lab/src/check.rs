@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_says_what_is_lost_and_how_to_get_it() {
+    fn a_missing_resource_is_named_with_its_loss_and_its_remedy() {
         let found = program(&["no-such-program", "-v", "a-package", "figures are left out"]);
         assert_eq!(found.0, State::Missing);
         assert!(found.1.contains("left out") && found.1.contains("apt install a-package"));

@@ -230,7 +230,7 @@ fn check_residence(file: &File, resident: impl Fn(u64, u64) -> u64) {
 }
 
 #[test]
-fn what_is_resident_is_told_up_to_the_first_gap() {
+fn residency_is_reported_up_to_the_first_gap() {
     let Some((_scratch, file)) = cold("resident", LEN) else { return };
     check_residence(&file, |offset, len| resident(file.as_fd(), offset, len));
     assert!(is_settled(|| {
@@ -256,7 +256,7 @@ fn a_gap_in_the_middle_ends_what_is_resident() {
 }
 
 #[test]
-fn what_is_evicted_is_gone_and_comes_again() {
+fn an_evicted_page_is_gone_and_is_read_again() {
     let scratch = Scratch::new("evicted");
     let file = scratch.written("a", LEN);
     if scratch.is_in_memory() {
@@ -276,7 +276,7 @@ fn what_is_evicted_is_gone_and_comes_again() {
 }
 
 #[test]
-fn what_is_still_being_read_is_hardly_ever_taken_for_resident() {
+fn a_page_being_read_is_hardly_ever_taken_for_resident() {
     let Some((_scratch, file)) = cold("flight", 8 * LEN) else { return };
     let mut buffer = vec![0; 8 * LEN];
     let (mut looks, mut wrong) = (0, 0);
@@ -309,7 +309,7 @@ fn at_the_end_of_a_file_there_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn what_is_in_memory_for_good_is_resident() {
+fn a_file_held_in_memory_is_resident() {
     let path = PathBuf::from(format!("/dev/shm/weir-sys-cached-{}", std::process::id()));
     let Ok(root) = file::open_root("/dev/shm".as_ref()) else {
         return eprintln!("SKIPPED: there is no /dev/shm");

@@ -113,7 +113,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     #[test]
-    fn what_happens_between_two_samples_is_in_their_difference() {
+    fn a_difference_holds_the_time_between_two_samples() {
         let me = [std::process::id()];
         let before = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -9,7 +9,7 @@ use crate::record::Point;
 
 metrics! {
     "work_phase_rate", "work-phases a second", "1/s", |p| counted_rate(p, "work_phases"),
-        "Work-phases a second";
+        "Work-phases per second";
     "ring_enters_per_reply", "calls of io_uring_enter a reply", "calls",
         |p| of_used(p, "ring_enters", "ring_enters", "replies"),
         "System calls of a server whose every call is one of its ring's, for each reply";
@@ -39,12 +39,12 @@ metrics! {
         "Switches of threads whose processor was given to another, for each reply";
     "cold_lookup_rate", "cold files asked for a second", "1/s",
         |p| counted_rate(p, "cold_lookups"),
-        "Files that were asked for and not in memory, a second";
+        "Files that were asked for and not in memory, per second";
     "helper_fetch_rate", "files fetched by helpers a second", "1/s",
         |p| counted_rate(p, "helper_fetches"),
-        "Files that helpers read from the disk for a loop that went on meanwhile, a second";
+        "Files that helpers read from the disk for a loop that went on meanwhile, per second";
     "disk_read_rate", "read from the disk", "MiB/s", disk_read_rate,
-        "Bytes the kernel fetched from disks for the server's processes, a second; a lower bound";
+        "Bytes the kernel fetched from disks for the server's processes, per second; a lower bound";
 }
 
 /// Returns a ratio of two counters, for a server whose counter `used` moved.

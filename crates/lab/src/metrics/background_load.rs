@@ -6,16 +6,16 @@ use crate::record::{LoadResult, Point};
 metrics! {
     "beside.started_rate", "requests started beside the load", "requests/s",
         |p| load(p)?.started_per_s,
-        "Of the clients beside the load: requests begun, a second";
+        "Of the clients beside the load: requests begun, per second";
     "beside.connect_rate", "connections made beside the load", "connections/s",
         |p| rate(p, |load| load.connected),
-        "Of the clients beside the load: connections that were there, a second";
+        "Of the clients beside the load: connections that were there, per second";
     "beside.reply_rate", "replies beside the load", "replies/s",
         |p| load(p).map(|load| load.replies_per_s),
-        "Of the clients beside the load: whole replies a second, whatever their status";
+        "Of the clients beside the load: whole replies per second, whatever their status";
     "beside.error_rate", "errors beside the load", "errors/s",
         |p| rate(p, |load| Some(load.errors.values().sum())),
-        "Of the clients beside the load: requests that ended in an error, a second";
+        "Of the clients beside the load: requests that ended in an error, per second";
     "beside.open_max", "connections open at once beside the load", "connections",
         |p| load(p)?.open_max.map(|open| open as f64),
         "Of the clients beside the load: the most they had open at once";

@@ -25,7 +25,7 @@ metrics! {
     "share", "time in {}", "%", |c| ratio(100.0 * c.time_s?, c.elapsed_s),
         "Of one loop's wall time, waiting included: loops add up";
     "rate", "{} a second", "1/s", |c| ratio(c.count, c.elapsed_s),
-        "Calls a second";
+        "Calls per second";
     "per_reply", "{} a reply", "calls", |c| ratio(c.count, c.replies?),
         "Calls for each reply";
     "mean_us", "time of a call, {}", "us", |c| ratio(1e6 * c.time_s?, c.count),
@@ -36,7 +36,7 @@ metrics! {
 metrics! {
     OF_CLASS of ClassResult;
     "reply_rate", "replies, class {}", "replies/s", |c| ratio(c.replies as f64, c.window_s),
-        "Replies a second that are no refusals";
+        "Replies per second that are no refusals";
     "reply_share", "requests that became replies, class {}", "%",
         |c| ratio(100.0 * c.replies as f64, c.planned as f64),
         "Of the requests of the class, what became whole replies and no refusals";

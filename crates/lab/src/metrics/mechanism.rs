@@ -9,13 +9,13 @@ use crate::record::Point;
 
 metrics! {
     "notice_rate", "notices taken a second", "1/s", |p| counted_rate(p, "event_notices"),
-        "Notices the mechanism took one by one (signals, completions), a second";
+        "Notices the mechanism took one by one (signals, completions), per second";
     "overflow_rate", "overflows a second", "1/s", |p| counted_rate(p, "event_overflows"),
-        "Times the kernel's queue of notices overflowed (SIGIO), a second";
+        "Times the kernel's queue of notices overflowed (SIGIO), per second";
     "overflow_share", "overflows, of all that was dequeued", "%", overflow_share,
         "Overflows, of overflows and notices together: SIGIOs of sigwaitinfos (chandra table 1)";
     "swept_rate", "members swept a second", "1/s", |p| counted_rate(p, "event_swept"),
-        "Members looked at in the full sweeps that follow an overflow, a second";
+        "Members looked at in the full sweeps that follow an overflow, per second";
     "stale_share", "notices for nothing", "%", |p| of_notices(p, "event_stale"),
         "Of the notices, those of members that had gone or were not ready";
     "coalesced_share", "notices that told nothing new", "%", |p| of_notices(p, "event_coalesced"),
@@ -24,7 +24,7 @@ metrics! {
         |p| counted_ratio(p, "event_checked", "getevents_calls"),
         "Members asked one by one, because no notice would come, for each wait";
     "rearmed_rate", "members armed again a second", "1/s", |p| counted_rate(p, "event_rearmed"),
-        "Members armed again after a notice, a second";
+        "Members armed again after a notice, per second";
     "batched_per_wait", "changes handed over together, a wait", "changes",
         |p| counted_ratio(p, "event_batched", "getevents_calls"),
         "Changes of interest that were handed over together with others, for each wait";

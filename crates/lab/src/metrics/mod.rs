@@ -50,14 +50,14 @@ pub fn rows() -> impl Iterator<Item = MetricRow> {
 /// The families, each with the pattern of its names.
 const FAMILIES: [(&str, &str, &str); 10] = [
     ("calls.NAME.share", "%", "time within a system call, of the time measured; `total` is all"),
-    ("calls.NAME.rate", "1/s", "system calls of that name a second"),
+    ("calls.NAME.rate", "1/s", "system calls of that name per second"),
     ("calls.NAME.per_reply", "", "system calls of that name for each reply"),
     ("calls.NAME.mean_us", "us", "how long one takes, mean"),
     ("counter.NAME.rate", "1/s", "how fast a counter of weir's statistics moves"),
     (
         "class.N.reply_rate",
         "replies/s",
-        "of a mix: requests of its class N, from 1, that became replies and no refusals, a second",
+        "of a mix: requests of its class N, from 1, that became replies and no refusals, per second",
     ),
     ("class.N.reply_share", "%", "of the requests of that class, those that became such replies"),
     ("class.N.response_p50", "ms", "half of the response times of that class are no longer"),

@@ -7,20 +7,20 @@ use crate::record::{CoreTime, Point, Times};
 
 metrics! {
     "reply_rate", "replies", "replies/s", |p| Some(p.load.replies_per_s),
-        "Whole replies a second, as the client counts them";
+        "Whole replies per second, as the client counts them";
     "goodput", "goodput", "replies/s", goodput,
-        "Whole replies a second that are no refusals (2xx, 3xx), as the client counts them";
+        "Whole replies per second that are no refusals (2xx, 3xx), as the client counts them";
     "refused_rate", "refusals", "1/s", refused_rate,
-        "Requests refused so that the client knew (a reset, a close, 4xx, 5xx), a second";
+        "Requests refused so that the client knew (a reset, a close, 4xx, 5xx), per second";
     "timeout_rate", "requests that waited in vain", "1/s",
         |p| ratio(of_kinds(p, TIMEOUTS), p.load.window_s),
-        "Requests that the client gave up after its timeout, a second";
+        "Requests that the client gave up after its timeout, per second";
     "session_rate", "sessions", "sessions/s", |p| p.load.sessions_per_s,
-        "Sessions whose every reply came, a second, over the time to the last reply";
+        "Sessions whose every reply came, per second, over the time to the last reply";
     "started_rate", "requests started", "requests/s", |p| p.load.started_per_s,
-        "Requests the client started, a second";
+        "Requests the client started, per second";
     "error_rate", "errors", "errors/s", |p| ratio(errors(p), p.load.window_s),
-        "Requests that ended in an error, a second";
+        "Requests that ended in an error, per second";
     "error_share", "errors of requests ended", "%", error_share,
         "Of the requests that ended, those in error";
     "response_mean", "response time, mean", "ms", |p| response(p, |t| Some(t.mean_us)),
@@ -68,24 +68,24 @@ metrics! {
         "The most its processes had resident, summed: shared pages count in each";
     "c_avg", "connections an accept-phase (C_avg)", "connections",
         |p| counted_ratio(p, "accepted", "accept_phases"),
-        "Connections accepted an accept-phase (pariag eq. 4.1)";
+        "Connections accepted per accept-phase (pariag eq. 4.1)";
     "accept_phases", "accept-phases (N_phases)", "phases", |p| counted(p, "accept_phases"),
         "Accept-phases while the load was measured";
     "accept_phase_rate", "accept-phases a second", "1/s", |p| counted_rate(p, "accept_phases"),
-        "Accept-phases a second";
+        "Accept-phases per second";
     "accepted", "connections accepted", "connections", |p| counted(p, "accepted"),
         "Connections accepted while the load was measured";
     "accept_rate", "connections accepted a second", "1/s", |p| counted_rate(p, "accepted"),
         "N_phases · C_avg / t (pariag eq. 4.1)";
     "getevents_rate", "waits a second (getevents rate)", "1/s",
         |p| counted_rate(p, "getevents_calls"),
-        "Calls of the event mechanism a second: select rate";
+        "Calls of the event mechanism per second: select rate";
     "fds_per_call", "descriptors a wait", "descriptors",
         |p| counted_ratio(p, "getevents_ready", "getevents_calls"),
         "Descriptors a wait returns, mean";
     "fd_rate", "descriptors returned a second (fd-rate)", "1/s",
         |p| counted_rate(p, "getevents_ready"),
-        "Waits a second times descriptors a wait";
+        "Waits per second times descriptors per wait";
     "open_mean", "connections open, mean", "connections",
         |p| counted_ratio(p, "open_at_accept", "accepted"),
         "Connections open in a loop, mean over the accepts";
@@ -93,34 +93,34 @@ metrics! {
         "The most open at once in a loop, since the server began";
     "work_items_mean", "connections served a work-phase, mean", "connections",
         |p| counted_ratio(p, "work_items", "work_phases"),
-        "Connections served a work-phase, mean";
+        "Connections served per work-phase, mean";
     "work_items_max", "connections served a work-phase, most", "connections",
         |p| mark(p, "work_items_max"),
         "The most served in one work-phase, since the server began";
     "accept_would_block_rate", "accepts that found nobody", "1/s",
         |p| counted_rate(p, "accept_would_block"),
-        "Accepts that failed with EWOULDBLOCK, a second";
+        "Accepts that failed with EWOULDBLOCK, per second";
     "read_would_block_rate", "reads that found nothing", "1/s",
         |p| counted_rate(p, "read_would_block"),
-        "Reads that failed with EWOULDBLOCK, a second";
+        "Reads that failed with EWOULDBLOCK, per second";
     "gone_before_read_rate", "clients gone before the first read", "1/s",
         |p| counted_rate(p, "gone_before_read"),
-        "Connections whose client had gone before its first byte was read, a second";
+        "Connections whose client had gone before its first byte was read, per second";
     "drops_rate", "connections dropped by the kernel", "1/s", |p| drops(p, |drops| drops.all),
-        "Drops of all kinds, a second (ListenDrops)";
+        "Drops of all kinds, per second (ListenDrops)";
     "accept_queue_full_rate", "drops: accept queue full", "1/s",
         |p| drops(p, |drops| drops.accept_queue_full),
-        "At the SYN or at the third ACK, which share a counter, a second (ListenOverflows)";
+        "At the SYN or at the third ACK, which share a counter, per second (ListenOverflows)";
     "syn_queue_full_rate", "drops: SYN queue full", "1/s",
         |p| drops(p, |drops| drops.syn_queue_full),
-        "Without cookies, a second (TCPReqQFullDrop)";
+        "Without cookies, per second (TCPReqQFullDrop)";
     "drop_request_rate", "drops: DropRequest", "1/s", |p| drops(p, |drops| drops.drop_request),
-        "SYN queue three quarters full, a second: what of ListenDrops nothing else explains";
+        "SYN queue three quarters full, per second: what of ListenDrops nothing else explains";
     "syn_queue_drops_rate", "drops: no room in the SYN queue", "1/s",
         |p| drops(p, |drops| drops.syn_queue_full + drops.drop_request),
-        "Whether it was full or three quarters full, a second: ListenDrops less ListenOverflows";
+        "Whether it was full or three quarters full, per second: ListenDrops less ListenOverflows";
     "cookie_rate", "SYN cookies", "1/s", |p| drops(p, |drops| drops.cookies),
-        "SYN queue full and a cookie sent: nothing is dropped, a second (TCPReqQFullDoCookies)";
+        "SYN queue full and a cookie sent: nothing is dropped, per second (TCPReqQFullDoCookies)";
 }
 
 /// The generators' names for errors in which a server refuses a connection, or ends one without a

@@ -26,14 +26,14 @@ const US_PER_MS: f64 = 1e3;
 metrics! {
     "timeline.goodput_min", "replies in the worst bin", "replies/s",
         |p| timeline(p)?.goodput_min(),
-        "The fewest whole replies a second of any bin within the schedule, but for the first and \
+        "The fewest whole replies per second of any bin within the schedule, but for the first and \
          the last";
     "timeline.goodput_spike", "replies during the spike", "replies/s",
         |p| timeline(p)?.goodput_spike(),
-        "Whole replies a second in the bins between the step up and the step down";
+        "Whole replies per second in the bins between the step up and the step down";
     "timeline.goodput_after", "replies after the spike", "replies/s",
         |p| timeline(p)?.goodput_after(),
-        "Whole replies a second in the bins after the step down, but for the last";
+        "Whole replies per second in the bins after the step down, but for the last";
     "timeline.calm_p50", "median response before the spike", "ms",
         |p| timeline(p)?.calm_p50_us().map(|us| us / US_PER_MS),
         "The median of the bins' median response times before the step up";
