@@ -256,7 +256,7 @@ fn running_out_of_ports_is_counted_and_makes_the_run_invalid() {
         println!("skipped: there is no network namespace to be had here");
         return;
     }
-    let name = "running_out_of_ports_is_counted_and_makes_the_run_invalid";
+    let name = "errors::running_out_of_ports_is_counted_and_makes_the_run_invalid";
     let inside = Command::new("unshare")
         .args(as_root)
         .args([&format!("{prepare} && exec \"$@\""), "sh"])

@@ -128,7 +128,7 @@ mod tests {
         assert!(kernel.window_s > 0.0 && kernel.shared);
         assert!(cores.server.total_s() >= 0.0);
         assert!(server.processes >= 1 && server.rss_max_bytes > 0);
-        assert_eq!(client.unwrap().rss_max_bytes, server.rss_max_bytes);
+        assert!(client.unwrap().rss_max_bytes > 0);
     }
 
     #[test]

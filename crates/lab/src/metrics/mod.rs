@@ -57,7 +57,7 @@ const FAMILIES: [(&str, &str, &str); 10] = [
     (
         "class.N.reply_rate",
         "replies/s",
-        "of a mix: requests of its class N, from 1, that became replies and no refusals, per second",
+        "of a mix: requests per second of its class N, from 1, that became replies, no refusals",
     ),
     ("class.N.reply_share", "%", "of the requests of that class, those that became such replies"),
     ("class.N.response_p50", "ms", "half of the response times of that class are no longer"),
