@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::machine;
+use crate::measure::idle_counter::IdleCounter;
 use crate::programs;
 
 /// Availability of a resource.
@@ -61,16 +62,15 @@ const NEEDED: u64 = 1 << 12 | 1 << 21;
 
 /// Checks this machine.
 pub fn check() -> Vec<CheckResult> {
-    let allowed = weir_sys::process::allowed_cpus().map_or(0, |cpus| cpus.len());
+    let allowed = weir_sys::process::allowed_cpus().unwrap_or_default();
     let status = machine::text("/proc/self/status").unwrap_or_default();
-    let stat = machine::text("/proc/stat").unwrap_or_default();
     let resources = [
         ("network namespaces", namespaces(&status)),
-        ("two processors", processors(allowed)),
+        ("two processors", processors(allowed.len())),
         ("idle machine", idle(machine::load_average())),
         ("open files", open_files(machine::open_files_max())),
         ("clock source", clock(machine::clock_source().as_deref())),
-        ("time of its own", steal(&stat)),
+        ("time of its own", steal(&allowed)),
         ("limits on servers", limits(cgroup::available())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
@@ -169,24 +169,27 @@ fn clock(source: Option<&str>) -> Found {
     }
 }
 
-/// Checks the share of time since boot that the host took from this guest (proc_stat(5)).
-fn steal(stat: &str) -> Found {
-    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
-    let ticks: Vec<f64> =
-        all.unwrap_or_default().split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user nice system idle iowait irq softirq steal; user and nice include the later columns.
-    let whole: f64 = ticks.iter().take(8).sum();
-    let Some(&stolen) = ticks.get(7).filter(|_| whole > 0.0) else {
-        return missing("the kernel does not tell what a host takes");
-    };
-    let share = stolen / whole;
+/// Measures the share of the processors' time that the host takes from this guest now.
+fn steal(cpus: &[usize]) -> Found {
+    match IdleCounter::start(cpus) {
+        Err(why) => missing(format!("{why}: core time is not measured")),
+        Ok(counter) => {
+            let first = counter.read();
+            let rates = counter.calibrate();
+            let time = counter.read().core_time(&first, &first, [&rates, &rates], cpus);
+            stolen(time.stolen_share)
+        }
+    }
+}
+
+fn stolen(share: f64) -> Found {
     let percent = share * 100.0;
     if share <= STEAL_MAX {
-        return have(format!("{percent:.1} % taken by a host since the start"));
+        return have(format!("{percent:.1} % of the processors' time taken by a host now"));
     }
     reduced(format!(
-        "{percent:.1} % of the time since the start was taken by the host: points during which it \
-         takes much are marked; use a machine of its own"
+        "{percent:.1} % of the processors' time is taken by the host now: points of which it takes \
+         more than 3 % are repeated; use a machine of its own"
     ))
 }
 
@@ -248,8 +251,8 @@ mod tests {
 
     #[test]
     fn stolen_time_is_a_share_of_the_whole() {
-        assert_eq!(steal("cpu  10 0 10 70 0 0 0 10 5 5\n").0, State::Reduced);
-        assert_eq!(steal("cpu  50 0 50 900 0 0 0 0 0 0\n").0, State::Have);
-        assert_eq!(steal("cpu  1 2\n").0, State::Missing);
+        assert_eq!(stolen(0.02).0, State::Reduced);
+        assert_eq!(stolen(0.01).0, State::Have);
+        assert_eq!(steal(&[9999]).0, State::Missing);
     }
 }

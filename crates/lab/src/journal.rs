@@ -165,14 +165,14 @@ impl Journal {
         replace(&self.dir.join(SET_UP), text.as_bytes())
     }
 
-    /// Returns whether a point is done: its counts are valid, or it was measured `attempts_max`
-    /// times.
+    /// Returns whether a point is done: its counts are valid and nothing disturbed it, or it was
+    /// measured `attempts_max` times.
     pub fn has_point(&self, key: &Key, attempts_max: usize) -> bool {
         let mut attempts = 0;
         self.lines.iter().any(|line| match line {
             Line::Point(point) if point.key == *key => {
                 attempts += 1;
-                point.load.valid || point.load.late_only || attempts >= attempts_max
+                point.is_undisturbed() || attempts >= attempts_max
             }
             _ => false,
         })

@@ -21,9 +21,10 @@ pub const CAPACITY_S: f64 = 1.2;
 /// Warm-up of a capacity measurement, in seconds.
 pub const CAPACITY_WARMUP_S: f64 = 0.4;
 
-/// Time to start and stop a server and a load, in seconds, in addition to the load itself. Used
-/// only in the estimate of the time left, which is corrected as the run proceeds.
-const OVERHEAD_S: f64 = 0.7;
+/// Time to start and stop a server and a load and to calibrate the idle counter twice, in seconds,
+/// in addition to the load itself. Used only in the estimate of the time left, which is corrected
+/// as the run proceeds.
+const OVERHEAD_S: f64 = 1.5;
 
 /// Minimum duration of a point, in seconds.
 const DURATION_S_MIN: f64 = 0.5;

@@ -82,7 +82,7 @@ pub struct Point {
     pub server: ServerResult,
     /// Counters of the server's network namespace while the load was measured.
     pub kernel: Kernel,
-    /// CPU time of the processors while the load was measured.
+    /// Use of the processors while the load was measured.
     pub cores: Cores,
     /// The load generator's processes while the load was measured; absent if it ended meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,6 +95,21 @@ pub struct Point {
     pub probe: Option<ProbeResult>,
     /// Anomalies; empty if there are none.
     pub flags: Vec<Flag>,
+}
+
+impl Point {
+    /// Returns whether the load's counts reflect the server and not a limit of the generator.
+    pub fn has_valid_counts(&self) -> bool {
+        self.load.valid || self.load.late_only
+    }
+
+    /// Returns whether the counts are valid, the host took nothing worth mentioning from either
+    /// side, and the time of the server's processors can be trusted.
+    pub fn is_undisturbed(&self) -> bool {
+        let Cores { server, client } = &self.cores;
+        let is_stolen = [server, client].iter().any(|time| time.is_stolen());
+        self.has_valid_counts() && !is_stolen && server.doubt.is_none()
+    }
 }
 
 /// The report of a load generator, in a common form for all of them.
@@ -356,8 +371,8 @@ pub struct Kernel {
     pub shared: bool,
 }
 
-/// CPU time of the processors of both sides.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+/// Use of the processors of both sides.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Cores {
     /// The server's processors, summed.
     pub server: CoreTime,
@@ -365,28 +380,49 @@ pub struct Cores {
     pub client: CoreTime,
 }
 
-/// CPU time by category, in seconds (/proc/stat, proc_stat(5)).
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+/// Use of processors over a window, by the idle counter. Records of earlier versions have the
+/// kernel's account by ticks in its place, which is not read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
 pub struct CoreTime {
-    /// User programs.
-    pub user_s: f64,
-    /// The kernel on behalf of programs.
-    pub system_s: f64,
-    /// Soft interrupts: mostly packet processing.
-    pub softirq_s: f64,
-    /// Hardware interrupts.
-    pub irq_s: f64,
-    /// Taken by the host.
-    pub steal_s: f64,
-    /// Idle.
-    pub idle_s: f64,
+    /// Length of the window times the number of processors, in seconds.
+    pub total_s: f64,
+    /// Time in which the processors had something to do, in seconds.
+    pub busy_s: f64,
+    /// Time that the kernel charged to the idle counter, in seconds.
+    pub spinner_s: f64,
+    /// Time in which the host ran something else, as a share of the time that the idle counter
+    /// should have had.
+    pub stolen_share: f64,
+    /// Relative difference between the speeds of the idle processors before and after.
+    pub drift: f64,
+    /// Reason why the busy time is not to be trusted, as a sentence without its subject; absent if
+    /// nothing speaks against it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<String>,
+}
+
+/// Maximum share of processor time that the host may take.
+const STOLEN_MAX: f64 = 0.03;
+
+impl CoreTime {
+    /// Returns whether the host took more of the processors' time than a point may lose.
+    pub fn is_stolen(&self) -> bool {
+        self.stolen_share > STOLEN_MAX
+    }
+
+    /// Returns the busy time as a share of the total; `None` if it was not measured, or is not to
+    /// be trusted.
+    pub fn busy_share(&self) -> Option<f64> {
+        let is_good = self.doubt.is_none() && self.total_s > 0.0;
+        is_good.then(|| self.busy_s / self.total_s)
+    }
 }
 
 /// An anomaly of a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Flag {
-    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`,
-    /// `foreign`, `beside`.
+    /// Its kind: `invalid`, `late`, `identity`, `counts`, `server`, `steal`, `core`, `beside`.
     pub kind: String,
     /// Description, as a sentence.
     pub says: String,

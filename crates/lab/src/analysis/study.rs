@@ -24,6 +24,18 @@ pub(super) enum Repetition<'a> {
     Failed(&'a str),
 }
 
+impl Repetition<'_> {
+    /// Returns how much the result says, to compare it with another one of the same point.
+    fn worth(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 0,
+            Self::Measured(point) => {
+                1 + u8::from(is_valid(point)) + u8::from(point.is_undisturbed())
+            }
+        }
+    }
+}
+
 /// An experiment and its measurements.
 #[derive(Debug)]
 pub(super) struct Study<'a> {
@@ -37,8 +49,8 @@ pub(super) struct Study<'a> {
 }
 
 impl<'a> Study<'a> {
-    /// Indexes the lines of experiment `id`. If several lines describe the same point, the last one
-    /// counts.
+    /// Indexes the lines of experiment `id`. If several lines describe the same point, the best one
+    /// counts, and of equals the last: a repetition of a disturbed point may be worse.
     pub(super) fn new(id: &'a str, experiment: &'a Experiment, lines: &'a [Line]) -> Self {
         let (repetitions, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut study = Self { id, experiment, repetitions, capacities, calls, stray: 0 };
@@ -71,7 +83,10 @@ impl<'a> Study<'a> {
         }
         match self.spot(key) {
             Some(spot) => {
-                self.repetitions.entry(spot).or_default().insert(key.round, outcome);
+                let rounds = self.repetitions.entry(spot).or_default();
+                if rounds.get(&key.round).is_none_or(|before| outcome.worth() >= before.worth()) {
+                    rounds.insert(key.round, outcome);
+                }
             }
             None => self.stray += 1,
         }
@@ -173,8 +188,7 @@ impl<'a> Study<'a> {
 
 /// Returns whether the generator's counts reflect the server and not a limit of the generator.
 pub(super) fn is_valid(point: &Point) -> bool {
-    let load = &point.load;
-    (load.valid || load.late_only) && point.flags.iter().all(|flag| flag.kind != "invalid")
+    point.has_valid_counts() && point.flags.iter().all(|flag| flag.kind != "invalid")
 }
 
 /// Returns whether the generator's figures for a metric reflect the server: a late client distorts
@@ -203,19 +217,25 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_about_a_point_counts() {
+    fn the_best_line_about_a_point_counts_and_of_equals_the_last() {
         let experiment = fixtures::experiment();
         let failed = |round| Failed { key: fixtures::key("one", 1.0, round), why: "no".to_owned() };
+        let mut disturbed = fixtures::point("one", 1.0, 2, 14.0);
+        disturbed.cores.client.stolen_share = 0.1;
+        let disturbed = Line::Point(Box::new(disturbed));
         let lines = [
             Line::Failed(failed(0)),
             fixtures::line("one", 1.0, 0, 10.0),
             fixtures::line("one", 1.0, 1, 11.0),
             Line::Failed(failed(1)),
             fixtures::line("one", 1.0 + 1e-13, 2, 12.0),
+            fixtures::line("one", 1.0, 2, 13.0),
+            fixtures::invalid("one", 1.0, 2, "late"),
+            disturbed,
         ];
         let study = Study::new("p/e", &experiment, &lines);
         let valid = study.valid(spot(0, 0), "reply_rate");
-        assert_eq!(valid, Rounds::from([(0, 10.0), (2, 12.0)]));
+        assert_eq!(valid, Rounds::from([(0, 10.0), (1, 11.0), (2, 13.0)]));
         assert_eq!(study.at(spot(0, 0)).count(), 3);
     }
 

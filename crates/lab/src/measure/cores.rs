@@ -1,130 +1,169 @@
-//! Time of chosen processors by kind, from /proc/stat (proc_stat(5)), whatever ran on them.
+//! Use of the processors of both sides while a point is measured, and the reasons to doubt it.
 //!
-//! The source has two limits. Time is counted in ticks (usually 100 per second), on most kernels by
-//! what is running when the tick comes: short bursts are seen only on average, and a difference
-//! over one second is accurate to about one per cent. Without CONFIG_IRQ_TIME_ACCOUNTING, the tick
-//! also decides between softirq and the rest: packets handled on the way out of a system call or by
-//! ksoftirqd count as system time. Softirq is then a lower bound; busy against idle is not
-//! affected.
+//! The idle counter is calibrated right before and after the load, in the same testbed, while the
+//! server is there and has nothing to do. A result is doubted if the two calibrations differ, if
+//! the processes had more time than was busy, or if their time and the idle counter's do not add up
+//! to the window: then others ran, or the kernel's account is wrong.
 
-use crate::record::CoreTime;
+use super::idle_counter::{IdleCounter, IdleRates, Reading};
+use crate::environment::{Environment, Side};
+use crate::proc_stat::{self, field};
+use crate::record::{CoreTime, Cores};
 
-/// Time of chosen processors since boot, ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CoreTimes {
-    /// user and nice, which already include guests.
-    pub user: u64,
-    /// system.
-    pub system: u64,
-    /// softirq.
-    pub softirq: u64,
-    /// irq.
-    pub irq: u64,
-    /// steal.
-    pub steal: u64,
-    /// idle and iowait.
-    pub idle: u64,
+/// Maximum relative difference between the speeds of an idle processor before and after.
+const DRIFT_MAX: f64 = 0.03;
+/// Maximum share of the window by which the sum of all times may miss it.
+const TOTAL_TOLERANCE: f64 = 0.05;
+
+/// An idle counter on the processors of both sides, calibrated once.
+pub struct CoreMeter {
+    counter: IdleCounter,
+    sides: [Processors; 2],
+    first: Reading,
+    rates: IdleRates,
 }
 
-impl CoreTimes {
-    /// Parses the text of /proc/stat and sums the processors `cpus`.
+/// The processors of a side.
+struct Processors {
+    cpus: Vec<usize>,
+    /// The kernel's threads that handle packets there (`ksoftirqd/N`).
+    packet_threads: Vec<u32>,
+}
+
+/// The use of the processors at one end of the window.
+#[derive(Clone, Debug)]
+pub struct CoreReading {
+    counts: Reading,
+    /// Time of the packet threads of each side, seconds since boot.
+    packets_s: [f64; 2],
+}
+
+impl CoreMeter {
+    /// Starts the counter and calibrates it: takes 0.4 s, in which the processors must be idle.
     ///
     /// # Errors
-    /// A processor has no line, or a line without its eight columns.
-    pub fn parse(stat: &str, cpus: &[usize]) -> Result<Self, String> {
-        let mut sum = Self::default();
-        for cpu in cpus {
-            let name = format!("cpu{cpu}");
-            let columns = stat
-                .lines()
-                .take_while(|line| line.starts_with("cpu"))
-                .find_map(|line| line.split_once(' ').filter(|(first, _)| *first == name))
-                .ok_or_else(|| format!("/proc/stat has no processor {cpu}"))?;
-            sum.add(columns.1).ok_or_else(|| format!("/proc/stat: {name} is not understood"))?;
-        }
-        Ok(sum)
+    /// Returns a sentence if the counter cannot run.
+    pub fn start(environment: &dyn Environment) -> Result<Self, String> {
+        let sides = [Side::Server, Side::Client].map(|side| {
+            let cpus = environment.cpus(side).to_vec();
+            let packet_threads = packet_threads(&cpus);
+            Processors { cpus, packet_threads }
+        });
+        let counter = IdleCounter::start(&[&*sides[0].cpus, &sides[1].cpus].concat())?;
+        let first = counter.read();
+        let rates = counter.calibrate();
+        Ok(Self { counter, sides, first, rates })
     }
 
-    fn add(&mut self, columns: &str) -> Option<()> {
-        let mut columns = columns.split_whitespace().map(str::parse::<u64>);
-        let mut next = || columns.next()?.ok();
-        self.user += next()? + next()?;
-        self.system += next()?;
-        self.idle += next()? + next()?;
-        self.irq += next()?;
-        self.softirq += next()?;
-        self.steal += next()?;
-        Some(())
+    /// Reads one end of the window.
+    pub fn read(&self) -> CoreReading {
+        let spent_s = |pid: &u32| proc_stat::of(*pid).map_or(0.0, |stat| spent_s(&stat));
+        let packets_s =
+            self.sides.each_ref().map(|side| side.packet_threads.iter().map(spent_s).sum());
+        CoreReading { counts: self.counter.read(), packets_s }
     }
 
-    /// Returns the time spent since `before`, at `ticks_per_s`. A counter that fell (idle and
-    /// iowait may, see proc_stat(5)) counts as unchanged.
-    pub fn since(&self, before: &Self, ticks_per_s: f64) -> CoreTime {
-        let spent = |now: u64, then: u64| now.saturating_sub(then) as f64 / ticks_per_s;
-        CoreTime {
-            user_s: spent(self.user, before.user),
-            system_s: spent(self.system, before.system),
-            softirq_s: spent(self.softirq, before.softirq),
-            irq_s: spent(self.irq, before.irq),
-            steal_s: spent(self.steal, before.steal),
-            idle_s: spent(self.idle, before.idle),
-        }
+    /// Calibrates the counter again, and returns the use of the processors in a window. `own_s` is
+    /// the time of the processes of each side, seconds, if all that ran there are known.
+    pub fn end(self, [from, to]: [&CoreReading; 2], own_s: [Option<f64>; 2]) -> Cores {
+        let rates = self.counter.calibrate();
+        let rates = [&self.rates, &rates];
+        let [server, client] = [0, 1].map(|side| {
+            let cpus = &self.sides[side].cpus;
+            let mut time = to.counts.core_time(&from.counts, &self.first, rates, cpus);
+            let packets_s = to.packets_s[side] - from.packets_s[side];
+            time.doubt = doubt(&time, own_s[side].map(|own_s| own_s + packets_s));
+            time
+        });
+        Cores { server, client }
     }
 }
 
-impl CoreTime {
-    /// Total time, seconds: the length of the window times the number of processors.
-    pub fn total_s(&self) -> f64 {
-        self.busy_s() + self.steal_s + self.idle_s
+/// Returns why the use of a side's processors is not to be trusted; `None` if nothing speaks
+/// against it. `own_s` is the time of all processes that are known to have run there, in seconds;
+/// `None` if some are not known.
+fn doubt(time: &CoreTime, own_s: Option<f64>) -> Option<String> {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    if time.total_s <= 0.0 {
+        return None;
     }
+    if time.drift > DRIFT_MAX {
+        let drift = percent(time.drift);
+        return Some(format!("idle, it was {drift} faster or slower after the load than before"));
+    }
+    let own_s = own_s?;
+    if own_s > time.busy_s + TOTAL_TOLERANCE * time.total_s {
+        let (own, busy) = (percent(own_s / time.total_s), percent(time.busy_s / time.total_s));
+        return Some(format!("its processes ran for {own} of a time that was busy for {busy}"));
+    }
+    let off = (own_s + time.spinner_s) / time.total_s - 1.0;
+    (off.abs() > TOTAL_TOLERANCE).then(|| {
+        let (off, side) = (percent(off.abs()), if off < 0.0 { "less" } else { "more" });
+        format!("its processes and the idle counter ran {off} {side} than the whole window")
+    })
+}
 
-    /// Busy time of the processors, seconds: neither idle nor taken by the host.
-    pub fn busy_s(&self) -> f64 {
-        self.user_s + self.system_s + self.softirq_s + self.irq_s
-    }
+/// Returns the kernel's threads that handle packets on these processors.
+fn packet_threads(cpus: &[usize]) -> Vec<u32> {
+    let names: Vec<_> = cpus.iter().map(|cpu| format!("(ksoftirqd/{cpu})")).collect();
+    let is_wanted = |pid: &u32| {
+        proc_stat::of(*pid).is_some_and(|stat| names.iter().any(|name| stat.contains(name)))
+    };
+    proc_stat::processes().filter(is_wanted).collect()
+}
+
+/// Returns the processor time of a process by its `stat` line, seconds.
+fn spent_s(stat: &str) -> f64 {
+    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
+    let ticks = field(stat, 14).unwrap_or(0) + field(stat, 15).unwrap_or(0);
+    ticks as f64 / ticks_per_s
+}
+
+/// Returns whether a process is in another scheduling group than the lab, so that the idle
+/// counter's low priority does not count against it (sched(7), "The autogroup feature").
+pub fn is_in_other_group(pid: u32) -> bool {
+    let group = |pid: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
+        Some(text.split_whitespace().next()?.to_owned())
+    };
+    let is_on = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
+        .is_ok_and(|text| text.trim() == "1");
+    is_on && group("self").is_some_and(|own| group(&pid.to_string()).is_some_and(|it| it != own))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STAT: &str = "\
-cpu  28703 5 9227 228738 1318 0 221 1123 0 0
-cpu0 12982 2 3731 117297 121 7 42 532 60 1
-cpu1 15721 3 5495 111440 1196 9 178 590 70 1
-cpu11 1 1 1 1 1 1 1 1 0 0
-intr 388829 0 0 0
-ctxt 1
-";
-
-    #[test]
-    fn the_processors_asked_for_are_added_up() {
-        let one = CoreTimes::parse(STAT, &[1]).unwrap();
-        let wanted = CoreTimes {
-            user: 15724,
-            system: 5495,
-            softirq: 178,
-            irq: 9,
-            steal: 590,
-            idle: 112_636,
-        };
-        assert_eq!(one, wanted);
-        let both = CoreTimes::parse(STAT, &[0, 1]).unwrap();
-        assert_eq!((both.user, both.irq), (15724 + 12984, 16));
+    /// A second of a processor, of which 40 % were busy.
+    fn time() -> CoreTime {
+        CoreTime { total_s: 1.0, busy_s: 0.4, spinner_s: 0.6, ..CoreTime::default() }
     }
 
     #[test]
-    fn a_processor_that_is_not_there_is_an_error() {
-        assert!(CoreTimes::parse(STAT, &[2]).unwrap_err().contains("no processor 2"));
-        assert!(CoreTimes::parse("cpu0 1 2 3\n", &[0]).unwrap_err().contains("not understood"));
+    fn times_that_add_up_are_not_doubted() {
+        assert_eq!(doubt(&time(), Some(0.4)), None);
+        assert_eq!(doubt(&time(), None), None);
+        assert_eq!(doubt(&CoreTime::default(), Some(1.0)), None, "nothing was measured");
     }
 
     #[test]
-    fn a_difference_is_in_seconds_and_never_below_nothing() {
-        let before = CoreTimes { user: 100, idle: 900, ..CoreTimes::default() };
-        let after = CoreTimes { user: 150, softirq: 25, idle: 899, ..CoreTimes::default() };
-        let spent = after.since(&before, 100.0);
-        assert_eq!((spent.user_s, spent.softirq_s, spent.idle_s), (0.5, 0.25, 0.0));
-        assert_eq!((spent.busy_s(), spent.total_s()), (0.75, 0.75));
+    fn a_change_of_speed_is_a_reason_to_doubt() {
+        let why = doubt(&CoreTime { drift: 0.031, ..time() }, None).unwrap();
+        assert!(why.contains("3.1 % faster or slower"), "{why}");
+    }
+
+    #[test]
+    fn processes_with_more_time_than_was_busy_are_a_reason_to_doubt() {
+        let why = doubt(&time(), Some(0.46)).unwrap();
+        assert_eq!(why, "its processes ran for 46.0 % of a time that was busy for 40.0 %");
+    }
+
+    #[test]
+    fn times_that_miss_the_window_are_a_reason_to_doubt() {
+        let why = doubt(&time(), Some(0.3)).unwrap();
+        assert!(why.contains("ran 10.0 % less than the whole window"), "{why}");
+        let why = doubt(&CoreTime { spinner_s: 0.7, ..time() }, Some(0.4)).unwrap();
+        assert!(why.contains("10.0 % more"), "{why}");
     }
 }

@@ -219,14 +219,7 @@ fn kernel() -> Kernel {
     Kernel { window_s: 2.0, moved: moved.collect(), shared: false }
 }
 
-/// Two seconds of a processor.
+/// Two seconds of a processor, as the idle counter has them.
 fn core(idle_s: f64) -> CoreTime {
-    CoreTime {
-        user_s: 0.4,
-        system_s: 1.4 - idle_s,
-        softirq_s: 0.15,
-        irq_s: 0.05,
-        steal_s: 0.0,
-        idle_s,
-    }
+    CoreTime { total_s: 2.0, busy_s: 2.0 - idle_s, spinner_s: idle_s, ..CoreTime::default() }
 }

@@ -22,10 +22,6 @@ const PROBES_MAX: f64 = 16.0;
 /// Relative difference allowed in a rate because the server and the kernel are not sampled at the
 /// same instant.
 const SKEW_MAX: f64 = 0.05;
-/// Maximum share of a side's processor time that processes not of that side may take.
-const FOREIGN_MAX: f64 = 0.05;
-/// Maximum share of processor time that the host may take.
-const STEAL_MAX: f64 = 0.05;
 /// Listen backlog of `weir serve` by default.
 const LISTENQ: f64 = 4096.0;
 /// Maximum number of connections that the accept-limit `auto` accepts in a phase.
@@ -40,7 +36,6 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add(if point.load.late_only { "late" } else { "invalid" }, invalid(point));
     if point.probe.is_some() {
         // Without a load, no requests were served.
-        add("steal", stolen("server", &point.cores.server));
         return flags;
     }
     add("server", point.server.trouble.clone());
@@ -54,30 +49,9 @@ pub fn flags(point: &Point) -> Vec<Flag> {
     add("beside", background_fell_short(point));
     add("steal", stolen("server", &point.cores.server));
     add("steal", stolen("client", &point.cores.client));
+    add("core", doubted("server", &point.cores.server));
+    add("core", doubted("client", &point.cores.client));
     flags
-}
-
-/// Returns a flag for each side whose processors worked for other processes, as far as the side's
-/// own are known.
-pub fn foreign(point: &Point) -> Vec<Flag> {
-    let server = &point.server;
-    let own_s = server.cpu_user_s + server.cpu_system_s;
-    let of_server = foreign_share("server", &point.cores.server, own_s);
-    let client = point.client.filter(|_| point.background_load.is_none());
-    let of_client = client.and_then(|client| {
-        let own_s = client.cpu_user_s + client.cpu_system_s;
-        foreign_share("client", &point.cores.client, own_s)
-    });
-    let flag = |says| Flag { kind: "foreign".to_owned(), says };
-    of_server.into_iter().chain(of_client).map(flag).collect()
-}
-
-fn foreign_share(side: &str, time: &CoreTime, own_s: f64) -> Option<String> {
-    // The processors are sampled at ticks, a process's time is not: the difference may be negative.
-    let share = (time.user_s + time.system_s - own_s) / time.total_s();
-    (share > FOREIGN_MAX).then(|| {
-        format!("other processes had {:.1} % of the {side}'s processor time", 100.0 * share)
-    })
 }
 
 /// Returns the accept-limit of a `weir serve` command: the maximum of C_avg. `None` if there is no
@@ -208,7 +182,7 @@ fn accepted_and_kernel(point: &Point) -> Option<String> {
 fn queue_max(point: &Point) -> f64 {
     let command = &point.server.command;
     // By default, one loop with its own queue per processor.
-    let processors = point.cores.server.total_s() / point.kernel.window_s;
+    let processors = point.cores.server.total_s / point.kernel.window_s;
     let queues = number(command, "--workers").unwrap_or_else(|| processors.round()).max(1.0);
     let length = queues * (number(command, "--listenq").unwrap_or(LISTENQ) + 1.0);
     let errors: u64 = point.load.errors.values().sum();
@@ -294,9 +268,14 @@ fn replies_differ(point: &Point) -> Option<String> {
 }
 
 fn stolen(side: &str, time: &CoreTime) -> Option<String> {
-    let share = time.steal_s / time.total_s();
-    (share > STEAL_MAX)
-        .then(|| format!("the host took {:.1} % of the {side}'s processor time", 100.0 * share))
+    time.is_stolen().then(|| {
+        format!("the host took {:.1} % of the {side}'s processor time", 100.0 * time.stolen_share)
+    })
+}
+
+fn doubted(side: &str, time: &CoreTime) -> Option<String> {
+    let why = time.doubt.as_ref()?;
+    Some(format!("core time of the {side} is left out: {why}"))
 }
 
 #[cfg(test)]
@@ -304,17 +283,6 @@ mod tests {
     use super::*;
     use crate::measure::fixtures;
     use crate::record::{BackgroundLoad, CallCount, LoadResult};
-
-    #[test]
-    fn processor_time_of_other_processes_is_flagged() {
-        let mut point = fixtures::point();
-        let says = |point: &_| foreign(point).into_iter().map(|flag| flag.says).collect::<Vec<_>>();
-        assert_eq!(says(&point), ["other processes had 25.0 % of the server's processor time"]);
-        point.server.cpu_system_s = 1.1;
-        assert_eq!(says(&point), [""; 0]);
-        point.client.as_mut().unwrap().cpu_user_s = 0.0;
-        assert_eq!(says(&point), ["other processes had 20.0 % of the client's processor time"]);
-    }
 
     fn kinds(point: &Point) -> Vec<String> {
         flags(point).into_iter().map(|flag| flag.kind).collect()
@@ -511,11 +479,8 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_has_no_load_to_be_held_against_and_may_have_lost_its_processor() {
-        let mut point = fixtures::probed();
-        assert_eq!(kinds(&point), Vec::<String>::new());
-        point.cores.server.steal_s = point.cores.server.total_s();
-        assert_eq!(kinds(&point), ["steal"]);
+    fn a_probe_has_no_load_to_be_held_against() {
+        assert_eq!(kinds(&fixtures::probed()), Vec::<String>::new());
     }
 
     #[test]
@@ -527,9 +492,11 @@ mod tests {
         assert_eq!(said, "invalid: the load generator says INVALID: starts were late");
         let said = says(|point| point.server.trouble = Some("it ended by signal 9".into()));
         assert_eq!(said, "server: it ended by signal 9");
-        let said = says(|point| point.cores.client.steal_s = 0.2);
+        let said = says(|point| point.cores.client.stolen_share = 0.091);
         assert!(said.starts_with("steal: the host took 9.1 % of the client's"), "{said}");
-        let said = says(|point| point.cores.server.steal_s = 0.2);
+        let said = says(|point| point.cores.server.stolen_share = 0.2);
         assert!(said.contains("server's"), "{said}");
+        let said = says(|point| point.cores.server.doubt = Some("it drifted".into()));
+        assert_eq!(said, "core: core time of the server is left out: it drifted");
     }
 }

@@ -9,6 +9,7 @@ pub mod cores;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod identity;
+pub mod idle_counter;
 pub mod kernel;
 pub mod processes;
 pub mod weir_stats;
@@ -16,8 +17,7 @@ pub mod weir_stats;
 use std::time::Instant;
 
 use crate::environment::{Environment, Side};
-use crate::record::{ClientResult, Cores, Kernel, ServerResult};
-use cores::CoreTimes;
+use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
 
 /// The kernel's view of both sides, of the server and of the load generator at an instant.
@@ -26,8 +26,6 @@ pub struct Sample {
     at: Instant,
     counters: kernel::Counters,
     shared: bool,
-    server: CoreTimes,
-    client: CoreTimes,
     processes: Processes,
     /// The load generator's; `None` if it has ended.
     client_processes: Option<Processes>,
@@ -38,8 +36,6 @@ pub struct Sample {
 pub struct Measured {
     /// Counters of the server's network.
     pub kernel: Kernel,
-    /// Processors of both sides.
-    pub cores: Cores,
     /// The server's processes; nothing else of the server is set.
     pub server: ServerResult,
     /// The load generator's processes; `None` if it has ended meanwhile.
@@ -57,14 +53,10 @@ impl Sample {
         pids: &[u32],
         client: Option<u32>,
     ) -> Result<Self, String> {
-        let stat = std::fs::read_to_string("/proc/stat")
-            .map_err(|error| format!("cannot read /proc/stat: {error}"))?;
         Ok(Self {
             at: Instant::now(),
             counters: kernel::read(&environment.proc_net(Side::Server))?,
             shared: environment.shared(),
-            server: CoreTimes::parse(&stat, environment.cpus(Side::Server))?,
-            client: CoreTimes::parse(&stat, environment.cpus(Side::Client))?,
             processes: Processes::take(pids)?,
             client_processes: client.and_then(|pid| Processes::take(&[pid]).ok()),
         })
@@ -78,10 +70,6 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
         moved: kernel::moved(&before.counters, &after.counters),
         shared: after.shared,
-    };
-    let cores = Cores {
-        server: after.server.since(&before.server, ticks_per_s),
-        client: after.client.since(&before.client, ticks_per_s),
     };
     let (user, system) = after.processes.since(&before.processes);
     let server = ServerResult {
@@ -103,7 +91,7 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
             rss_max_bytes: after.rss_max_bytes,
         }
     });
-    Measured { kernel, cores, server, client }
+    Measured { kernel, server, client }
 }
 
 #[cfg(test)]
@@ -123,10 +111,9 @@ mod tests {
             .collect();
         let after = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
         drop(accepted);
-        let Measured { kernel, cores, server, client } = between(&before, &after);
+        let Measured { kernel, server, client } = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");
         assert!(kernel.window_s > 0.0 && kernel.shared);
-        assert!(cores.server.total_s() >= 0.0);
         assert!(server.processes >= 1 && server.rss_max_bytes > 0);
         assert!(client.unwrap().rss_max_bytes > 0);
     }

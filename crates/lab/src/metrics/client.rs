@@ -22,10 +22,11 @@ metrics! {
         |p| p.load.open_max.map(|open| open as f64),
         "The most the client had open at once";
     "client_core_busy", "client's core time, not idle", "%",
-        |p| ratio(100.0 * p.cores.client.busy_s(), p.cores.client.total_s()),
-        "Of the client's processors' time: neither idle nor taken by the host";
+        |p| Some(100.0 * p.cores.client.busy_share()?),
+        "Of the client's processors' time, the part in which they had something to do, by the \
+         idle counter";
     "client_core_us_per_reply", "client's core time a reply", "us", core_us_per_reply,
-        "Time the client's processors were not idle, for each reply; without what the host took";
+        "Time the client's processors had something to do, for each reply, by the idle counter";
     "client_us_per_reply", "processor time of the client a reply", "us", us_per_reply,
         "User and system time of the load generator's processes alone, for each reply";
     "client_rss", "memory of the client", "MiB",
@@ -50,8 +51,8 @@ fn client(point: &Point) -> Option<&ClientResult> {
 /// are measured over slightly different windows.
 fn core_us_per_reply(point: &Point) -> Option<f64> {
     let cores = &point.cores.client;
-    let busy = ratio(cores.busy_s(), point.kernel.window_s).filter(|_| cores.total_s() > 0.0)?;
-    ratio(1e6 * busy, point.load.replies_per_s)
+    let processors = ratio(cores.total_s, point.kernel.window_s)?;
+    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
 }
 
 fn us_per_reply(point: &Point) -> Option<f64> {

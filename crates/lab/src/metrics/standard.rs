@@ -3,7 +3,7 @@
 
 use super::metric::{counted, counted_rate, counted_ratio, mark, metrics, ms, ratio};
 use crate::measure::kernel::{Drops, classify};
-use crate::record::{CoreTime, Point, Times};
+use crate::record::{Point, Times};
 
 metrics! {
     "reply_rate", "replies", "replies/s", |p| Some(p.load.replies_per_s),
@@ -47,23 +47,23 @@ metrics! {
         "From the actual start to the last byte: 99 % are no longer";
     "reply_share", "requests that became replies", "%", reply_share,
         "Of what was planned, what became whole replies";
-    "core_busy", "core time, not idle", "%", |p| core(p, CoreTime::busy_s),
-        "Of the server's processors' time: neither idle nor taken by the host";
-    "core_user", "core time, user", "%", |p| core(p, |time| time.user_s),
-        "Of the server's processors' time: programs";
-    "core_system", "core time, system", "%", |p| core(p, |time| time.system_s),
-        "Of the server's processors' time: the kernel for programs";
-    "core_softirq", "core time, softirq", "%", |p| core(p, |time| time.softirq_s),
-        "Of the server's processors' time: packets, mostly; a lower bound";
-    "core_idle", "core time, idle", "%", |p| core(p, |time| time.idle_s),
-        "Of the server's processors' time: idle";
+    "core_busy", "core time, not idle", "%", |p| Some(100.0 * p.cores.server.busy_share()?),
+        "Of the server's processors' time, the part in which they had something to do, by the \
+         idle counter";
     "core_us_per_reply", "core time a reply", "us", core_us_per_reply,
-        "Time the server's processors were not idle, for each reply; without what the host took";
+        "Time the server's processors had something to do, for each reply, by the idle counter";
     "server_cpu", "processor time of the server's processes", "%", server_cpu,
         "User and system time of its processes alone, of one processor";
+    "server_user", "user time of the server's processes", "%",
+        |p| of_processor(p, p.server.cpu_user_s),
+        "User time of its processes, of one processor: the kernel divides user from system time \
+         at ticks";
+    "server_system", "system time of the server's processes", "%",
+        |p| of_processor(p, p.server.cpu_system_s),
+        "System time of its processes, of one processor: divided from user time at ticks";
     "server_us_per_reply", "processor time of the server a reply", "us", server_us_per_reply,
-        "User and system time of its processes alone, for each reply: exact where that of the \
-         processors is sampled at ticks, but without the packets handled beside them";
+        "User and system time of its processes alone, for each reply: without the packets handled \
+         beside them";
     "server_rss", "memory of the server", "MiB", server_rss,
         "The most its processes had resident, summed: shared pages count in each";
     "c_avg", "connections an accept-phase (C_avg)", "connections",
@@ -189,24 +189,21 @@ fn service(point: &Point, of: fn(&Times) -> Option<f64>) -> Option<f64> {
     ms(point.load.service.as_ref(), of)
 }
 
-/// Returns a part of the time of the server's processors, %.
-fn core(point: &Point, of: fn(&CoreTime) -> f64) -> Option<f64> {
-    let time = &point.cores.server;
-    ratio(100.0 * of(time), time.total_s())
-}
-
 /// Returns the processor time per reply, computed from rates because the load and the processors
 /// are measured over slightly different windows.
 fn core_us_per_reply(point: &Point) -> Option<f64> {
     let cores = &point.cores.server;
-    let busy = ratio(cores.busy_s(), point.kernel.window_s).filter(|_| cores.total_s() > 0.0)?;
-    ratio(1e6 * busy, point.load.replies_per_s)
+    let processors = ratio(cores.total_s, point.kernel.window_s)?;
+    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
 }
 
 fn server_cpu(point: &Point) -> Option<f64> {
-    let server = &point.server;
-    let used_s = server.cpu_user_s + server.cpu_system_s;
-    ratio(100.0 * used_s, point.kernel.window_s).filter(|_| server.processes > 0)
+    of_processor(point, point.server.cpu_user_s + point.server.cpu_system_s)
+}
+
+/// Returns a time of the server's processes as a part of one processor's time, %.
+fn of_processor(point: &Point, used_s: f64) -> Option<f64> {
+    ratio(100.0 * used_s, point.kernel.window_s).filter(|_| point.server.processes > 0)
 }
 
 fn server_us_per_reply(point: &Point) -> Option<f64> {

@@ -29,7 +29,8 @@ use crate::validation::allowed_options;
 use against::AGAINST;
 use runner::Runner;
 
-/// Maximum number of attempts at a point whose load was INVALID: the disturbance may be over.
+/// Maximum number of attempts at a point whose load was INVALID or that was disturbed: the
+/// disturbance may be over.
 pub const ATTEMPTS_MAX: usize = 2;
 
 /// Specification of a run.
@@ -306,8 +307,7 @@ fn all_steps(
             measured.unwrap_or_else(|why| Line::Failed(Failed { key: step.key.clone(), why }));
         pace.learn(began.elapsed().as_secs_f64(), &step);
         tell(Event::StepEnded(&line));
-        let again =
-            matches!(&line, Line::Point(point) if !point.load.valid && !point.load.late_only);
+        let again = matches!(&line, Line::Point(point) if !point.is_undisturbed());
         journal.keep(line)?;
         if again && !journal.has_point(&step.key, ATTEMPTS_MAX) {
             number -= 1;

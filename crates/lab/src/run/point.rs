@@ -12,9 +12,10 @@ use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
 use crate::experiment::Generator;
 use crate::generators::{self, LoadRequest, RunningLoad};
+use crate::measure::cores::{self, CoreMeter, CoreReading};
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Measured, Sample, identity};
-use crate::record::{Line, Point, ServerResult};
+use crate::record::{ClientResult, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -24,6 +25,8 @@ impl Runner {
         resolved: &ResolvedPoint<'_>,
         mut server: RunningServer,
     ) -> Result<Line, String> {
+        // Before the warm-up: the processors must be idle.
+        let meter = CoreMeter::start(resolved.environment)?;
         self.warm_up(resolved)?;
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
@@ -36,9 +39,9 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
-        let first = sample(resolved.environment, &mut server, &load)?;
+        let first = Edge::take(resolved.environment, &meter, &mut server, &load)?;
         sleep_until(started + to, resolved.stop)?;
-        let second = sample(resolved.environment, &mut server, &load)?;
+        let second = Edge::take(resolved.environment, &meter, &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -49,15 +52,23 @@ impl Runner {
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
         }
-        let Measured { kernel, cores, server: used, client } =
-            measure::between(&first.0, &second.0);
+        let Measured { kernel, server: used, client } =
+            measure::between(&first.sample, &second.sample);
         let mut result = ServerResult {
             version: self.version(resolved.server),
             command: server.command().to_owned(),
             config: server.config().map(str::to_owned),
             ..used
         };
-        count(&mut result, [first.1, second.1], server.stop());
+        let is_apart = server.pids().into_iter().any(cores::is_in_other_group);
+        count(&mut result, [first.snapshot, second.snapshot], server.stop());
+        // After the server's end: the processors must be idle again.
+        let own_s = own_times_s(resolved, &result, client.as_ref());
+        let mut cores = meter.end([&first.cores, &second.cores], own_s);
+        if is_apart {
+            let why = "the server is in another scheduling group than the idle counter";
+            cores.server.doubt = Some(why.to_owned());
+        }
         let mut point = Point {
             key: resolved.step.key.clone(),
             began,
@@ -72,9 +83,6 @@ impl Runner {
             ..Point::default()
         };
         point.flags = identity::flags(&point);
-        if resolved.sweep.neighbour.is_none() {
-            point.flags.extend(identity::foreign(&point));
-        }
         Ok(Line::Point(Box::new(point)))
     }
 
@@ -90,15 +98,43 @@ impl Runner {
     }
 }
 
-fn sample(
-    environment: &dyn Environment,
-    server: &mut RunningServer,
-    load: &RunningLoad,
-) -> Result<(Sample, Option<Value>), String> {
-    let sample = Sample::take(environment, &server.pids(), Some(load.pid()))?;
-    // A server that cannot answer in time is a finding, not a failure of the point.
-    let snapshot = server.snapshot().unwrap_or(None);
-    Ok((sample, snapshot))
+/// Everything read at one end of the measured window.
+struct Edge {
+    sample: Sample,
+    cores: CoreReading,
+    /// The server's own statistics, if it has any.
+    snapshot: Option<Value>,
+}
+
+impl Edge {
+    fn take(
+        environment: &dyn Environment,
+        meter: &CoreMeter,
+        server: &mut RunningServer,
+        load: &RunningLoad,
+    ) -> Result<Self, String> {
+        let sample = Sample::take(environment, &server.pids(), Some(load.pid()))?;
+        let cores = meter.read();
+        // A server that cannot answer in time is a finding, not a failure of the point.
+        let snapshot = server.snapshot().unwrap_or(None);
+        Ok(Self { sample, cores, snapshot })
+    }
+}
+
+/// Returns the time of the processes of each side, seconds, where all that ran there are known.
+fn own_times_s(
+    resolved: &ResolvedPoint<'_>,
+    server: &ServerResult,
+    client: Option<&ClientResult>,
+) -> [Option<f64>; 2] {
+    let cpus = [Side::Server, Side::Client].map(|side| resolved.environment.cpus(side));
+    if cpus[0].iter().any(|cpu| cpus[1].contains(cpu)) {
+        return [None; 2];
+    }
+    let is_alone = resolved.sweep.neighbour.is_none();
+    let server_s = is_alone.then_some(server.cpu_user_s + server.cpu_system_s);
+    let client = client.filter(|_| resolved.sweep.background_load.is_none());
+    [server_s, client.map(|client| client.cpu_user_s + client.cpu_system_s)]
 }
 
 /// Adds weir's own counters; for other servers only how they ended.

@@ -53,7 +53,7 @@ impl Runner {
         let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
         let result = figures(&self.output(environment, command, latest, stop)?)?;
         let after = Sample::take(environment, &[], None)?;
-        let Measured { kernel, cores, .. } = measure::between(&before, &after);
+        let Measured { kernel, .. } = measure::between(&before, &after);
         let mut point = Point {
             key: step.key.clone(),
             began,
@@ -65,7 +65,6 @@ impl Runner {
                 ..ServerResult::default()
             },
             kernel,
-            cores,
             probe: Some(result),
             ..Point::default()
         };
