@@ -186,11 +186,13 @@ impl Reading {
         for (index, now) in self.cpus.iter().enumerate().filter(|(_, now)| cpus.contains(&now.cpu))
         {
             let [first_rate, last_rate] = rates.map(|rates| rates.0[index]);
-            let idle = self.rate_since(before, index) * 2.0 / (first_rate + last_rate);
+            let idle = self.rate_since(before, index) * 2.0 / (first_rate + last_rate).max(1.0);
             time.total_s += window_s;
             time.busy_s += window_s * (1.0 - idle.min(1.0));
             time.spinner_s += (now.cpu_ns - before.cpus[index].cpu_ns) as f64 / 1e9;
-            time.drift = time.drift.max((last_rate / first_rate - 1.0).abs());
+            // A processor that others used up in a calibration has changed beyond measure.
+            let drift = (last_rate / first_rate - 1.0).abs();
+            time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
             ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
@@ -277,6 +279,11 @@ mod tests {
         assert!((time.busy_s - 1.0).abs() < 1e-9 && (time.drift - 0.2).abs() < 1e-9, "{time:?}");
         let time = after.core_time(&before, &before, rates, &[5]);
         assert_eq!(time.busy_s, 0.0, "faster than idle is idle");
+        let none = IdleRates(vec![0.0, 0.0]);
+        for rates in [[&none, &none], [&none, rates[0]], [rates[0], &none]] {
+            let time = after.core_time(&before, &before, rates, &[4]);
+            assert!(time.drift >= 1.0 && time.drift.is_finite() && time.busy_s.is_finite());
+        }
     }
 
     #[test]
