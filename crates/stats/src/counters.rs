@@ -93,6 +93,7 @@ counters! {
     event_batched Sum "changes of interest submitted together with others",
     accept_phases Sum "accept-phases entered (N_phases)",
     accepted Sum "connections accepted",
+    accepts_max Max "maximum number of connections accepted in one accept-phase",
     accept_would_block Sum "accepts that found no connection (EWOULDBLOCK)",
     accept_failed Sum "accepts that failed for lack of descriptors or memory",
     accept_aborted Sum "connections lost before they were accepted (ECONNABORTED)",

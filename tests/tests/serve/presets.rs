@@ -125,7 +125,7 @@ fn check(stats: &Value, connections: usize, requests: usize) {
     assert_eq!(total["requests"], requests, "{stats}");
     assert_eq!(total["replies"], requests, "{stats}");
     let (phases, c_avg) = (number(stats, "accept_phases"), number(stats, "c_avg"));
-    assert!(phases >= 1.0, "{stats}");
+    assert!(phases >= 1.0 && number(stats, "accepts_max") >= c_avg, "{stats}");
     let rate = phases * c_avg / stats["elapsed_s"].as_f64().unwrap();
     assert!((number(stats, "accept_rate") / rate - 1.0).abs() < 1e-6, "{stats}: not {rate}");
 }
@@ -136,6 +136,7 @@ fn check_limit(stats: &Value, strategy: &Strategy) {
         (strategy.accept_policy, strategy.accept_limit)
     {
         assert!(number(stats, "c_avg") <= limit as f64, "{stats}");
+        assert!(number(stats, "accepts_max") <= limit as f64, "{stats}");
     }
 }
 

@@ -155,6 +155,7 @@ fn server() -> ServerResult {
         counted: counted(3000.0, 2.0),
         counted_whole: [
             ("open_max", 50.0),
+            ("accepts_max", 10.0),
             ("work_items_max", 20.0),
             ("fibers_runnable_max", 40.0),
         ]

@@ -265,6 +265,7 @@ mod tests {
             ("fd_rate", 4500.0),
             ("open_mean", 10.0),
             ("open_max", 50.0),
+            ("accepts_max", 10.0),
             ("work_items_mean", 4.0),
             ("work_items_max", 20.0),
             ("accept_would_block_rate", 50.0),

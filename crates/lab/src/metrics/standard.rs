@@ -69,6 +69,8 @@ metrics! {
     "c_avg", "connections an accept-phase (C_avg)", "connections",
         |p| counted_ratio(p, "accepted", "accept_phases"),
         "Connections accepted per accept-phase (pariag eq. 4.1)";
+    "accepts_max", "connections an accept-phase, most", "connections", |p| mark(p, "accepts_max"),
+        "The most accepted in one accept-phase, in one loop";
     "accept_phases", "accept-phases (N_phases)", "phases", |p| counted(p, "accept_phases"),
         "Accept-phases while the load was measured";
     "accept_phase_rate", "accept-phases a second", "1/s", |p| counted_rate(p, "accept_phases"),
