@@ -24,8 +24,12 @@ use weir_sys::process::{pin_thread, set_timer_slack, thread_cpu_clock_ns};
 
 /// Length of a measurement.
 const WINDOW: Duration = Duration::from_secs(3);
+/// Time for which a load runs before it is measured.
+const SETTLING: Duration = Duration::from_millis(100);
 /// Shares of the processor that the loads take, %.
 const SHARES: [f64; 5] = [5.0, 20.0, 50.0, 80.0, 95.0];
+/// Share above which a processor is full: the sleeps take what the bursts leave, %.
+const REACHABLE: f64 = 98.0;
 /// Lengths of the bursts, microseconds.
 const BURSTS_US: [u64; 4] = [10, 100, 1000, 50_000];
 
@@ -34,7 +38,6 @@ type Failure = Box<dyn std::error::Error>;
 /// Shares of a processor over a measurement, %.
 struct Shares {
     counter: f64,
-    ticks: f64,
     /// The load's own processor time.
     own: f64,
     doubt: String,
@@ -49,7 +52,111 @@ fn main() -> Result<(), Failure> {
     println!("All figures are % of one processor, over {} s.\n", WINDOW.as_secs());
     bursts(cpu)?;
     packets(cpu, other)?;
+    cost(cpu, other)?;
     Ok(())
+}
+
+/// Prints what the counter does to the loads that it measures: the same loads with and without it.
+fn cost(cpu: usize, other: usize) -> Result<(), Failure> {
+    println!("\n## Cost of the counter\n");
+    println!(
+        "Medians of {ROUNDS} alternating rounds. A request is a datagram that is answered; its time \
+         is the server's processor time, its round trip the client's.\n"
+    );
+    println!("| load | without | with | ratio | least | greatest |");
+    println!("|---|--:|--:|--:|--:|--:|");
+    let mut rows = Rows::default();
+    for round in 0..2 * ROUNDS {
+        let is_counted = round % 2 == 1;
+        let counter = is_counted.then(|| IdleCounter::start(&[cpu])).transpose()?;
+        for rate in [1000, 10_000] {
+            let (server_us, trip_us) = answered(cpu, other, rate)?;
+            rows.put(format!("{rate} requests per s: server time, us"), is_counted, server_us);
+            rows.put(format!("{rate} requests per s: round trip, us"), is_counted, trip_us);
+        }
+        let work_us = 1e3 / additions_per_us(cpu)?;
+        rows.put("a thousand additions, us".to_owned(), is_counted, work_us);
+        drop(counter);
+    }
+    rows.print();
+    Ok(())
+}
+
+/// Rounds of a comparison, each with and without.
+const ROUNDS: usize = 8;
+/// Length of a round of requests.
+const ROUND: Duration = Duration::from_millis(600);
+
+/// Values by name, without and with the counter.
+#[derive(Default)]
+struct Rows(std::collections::BTreeMap<String, [Vec<f64>; 2]>);
+
+impl Rows {
+    fn put(&mut self, name: String, is_counted: bool, value: f64) {
+        self.0.entry(name).or_default()[usize::from(is_counted)].push(value);
+    }
+
+    fn print(&self) {
+        for (name, [without, with]) in &self.0 {
+            let ratios: Vec<f64> =
+                with.iter().zip(without).map(|(with, without)| with / without).collect();
+            let median = |values: &[f64]| weir_stats::median(values).unwrap_or(f64::NAN);
+            let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+            let greatest = ratios.iter().copied().fold(0.0, f64::max);
+            println!(
+                "| {name} | {:.2} | {:.2} | {:.3} | {least:.3} | {greatest:.3} |",
+                median(without),
+                median(with),
+                median(&ratios)
+            );
+        }
+    }
+}
+
+/// Answers datagrams for a round; returns the server's processor time per answer and the median
+/// round trip, microseconds.
+fn answered(cpu: usize, other: usize, rate: u32) -> Result<(f64, f64), Failure> {
+    let server = UdpSocket::bind("127.0.0.1:0")?;
+    server.set_read_timeout(Some(Duration::from_millis(50)))?;
+    let to = server.local_addr()?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let serving = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || -> std::io::Result<u64> {
+            pin_thread(cpu)?;
+            let began_ns = thread_cpu_clock_ns();
+            let mut bytes = [0; 64];
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok((_, from)) = server.recv_from(&mut bytes) {
+                    server.send_to(&bytes[..16], from)?;
+                }
+            }
+            Ok(thread_cpu_clock_ns() - began_ns)
+        }
+    });
+    let asking = thread::spawn(move || -> std::io::Result<Vec<f64>> {
+        pin_thread(other)?;
+        let client = UdpSocket::bind("127.0.0.1:0")?;
+        client.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let began = Instant::now();
+        let mut trips = Vec::new();
+        while began.elapsed() < ROUND {
+            let next = began + Duration::from_secs_f64(trips.len() as f64 / f64::from(rate));
+            while Instant::now() < next {
+                std::hint::spin_loop();
+            }
+            let at = Instant::now();
+            client.send_to(&[0; 16], to)?;
+            let _ = client.recv(&mut [0; 64]);
+            trips.push(at.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(trips)
+    });
+    let trips = asking.join().map_err(|_| "the client panicked")??;
+    is_over.store(true, Ordering::Relaxed);
+    let ran_ns = serving.join().map_err(|_| "the server panicked")??;
+    let trip_us = weir_stats::median(&trips).ok_or("no answer")?;
+    Ok((ran_ns as f64 / 1e3 / trips.len() as f64, trip_us))
 }
 
 fn bursts(cpu: usize) -> Result<(), Failure> {
@@ -65,15 +172,19 @@ fn bursts(cpu: usize) -> Result<(), Failure> {
             let idle = measure(cpu, move |is_over| in_bursts(cpu, 0, cycle_us, is_over))?;
             let sleeps = idle.counter - idle.own;
             let got = measure(cpu, move |is_over| in_bursts(cpu, burst_us, cycle_us, is_over))?;
+            let ticks = by_ticks(cpu, move |is_over| in_bursts(cpu, burst_us, cycle_us, is_over))?;
             let truth = got.own + sleeps;
+            if truth > REACHABLE {
+                println!("| {burst_us} | {share} | {:.2} | {sleeps:.2} | full | | | | |", got.own);
+                continue;
+            }
             println!(
                 "| {burst_us} | {share} | {:.2} | {sleeps:.2} | {truth:.2} | {:.2} | {:+.2} | \
-                 {:.2} | {:+.2} |{}",
+                 {ticks:.2} | {:+.2} |{}",
                 got.own,
                 got.counter,
                 got.counter - truth,
-                got.ticks,
-                got.ticks - truth,
+                ticks - truth,
                 got.doubt
             );
         }
@@ -113,30 +224,49 @@ fn measure(
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
         let is_over = Arc::clone(&is_over);
-        move || load(&is_over)
+        move || {
+            let began = Instant::now();
+            load(&is_over) as f64 / began.elapsed().as_nanos() as f64
+        }
     });
-    thread::sleep(Duration::from_millis(100));
-    let (before, ticks, at) = (counter.read(), busy_ticks(cpu)?, Instant::now());
+    thread::sleep(SETTLING);
+    let before = counter.read();
     thread::sleep(WINDOW);
-    let (after, ticks) = (counter.read(), busy_ticks(cpu)? - ticks);
-    let window_s = at.elapsed().as_secs_f64();
+    let after = counter.read();
     is_over.store(true, Ordering::Relaxed);
-    let ran_ns = running.join().map_err(|_| "the load panicked")?;
+    let own_share = running.join().map_err(|_| "the load panicked")?;
     let rates = [&before_rates, &counter.calibrate()];
     let time: CoreTime = after.core_time(&before, &first, rates, &[cpu]);
-    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-    // The load also ran for 0.1 s before the window; its share is the same.
-    let own = ran_ns as f64 / 1e9 / (window_s + 0.1) * 100.0;
     Ok(Shares {
         counter: 100.0 * time.busy_s / time.total_s,
-        ticks: 100.0 * ticks as f64 / ticks_per_s / window_s,
-        own,
+        own: 100.0 * own_share,
         doubt: if time.drift > 0.03 || time.stolen_share > 0.03 {
             format!(" drift {:.1} %, stolen {:.1} %", 100.0 * time.drift, 100.0 * time.stolen_share)
         } else {
             String::new()
         },
     })
+}
+
+/// Measures a processor by the kernel's ticks while a load runs, without the counter, whose own
+/// time they would include.
+fn by_ticks(
+    cpu: usize,
+    load: impl FnOnce(&AtomicBool) -> u64 + Send + 'static,
+) -> Result<f64, Failure> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let running = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || load(&is_over)
+    });
+    thread::sleep(SETTLING);
+    let (ticks, at) = (busy_ticks(cpu)?, Instant::now());
+    thread::sleep(WINDOW);
+    let (ticks, window_s) = (busy_ticks(cpu)? - ticks, at.elapsed().as_secs_f64());
+    is_over.store(true, Ordering::Relaxed);
+    running.join().map_err(|_| "the load panicked")?;
+    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+    Ok(100.0 * ticks as f64 / ticks_per_s / window_s)
 }
 
 /// Works for `burst_us` at the start of each cycle.
