@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use serde_json::Value;
+use weir_sys::drop_trace::DropTrace;
 
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
@@ -13,8 +14,8 @@ use crate::environment::{Environment, Side};
 use crate::experiment::Generator;
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::measure::weir_stats::Stats;
-use crate::measure::{self, Measured, Sample, identity};
-use crate::record::{Line, Point, ServerResult};
+use crate::measure::{self, Measured, Sample, drops, identity};
+use crate::record::{Kernel, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -25,6 +26,8 @@ impl Runner {
         mut server: RunningServer,
     ) -> Result<Line, String> {
         self.warm_up(resolved)?;
+        let drops = drops::begin(resolved.environment, resolved.address.port());
+        let trace = drops.as_ref().ok();
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
         let mut load =
@@ -36,9 +39,9 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
-        let first = sample(resolved.environment, &mut server, &load)?;
+        let first = sample(resolved.environment, &mut server, &load, trace)?;
         sleep_until(started + to, resolved.stop)?;
-        let second = sample(resolved.environment, &mut server, &load)?;
+        let second = sample(resolved.environment, &mut server, &load, trace)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -65,7 +68,7 @@ impl Runner {
             rate: resolved.rate,
             load,
             server: result,
-            kernel,
+            kernel: Kernel { untraced: drops.err(), ..kernel },
             cores,
             client,
             background_load,
@@ -94,8 +97,9 @@ fn sample(
     environment: &dyn Environment,
     server: &mut RunningServer,
     load: &RunningLoad,
+    drops: Option<&DropTrace>,
 ) -> Result<(Sample, Option<Value>), String> {
-    let sample = Sample::take(environment, &server.pids(), Some(load.pid()))?;
+    let sample = Sample::take(environment, &server.pids(), Some(load.pid()), drops)?;
     // A server that cannot answer in time is a finding, not a failure of the point.
     let snapshot = server.snapshot().unwrap_or(None);
     Ok((sample, snapshot))
