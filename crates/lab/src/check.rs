@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::machine;
+use crate::measure::drops;
 use crate::measure::idle_counter::IdleCounter;
 use crate::programs;
 
@@ -72,6 +73,7 @@ pub fn check() -> Vec<CheckResult> {
         ("clock source", clock(machine::clock_source().as_deref())),
         ("time of its own", steal(&allowed)),
         ("limits on servers", limits(cgroup::available())),
+        ("trace of drops", trace_of_drops(drops::available())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
     let all = resources.into_iter().chain(programs);
@@ -116,6 +118,16 @@ fn limits(available: Result<String, String>) -> Found {
         Err(why) => {
             missing(format!("{why}: experiments with memory-mib or disk-reads-per-s are refused"))
         }
+    }
+}
+
+fn trace_of_drops(available: Result<(), String>) -> Found {
+    match available {
+        Ok(()) => have("connections dropped are counted by kind"),
+        Err(why) => missing(format!(
+            "{why}; the kernel's counters have drops at the SYN (AcceptQFull) and at the third ACK \
+             (ListenOverflow) as one, and none by a SYN filter: run as root, on Linux 6.11 or later"
+        )),
     }
 }
 
@@ -235,6 +247,14 @@ mod tests {
         assert_eq!(none.0, State::Missing);
         assert!(none.1.starts_with("for root: experiments with memory-mib"));
         assert_eq!(limits(Ok("memory by version 2".to_owned())).0, State::Have);
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_had_says_what_is_counted_as_one() {
+        let none = trace_of_drops(Err("no eBPF map can be had".to_owned()));
+        assert_eq!(none.0, State::Missing);
+        assert!(none.1.starts_with("no eBPF map can be had; ") && none.1.contains("as one"));
+        assert_eq!(trace_of_drops(Ok(())).0, State::Have);
     }
 
     #[test]

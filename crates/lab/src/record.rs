@@ -369,6 +369,25 @@ pub struct Kernel {
     /// True on loopback, where there is no separate namespace and the counters include the client's
     /// traffic and all other traffic of the host.
     pub shared: bool,
+    /// What the server's listening sockets dropped, by the kernel's reason, if it was traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced: Option<TracedDrops>,
+    /// Reason why it was not traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced: Option<String>,
+}
+
+/// Packets that listening sockets dropped, by the kernel's reason ([`weir_sys::drop_trace`]).
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct TracedDrops {
+    /// Third ACKs that found the accept queue full.
+    pub overflow: u64,
+    /// Third ACKs with a SYN cookie that found the accept queue full.
+    pub overflow_of_cookie: u64,
+    /// Packets dropped by the socket's filter.
+    pub filter: u64,
+    /// Packets dropped for another reason.
+    pub other: u64,
 }
 
 /// Use of the processors of both sides.

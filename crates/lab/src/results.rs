@@ -38,7 +38,7 @@ pub fn findings(dir: &Path) -> Result<Findings, String> {
         paper: paper.as_ref().map(|(key, paper)| (*key, paper)),
         experiments: &experiments,
         lines: &lines,
-        set_up: rows(&set_up),
+        set_up: rows(&set_up, &lines),
         warnings: warnings(&set_up, &lines, &planned),
         planned: &planned,
         scale: request.scale,
@@ -95,7 +95,7 @@ fn warnings(set_up: &RunSetup, lines: &[Line], planned: &[Key]) -> Vec<String> {
 }
 
 /// Returns the set-up, as names and values.
-fn rows(run: &RunSetup) -> Vec<(String, String)> {
+fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
@@ -121,5 +121,6 @@ fn rows(run: &RunSetup) -> Vec<(String, String)> {
     }
     rows.extend(setup_summary::machine(&last.machine));
     rows.extend(setup_summary::testbed(&last.testbed));
+    rows.extend(setup_summary::drops(lines));
     rows
 }

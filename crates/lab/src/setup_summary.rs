@@ -1,7 +1,8 @@
-//! The machine and the testbed as names and values for a reader, limited to what affects
-//! measurements. The run's own file has the rest.
+//! The machine, the testbed and the instruments as names and values for a reader, limited to what
+//! affects measurements. The run's own file has the rest.
 
 use crate::machine::Machine;
+use crate::record::{Kernel, Line};
 use crate::testbed::{Description, Mode, SideDescription};
 
 /// A name and its value.
@@ -60,6 +61,30 @@ pub fn testbed(testbed: &Description) -> Vec<Row> {
     named(rows)
 }
 
+/// Returns the row that says how the kinds of dropped connections were told apart; `None` before
+/// the first point.
+pub fn drops(lines: &[Line]) -> Option<Row> {
+    let points = lines.iter().filter_map(|line| match line {
+        Line::Point(point) if point.probe.is_none() => Some(&point.kernel),
+        _ => None,
+    });
+    let (traced, not): (Vec<&Kernel>, Vec<_>) = points.partition(|kernel| kernel.traced.is_some());
+    let why = not.iter().find_map(|kernel| kernel.untraced.as_deref());
+    let why = why.map_or(String::new(), |why| format!(" ({why})"));
+    let counters =
+        format!("by the kernel's counters, which have AcceptQFull and ListenOverflow as one{why}");
+    let said = match (traced.len(), not.len()) {
+        (0, 0) => return None,
+        (_, 0) => "by a trace of the kernel".to_owned(),
+        (0, _) => counters,
+        (some, others) => {
+            let all = some + others;
+            format!("at {some} of {all} points by a trace of the kernel, at the others {counters}")
+        }
+    };
+    Some(("drops told apart".to_owned(), said))
+}
+
 fn side(side: &SideDescription) -> String {
     let cpus: Vec<String> = side.cpus.iter().map(usize::to_string).collect();
     let addresses = match side.addresses.as_slice() {
@@ -87,10 +112,26 @@ fn named<const N: usize>(rows: [(&str, String); N]) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Point, TracedDrops};
 
     #[test]
     fn unknown_values_have_no_row() {
         let known = Machine { kernel_release: Some("6.1.0".to_owned()), ..Machine::default() };
         assert_eq!(machine(&known), [("kernel".to_owned(), "6.1.0".to_owned())]);
+    }
+
+    #[test]
+    fn drops_have_their_instrument_named() {
+        let line = |traced: Option<TracedDrops>, why: Option<&str>| {
+            let kernel = Kernel { traced, untraced: why.map(str::to_owned), ..Kernel::default() };
+            Line::Point(Box::new(Point { kernel, ..Point::default() }))
+        };
+        let traced = || line(Some(TracedDrops::default()), None);
+        let said = |lines: &[Line]| drops(lines).unwrap().1;
+        assert_eq!(drops(&[]), None);
+        assert_eq!(said(&[traced()]), "by a trace of the kernel");
+        assert!(said(&[line(None, None)]).ends_with("ListenOverflow as one"));
+        assert!(said(&[line(None, Some("no CAP_BPF"))]).ends_with("as one (no CAP_BPF)"));
+        assert!(said(&[traced(), line(None, None)]).starts_with("at 1 of 2 points by a trace"));
     }
 }

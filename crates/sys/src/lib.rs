@@ -13,6 +13,7 @@
 pub mod bpf;
 pub mod client;
 pub mod descriptor;
+pub mod drop_trace;
 pub mod epoll;
 pub mod file;
 pub mod fork;

@@ -34,9 +34,11 @@ pub fn queue(listener: BorrowedFd<'_>) -> io::Result<Queue> {
 }
 
 /// Number of packets that a socket has dropped since its creation, modulo 2³² (SO_MEMINFO). For a
-/// listener these are SYNs and final ACKs of handshakes, dropped because a queue is full, which
-/// also counts as ListenDrops in /proc/net/netstat, or by a SYN filter ([`crate::syn_filter`]),
-/// which does not. Clients retransmit, so one connection may account for several drops.
+/// listener these are SYNs and third ACKs dropped because a queue is full, which also count as
+/// ListenDrops in /proc/net/netstat, SYNs dropped by a filter ([`crate::syn_filter`]), and packets
+/// that are not what a handshake needs, neither of which do. A third ACK counts twice, for its
+/// connection and for its packet. Clients retransmit, so one connection may account for several
+/// drops. [`crate::drop_trace`] tells the kinds apart.
 ///
 /// # Errors
 /// ENOPROTOOPT before Linux 4.12; EBADF, ENOTSOCK: getsockopt(2).

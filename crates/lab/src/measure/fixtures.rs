@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::record::{
     BackgroundLoad, CallCount, ClientResult, CoreTime, Cores, Kernel, Key, LoadResult, Point,
-    ProbeResult, ServerResult, Spread, Timeline, Times, WholeRun,
+    ProbeResult, ServerResult, Spread, Timeline, Times, TracedDrops, WholeRun,
 };
 
 /// A point of 2 s at 1500 connections per second, with one reply each, on one processor; 2000
@@ -217,7 +217,9 @@ fn kernel() -> Kernel {
         .chain([("TcpExt.ListenOverflows", 20), ("TcpExt.TCPReqQFullDrop", 10)])
         .chain([("TcpExt.TCPReqQFullDoCookies", 4)])
         .map(|(name, by)| (name.to_owned(), by));
-    Kernel { window_s: 2.0, moved: moved.collect(), shared: false }
+    let traced = TracedDrops { overflow: 5, overflow_of_cookie: 1, filter: 8, other: 2 };
+    let moved = moved.collect();
+    Kernel { window_s: 2.0, moved, traced: Some(traced), ..Kernel::default() }
 }
 
 /// Two seconds of a processor, as the idle counter has them.

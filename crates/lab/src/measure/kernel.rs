@@ -79,12 +79,27 @@ pub struct Drops {
     /// SYN queue full, answered with a cookie: nothing is dropped (TCPReqQFullDoCookies).
     pub cookies: u64,
     /// Accept queue full, at the SYN (AcceptQFull) or at the third ACK (ListenOverflow), which move
-    /// the same counters (ListenOverflows): only tracing tells them apart.
+    /// the same counters (ListenOverflows): only a trace tells them apart.
     pub accept_queue_full: u64,
     /// Last quarter of the SYN queue, from a peer not yet proven, without cookies (DropRequest):
     /// the part of ListenDrops that nothing else explains, connections lost for want of memory
     /// among them.
     pub drop_request: u64,
+    /// What a trace adds, if there was one.
+    pub traced: Option<Traced>,
+}
+
+/// Drops that only a trace tells apart, or knows at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// Accept queue full at the SYN (AcceptQFull): what of ListenOverflows is not at the third ACK.
+    pub accept_queue_full_at_syn: u64,
+    /// Accept queue full at the third ACK (ListenOverflow), with a cookie or without.
+    pub listen_overflow: u64,
+    /// SYNs dropped by a SYN filter, which are not among ListenDrops.
+    pub filter: u64,
+    /// Packets dropped that are no part of a new handshake, which are not among ListenDrops.
+    pub other: u64,
 }
 
 /// Classifies a namespace's drops by kind.
@@ -94,19 +109,29 @@ pub fn classify(kernel: &Kernel) -> Drops {
     let cookies = count(kernel, "TcpExt.TCPReqQFullDoCookies");
     let accept_queue_full = count(kernel, "TcpExt.ListenOverflows");
     let drop_request = all.saturating_sub(accept_queue_full).saturating_sub(syn_queue_full);
-    Drops { all, syn_queue_full, cookies, accept_queue_full, drop_request }
+    let traced = kernel.traced.map(|traced| {
+        let listen_overflow = traced.overflow + traced.overflow_of_cookie;
+        Traced {
+            accept_queue_full_at_syn: accept_queue_full.saturating_sub(listen_overflow),
+            listen_overflow,
+            filter: traced.filter,
+            other: traced.other,
+        }
+    });
+    Drops { all, syn_queue_full, cookies, accept_queue_full, drop_request, traced }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::TracedDrops;
 
     const SNMP: &str = include_str!("fixtures/snmp.txt");
     const NETSTAT: &str = include_str!("fixtures/netstat.txt");
 
     fn kernel(moved: &[(&str, u64)]) -> Kernel {
         let moved = moved.iter().map(|(name, by)| (format!("TcpExt.{name}"), *by)).collect();
-        Kernel { window_s: 1.0, moved, shared: false }
+        Kernel { window_s: 1.0, moved, ..Kernel::default() }
     }
 
     #[test]
@@ -164,7 +189,20 @@ mod tests {
 
     #[test]
     fn a_difference_of_counters_is_never_below_zero() {
-        let drops = classify(&kernel(&[("ListenOverflows", 9), ("ListenDrops", 7)]));
+        let mut kernel = kernel(&[("ListenOverflows", 9), ("ListenDrops", 7)]);
+        kernel.traced = Some(TracedDrops { overflow: 10, ..TracedDrops::default() });
+        let drops = classify(&kernel);
         assert_eq!((drops.all, drops.drop_request), (7, 0));
+        assert_eq!(drops.traced.unwrap().accept_queue_full_at_syn, 0);
+    }
+
+    #[test]
+    fn a_trace_parts_the_two_that_share_a_counter() {
+        let mut kernel = kernel(&[("ListenOverflows", 9), ("ListenDrops", 9)]);
+        assert_eq!(classify(&kernel).traced, None);
+        kernel.traced =
+            Some(TracedDrops { overflow: 4, overflow_of_cookie: 2, filter: 5, other: 1 });
+        let parts = Traced { accept_queue_full_at_syn: 3, listen_overflow: 6, filter: 5, other: 1 };
+        assert_eq!(classify(&kernel).traced, Some(parts));
     }
 }

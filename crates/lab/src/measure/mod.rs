@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod cores;
+pub mod drops;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod identity;
@@ -16,6 +17,8 @@ pub mod weir_stats;
 
 use std::time::Instant;
 
+use weir_sys::drop_trace::{Counts, DropTrace};
+
 use crate::environment::{Environment, Side};
 use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
@@ -25,6 +28,7 @@ use processes::Processes;
 pub struct Sample {
     at: Instant,
     counters: kernel::Counters,
+    drops: Option<Counts>,
     shared: bool,
     processes: Processes,
     /// The load generator's; `None` if it has ended.
@@ -44,7 +48,7 @@ pub struct Measured {
 
 impl Sample {
     /// Takes a sample; `pids` are the root processes of the server, `client` is that of the load
-    /// generator.
+    /// generator, and `drops` the trace of the server's drops, if there is one.
     ///
     /// # Errors
     /// The server is gone, or /proc cannot be read or parsed.
@@ -52,10 +56,12 @@ impl Sample {
         environment: &dyn Environment,
         pids: &[u32],
         client: Option<u32>,
+        drops: Option<&DropTrace>,
     ) -> Result<Self, String> {
         Ok(Self {
             at: Instant::now(),
             counters: kernel::read(&environment.proc_net(Side::Server))?,
+            drops: drops.map(DropTrace::counts),
             shared: environment.shared(),
             processes: Processes::take(pids)?,
             client_processes: client.and_then(|pid| Processes::take(&[pid]).ok()),
@@ -70,6 +76,11 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
         moved: kernel::moved(&before.counters, &after.counters),
         shared: after.shared,
+        traced: before
+            .drops
+            .zip(after.drops)
+            .map(|(before, after)| drops::between(&before, &after)),
+        untraced: None,
     };
     let (user, system) = after.processes.since(&before.processes);
     let server = ServerResult {
@@ -103,13 +114,13 @@ mod tests {
     #[test]
     fn a_difference_holds_the_time_between_two_samples() {
         let me = [std::process::id()];
-        let before = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
+        let before = Sample::take(&Loopback, &me, Some(me[0]), None).unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let accepted: Vec<_> = (0..3)
             .map(|_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap()))
             .collect();
-        let after = Sample::take(&Loopback, &me, Some(me[0])).unwrap();
+        let after = Sample::take(&Loopback, &me, Some(me[0]), None).unwrap();
         drop(accepted);
         let Measured { kernel, server, client } = between(&before, &after);
         assert!(kernel::count(&kernel, "Tcp.PassiveOpens") >= 3, "{kernel:?}");
@@ -120,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_sample_says_what_is_missing() {
-        let error = Sample::take(&Loopback, &[u32::MAX], None).unwrap_err();
+        let error = Sample::take(&Loopback, &[u32::MAX], None, None).unwrap_err();
         assert!(error.contains("the process 4294967295 is gone"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //! server and the kernel that the papers show, over the whole measured window.
 
 use super::metric::{counted, counted_rate, counted_ratio, mark, metrics, ms, ratio};
-use crate::measure::kernel::{Drops, classify};
+use crate::measure::kernel::{Drops, Traced, classify};
 use crate::record::{Point, Times};
 
 metrics! {
@@ -113,6 +113,13 @@ metrics! {
     "accept_queue_full_rate", "drops: accept queue full", "1/s",
         |p| drops(p, |drops| drops.accept_queue_full),
         "At the SYN or at the third ACK, which share a counter, per second (ListenOverflows)";
+    "accept_queue_full_at_syn_rate", "drops: AcceptQFull", "1/s",
+        |p| traced(p, |traced| traced.accept_queue_full_at_syn),
+        "Accept queue full at the SYN, per second: ListenOverflows less those traced at the third \
+         ACK";
+    "listen_overflow_rate", "drops: ListenOverflow", "1/s",
+        |p| traced(p, |traced| traced.listen_overflow),
+        "Accept queue full at the third ACK, per second, by a trace";
     "syn_queue_full_rate", "drops: SYN queue full", "1/s",
         |p| drops(p, |drops| drops.syn_queue_full),
         "Without cookies, per second (TCPReqQFullDrop)";
@@ -121,6 +128,12 @@ metrics! {
     "syn_queue_drops_rate", "drops: no room in the SYN queue", "1/s",
         |p| drops(p, |drops| drops.syn_queue_full + drops.drop_request),
         "Whether it was full or three quarters full, per second: ListenDrops less ListenOverflows";
+    "filter_drop_rate", "drops: SYN filter", "1/s", |p| traced(p, |traced| traced.filter),
+        "SYNs dropped by the listening socket's filter, per second, by a trace: not in ListenDrops";
+    "other_drop_rate", "drops: other packets at the listener", "1/s",
+        |p| traced(p, |traced| traced.other),
+        "Packets that begin no handshake and complete none, per second, by a trace: SYNs \
+         retransmitted while one is answered, resets; not in ListenDrops";
     "cookie_rate", "SYN cookies", "1/s", |p| drops(p, |drops| drops.cookies),
         "SYN queue full and a cookie sent: nothing is dropped, per second (TCPReqQFullDoCookies)";
 }
@@ -219,4 +232,10 @@ fn server_rss(point: &Point) -> Option<f64> {
 
 fn drops(point: &Point, of: fn(&Drops) -> u64) -> Option<f64> {
     ratio(of(&classify(&point.kernel)) as f64, point.kernel.window_s)
+}
+
+/// Returns a rate of drops that only a trace knows; `None` without one.
+fn traced(point: &Point, of: fn(&Traced) -> u64) -> Option<f64> {
+    let traced = classify(&point.kernel).traced?;
+    ratio(of(&traced) as f64, point.kernel.window_s)
 }

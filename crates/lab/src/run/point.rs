@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use serde_json::Value;
+use weir_sys::drop_trace::DropTrace;
 
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
@@ -14,8 +15,8 @@ use crate::experiment::Generator;
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::measure::cores::{self, CoreMeter, CoreReading};
 use crate::measure::weir_stats::Stats;
-use crate::measure::{self, Measured, Sample, identity};
-use crate::record::{ClientResult, Line, Point, ServerResult};
+use crate::measure::{self, Measured, Sample, drops, identity};
+use crate::record::{ClientResult, Kernel, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -28,6 +29,8 @@ impl Runner {
         // Before the warm-up: the processors must be idle.
         let meter = CoreMeter::start(resolved.environment)?;
         self.warm_up(resolved)?;
+        let drops = drops::begin(resolved.environment, resolved.address.port());
+        let trace = drops.as_ref().ok();
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
         let mut load =
@@ -39,9 +42,9 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
-        let first = Edge::take(resolved.environment, &meter, &mut server, &load)?;
+        let first = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
         sleep_until(started + to, resolved.stop)?;
-        let second = Edge::take(resolved.environment, &meter, &mut server, &load)?;
+        let second = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -76,7 +79,7 @@ impl Runner {
             rate: resolved.rate,
             load,
             server: result,
-            kernel,
+            kernel: Kernel { untraced: drops.err(), ..kernel },
             cores,
             client,
             background_load,
@@ -109,11 +112,11 @@ struct Edge {
 impl Edge {
     fn take(
         environment: &dyn Environment,
-        meter: &CoreMeter,
+        (meter, trace): (&CoreMeter, Option<&DropTrace>),
         server: &mut RunningServer,
         load: &RunningLoad,
     ) -> Result<Self, String> {
-        let sample = Sample::take(environment, &server.pids(), Some(load.pid()))?;
+        let sample = Sample::take(environment, &server.pids(), Some(load.pid()), trace)?;
         let cores = meter.read();
         // A server that cannot answer in time is a finding, not a failure of the point.
         let snapshot = server.snapshot().unwrap_or(None);

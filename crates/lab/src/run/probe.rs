@@ -47,12 +47,12 @@ impl Runner {
         option("--active", spec.active.to_string());
         option("--seconds", step.duration_s.to_string());
         let (began, at) = (utc_now(), Instant::now());
-        let before = Sample::take(environment, &[], None)?;
+        let before = Sample::take(environment, &[], None, None)?;
         let mut command = environment.command(Side::Server, self.weir(server).as_os_str());
         command.args(&words);
         let latest = at + PATIENCE + Duration::from_secs_f64(2.0 * step.duration_s);
         let result = figures(&self.output(environment, command, latest, stop)?)?;
-        let after = Sample::take(environment, &[], None)?;
+        let after = Sample::take(environment, &[], None, None)?;
         let Measured { kernel, .. } = measure::between(&before, &after);
         let mut point = Point {
             key: step.key.clone(),

@@ -38,6 +38,8 @@ pub enum Reg {
 pub enum Size {
     /// A byte.
     B = 0x10,
+    /// Two bytes.
+    H = 0x08,
     /// Four bytes.
     W = 0x00,
     /// Eight bytes.

@@ -1,9 +1,12 @@
-//! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), and socket filter
-//! programs. Programs are written with [`Assembler`], so that the build needs no eBPF compiler.
+//! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), socket filter programs
+//! and programs attached to tracepoints. Programs are written with [`Assembler`], so that the build
+//! needs no eBPF compiler.
 
 mod assembler;
 
+use std::ffi::CStr;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -14,6 +17,7 @@ pub use assembler::{Assembler, Cmp, Instruction, Label, Op, Reg, Size};
 mod command {
     pub(super) const MAP_CREATE: libc::c_int = 0;
     pub(super) const PROG_LOAD: libc::c_int = 5;
+    pub(super) const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 }
 
 /// Map types and a map flag (include/uapi/linux/bpf.h of Linux).
@@ -23,7 +27,14 @@ mod map {
     pub(super) const MMAPABLE: u32 = 1 << 10;
 }
 
-const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+/// Program types.
+mod kind {
+    pub(super) const SOCKET_FILTER: u32 = 1;
+    pub(super) const TRACING: u32 = 26;
+}
+
+/// Kind of hook of a tracing program: a tracepoint, whose arguments the kernel's types describe.
+const TRACE_RAW_TP: u32 = 23;
 
 /// Helper functions called by programs (bpf-helpers(7)).
 pub mod helper {
@@ -60,17 +71,42 @@ pub fn lru_hash(value_bytes: u32, entries: u32) -> io::Result<OwnedFd> {
 /// EPERM without CAP_BPF where unprivileged programs are not allowed; EACCES, EINVAL when the
 /// kernel's verifier rejects it; ENOMEM: bpf(2).
 pub fn load_socket_filter(program: &[Instruction]) -> io::Result<OwnedFd> {
-    let licence = c"MIT OR Apache-2.0";
+    load(&ProgAttr::new(kind::SOCKET_FILTER, c"MIT OR Apache-2.0", program))
+}
+
+/// Loads a program for a tracepoint, given by the number of its type in the kernel's own types. Its
+/// context is the tracepoint's arguments, of 8 bytes each; memory of the kernel that these point to
+/// may be loaded where the types say that it is. It is declared to the kernel under MIT, in the one
+/// spelling of it that the kernel knows (include/linux/license.h): memory may be loaded under such
+/// licences only.
+///
+/// # Errors
+/// EPERM without CAP_BPF and CAP_PERFMON; EACCES, EINVAL when the kernel's verifier rejects it;
+/// ENOMEM: bpf(2).
+pub fn load_tracepoint(program: &[Instruction], type_number: u32) -> io::Result<OwnedFd> {
     let attr = ProgAttr {
-        kind: PROG_TYPE_SOCKET_FILTER,
-        count: program.len() as u32,
-        instructions: program.as_ptr() as u64,
-        licence: licence.as_ptr() as u64,
-        ..ProgAttr::default()
+        expected_attach_type: TRACE_RAW_TP,
+        attach_btf_id: type_number,
+        ..ProgAttr::new(kind::TRACING, c"Dual MIT/GPL", program)
     };
-    // SAFETY: the structure is the command's, and the program and the licence it points to outlive
-    // the call.
-    unsafe { bpf(command::PROG_LOAD, (&raw const attr).cast(), size_of::<ProgAttr>()) }
+    load(&attr)
+}
+
+/// Attaches a program to its tracepoint for as long as the descriptor returned is open.
+///
+/// # Errors
+/// EPERM without CAP_PERFMON; ENOMEM: bpf(2).
+pub fn attach_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let attr = TracepointAttr { name: 0, program: program.as_raw_fd() as u32, unused: 0 };
+    let bytes = size_of::<TracepointAttr>();
+    // SAFETY: the structure is the command's, and points to nothing.
+    unsafe { bpf(command::RAW_TRACEPOINT_OPEN, (&raw const attr).cast(), bytes) }
+}
+
+fn load(attr: &ProgAttr<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is the command's, and the program and the licence it points to are
+    // borrowed by it, so that they outlive the call.
+    unsafe { bpf(command::PROG_LOAD, (&raw const *attr).cast(), size_of::<ProgAttr<'_>>()) }
 }
 
 /// An array map with one entry, whose value is a page of numbers shared between this process and
@@ -155,7 +191,7 @@ struct MapAttr {
 /// The leading fields of `union bpf_attr` for PROG_LOAD.
 #[repr(C)]
 #[derive(Default)]
-struct ProgAttr {
+struct ProgAttr<'a> {
     kind: u32,
     count: u32,
     instructions: u64,
@@ -165,6 +201,34 @@ struct ProgAttr {
     log: u64,
     kernel_version: u32,
     flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    expected_attach_type: u32,
+    /// Descriptions of the program itself: none.
+    described: [u32; 9],
+    attach_btf_id: u32,
+    pointed_to: PhantomData<&'a ()>,
+}
+
+impl<'a> ProgAttr<'a> {
+    fn new(kind: u32, licence: &'a CStr, program: &'a [Instruction]) -> Self {
+        Self {
+            kind,
+            count: program.len() as u32,
+            instructions: program.as_ptr() as u64,
+            licence: licence.as_ptr() as u64,
+            ..Self::default()
+        }
+    }
+}
+
+/// The fields of `union bpf_attr` for RAW_TRACEPOINT_OPEN.
+#[repr(C)]
+struct TracepointAttr {
+    /// Not given: a tracing program has been loaded for one.
+    name: u64,
+    program: u32,
+    unused: u32,
 }
 
 fn create_map(attr: &MapAttr) -> io::Result<OwnedFd> {
