@@ -60,8 +60,8 @@ fn main() -> Result<(), Failure> {
 fn cost(cpu: usize, other: usize) -> Result<(), Failure> {
     println!("\n## Cost of the counter\n");
     println!(
-        "Medians of {ROUNDS} alternating rounds. A request is a datagram that is answered; its time \
-         is the server's processor time, its round trip the client's.\n"
+        "Medians of {ROUNDS} alternating rounds. A request is a datagram that is answered; its \
+         time is the server's processor time, its round trip the client's.\n"
     );
     println!("| load | without | with | ratio | least | greatest |");
     println!("|---|--:|--:|--:|--:|--:|");

@@ -5,6 +5,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +91,11 @@ pub struct Journal {
     /// Content of [`SET_UP`].
     pub set_up: RunSetup,
 }
+
+/// Number of attempts to lock a folder, and the pause after each: a process that is being forked
+/// holds a copy of a lock that was released, until it executes its program.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 impl Journal {
     /// Opens a folder to work in: creates it, or resumes where a run with an equal request stopped.
@@ -218,13 +225,14 @@ fn open_points(dir: &Path) -> Result<File, String> {
     let said = |error: io::Error| format!("{}: {error}", path.display());
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
     let file = file.map_err(said)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(format!("another lab is working in {}", dir.display()))
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::Error(error)) => return Err(said(error)),
         }
-        Err(fs::TryLockError::Error(error)) => Err(said(error)),
     }
+    Err(format!("another lab is working in {}", dir.display()))
 }
 
 fn read_points(mut file: &File, path: &Path) -> Result<Vec<Line>, String> {
