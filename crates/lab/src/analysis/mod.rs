@@ -9,10 +9,12 @@ mod figures;
 mod fixtures;
 mod labels;
 mod matrix;
+pub(crate) mod precision;
 mod remarks;
 mod saturation;
 mod study;
 mod tables;
+mod terms;
 mod timelines;
 mod values;
 
@@ -276,6 +278,7 @@ fn not_drawn(index: usize, value: &Value) -> Judged {
         here: None,
         verdict: Verdict::NotMeasurable,
         why: format!("no experiment of this run draws {}", value.figure),
+        rounds_more: None,
     }
 }
 

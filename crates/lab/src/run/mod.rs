@@ -10,6 +10,7 @@ mod point;
 mod prepare;
 mod probe;
 mod resolved_point;
+mod rounds;
 mod runner;
 mod sources;
 mod wait;
@@ -27,6 +28,7 @@ use crate::testbed::{Testbed, TestbedOptions};
 use crate::time::utc_now;
 use crate::validation::allowed_options;
 use against::AGAINST;
+use rounds::Rounds;
 use runner::Runner;
 
 /// Maximum number of attempts at a point whose load was INVALID or that was disturbed: the
@@ -91,8 +93,8 @@ pub enum End {
     Stopped,
 }
 
-/// Returns the experiments of a request, without the servers that were not requested, and with
-/// those of the build that it is compared with.
+/// Returns the experiments of a request, without the servers that were not requested, with those
+/// of the build that it is compared with, and with the precision that it asks for.
 ///
 /// # Errors
 /// Returns a message if an experiment is invalid or contains none of the requested servers.
@@ -106,6 +108,9 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
         .map_err(|why| format!("experiment {name}: {why}"))?;
         if request.against.is_some() {
             against::add_copies(&mut experiment);
+        }
+        if request.precision.is_some() {
+            experiment.sweep.iter_mut().for_each(|sweep| sweep.precision = request.precision);
         }
         Ok((name.clone(), experiment))
     };
@@ -179,6 +184,7 @@ pub fn run(
         programs,
         missing,
     });
+    journal.set_up.complete = false;
     journal.keep_set_up()?;
     let end = all_steps(request, &experiments, &mut journal, &mut testbed, (stop, tell));
     drop(testbed);
@@ -281,14 +287,25 @@ fn all_steps(
     let steps = plan::steps(experiments, request.request.scale, request.request.seed);
     let (done, mut left): (Vec<Step>, Vec<Step>) =
         steps.into_iter().partition(|step| is_done(journal, step));
-    let total = done.len() + left.len();
+    let mut total = done.len() + left.len();
+    let mut rounds = Rounds::new(experiments, &request.request)?;
     let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
     let mut runner = Runner::new(&request.weir, &request.request, journal.work()?, programs);
     let mut pace = Pace::default();
     tell(Event::Begun { done: done.len(), total, left_s: pace.left_s(&left) });
     let mut number = done.len();
     left.reverse();
-    while let Some(step) = left.pop() {
+    loop {
+        let Some(step) = left.pop() else {
+            let steps = rounds.next(experiments, &journal.lines);
+            if steps.is_empty() {
+                return Ok(End::Complete);
+            }
+            total += steps.len();
+            left = steps.into_iter().rev().filter(|step| !is_done(journal, step)).collect();
+            number = total - left.len();
+            continue;
+        };
         if stop.load(Ordering::Relaxed) {
             return Ok(End::Stopped);
         }
@@ -314,7 +331,6 @@ fn all_steps(
             left.push(step);
         }
     }
-    Ok(End::Complete)
 }
 
 fn is_done(journal: &Journal, step: &Step) -> bool {
