@@ -9,6 +9,7 @@ use crate::cgroup;
 use crate::machine;
 use crate::measure::idle_counter::IdleCounter;
 use crate::programs;
+use crate::servers;
 
 /// Availability of a resource.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -72,6 +73,7 @@ pub fn check() -> Vec<CheckResult> {
         ("clock source", clock(machine::clock_source().as_deref())),
         ("time of its own", steal(&allowed)),
         ("limits on servers", limits(cgroup::available())),
+        ("mod_deflate", compression(servers::lighttpd_can_compress())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
     let all = resources.into_iter().chain(programs);
@@ -117,6 +119,15 @@ fn limits(available: Result<String, String>) -> Found {
             missing(format!("{why}: experiments with memory-mib or disk-reads-per-s are refused"))
         }
     }
+}
+
+fn compression(is_there: bool) -> Found {
+    if is_there {
+        return have("lighttpd can compress");
+    }
+    missing(
+        "servers of lighttpd that compress are left out; Debian: apt install lighttpd-mod-deflate",
+    )
 }
 
 fn exists(path: &str) -> bool {
@@ -235,6 +246,13 @@ mod tests {
         assert_eq!(none.0, State::Missing);
         assert!(none.1.starts_with("for root: experiments with memory-mib"));
         assert_eq!(limits(Ok("memory by version 2".to_owned())).0, State::Have);
+    }
+
+    #[test]
+    fn a_server_without_its_module_is_told_with_the_package() {
+        let lost = compression(false);
+        assert!(lost.0 == State::Missing && lost.1.contains("lighttpd-mod-deflate"));
+        assert_eq!(compression(true).0, State::Have);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod figures;
 #[cfg(test)]
 mod fixtures;
 mod labels;
+mod machine_drift;
 mod matrix;
 pub(crate) mod precision;
 mod remarks;
@@ -110,6 +111,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
         pictures.extend(pair);
     }
+    pictures.extend(machine_drift::picture(study));
     if study.stray > 0 {
         let text = format!("{} points that the experiment no longer has are not used", study.stray);
         remarks.push((study.id.to_owned(), text));

@@ -250,16 +250,29 @@ fn programs(
         found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
     }
     for (name, experiment) in experiments.iter_mut() {
-        let there: Vec<String> = experiment
-            .server
-            .iter()
-            .filter(|server| !gone.contains(&server.kind()))
-            .map(|server| server.id.clone())
-            .collect();
+        let (there, without) = able(&experiment.server, &gone, servers::cannot);
+        missing.extend(without.into_iter().map(|why| format!("experiment {name}: {why}")));
         retain_servers(experiment, |id| there.iter().any(|there| there == id))
             .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
     }
     Ok((found, missing))
+}
+
+/// Returns the ids of the servers whose programs are not among the missing ones and which can do
+/// what is asked of them, and a sentence for each that cannot and is left out.
+fn able(
+    servers: &[ServerSpec],
+    gone: &[Kind],
+    cannot: fn(&ServerSpec) -> Option<String>,
+) -> (Vec<String>, Vec<String>) {
+    let (mut there, mut without) = (Vec::new(), Vec::new());
+    for server in servers.iter().filter(|server| !gone.contains(&server.kind())) {
+        match cannot(server) {
+            None => there.push(server.id.clone()),
+            Some(why) => without.push(format!("{why}: server {} is left out", server.id)),
+        }
+    }
+    (there, without)
 }
 
 /// Adds the settings of the experiments to the options: a run has one testbed.
@@ -361,5 +374,25 @@ impl Pace {
 
     fn left_s(&self, steps: &[Step]) -> f64 {
         steps.iter().map(|step| self.of(step)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title = \"t\"\nquestion = \"q?\"\n\
+        [[server]]\nid = \"a\"\nlabel = \"A\"\nkind = \"lighttpd\"\ngzip = true\n\
+        [[server]]\nid = \"b\"\nlabel = \"B\"\nkind = \"lighttpd\"\n\
+        [[server]]\nid = \"c\"\nlabel = \"C\"\nkind = \"nginx\"\n\
+        [[sweep]]\nid = \"s\"\nx = \"rate\"\nvalues = [1]\n";
+
+    #[test]
+    fn a_server_that_cannot_do_what_is_asked_is_left_out_once_with_the_package() {
+        let servers = Experiment::parse(TEXT).unwrap().server;
+        let cannot = |server: &ServerSpec| server.gzip().then(|| "no module: package m".to_owned());
+        let (there, without) = able(&servers, &[Kind::Nginx], cannot);
+        assert_eq!(there, ["b"]);
+        assert_eq!(without, ["no module: package m: server a is left out"]);
     }
 }
