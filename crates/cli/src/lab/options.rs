@@ -64,8 +64,8 @@ pub(crate) struct RunOptions {
     /// Multiple of the experiment's repetitions to run; below 1, points are shorter too
     #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
-    /// Half the width that the interval of each compared quantity is to have, as a percentage of its
-    /// median, such as 2%: rounds go on until it has
+    /// Half the width that the interval of each compared quantity is to have, as a percentage of
+    /// its median, such as 2%: rounds go on until it has
     #[arg(long, value_name = "P", value_parser = percent)]
     pub precision: Option<f64>,
     /// Maximum number of rounds, with --precision

@@ -1,6 +1,6 @@
-//! The quantities whose intervals a run is to narrow, and the sweeps that need another round for it.
-//! The widths decide, never the verdicts: a run that went on until a claim holds would find many
-//! that do.
+//! The quantities whose intervals a run is to narrow, and the sweeps that need another round for
+//! it. The widths decide, never the verdicts: a run that went on until a claim holds would find
+//! many that do.
 
 use super::study::{PointIndex, Study};
 use super::{claims, values};

@@ -25,8 +25,8 @@ pub use csv::{claims_csv, csv, sheet_csv};
 pub use page::page;
 pub use summary::summary;
 
-/// Writes `report.html`, `summary.md`, `claims.csv`, `figures/ID.svg`, `figures/ID.csv` and `tables/ID.csv` into
-/// `dir`, which is created if missing. Each file is replaced atomically.
+/// Writes `report.html`, `summary.md`, `claims.csv`, `figures/ID.svg`, `figures/ID.csv` and
+/// `tables/ID.csv` into `dir`, which is created if missing. Each file is replaced atomically.
 ///
 /// # Errors
 ///

@@ -40,8 +40,8 @@ pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> St
     }
 }
 
-/// Formats the evidence of a verdict: the interval, half its width as a share of the median, and the
-/// number of points.
+/// Formats the evidence of a verdict: the interval, half its width as a share of the median, and
+/// the number of points.
 pub(super) fn evidence(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
     match estimate.half_width() {
         Some(share) if share.is_finite() => {
