@@ -10,6 +10,7 @@ use crate::machine;
 use crate::measure::drops;
 use crate::measure::idle_counter::IdleCounter;
 use crate::programs;
+use crate::servers;
 
 /// Availability of a resource.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -74,6 +75,7 @@ pub fn check() -> Vec<CheckResult> {
         ("time of its own", steal(&allowed)),
         ("limits on servers", limits(cgroup::available())),
         ("trace of drops", trace_of_drops(drops::available())),
+        ("mod_deflate", compression(servers::lighttpd_can_compress())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
     let all = resources.into_iter().chain(programs);
@@ -129,6 +131,15 @@ fn trace_of_drops(available: Result<(), String>) -> Found {
              (ListenOverflow) as one, and none by a SYN filter: run as root, on Linux 6.11 or later"
         )),
     }
+}
+
+fn compression(is_there: bool) -> Found {
+    if is_there {
+        return have("lighttpd can compress");
+    }
+    missing(
+        "servers of lighttpd that compress are left out; Debian: apt install lighttpd-mod-deflate",
+    )
 }
 
 fn exists(path: &str) -> bool {
@@ -255,6 +266,13 @@ mod tests {
         assert_eq!(none.0, State::Missing);
         assert!(none.1.starts_with("no eBPF map can be had; ") && none.1.contains("as one"));
         assert_eq!(trace_of_drops(Ok(())).0, State::Have);
+    }
+
+    #[test]
+    fn a_server_without_its_module_is_told_with_the_package() {
+        let lost = compression(false);
+        assert!(lost.0 == State::Missing && lost.1.contains("lighttpd-mod-deflate"));
+        assert_eq!(compression(true).0, State::Have);
     }
 
     #[test]

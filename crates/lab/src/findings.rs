@@ -177,6 +177,19 @@ pub struct Estimate {
     pub n: u32,
 }
 
+/// Number of values below which there is no interval: two make a range.
+pub const INTERVAL_N_MIN: u32 = 3;
+
+impl Estimate {
+    /// Returns half the width of the interval as a share of the median, infinite around a median of
+    /// 0; `None` where there are too few values for an interval.
+    pub fn half_width(&self) -> Option<f64> {
+        let half = (self.high - self.low) / 2.0;
+        let share = if half == 0.0 { 0.0 } else { half / self.value.abs() };
+        (self.n >= INTERVAL_N_MIN).then_some(share)
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Sheet {
@@ -257,6 +270,10 @@ pub struct Judged {
     /// Reason, where it is not obvious: what is missing, or that the interval contains both
     /// answers.
     pub why: String,
+    /// Number of further rounds after which an undecided claim would be decided, if the median
+    /// stays where it is and the interval narrows with the root of their number.
+    #[serde(default)]
+    pub rounds_more: Option<u32>,
 }
 
 /// The verdict on a claim.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::atomic_file::replace;
+use crate::experiment::Precision;
 use crate::machine::Machine;
 use crate::record::{Key, Line};
 use crate::testbed::Description;
@@ -44,6 +45,17 @@ pub struct Request {
     /// Another build of weir, run beside this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<PathBuf>,
+    /// The precision asked for; replaces that of the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+}
+
+impl Request {
+    /// Returns whether a run of `other` has points that this request can go on from: everything is
+    /// equal but the precision, which only adds rounds.
+    pub fn continues(&self, other: &Self) -> bool {
+        *self == Self { precision: self.precision, ..other.clone() }
+    }
 }
 
 /// A part of a run without interruption: from its start or resumption to its end or interruption.
@@ -108,7 +120,9 @@ impl Journal {
         fs::create_dir_all(dir).map_err(said)?;
         let points = open_points(dir)?;
         let set_up = match read_set_up(dir)? {
-            Some(found) if found.request == *request => found,
+            Some(found) if request.continues(&found.request) => {
+                RunSetup { request: request.clone(), ..found }
+            }
             Some(found) => {
                 return Err(format!(
                     "{} holds another run ({}, scale {}, seed {}); choose another folder (--out)",
@@ -285,6 +299,7 @@ mod tests {
             seed: 1,
             only: Vec::new(),
             against: None,
+            precision: None,
         }
     }
 
@@ -332,6 +347,22 @@ mod tests {
         Journal::open(dir.path(), &request(1.0)).unwrap().keep_set_up().unwrap();
         let refused = Journal::open(dir.path(), &request(0.5)).unwrap_err();
         assert!(refused.contains("another run"), "{refused}");
+    }
+
+    #[test]
+    fn a_run_goes_on_with_another_precision_and_says_which() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
+        journal.keep_set_up().unwrap();
+        journal.keep(capacity(1.0)).unwrap();
+        drop(journal);
+        let precision = toml::from_str("percent = 2").unwrap();
+        let precise = Request { precision: Some(precision), ..request(1.0) };
+        let journal = Journal::open(dir.path(), &precise).unwrap();
+        assert!(journal.has_capacity(&key_of(&capacity(1.0))));
+        assert_eq!(*journal.set_up.request.precision.unwrap().max_rounds, 20);
+        journal.keep_set_up().unwrap();
+        assert_eq!(read(dir.path()).unwrap().0.request, precise);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::experiment::{
-    Axis, BackgroundLoadKind, Experiment, LoadSpec, RateUnit, Seconds, ServerSpec, Sweep,
+    Axis, BackgroundLoadKind, Experiment, LoadSpec, PRECISION_ROUNDS_MIN, RateUnit, Seconds,
+    ServerSpec, Sweep,
 };
 use crate::generators::Spike;
 use crate::record::Key;
@@ -103,6 +104,22 @@ fn experiment_steps(
     steps
 }
 
+/// Returns the steps of a round beyond the planned ones, for those sweeps of an experiment that are
+/// not precise enough. The order depends on the seed and the round alone, so that a resumed run
+/// goes on in the same order.
+pub fn further_round(
+    experiments: &[NamedExperiment],
+    index: usize,
+    sweeps: &[usize],
+    (round, scale, seed): (u32, f64, u64),
+) -> Vec<Step> {
+    let (name, experiment) = &experiments[index];
+    let builder = StepBuilder { name, index, experiment, scale };
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(round).rotate_left(32));
+    let points = sweeps.iter().flat_map(|&sweep| builder.round(sweep, round)).collect();
+    shuffled(points, &mut rng)
+}
+
 fn shuffled(mut steps: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
     steps.shuffle(rng);
     steps
@@ -110,13 +127,14 @@ fn shuffled(mut steps: Vec<Step>, rng: &mut Xoshiro256PlusPlus) -> Vec<Step> {
 
 /// Returns the repetitions of a point and its duration in seconds, at a scale. The scale changes
 /// the repetitions first; below 1 it also shortens points where the repetitions had to be rounded
-/// up.
+/// up. A sweep with a precision has at least [`PRECISION_ROUNDS_MIN`] repetitions.
 pub fn scaled(sweep: &Sweep, scale: f64) -> (u32, f64) {
     let wanted = f64::from(*sweep.repetitions) * scale;
     let repetitions = wanted.round().clamp(1.0, 1000.0);
+    let least = if sweep.precision.is_some() { PRECISION_ROUNDS_MIN } else { 1 };
     let longer = if scale < 1.0 { (wanted / repetitions).min(1.0) } else { 1.0 };
     let shortest = if sweep.probe.is_some() { PROBE_S_MIN } else { DURATION_S_MIN };
-    (repetitions as u32, (sweep.duration_s() * longer).max(shortest))
+    ((repetitions as u32).max(least), (sweep.duration_s() * longer).max(shortest))
 }
 
 /// Returns the seed of a step's load: the same for all servers at a place, so that they see the
@@ -159,11 +177,13 @@ impl StepBuilder<'_> {
     }
 
     fn points(&self, sweep: usize, round: u32) -> Vec<Step> {
+        let (repetitions, _) = scaled(&self.experiment.sweep[sweep], self.scale);
+        if round < repetitions { self.round(sweep, round) } else { Vec::new() }
+    }
+
+    fn round(&self, sweep: usize, round: u32) -> Vec<Step> {
         let spec = &self.experiment.sweep[sweep];
-        let (repetitions, duration_s) = scaled(spec, self.scale);
-        if round >= repetitions {
-            return Vec::new();
-        }
+        let (_, duration_s) = scaled(spec, self.scale);
         self.grid(sweep, |server, x| {
             let overhead = match spec.probe {
                 Some(_) => PROBE_OVERHEAD_S + PROBE_IDLE_S * x,

@@ -415,6 +415,10 @@ pub struct CoreTime {
     pub stolen_share: f64,
     /// Relative difference between the speeds of the idle processors before and after.
     pub drift: f64,
+    /// Speed of the idle processors, before and after: units of the idle counter's work per second,
+    /// the mean; 0 in records that do not have it.
+    #[serde(default)]
+    pub idle_per_s: f64,
     /// Reason why the busy time is not to be trusted, as a sentence without its subject; absent if
     /// nothing speaks against it.
     #[serde(skip_serializing_if = "Option::is_none")]

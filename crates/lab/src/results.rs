@@ -27,11 +27,12 @@ pub fn findings(dir: &Path) -> Result<Findings, String> {
         (Some(key), Some(text)) => Some((key, catalogue::paper(key, text)?)),
         _ => None,
     };
-    let planned: Vec<_> = plan::steps(&experiments, request.scale, request.seed)
+    let mut planned: Vec<_> = plan::steps(&experiments, request.scale, request.seed)
         .into_iter()
         .filter(|step| step.task == Task::Point)
         .map(|step| step.key)
         .collect();
+    planned.extend(further(&experiments, request.scale, &lines));
     Ok(analysis::findings(&Input {
         name: &request.name,
         title: &title(request.name.as_str(), &experiments, paper.as_ref()),
@@ -43,6 +44,30 @@ pub fn findings(dir: &Path) -> Result<Findings, String> {
         planned: &planned,
         scale: request.scale,
     }))
+}
+
+/// Returns the points of rounds beyond the planned ones, which were measured for their precision.
+fn further(experiments: &[(String, Experiment)], scale: f64, lines: &[Line]) -> Vec<Key> {
+    let is_further = |key: &&Key| {
+        let experiment = experiments.iter().find(|(id, _)| *id == key.experiment);
+        let mut sweeps = experiment.iter().flat_map(|(_, experiment)| &experiment.sweep);
+        sweeps.any(|sweep| {
+            let is_precise = sweep.id == key.sweep && sweep.precision.is_some();
+            is_precise && key.round >= plan::scaled(sweep, scale).0
+        })
+    };
+    let keys = lines.iter().filter_map(|line| match line {
+        Line::Point(point) => Some(&point.key),
+        Line::Failed(failed) => Some(&failed.key),
+        Line::Capacity(_) | Line::Calls(_) => None,
+    });
+    let mut further: Vec<Key> = Vec::new();
+    for key in keys.filter(is_further) {
+        if !further.contains(key) {
+            further.push(key.clone());
+        }
+    }
+    further
 }
 
 /// Draws the report of the run in a folder, writes it to the folder, and returns the findings

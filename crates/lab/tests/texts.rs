@@ -210,7 +210,7 @@ fn judge(place: &str, claim: &Claim, experiment: &Experiment) {
     let figures = experiment.figure.iter().map(|figure| &figure.id);
     let mut drawn = figures.chain(experiment.table.iter().map(|table| &table.id));
     assert!(drawn.any(|id| *id == claim.figure), "{place}: no figure {}", claim.figure);
-    for quantity in claim.top.iter().chain(&claim.bottom) {
+    for quantity in claim.quantities() {
         let Quantity { metric, server, at, sweep: named } = quantity;
         let sweep = sweep(experiment, named.as_ref().unwrap_or(&claim.sweep), place);
         assert!(servers(experiment, sweep).contains(server.as_str()), "{place}: {server}");

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use weir_lab::catalogue::{self, Entry};
 use weir_lab::check::{self, State};
 use weir_lab::plan;
+use weir_lab::servers;
 use weir_lab::validation::allowed_options;
 
 use crate::print::print_text;
@@ -59,6 +60,11 @@ pub(super) fn check(name: Option<&str>) -> Result<ExitCode, String> {
                 entry.id,
                 minutes(std::slice::from_ref(entry))
             );
+            for server in &experiment.server {
+                if let Some(why) = servers::cannot(server) {
+                    let _ = writeln!(text, "{}: without {}: {why}", entry.id, server.id);
+                }
+            }
             if let Err(why) = allowed_options::check(experiment) {
                 let _ = writeln!(text, "{}: needs --allow-any-options: {why}", entry.id);
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use weir_lab::experiment::{MAX_ROUNDS, PRECISION_ROUNDS_MIN};
 use weir_lab::testbed::ADDRESSES_MAX;
 
 use crate::options::{CpuList, cpu_list};
@@ -63,6 +64,14 @@ pub(crate) struct RunOptions {
     /// Multiple of the experiment's repetitions to run; below 1, points are shorter too
     #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
+    /// Half the width that the interval of each compared quantity is to have, as a percentage of
+    /// its median, such as 2%: rounds go on until it has
+    #[arg(long, value_name = "P", value_parser = percent)]
+    pub precision: Option<f64>,
+    /// Maximum number of rounds, with --precision
+    #[arg(long, value_name = "N", requires = "precision", default_value_t = MAX_ROUNDS,
+          value_parser = clap::value_parser!(u32).range(i64::from(PRECISION_ROUNDS_MIN)..=1000))]
+    pub max_rounds: u32,
     /// Seed of the order of the points and of the loads' random draws
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -98,5 +107,12 @@ fn scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale.is_finite() && (0.01..=100.0).contains(&scale) => Ok(scale),
         _ => Err("a scale is a number from 0.01 to 100".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err("a precision is a percentage above 0, at most 100, such as 2%".to_owned()),
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_lab::catalogue::{self, Entry};
+use weir_lab::experiment::Precision;
 use weir_lab::findings::{Chapter, Findings, Verdict};
 use weir_lab::journal::{self, Request};
 use weir_lab::run::{self, End, RunRequest};
@@ -48,6 +49,7 @@ fn request(
     let paper = paper
         .map(str::to_owned)
         .or_else(|| entries.first().and_then(|entry| entry.experiment.paper.clone()));
+    let precise = |percent| Precision::new(percent, options.max_rounds);
     Ok(Request {
         name,
         paper_text: paper.as_deref().and_then(catalogue::paper_text).map(str::to_owned),
@@ -57,6 +59,7 @@ fn request(
         seed: options.seed,
         only: options.only.clone(),
         against,
+        precision: options.precision.map(precise).transpose()?,
     })
 }
 

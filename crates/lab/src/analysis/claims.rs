@@ -1,25 +1,27 @@
 //! Judges the claims of a paper from measured points: a quantity, or its ratio to another within
 //! rounds, is compared with a bound. The verdict is computed from the interval alone.
 
-use super::estimate::{Pick, Side, of_sides};
+use super::estimate::of_sums;
 use super::figures::info;
 use super::labels;
-use super::study::{PointIndex, Repetition, Rounds, Study, is_valid_for};
-use crate::experiment::{At, Position};
-use crate::experiment::{Claim, Quantity};
-use crate::findings::{Estimate, Judged, Verdict};
+use super::study::Study;
+use super::terms::Term;
+use crate::experiment::{At, Claim, Position, Quantity, Sum};
+use crate::findings::{Estimate, INTERVAL_N_MIN, Judged, Verdict};
+
+/// Number of further rounds above which none is told: the median is as good as at the bound.
+const ROUNDS_MORE_MAX: u32 = 10_000;
 
 /// Judges a claim from the studies of a run.
 pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
     let study = studies.iter().find(|study| study.id == claim.experiment);
     let found = measured(claim, study);
-    let (here, verdict, why) = match found {
+    let (here, (verdict, why, rounds_more)) = match found {
         Ok((here, note)) => {
-            let (verdict, why) = verdict(claim, here);
-            let all: Vec<String> = [why, note].into_iter().filter(|one| !one.is_empty()).collect();
-            (Some(here), verdict, all.join("; "))
+            let (verdict, why, rounds_more) = verdict(claim, here);
+            (Some(here), (verdict, listed([why, note].into_iter()), rounds_more))
         }
-        Err(why) => (None, Verdict::NotMeasurable, why),
+        Err(why) => (None, (Verdict::NotMeasurable, why, None)),
     };
     Judged {
         id: claim.id.clone(),
@@ -31,25 +33,63 @@ pub(super) fn judge(claim: &Claim, studies: &[Study<'_>]) -> Judged {
         here,
         verdict,
         why,
+        rounds_more,
     }
 }
 
-/// Returns the verdict and its reason: the claim is decided only if the whole interval lies on one
-/// side of the bounds.
-fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String) {
+/// Returns the verdict, its reason, and the further rounds that would decide it: a claim is decided
+/// only if the whole interval lies on one side of the bounds.
+fn verdict(claim: &Claim, here: Estimate) -> (Verdict, String, Option<u32>) {
     let above = |value: f64| claim.above.is_none_or(|bound| value > bound);
     let below = |value: f64| claim.below.is_none_or(|bound| value < bound);
-    if here.n < 2 {
-        return (Verdict::Undecided, "one round only, which has no interval".to_owned());
+    if here.n < INTERVAL_N_MIN {
+        let why = match here.n {
+            2 => "two rounds make a range and no interval",
+            _ => "one round only, which has no interval",
+        };
+        return (Verdict::Undecided, why.to_owned(), Some(INTERVAL_N_MIN - here.n));
     }
     if above(here.low) && below(here.high) {
-        return (Verdict::Holds, String::new());
+        return (Verdict::Holds, String::new(), None);
     }
     if !above(here.high) || !below(here.low) {
-        return (Verdict::DoesNotHold, String::new());
+        return (Verdict::DoesNotHold, String::new(), None);
     }
     let (low, high) = (number(here.low), number(here.high));
-    (Verdict::Undecided, format!("the interval {low}\u{2013}{high} has both answers"))
+    let rounds_more = rounds_more(claim, here);
+    let more = match rounds_more {
+        None => "its median is at the bound, where no number of rounds decides".to_owned(),
+        Some(1) => "about 1 more round would tell".to_owned(),
+        Some(rounds) => format!("about {rounds} more rounds would tell"),
+    };
+    let why = format!("the interval {low}\u{2013}{high} has both answers; {more}");
+    (Verdict::Undecided, why, rounds_more)
+}
+
+/// Returns the further rounds after which the interval would be clear of the bounds, if the median
+/// stays and each half of the interval narrows with the root of the number of rounds; `None` if
+/// the median is at a bound, or as good as.
+fn rounds_more(claim: &Claim, here: Estimate) -> Option<u32> {
+    let Estimate { value, low, high, n } = here;
+    let (under, over) = (value - low, high - value);
+    // The half of the interval that reaches across a bound, and the room it would have. A median
+    // beyond one bound need not be clear of the other.
+    let beyond_above = claim.above.filter(|bound| value <= *bound);
+    let beyond_below = claim.below.filter(|bound| value >= *bound);
+    let halves: Vec<(f64, f64)> = match (beyond_above, beyond_below) {
+        (Some(bound), _) => vec![(over, bound - value)],
+        (None, Some(bound)) => vec![(under, value - bound)],
+        (None, None) => {
+            let above = claim.above.map(|bound| (under, value - bound));
+            let below = claim.below.map(|bound| (over, bound - value));
+            above.into_iter().chain(below).collect()
+        }
+    };
+    let of_one = |(half, room): (f64, f64)| f64::from(n) * (half / room).powi(2);
+    let rounds = halves.into_iter().map(of_one).fold(0.0, f64::max);
+    // A little less, so that an exact number is not taken for more than it is.
+    let more = ((rounds - 1e-6).ceil() - f64::from(n)).max(1.0);
+    (more <= f64::from(ROUNDS_MORE_MAX)).then_some(more as u32)
 }
 
 /// Formats a number with about four digits, enough to tell the ends of an interval apart.
@@ -71,25 +111,51 @@ fn holds_if(claim: &Claim) -> String {
 
 /// Describes the measured quantity:
 /// `replies/s of accept 10 at its peak ÷ that of accept 10 at 2 × its capacity`, or for two servers
-/// at one place `replies/s of accept 10 ÷ that of accept 1, each at the highest value`.
+/// at one place `replies/s of accept 10 ÷ that of accept 1, each at the highest value`. Sums are in
+/// parentheses where they are divided.
 fn measure(claim: &Claim, study: Option<&Study<'_>>) -> String {
-    let Some(top) = &claim.top else { return String::new() };
-    let name = |side: &Quantity| info(&side.metric).spoken().to_owned();
-    let of = |side: &Quantity| {
-        let sweep = side.sweep.as_ref().map_or_else(String::new, |id| format!(" in {id}"));
-        format!("{}{sweep} {}", label(side, study), at_words(claim, side, study))
-    };
-    let first = format!("{} of {}", name(top), of(top));
-    let Some(bottom) = &claim.bottom else { return first };
+    let Some(tops) = &claim.top else { return String::new() };
+    let one = |sum: &Sum| (sum.len() == 1).then(|| sum[0].clone());
+    match (one(tops), &claim.bottom) {
+        (Some(top), None) => spoken(claim, &top, study),
+        (Some(top), Some(sum)) if sum.len() == 1 => ratio_words(claim, (&top, &sum[0]), study),
+        (_, bottoms) => {
+            let added = |sum: &Sum| {
+                let parts: Vec<String> = sum.iter().map(|one| spoken(claim, one, study)).collect();
+                parts.join(" + ")
+            };
+            let top = added(tops);
+            bottoms.as_ref().map_or(top.clone(), |sum| format!("({top}) ÷ ({})", added(sum)))
+        }
+    }
+}
+
+/// Describes a quantity: its metric, its server and its place.
+fn spoken(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String {
+    format!("{} of {}", info(&side.metric).spoken(), whereabouts(claim, side, study))
+}
+
+fn whereabouts(claim: &Claim, side: &Quantity, study: Option<&Study<'_>>) -> String {
+    let sweep = side.sweep.as_ref().map_or_else(String::new, |id| format!(" in {id}"));
+    format!("{}{sweep} {}", label(side, study), at_words(claim, side, study))
+}
+
+fn ratio_words(
+    claim: &Claim,
+    (top, bottom): (&Quantity, &Quantity),
+    study: Option<&Study<'_>>,
+) -> String {
     let same = bottom.metric == top.metric;
-    let second = if same { "that".to_owned() } else { name(bottom) };
+    let name = info(&bottom.metric);
+    let second = if same { "that" } else { name.spoken() };
     let one_sweep = bottom.sweep == top.sweep;
     if one_sweep && bottom.at == top.at && bottom.server != top.server {
-        let at = at_words(claim, top, study);
         let (one, other) = (label(top, study), label(bottom, study));
-        return format!("{} of {one} ÷ {second} of {other}, each {at}", name(top));
+        let (name, at) = (info(&top.metric), at_words(claim, top, study));
+        return format!("{} of {one} ÷ {second} of {other}, each {at}", name.spoken());
     }
-    format!("{first} ÷ {second} of {}", of(bottom))
+    let (first, rest) = (spoken(claim, top, study), whereabouts(claim, bottom, study));
+    format!("{first} ÷ {second} of {rest}")
 }
 
 fn label<'a>(side: &'a Quantity, study: Option<&Study<'a>>) -> &'a str {
@@ -122,160 +188,49 @@ fn measured(claim: &Claim, study: Option<&Study<'_>>) -> Result<(Estimate, Strin
     }
     let study = study
         .ok_or_else(|| format!("the experiment {} is not part of this run", claim.experiment))?;
-    let term = |quantity| Term::new(study, &claim.sweep, quantity);
-    let top = term(claim.top.as_ref().ok_or("the claim does not say what is measured")?)?;
-    let Some(bottom) = &claim.bottom else {
-        let here = top.side(None).and_then(|side| of_sides(&side, None));
-        return Ok((here.ok_or_else(|| top.missing(None))?, top.moved(None)));
-    };
-    let bottom = term(bottom)?;
-    let sides = top.side(Some(&bottom)).zip(bottom.side(Some(&top)));
-    let here = sides.as_ref().and_then(|(above, below)| of_sides(above, Some(below)));
-    let here = here.ok_or_else(|| missing(&top, &bottom))?;
-    let mut notes = vec![top.moved(Some(&bottom)), bottom.moved(Some(&top))];
-    notes.retain(|note| !note.is_empty());
-    notes.dedup();
-    Ok((here, notes.join("; ")))
+    let top =
+        terms(study, claim, claim.top.as_ref().ok_or("the claim does not say what is measured")?)?;
+    let bottom = claim.bottom.as_ref().map_or(Ok(Vec::new()), |sum| terms(study, claim, sum))?;
+    let all: Vec<&Term<'_>> = top.iter().chain(&bottom).collect();
+    let sides = |of: &[Term<'_>]| of.iter().map(|term| term.side(&all)).collect::<Option<Vec<_>>>();
+    let here = sides(&top).zip(sides(&bottom)).and_then(|(top, bottom)| of_sums(&top, &bottom));
+    let here = here.ok_or_else(|| missing(&all))?;
+    Ok((here, listed(all.iter().map(|term| term.moved(&all)))))
 }
 
-/// Explains why a ratio could not be computed.
-fn missing(top: &Term<'_>, bottom: &Term<'_>) -> String {
-    let mut whys = vec![top.missing(Some(bottom)), bottom.missing(Some(top))];
-    whys.retain(|why| !why.is_empty());
-    whys.dedup();
-    if whys.is_empty() {
-        return "no round has valid points of both, or what is divided by is 0".to_owned();
-    }
-    whys.join("; ")
-}
-
-/// A quantity of a claim, found in a study.
-struct Term<'a> {
+fn terms<'a>(
     study: &'a Study<'a>,
-    sweep: usize,
-    server: usize,
-    quantity: &'a Quantity,
-    /// The metric at each value of the sweep.
-    curve: Vec<Rounds>,
+    claim: &Claim,
+    sum: &'a [Quantity],
+) -> Result<Vec<Term<'a>>, String> {
+    sum.iter().map(|quantity| Term::new(study, &claim.sweep, quantity)).collect()
 }
 
-impl<'a> Term<'a> {
-    fn new(study: &'a Study<'a>, of_claim: &str, quantity: &'a Quantity) -> Result<Self, String> {
-        let Quantity { metric, server: id, at, sweep } = quantity;
-        let named = sweep.as_deref().unwrap_or(of_claim);
-        let sweep = study.experiment.sweep.iter().position(|sweep| sweep.id == named);
-        let sweep = sweep.ok_or_else(|| format!("{} has no sweep {named}", study.id))?;
-        let spec = study.sweep(sweep);
-        let server = study.server(id).ok_or_else(|| format!("there is no server {id}"))?;
-        if !study.experiment.servers_of(spec, &[]).contains(&server) {
-            return Err(format!("sweep {} does not measure server {id}", spec.id));
-        }
-        if crate::metrics::find(metric).is_none() {
-            return Err(format!("there is no metric {metric}"));
-        }
-        if let At::Value(x) = at
-            && spec.index_of(*x).is_none()
-        {
-            return Err(format!("{x} is not a value of sweep {}", spec.id));
-        }
-        let curve = study.curve(sweep, server, metric);
-        Ok(Self { study, sweep, server, quantity, curve })
+/// Explains why a number could not be computed.
+fn missing(all: &[&Term<'_>]) -> String {
+    let whys = listed(all.iter().map(|term| term.missing(all)));
+    match whys.is_empty() {
+        true => "no round has valid points of both, or what is divided by is 0".to_owned(),
+        false => whys,
     }
+}
 
-    /// Returns the numbers and where they are taken; `None` if no value of the sweep qualifies.
-    fn side(&self, other: Option<&Self>) -> Option<Side> {
-        let pick = match self.quantity.at {
-            At::Named(Position::Peak) => {
-                Pick::Peak(self.study.curve(self.sweep, self.server, "reply_rate"))
-            }
-            _ => Pick::Fixed(self.fixed(other)?),
-        };
-        Some(Side { curve: self.curve.clone(), pick })
-    }
+/// Joins the texts that are not empty, each once.
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    let mut texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    texts.dedup();
+    texts.join("; ")
+}
 
-    /// Returns the index at which a quantity other than a peak is taken. `first` and `last` are the
-    /// lowest and highest values with a valid point; if both sides are taken there, the values at
-    /// which both have one in the same round.
-    fn fixed(&self, other: Option<&Self>) -> Option<usize> {
-        let alike =
-            |other: &&Self| (other.quantity.at, other.sweep) == (self.quantity.at, self.sweep);
-        let paired = other.filter(alike);
-        let there = |index: &usize| {
-            let Some(mine) = self.curve.get(*index) else { return false };
-            let theirs = paired.and_then(|other| other.curve.get(*index));
-            mine.keys().any(|round| theirs.is_none_or(|theirs| theirs.contains_key(round)))
-        };
-        match self.quantity.at {
-            At::Value(x) => self.study.sweep(self.sweep).index_of(x),
-            At::Named(Position::First) => (0..self.curve.len()).find(there),
-            At::Named(Position::Last) => (0..self.curve.len()).rev().find(there),
-            At::Named(Position::Peak) => None,
-        }
+/// Returns what a claim compares: its estimate, if there is one, and the indices of the sweeps that
+/// it is taken from. `None` for a claim that is not measured in this study.
+pub(super) fn compared(claim: &Claim, study: &Study<'_>) -> Option<(Option<Estimate>, Vec<usize>)> {
+    if claim.not_measurable.is_some() || claim.experiment != study.id {
+        return None;
     }
-
-    /// Returns the end of the sweep that the claim refers to.
-    fn end(&self) -> Option<usize> {
-        match self.quantity.at {
-            At::Value(x) => self.study.sweep(self.sweep).index_of(x),
-            At::Named(Position::First) => Some(0),
-            At::Named(Position::Last) => self.curve.len().checked_sub(1),
-            At::Named(Position::Peak) => None,
-        }
-    }
-
-    fn spot(&self, value: usize) -> PointIndex {
-        PointIndex { sweep: self.sweep, server: self.server, value }
-    }
-
-    fn place(&self, value: usize) -> String {
-        let x = self.study.x(self.spot(value));
-        labels::place(self.study, self.study.sweep(self.sweep), x)
-    }
-
-    /// Returns a note if the lowest or highest value used is not the end of the sweep; empty
-    /// otherwise.
-    fn moved(&self, other: Option<&Self>) -> String {
-        match (self.fixed(other), self.end()) {
-            (Some(here), Some(end)) if here != end => {
-                format!("judged at {}, as points beyond it are not valid", self.place(here))
-            }
-            _ => String::new(),
-        }
-    }
-
-    /// Explains why there is no number; empty if there is one.
-    fn missing(&self, other: Option<&Self>) -> String {
-        let label = self.study.label(self.server);
-        let Some(value) = self.fixed(other).or_else(|| self.end()) else {
-            return match self.curve.iter().all(Rounds::is_empty) {
-                true => format!("{label} has no valid point"),
-                false => String::new(),
-            };
-        };
-        if self.curve.get(value).is_some_and(|rounds| !rounds.is_empty()) {
-            return String::new();
-        }
-        format!("{label} at {}: {}", self.place(value), self.outcome(value))
-    }
-
-    /// Describes the points at a value that yielded no number.
-    fn outcome(&self, value: usize) -> String {
-        let (mut all, mut invalid) = (0, 0);
-        for (_, outcome) in self.study.at(self.spot(value)) {
-            match outcome {
-                Repetition::Failed(why) => return format!("could not be measured: {why}"),
-                Repetition::Measured(point) => {
-                    all += 1;
-                    invalid += u32::from(!is_valid_for(point, &self.quantity.metric));
-                }
-            }
-        }
-        match (all, invalid) {
-            (0, _) => "not measured".to_owned(),
-            (_, 0) => format!("its points do not tell {}", info(&self.quantity.metric).spoken()),
-            _ => format!("{invalid} of {all} INVALID"),
-        }
-    }
+    let of = |quantity| Term::new(study, &claim.sweep, quantity).ok().map(|term| term.sweep);
+    let sweeps = claim.quantities().map(of).collect::<Option<Vec<usize>>>()?;
+    Some((measured(claim, Some(study)).ok().map(|(here, _)| here), sweeps))
 }
 
 #[cfg(test)]
@@ -321,7 +276,61 @@ mod tests {
         assert_eq!(said(&pair("above = 1.2\nbelow = 1.4"), &lines).0, Verdict::Holds);
         let (verdict, why) = said(&pair("above = 1.3"), &lines);
         assert_eq!(verdict, Verdict::Undecided);
-        assert_eq!(why, "the interval 1.25–1.33 has both answers");
+        let says = "the interval 1.25–1.33 has both answers; about 6 more rounds would tell";
+        assert_eq!(why, says);
+    }
+
+    #[test]
+    fn the_rounds_that_an_undecided_claim_needs_grow_with_the_square_of_the_width() {
+        let of = |bounds: &str, value, low, high| {
+            let claim = claim(("one", "1"), None, bounds);
+            verdict(&claim, Estimate { value, low, high, n: 6 }).2
+        };
+        assert_eq!(of("above = 1.0", 1.1, 0.9, 1.3), Some(18));
+        assert_eq!(of("above = 1.0", 0.9, 0.7, 1.1), Some(18));
+        assert_eq!(of("below = 1.2", 1.1, 0.9, 1.3), Some(18));
+        assert_eq!(of("below = 1.0", 1.1, 0.9, 1.3), Some(18));
+        assert_eq!(of("above = 1.0\nbelow = 1.5", 1.1, 0.9, 1.3), Some(18));
+        assert_eq!(of("above = 1.0\nbelow = 1.5", 1.6, 1.4, 1.9), Some(18));
+        assert_eq!(of("above = 1.0", 1.1, 0.999, 1.3), Some(1));
+        assert_eq!(of("above = 1.0", 1.0, 0.9, 1.3), None);
+        assert_eq!(of("above = 1.0", 1.1, 1.05, 1.3), None);
+    }
+
+    #[test]
+    fn two_rounds_make_a_range_that_decides_nothing() {
+        let lines: Vec<Line> = fixtures::both()
+            .into_iter()
+            .filter(|line| matches!(line, Line::Point(point) if point.key.round < 2))
+            .collect();
+        let claim = claim(("two", "1"), Some(("one", "1")), "above = 1.05");
+        let judged = judged(&claim, &lines);
+        assert_eq!((judged.verdict, judged.rounds_more), (Verdict::Undecided, Some(1)));
+        assert_eq!(judged.why, "two rounds make a range and no interval");
+        assert_eq!(judged.here.unwrap().half_width(), None);
+    }
+
+    #[test]
+    fn sums_are_judged_and_said() {
+        let side =
+            |server: &str| format!("{{ metric = \"reply_rate\", server = \"{server}\", at = 1 }}");
+        let text = format!(
+            "[[claim]]\nid = \"c\"\nfigure = \"fig-1\"\ntext = \"t\"\nwhere = \"p\"\n\
+             experiment = \"p/e\"\nsweep = \"up\"\ntop = [{}, {}]\nbottom = {}\nabove = 2\n",
+            side("one"),
+            side("two"),
+            side("one"),
+        );
+        let claim = fixtures::paper(&text).claim.remove(0);
+        let judged = judged(&claim, &fixtures::both());
+        let here = judged.here.unwrap();
+        assert_eq!(judged.verdict, Verdict::Holds);
+        assert!((here.value - 2.1).abs() < 1e-9 && (here.high - here.low) < 1e-9, "{here:?}");
+        assert_eq!(
+            judged.measure,
+            "(replies/s of accept 1 at 1 × the capacity of accept 1 + replies/s of nginx at 1 × \
+             the capacity of accept 1) ÷ (replies/s of accept 1 at 1 × the capacity of accept 1)"
+        );
     }
 
     #[test]
@@ -385,11 +394,11 @@ mod tests {
         };
         not(&claim(("two", "3"), None, "above = 1"), "3 is not a value of sweep up");
         let mut other = claim(("two", "4"), None, "above = 1");
-        other.top.as_mut().unwrap().metric = "c_avg".to_owned();
+        other.top.as_mut().unwrap().first_mut().metric = "c_avg".to_owned();
         not(&other, "its points do not tell ");
-        other.top.as_mut().unwrap().metric = "c_med".to_owned();
+        other.top.as_mut().unwrap().first_mut().metric = "c_med".to_owned();
         not(&other, "there is no metric c_med");
-        other.top.as_mut().unwrap().server = "six".to_owned();
+        other.top.as_mut().unwrap().first_mut().server = "six".to_owned();
         not(&other, "there is no server six");
         other.sweep = "down".to_owned();
         not(&other, "p/e has no sweep down");

@@ -8,11 +8,14 @@ mod figures;
 #[cfg(test)]
 mod fixtures;
 mod labels;
+mod machine_drift;
 mod matrix;
+pub(crate) mod precision;
 mod remarks;
 mod saturation;
 mod study;
 mod tables;
+mod terms;
 mod timelines;
 mod values;
 
@@ -108,6 +111,7 @@ fn chapter(input: &Input<'_>, study: &Study<'_>) -> Chapter {
         remarks.extend(remark.map(|remark| (figure.id.clone(), remark)));
         pictures.extend(pair);
     }
+    pictures.extend(machine_drift::picture(study));
     if study.stray > 0 {
         let text = format!("{} points that the experiment no longer has are not used", study.stray);
         remarks.push((study.id.to_owned(), text));
@@ -276,6 +280,7 @@ fn not_drawn(index: usize, value: &Value) -> Judged {
         here: None,
         verdict: Verdict::NotMeasurable,
         why: format!("no experiment of this run draws {}", value.figure),
+        rounds_more: None,
     }
 }
 

@@ -52,6 +52,25 @@ impl<'a> Study<'a> {
     /// Indexes the lines of experiment `id`. If several lines describe the same point, the best one
     /// counts, and of equals the last: a repetition of a disturbed point may be worse.
     pub(super) fn new(id: &'a str, experiment: &'a Experiment, lines: &'a [Line]) -> Self {
+        Self::of(id, experiment, lines.iter())
+    }
+
+    /// Indexes the lines of the rounds before `round`.
+    pub(super) fn before(
+        id: &'a str,
+        experiment: &'a Experiment,
+        lines: &'a [Line],
+        round: u32,
+    ) -> Self {
+        let is_before = |line: &&Line| match line {
+            Line::Point(point) => point.key.round < round,
+            Line::Failed(failed) => failed.key.round < round,
+            Line::Capacity(_) | Line::Calls(_) => true,
+        };
+        Self::of(id, experiment, lines.iter().filter(is_before))
+    }
+
+    fn of(id: &'a str, experiment: &'a Experiment, lines: impl Iterator<Item = &'a Line>) -> Self {
         let (repetitions, capacities, calls) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut study = Self { id, experiment, repetitions, capacities, calls, stray: 0 };
         for line in lines {

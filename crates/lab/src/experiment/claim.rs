@@ -1,6 +1,11 @@
 //! Claims about the points of an experiment, and the criteria to judge them.
 
+use std::fmt::{self, Formatter};
+use std::ops::Deref;
+
 use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::figure::At;
 
@@ -26,10 +31,10 @@ pub struct Claim {
     /// The sweep of that experiment.
     #[serde(default)]
     pub sweep: String,
-    /// The quantity measured.
-    pub top: Option<Quantity>,
+    /// The quantity measured, or several, whose sum is.
+    pub top: Option<Sum>,
     /// The divisor of `top`, within rounds; without it `top` itself is judged.
-    pub bottom: Option<Quantity>,
+    pub bottom: Option<Sum>,
     /// Lower bound: the claim holds above it.
     pub above: Option<f64>,
     /// Upper bound: the claim holds below it.
@@ -51,4 +56,52 @@ pub struct Quantity {
     pub at: At,
     /// The sweep, if it is not that of the claim.
     pub sweep: Option<String>,
+}
+
+/// A quantity, or the sum of several within rounds: `{ … }` or `[{ … }, { … }]`.
+#[derive(Clone, Debug)]
+pub struct Sum(Vec<Quantity>);
+
+impl Deref for Sum {
+    type Target = [Quantity];
+
+    fn deref(&self) -> &[Quantity] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+impl Sum {
+    /// Returns the first quantity, to be changed.
+    pub(crate) fn first_mut(&mut self) -> &mut Quantity {
+        &mut self.0[0]
+    }
+}
+
+impl<'de> Deserialize<'de> for Sum {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(SumVisitor)
+    }
+}
+
+struct SumVisitor;
+
+impl<'de> Visitor<'de> for SumVisitor {
+    type Value = Sum;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("a quantity or a list of quantities")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Sum, A::Error> {
+        Ok(Sum(vec![Quantity::deserialize(MapAccessDeserializer::new(map))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Sum, A::Error> {
+        let quantities = Vec::<Quantity>::deserialize(SeqAccessDeserializer::new(seq))?;
+        match quantities.is_empty() {
+            true => Err(de::Error::custom("a sum has at least one quantity")),
+            false => Ok(Sum(quantities)),
+        }
+    }
 }

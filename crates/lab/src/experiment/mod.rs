@@ -6,6 +6,7 @@ mod figure;
 pub(crate) mod file;
 mod load;
 mod overload;
+mod precision;
 mod probe;
 mod server;
 mod sweep;
@@ -15,10 +16,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-pub use claim::{Claim, Quantity};
+pub use claim::{Claim, Quantity, Sum};
 pub use figure::{At, Cells, Figure, Matrix, Position, Table, TimelineFigure};
 pub use load::{Arrivals, Generator, LoadSpec, Pace, RequestClass};
 pub use overload::{BackgroundLoadKind, BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
+pub use precision::{MAX_ROUNDS, PRECISION_ROUNDS_MIN, Precision};
 pub use probe::ProbeSpec;
 pub(crate) use probe::{has_mechanism, mechanism_options};
 pub use server::{
@@ -26,7 +28,9 @@ pub use server::{
     WeirSettings,
 };
 pub use sweep::{Axis, CAPACITY_CONNECTIONS, RateUnit, Sweep};
-pub use units::{Bounded, BurnUs, Count, Fraction, ProxyBurnUs, Rate, Seconds, SecondsOrNone};
+pub use units::{
+    Bounded, BurnUs, Count, Fraction, Percent, ProxyBurnUs, Rate, Seconds, SecondsOrNone,
+};
 
 /// An experiment: one TOML file.
 #[derive(Clone, Debug, Deserialize)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::LoadSpec;
 use super::overload::{BackgroundLoadSpec, NeighbourSpec, SpikeSpec};
+use super::precision::Precision;
 use super::probe::ProbeSpec;
 use super::units::{Bounded, BurnUs, Count, Rate, id};
 
@@ -67,6 +68,8 @@ pub struct Sweep {
     /// Repetitions of each point, at scale 1.
     #[serde(default = "three")]
     pub repetitions: Count,
+    /// The precision wanted: after the repetitions, further rounds go on until it is reached.
+    pub precision: Option<Precision>,
     /// True to count system calls. Weir counts and times its own; those of other servers are
     /// counted by strace in one additional, unmeasured run of each point.
     #[serde(default)]

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 use std::ops::Deref;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// A whole number from `MIN` to `MAX`.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(try_from = "u32")]
 pub struct Bounded<const MIN: u32, const MAX: u32>(u32);
 
@@ -57,7 +57,7 @@ impl<const MIN: u32, const MAX: u32> Display for Bounded<MIN, MAX> {
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $says:literal, $holds:expr) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Deserialize, PartialEq, PartialOrd)]
+        #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, PartialOrd)]
         #[serde(try_from = "f64")]
         pub struct $name(f64);
 
@@ -102,6 +102,11 @@ number! {
 number! {
     /// A time in seconds that may be 0.
     SecondsOrNone, "a time", |value| value >= 0.0
+}
+
+number! {
+    /// A percentage of a whole.
+    Percent, "a percentage above 0, at most 100", |value| value > 0.0 && value <= 100.0
 }
 
 number! {

@@ -193,6 +193,7 @@ impl Reading {
             // A processor that others used up in a calibration has changed beyond measure.
             let drift = (last_rate / first_rate - 1.0).abs();
             time.drift = time.drift.max(if drift.is_finite() { drift } else { 1.0 });
+            time.idle_per_s += (first_rate + last_rate) / 2.0 / cpus.len() as f64;
             ran_ns += now.cpu_ns - first.cpus[index].cpu_ns;
             stolen_ns += now.stolen_ns - first.cpus[index].stolen_ns;
         }
@@ -277,6 +278,7 @@ mod tests {
         let rates = [&rates[0], &rates[1]];
         let time = after.core_time(&before, &before, rates, &[4]);
         assert!((time.busy_s - 1.0).abs() < 1e-9 && (time.drift - 0.2).abs() < 1e-9, "{time:?}");
+        assert_eq!(time.idle_per_s, 1100.0);
         let time = after.core_time(&before, &before, rates, &[5]);
         assert_eq!(time.busy_s, 0.0, "faster than idle is idle");
         let none = IdleRates(vec![0.0, 0.0]);

@@ -1,6 +1,7 @@
 //! Writes figures and tables as CSV (RFC 4180, but lines end with LF), with full precision.
 
-use crate::findings::{Estimate, Picture, Sheet};
+use super::claims::verdict;
+use crate::findings::{Estimate, Findings, Picture, Sheet};
 
 /// Returns a figure as CSV: a line for each point of each series. The last two columns are the
 /// labels of the axes, which contain the units.
@@ -52,6 +53,42 @@ pub fn sheet_csv(sheet: &Sheet) -> String {
             fields.push(paper.map_or_else(String::new, plain));
         }
         text.push_str(&line(&fields));
+    }
+    text
+}
+
+/// Returns the verdicts as CSV: a line for each claim, with the number of points and half the width
+/// of the interval in percent of the median.
+pub fn claims_csv(findings: &Findings) -> String {
+    let mut text = line(&[
+        "experiment",
+        "claim",
+        "place",
+        "median",
+        "low",
+        "high",
+        "points",
+        "half_width [%]",
+        "paper",
+        "holds_if",
+        "verdict",
+        "rounds_more",
+        "why",
+        "text",
+    ]);
+    for chapter in &findings.chapters {
+        for judged in chapter.all_judged() {
+            let half = judged.here.and_then(|here| here.half_width());
+            let mut fields = vec![chapter.id.clone(), judged.id.clone(), judged.place.clone()];
+            fields.extend(estimate(judged.here.as_ref()));
+            fields.push(half.map_or_else(String::new, |share| plain(100.0 * share)));
+            fields.push(judged.paper.map_or_else(String::new, plain));
+            fields.push(judged.holds_if.clone());
+            fields.push(verdict(judged.verdict).1.to_owned());
+            fields.push(judged.rounds_more.map_or_else(String::new, |rounds| rounds.to_string()));
+            fields.extend([judged.why.clone(), judged.text.clone()]);
+            text.push_str(&line(&fields));
+        }
     }
     text
 }
@@ -119,6 +156,16 @@ mod tests {
                 r#""a, ""b""",20,,,,,2,9.5,0,"rate, 1/s",ratio"#,
             ]
         );
+    }
+
+    #[test]
+    fn each_verdict_has_its_number_of_points_and_its_width() {
+        let text = claims_csv(&fixtures::findings());
+        let lines: Vec<&str> = text.lines().collect();
+        let findings = fixtures::findings();
+        let all: usize = findings.chapters.iter().map(|one| one.all_judged().count()).sum();
+        assert_eq!(lines.len() - 1, all);
+        assert!(lines.iter().any(|line| line.contains(",undecided,14,")), "{text}");
     }
 
     #[test]

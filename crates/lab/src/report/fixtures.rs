@@ -240,6 +240,7 @@ fn judged(id: &str, verdict: Verdict, here: Option<f64>) -> Judged {
         here: here.and_then(|here| estimate(here, 5)),
         verdict,
         why: why.to_owned(),
+        rounds_more: (verdict == Verdict::Undecided).then_some(14),
     }
 }
 

@@ -21,12 +21,12 @@ use std::path::Path;
 use crate::atomic_file::replace;
 use crate::findings::{Findings, Picture};
 
-pub use csv::{csv, sheet_csv};
+pub use csv::{claims_csv, csv, sheet_csv};
 pub use page::page;
 pub use summary::summary;
 
-/// Writes `report.html`, `summary.md`, `figures/ID.svg`, `figures/ID.csv` and `tables/ID.csv` into
-/// `dir`, which is created if missing. Each file is replaced atomically.
+/// Writes `report.html`, `summary.md`, `claims.csv`, `figures/ID.svg`, `figures/ID.csv` and
+/// `tables/ID.csv` into `dir`, which is created if missing. Each file is replaced atomically.
 ///
 /// # Errors
 ///
@@ -47,6 +47,9 @@ pub fn write(findings: &Findings, dir: &Path) -> Result<(), String> {
         for (sheet, stem) in chapter.sheets.iter().zip(names.sheets(nth)) {
             put(dir, &format!("tables/{stem}.csv"), &sheet_csv(sheet))?;
         }
+    }
+    if findings.chapters.iter().any(|chapter| chapter.all_judged().next().is_some()) {
+        put(dir, "claims.csv", &claims_csv(findings))?;
     }
     put(dir, "summary.md", &summary(findings))?;
     put(dir, "report.html", &page(findings)?)

@@ -1,7 +1,7 @@
 //! Formats numbers for people: three digits, or all before the point, with thousands separated by
 //! commas.
 
-use crate::findings::Estimate;
+use crate::findings::{Estimate, INTERVAL_N_MIN};
 
 /// Formats a number with three digits, or all before the point; a dash if it is not finite.
 pub(super) fn number(value: f64) -> String {
@@ -31,10 +31,25 @@ pub(super) fn percent(share: f64) -> String {
 
 /// Formats the interval of an estimate and its number of points; `write` formats the numbers.
 pub(super) fn interval(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
-    if estimate.n <= 1 {
-        return "one point".to_owned();
+    let ends =
+        || format!("{} to {}, n = {}", write(estimate.low), write(estimate.high), estimate.n);
+    match estimate.n {
+        0 | 1 => "one point".to_owned(),
+        n if n < INTERVAL_N_MIN => format!("range {}", ends()),
+        _ => ends(),
     }
-    format!("{} to {}, n = {}", write(estimate.low), write(estimate.high), estimate.n)
+}
+
+/// Formats the evidence of a verdict: the interval, half its width as a share of the median, and
+/// the number of points.
+pub(super) fn evidence(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
+    match estimate.half_width() {
+        Some(share) if share.is_finite() => {
+            let (low, high) = (write(estimate.low), write(estimate.high));
+            format!("{low} to {high}, ± {}, n = {}", percent(share), estimate.n)
+        }
+        _ => interval(estimate, write),
+    }
 }
 
 /// Formats a number with its unit, separated by a space; the unit `1/s` becomes `/s`.
@@ -99,6 +114,10 @@ mod tests {
     fn an_interval_names_its_points_and_one_point_has_none() {
         let many = Estimate { value: 2.0, low: 1.5, high: 2500.0, n: 3 };
         assert_eq!(interval(&many, number), "1.5 to 2,500, n = 3");
+        assert_eq!(interval(&Estimate { n: 2, ..many }, number), "range 1.5 to 2,500, n = 2");
+        assert_eq!(evidence(&Estimate { n: 2, ..many }, number), "range 1.5 to 2,500, n = 2");
+        let close = Estimate { value: 100.0, low: 98.0, high: 102.0, n: 6 };
+        assert_eq!(evidence(&close, number), "98 to 102, ± 2 %, n = 6");
         assert_eq!(interval(&Estimate { n: 1, ..many }, number), "one point");
     }
 

@@ -3,7 +3,7 @@
 
 use super::claims::{About, Claimed, claims, claims_heading, points, tally_of, verdict};
 use super::names::Names;
-use super::number::{interval, number, percent};
+use super::number::{evidence, interval, number, percent};
 use crate::findings::{Chapter, Estimate, Findings, Saturation, Sheet};
 
 /// Returns the run in Markdown. Links are relative to the directory that [`write`](super::write)
@@ -83,7 +83,7 @@ fn verdicts(text: &mut String, heading: &str, claims: &[Claimed<'_>]) {
         vec![
             format!("{} ({})", plain(&judged.text), plain(&judged.place)),
             judged.paper.map_or_else(|| "–".to_owned(), number),
-            judged.here.map_or_else(|| "–".to_owned(), |here| bracketed(&here, number)),
+            judged.here.map_or_else(|| "–".to_owned(), |here| judged_by(&here)),
             format!("{sign} {word}{why}"),
             about(claim.about),
         ]
@@ -142,6 +142,11 @@ fn sheet(text: &mut String, sheet: &Sheet) {
 
 fn bracketed(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
     format!("{} ({})", write(estimate.value), interval(estimate, write))
+}
+
+/// Formats an estimate that a verdict rests on.
+fn judged_by(here: &Estimate) -> String {
+    format!("{} ({})", number(here.value), evidence(here, number))
 }
 
 fn paragraph(text: &mut String, words: &str) {

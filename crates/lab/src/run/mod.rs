@@ -10,6 +10,7 @@ mod point;
 mod prepare;
 mod probe;
 mod resolved_point;
+mod rounds;
 mod runner;
 mod sources;
 mod wait;
@@ -27,6 +28,7 @@ use crate::testbed::{Testbed, TestbedOptions};
 use crate::time::utc_now;
 use crate::validation::allowed_options;
 use against::AGAINST;
+use rounds::Rounds;
 use runner::Runner;
 
 /// Maximum number of attempts at a point whose load was INVALID or that was disturbed: the
@@ -91,8 +93,8 @@ pub enum End {
     Stopped,
 }
 
-/// Returns the experiments of a request, without the servers that were not requested, and with
-/// those of the build that it is compared with.
+/// Returns the experiments of a request, without the servers that were not requested, with those
+/// of the build that it is compared with, and with the precision that it asks for.
 ///
 /// # Errors
 /// Returns a message if an experiment is invalid or contains none of the requested servers.
@@ -106,6 +108,9 @@ pub fn experiments(request: &Request) -> Result<Vec<NamedExperiment>, String> {
         .map_err(|why| format!("experiment {name}: {why}"))?;
         if request.against.is_some() {
             against::add_copies(&mut experiment);
+        }
+        if request.precision.is_some() {
+            experiment.sweep.iter_mut().for_each(|sweep| sweep.precision = request.precision);
         }
         Ok((name.clone(), experiment))
     };
@@ -179,6 +184,7 @@ pub fn run(
         programs,
         missing,
     });
+    journal.set_up.complete = false;
     journal.keep_set_up()?;
     let end = all_steps(request, &experiments, &mut journal, &mut testbed, (stop, tell));
     drop(testbed);
@@ -244,16 +250,29 @@ fn programs(
         found.push((AGAINST.to_owned(), servers::version(Kind::Weir, build)?));
     }
     for (name, experiment) in experiments.iter_mut() {
-        let there: Vec<String> = experiment
-            .server
-            .iter()
-            .filter(|server| !gone.contains(&server.kind()))
-            .map(|server| server.id.clone())
-            .collect();
+        let (there, without) = able(&experiment.server, &gone, servers::cannot);
+        missing.extend(without.into_iter().map(|why| format!("experiment {name}: {why}")));
         retain_servers(experiment, |id| there.iter().any(|there| there == id))
             .map_err(|why| format!("experiment {name}: {why}; {}", missing.join("; ")))?;
     }
     Ok((found, missing))
+}
+
+/// Returns the ids of the servers whose programs are not among the missing ones and which can do
+/// what is asked of them, and a sentence for each that cannot and is left out.
+fn able(
+    servers: &[ServerSpec],
+    gone: &[Kind],
+    cannot: fn(&ServerSpec) -> Option<String>,
+) -> (Vec<String>, Vec<String>) {
+    let (mut there, mut without) = (Vec::new(), Vec::new());
+    for server in servers.iter().filter(|server| !gone.contains(&server.kind())) {
+        match cannot(server) {
+            None => there.push(server.id.clone()),
+            Some(why) => without.push(format!("{why}: server {} is left out", server.id)),
+        }
+    }
+    (there, without)
 }
 
 /// Adds the settings of the experiments to the options: a run has one testbed.
@@ -281,14 +300,25 @@ fn all_steps(
     let steps = plan::steps(experiments, request.request.scale, request.request.seed);
     let (done, mut left): (Vec<Step>, Vec<Step>) =
         steps.into_iter().partition(|step| is_done(journal, step));
-    let total = done.len() + left.len();
+    let mut total = done.len() + left.len();
+    let mut rounds = Rounds::new(experiments, &request.request)?;
     let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
     let mut runner = Runner::new(&request.weir, &request.request, journal.work()?, programs);
     let mut pace = Pace::default();
     tell(Event::Begun { done: done.len(), total, left_s: pace.left_s(&left) });
     let mut number = done.len();
     left.reverse();
-    while let Some(step) = left.pop() {
+    loop {
+        let Some(step) = left.pop() else {
+            let steps = rounds.next(experiments, &journal.lines);
+            if steps.is_empty() {
+                return Ok(End::Complete);
+            }
+            total += steps.len();
+            left = steps.into_iter().rev().filter(|step| !is_done(journal, step)).collect();
+            number = total - left.len();
+            continue;
+        };
         if stop.load(Ordering::Relaxed) {
             return Ok(End::Stopped);
         }
@@ -314,7 +344,6 @@ fn all_steps(
             left.push(step);
         }
     }
-    Ok(End::Complete)
 }
 
 fn is_done(journal: &Journal, step: &Step) -> bool {
@@ -345,5 +374,25 @@ impl Pace {
 
     fn left_s(&self, steps: &[Step]) -> f64 {
         steps.iter().map(|step| self.of(step)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title = \"t\"\nquestion = \"q?\"\n\
+        [[server]]\nid = \"a\"\nlabel = \"A\"\nkind = \"lighttpd\"\ngzip = true\n\
+        [[server]]\nid = \"b\"\nlabel = \"B\"\nkind = \"lighttpd\"\n\
+        [[server]]\nid = \"c\"\nlabel = \"C\"\nkind = \"nginx\"\n\
+        [[sweep]]\nid = \"s\"\nx = \"rate\"\nvalues = [1]\n";
+
+    #[test]
+    fn a_server_that_cannot_do_what_is_asked_is_left_out_once_with_the_package() {
+        let servers = Experiment::parse(TEXT).unwrap().server;
+        let cannot = |server: &ServerSpec| server.gzip().then(|| "no module: package m".to_owned());
+        let (there, without) = able(&servers, &[Kind::Nginx], cannot);
+        assert_eq!(there, ["b"]);
+        assert_eq!(without, ["no module: package m: server a is left out"]);
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::program::{ServerProgram, Site, lines};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
+use crate::experiment::ServerSpec;
 
 pub(super) const PROGRAM: ServerProgram = ServerProgram {
     binaries: &["lighttpd"],
@@ -32,10 +33,8 @@ fn configuration(site: &Site<'_>) -> Result<String, String> {
     // One process serves by itself; several have a parent that does not.
     let workers = if site.workers > 1 { site.workers } else { 0 };
     let backlog = spec.backlog().map(|n| format!("server.listen-backlog = {n}\n"));
-    if spec.gzip() && !can_compress() {
-        let why = "lighttpd cannot compress here: Debian's package lighttpd-mod-deflate has the \
-                   module";
-        return Err(why.to_owned());
+    if let Some(why) = lack(spec.gzip(), MODULE_DIRS) {
+        return Err(why);
     }
     let (modules, gzip) = if spec.gzip() { ("\"mod_deflate\"", GZIP) } else { ("", "") };
     // 65535 requests per connection is the most lighttpd counts to; 0 would be one.
@@ -79,8 +78,38 @@ deflate.max-loadavg = \"1000000.00\"
 const MODULE_DIRS: &[&str] =
     &["/usr/lib/lighttpd", "/usr/lib64/lighttpd", "/usr/local/lib/lighttpd"];
 
-/// Returns whether the compression module is installed. Without it, lighttpd starts nevertheless,
-/// and would send the page uncompressed.
-fn can_compress() -> bool {
-    MODULE_DIRS.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file())
+/// Returns why this machine's lighttpd cannot do what it is asked for; `None` if it can.
+pub(super) fn cannot(spec: &ServerSpec) -> Option<String> {
+    lack(spec.gzip(), MODULE_DIRS)
+}
+
+/// Returns what is said where the compression module is wanted and in none of the directories.
+/// Without it, lighttpd starts nevertheless, and would send the page uncompressed.
+fn lack(compresses: bool, dirs: &[&str]) -> Option<String> {
+    let is_there = dirs.iter().any(|dir| Path::new(dir).join("mod_deflate.so").is_file());
+    (compresses && !is_there).then(|| {
+        "lighttpd cannot compress here: Debian's package lighttpd-mod-deflate has the module"
+            .to_owned()
+    })
+}
+
+/// Returns whether this machine's lighttpd can compress.
+pub(super) fn can_compress() -> bool {
+    lack(true, MODULE_DIRS).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_module_is_said_with_its_package_where_it_is_wanted() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = ["/nowhere", dir.path().to_str().unwrap()];
+        let why = lack(true, &dirs).unwrap();
+        assert!(why.contains("Debian's package lighttpd-mod-deflate"), "{why}");
+        assert_eq!(lack(false, &dirs), None);
+        std::fs::write(dir.path().join("mod_deflate.so"), "").unwrap();
+        assert_eq!(lack(true, &dirs), None);
+    }
 }

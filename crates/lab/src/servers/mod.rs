@@ -77,6 +77,17 @@ pub fn version(kind: Kind, weir: &Path) -> Result<String, String> {
     Ok(format!("{name} {version}"))
 }
 
+/// Returns why a server cannot do what an experiment asks of it with what is installed here, as a
+/// sentence with the Debian package that is missing; `None` if nothing speaks against it.
+pub fn cannot(spec: &ServerSpec) -> Option<String> {
+    (spec.kind() == Kind::Lighttpd).then(|| lighttpd::cannot(spec)).flatten()
+}
+
+/// Returns whether lighttpd's compression module is installed, which is a package of its own.
+pub(crate) fn lighttpd_can_compress() -> bool {
+    lighttpd::can_compress()
+}
+
 /// Returns the command line by which a `weir serve` is told its settings and options in an
 /// experiment, without what differs from run to run; `None` for the other programs.
 pub fn command_line(spec: &ServerSpec) -> Option<Vec<String>> {

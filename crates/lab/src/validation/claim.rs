@@ -1,13 +1,18 @@
 //! Validation of claims, in an experiment's own file and in a paper's.
 
 use super::rules::known_metric;
-use crate::experiment::{At, Claim, Experiment};
+use crate::experiment::{At, Claim, Experiment, Quantity};
 
 impl Claim {
     /// Returns this claim with its experiment set to `id`. A claim in an experiment's own file does
     /// not name its experiment.
     pub fn of_experiment(&self, id: &str) -> Self {
         Self { experiment: id.to_owned(), ..self.clone() }
+    }
+
+    /// Returns the quantities of both sides.
+    pub fn quantities(&self) -> impl Iterator<Item = &Quantity> {
+        self.top.iter().chain(&self.bottom).flat_map(|sum| sum.iter())
     }
 
     /// Checks that a claim in an experiment's own file is valid, and that the experiment has what
@@ -50,12 +55,12 @@ impl Claim {
             }
             _ => {}
         }
-        self.top.iter().chain(&self.bottom).try_for_each(|one| known_metric(&one.metric))
+        self.quantities().try_for_each(|one| known_metric(&one.metric))
     }
 
     /// Checks that the experiment has the sweep, servers and values that this claim names.
     pub(crate) fn check_references(&self, experiment: &Experiment) -> Result<(), String> {
-        for side in self.top.iter().chain(&self.bottom) {
+        for side in self.quantities() {
             let named = side.sweep.as_ref().unwrap_or(&self.sweep);
             let sweep = experiment.sweep.iter().find(|sweep| sweep.id == *named);
             let sweep = sweep.ok_or_else(|| format!("there is no sweep {named}"))?;

@@ -186,6 +186,52 @@ at = [2.5, "peak"]
     }
 
     #[test]
+    fn errors_in_a_precision_are_reported() {
+        let good = GOOD.replacen("burn-us = 60", "precision = { percent = 2 }", 1);
+        let precision = Experiment::parse(&good).unwrap().sweep[0].precision.unwrap();
+        assert_eq!((precision.share(), *precision.max_rounds), (0.02, 20));
+        let place = "line 20, column";
+        for (to, expected) in [
+            ("{ percent = 0 }", "0 is not a percentage above 0"),
+            ("{ percent = 101 }", "101 is not a percentage"),
+            ("{ max-rounds = 9 }", "missing field `percent`"),
+            ("{ percent = 2, max-rounds = 5 }", "5 is not 6 to 1000"),
+            ("{ percent = 2, rounds = 9 }", "unknown field `rounds`"),
+        ] {
+            let error = said_of(&good, "{ percent = 2 }", to);
+            assert!(error.starts_with(place) && error.contains(expected), "{to}: {error}");
+        }
+        let many = "{ percent = 2, max-rounds = 9 }\nrepetitions = 10";
+        let error = said_of(&good, "{ percent = 2 }", many);
+        assert!(error.contains("sweep up: it has 10 repetitions, more than its max"), "{error}");
+    }
+
+    #[test]
+    fn errors_in_a_sum_are_reported_with_their_place() {
+        let claim = "[[claim]]\nid = \"c\"\nfigure = \"fig-1\"\ntext = \"t\"\nwhere = \"p\"\n\
+                     sweep = \"up\"\nabove = 1\n\
+                     top = [{ metric = \"c_avg\", server = \"one\", at = 1 }, \
+                     { metric = \"reply_rate\", server = \"one\", at = 50, sweep = \"idle\" }]\n";
+        let good = format!("{GOOD}{claim}").replacen("[0, 100]", "[0, 50]", 1);
+        assert_eq!(said_of(&good, "c_avg", "c_avg"), "");
+        let from = "server = \"one\", at = 50";
+        for (to, expected) in [
+            ("server = \"ngx\", at = 50", "claim c: sweep idle has no server ngx"),
+            ("server = \"one\", at = 2.5", "claim c: 2.5 is not a value of sweep idle"),
+            ("host = \"one\", at = 50", "unknown field `host`"),
+        ] {
+            let error = said_of(&good, from, to);
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+        let error = said_of(&good, from, "host = \"one\", at = 50");
+        assert!(error.starts_with("line 45, column"), "{error}");
+        let start = good.find("top = [").unwrap();
+        let error = said_of(&good, &good[start..], "top = []\n");
+        assert!(error.contains("a sum has at least one quantity"), "{error}");
+        assert!(error.starts_with("line 45, column"), "{error}");
+    }
+
+    #[test]
     fn errors_in_names_and_servers_are_reported() {
         let cases = [
             ("title = \"T\"", "title = \" \"", "title: the text is empty"),

@@ -9,6 +9,7 @@ pub(super) fn sweep(experiment: &Experiment, sweep: &Sweep) -> Result<(), String
     let id = &sweep.id;
     known_servers(experiment, &format!("sweep {id}"), &sweep.servers)?;
     values(sweep)?;
+    precision(sweep)?;
     unit(experiment, sweep)?;
     match sweep.probe {
         Some(_) => probe::sweep(experiment, sweep)?,
@@ -42,6 +43,14 @@ fn values(sweep: &Sweep) -> Result<(), String> {
     }
     must(values.windows(2).all(|pair| pair[0] < pair[1]), || {
         format!("sweep {id}: its values do not ascend")
+    })
+}
+
+fn precision(sweep: &Sweep) -> Result<(), String> {
+    let Sweep { id, repetitions, .. } = sweep;
+    let most = sweep.precision.map(|precision| *precision.max_rounds);
+    must(most.is_none_or(|most| **repetitions <= most), || {
+        format!("sweep {id}: it has {repetitions} repetitions, more than its max-rounds")
     })
 }
 

@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::interactive;
 use crate::findings::{Estimate, Judged, PaperValue, Picture, Row, Sheet, Verdict};
-use crate::report::number::{interval, number, with_unit};
+use crate::report::number::{evidence, interval, number, with_unit};
 use crate::report::series_style::{INVALID, INVALID_NAME, SeriesStyle, Shape, series_style};
 use crate::report::{claims, scale, svg};
 
@@ -159,6 +159,18 @@ pub(super) fn measured(estimate: Option<&Estimate>, write: impl Fn(f64) -> Strin
     }
 }
 
+/// Renders an estimate that a verdict rests on: with half the width of its interval.
+pub(super) fn judged_by(estimate: Option<&Estimate>) -> Markup {
+    html! {
+        @if let Some(estimate) = estimate {
+            (number(estimate.value))
+            span.interval { (evidence(estimate, number)) }
+        } @else {
+            "–"
+        }
+    }
+}
+
 fn values(values: &[PaperValue]) -> Markup {
     html! {
         @if !values.is_empty() {
@@ -203,7 +215,7 @@ fn claim(judged: &Judged) -> Markup {
                 }
                 @if let Some(paper) = judged.paper { "Paper: " b { (number(paper)) } ". " }
                 @if let Some(here) = &judged.here {
-                    "Here: " b { (number(here.value)) } " (" (interval(here, number)) "). "
+                    "Here: " b { (number(here.value)) } " (" (evidence(here, number)) "). "
                 }
                 @if !judged.why.is_empty() { "Why: " (unstopped(&judged.why)) "." }
             }

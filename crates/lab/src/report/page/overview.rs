@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::figure::{anchor, measured, verdict};
+use super::figure::{anchor, judged_by, measured, verdict};
 use crate::findings::{Findings, PaperHead, Saturation};
 use crate::report::claims::{About, Claimed, claims, claims_heading, tally_of};
 use crate::report::names::Names;
@@ -82,7 +82,7 @@ fn verdicts(findings: &Findings, claims: &[Claimed<'_>]) -> Markup {
                             td { (verdict(claim.judged.verdict)) }
                             td.words { (claim.judged.text) " " span.place { (claim.judged.place) } }
                             td.number { (claim.judged.paper.map_or("–".to_owned(), number)) }
-                            td.number { (measured(claim.judged.here.as_ref(), number)) }
+                            td.number { (judged_by(claim.judged.here.as_ref())) }
                             td.see { (whither(findings, claim)) }
                         }
                     }
