@@ -75,7 +75,7 @@ impl<M: Model> Worker<M> {
     pub(crate) fn finish_accept_phase(&mut self, index: usize, phase: AcceptPhase) -> PhaseOutcome {
         let core = &mut self.core;
         let now_ns = core.context.now_ns();
-        core.context.counters.accepts_max.raise(u64::from(phase.outcome.accepted));
+        core.context.counters.accepts_max.raise(phase.outcome.accepted);
         if let Some(listener) = core.listeners.get_mut(index) {
             listener.end_phase(now_ns, &phase.outcome);
         }
