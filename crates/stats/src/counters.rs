@@ -54,6 +54,13 @@ pub struct Row {
     merge: Merge,
 }
 
+impl Row {
+    /// Returns whether loops are merged by their maximum instead of their sum.
+    pub fn is_max(&self) -> bool {
+        self.merge == Merge::Max
+    }
+}
+
 macro_rules! counters {
     ($($name:ident $merge:ident $help:literal),+ $(,)?) => {
         /// The counters of one loop.
@@ -69,6 +76,7 @@ macro_rules! counters {
 
         impl Counters {
             /// Returns the values in the order of [`TABLE`].
+            #[inline]
             pub fn values(&self) -> [u64; TABLE.len()] {
                 [$(self.$name.get()),+]
             }
