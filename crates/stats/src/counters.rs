@@ -138,7 +138,7 @@ counters! {
     end_stale Sum "connections closed because their request had waited too long under overload",
     end_unfair Sum "connections closed because their source had used up its share under overload",
     end_departed Sum "connections closed under overload because their client had disconnected",
-    end_failed Sum "connections closed because the kernel refused a necessary operation",
+    end_failed Sum "connections closed because the kernel refused an operation or a process died",
     timeout_header Sum "connections cut at the header deadline",
     timeout_body Sum "connections cut at the body deadline",
     timeout_idle Sum "idle connections closed at their deadline",
