@@ -32,7 +32,7 @@ pub struct Server {
     stdout: Output,
     stderr: Output,
     stats: PathBuf,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// Result of an attempt to start a server.
@@ -161,6 +161,11 @@ impl Server {
         serde_json::from_str(&fs::read_to_string(&self.stats).ok()?).ok()
     }
 
+    /// Returns the directory in which it publishes its statistics.
+    pub fn run_dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Returns the standard output of the process so far.
     pub fn stdout_so_far(&self) -> String {
         self.stdout.so_far()
@@ -253,6 +258,8 @@ pub fn attempt(command: &mut Command) -> Attempt {
     let dir = TempDir::new().unwrap();
     let stats = dir.path().join("stats.json");
     command.arg("--stats-json").arg(&stats);
+    // A file of a server that is killed stays; here it goes with the test.
+    command.env("WEIR_RUN_DIR", dir.path());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = Output::collect(child.stdout.take().unwrap());
     let mut stderr = Output::collect(child.stderr.take().unwrap());
@@ -269,7 +276,7 @@ pub fn attempt(command: &mut Command) -> Attempt {
         }
         _ => {
             let addresses = addresses_in(&ready);
-            Attempt::Serves(Server { child, addresses, ready, stdout, stderr, stats, _dir: dir })
+            Attempt::Serves(Server { child, addresses, ready, stdout, stderr, stats, dir })
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use crate::{docs_table, lab, load, options, probe};
+use crate::{docs_table, lab, load, options, probe, stat};
 
 /// An event-driven HTTP/1.1 server that keeps its peak throughput when it is overloaded.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ pub(crate) enum Task {
     Load(Box<load::LoadOptions>),
     /// Run experiments: servers and loads side by side, measured, and drawn beside the papers
     Lab(Box<lab::LabOptions>),
+    /// Show the statistics of a running server, without asking it
+    Stat(stat::StatOptions),
     /// Measure what each event mechanism costs on this kernel, by itself
     Probe(Box<probe::ProbeOptions>),
     /// Hold a network namespace for a lab

@@ -12,7 +12,7 @@ use weir_server::accept::PolicyName;
 use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -30,6 +30,7 @@ pub(crate) const NAMES: [&str; 17] = [
     "lab-allowed-options",
     "lab-metrics",
     "probe-options",
+    "stat-options",
 ];
 
 /// Renders a table as Markdown; empty for a name not in [`NAMES`].
@@ -53,6 +54,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "lab-options" => options(find(cli, &["lab", "run"]), |_| true),
         "lab-allowed-options" => lab_allowed_options(),
         "lab-metrics" => lab_metrics(),
+        "stat-options" => options(find(cli, &["stat"]), |arg| !arg.is_hide_set()),
         "probe-options" => options(find(cli, &["probe"]), |arg| !arg.is_hide_set()),
         _ => String::new(),
     }

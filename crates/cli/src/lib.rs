@@ -14,6 +14,7 @@ mod probe;
 mod screen;
 mod serve;
 mod signals;
+mod stat;
 mod values;
 
 use std::ffi::OsString;
@@ -44,6 +45,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
         Task::Serve(options) => serve::serve(*options),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
+        Task::Stat(options) => stat::stat(&options),
         Task::Probe(options) => probe::probe(&options),
         Task::LabHolder { args } => Ok(weir_lab::testbed::holder_main(args)),
         Task::LabEnter { args } => Ok(weir_lab::testbed::enter_main(args)),

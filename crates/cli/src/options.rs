@@ -221,6 +221,12 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub stats_json: Option<PathBuf>,
 
+    /// Publish the statistics for `weir stat`, in a file of the run directory
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "on",
+          hide_possible_values = true)]
+    pub stat_page: OnOff,
+
     /// Count and time every system call
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",

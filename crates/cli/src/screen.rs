@@ -1,5 +1,5 @@
-//! Progress on standard error: a frame redrawn in place on a terminal, otherwise one line after the
-//! other.
+//! Progress on standard error, or figures on standard output: a frame redrawn in place on a
+//! terminal, otherwise one line after the other.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,10 +8,18 @@ use terminal_size::{Height, Width, terminal_size_of};
 /// Minimum width of a frame, columns. A frame may exceed a narrower terminal.
 const WIDTH_MIN: usize = 40;
 
+/// Stream that is drawn on.
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    Error,
+    Output,
+}
+
 /// Display of progress.
 #[derive(Debug)]
 pub(crate) struct Screen {
     live: bool,
+    stream: Stream,
     /// Width of each line of the last frame, columns.
     frame: Vec<usize>,
 }
@@ -19,7 +27,12 @@ pub(crate) struct Screen {
 impl Screen {
     /// Creates the display, redrawn in place if standard error is a terminal.
     pub(crate) fn new() -> Self {
-        Self { live: io::stderr().is_terminal(), frame: Vec::new() }
+        Self { live: io::stderr().is_terminal(), stream: Stream::Error, frame: Vec::new() }
+    }
+
+    /// Creates the display on standard output, redrawn in place if that is a terminal.
+    pub(crate) fn on_stdout() -> Self {
+        Self { live: io::stdout().is_terminal(), stream: Stream::Output, frame: Vec::new() }
     }
 
     /// Returns whether frames are redrawn in place.
@@ -29,20 +42,20 @@ impl Screen {
 
     /// Returns the width for which a frame is laid out, columns.
     pub(crate) fn width(&self) -> usize {
-        size().0.max(WIDTH_MIN)
+        self.stream.size().0.max(WIDTH_MIN)
     }
 
     /// Draws a frame over the last one, cutting off what does not fit.
     pub(crate) fn draw(&mut self, lines: &[String]) {
-        let size = size();
+        let size = self.stream.size();
         let frame = fit(lines, size);
-        write(&self.redrawn(&frame, size.0));
+        self.stream.write(&self.redrawn(&frame, size.0));
         self.frame = frame.iter().map(|line| line.chars().count()).collect();
     }
 
     /// Prints a line in place of the frame, if there is one.
     pub(crate) fn say(&mut self, line: &str) {
-        write(&self.redrawn(&[line.into()], size().0));
+        self.stream.write(&self.redrawn(&[line.into()], self.stream.size().0));
         self.frame.clear();
     }
 
@@ -71,20 +84,31 @@ fn rows_of(width: usize, columns: usize) -> usize {
     width.div_ceil(columns).max(1)
 }
 
-/// Returns the columns and rows of the terminal, or the usual ones if there is none.
-fn size() -> (usize, usize) {
-    match terminal_size_of(io::stderr()) {
-        Some((Width(columns), Height(rows))) if columns > 0 && rows > 0 => {
-            (columns.into(), rows.into())
+impl Stream {
+    /// Returns the columns and rows of the terminal, or the usual ones if there is none.
+    fn size(self) -> (usize, usize) {
+        let size = match self {
+            Self::Error => terminal_size_of(io::stderr()),
+            Self::Output => terminal_size_of(io::stdout()),
+        };
+        match size {
+            Some((Width(columns), Height(rows))) if columns > 0 && rows > 0 => {
+                (columns.into(), rows.into())
+            }
+            _ => (80, 24),
         }
-        _ => (80, 24),
     }
-}
 
-/// Writes in one piece, so that a frame does not flicker. Errors are ignored: there is nowhere to
-/// report them.
-fn write(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    /// Writes in one piece, so that a frame does not flicker. Errors are ignored: there is nowhere
+    /// to report them.
+    fn write(self, text: &str) {
+        let _ = match self {
+            Self::Error => io::stderr().write_all(text.as_bytes()),
+            Self::Output => {
+                io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+            }
+        };
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_drawn_over_the_last_one() {
-        let mut screen = Screen { live: true, frame: Vec::new() };
+        let mut screen = Screen { live: true, stream: Stream::Error, frame: Vec::new() };
         let lines = ["ab".to_string(), String::new()];
         assert_eq!(screen.redrawn(&lines, 80), "\r\x1b[Kab\n\x1b[K\n\x1b[J");
         screen.frame = vec![1, 0, 100];

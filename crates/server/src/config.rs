@@ -128,6 +128,8 @@ pub struct Config {
     pub body_bytes_max: u64,
     /// Destination and format of the access log; `None` without one.
     pub access_log: Option<(LogTarget, LogFormat)>,
+    /// True to publish the counters in a file of the run directory.
+    pub stat_page: bool,
     /// True to count and time every system call.
     pub profile_calls: bool,
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for

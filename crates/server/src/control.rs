@@ -75,6 +75,11 @@ impl Control {
         self.waker.wake();
     }
 
+    /// Returns the index of the loop.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         Phase::of(self.phase.load(Ordering::Relaxed))
     }

@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod models;
 mod server;
+mod stat_page;
 mod strategy;
 #[doc(hidden)]
 pub mod test_support;

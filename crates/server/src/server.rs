@@ -23,6 +23,7 @@ use crate::http::bench;
 use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
+use crate::stat_page::{NewPage, Publisher, StatPage};
 use crate::worker::listener::Socket;
 
 /// Size of the descriptor table at the start, which takes half a megabyte in the kernel. Beyond it,
@@ -62,6 +63,10 @@ impl Drop for EndGuard {
     }
 }
 
+fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
+    new.map(|new| &new.page)
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
@@ -76,6 +81,8 @@ pub struct Server {
     ended: Arc<EndedWorkers>,
     signals: SignalFd,
     log: Option<LogWriter>,
+    /// The page of statistics; its file is removed with it.
+    stat_page: Option<NewPage>,
     start: Instant,
     stop_requests: u32,
 }
@@ -113,10 +120,12 @@ impl Server {
         config.policy.eager =
             config.strategy.eager_read && config.arch.serves_at_once(&config.arch_settings);
         let config = Arc::new(config);
+        let children = if forks { prefork::pool_size::children(&config) } else { 0 };
+        let stat_page = StatPage::create(&config, &listeners.addresses, children);
         // Before there is any thread.
         let sockets = std::mem::take(&mut listeners.per_loop);
         let (masters, sockets) = if forks {
-            (prefork::fork_masters(&config, sockets)?, Vec::new())
+            (prefork::fork_masters(&config, sockets, page_of(stat_page.as_ref()))?, Vec::new())
         } else {
             (Vec::new(), sockets)
         };
@@ -138,6 +147,7 @@ impl Server {
             ended,
             signals,
             log,
+            stat_page,
             start: Instant::now(),
             stop_requests: 0,
         };
@@ -146,6 +156,9 @@ impl Server {
         }
         for (index, master) in masters.into_iter().enumerate() {
             server.start_relay(index, master, config.tell, &report_sender)?;
+        }
+        if let Some(new) = &server.stat_page {
+            new.publish(config.tell);
         }
         Ok(server)
     }
@@ -243,6 +256,8 @@ impl Server {
             sockets,
             config: Arc::clone(config),
             control: Arc::clone(&control),
+            publisher: page_of(self.stat_page.as_ref())
+                .map_or_else(Publisher::default, |page| page.of_worker(index)),
             log: self.log.as_ref().map(LogWriter::buffer),
         };
         let (started, outcome) = channel();

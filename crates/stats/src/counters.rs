@@ -54,6 +54,13 @@ pub struct Row {
     merge: Merge,
 }
 
+impl Row {
+    /// Returns whether loops are merged by their maximum instead of their sum.
+    pub fn is_max(&self) -> bool {
+        self.merge == Merge::Max
+    }
+}
+
 macro_rules! counters {
     ($($name:ident $merge:ident $help:literal),+ $(,)?) => {
         /// The counters of one loop.
@@ -69,6 +76,7 @@ macro_rules! counters {
 
         impl Counters {
             /// Returns the values in the order of [`TABLE`].
+            #[inline]
             pub fn values(&self) -> [u64; TABLE.len()] {
                 [$(self.$name.get()),+]
             }
@@ -131,7 +139,7 @@ counters! {
     end_stale Sum "connections closed because their request had waited too long under overload",
     end_unfair Sum "connections closed because their source had used up its share under overload",
     end_departed Sum "connections closed under overload because their client had disconnected",
-    end_failed Sum "connections closed because the kernel refused a necessary operation",
+    end_failed Sum "connections closed because the kernel refused an operation or a process died",
     timeout_header Sum "connections cut at the header deadline",
     timeout_body Sum "connections cut at the body deadline",
     timeout_idle Sum "idle connections closed at their deadline",

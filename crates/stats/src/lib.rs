@@ -1,12 +1,14 @@
 //! Counters of each loop, their aggregation, and reports as a text table and JSON. No I/O, no
 //! clock.
 //!
-//! Counters are plain numbers owned by one loop; nothing is shared or atomic. The statistics are
+//! Counters are plain numbers owned by one loop; nothing is shared or atomic. A loop publishes a
+//! copy of them in a [`page`] that others map. The statistics are
 //! those the papers' servers print (pariag-accept ch. 4, brecht-select §5); one table names each.
 //! Estimates from repeated measurements, with their intervals, are here too.
 
 mod counters;
 mod intervals;
+pub mod page;
 mod report;
 
 pub use counters::{Counter, Counters, Row, TABLE};

@@ -199,6 +199,22 @@ pub fn this_thread() -> ThreadId {
     ThreadId { number, in_proc: name.and_then(|name| name.parse().ok()).unwrap_or(number) }
 }
 
+/// Returns the ids of the calling process and thread in /proc, which may be mounted for another
+/// PID namespace (proc(5), /proc/thread-self); those of the kernel's calls where it is not mounted.
+pub fn ids_in_proc() -> (u32, u32) {
+    let link = std::fs::read_link("/proc/thread-self").ok();
+    let ids = link.as_deref().and_then(Path::to_str).and_then(|link| link.split_once("/task/"));
+    let ids = ids.and_then(|(pid, tid)| Some((pid.parse().ok()?, tid.parse().ok()?)));
+    let thread = || rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    ids.unwrap_or_else(|| (std::process::id(), thread()))
+}
+
+/// Returns the time of CLOCK_MONOTONIC, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// The numbers by which the kernel knows a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId {
@@ -327,6 +343,13 @@ mod tests {
         drop(end);
         thread.join().unwrap();
         assert!(process_usage().user_ns + process_usage().system_ns > 0);
+    }
+
+    #[test]
+    fn a_thread_has_ids_in_proc() {
+        let (pid, tid) = std::thread::spawn(ids_in_proc).join().unwrap();
+        assert!(std::fs::metadata(format!("/proc/{pid}")).is_ok() && tid != pid);
+        assert!(monotonic_ns() > 0);
     }
 
     #[test]

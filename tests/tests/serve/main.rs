@@ -15,4 +15,5 @@ mod presets;
 mod representations;
 mod ring;
 mod room;
+mod stat;
 mod threads;

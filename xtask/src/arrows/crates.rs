@@ -18,7 +18,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["weir-sys", "weir-dispatch", "weir-http1", "weir-content", "weir-accept", "weir-stats"],
     ),
     ("weir-load", &["weir-sys", "weir-dispatch", "weir-http1", "weir-stats"]),
-    ("weir-lab", &["weir-sys", "weir-stats"]),
+    ("weir-observe", &["weir-sys", "weir-stats"]),
+    ("weir-lab", &["weir-sys", "weir-stats", "weir-observe"]),
     ("weir-sim", &["weir-accept", "weir-stats"]),
     (
         "weir",
@@ -29,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "weir-stats",
             "weir-content",
             "weir-load",
+            "weir-observe",
             "weir-lab",
         ],
     ),

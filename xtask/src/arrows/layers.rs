@@ -11,6 +11,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["architecture", "strategy", "helpers"],
             &["config", "control"],
+            &["stat_page"],
             &["context"],
             &["http"],
             &["worker"],

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::record::CallCount;
 
+/// Beginnings of the names of what the kernel counts for a server's threads.
+const OF_THE_KERNEL: [&str; 2] = ["cpu_", "context_switches_"];
+
 /// Statistics since the server's start, or their growth between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
@@ -37,6 +40,8 @@ impl Stats {
 
     /// Returns the growth since `before`, an earlier snapshot of the same server. High-water marks
     /// (`_max`) have no difference and are left out; calls keep their names, most time first.
+    /// Counts of the kernel may fall a little, since a thread or a process takes some of its own
+    /// with it; they have then not grown.
     ///
     /// # Errors
     /// A counter fell: the snapshots come from two servers.
@@ -44,10 +49,11 @@ impl Stats {
         let mut totals = BTreeMap::new();
         for (name, now) in self.totals.iter().filter(|(name, _)| !name.ends_with("_max")) {
             let by = now - before.totals.get(name).copied().unwrap_or(0.0);
-            if by < 0.0 {
+            let is_of_kernel = OF_THE_KERNEL.iter().any(|prefix| name.starts_with(prefix));
+            if by < 0.0 && !is_of_kernel {
                 return Err(format!("{name} of the server's statistics fell: it was restarted"));
             }
-            totals.insert(name.clone(), by);
+            totals.insert(name.clone(), by.max(0.0));
         }
         Ok(Self { totals, calls: grown(&before.calls, &self.calls) })
     }
@@ -125,6 +131,13 @@ mod tests {
         assert!(after.totals.contains_key("open_max") && !grown.totals.contains_key("open_max"));
         let calls: Vec<_> = grown.calls.iter().map(|c| (&*c.name, c.count, c.time_s)).collect();
         assert_eq!(calls, [("epoll_wait", 12, Some(12.0)), ("accept4", 4, Some(4.0))]);
+    }
+
+    #[test]
+    fn a_count_of_the_kernel_that_fell_has_not_grown() {
+        let (mut before, after) = (stats(1.0, 10, 0), stats(2.0, 10, 0));
+        before.totals.insert("cpu_user_ns".into(), 5.0);
+        assert_eq!(after.since(&before).unwrap().totals["cpu_user_ns"], 0.0);
     }
 
     #[test]

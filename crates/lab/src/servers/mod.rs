@@ -282,7 +282,10 @@ impl RunningServer {
         if self.kind != Kind::Weir {
             return Ok(None);
         }
-        weir::snapshot(&self.group, &self.stats).map(Some)
+        match weir::published(self.group.pid()) {
+            Some(published) => Ok(Some(published)),
+            None => weir::snapshot(&self.group, &self.stats).map(Some),
+        }
     }
 
     /// Sends SIGTERM, kills the server after five seconds, and returns the outcome.

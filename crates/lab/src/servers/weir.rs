@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use weir_observe::ServerPage;
 
 use super::program::Site;
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::experiment::ServerSpec;
+use crate::measure::processes;
+use crate::measure::weir_stats::Stats;
 use crate::process_group::ProcessGroup;
 
 /// Name of the statistics file.
@@ -100,6 +103,15 @@ pub(super) fn settings(spec: &ServerSpec) -> Vec<String> {
         settings.arch_options.iter().for_each(|one| option("--arch-option", one.clone()));
     }
     arguments
+}
+
+/// Returns the statistics that a server publishes as they are now, whatever it is doing; `None` if
+/// it publishes none, or not all. `pid`: the process that was started, which may have started the
+/// server.
+pub(super) fn published(pid: u32) -> Option<Value> {
+    let page = processes::tree(pid).into_iter().find_map(|pid| ServerPage::open(pid).ok())?;
+    let document = page.snapshot().ok()?.to_json();
+    Stats::read(&document).is_ok().then_some(document)
 }
 
 /// Requests the statistics and reads them. The file is not replaced atomically: it is removed

@@ -220,23 +220,40 @@ impl WorkerContext {
         Arc::clone(&self.config)
     }
 
+    /// Adds the counts of the log and of the store to the counters. Makes no system call.
+    #[inline]
+    pub(crate) fn note_counts(&mut self) {
+        if let Some(log) = &mut self.log {
+            let (written, lost) = log.take_counts();
+            self.counters.log_lines.add(written);
+            self.counters.log_lines_lost.add(lost);
+        }
+        note_store(&mut self.counters, &self.store);
+    }
+
     /// Returns the counters, with those of the store, and those of the kernel for all threads of
     /// the worker.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        let CacheCounts { hits, misses, revalidations, reloads, evictions } = self.store.counts();
-        counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+        note_store(&mut counters, &self.store);
         let (own, others) = (process::thread_usage(), self.other_threads);
         counters.set_cpu(own.user_ns + others.user_ns, own.system_ns + others.system_ns);
         counters.set_switches(
             own.switches_voluntary + others.switches_voluntary,
             own.switches_involuntary + others.switches_involuntary,
         );
-        counters.threads_max.raise(1);
-        let ColdCounts { lookups, reads } = self.store.cold_counts();
-        counters.set_cold([lookups, reads]);
-        let ListingCounts { made, parts, part_rows_max } = self.store.listing_counts();
-        counters.set_listings([made, parts, part_rows_max]);
         counters
     }
+}
+
+/// Adds the counts of a store, which belongs to a loop of one thread or more.
+#[inline]
+fn note_store(counters: &mut Counters, store: &Store) {
+    let CacheCounts { hits, misses, revalidations, reloads, evictions } = store.counts();
+    counters.set_cache([hits, misses, revalidations, reloads, evictions]);
+    let ColdCounts { lookups, reads } = store.cold_counts();
+    counters.set_cold([lookups, reads]);
+    let ListingCounts { made, parts, part_rows_max } = store.listing_counts();
+    counters.set_listings([made, parts, part_rows_max]);
+    counters.threads_max.raise(1);
 }

@@ -12,6 +12,7 @@ use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
+use crate::stat_page;
 use crate::worker::core::{LoopCore, Work};
 use crate::worker::listener::Listener;
 use crate::worker::{Model, RunWorker, Worker, WorkerParts};
@@ -82,6 +83,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
 
     fn run(mut self) {
         while !self.core.is_over() {
+            self.publish();
             self.model.driver.getevents_phase(&mut self.core);
             self.accept_phase();
             self.work_phase();
@@ -174,5 +176,6 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         if EventLoop::serve(self, slot) {
             self.accept_after_close();
         }
+        self.publish_after(stat_page::SERVED);
     }
 }

@@ -14,6 +14,7 @@ use crate::config::{Config, Error};
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
 use crate::control::Control;
+use crate::stat_page::Publisher;
 use crate::worker::listener::Socket;
 use crate::worker::{RunWorker, Worker, WorkerParts, setup};
 
@@ -23,6 +24,7 @@ pub(crate) struct WorkerSpec {
     pub sockets: Vec<Socket>,
     pub config: Arc<Config>,
     pub control: Arc<Control>,
+    pub publisher: Publisher,
     pub log: Option<LogBuffer>,
 }
 
@@ -68,8 +70,8 @@ impl WorkerSpec {
         let store = setup::open_store(&config)?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
         let context = WorkerContext::new(config, store, self.log.take());
-        let Self { sockets, control, .. } = self;
-        W::start(WorkerParts { context, sockets, control, open_max })
+        let Self { sockets, control, publisher, .. } = self;
+        W::start(WorkerParts { context, sockets, control, publisher, open_max })
             .map_err(|error| Error(format!("cannot start a loop: {error}")))
     }
 }

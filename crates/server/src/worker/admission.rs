@@ -11,6 +11,7 @@ use weir_sys::{listener, socket};
 use super::model::{Model, Worker};
 use crate::context::close_reason::CloseReason;
 use crate::http::connection_io::ConnectionIo;
+use crate::stat_page;
 
 impl<M: Model> Worker<M> {
     /// Judges an accepted connection, and then begins to serve it, refuses it or drops it.
@@ -54,6 +55,8 @@ impl<M: Model> Worker<M> {
         if let Some(listener) = core.listeners.get_mut(index) {
             listener.note_accepted();
         }
+        let is_eager = core.context.config.strategy.eager_read && !M::SERVES_LATER;
+        self.publish_after(if is_eager { stat_page::EAGER } else { stat_page::ACCEPTED });
     }
 
     /// Begins to serve an accepted connection, or defers it until there is time.
@@ -138,6 +141,7 @@ impl<M: Model> Worker<M> {
         if self.core.table.is_current(newest) {
             self.core.begun += 1;
             M::begin(self, newest.slot, true);
+            self.publish_after(stat_page::SERVED);
         }
         true
     }

@@ -16,6 +16,7 @@ use super::listener::{Listener, Socket};
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
 use crate::control::{Control, Phase};
+use crate::stat_page::Publisher;
 
 /// Maximum number of items of a work-phase between two readings of the clock: the next item may
 /// cost a thousand times as much as the last.
@@ -44,6 +45,7 @@ pub(crate) struct WorkerParts {
     pub context: WorkerContext,
     pub sockets: Vec<Socket>,
     pub control: Arc<Control>,
+    pub publisher: Publisher,
     /// Maximum number of open connections.
     pub open_max: usize,
 }
@@ -57,6 +59,7 @@ pub(crate) struct LoopCore<C> {
     pub(crate) expired: Vec<u32>,
     pub(crate) context: WorkerContext,
     pub(crate) control: Arc<Control>,
+    pub(crate) publisher: Publisher,
     /// Number of iterations so far.
     pub(crate) iterations: u64,
     /// Number of the last report request answered.
@@ -102,7 +105,8 @@ pub(crate) struct LoopCore<C> {
 
 impl<C> LoopCore<C> {
     pub(crate) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { context, sockets, control, open_max } = parts;
+        let WorkerParts { context, sockets, control, mut publisher, open_max } = parts;
+        publisher.begin(context.read_clock_ns());
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
             .map(|(slot, socket)| {
@@ -116,6 +120,7 @@ impl<C> LoopCore<C> {
             expired: Vec::new(),
             context,
             control,
+            publisher,
             iterations: 0,
             answered: 0,
             eviction_cursor: 0,
@@ -315,13 +320,8 @@ impl<C> LoopCore<C> {
 
     /// Returns the loop's report, to which the architecture has added its own counts.
     pub(crate) fn report(&mut self) -> LoopReport {
-        if let Some(log) = &mut self.context.log {
-            let (written, lost) = log.take_counts();
-            self.context.counters.log_lines.add(written);
-            self.context.counters.log_lines_lost.add(lost);
-        }
-        let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
-        self.context.counters.set_syn_dropped(dropped);
+        self.note_dropped();
+        self.context.note_counts();
         profile::drain_into(&mut self.calls);
         let calls = profile::NAMES
             .iter()
@@ -329,6 +329,22 @@ impl<C> LoopCore<C> {
             .map(|(name, row)| CallRow { name, count: row.count, time_ns: row.time_ns })
             .collect();
         LoopReport { counters: self.context.counters(), calls }
+    }
+
+    /// Publishes the counters, to which the architecture has added its own counts, for other
+    /// processes. Those of the kernel are left to the reader: they would take system calls.
+    pub(crate) fn publish(&mut self) {
+        self.note_dropped();
+        self.context.note_counts();
+        profile::drain_into(&mut self.calls);
+        let now_ns = self.context.now_ns();
+        self.publisher.publish(now_ns, &self.context.counters, &self.calls);
+    }
+
+    #[inline]
+    fn note_dropped(&mut self) {
+        let dropped = self.listeners.iter().map(Listener::dropped).fold(self.syn_dropped, sum);
+        self.context.counters.set_syn_dropped(dropped);
     }
 
     /// Sends a message to the operator, at most once per second.

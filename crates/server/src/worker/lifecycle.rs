@@ -100,11 +100,31 @@ impl<M: Model> Worker<M> {
             log.flush();
         }
         let report = self.report();
+        self.core.publisher.finish(&report);
         self.core.control.send_report(FINAL_REPORT, report);
+    }
+
+    /// Publishes the counters so far. To be called before each wait.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.core.publisher.is_on() {
+            M::count(self);
+            self.core.publish();
+        }
+    }
+
+    /// Publishes the counters if enough was done since the last time; `weight`: of what was just
+    /// done.
+    #[inline]
+    pub(crate) fn publish_after(&mut self, weight: u32) {
+        if self.core.publisher.is_due(weight) {
+            self.publish();
+        }
     }
 
     /// Returns the counters so far.
     pub(crate) fn report(&mut self) -> LoopReport {
+        M::measure(self);
         M::count(self);
         self.core.report()
     }

@@ -99,6 +99,9 @@ pub(crate) trait Model: Sized {
         true
     }
 
-    /// Adds the architecture's own counts to the counters.
+    /// Adds the architecture's own counts to the counters, without a system call.
     fn count(_worker: &mut Worker<Self>) {}
+
+    /// Measures what only the kernel knows of the architecture's other threads.
+    fn measure(_worker: &mut Worker<Self>) {}
 }

@@ -158,6 +158,7 @@ fn plain() -> Config {
         rate_min: 0,
         body_bytes_max: BODY_BYTES_MAX,
         access_log: None,
+        stat_page: false,
         profile_calls: false,
         bench_endpoints: false,
         tell: |_| {},

@@ -96,7 +96,10 @@ impl LogBuffer {
     /// Returns the lines handed over and the lines lost since the last call. Lines lost by the
     /// writer are reported to the first loop that asks.
     pub(crate) fn take_counts(&mut self) -> (u64, u64) {
-        let lost = std::mem::take(&mut self.lost) + self.lost_in_writer.swap(0, Ordering::Relaxed);
+        let mut lost = std::mem::take(&mut self.lost);
+        if self.lost_in_writer.load(Ordering::Relaxed) > 0 {
+            lost += self.lost_in_writer.swap(0, Ordering::Relaxed);
+        }
         (std::mem::take(&mut self.handed_over), lost)
     }
 }

@@ -15,6 +15,7 @@ use crate::http::connection::Action;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
 use crate::models::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
+use crate::stat_page;
 use crate::worker::core::Work;
 use crate::worker::listener::Listener;
 use crate::worker::{Model, Worker};
@@ -225,6 +226,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         }
         let fiber = fiber?;
         self.core.context.counters.fiber_switches.one();
+        self.publish_after(stat_page::SERVED);
         Some(fiber)
     }
 

@@ -21,6 +21,7 @@ use crate::context::log::LogWriter;
 use crate::control::{Control, WorkerReport};
 use crate::models::thread_per_connection::model::{GroupWorker, ThreadGroup};
 use crate::models::thread_per_connection::park::{Park, Wait, WakeReason, poll};
+use crate::stat_page::Publisher;
 use crate::worker::core::{LoopCore, WorkerParts};
 use crate::worker::listener::Socket;
 use crate::worker::{Worker, setup};
@@ -44,8 +45,9 @@ pub(super) fn serve(
     config: Arc<Config>,
     sockets: Vec<Socket>,
     channel: OwnedFd,
+    publisher: Publisher,
 ) -> Result<(), Error> {
-    let mut child = Child::new(config, sockets, channel)?;
+    let mut child = Child::new(config, sockets, channel, publisher)?;
     child.run();
     if let Some(log) = child.log.take() {
         // The worker's log buffer holds a sender, which keeps the writer running.
@@ -56,7 +58,12 @@ pub(super) fn serve(
 }
 
 impl Child {
-    fn new(config: Arc<Config>, sockets: Vec<Socket>, channel: OwnedFd) -> Result<Self, Error> {
+    fn new(
+        config: Arc<Config>,
+        sockets: Vec<Socket>,
+        channel: OwnedFd,
+        publisher: Publisher,
+    ) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error(format!("a child cannot start: {error}"));
         let log = match config.access_log.clone() {
             Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
@@ -67,7 +74,8 @@ impl Child {
         let context = WorkerContext::new(config, store, log.as_ref().map(LogWriter::buffer));
         let (sender, reports) = mpsc::channel();
         let control = Arc::new(Control::new(0, sender).map_err(failed)?);
-        let parts = WorkerParts { context, sockets, control: Arc::clone(&control), open_max };
+        let parts =
+            WorkerParts { context, sockets, control: Arc::clone(&control), publisher, open_max };
         let worker = Worker { core: LoopCore::new(parts), model: ThreadGroup::new(true, None) };
         let listeners = SharedListenerPoll::new(&worker, channel.as_fd()).map_err(failed)?;
         let command = Command::FIRST;

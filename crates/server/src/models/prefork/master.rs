@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_stats::LoopReport;
+use weir_stats::{Counters, LoopReport};
 use weir_sys::fork::{self, ExitStatus};
 use weir_sys::namespace;
 use weir_sys::poll::{POLLIN, PollFd};
@@ -23,6 +23,7 @@ use crate::config::{Config, Error};
 use crate::context::log;
 use crate::control::{FINAL_REPORT, Phase};
 use crate::models::thread_per_connection::park::poll;
+use crate::stat_page::{Publisher, StatPage};
 use crate::worker::listener::Socket;
 use crate::worker::setup;
 
@@ -35,6 +36,8 @@ const RESEND_DELAY: Duration = Duration::from_millis(100);
 /// A child as known to its master.
 struct ChildHandle {
     id: u32,
+    /// Index among its siblings, by which it has a slot of the page of statistics.
+    index: usize,
     channel: OwnedFd,
     started: Instant,
     /// The last command sent to it.
@@ -47,6 +50,11 @@ struct ChildHandle {
 /// The master of a worker's children.
 pub(super) struct Master {
     config: Arc<Config>,
+    /// Index of the worker.
+    index: usize,
+    page: Option<StatPage>,
+    /// Publisher of the sum of ended children.
+    publisher: Publisher,
     sockets: Vec<Socket>,
     /// The channel to the main process.
     channel: OwnedFd,
@@ -67,12 +75,14 @@ pub(super) fn run(
     config: &Arc<Config>,
     sockets: Vec<Socket>,
     channel: OwnedFd,
+    page: Option<StatPage>,
 ) -> i32 {
     let signals = match prepare(index, config) {
         Ok(signals) => signals,
         Err(Error(why)) => return fail(&channel, why),
     };
     let mut master = Master::new(config, sockets, channel, signals);
+    master.take_page(index, page);
     if let Err(why) = master.spawn_all() {
         return fail(&master.channel, why);
     }
@@ -107,6 +117,9 @@ impl Master {
     ) -> Self {
         Self {
             config: Arc::clone(config),
+            index: 0,
+            page: None,
+            publisher: Publisher::default(),
             sockets,
             channel,
             signals,
@@ -116,6 +129,13 @@ impl Master {
             answered: 0,
             ended_report: LoopReport::default(),
         }
+    }
+
+    /// Publishes the sum of ended children from now on.
+    fn take_page(&mut self, index: usize, page: Option<StatPage>) {
+        self.publisher = publisher(page.as_ref(), |page| page.of_worker(index));
+        self.publisher.begin_without_thread();
+        (self.index, self.page) = (index, page);
     }
 
     /// Forks the configured number of children, or as many as possible.
@@ -132,22 +152,25 @@ impl Master {
             }
         }
         self.ended_report.counters.threads_max.raise(self.children.len() as u64);
+        self.publisher.publish_sum(&self.ended_report);
         Ok(())
     }
 
     /// Forks a child. Does not return in the child.
     fn spawn(&mut self) -> io::Result<()> {
         let (here, there) = fork::channel()?;
+        let index = self.free_index();
         let master = std::process::id();
         match fork::fork()? {
             0 => {
                 drop(here);
                 let is_ours = namespace::die_with(master).unwrap_or(false);
-                std::process::exit(if is_ours { self.become_child(there) } else { 1 })
+                std::process::exit(if is_ours { self.become_child(there, index) } else { 1 })
             }
             id => {
                 self.children.push(ChildHandle {
                     id,
+                    index,
                     channel: here,
                     started: Instant::now(),
                     sent: Command::FIRST,
@@ -159,12 +182,23 @@ impl Master {
         }
     }
 
+    /// Returns the lowest index that no child has.
+    fn free_index(&self) -> usize {
+        let is_free = |index: &usize| self.children.iter().all(|child| child.index != *index);
+        (0..=self.children.len()).find(is_free).unwrap_or(self.children.len())
+    }
+
+    fn publisher_of(&self, child: usize) -> Publisher {
+        publisher(self.page.as_ref(), |page| page.of_child(self.index, child))
+    }
+
     /// Releases the master's state in the child, and serves; returns the exit status.
-    fn become_child(&mut self, channel: OwnedFd) -> i32 {
+    fn become_child(&mut self, channel: OwnedFd, index: usize) -> i32 {
         self.children.clear();
         let sockets = std::mem::take(&mut self.sockets);
         let (config, tell) = (Arc::clone(&self.config), self.config.tell);
-        let serve = || child::serve(config, sockets, channel);
+        let publisher = self.publisher_of(index);
+        let serve = || child::serve(config, sockets, channel, publisher);
         match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(Ok(())) => 0,
             Ok(Err(Error(why))) => {
@@ -235,10 +269,15 @@ impl Master {
             let Some(at) = self.children.iter().position(|child| child.id == id) else { continue };
             let mut child = self.children.swap_remove(at);
             child.receive();
-            messages::add(&mut self.ended_report, &child.report);
+            let publisher = self.publisher_of(child.index);
             if child.report_request != FINAL_REPORT {
+                // It was killed, and has counted since its last report.
+                child.report = publisher.last_published(&child.report);
+                count_lost(&mut child.report.counters);
                 self.replace(&child, end);
             }
+            messages::add(&mut self.ended_report, &child.report);
+            self.publisher.fold(&self.ended_report, &publisher);
         }
     }
 
@@ -296,6 +335,20 @@ impl Master {
         // If the main process has died, this one dies with it.
         let _ = fork::send(self.channel.as_fd(), &report, true);
     }
+}
+
+/// Counts the connections that a killed child had open as closed: the kernel has closed them.
+fn count_lost(counters: &mut Counters) {
+    let Counters { accepted, closed, refused_excess, refused_stale, departed, .. } = &*counters;
+    let ended = [closed, refused_excess, refused_stale, departed].map(|counter| counter.get());
+    let lost = accepted.get().saturating_sub(ended.iter().sum());
+    counters.closed.add(lost);
+    counters.end_failed.add(lost);
+}
+
+/// Returns the publisher for a slot of the page, or one that publishes nothing.
+fn publisher(page: Option<&StatPage>, of: impl FnOnce(&StatPage) -> Publisher) -> Publisher {
+    page.map_or_else(Publisher::default, of)
 }
 
 /// Readiness of the descriptors other than the children's.

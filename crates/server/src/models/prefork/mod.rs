@@ -24,6 +24,7 @@ use weir_sys::{fork, namespace};
 use super::thread_per_connection::park::poll;
 use crate::config::{Config, Error};
 use crate::control::{Control, FINAL_REPORT};
+use crate::stat_page::StatPage;
 use crate::worker::listener::Socket;
 use messages::{BYTES_MAX, Command, Message};
 
@@ -42,6 +43,7 @@ pub(crate) struct MasterHandle {
 pub(crate) fn fork_masters(
     config: &Arc<Config>,
     per_worker: Vec<Vec<Socket>>,
+    page: Option<&StatPage>,
 ) -> Result<Vec<MasterHandle>, Error> {
     let mut masters: Vec<MasterHandle> = Vec::new();
     let mut left = per_worker.into_iter();
@@ -55,7 +57,7 @@ pub(crate) fn fork_masters(
                 let index = masters.len();
                 drop((here, left, masters));
                 let is_ours = namespace::die_with(main).unwrap_or(false);
-                let run = || master::run(index, config, sockets, there);
+                let run = || master::run(index, config, sockets, there, page.cloned());
                 let status = if is_ours { catch_unwind(AssertUnwindSafe(run)) } else { Ok(1) };
                 std::process::exit(status.unwrap_or(101))
             }

@@ -35,6 +35,7 @@ use crate::architecture::options::ring::{
 use crate::context::close_reason::CloseReason;
 use crate::control::Phase;
 use crate::http::connection::Action;
+use crate::stat_page;
 use crate::worker::core::{LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
 use crate::worker::{Model, RunWorker, Worker, WorkerParts};
@@ -201,6 +202,7 @@ impl RingWorker {
     /// Hands over queued operations and takes completions; when nothing is left to do, also waits
     /// in the same call.
     fn run_iteration(&mut self) {
+        self.publish();
         self.start_accepts();
         self.receive_starved();
         let is_long = self.send_paced() > 0 && self.model.spin.is_none();
@@ -309,6 +311,7 @@ impl RingWorker {
         {
             self.work(pending);
             work.items += 1;
+            self.publish_after(stat_page::SERVED);
         }
         self.core.context.counters.work_cuts.add((!self.model.work_pending.is_empty()).into());
         self.core.note_work(work);

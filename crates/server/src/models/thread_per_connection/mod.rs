@@ -19,6 +19,7 @@ mod thread_spawner;
 use std::io;
 use std::sync::Arc;
 
+use weir_stats::page::Usage;
 use weir_sys::waker::Waker;
 
 use crate::architecture::options::threads::{POOL, STACK_KIB};
@@ -42,7 +43,9 @@ impl RunWorker for Threads {
         let waker = Arc::new(Waker::new()?);
         let control = Arc::clone(&parts.control);
         let model = ThreadGroup::new(pool > 0, Some(Arc::clone(&waker)));
-        let worker = Worker { core: LoopCore::new(parts), model };
+        let mut core = LoopCore::new(parts);
+        core.publisher.note_threads(Usage::default());
+        let worker = Worker { core, model };
         let shared = Arc::new(SharedWorker::new(worker, waker, control));
         let mut spawner = ThreadSpawner::new(&shared, stack_kib as usize * 1024);
         for _ in 0..pool {

@@ -153,9 +153,12 @@ impl Model for ThreadGroup {
     }
 
     fn count(worker: &mut Worker<Self>) {
-        worker.core.context.other_threads = worker.model.threads.usage();
         let threads_max = worker.model.threads.threads_max();
         worker.core.context.counters.threads_max.raise(threads_max);
+    }
+
+    fn measure(worker: &mut Worker<Self>) {
+        worker.core.context.other_threads = worker.model.threads.usage();
     }
 }
 
@@ -202,8 +205,11 @@ impl GroupWorker {
         }
     }
 
-    /// Ends a use of the group.
+    /// Ends a use of the group, and publishes what it has changed.
     pub(crate) fn leave(&mut self) {
+        if self.core.publisher.has_changed(&self.core.context.counters) {
+            self.publish();
+        }
         self.model.left_ns = self.core.context.read_clock_ns();
     }
 

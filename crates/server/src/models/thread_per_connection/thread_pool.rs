@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Condvar;
 use weir_dispatch::readiness::Token;
+use weir_stats::page;
 use weir_sys::process::{self, ThreadId, Usage};
 
 /// Identifier of a thread of a worker, never used twice.
@@ -67,6 +68,8 @@ pub(super) struct ThreadPool {
     /// Threads that have ended, to be joined.
     pub(super) ended: Vec<Id>,
     usage_of_ended: ThreadUsage,
+    /// The same, divided by the kernel into user and system time.
+    pub(super) usage_of_ended_divided: page::Usage,
     live_max: usize,
     /// Threads to be woken once the lock is free.
     pub(super) wakes: Vec<Arc<Condvar>>,
@@ -86,6 +89,14 @@ impl ThreadPool {
         self.live.remove(&id);
         self.usage_by_id.remove(&id);
         self.usage_of_ended = self.usage_of_ended.plus(ThreadUsage::own());
+        let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary } =
+            process::thread_usage();
+        self.usage_of_ended_divided = self.usage_of_ended_divided.plus(page::Usage {
+            user_ns,
+            system_ns,
+            voluntary: switches_voluntary,
+            involuntary: switches_involuntary,
+        });
         self.ended.push(id);
     }
 

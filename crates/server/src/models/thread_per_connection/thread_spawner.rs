@@ -5,6 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use weir_stats::page;
+
 use super::shared_worker::SharedWorker;
 use super::thread_pool::Id;
 
@@ -31,12 +33,16 @@ impl ThreadSpawner {
     ) -> io::Result<()> {
         let (id, shared) = (self.next, Arc::clone(&self.shared));
         let thread = std::thread::Builder::new()
-            .name("weir-thread".into())
+            .name(page::thread_name(shared.control.index()))
             .stack_size(self.stack_bytes)
             .spawn(move || {
                 shared.with_lock(|worker| worker.model.threads.join(id));
                 work(&shared, id);
-                shared.with_lock(|worker| worker.model.threads.leave(id));
+                shared.with_lock(|worker| {
+                    worker.model.threads.leave(id);
+                    let usage = worker.model.threads.usage_of_ended_divided;
+                    worker.core.publisher.note_threads(usage);
+                });
             })?;
         self.next += 1;
         self.handles.insert(id, thread);

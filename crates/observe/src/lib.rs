@@ -1,0 +1,141 @@
+//! The observer's side of a server's statistics: finds running servers, maps the page that each
+//! publishes, and adds what the kernel counts for its threads.
+//!
+//! Nothing here sends a signal or a message, and no server does anything for it. It must not know
+//! how a server counts; the layout of a page is in `weir-stats`.
+
+mod usage;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use weir_stats::page::{Layout, PageError, Snapshot, Words};
+use weir_sys::process::monotonic_ns;
+use weir_sys::run_dir::{self, Server};
+use weir_sys::shared_page::ReadNumbers;
+
+/// Delay before a page is copied again whose writer was interrupted in the middle of a publication,
+/// and number of such copies: one second in all.
+const RETRY_DELAY: Duration = Duration::from_micros(500);
+const RETRIES: u32 = 2_000;
+
+/// Reason for which a server's page cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// No process has this id.
+    NoProcess(u32),
+    /// The process publishes no statistics.
+    NoServer(u32),
+    /// The file cannot be opened or mapped.
+    Io(u32, io::Error),
+    /// The file is no page that can be read.
+    Page(u32, PageError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess(pid) => write!(f, "there is no process {pid}"),
+            Self::NoServer(pid) => {
+                write!(f, "process {pid} is no weir server that publishes its statistics")
+            }
+            Self::Io(pid, why) => write!(f, "the statistics of {pid} cannot be read: {why}"),
+            Self::Page(pid, why) => write!(f, "the statistics of {pid} cannot be read: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// The page of a server, mapped for reading.
+#[derive(Debug)]
+pub struct ServerPage {
+    pid: u32,
+    numbers: ReadNumbers,
+    layout: Layout,
+}
+
+impl ServerPage {
+    /// Maps the page of the server with this process id.
+    ///
+    /// # Errors
+    /// There is no such server, or its page cannot be read.
+    pub fn open(pid: u32) -> Result<Self, OpenError> {
+        let absent = || {
+            let is_there = Path::new(&format!("/proc/{pid}")).exists();
+            if is_there { OpenError::NoServer(pid) } else { OpenError::NoProcess(pid) }
+        };
+        match run_dir::open(pid) {
+            Ok(Server::Running(file)) => Self::map(pid, &file),
+            Ok(Server::Gone) => Err(absent()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(absent()),
+            Err(error) => Err(OpenError::Io(pid, error)),
+        }
+    }
+
+    fn map(pid: u32, file: &OwnedFd) -> Result<Self, OpenError> {
+        let numbers =
+            ReadNumbers::of_file(file.as_fd()).map_err(|error| OpenError::Io(pid, error))?;
+        let layout = Layout::read(&Numbers(&numbers), numbers.len())
+            .map_err(|error| OpenError::Page(pid, error))?;
+        Ok(Self { pid, numbers, layout })
+    }
+
+    /// Returns the process id of the server.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Returns what the header says about the server.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Returns the numbers of every loop, those of the kernel included where /proc shows them.
+    /// Tries again for a second while a loop does not run that was interrupted as it published.
+    ///
+    /// # Errors
+    /// [`PageError::Busy`] after that.
+    pub fn snapshot(&self) -> Result<Snapshot, PageError> {
+        let mut snapshot = self.copy()?;
+        snapshot.add_usage(usage::of);
+        Ok(snapshot)
+    }
+
+    /// Returns whether the server has ended: its file has been removed, or is another server's.
+    pub fn has_ended(&self) -> bool {
+        match Self::open(self.pid) {
+            Ok(page) => page.layout.description != self.layout.description,
+            Err(error) => matches!(error, OpenError::NoProcess(_) | OpenError::NoServer(_)),
+        }
+    }
+
+    fn copy(&self) -> Result<Snapshot, PageError> {
+        for _ in 0..RETRIES {
+            match self.layout.snapshot(&Numbers(&self.numbers), monotonic_ns()) {
+                Err(PageError::Busy) => thread::sleep(RETRY_DELAY),
+                done => return done,
+            }
+        }
+        Err(PageError::Busy)
+    }
+}
+
+/// Returns the process ids of the running servers that this user can find, lowest first.
+pub fn servers() -> Vec<u32> {
+    run_dir::servers()
+}
+
+/// Mapped numbers, as `weir-stats` loads them.
+struct Numbers<'a>(&'a ReadNumbers);
+
+impl Words for Numbers<'_> {
+    #[inline]
+    fn load(&self, index: usize) -> Option<u64> {
+        self.0.load(index)
+    }
+}

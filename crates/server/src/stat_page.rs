@@ -1,0 +1,270 @@
+//! The page of statistics of a running server: a file of the run directory that other processes
+//! map, and the side of each loop, which publishes its counters there.
+//!
+//! A loop publishes before each wait, and in the middle of a long accept-phase or work-phase every
+//! few connections, so that what is read is never older than these. It makes no system call for
+//! that and reads no clock: the time of a publication is that of the loop's iteration.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_stats::page::{Description, Layout, Owner, SlotWriter, State, Usage};
+use weir_stats::{CallRow, Counters, LoopReport, TABLE};
+use weir_sys::process::{ids_in_proc, monotonic_ns};
+use weir_sys::profile;
+use weir_sys::run_dir::RunFile;
+use weir_sys::shared_page::SharedNumbers;
+
+use crate::config::{Address, Config};
+
+/// Weight of the connections accepted or served after which a long phase publishes.
+const WEIGHT_MAX: u32 = 16;
+
+/// Weight of a connection that was accepted.
+pub(crate) const ACCEPTED: u32 = 1;
+
+/// Weight of a connection that was served in a work-phase, which takes longer.
+pub(crate) const SERVED: u32 = 4;
+
+/// Weight of a connection that is served as soon as it is accepted: each publishes.
+pub(crate) const EAGER: u32 = WEIGHT_MAX;
+
+/// A page of statistics, shared by the loops of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct StatPage(Arc<Page>);
+
+#[derive(Debug)]
+struct Page {
+    numbers: SharedNumbers,
+    layout: Layout,
+    /// First slot of the child processes, and their number for each worker.
+    children_from: usize,
+    children: usize,
+}
+
+/// A page at the start of a server, with the file that publishes it.
+#[derive(Debug)]
+pub(crate) struct NewPage {
+    pub(crate) page: StatPage,
+    /// Removes the file when dropped; `None` if there is no directory for one.
+    pub(crate) file: Option<RunFile>,
+}
+
+impl StatPage {
+    /// Creates the page of a server with `children` processes for each worker, unless it is
+    /// switched off. If its file cannot be created the operator is told, and the page is not seen
+    /// by other processes.
+    pub(crate) fn create(
+        config: &Config,
+        addresses: &[Address],
+        children: usize,
+    ) -> Option<NewPage> {
+        if !config.stat_page {
+            return None;
+        }
+        let (pid, _) = ids_in_proc();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let calls = if config.profile_calls { profile::NAMES } else { &[] };
+        let children_from = config.workers;
+        let layout = Layout::new(Description {
+            pid: pid.into(),
+            started_unix_ns: unix.as_nanos() as u64,
+            started_ns: monotonic_ns(),
+            slots: children_from + config.workers * children,
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            calls: calls.iter().map(ToString::to_string).collect(),
+            ..Description::of_this_build()
+        });
+        let tell = |why: String| {
+            (config.tell)(&format!("statistics cannot be read by `weir stat`: {why}"));
+        };
+        let words = layout.words();
+        let (numbers, file) = match file_of(pid, words) {
+            Ok((numbers, file)) => (numbers, Some(file)),
+            Err(why) => {
+                tell(why);
+                (SharedNumbers::anonymous(words).ok()?, None)
+            }
+        };
+        layout.write_header(numbers.numbers());
+        let page = Page { numbers, layout, children_from, children };
+        Some(NewPage { page: Self(Arc::new(page)), file })
+    }
+
+    /// Returns the publisher of a worker.
+    pub(crate) fn of_worker(&self, worker: usize) -> Publisher {
+        self.publisher(worker, worker)
+    }
+
+    /// Returns the publisher of one of a worker's children.
+    pub(crate) fn of_child(&self, worker: usize, child: usize) -> Publisher {
+        let slot = self.0.children_from + worker * self.0.children + child;
+        self.publisher(slot, worker)
+    }
+
+    fn publisher(&self, slot: usize, worker: usize) -> Publisher {
+        let owner = Owner { worker: worker as u64, ..Owner::default() };
+        Publisher { page: Some(self.clone()), slot, owner, ..Publisher::default() }
+    }
+}
+
+impl NewPage {
+    /// Lets other processes find the page.
+    pub(crate) fn publish(&self, tell: fn(&str)) {
+        if let Some(Err(error)) = self.file.as_ref().map(RunFile::publish) {
+            tell(&format!("statistics cannot be read by `weir stat`: {error}"));
+        }
+    }
+}
+
+fn file_of(pid: u32, words: usize) -> Result<(SharedNumbers, RunFile), String> {
+    let file = RunFile::create(pid)?;
+    match SharedNumbers::of_file(std::os::fd::AsFd::as_fd(&file), words) {
+        Ok(numbers) => Ok((numbers, file)),
+        Err(error) => Err(format!("no room for {} KiB: {error}", words / 128)),
+    }
+}
+
+/// The side of one loop, or of one child process: the only writer of a slot.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    page: Option<StatPage>,
+    slot: usize,
+    owner: Owner,
+    /// CLOCK_MONOTONIC when the loop's clock showed 0, nanoseconds.
+    origin_ns: u64,
+    /// Weight of what was done since the last publication.
+    weight: u32,
+    /// [`activity`] at the last publication.
+    activity: u64,
+    /// Buffer for the calls.
+    calls: Vec<u64>,
+}
+
+impl Publisher {
+    /// Takes the slot for the calling thread, whose clock shows `now_ns`.
+    pub(crate) fn begin(&mut self, now_ns: u64) {
+        if self.page.is_none() {
+            return;
+        }
+        let (pid, tid) = ids_in_proc();
+        self.origin_ns = monotonic_ns().saturating_sub(now_ns);
+        self.owner = Owner { state: State::Live, pid: pid.into(), tid: tid.into(), ..self.owner };
+        self.set_owner();
+    }
+
+    /// Takes the slot for counters that no thread works for.
+    pub(crate) fn begin_without_thread(&mut self) {
+        self.owner.state = State::Live;
+        self.set_owner();
+    }
+
+    /// Records that threads named after the worker do its work, and the usage of those that have
+    /// ended.
+    pub(crate) fn note_threads(&mut self, usage_of_ended: Usage) {
+        self.owner = Owner { has_threads: true, usage_of_ended, ..self.owner };
+        self.set_owner();
+    }
+
+    /// Returns whether counters are published at all.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.page.is_some()
+    }
+
+    /// Adds the weight of a connection accepted or served; returns whether to publish now.
+    #[inline]
+    pub(crate) fn is_due(&mut self, weight: u32) -> bool {
+        self.weight += weight;
+        self.weight >= WEIGHT_MAX && self.is_on()
+    }
+
+    /// Returns whether connections have been accepted, served or closed since the last publication.
+    pub(crate) fn has_changed(&self, counters: &Counters) -> bool {
+        self.is_on() && activity(counters) != self.activity
+    }
+
+    /// Publishes the counters of a loop as of `now_ns` on its clock.
+    #[inline]
+    pub(crate) fn publish(&mut self, now_ns: u64, counters: &Counters, calls: &[profile::Row]) {
+        self.weight = 0;
+        self.activity = activity(counters);
+        self.calls.clear();
+        self.calls.extend(calls.iter().flat_map(|row| [row.count, row.time_ns]));
+        if let Some(slot) = self.slot() {
+            slot.publish(self.origin_ns + now_ns, &counters.values(), &self.calls);
+        }
+    }
+
+    /// Publishes a report as the sum of what has ended.
+    pub(crate) fn publish_sum(&self, report: &LoopReport) {
+        if let Some(slot) = self.slot() {
+            slot.publish(monotonic_ns(), &report.counters.values(), &numbers(&report.calls));
+        }
+    }
+
+    /// Publishes the last report of a loop.
+    pub(crate) fn finish(&self, report: &LoopReport) {
+        if let Some(slot) = self.slot() {
+            slot.finish(monotonic_ns(), &report.counters.values(), &numbers(&report.calls));
+        }
+    }
+
+    /// Takes over the numbers of a process that was killed: the counters as last published, with
+    /// those of the kernel and the names of the calls from its last report.
+    pub(crate) fn last_published(&self, report: &LoopReport) -> LoopReport {
+        let Some(values) = self.slot().map(|slot| slot.values()) else { return report.clone() };
+        let Some((values, calls)) = values.split_at_checked(TABLE.len()) else {
+            return report.clone();
+        };
+        let mut counters = Counters::from_values(values);
+        let old = &report.counters;
+        counters.set_cpu(old.cpu_user_ns.get(), old.cpu_system_ns.get());
+        let switches = [old.context_switches_voluntary, old.context_switches_involuntary];
+        counters.set_switches(switches[0].get(), switches[1].get());
+        let (pairs, _) = calls.as_chunks::<2>();
+        let is_profiled = self.page.as_ref().is_some_and(StatPage::has_calls);
+        let named = profile::NAMES.iter().zip(pairs).filter(|_| is_profiled);
+        let calls = named.map(|(name, &[count, time_ns])| CallRow { name, count, time_ns });
+        LoopReport { counters, calls: calls.collect() }
+    }
+
+    /// Adds an ended process to the sum, in place of the slot that it had.
+    pub(crate) fn fold(&self, sum: &LoopReport, ended: &Publisher) {
+        let (Some(page), Some(slot)) = (&self.page, ended.slot()) else { return };
+        page.0.layout.move_between(page.0.numbers.numbers(), || {
+            self.publish_sum(sum);
+            slot.free();
+        });
+    }
+
+    fn set_owner(&self) {
+        if let Some(slot) = self.slot() {
+            slot.set_owner(&self.owner);
+        }
+    }
+
+    #[inline]
+    fn slot(&self) -> Option<SlotWriter<'_>> {
+        let Page { numbers, layout, .. } = &*self.page.as_ref()?.0;
+        layout.slot(numbers.numbers(), self.slot)
+    }
+}
+
+impl StatPage {
+    fn has_calls(&self) -> bool {
+        !self.0.layout.description.calls.is_empty()
+    }
+}
+
+/// Returns a number that changes with whatever a group of threads does for a connection.
+fn activity(counters: &Counters) -> u64 {
+    let Counters { reads, accepted, accept_would_block, bytes_out, closed, .. } = counters;
+    [reads, accepted, accept_would_block, bytes_out, closed]
+        .iter()
+        .fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()))
+}
+
+fn numbers(calls: &[CallRow]) -> Vec<u64> {
+    calls.iter().flat_map(|row| [row.count, row.time_ns]).collect()
+}
