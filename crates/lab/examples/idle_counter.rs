@@ -24,6 +24,8 @@ use weir_sys::process::{pin_thread, set_timer_slack, thread_cpu_clock_ns};
 
 /// Length of a measurement.
 const WINDOW: Duration = Duration::from_secs(3);
+/// Length of a calibration.
+const CALIBRATION: Duration = Duration::from_millis(400);
 /// Time for which a load runs before it is measured.
 const SETTLING: Duration = Duration::from_millis(100);
 /// Shares of the processor that the loads take, %.
@@ -220,7 +222,7 @@ fn measure(
 ) -> Result<Shares, Failure> {
     let counter = IdleCounter::start(&[cpu])?;
     let first = counter.read();
-    let before_rates = counter.calibrate();
+    let before_rates = counter.calibrate(CALIBRATION);
     let is_over = Arc::new(AtomicBool::new(false));
     let running = thread::spawn({
         let is_over = Arc::clone(&is_over);
@@ -235,7 +237,7 @@ fn measure(
     let after = counter.read();
     is_over.store(true, Ordering::Relaxed);
     let own_share = running.join().map_err(|_| "the load panicked")?;
-    let rates = [&before_rates, &counter.calibrate()];
+    let rates = [&before_rates, &counter.calibrate(CALIBRATION)];
     let time: CoreTime = after.core_time(&before, &first, rates, &[cpu]);
     Ok(Shares {
         counter: 100.0 * time.busy_s / time.total_s,

@@ -3,6 +3,8 @@
 //!
 //! Reports only: installs nothing, changes nothing and decides nothing for a run.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
@@ -198,7 +200,7 @@ fn steal(cpus: &[usize]) -> Found {
         Err(why) => missing(format!("{why}: core time is not measured")),
         Ok(counter) => {
             let first = counter.read();
-            let rates = counter.calibrate();
+            let rates = counter.calibrate(Duration::from_millis(400));
             let time = counter.read().core_time(&first, &first, [&rates, &rates], cpus);
             stolen(time.stolen_share)
         }

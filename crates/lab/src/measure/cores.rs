@@ -5,6 +5,8 @@
 //! the processes had more time than was busy, or if their time and the idle counter's do not add up
 //! to the window: then others ran, or the kernel's account is wrong.
 
+use std::time::Duration;
+
 use super::idle_counter::{IdleCounter, IdleRates, Reading};
 use crate::environment::{Environment, Side};
 use crate::proc_stat::{self, field};
@@ -21,6 +23,7 @@ pub struct CoreMeter {
     sides: [Processors; 2],
     first: Reading,
     rates: IdleRates,
+    calibration: Duration,
 }
 
 /// The processors of a side.
@@ -39,11 +42,12 @@ pub struct CoreReading {
 }
 
 impl CoreMeter {
-    /// Starts the counter and calibrates it: takes 0.4 s, in which the processors must be idle.
+    /// Starts the counter and calibrates it for a window of `window_s`: takes a fifth of that, 0.1
+    /// to 0.4 s, in which the processors must be idle.
     ///
     /// # Errors
     /// Returns a sentence if the counter cannot run.
-    pub fn start(environment: &dyn Environment) -> Result<Self, String> {
+    pub fn start(environment: &dyn Environment, window_s: f64) -> Result<Self, String> {
         let sides = [Side::Server, Side::Client].map(|side| {
             let cpus = environment.cpus(side).to_vec();
             let packet_threads = packet_threads(&cpus);
@@ -51,8 +55,9 @@ impl CoreMeter {
         });
         let counter = IdleCounter::start(&[&*sides[0].cpus, &sides[1].cpus].concat())?;
         let first = counter.read();
-        let rates = counter.calibrate();
-        Ok(Self { counter, sides, first, rates })
+        let calibration = Duration::from_secs_f64((window_s / 5.0).clamp(0.1, 0.4));
+        let rates = counter.calibrate(calibration);
+        Ok(Self { counter, sides, first, rates, calibration })
     }
 
     /// Reads one end of the window.
@@ -66,7 +71,7 @@ impl CoreMeter {
     /// Calibrates the counter again, and returns the use of the processors in a window. `own_s` is
     /// the time of the processes of each side, seconds, if all that ran there are known.
     pub fn end(self, [from, to]: [&CoreReading; 2], own_s: [Option<f64>; 2]) -> Cores {
-        let rates = self.counter.calibrate();
+        let rates = self.counter.calibrate(self.calibration);
         let rates = [&self.rates, &rates];
         let [server, client] = [0, 1].map(|side| {
             let cpus = &self.sides[side].cpus;

@@ -29,8 +29,7 @@ const ADDITIONS: u64 = 2000;
 /// Gap in the spinner's work from which it counts as stolen if no other thread ran: an interrupt
 /// and the packets handled after it take less.
 const STOLEN_MIN: Duration = Duration::from_micros(500);
-/// Length of a calibration, and of the windows whose median is the idle rate.
-const CALIBRATION: Duration = Duration::from_millis(400);
+/// Length of the windows whose median is the idle rate.
 const CALIBRATION_WINDOW: Duration = Duration::from_millis(20);
 
 /// Time within which a spinner must run: one beside threads that never sleep gets its first time
@@ -134,11 +133,11 @@ impl IdleCounter {
         Reading { at: Instant::now(), cpus: self.counts.iter().map(of).collect() }
     }
 
-    /// Measures the rates on processors that are idle now; takes 0.4 s.
-    pub fn calibrate(&self) -> IdleRates {
+    /// Measures for a time the rates on processors that are idle now.
+    pub fn calibrate(&self, time: Duration) -> IdleRates {
         let mut rates = vec![Vec::new(); self.counts.len()];
         let mut before = self.read();
-        let until = before.at + CALIBRATION;
+        let until = before.at + time;
         while before.at < until {
             thread::sleep(CALIBRATION_WINDOW);
             let now = self.read();
@@ -293,7 +292,7 @@ mod tests {
         let cpu = weir_sys::process::allowed_cpus().unwrap()[0];
         let counter = IdleCounter::start(&[cpu, cpu]).unwrap();
         let before = counter.read();
-        let rates = counter.calibrate();
+        let rates = counter.calibrate(Duration::from_millis(100));
         let after = counter.read();
         assert_eq!(after.cpus.len(), 1, "one spinner per processor");
         assert!(after.cpus[0].units > before.cpus[0].units && rates.0[0] > 0.0);

@@ -27,7 +27,7 @@ impl Runner {
         mut server: RunningServer,
     ) -> Result<Line, String> {
         // Before the warm-up: the processors must be idle.
-        let meter = CoreMeter::start(resolved.environment)?;
+        let meter = CoreMeter::start(resolved.environment, resolved.step.duration_s)?;
         self.warm_up(resolved)?;
         let drops = drops::begin(resolved.environment, resolved.address.port());
         let trace = drops.as_ref().ok();

@@ -69,6 +69,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--request-timeout", ValueShape::Quantity),
         ("--sendfile-above", ValueShape::Quantity),
         ("--share-listener", ValueShape::Switch),
+        ("--stat-page", ValueShape::Switch),
         ("--symlinks", ValueShape::OneOf(&["deny", "inside"])),
     ],
 };
