@@ -186,14 +186,14 @@ impl Journal {
         replace(&self.dir.join(SET_UP), text.as_bytes())
     }
 
-    /// Returns whether a point is done: its counts are valid and nothing disturbed it, or it was
-    /// measured `attempts_max` times.
-    pub fn has_point(&self, key: &Key, attempts_max: usize) -> bool {
+    /// Returns whether a point is done: it is undisturbed, with its core time where that is wanted,
+    /// or was measured `attempts_max` times.
+    pub fn has_point(&self, key: &Key, core_time: bool, attempts_max: usize) -> bool {
         let mut attempts = 0;
         self.lines.iter().any(|line| match line {
             Line::Point(point) if point.key == *key => {
                 attempts += 1;
-                point.is_undisturbed() || attempts >= attempts_max
+                point.is_undisturbed(core_time) || attempts >= attempts_max
             }
             _ => false,
         })
@@ -287,7 +287,7 @@ fn remove_work(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Capacity;
+    use crate::record::{Capacity, CoreTime, Point};
 
     fn request(scale: f64) -> Request {
         Request {
@@ -317,6 +317,24 @@ mod tests {
     fn key_of(line: &Line) -> Key {
         let Line::Capacity(capacity) = line else { unreachable!() };
         capacity.key.clone()
+    }
+
+    #[test]
+    fn a_point_with_doubted_core_time_is_done_where_that_is_not_wanted_or_after_all_attempts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), &request(1.0)).unwrap();
+        let mut point = Point { key: key_of(&capacity(1.0)), ..Point::default() };
+        point.load.valid = true;
+        point.cores.server.doubt = Some("it drifted".to_owned());
+        journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
+        assert!(journal.has_point(&point.key, false, 2));
+        assert!(!journal.has_point(&point.key, true, 2));
+        journal.keep(Line::Point(Box::new(point.clone()))).unwrap();
+        assert!(journal.has_point(&point.key, true, 2));
+        let mut stolen = Point { key: key_of(&capacity(2.0)), ..point };
+        stolen.cores.server = CoreTime { stolen_share: 0.04, ..CoreTime::default() };
+        journal.keep(Line::Point(Box::new(stolen.clone()))).unwrap();
+        assert!(!journal.has_point(&stolen.key, false, 2));
     }
 
     #[test]

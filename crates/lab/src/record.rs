@@ -103,12 +103,14 @@ impl Point {
         self.load.valid || self.load.late_only
     }
 
-    /// Returns whether the counts are valid, the host took nothing worth mentioning from either
-    /// side, and the time of the server's processors can be trusted.
-    pub fn is_undisturbed(&self) -> bool {
+    /// Returns whether the point need not be measured again: its counts are valid, the host took
+    /// nothing worth mentioning from either side, and the time of the server's processors can be
+    /// trusted where `core_time` is wanted.
+    pub fn is_undisturbed(&self, core_time: bool) -> bool {
         let Cores { server, client } = &self.cores;
         let is_stolen = [server, client].iter().any(|time| time.is_stolen());
-        self.has_valid_counts() && !is_stolen && server.doubt.is_none()
+        let is_doubted = core_time && server.doubt.is_some();
+        self.has_valid_counts() && !is_stolen && !is_doubted
     }
 }
 

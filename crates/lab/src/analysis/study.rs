@@ -30,7 +30,7 @@ impl Repetition<'_> {
         match self {
             Self::Failed(_) => 0,
             Self::Measured(point) => {
-                1 + u8::from(is_valid(point)) + u8::from(point.is_undisturbed())
+                1 + u8::from(is_valid(point)) + u8::from(point.is_undisturbed(true))
             }
         }
     }

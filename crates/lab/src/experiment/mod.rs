@@ -80,6 +80,16 @@ impl Experiment {
         }
         named.iter().filter_map(|id| self.server.iter().position(|one| one.id == *id)).collect()
     }
+
+    /// Returns whether core time is among what is shown or claimed. A paper's claims stand
+    /// elsewhere, and most papers have some about it.
+    pub fn wants_core_time(&self) -> bool {
+        let drawn = self.figure.iter().flat_map(|figure| &figure.y);
+        let listed = self.table.iter().flat_map(|table| &table.columns);
+        let crossed = self.matrix.iter().map(|matrix| &matrix.metric);
+        let mut shown = drawn.chain(listed).chain(crossed);
+        self.paper.is_some() || shown.any(|metric| metric.contains("core_"))
+    }
 }
 
 /// The text of an experiment of one weir, up to the server's own settings, with more behind it.

@@ -299,7 +299,7 @@ fn all_steps(
 ) -> Result<End, String> {
     let steps = plan::steps(experiments, request.request.scale, request.request.seed);
     let (done, mut left): (Vec<Step>, Vec<Step>) =
-        steps.into_iter().partition(|step| is_done(journal, step));
+        steps.into_iter().partition(|step| is_done(journal, experiments, step));
     let mut total = done.len() + left.len();
     let mut rounds = Rounds::new(experiments, &request.request)?;
     let programs = journal.set_up.sessions.last().map_or(&[][..], |session| &session.programs);
@@ -315,7 +315,11 @@ fn all_steps(
                 return Ok(End::Complete);
             }
             total += steps.len();
-            left = steps.into_iter().rev().filter(|step| !is_done(journal, step)).collect();
+            left = steps
+                .into_iter()
+                .rev()
+                .filter(|step| !is_done(journal, experiments, step))
+                .collect();
             number = total - left.len();
             continue;
         };
@@ -337,19 +341,22 @@ fn all_steps(
             measured.unwrap_or_else(|why| Line::Failed(Failed { key: step.key.clone(), why }));
         pace.learn(began.elapsed().as_secs_f64(), &step);
         tell(Event::StepEnded(&line));
-        let again = matches!(&line, Line::Point(point) if !point.is_undisturbed());
+        let is_point = matches!(line, Line::Point(_));
         journal.keep(line)?;
-        if again && !journal.has_point(&step.key, ATTEMPTS_MAX) {
+        if is_point && !is_done(journal, experiments, &step) {
             number -= 1;
             left.push(step);
         }
     }
 }
 
-fn is_done(journal: &Journal, step: &Step) -> bool {
+fn is_done(journal: &Journal, experiments: &[NamedExperiment], step: &Step) -> bool {
     match step.task {
         Task::Capacity => journal.has_capacity(&step.key),
-        Task::Point => journal.has_point(&step.key, ATTEMPTS_MAX),
+        Task::Point => {
+            let (_, experiment) = &experiments[step.experiment];
+            journal.has_point(&step.key, experiment.wants_core_time(), ATTEMPTS_MAX)
+        }
         Task::Calls => journal.has_calls(&step.key),
     }
 }
