@@ -200,7 +200,8 @@ mod each_variant {
             clients.iter_mut().for_each(|client| assert_eq!(client.reply().status, 200));
             let stopped = server.stop_cleanly();
             let cpu_ns = counted(&stopped, "cpu_user_ns") + counted(&stopped, "cpu_system_ns");
-            assert!(cpu_ns >= 100_000_000, "{arch} {options:?}: {cpu_ns}");
+            // A burn is counted work: it takes less time on a processor that has become faster.
+            assert!(cpu_ns >= 50_000_000, "{arch} {options:?}: {cpu_ns}");
             assert!(counted(&stopped, "context_switches_voluntary") >= 5, "{arch}");
             let calls = &stopped.stats()["total"]["calls"];
             let made = |call: &str| calls[call]["count"].as_u64().unwrap();
