@@ -1,12 +1,6 @@
 //! `weir lab` from the user's side: a run from its file to its page, its state after it is killed,
 //! and refused input. The meaning of the figures is tested where they are computed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -20,7 +14,7 @@ use weir_tests::Stopped;
 use weir_tests::server::run;
 use weir_tests::wait::until;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Held by the one test that measures: two laboratories on the same processors disturb each other,
 /// and repeat their points.

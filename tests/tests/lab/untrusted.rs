@@ -1,11 +1,5 @@
 //! Untrusted experiments: the limits of what a file from elsewhere can make `weir lab` do.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::process::Command;
 
@@ -13,7 +7,7 @@ use tempfile::TempDir;
 use weir_tests::Stopped;
 use weir_tests::server::run;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Name of a file of the experiment's that shows that something was run or written.
 const TRACE: &str = "trace";

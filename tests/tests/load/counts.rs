@@ -1,12 +1,6 @@
 //! Counts and requests of `weir load`, compared with servers that count too. Each run ends by
 //! itself once all is done, so that no figure depends on the speed of the machine.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs;
@@ -23,7 +17,7 @@ use weir_tests::load::{
 use weir_tests::wait::until;
 use weir_tests::{Root, Server};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Runs a load whose arrivals are limited by `options`, and in which nothing times out.
 fn done(options: &str, url: impl Display) -> LoadRun {

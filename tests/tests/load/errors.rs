@@ -1,12 +1,6 @@
 //! Errors while `weir load` runs: each kind is caused by a server with that one fault, and counted
 //! by both sides. Successful requests are tested in `load_counts.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
@@ -16,7 +10,7 @@ use tempfile::NamedTempFile;
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::{LoadRun, load, load_through};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Timeout for runs without timeouts: longer than the machine may be busy with something else.
 const PATIENT: &str = "--timeout 20s";

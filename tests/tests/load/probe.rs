@@ -1,12 +1,6 @@
 //! `weir probe` from the user's side: the table, the JSON lines, and refused options. No test here
 //! depends on how long anything takes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::process::Command;
 
 use serde_json::Value;
@@ -14,7 +8,7 @@ use weir_dispatch::readiness::TABLE;
 use weir_tests::Stopped;
 use weir_tests::server::run;
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 fn probe(words: &[&str]) -> Stopped {
     run(Command::new(WEIR).arg("probe").args(words))

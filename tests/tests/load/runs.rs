@@ -2,12 +2,6 @@
 //! for other programs. Its measurements are compared with servers in `load_counts.rs`,
 //! `load_errors.rs` and `load_times.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +16,7 @@ use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Root, Server, Stopped};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Runs `weir` with these words as arguments.
 fn weir(line: &str) -> Stopped {

@@ -4,19 +4,13 @@
 //! A lower bound is exact: no machine makes a sleep shorter. An upper bound is either known to the
 //! server too, or required only of a run that found itself valid.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fmt::Display;
 use std::time::Duration;
 
 use weir_tests::faulty::{Behaviour, Faulty};
 use weir_tests::load::{LoadRun, RecordingServer, RequestLine, load};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 const MS: u64 = 1_000_000;
 

@@ -1,12 +1,7 @@
 //! Fairness between clients: long work is divided into parts, and shared where several clients ask
 //! for the same. The assertions are about counts or an order, never a time.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::fs;
 
@@ -15,7 +10,7 @@ use serde_json::Value;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_architecture:

@@ -4,12 +4,7 @@
 //! WEIR_FAR_SECONDS=60 runs the scenario in which the fault was found at full length, in all its
 //! variants. Nothing here measures a duration.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -21,7 +16,7 @@ use weir_tests::load::load;
 use weir_tests::remote_link::{RemoteLink, SERVER, tcp_count};
 use weir_tests::{Address, Root, Server, Stopped};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Number of requests per session.
 const REQUESTS: u32 = 20;

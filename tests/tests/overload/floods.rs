@@ -2,19 +2,13 @@
 //! report of its reaction. Timeliness of replies is measured elsewhere; no test here measures a
 //! duration.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use weir_sys::syn_filter::tokens::{Rules, TokenFilter};
 use weir_tests::load::{LoadRun, load};
 use weir_tests::server::Stopped;
 use weir_tests::wait::{TIMEOUT, until_within};
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Six times the capacity of the server.
 const FLOOD: &str = "--rate 3000 --duration 1s --timeout 1s";

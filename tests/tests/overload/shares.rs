@@ -1,8 +1,6 @@
 //! Shares of sources, in the kernel and in the policies: random SYNs on a real socket, judged by
 //! the filter's program and by the table that the simulator uses in its place.
 
-#![allow(clippy::unwrap_used, reason = "a broken expectation is a failed test")]
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 

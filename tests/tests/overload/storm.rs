@@ -2,12 +2,6 @@
 //! every possible way, while honest clients are answered byte by byte; afterwards all counts must
 //! balance. HTTP semantics are in `http.rs`, single clients in `behaviour.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
@@ -16,7 +10,7 @@ use weir_tests::mutate::Xorshift;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, assert_same, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_setup:

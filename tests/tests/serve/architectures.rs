@@ -3,12 +3,7 @@
 //! loops are in `life.rs`, single connections in `behaviour.rs`, many at once in `mirror.rs` and
 //! `storm.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +18,7 @@ use weir_tests::server::{Attempt, attempt};
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_setup:

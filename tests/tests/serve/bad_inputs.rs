@@ -2,12 +2,7 @@
 //! tests. After each one the server still serves, nothing from outside the root has been sent, and
 //! it stops with exit status 0.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +13,7 @@ use weir_tests::files::SECRET;
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Reply, Root, Server, Setup, Stopped, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_setup:

@@ -1,12 +1,6 @@
 //! Behaviour required of every architecture over every mechanism, over real sockets: one suite, run
 //! for each. HTTP semantics are tested in `http.rs`, hostile input in `bad_inputs.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -14,7 +8,7 @@ use weir_tests::files::noise;
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Server, Setup, assert_same, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_setup:

@@ -1,12 +1,6 @@
 //! `--bench-endpoints`: requests that burn processor time, alone or before any path. The time burnt
 //! is read from the server's own statistics; no test here measures a duration.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::path::Path;
 
@@ -14,7 +8,7 @@ use weir_tests::files::{SECRET, settle, settled_file_set};
 use weir_tests::load::load;
 use weir_tests::{Reply, Root, Server, assert_same, request};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Returns the parts of a reply that do not depend on when it was made.
 fn lasting(reply: &Reply) -> (u16, Vec<(String, String)>, &[u8]) {

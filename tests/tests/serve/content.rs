@@ -1,12 +1,7 @@
 //! Files that change while they are served. A complete reply is one version throughout; when that
 //! is not possible, the connection ends early. Versions are never mixed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -19,7 +14,7 @@ use weir_tests::files::{noise, settle, settled_file_set};
 use weir_tests::wait::until;
 use weir_tests::{Client, Failure, Root, Setup, assert_same, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_architecture:

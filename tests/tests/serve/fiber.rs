@@ -1,12 +1,6 @@
 //! Features specific to `--arch fiber`: fibers that end, a pool that serves to completion, stacks.
 //! Features common to all architectures are in `behaviour.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -15,7 +9,7 @@ use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Stopped, assert_same, request};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 const ON_DEMAND: [&str; 4] = ["--arch", "fiber", "--workers", "1"];
 

@@ -1,12 +1,6 @@
 //! The fuzz checks without a fuzzer: over the seed corpora, and over many thousand mutations of
 //! them that are the same in every run. The fuzzer itself goes further: see `fuzz/`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -2,16 +2,10 @@
 //! (RFC 9110, RFC 9112). Versions, parts and codings of a file are in `representations.rs`,
 //! mechanisms in `behaviour.rs`, hostile input in `bad_inputs.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use weir_tests::files::target_of;
 use weir_tests::{Root, Server, Setup, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 fn hello(setup: &Setup) -> (Root, Server) {
     let root = Root::with_hello();

@@ -1,12 +1,6 @@
 //! Life of the process: listeners, options and their errors, signals, logs, limits. HTTP semantics
 //! are tested in `http.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -20,7 +14,7 @@ use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Address, Client, Root, Server, Setup, Stopped, assert_same, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 mod listeners {
     use super::*;

@@ -1,5 +1,11 @@
 //! The server as its clients see it, under every architecture and mechanism.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a broken expectation is a failed test"
+)]
+
 mod architectures;
 mod bad_inputs;
 mod behaviour;
@@ -17,3 +23,6 @@ mod ring;
 mod room;
 mod stat;
 mod threads;
+
+/// The program under test.
+const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");

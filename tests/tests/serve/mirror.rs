@@ -2,12 +2,6 @@
 //! a time and many, whole files and parts, polite and rude. Each manner is tested separately in
 //! `http.rs`, `representations.rs` and `behaviour.rs`; here no client may disturb another.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +12,7 @@ use weir_tests::files::{LAST_MODIFIED, Served, settled_files};
 use weir_tests::multipart::{content_range, parts};
 use weir_tests::{Client, Reply, Server, Setup, assert_same, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_setup:

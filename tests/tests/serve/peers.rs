@@ -1,12 +1,6 @@
 //! Programs by other authors: curl, wget, wrk, ab and chromium as clients, and the documentation of
 //! Rust as a tree to serve. A test of a program that is not installed says so and passes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +11,7 @@ use weir_tests::files::{LAST_MODIFIED, noise, target_of};
 use weir_tests::server::run;
 use weir_tests::{Root, Server, Setup, Stopped, assert_same, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_architecture:

@@ -3,12 +3,7 @@
 //! (Pariag 2004, equations 4.1 and 4.2). A preset that does not apply to an architecture is
 //! refused.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +18,7 @@ use weir_tests::files::{Served, settled_file_set};
 use weir_tests::server::{Attempt, attempt};
 use weir_tests::{Server, Setup, assert_same, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 const CONNECTIONS: usize = 8;
 

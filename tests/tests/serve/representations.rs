@@ -1,12 +1,6 @@
 //! Selection of a file's representation: conditions, ranges, precompressed variants (RFC 9110
 //! sections 12 to 14). All other HTTP semantics are in `http.rs`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,7 +9,7 @@ use weir_tests::multipart::{content_range, parts};
 use weir_tests::wait::until;
 use weir_tests::{Reply, Root, Server, Setup, assert_same, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Returns the entity tag of a file just written, once it is stable: within a clock tick the file
 /// could change again and keep its timestamps, so each reply has a tag of its own. A loop that was

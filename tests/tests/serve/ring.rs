@@ -2,18 +2,12 @@
 //! a lack of buffers is not treated as a client's error, and a client that sends more than it reads
 //! is bounded. Features common to all architectures are tested with them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use serde_json::Value;
 use weir_dispatch::readiness::MechanismName;
 use weir_tests::files::Served;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Starts a ring with these options; `None`, with a message, where that is not possible.
 fn ring(options: &[&str], root: &Root) -> Option<Server> {

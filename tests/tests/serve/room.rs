@@ -1,16 +1,11 @@
 //! Eviction on a full server: connections that wait for their client are closed for clients that
 //! can be served. No deadline passes in these tests.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
 
 use weir_tests::{Client, Root, Server, Setup, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_architecture:

@@ -1,12 +1,6 @@
 //! The statistics that a server publishes, read by `weir stat` while the server is idle, busy, in
 //! the middle of a long accept-phase, stopped, or gone. No test here measures a duration.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -20,7 +14,7 @@ use weir_tests::server::run;
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, Stopped, request, suite};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 suite! {
     every_architecture:

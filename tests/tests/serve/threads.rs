@@ -1,12 +1,6 @@
 //! Threads and processes: their specific features, which of them serves which connection, and how
 //! they end together. Requirements on every architecture are tested elsewhere, for all of them.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::process::Command;
 use std::thread;
 
@@ -17,7 +11,7 @@ use weir_tests::server::{Stopped, run};
 use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, assert_same, request};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir-under-test");
+use crate::WEIR;
 
 /// Starts one worker of an architecture.
 fn serve(arch: &str, options: &[&str], root: &Root) -> Server {
