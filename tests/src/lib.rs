@@ -23,6 +23,7 @@ pub mod load;
 pub mod multipart;
 pub mod mutate;
 pub mod output;
+pub mod own_link;
 pub mod remote_link;
 pub mod reply;
 pub mod server;

@@ -6,13 +6,14 @@ use clap::{Arg, Command};
 use weir_lab::allow_list::{AllowList, ValueShape};
 use weir_lab::metrics;
 use weir_lab::validation::allowed_options;
+use weir_load::config::PATH_PRESETS;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
 use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 18] = [
+pub(crate) const NAMES: [&str; 19] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -26,6 +27,7 @@ pub(crate) const NAMES: [&str; 18] = [
     "load-scan-options",
     "load-workloads",
     "load-errors",
+    "load-paths",
     "lab-options",
     "lab-allowed-options",
     "lab-metrics",
@@ -51,6 +53,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         }
         "load-workloads" => load_workloads(),
         "load-errors" => load_errors(),
+        "load-paths" => load_paths(),
         "lab-options" => options(find(cli, &["lab", "run"]), |_| true),
         "lab-allowed-options" => lab_allowed_options(),
         "lab-metrics" => lab_metrics(),
@@ -242,6 +245,15 @@ fn load_workloads() -> String {
     )
 }
 
+fn load_paths() -> String {
+    table(
+        ["path", "stands for", "law"],
+        PATH_PRESETS.iter().map(|(name, what, law)| {
+            [code(name), (*what).into(), if law.contains('=') { code(law) } else { (*law).into() }]
+        }),
+    )
+}
+
 fn load_errors() -> String {
     let rows = ErrorKind::ALL.iter();
     table(
@@ -265,6 +277,10 @@ fn error_meaning(kind: ErrorKind) -> &'static str {
         ErrorKind::FdUnavail => "the client had no descriptor left",
         ErrorKind::PortUnavail => "the client had no port left (EADDRNOTAVAIL)",
         ErrorKind::Deadline => "not whole within --deadline of its planned start",
+        ErrorKind::TcpViolation => {
+            "the server broke the rules of TCP so that the connection could not go on \
+             (--stack packet)"
+        }
         ErrorKind::Other => "any other error of the kernel",
     }
 }

@@ -102,6 +102,7 @@ pub fn audit(input: &AuditInput, outcome: &RunOutcome) -> Verdict {
     let reasons_for = |input| {
         let mut reasons = evidence(input).reasons();
         reasons.extend(nothing_measured(&outcome.counts));
+        reasons.extend(packets_without_room(outcome));
         reasons
     };
     let reasons = reasons_for(input);
@@ -267,6 +268,16 @@ impl Evidence<'_> {
             )
         })
     }
+}
+
+/// Packets that found no room on this side: a server would be blamed for their loss.
+fn packets_without_room(outcome: &RunOutcome) -> Option<String> {
+    let packets = outcome.packets.filter(|packets| packets.overflowed + packets.unsent > 0)?;
+    Some(format!(
+        "{} packets found no room on this side and {} were refused by the interface: use more \
+         --threads, or lower the rate.",
+        packets.overflowed, packets.unsent
+    ))
 }
 
 fn nothing_measured(counts: &Counts) -> Option<String> {

@@ -12,10 +12,11 @@ pub mod condition;
 pub mod config;
 mod driver;
 pub mod measure;
+pub mod packet_setup;
 pub mod report;
 pub mod scan;
 pub mod schedule;
 pub mod session;
 pub mod workload;
 
-pub use driver::{open_limit, run};
+pub use driver::{open_limit, run, stack_limit};

@@ -3,6 +3,7 @@
 
 use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
+use weir_packet::tcp;
 
 /// The largest time that is recorded, nanoseconds (an hour). Times have three significant digits.
 pub const TIME_NS_MAX: u64 = 3_600_000_000_000;
@@ -35,13 +36,16 @@ pub enum ErrorKind {
     PortUnavail,
     /// Reply not complete by the deadline, which counts from the planned start.
     Deadline,
+    /// The server broke the rules of TCP so that the connection could not go on; told by weir's own
+    /// TCP only.
+    TcpViolation,
     /// Any other error of the kernel.
     Other,
 }
 
 impl ErrorKind {
     /// All kinds, in the order in which they are counted and shown.
-    pub const ALL: [ErrorKind; 12] = [
+    pub const ALL: [ErrorKind; 13] = [
         ErrorKind::ConnectTimeout,
         ErrorKind::ConnectRefused,
         ErrorKind::ConnectReset,
@@ -53,6 +57,7 @@ impl ErrorKind {
         ErrorKind::FdUnavail,
         ErrorKind::PortUnavail,
         ErrorKind::Deadline,
+        ErrorKind::TcpViolation,
         ErrorKind::Other,
     ];
 
@@ -70,6 +75,7 @@ impl ErrorKind {
             ErrorKind::FdUnavail => "fd-unavail",
             ErrorKind::PortUnavail => "port-unavail",
             ErrorKind::Deadline => "deadline",
+            ErrorKind::TcpViolation => "tcp-violation",
             ErrorKind::Other => "other",
         }
     }
@@ -428,6 +434,41 @@ pub struct ThreadCpu {
     pub busiest: f64,
 }
 
+/// Packets of weir's own TCP, over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Segments sent, retransmissions included.
+    pub sent: u64,
+    /// Segments among them that the interface refused: they are lost.
+    pub unsent: u64,
+    /// Frames received.
+    pub received: u64,
+    /// Frames that found no room while the client was busy. The client's fault.
+    pub overflowed: u64,
+    /// Frames that could not be parsed.
+    pub malformed: u64,
+    /// Segments of no connection, as those of one that was closed a moment ago.
+    pub strays: u64,
+    /// Packets lost on their paths, as was asked for.
+    pub lost: u64,
+    /// What the connections have counted.
+    pub tcp: tcp::Counts,
+}
+
+impl PacketCounts {
+    /// Adds the counts of another thread.
+    pub(crate) fn add(&mut self, other: &PacketCounts) {
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+        self.received += other.received;
+        self.overflowed += other.overflowed;
+        self.malformed += other.malformed;
+        self.strays += other.strays;
+        self.lost += other.lost;
+        self.tcp.add(&other.tcp);
+    }
+}
+
 /// The outcome of a run, after its warm-up.
 #[derive(Clone, Debug, Default)]
 pub struct RunOutcome {
@@ -459,6 +500,8 @@ pub struct RunOutcome {
     pub lifetimes: TimeHistogram,
     /// CPU time of each driving thread.
     pub threads: Vec<ThreadCpu>,
+    /// Packets of weir's own TCP; `None` with the kernel's.
+    pub packets: Option<PacketCounts>,
     /// True if the operator stopped the run early (SIGINT).
     pub interrupted: bool,
 }
@@ -466,6 +509,9 @@ pub struct RunOutcome {
 impl RunOutcome {
     /// Adds the outcome of a thread.
     pub(crate) fn add(&mut self, thread: &RunOutcome) {
+        if let Some(packets) = &thread.packets {
+            self.packets.get_or_insert_default().add(packets);
+        }
         self.counts.add(&thread.counts);
         self.whole_run.add(&thread.whole_run);
         self.replies_in_schedule += thread.replies_in_schedule;

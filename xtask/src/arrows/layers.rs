@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["measure", "schedule", "session"],
             &["config", "workload"],
             &["driver"],
-            &["audit", "capacity_check", "condition", "scan"],
+            &["audit", "capacity_check", "condition", "packet_setup", "scan"],
             &["report"],
         ],
     ),

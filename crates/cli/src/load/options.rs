@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_load::condition::Condition;
+use weir_load::config::PathLaw;
 use weir_load::workload::NamedWorkload;
 use weir_load::workload::sessions::{Wlog, Wsess, Wsesslog, Wset};
 use weir_load::workload::small::WEIR_HEAD_BYTES;
@@ -222,7 +223,8 @@ pub(crate) struct ConnOptions {
     #[arg(long, value_name = "TIME", value_parser = values::limit)]
     pub deadline: Option<Duration>,
 
-    /// Source addresses, used in turn: 127.0.0.2,127.0.1.0-127.0.1.9
+    /// Source addresses, used in turn: 127.0.0.2,127.0.1.0-127.0.1.9; with --stack packet a
+    /// network that nobody has: 10.77.128.0/17
     #[arg(long, value_name = "LIST")]
     pub source: Option<String>,
 
@@ -247,6 +249,49 @@ pub(crate) struct ConnOptions {
     /// Processors to pin them to, such as 0,2-3
     #[arg(long, value_name = "LIST", value_parser = crate::options::cpu_list)]
     pub cpus: Option<CpuList>,
+
+    #[command(flatten)]
+    pub stack: StackOptions,
+}
+
+/// The TCP of the connections.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Stack")]
+pub(crate) struct StackOptions {
+    /// TCP to use: the kernel's, or weir's own on an interface, which needs CAP_NET_RAW
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "kernel",
+        requires_if("packet", "interface"),
+        requires_if("packet", "source")
+    )]
+    pub stack: Stack,
+
+    /// Interface whose link the server is on (--stack packet)
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
+
+    /// Path of each client: lan, cable, dsl, 4g, satellite, mix, or such as
+    /// rtt=50ms..200ms,jitter=5ms,loss=1%,burst=3,down=5m,up=1m,queue=100ms,reorder=0.1%
+    /// (--stack packet)
+    #[arg(long, value_name = "LAW")]
+    pub path: Option<PathLaw>,
+
+    /// Send the handshake's acknowledgement together with the request (--stack packet)
+    #[arg(long)]
+    pub ack_with_request: bool,
+
+    /// Clients vanish where others close: no FIN, and no answer (--stack packet)
+    #[arg(long)]
+    pub vanish: bool,
+}
+
+/// A TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stack {
+    Kernel,
+    Packet,
 }
 
 /// Work of each arrival.

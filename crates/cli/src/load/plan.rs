@@ -2,7 +2,7 @@
 //! description in the report. Everything that can be refused is refused here, before the first
 //! packet.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,14 +10,15 @@ use std::time::{Duration, SystemTime};
 use weir_load::audit;
 use weir_load::capacity_check::{self, Demand, Resources};
 use weir_load::condition::Condition;
-use weir_load::config::{Config, LoadModel};
+use weir_load::config::{Config, LoadModel, Network, PacketConfig, StackKind};
+use weir_load::packet_setup::{self, PacketRequest};
 use weir_load::report::RunDescription;
 use weir_load::schedule::ArrivalLaw;
 use weir_load::workload::BuiltWorkload;
 
 use super::connections::{self, ConnectionSettings};
 use super::input;
-use super::options::{ConnOptions, RunOptions, ScanOptions};
+use super::options::{ConnOptions, RunOptions, ScanOptions, Stack, StackOptions};
 use super::resources;
 use super::target::{Target, truncated};
 use super::time;
@@ -208,12 +209,7 @@ impl UncheckedPlan {
     ) -> Result<Self, String> {
         let cpus = options.cpus.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         resources::check_cpus(&cpus)?;
-        let sources =
-            options.source.as_deref().map_or(Ok(Vec::new()), capacity_check::parse_sources)?;
-        let addresses = target.resolve(sources.first().copied())?;
-        one_family(&sources)?;
-        sources.iter().try_for_each(check_local)?;
-        let resources = resources::resources(&sources, &addresses, &cpus);
+        let Clients { sources, addresses, stack, resources } = clients(options, target, &cpus)?;
         let ScheduleSettings { model, duration_ns, warmup_ns, seed } = schedule;
         let BuiltWorkload { workload, requests } = work.built;
         let config = Config {
@@ -235,6 +231,7 @@ impl UncheckedPlan {
             timeout_ns: time::ns(options.timeout),
             deadline_ns: options.deadline.map_or(0, time::ns),
             sources,
+            stack,
             reset: conns.reset,
             conns_max: options.max_conns.unwrap_or(0) as usize,
             threads: options.threads.into(),
@@ -299,6 +296,51 @@ impl UncheckedPlan {
             latency_limits: self.config.deadline_ns > 0,
         }
     }
+}
+
+/// The clients' side: where they come from, and by which TCP.
+struct Clients {
+    sources: Vec<IpAddr>,
+    addresses: Vec<SocketAddr>,
+    stack: StackKind,
+    resources: Resources,
+}
+
+/// Decides about the clients' side.
+fn clients(options: &ConnOptions, target: &Target, cpus: &[usize]) -> Result<Clients, String> {
+    let StackOptions { stack, interface, path, ack_with_request, vanish } = &options.stack;
+    if *stack == Stack::Kernel {
+        let only = [
+            (interface.is_some(), "--interface"),
+            (path.is_some(), "--path"),
+            (*ack_with_request, "--ack-with-request"),
+            (*vanish, "--vanish"),
+        ];
+        if let Some((_, option)) = only.into_iter().find(|(is_given, _)| *is_given) {
+            return Err(format!("{option} is for --stack packet"));
+        }
+        let sources =
+            options.source.as_deref().map_or(Ok(Vec::new()), capacity_check::parse_sources)?;
+        let addresses = target.resolve(sources.first().copied())?;
+        one_family(&sources)?;
+        sources.iter().try_for_each(check_local)?;
+        let resources = resources::resources(&sources, &addresses, cpus);
+        return Ok(Clients { sources, addresses, stack: StackKind::Kernel, resources });
+    }
+    let addresses = target.resolve(None)?;
+    let packet = packet_setup::prepare(PacketRequest {
+        interface: interface.clone().unwrap_or_default(),
+        sources: options.source.clone().unwrap_or_default(),
+        servers: addresses.clone(),
+        tcp: resources::tcp_settings(*ack_with_request),
+        path: path.clone(),
+        vanish: *vanish,
+    })?;
+    let hosts = 1_u32.checked_shl(packet.sources.host_bits().into()).unwrap_or(u32::MAX);
+    let stack = StackKind::Packet(Arc::new(packet));
+    let kernel = resources::resources(&[], &addresses, cpus);
+    let resources = resources::packet_resources(&stack, hosts, &kernel);
+    Ok(Clients { sources: Vec::new(), addresses, stack, resources })
 }
 
 fn one_family(sources: &[IpAddr]) -> Result<(), String> {
@@ -367,11 +409,24 @@ fn connections(config: &Config, conns: ConnectionSettings, target: &Target) -> V
         rate => format!("requests sent at {rate} bytes/s"),
     }));
     connections.extend(features.map(|(_, feature)| feature.into()));
+    if let StackKind::Packet(packet) = &config.stack {
+        connections.extend(packet_features(packet));
+    }
     if target.is_named() {
         let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
         connections.push(format!("at {}", addresses.join(", ")));
     }
     connections
+}
+
+/// Describes in words what is particular to weir's own TCP.
+fn packet_features(packet: &PacketConfig) -> Vec<String> {
+    let Network { first, prefix } = packet.sources;
+    let mut features = vec![format!("weir's own TCP from {first}/{prefix}")];
+    features.extend(packet.path.as_ref().map(|path| format!("path {path}")));
+    features.extend(packet.tcp.acks_with_request.then(|| "ACK with the request".into()));
+    features.extend(packet.vanish.then(|| "clients vanish".into()));
+    features
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use weir_load::capacity_check::Resources;
+use weir_load::config::{StackKind, tcp};
 
 use crate::values;
 
@@ -34,6 +35,42 @@ pub(crate) fn resources(sources: &[IpAddr], addresses: &[SocketAddr], cpus: &[us
         sources: sources.len().max(1) as u32,
         destinations: addresses.len().max(1) as u32,
         cores: if pinned.is_empty() { cores } else { pinned.len() },
+    }
+}
+
+/// Ports of a client that has them all, behind the system ports (RFC 6335 section 6).
+const PORTS_OF_A_CLIENT: u32 = 64_511;
+
+/// Collects the resources of weir's own TCP, whose clients have `hosts` addresses. It needs no
+/// descriptors, and a port is free as soon as its connection is closed.
+pub(crate) fn packet_resources(stack: &StackKind, hosts: u32, kernel: &Resources) -> Resources {
+    Resources {
+        ports: PORTS_OF_A_CLIENT,
+        time_wait_s: 0.0,
+        tw_reuse_s: None,
+        open_files: weir_load::stack_limit(stack),
+        other_fds: 0,
+        sources: hosts,
+        ..kernel.clone()
+    }
+}
+
+/// Returns this kernel's settings of TCP, for a client that is to behave like it.
+pub(crate) fn tcp_settings(acks_with_request: bool) -> tcp::Settings {
+    let usual = tcp::Settings::default();
+    let number = |name, usual| sysctl(name).trim().parse().unwrap_or(usual);
+    // The largest of the buffers decides (tcp_select_initial_window).
+    let buffer = sysctl("tcp_rmem").split_whitespace().last().and_then(|most| most.parse().ok());
+    let buffer: u32 = buffer.unwrap_or(0).max(u32::from(u16::MAX));
+    let fin_timeout_s: u64 = sysctl("tcp_fin_timeout").trim().parse().unwrap_or(60);
+    tcp::Settings {
+        acks_with_request,
+        window_shift: (buffer.ilog2().saturating_sub(15)).min(14) as u8,
+        linear_syns: number("tcp_syn_linear_timeouts", usual.linear_syns),
+        syn_retries: number("tcp_syn_retries", usual.syn_retries),
+        retries: number("tcp_retries2", usual.retries),
+        fin_timeout_ns: fin_timeout_s.saturating_mul(1_000_000_000),
+        ..usual
     }
 }
 

@@ -83,6 +83,7 @@ pub(super) fn connect_error_kind(error: &io::Error) -> ErrorKind {
         io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::ConnectReset,
         io::ErrorKind::TimedOut => ErrorKind::ConnectTimeout,
+        io::ErrorKind::InvalidData => ErrorKind::TcpViolation,
         io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => ErrorKind::PortUnavail,
         _ if is_exhaustion(error) => ErrorKind::FdUnavail,
         _ => ErrorKind::Other,

@@ -4,15 +4,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weir_http1::reply_parser::{ReplyParser, State};
-use weir_sys::epoll::{self, EventFlags};
-use weir_sys::{client, socket};
 
-use super::client_socket;
+use super::action::{Interest, SocketEvent};
 use super::recorder::Recorder;
 use super::send_pacer::{PartRate, TICK_NS};
+use super::stack::{Purpose, Stack};
 use crate::config::Config;
 use crate::session::RequestId;
 
@@ -27,10 +25,6 @@ const READS_MAX: usize = 16;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Receive buffer of a slow reader: the kernel's minimum, so that the server notices the slow
-/// reading.
-const SLOW_BUFFER_BYTES: usize = 2048;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Idle,
@@ -38,18 +32,35 @@ enum Kind {
     SlowReader,
 }
 
-struct Client {
+impl Kind {
+    fn purpose(self) -> Purpose {
+        match self {
+            Kind::Idle => Purpose::Load,
+            Kind::SlowSender => Purpose::SlowSender,
+            Kind::SlowReader => Purpose::SlowReader,
+        }
+    }
+}
+
+/// A client. There may be a million idle ones: what only a slow one needs stands elsewhere.
+struct Client<K> {
     kind: Kind,
-    fd: Option<OwnedFd>,
+    socket: Option<K>,
+    /// The request and the reply of a slow client under way.
+    request: Option<Box<SlowRequest>>,
+}
+
+/// A request that is sent slowly, or whose reply is read slowly.
+struct SlowRequest {
     /// Bytes of the request already sent.
     sent: usize,
     parser: ReplyParser,
 }
 
 /// The background connections of a thread. Their slots come before those of the load.
-pub(super) struct Background<'a> {
+pub(super) struct Background<'a, K> {
     config: &'a Config,
-    clients: Vec<Client>,
+    clients: Vec<Client<K>>,
     /// Slots to open, each with the earliest time to do so.
     absent: VecDeque<(u32, u64)>,
     /// Slow clients, ordered by the time of their next action.
@@ -63,7 +74,7 @@ pub(super) struct Background<'a> {
     next_pair: usize,
 }
 
-impl<'a> Background<'a> {
+impl<'a, K> Background<'a, K> {
     /// Creates the share of thread `index`, with nothing open yet.
     pub(super) fn new(config: &'a Config, index: usize) -> Self {
         let kinds = [
@@ -71,10 +82,10 @@ impl<'a> Background<'a> {
             (Kind::SlowSender, config.slow_senders),
             (Kind::SlowReader, config.slow_readers),
         ];
-        let clients: Vec<Client> = kinds
+        let clients: Vec<Client<K>> = kinds
             .into_iter()
             .flat_map(|(kind, all)| std::iter::repeat_n(kind, config.share(all, index)))
-            .map(|kind| Client { kind, fd: None, sent: 0, parser: ReplyParser::default() })
+            .map(|kind| Client { kind, socket: None, request: None })
             .collect();
         let rate = (config.background_rate / config.threads.max(1) as f64).max(0.001);
         Self {
@@ -118,33 +129,42 @@ impl<'a> Background<'a> {
     }
 
     /// Opens the connections that are due.
-    pub(super) fn open_due(&mut self, now_ns: u64, epoll: BorrowedFd<'_>, recorder: &mut Recorder) {
+    pub(super) fn open_due(
+        &mut self,
+        now_ns: u64,
+        stack: &mut impl Stack<Socket = K>,
+        recorder: &mut Recorder,
+    ) {
         while let Some((slot, from_ns)) = self.absent.front().copied()
             && from_ns <= now_ns
             && self.may_open(now_ns)
         {
             self.absent.pop_front();
-            self.open_one(slot, now_ns, epoll, recorder);
+            self.open_one(slot, now_ns, stack, recorder);
         }
     }
 
-    fn open_one(&mut self, slot: u32, now_ns: u64, epoll: BorrowedFd<'_>, recorder: &mut Recorder) {
+    fn open_one(
+        &mut self,
+        slot: u32,
+        now_ns: u64,
+        stack: &mut impl Stack<Socket = K>,
+        recorder: &mut Recorder,
+    ) {
         recorder.counts_at(u64::MAX).background_opened += 1;
         let kind = self.clients[slot as usize].kind;
-        let parser = self.parser();
-        match self.connect(kind) {
-            Ok(fd) => {
+        match self.connect(kind, stack) {
+            Ok(socket) => {
+                let mut request = None;
                 if kind == Kind::Idle {
-                    let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
                     // One that cannot be watched is open all the same; its end goes unnoticed.
-                    let _ = epoll::add(epoll, fd.as_fd(), u64::from(slot), flags);
+                    let _ = stack.watch(&socket, slot.into(), Interest::Read, None);
                 } else {
                     self.slow.push_back((now_ns + self.rate().interval_ns, slot));
+                    request = Some(Box::new(SlowRequest { sent: 0, parser: self.parser() }));
                 }
                 let client = &mut self.clients[slot as usize];
-                client.fd = Some(fd);
-                client.sent = 0;
-                client.parser = parser;
+                (client.socket, client.request) = (Some(socket), request);
                 self.open += 1;
             }
             Err(_) => {
@@ -154,14 +174,10 @@ impl<'a> Background<'a> {
         }
     }
 
-    fn connect(&mut self, kind: Kind) -> io::Result<OwnedFd> {
+    fn connect(&mut self, kind: Kind, stack: &mut impl Stack<Socket = K>) -> io::Result<K> {
         self.next_pair = self.next_pair.wrapping_add(1);
         let pair = self.config.pair(self.next_pair).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        client_socket::connect(pair, |fd| match kind {
-            Kind::Idle => Ok(()),
-            Kind::SlowSender => client::send_at_once(fd),
-            Kind::SlowReader => client::limit_receive_buffer(fd, SLOW_BUFFER_BYTES),
-        })
+        stack.open(pair, kind.purpose())
     }
 
     /// Handles an event on an idle connection: its end, or unsolicited data.
@@ -169,53 +185,68 @@ impl<'a> Background<'a> {
         &mut self,
         slot: u32,
         now_ns: u64,
-        flags: EventFlags,
+        event: SocketEvent,
         buffer: &mut [u8],
+        stack: &mut impl Stack<Socket = K>,
         recorder: &mut Recorder,
     ) {
-        let gone = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-        if flags.intersects(gone) {
-            return self.lose(slot, now_ns, recorder);
+        if event.hung_up {
+            return self.lose(slot, now_ns, stack, recorder);
         }
-        let Some(Client { fd: Some(fd), .. }) = self.clients.get(slot as usize) else { return };
+        let Some(client) = self.clients.get(slot as usize) else { return };
+        let Some(socket) = &client.socket else { return };
         for _ in 0..READS_MAX {
-            if !matches!(socket::read_slice(fd.as_fd(), buffer), Ok(1..)) {
+            if !matches!(stack.read(socket, buffer), Ok(1..)) {
                 return;
             }
         }
         // It will not be quiet.
-        self.lose(slot, now_ns, recorder);
+        self.lose(slot, now_ns, stack, recorder);
     }
 
     /// Closes a connection that has ended, and schedules it to be reopened.
-    fn lose(&mut self, slot: u32, now_ns: u64, recorder: &mut Recorder) {
+    fn lose(
+        &mut self,
+        slot: u32,
+        now_ns: u64,
+        stack: &mut impl Stack<Socket = K>,
+        recorder: &mut Recorder,
+    ) {
         let Some(client) = self.clients.get_mut(slot as usize) else { return };
-        let Some(fd) = client.fd.take() else { return };
-        socket::close(fd);
+        let Some(socket) = client.socket.take() else { return };
+        client.request = None;
+        stack.close(socket, false);
         self.open -= 1;
         recorder.counts_at(u64::MAX).background_lost += 1;
         self.absent.push_back((slot, now_ns + REOPEN_DELAY_NS));
+    }
+
+    /// Closes all connections, at the end of the run.
+    pub(super) fn close_all(&mut self, stack: &mut impl Stack<Socket = K>) {
+        for socket in self.clients.iter_mut().filter_map(|client| client.socket.take()) {
+            stack.close(socket, false);
+        }
     }
 
     /// Performs the actions that are due: opens connections, sends and reads parts.
     pub(super) fn tick(
         &mut self,
         now_ns: u64,
-        epoll: BorrowedFd<'_>,
+        stack: &mut impl Stack<Socket = K>,
         buffer: &mut [u8],
         recorder: &mut Recorder,
     ) {
-        self.open_due(now_ns, epoll, recorder);
+        self.open_due(now_ns, stack, recorder);
         for _ in 0..PARTS_MAX {
             let Some((_, slot)) = self.slow.front().copied().filter(|(at_ns, _)| *at_ns <= now_ns)
             else {
                 return;
             };
             self.slow.pop_front();
-            if self.go_on(slot, buffer, recorder) {
+            if self.go_on(slot, stack, buffer, recorder) {
                 self.slow.push_back((now_ns + self.rate().interval_ns, slot));
             } else {
-                self.lose(slot, now_ns, recorder);
+                self.lose(slot, now_ns, stack, recorder);
             }
         }
     }
@@ -232,37 +263,45 @@ impl<'a> Background<'a> {
     }
 
     /// Sends or reads one part; returns whether to keep the connection.
-    fn go_on(&mut self, slot: u32, buffer: &mut [u8], recorder: &mut Recorder) -> bool {
+    fn go_on(
+        &mut self,
+        slot: u32,
+        stack: &mut impl Stack<Socket = K>,
+        buffer: &mut [u8],
+        recorder: &mut Recorder,
+    ) -> bool {
         let (part_bytes, parser) = (self.rate().bytes, self.parser());
         let Some(client) = self.clients.get_mut(slot as usize) else { return false };
-        let Some(fd) = &client.fd else { return false };
+        let Client { kind, socket: Some(socket), request: Some(slow) } = client else {
+            return false;
+        };
         let Some(request) = self.config.requests.get(RequestId(0)) else { return false };
-        let rest = request.keep.get(client.sent..).unwrap_or_default();
+        let rest = request.keep.get(slow.sent..).unwrap_or_default();
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !rest.is_empty() {
-            let most = if client.kind == Kind::SlowSender { part_bytes } else { rest.len() };
-            return match socket::write(fd.as_fd(), &rest[..rest.len().min(most)], false) {
+            let most = if *kind == Kind::SlowSender { part_bytes } else { rest.len() };
+            return match stack.write(socket, &rest[..rest.len().min(most)]) {
                 Ok(bytes) => {
-                    client.sent += bytes;
+                    slow.sent += bytes;
                     true
                 }
                 Err(error) => would_block(&error),
             };
         }
-        let most = if client.kind == Kind::SlowReader { part_bytes } else { buffer.len() };
+        let most = if *kind == Kind::SlowReader { part_bytes } else { buffer.len() };
         let room = buffer.len().min(most);
-        match socket::read_slice(fd.as_fd(), &mut buffer[..room]) {
+        match stack.read(socket, &mut buffer[..room]) {
             Ok(0) => {
-                let whole = client.parser.started() && client.parser.eof().is_ok();
+                let whole = slow.parser.started() && slow.parser.eof().is_ok();
                 recorder.counts_at(u64::MAX).background_replies += u64::from(whole);
                 false
             }
-            Ok(bytes) => match client.parser.advance(&buffer[..bytes]) {
+            Ok(bytes) => match slow.parser.advance(&buffer[..bytes]) {
                 Ok(progress) if progress.state == State::Done => {
-                    let goes_on = client.parser.keeps_open();
+                    let goes_on = slow.parser.keeps_open();
                     recorder.counts_at(u64::MAX).background_replies += 1;
-                    client.sent = 0;
-                    client.parser = parser;
+                    slow.sent = 0;
+                    slow.parser = parser;
                     goes_on
                 }
                 Ok(_) => true,

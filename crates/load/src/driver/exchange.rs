@@ -346,6 +346,7 @@ impl Exchange {
     ) -> Action {
         let kind = match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ErrorKind::Reset,
+            io::ErrorKind::InvalidData => ErrorKind::TcpViolation,
             _ => ErrorKind::Other,
         };
         self.fail(kind, now_ns, context)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{Config, LoadModel, Workload};
+use crate::config::{Config, LoadModel, StackKind, Workload};
 use crate::schedule::ArrivalLaw;
 use crate::session::{RequestTable, RequestTemplate, Session, SessionSource};
 
@@ -55,6 +55,7 @@ pub(super) fn config() -> Config {
         conns_max: 0,
         threads: 1,
         cpus: Vec::new(),
+        stack: StackKind::Kernel,
         seed: 0,
         each: false,
     }

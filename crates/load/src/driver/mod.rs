@@ -4,7 +4,6 @@
 mod action;
 mod arrival_plan;
 mod background;
-mod client_socket;
 mod clock;
 mod collector;
 mod exchange;
@@ -16,6 +15,7 @@ mod recorder;
 mod run;
 mod second_meter;
 mod send_pacer;
+mod stack;
 mod worker;
 
-pub use run::{open_limit, run};
+pub use run::{open_limit, run, stack_limit};

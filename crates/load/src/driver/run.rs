@@ -10,12 +10,18 @@ use weir_sys::process;
 use super::clock::Clock;
 use super::collector::{STOP_POLL, collect};
 use super::message::Message;
+use super::stack::Stack;
+use super::stack::kernel::KernelStack;
+use super::stack::packet::PacketStack;
 use super::worker::Worker;
-use crate::config::{Config, RunObserver};
+use crate::config::{Config, RunObserver, StackKind};
 use crate::measure::RunOutcome;
 
 /// Descriptors reserved for purposes other than connections: standard streams, epoll, output files.
 const SPARE_FDS: u64 = 64;
+
+/// Connections of weir's own TCP: about 300 bytes each, 5 GB in all.
+const PACKET_CONNECTIONS_MAX: u64 = 1 << 24;
 
 /// Time from the moment all threads are ready to the first planned start.
 const START_DELAY_NS: u64 = 2_000_000;
@@ -26,6 +32,14 @@ pub fn open_limit() -> u64 {
     process::raise_open_files().saturating_sub(SPARE_FDS)
 }
 
+/// Returns the number of connections that a stack may have open.
+pub fn stack_limit(stack: &StackKind) -> u64 {
+    match stack {
+        StackKind::Kernel => open_limit(),
+        StackKind::Packet(_) => PACKET_CONNECTIONS_MAX,
+    }
+}
+
 /// Runs a load, and returns when the last request has ended.
 ///
 /// # Errors
@@ -34,9 +48,9 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
     let threads = config.threads.max(1);
     let stop = AtomicBool::new(false);
     let clock = Clock::new();
-    let limit = match config.conns_max as u64 {
-        0 => open_limit(),
-        most => open_limit().min(most),
+    let limit = match (config.conns_max as u64, &config.stack) {
+        (0, stack) => stack_limit(stack),
+        (most, stack) => stack_limit(stack).min(most),
     };
     let background = (config.idle + config.slow_senders + config.slow_readers) as u64;
     let open_max = usize::try_from(limit.saturating_sub(background)).unwrap_or(usize::MAX);
@@ -106,18 +120,33 @@ struct Thread<'a> {
 
 impl Thread<'_> {
     fn run(self, out: &Sender<Message>) {
-        let Thread { config, index, clock, open_max, stop, start } = self;
-        if let Some(&cpu) = config.cpus.get(index % config.cpus.len().max(1)) {
+        let cpus = &self.config.cpus;
+        if let Some(&cpu) = cpus.get(self.index % cpus.len().max(1)) {
             // The processors were checked before; one that has gone since only costs precision.
             let _ = process::pin_thread(cpu);
         }
         // Where it is refused, the start lag shows it.
         let _ = process::set_timer_slack();
-        let mut worker = match Worker::new(config, index, clock, open_max) {
-            Ok(worker) => worker,
-            // The receiver outlives the threads.
-            Err(error) => return drop(out.send(Message::Ready(Err(error)))),
+        let config = self.config;
+        let failed = match &config.stack {
+            StackKind::Kernel => match KernelStack::new() {
+                Ok(stack) => return self.drive(stack, out),
+                Err(error) => error,
+            },
+            StackKind::Packet(packet) => {
+                match PacketStack::new(config, packet, self.index, self.clock) {
+                    Ok(stack) => return self.drive(stack, out),
+                    Err(error) => error,
+                }
+            }
         };
+        // The receiver outlives the threads.
+        drop(out.send(Message::Ready(Err(failed))));
+    }
+
+    fn drive(self, stack: impl Stack, out: &Sender<Message>) {
+        let Thread { config, index, clock, open_max, stop, start } = self;
+        let mut worker = Worker::new(config, index, clock, open_max, stack);
         worker.prepare(stop);
         let _ = out.send(Message::Ready(Ok(())));
         if let Ok(start_ns) = start.recv() {

@@ -1,17 +1,14 @@
-//! A driving thread: sockets, epoll and clock. It asks the pacer what is due, tells exchanges what
+//! A driving thread: a TCP and a clock. It asks the pacer what is due, tells exchanges what
 //! happened on their sockets, and carries out what they want.
 
 mod actions;
 mod starts;
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use weir_dispatch::slots::Slots;
-use weir_sys::epoll::{self, Event, EventFlags};
 
 use super::action::{Interest, SocketEvent, SocketUse};
 use super::background::Background;
@@ -22,12 +19,9 @@ use super::pacer::Pacer;
 use super::recorder::Recorder;
 use super::second_meter::SecondMeter;
 use super::send_pacer::SocketId;
+use super::stack::{Event, Stack};
 use crate::config::{Config, LoadModel};
 use crate::session::SessionSource;
-
-/// Events per wait. Late starts are begun between two events, so that a large batch does not delay
-/// them.
-const EVENTS_MAX: usize = 256;
 
 /// Lag from which a start is begun between two events.
 const LATE_NS: u64 = 30_000;
@@ -44,33 +38,35 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Parts of slow requests sent in a row, limited so that they do not delay a start.
 const PARTS_MAX: usize = 32;
 
-const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
-
 /// A connection: an exchange and its socket.
-#[derive(Default)]
-struct Connection {
+struct Connection<K> {
     exchange: Exchange,
-    fd: Option<OwnedFd>,
+    socket: Option<K>,
     /// Incremented for each socket of the slot; identifies stale events.
     generation: u32,
-    /// The epoll registration; `None` if there is none.
+    /// What the socket is watched for; `None` if it is not.
     watched: Option<Interest>,
 }
 
+impl<K> Default for Connection<K> {
+    fn default() -> Self {
+        Self { exchange: Exchange::default(), socket: None, generation: 0, watched: None }
+    }
+}
+
 /// The state of a driving thread.
-pub(super) struct Worker<'a> {
+pub(super) struct Worker<'a, S: Stack> {
     config: &'a Config,
     index: usize,
     clock: Clock,
-    epoll: OwnedFd,
-    events: Vec<Event>,
+    stack: S,
     slots: Slots,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<S::Socket>>,
     /// Number of connections with a socket.
     open: u64,
     /// Counter that selects the next pair of addresses and sources.
     next_pair: usize,
-    background: Background<'a>,
+    background: Background<'a, S::Socket>,
     pacer: Pacer<'a>,
     source: Box<dyn SessionSource>,
     context: Context<'a>,
@@ -82,24 +78,21 @@ pub(super) struct Worker<'a> {
     expired: Vec<u32>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a, S: Stack> Worker<'a, S> {
     /// Creates the state of thread number `index`, with room for `open_max` connections.
-    ///
-    /// # Errors
-    /// EMFILE, ENFILE, ENOMEM.
     pub(super) fn new(
         config: &'a Config,
         index: usize,
         clock: Clock,
         open_max: usize,
-    ) -> io::Result<Self> {
+        stack: S,
+    ) -> Self {
         let pacer = Pacer::new(config, index, clock.now_ns());
-        Ok(Self {
+        Self {
             config,
             index,
             clock,
-            epoll: epoll::create()?,
-            events: Vec::with_capacity(EVENTS_MAX),
+            stack,
             slots: Slots::new(open_max),
             connections: Vec::new(),
             open: 0,
@@ -116,7 +109,7 @@ impl<'a> Worker<'a> {
             buffer: vec![0; BUFFER_BYTES],
             scratch: Vec::new(),
             expired: Vec::new(),
-        })
+        }
     }
 
     /// Opens the connections that must exist before the schedule begins.
@@ -128,7 +121,7 @@ impl<'a> Worker<'a> {
                 left -= 1;
                 self.open_shared();
             }
-            self.background.open_due(now_ns, self.epoll.as_fd(), &mut self.context.recorder);
+            self.background.open_due(now_ns, &mut self.stack, &mut self.context.recorder);
             let next_ns = self.background.next_open_ns;
             self.wait_until(next_ns.min(now_ns + SLEEP_NS));
             self.handle_events();
@@ -170,26 +163,25 @@ impl<'a> Worker<'a> {
 
     fn wait_until(&mut self, wake_ns: u64) {
         let timeout = Duration::from_nanos(wake_ns.saturating_sub(self.clock.now_ns()));
-        if epoll::wait(self.epoll.as_fd(), &mut self.events, Some(timeout)).is_err() {
-            // The set is ours and sound; the rest is lack of memory, which may pass.
-            self.events.clear();
-        }
+        self.stack.wait(timeout);
     }
 
     /// Handles the ready connections, and between them the starts that are late.
     fn handle_events(&mut self) {
-        for index in 0..self.events.len() {
-            let Event { data, flags } = self.events[index];
-            let (slot, generation) = (data.u64() as u32, (data.u64() >> 32) as u32);
+        let mut nth = 0;
+        while let Some(Event { token, event }) = self.stack.event(nth) {
+            nth += 1;
+            let (slot, generation) = (token as u32, (token >> 32) as u32);
             match slot.checked_sub(self.background.len()) {
                 None => self.background.event(
                     slot,
                     self.clock.now_ns(),
-                    flags,
+                    event,
                     &mut self.buffer,
+                    &mut self.stack,
                     &mut self.context.recorder,
                 ),
-                Some(slot) => self.handle_event(SocketId { slot, generation }, flags),
+                Some(slot) => self.handle_event(SocketId { slot, generation }, event),
             }
             // What is not late yet can wait for the rest: starts and reads in runs of each cost
             // less than alternating ones.
@@ -201,17 +193,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn handle_event(&mut self, id: SocketId, flags: EventFlags) {
+    fn handle_event(&mut self, id: SocketId, event: SocketEvent) {
         if let Some(connection) = self.current(id) {
-            let hung_up = flags.intersects(GONE);
-            let has_bytes = flags.intersects(EventFlags::IN);
-            let action = connection.exchange.ready(SocketEvent { hung_up, has_bytes });
+            let action = connection.exchange.ready(event);
             self.carry_out(id.slot, action);
         }
     }
 
     /// Returns the connection of a socket, unless that has been closed.
-    fn current(&mut self, id: SocketId) -> Option<&mut Connection> {
+    fn current(&mut self, id: SocketId) -> Option<&mut Connection<S::Socket>> {
         let connection = self.connections.get_mut(id.slot as usize)?;
         (connection.generation == id.generation).then_some(connection)
     }
@@ -225,7 +215,7 @@ impl<'a> Worker<'a> {
             self.refuse(arrival, kind);
         }
         let recorder = &mut self.context.recorder;
-        self.background.tick(now_ns, self.epoll.as_fd(), &mut self.buffer, recorder);
+        self.background.tick(now_ns, &mut self.stack, &mut self.buffer, recorder);
         self.send_parts(now_ns);
         let end_ns = self.context.recorder.end_ns;
         if self.pacer.is_too_late(end_ns, now_ns) {
@@ -297,6 +287,8 @@ impl<'a> Worker<'a> {
             self.connections[slot as usize].exchange.abandon(&mut self.context);
             self.close(slot);
         }
+        self.background.close_all(&mut self.stack);
+        let packets = self.stack.finish();
         if interrupted {
             // One that has only just fallen due was not missed.
             self.skip(now_ns.saturating_sub(JUST_DUE_NS));
@@ -317,6 +309,7 @@ impl<'a> Worker<'a> {
         let mut outcome = self.context.recorder.into_outcome();
         outcome.threads.push(self.meter.thread_cpu());
         outcome.open_max = self.meter.open_max;
+        outcome.packets = packets;
         let seconds = self.meter.seconds;
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
         let _ = out.send(Message::Done(Box::new(report)));

@@ -129,7 +129,7 @@ fn errors(out: &mut impl Write, counts: &Counts) -> Result {
         "Errors: fd-unavail {} addrunavail {} ftab-full 0 other {}",
         of(&[ErrorKind::FdUnavail]),
         of(&[ErrorKind::PortUnavail]),
-        of(&[ErrorKind::BadReply, ErrorKind::Other])
+        of(&[ErrorKind::BadReply, ErrorKind::TcpViolation, ErrorKind::Other])
     )
 }
 

@@ -27,7 +27,7 @@ pub fn write(out: &mut impl io::Write, run: &RunReport<'_>) -> io::Result<()> {
 }
 
 /// Returns the parts of the document but the seconds, in reading order.
-fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 12] {
+fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 13] {
     let outcome = run.outcome;
     let errors = outcome.counts.errors.rows().map(|(name, n)| (name, json!(n)));
     let clocks = outcome.times.rows().map(|(name, times)| (name, summary(times)));
@@ -43,6 +43,7 @@ fn sections(run: &RunReport<'_>) -> [(&'static str, Value); 12] {
         ("clocks_definition", definition()),
         ("connections", connections(outcome)),
         ("sessions", json!({ "lifetime": summary(&outcome.sessions) })),
+        ("packets", packets(outcome)),
         ("threads", threads(outcome)),
     ]
 }
@@ -123,6 +124,32 @@ fn rates(outcome: &RunOutcome) -> Value {
         "sessions_per_s": whole(counts.sessions),
         "sent_bytes_per_s": whole(counts.bytes_out),
         "received_bytes_per_s": whole(counts.bytes_in),
+    })
+}
+
+/// Counts of weir's own TCP, over the whole run; null with the kernel's.
+fn packets(outcome: &RunOutcome) -> Value {
+    outcome.packets.map_or(Value::Null, |packets| {
+        let tcp = packets.tcp;
+        json!({
+            "sent": packets.sent,
+            "refused": packets.unsent,
+            "received": packets.received,
+            "overflowed": packets.overflowed,
+            "malformed": packets.malformed,
+            "of_no_connection": packets.strays,
+            "lost_on_paths": packets.lost,
+            "retransmitted": tcp.retransmitted,
+            "timeouts": tcp.timeouts,
+            "duplicates": tcp.duplicates,
+            "out_of_order": tcp.out_of_order,
+            "violations": {
+                "data_after_fin": tcp.data_after_fin,
+                "wrong_acks": tcp.wrong_acks,
+                "shrunk_windows": tcp.shrunk_windows,
+                "beyond_window": tcp.beyond_window,
+            },
+        })
     })
 }
 

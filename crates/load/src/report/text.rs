@@ -30,6 +30,7 @@ fn write(out: &mut String, run: &RunReport<'_>) -> Result {
     let mut prose = String::new();
     rates(&mut prose, run)?;
     errors(&mut prose, run)?;
+    packets(&mut prose, run)?;
     audit(&mut prose, run)?;
     conditions(&mut prose, run)?;
     verdict(&mut prose, run)?;
@@ -127,6 +128,31 @@ fn rates(out: &mut String, run: &RunReport<'_>) -> Result {
         writeln!(out, "Sessions: {abandoned} requests never due, {reconnects} reconnects")?;
     }
     Ok(())
+}
+
+/// Writes what weir's own TCP has counted.
+fn packets(out: &mut String, run: &RunReport<'_>) -> Result {
+    let Some(packets) = &run.outcome.packets else { return Ok(()) };
+    let tcp = &packets.tcp;
+    write!(out, "Packets: {} sent, {} received", packets.sent, packets.received)?;
+    let others = [
+        (tcp.retransmitted, "sent again"),
+        (tcp.timeouts, "of these after a timeout"),
+        (tcp.duplicates, "received again"),
+        (tcp.out_of_order, "out of order"),
+        (packets.lost, "lost on their paths"),
+        (packets.strays, "of no connection"),
+        (packets.unsent, "refused by the interface"),
+        (packets.overflowed, "without room on this side"),
+        (packets.malformed, "malformed"),
+        (tcp.data_after_fin, "behind the server's end (data after FIN)"),
+        (tcp.wrong_acks, "acknowledging what was not sent"),
+        (tcp.shrunk_windows, "taking back window"),
+        (tcp.beyond_window, "beyond the window"),
+    ];
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    others.into_iter().try_for_each(|(count, what)| write!(out, ", {count} {what}"))?;
+    writeln!(out)
 }
 
 fn errors(out: &mut String, run: &RunReport<'_>) -> Result {

@@ -1,21 +1,17 @@
 //! Actions: what the worker does on a socket because an exchange wants it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-
-use weir_sys::epoll::{self, EventFlags};
-use weir_sys::{client, socket};
 
 use super::super::action::{Action, Interest, SocketUse, connect_error_kind};
-use super::super::client_socket;
 use super::super::send_pacer::SocketId;
+use super::super::stack::{Purpose, Stack};
 use super::{Connection, Worker};
 use crate::measure::ErrorKind;
 
 /// Reads in a row on one connection: a megabyte.
 const READS_MAX: usize = 16;
 
-impl Worker<'_> {
+impl<S: Stack> Worker<'_, S> {
     /// Carries out an action, and those that follow from its results.
     pub(super) fn carry_out(&mut self, slot: u32, mut action: Action) {
         loop {
@@ -55,8 +51,8 @@ impl Worker<'_> {
         let opened = self.open_socket();
         let connection = &mut self.connections[slot as usize];
         match opened {
-            Ok(fd) => {
-                connection.fd = Some(fd);
+            Ok(socket) => {
+                connection.socket = Some(socket);
                 self.open += 1;
                 self.meter.note_open(self.open + self.background.open);
                 connection.exchange.opened(opened_ns)
@@ -68,29 +64,29 @@ impl Worker<'_> {
     }
 
     /// Opens a socket and begins to connect it.
-    fn open_socket(&mut self) -> Result<OwnedFd, ErrorKind> {
+    fn open_socket(&mut self) -> Result<S::Socket, ErrorKind> {
         self.next_pair = self.next_pair.wrapping_add(1);
         let pair = self.config.pair(self.next_pair).ok_or(ErrorKind::Other)?;
-        client_socket::connect(pair, |_| Ok(())).map_err(|error| connect_error_kind(&error))
+        self.stack.open(pair, Purpose::Load).map_err(|error| connect_error_kind(&error))
     }
 
     fn check_connect(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
-        let error = fd.as_ref().map(|fd| client::take_error(fd.as_fd()));
-        let is_connected = matches!(error, Some(Ok(None)));
+        let Connection { exchange, socket, .. } = &mut self.connections[slot as usize];
+        let is_connected =
+            socket.as_ref().is_some_and(|socket| self.stack.take_error(socket).is_none());
         exchange.connect_checked(is_connected, self.clock.now_ns(), &mut self.context)
     }
 
     fn send(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, .. } = &mut self.connections[slot as usize];
-        let Some(fd) = fd else { return Action::Wait };
+        let Connection { exchange, socket, .. } = &mut self.connections[slot as usize];
+        let Some(socket) = socket else { return Action::Wait };
         let bytes = exchange.unsent(&self.config.requests, &mut self.scratch);
         let tried_ns = self.clock.now_ns();
-        let result = socket::write(fd.as_fd(), bytes, false);
+        let result = self.stack.write(socket, bytes);
         exchange.written(&result, tried_ns, self.clock.now_ns(), &mut self.context)
     }
 
-    /// Registers the socket, unless it is registered for that already.
+    /// Watches the socket, unless it is watched for that already.
     fn watch(&mut self, slot: u32, wanted: Interest) -> Action {
         let connection = &mut self.connections[slot as usize];
         match connection.watched {
@@ -102,18 +98,13 @@ impl Worker<'_> {
         }
     }
 
-    /// Registers the socket, which also reports at once whatever is ready already.
+    /// Watches the socket, which also reports at once whatever is ready already.
     fn register(&mut self, slot: u32, wanted: Interest) -> Action {
         let token_slot = slot + self.background.len();
         let connection = &mut self.connections[slot as usize];
-        let Some(fd) = &connection.fd else { return Action::Wait };
-        let read = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        let flags = if wanted == Interest::ReadWrite { read | EventFlags::OUT } else { read };
-        let data = u64::from(connection.generation) << 32 | u64::from(token_slot);
-        let result = match connection.watched {
-            None => epoll::add(self.epoll.as_fd(), fd.as_fd(), data, flags),
-            Some(_) => epoll::modify(self.epoll.as_fd(), fd.as_fd(), data, flags),
-        };
+        let Some(socket) = &connection.socket else { return Action::Wait };
+        let token = u64::from(connection.generation) << 32 | u64::from(token_slot);
+        let result = self.stack.watch(socket, token, wanted, connection.watched);
         if result.is_err() {
             return connection.exchange.watch_failed(self.clock.now_ns(), &mut self.context);
         }
@@ -123,10 +114,10 @@ impl Worker<'_> {
 
     /// Reads the available bytes: until a read comes up short, or to the end after a hang-up.
     fn read(&mut self, slot: u32) -> Action {
-        let Connection { exchange, fd, watched, .. } = &mut self.connections[slot as usize];
-        let Some(fd) = fd else { return Action::Wait };
+        let Connection { exchange, socket, watched, .. } = &mut self.connections[slot as usize];
+        let Some(socket) = socket else { return Action::Wait };
         for _ in 0..READS_MAX {
-            let result = socket::read_slice(fd.as_fd(), &mut self.buffer);
+            let result = self.stack.read(socket, &mut self.buffer);
             let bytes = match result {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Action::Wait,
@@ -167,15 +158,12 @@ impl Worker<'_> {
     /// Closes a connection's socket, if it has one.
     pub(super) fn close(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        let Some(fd) = connection.fd.take() else { return };
-        // What epoll still has to say of the old socket is not for the next.
+        let Some(socket) = connection.socket.take() else { return };
+        // What is still to be said of the old socket is not for the next.
         connection.generation = connection.generation.wrapping_add(1);
         connection.watched = None;
         connection.exchange.closed(self.clock.now_ns(), &mut self.context);
-        if self.config.reset {
-            socket::reset_on_close(fd.as_fd());
-        }
-        socket::close(fd);
+        self.stack.close(socket, self.config.reset);
         self.open -= 1;
     }
 }

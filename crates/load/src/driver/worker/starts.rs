@@ -3,6 +3,7 @@
 use super::super::action::{Action, SocketUse};
 use super::super::exchange::group_end;
 use super::super::pacer::Start;
+use super::super::stack::Stack;
 use super::{Connection, Worker};
 use crate::measure::{ErrorKind, Timestamps};
 use crate::schedule::Arrival;
@@ -11,7 +12,7 @@ use crate::session::Session;
 /// Starts in a row before events are handled, when the schedule is behind.
 const STARTS_MAX: usize = 64;
 
-impl Worker<'_> {
+impl<S: Stack> Worker<'_, S> {
     /// Begins the starts that are due.
     pub(super) fn begin_due(&mut self) {
         for _ in 0..STARTS_MAX {

@@ -1,0 +1,162 @@
+//! The link: a packet socket, the neighbours on it, and frames that wait to be sent together.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use weir_packet::wire::{self, Checksum, Mac, Macs, Neighbour, Packet};
+use weir_sys::interface::Interface;
+use weir_sys::packet_socket::{Addresses, Frames, PacketSocket};
+
+use crate::config::Network;
+
+/// Room for frames that wait to be received, bytes.
+const RECEIVE_BYTES: usize = 64 << 20;
+
+/// Questions for a neighbour, a second apart (RFC 4861 section 10: MAX_MULTICAST_SOLICIT).
+const QUESTIONS: u32 = 3;
+
+/// Frames that are sent together at the latest.
+const FLUSH_AT: usize = 32;
+
+/// The link.
+pub(super) struct Link {
+    socket: PacketSocket,
+    mac: Mac,
+    sources: Network,
+    /// The servers and their interfaces.
+    servers: Vec<(IpAddr, Mac)>,
+    /// Frames to be sent, and their ends.
+    frames: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Link {
+    /// Opens a packet socket for the addresses `sources`, and asks for the interface of each
+    /// server.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW; a sentence for a server that does not answer.
+    pub(super) fn open(
+        interface: &Interface,
+        sources: Network,
+        servers: &[SocketAddr],
+    ) -> io::Result<Self> {
+        let addresses = Addresses { network: sources.first, prefix: sources.prefix };
+        let socket = PacketSocket::open(interface.index, addresses, RECEIVE_BYTES)?;
+        let mut link = Self {
+            socket,
+            mac: interface.mac,
+            sources,
+            servers: Vec::new(),
+            frames: Vec::new(),
+            ends: Vec::new(),
+        };
+        for server in servers {
+            if link.macs(server.ip()).is_none() {
+                let mac = link.resolve(server.ip())?;
+                link.servers.push((server.ip(), mac));
+            }
+        }
+        Ok(link)
+    }
+
+    /// Asks who has an address.
+    fn resolve(&mut self, server: IpAddr) -> io::Result<Mac> {
+        let (mac, from) = (self.mac, self.sources.address(1));
+        let mut frames = Frames::new();
+        for _ in 0..QUESTIONS {
+            self.push(|frames| wire::ask(frames, mac, from, server));
+            self.flush();
+            let asked = Instant::now();
+            while let Some(left) = Duration::from_secs(1).checked_sub(asked.elapsed()) {
+                self.wait(left);
+                self.receive(&mut frames)?;
+                for (frame, _) in frames.iter() {
+                    if let Some(mac) = self.answer_in(frame, server) {
+                        return Ok(mac);
+                    }
+                }
+            }
+        }
+        Err(io::Error::other(format!("{server} does not answer on the link (ARP, ND)")))
+    }
+
+    /// Returns the interface of `server`, if the frame tells it. Answers questions.
+    fn answer_in(&mut self, frame: &[u8], server: IpAddr) -> Option<Mac> {
+        match wire::parse(frame, Checksum::Unknown) {
+            Ok(Packet::Neighbour(Neighbour::Has { address, mac })) if address == server => {
+                Some(mac)
+            }
+            Ok(Packet::Neighbour(question)) => {
+                self.answer(&question);
+                self.flush();
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers a question for one of our addresses.
+    pub(super) fn answer(&mut self, question: &Neighbour) {
+        let mac = self.mac;
+        if let Neighbour::Asks { target, .. } = question
+            && self.sources.contains(*target)
+        {
+            self.push(|frames| wire::answer(frames, mac, question));
+        }
+    }
+
+    /// Returns the interfaces for frames to a server.
+    pub(super) fn macs(&self, server: IpAddr) -> Option<Macs> {
+        let (_, destination) = self.servers.iter().find(|(address, _)| *address == server)?;
+        Some(Macs { source: self.mac, destination: *destination })
+    }
+
+    /// Has a frame appended to those that are to be sent; returns how many could not be sent.
+    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
+        append(&mut self.frames);
+        if self.ends.last().copied().unwrap_or(0) < self.frames.len() {
+            self.ends.push(self.frames.len());
+        }
+        if self.ends.len() >= FLUSH_AT { self.flush() } else { 0 }
+    }
+
+    /// Sends the frames that wait; returns how many the interface refused. They are lost, as on any
+    /// link that is full.
+    pub(super) fn flush(&mut self) -> u64 {
+        let mut refused = 0;
+        let mut first = 0;
+        while first < self.ends.len() {
+            let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+            match self.socket.send(&self.frames, start, &self.ends[first..]) {
+                Ok(sent) if sent > 0 => first += sent,
+                _ => {
+                    refused += 1;
+                    first += 1;
+                }
+            }
+        }
+        self.frames.clear();
+        self.ends.clear();
+        refused
+    }
+
+    /// Receives the frames that wait; returns how many.
+    ///
+    /// # Errors
+    /// ENETDOWN when the interface goes down.
+    pub(super) fn receive(&self, frames: &mut Frames) -> io::Result<usize> {
+        self.socket.receive(frames)
+    }
+
+    /// Waits for a frame, at most for `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) {
+        self.socket.wait(timeout);
+    }
+
+    /// Returns how many frames found no room in the socket since the last call.
+    pub(super) fn take_dropped(&self) -> u64 {
+        self.socket.take_dropped().unwrap_or(0)
+    }
+}

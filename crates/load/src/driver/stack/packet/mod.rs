@@ -1,0 +1,407 @@
+//! weir's own TCP on a packet socket: clients of addresses that the kernel does not have, each with
+//! a path of its own. One thread has a part of the addresses to itself, and shares nothing.
+
+mod link;
+mod paths;
+mod sockets;
+
+use std::io;
+use std::time::Duration;
+
+use weir_dispatch::timers::TimerWheel;
+use weir_packet::path::Path;
+use weir_packet::tcp::{self, Changes, Connection, OpenOptions};
+use weir_packet::wire::{self, Ends, Packet, TcpPacket};
+use weir_sys::packet_socket::{BATCH, Frames};
+
+use self::link::Link;
+use self::paths::Paths;
+use self::sockets::{Sockets, Tuple};
+use super::super::action::Interest;
+use super::super::clock::Clock;
+use super::{Event, Purpose, Stack};
+use crate::config::{AddressPair, Config, PacketConfig};
+use crate::measure::PacketCounts;
+
+/// Frames received per wait, so that starts are not delayed.
+const FRAMES_MAX: usize = 256;
+
+/// Receive window of a slow reader, so that the server notices the slow reading.
+const SLOW_WINDOW: u32 = 2304;
+
+/// Longest time that connections get to close at the end of a run.
+const LINGER_NS: u64 = 1_000_000_000;
+
+/// weir's own TCP.
+pub(in super::super) struct PacketStack<'a> {
+    config: &'a PacketConfig,
+    clock: Clock,
+    link: Link,
+    sockets: Sockets,
+    timers: TimerWheel,
+    paths: Option<Paths<'a>>,
+    /// Events of the last wait.
+    events: Vec<Event>,
+    /// Events for the next wait: of sockets that were ready when they were watched.
+    next_events: Vec<Event>,
+    expired: Vec<u32>,
+    /// Receives frames.
+    frames: Frames,
+    counts: PacketCounts,
+}
+
+impl<'a> PacketStack<'a> {
+    /// Opens the packet socket of thread number `index`, and finds the server on the link.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW; a sentence for a server that does not answer, and for addresses
+    /// that are fewer than the threads.
+    pub(in super::super) fn new(
+        config: &'a Config,
+        packet: &'a PacketConfig,
+        index: usize,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        let sources = packet
+            .sources
+            .part(index, config.threads)
+            .ok_or_else(|| io::Error::other("--source: there are fewer addresses than threads"))?;
+        let link = Link::open(&packet.interface, sources, &config.addresses)?;
+        let now_ns = clock.now_ns();
+        Ok(Self {
+            config: packet,
+            clock,
+            link,
+            sockets: Sockets::new(sources, config.seed.wrapping_add(index as u64)),
+            timers: TimerWheel::new(now_ns),
+            paths: packet
+                .path
+                .as_ref()
+                .map(|law| Paths::new(law, config.seed.wrapping_add(index as u64))),
+            events: Vec::new(),
+            next_events: Vec::new(),
+            expired: Vec::new(),
+            frames: Frames::new(),
+            counts: PacketCounts::default(),
+        })
+    }
+
+    /// Lets a connection do something, and sees to what follows from it.
+    fn with<T>(
+        &mut self,
+        socket: u32,
+        act: impl FnOnce(&mut Connection, &mut tcp::Context<'_>) -> T,
+    ) -> Option<T> {
+        let now_ns = self.clock.now_ns();
+        let Tuple { source, destination } = self.sockets.tuple(socket)?;
+        let entry = self.sockets.get_mut(socket)?;
+        let mut output = Output {
+            ends: Ends { source, destination },
+            link: &mut self.link,
+            path: entry.path.as_deref_mut().zip(self.paths.as_mut()),
+            now_ns,
+            counts: &mut self.counts,
+        };
+        let mut tcp_counts = tcp::Counts::default();
+        let mut context = tcp::Context {
+            now_ns,
+            settings: &self.config.tcp,
+            output: &mut output,
+            counts: &mut tcp_counts,
+        };
+        let answer = act(&mut entry.connection, &mut context);
+        let timer_ns = entry.connection.timer_ns();
+        self.counts.tcp.add(&tcp_counts);
+        if let Some(timer_ns) = timer_ns {
+            self.timers.arm(socket, timer_ns);
+        }
+        Some(answer)
+    }
+
+    /// Reports what has changed on a watched socket.
+    fn report(&mut self, socket: u32, changes: Changes) {
+        if changes == Changes::default() {
+            return;
+        }
+        let Some(entry) = self.sockets.get_mut(socket) else { return };
+        let Some((token, interest)) = entry.watched else { return };
+        let is_wanted = changes.readable
+            || changes.hung_up
+            || (changes.writable || changes.connected) && interest == Interest::ReadWrite;
+        if !is_wanted {
+            return;
+        }
+        let event = entry.event();
+        // One event for each socket, as epoll has it.
+        let known = self.events.get_mut(entry.event_at as usize);
+        match known.filter(|known| known.token == token) {
+            Some(known) => known.event = event,
+            None => {
+                entry.event_at = self.events.len() as u32;
+                self.events.push(Event { token, event });
+            }
+        }
+    }
+
+    /// Receives a frame that has come to the end of its path.
+    fn deliver(&mut self, frame: &[u8], is_trusted: bool) {
+        let checksum = if is_trusted { wire::Checksum::Trusted } else { wire::Checksum::Unknown };
+        match wire::parse(frame, checksum) {
+            Ok(Packet::Tcp(packet)) => self.deliver_segment(&packet),
+            Ok(Packet::Neighbour(neighbour)) => self.link.answer(&neighbour),
+            Ok(Packet::Other) => {}
+            Err(wire::Malformed) => self.counts.malformed += 1,
+        }
+    }
+
+    fn deliver_segment(&mut self, packet: &TcpPacket<'_>) {
+        let TcpPacket { ends, segment } = packet;
+        let Some(socket) = self.find(ends) else { return self.answer_stray(packet) };
+        let changes = self.with(socket, |connection, context| connection.receive(segment, context));
+        self.report(socket, changes.unwrap_or_default());
+        self.sockets.free_if_over(socket);
+    }
+
+    fn find(&self, ends: &Ends) -> Option<u32> {
+        // The packet's ends are the server's view.
+        self.sockets.find(&Tuple { source: ends.destination, destination: ends.source })
+    }
+
+    fn answer_stray(&mut self, packet: &TcpPacket<'_>) {
+        self.counts.strays += 1;
+        if self.config.vanish {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let Ends { source, destination } = packet.ends;
+        let mut output = Output {
+            ends: Ends { source: destination, destination: source },
+            link: &mut self.link,
+            path: None,
+            now_ns,
+            counts: &mut self.counts,
+        };
+        let mut context = tcp::Context {
+            now_ns,
+            settings: &self.config.tcp,
+            output: &mut output,
+            counts: &mut tcp::Counts::default(),
+        };
+        tcp::answer_stray(&packet.segment, &mut context);
+    }
+
+    /// Receives the frames that wait; returns whether there were any.
+    fn receive(&mut self) -> bool {
+        let mut frames = std::mem::take(&mut self.frames);
+        let mut received = 0;
+        while received < FRAMES_MAX {
+            // What goes wrong here is an interface that has gone down: nothing comes any more, and
+            // the load's timeouts say so.
+            let Ok(count) = self.link.receive(&mut frames) else { break };
+            self.counts.received += count as u64;
+            for (frame, is_trusted) in frames.iter() {
+                self.arrive(frame, is_trusted);
+            }
+            received += count;
+            if count < BATCH {
+                break;
+            }
+        }
+        self.frames = frames;
+        received > 0
+    }
+
+    /// Handles a frame from the link: it enters the path of its client, if that has one.
+    fn arrive(&mut self, frame: &[u8], is_trusted: bool) {
+        let Some(paths) = &mut self.paths else { return self.deliver(frame, is_trusted) };
+        let Ok(Packet::Tcp(packet)) = wire::parse(frame, wire::Checksum::Trusted) else {
+            return self.deliver(frame, is_trusted);
+        };
+        let tuple = Tuple { source: packet.ends.destination, destination: packet.ends.source };
+        let path = self.sockets.find(&tuple).and_then(|socket| {
+            self.sockets.get_mut(socket).and_then(|entry| entry.path.as_deref_mut())
+        });
+        let Some(path) = path else { return self.deliver(frame, is_trusted) };
+        let now_ns = self.clock.now_ns();
+        self.counts.lost += paths.send_down(path, &packet, self.config.tcp.mss, now_ns);
+    }
+
+    /// Lets arrive what is due on the paths: frames up to the link, and down to their connections.
+    fn run_paths(&mut self, now_ns: u64) {
+        while let Some(frame) = self.paths.as_mut().and_then(|paths| paths.take_due(now_ns)) {
+            match frame {
+                paths::Frame::Up(bytes) => {
+                    self.link.push(|frames| frames.extend_from_slice(&bytes));
+                }
+                paths::Frame::Down(bytes) => self.deliver(&bytes, true),
+            }
+        }
+    }
+
+    fn run_timers(&mut self, now_ns: u64) {
+        let sockets = &self.sockets;
+        let timer_ns = |socket: u32| sockets.get(socket)?.connection.timer_ns();
+        let mut expired = std::mem::take(&mut self.expired);
+        self.timers.expire(now_ns, timer_ns, &mut expired);
+        for socket in expired.drain(..) {
+            let changes = self.with(socket, Connection::expire);
+            self.report(socket, changes.unwrap_or_default());
+            self.sockets.free_if_over(socket);
+        }
+        self.expired = expired;
+    }
+
+    /// Does everything that is due, and receives what waits.
+    fn turn(&mut self) -> bool {
+        let now_ns = self.clock.now_ns();
+        self.run_paths(now_ns);
+        self.run_timers(now_ns);
+        let has_received = self.receive();
+        self.counts.unsent += self.link.flush();
+        has_received
+    }
+
+    /// Returns the time until something is due here, at most `timeout`.
+    fn idle_time(&self, timeout: Duration, since_ns: u64) -> Duration {
+        let now_ns = self.clock.now_ns();
+        let end_ns = since_ns.saturating_add(timeout.as_nanos() as u64);
+        let path_ns = self.paths.as_ref().and_then(Paths::next_ns);
+        let due_ns = path_ns.into_iter().chain(self.timers.next_ns()).fold(end_ns, u64::min);
+        Duration::from_nanos(due_ns.saturating_sub(now_ns))
+    }
+}
+
+impl Stack for PacketStack<'_> {
+    type Socket = u32;
+
+    fn open(&mut self, pair: AddressPair, purpose: Purpose) -> io::Result<u32> {
+        let now_ns = self.clock.now_ns();
+        let path = self.paths.as_mut().map(|paths| Box::new(paths.draw()));
+        let (socket, iss) = self
+            .sockets
+            .open(pair.destination, path, now_ns)
+            .ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let options = OpenOptions {
+            iss,
+            sends_at_once: purpose == Purpose::SlowSender,
+            window_limit: if purpose == Purpose::SlowReader { SLOW_WINDOW } else { 0 },
+        };
+        self.with(socket, |connection, context| {
+            *connection = Connection::open(options, context);
+        });
+        Ok(socket)
+    }
+
+    fn take_error(&mut self, socket: &u32) -> Option<io::Error> {
+        let failure = self.sockets.get_mut(*socket)?.connection.take_failure()?;
+        Some(failure.into())
+    }
+
+    fn write(&mut self, socket: &u32, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.with(*socket, |connection, context| connection.write(bytes, context));
+        written.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn read(&mut self, socket: &u32, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.with(*socket, |connection, context| connection.read(buffer, context));
+        read.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn watch(
+        &mut self,
+        socket: &u32,
+        token: u64,
+        wanted: Interest,
+        _watched: Option<Interest>,
+    ) -> io::Result<()> {
+        let Some(entry) = self.sockets.get_mut(*socket) else { return Ok(()) };
+        entry.watched = Some((token, wanted));
+        let event = entry.event();
+        let is_ready = event.has_bytes
+            || event.hung_up
+            || wanted == Interest::ReadWrite && entry.connection.is_writable();
+        if is_ready {
+            self.next_events.push(Event { token, event });
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, socket: u32, reset: bool) {
+        if let Some(entry) = self.sockets.get_mut(socket) {
+            entry.watched = None;
+        }
+        if self.config.vanish {
+            return self.sockets.free(socket);
+        }
+        self.with(socket, |connection, context| {
+            if reset { connection.reset(context) } else { connection.close(context) }
+        });
+        self.sockets.free_if_over(socket);
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let since_ns = self.clock.now_ns();
+        std::mem::swap(&mut self.events, &mut self.next_events);
+        self.next_events.clear();
+        loop {
+            self.turn();
+            let left = self.idle_time(timeout, since_ns);
+            if !self.events.is_empty() {
+                return;
+            }
+            if left.is_zero() {
+                let end_ns = since_ns.saturating_add(timeout.as_nanos() as u64);
+                if self.clock.now_ns() >= end_ns {
+                    return;
+                }
+                continue;
+            }
+            self.link.wait(left);
+        }
+    }
+
+    fn event(&self, nth: usize) -> Option<Event> {
+        self.events.get(nth).copied()
+    }
+
+    fn finish(&mut self) -> Option<PacketCounts> {
+        let end_ns = self.clock.now_ns() + LINGER_NS;
+        while self.sockets.open_count() > 0 && self.clock.now_ns() < end_ns {
+            self.turn();
+            let left = Duration::from_nanos(end_ns.saturating_sub(self.clock.now_ns()));
+            let left = self.idle_time(left, self.clock.now_ns());
+            self.link.wait(left);
+        }
+        for socket in self.sockets.all() {
+            self.with(socket, Connection::reset);
+        }
+        self.counts.unsent += self.link.flush();
+        self.counts.overflowed += self.link.take_dropped();
+        Some(self.counts)
+    }
+}
+
+/// Sends the segments of one connection: to the link, or into the path of its client.
+struct Output<'a, 'b> {
+    ends: Ends,
+    link: &'a mut Link,
+    path: Option<(&'a mut Path, &'a mut Paths<'b>)>,
+    now_ns: u64,
+    counts: &'a mut PacketCounts,
+}
+
+impl tcp::Output for Output<'_, '_> {
+    fn send(&mut self, segment: &weir_packet::segment::Segment<'_>) {
+        let Some(macs) = self.link.macs(self.ends.destination.ip()) else { return };
+        let packet = TcpPacket { ends: self.ends, segment: *segment };
+        self.counts.sent += 1;
+        match &mut self.path {
+            None => {
+                self.counts.unsent += self.link.push(|frames| wire::build(frames, macs, &packet));
+            }
+            Some((path, paths)) => {
+                self.counts.lost += paths.send_up(path, macs, &packet, self.now_ns);
+            }
+        }
+    }
+}

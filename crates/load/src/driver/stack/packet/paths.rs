@@ -1,0 +1,185 @@
+//! Frames under way on the paths of their clients, by the time at which they arrive.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use weir_packet::path::{Path, PathLaw, Way};
+use weir_packet::segment::{Flags, Segment};
+use weir_packet::wire::{self, Macs, TcpPacket};
+
+/// A frame that has arrived.
+pub(super) enum Frame {
+    /// At the link, on its way to the server.
+    Up(Box<[u8]>),
+    /// At its client.
+    Down(Box<[u8]>),
+}
+
+/// The frames under way.
+pub(super) struct Paths<'a> {
+    law: &'a PathLaw,
+    random: Xoshiro256PlusPlus,
+    /// Time of arrival, order of departure, place in `frames`.
+    queue: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    frames: Vec<Option<Frame>>,
+    free: Vec<u32>,
+    departed: u64,
+    /// Room to build a frame in.
+    scratch: Vec<u8>,
+}
+
+impl<'a> Paths<'a> {
+    /// Creates paths of a law, without a frame.
+    pub(super) fn new(law: &'a PathLaw, seed: u64) -> Self {
+        Self {
+            law,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            queue: BinaryHeap::new(),
+            frames: Vec::new(),
+            free: Vec::new(),
+            departed: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Draws the path of a client.
+    pub(super) fn draw(&mut self) -> Path {
+        Path::draw(self.law, &mut self.random)
+    }
+
+    /// Sends a segment towards the server; returns how many packets are lost.
+    pub(super) fn send_up(
+        &mut self,
+        path: &mut Path,
+        macs: Macs,
+        packet: &TcpPacket<'_>,
+        now_ns: u64,
+    ) -> u64 {
+        self.scratch.clear();
+        wire::build(&mut self.scratch, macs, packet);
+        self.send(path, Way::Up, now_ns)
+    }
+
+    /// Sends a segment towards the client, in packets of `mss` bytes at most: what comes in one
+    /// piece on a link without a wire is lost and delayed in packets. Returns how many are lost.
+    pub(super) fn send_down(
+        &mut self,
+        path: &mut Path,
+        packet: &TcpPacket<'_>,
+        mss: u16,
+        now_ns: u64,
+    ) -> u64 {
+        let segment = packet.segment;
+        let parts = segment.payload.len().div_ceil(usize::from(mss.max(1))).max(1);
+        let mut lost = 0;
+        for nth in 0..parts {
+            let from = nth * usize::from(mss);
+            let to = segment.payload.len().min(from + usize::from(mss));
+            let is_last = nth + 1 == parts;
+            let flags = Flags {
+                fin: segment.flags.fin && is_last,
+                psh: segment.flags.psh && is_last,
+                ..segment.flags
+            };
+            let part = Segment {
+                seq: segment.seq.plus(from as u32),
+                flags,
+                payload: segment.payload.get(from..to).unwrap_or_default(),
+                ..segment
+            };
+            self.scratch.clear();
+            let packet = TcpPacket { segment: part, ..*packet };
+            wire::build(&mut self.scratch, Macs::default(), &packet);
+            lost += self.send(path, Way::Down, now_ns);
+        }
+        lost
+    }
+
+    /// Sends the frame in `scratch`; returns 1 if it is lost.
+    fn send(&mut self, path: &mut Path, way: Way, now_ns: u64) -> u64 {
+        let arrivals = path.send(way, self.scratch.len(), now_ns, &mut self.random);
+        for at_ns in arrivals.into_iter().flatten() {
+            let bytes = self.scratch.clone().into_boxed_slice();
+            let frame = match way {
+                Way::Up => Frame::Up(bytes),
+                Way::Down => Frame::Down(bytes),
+            };
+            self.add(at_ns, frame);
+        }
+        u64::from(arrivals[0].is_none())
+    }
+
+    fn add(&mut self, at_ns: u64, frame: Frame) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.frames.push(None);
+            (self.frames.len() - 1) as u32
+        });
+        if let Some(room) = self.frames.get_mut(place as usize) {
+            *room = Some(frame);
+        }
+        self.departed += 1;
+        self.queue.push(Reverse((at_ns, self.departed, place)));
+    }
+
+    /// Returns the time of the next arrival.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.queue.peek().map(|Reverse((at_ns, ..))| *at_ns)
+    }
+
+    /// Removes and returns a frame that has arrived.
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Frame> {
+        let Reverse((at_ns, _, place)) = *self.queue.peek()?;
+        if at_ns > now_ns {
+            return None;
+        }
+        self.queue.pop();
+        self.free.push(place);
+        self.frames.get_mut(place as usize)?.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use weir_packet::seq::Seq;
+    use weir_packet::wire::{Checksum, Ends, Packet};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_large_segment_is_cut_and_arrives_in_order() {
+        let law: PathLaw = "rtt=20ms,down=8m".parse().unwrap();
+        let mut paths = Paths::new(&law, 1);
+        let mut path = paths.draw();
+        let payload: Vec<u8> = (0..3500_u32).map(|at| at as u8).collect();
+        let [source, destination]: [SocketAddr; 2] =
+            [([10, 0, 0, 1], 80).into(), ([10, 7, 0, 1], 4000).into()];
+        let flags = Flags { fin: true, psh: true, ..Flags::default() };
+        let segment =
+            Segment { seq: Seq(u32::MAX - 9), flags, payload: &payload, ..Segment::default() };
+        let packet = TcpPacket { ends: Ends { source, destination }, segment };
+        assert_eq!(paths.send_down(&mut path, &packet, 1460, 0), 0);
+        assert!(paths.take_due(10 * MS).is_none());
+        let mut received: Vec<u8> = Vec::new();
+        let mut last_ns = 0;
+        while let Some(at_ns) = paths.next_ns() {
+            assert!(at_ns > last_ns);
+            last_ns = at_ns;
+            let Some(Frame::Down(frame)) = paths.take_due(at_ns) else { panic!("no frame") };
+            let Ok(Packet::Tcp(part)) = wire::parse(&frame, Checksum::Unknown) else {
+                panic!("no segment")
+            };
+            assert_eq!(part.segment.seq, Seq(u32::MAX - 9).plus(received.len() as u32));
+            received.extend(part.segment.payload);
+            assert_eq!(part.segment.flags.fin, received.len() == payload.len());
+        }
+        assert_eq!(received, payload);
+        // 3.5 KB and the heads at 8 Mbit/s.
+        assert!((13 * MS..14 * MS).contains(&last_ns), "{last_ns}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Connections by number and by their two ends, and the choice of an end for the next.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hashbrown::HashTable;
+use weir_packet::path::Path;
+use weir_packet::tcp::{Connection, State};
+
+use super::super::super::action::{Interest, SocketEvent};
+use crate::config::Network;
+
+/// First port of clients (RFC 6335 section 6: behind the system ports).
+const PORT_MIN: u16 = 1024;
+
+/// Ends tried for a new connection before it is refused.
+const TRIES: usize = 64;
+
+/// The two ends of a connection, as the client sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tuple {
+    /// The client's end.
+    pub(super) source: SocketAddr,
+    /// The server's end.
+    pub(super) destination: SocketAddr,
+}
+
+/// The two ends in the form that is kept: there may be a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct ShortTuple {
+    /// Number of the client's address within its network.
+    source: u32,
+    port: u16,
+    /// Number of the server's end.
+    destination: u16,
+}
+
+/// A socket.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) connection: Connection,
+    tuple: ShortTuple,
+    /// Number of its event among those of the last wait, if it has one.
+    pub(super) event_at: u32,
+    is_taken: bool,
+    /// Number it is watched with, and what for.
+    pub(super) watched: Option<(u64, Interest)>,
+    pub(super) path: Option<Box<Path>>,
+}
+
+impl Entry {
+    /// Returns the event that tells its state.
+    pub(super) fn event(&self) -> SocketEvent {
+        let state = self.connection.state();
+        let hung_up = matches!(
+            state,
+            State::Closed | State::CloseWait | State::LastAck | State::TimeWait | State::Closing
+        );
+        SocketEvent { hung_up, has_bytes: hung_up || self.connection.has_unread() }
+    }
+}
+
+/// The sockets of a thread.
+pub(super) struct Sockets {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_tuple: HashTable<u32>,
+    hasher: RandomState,
+    sources: Network,
+    destinations: Vec<SocketAddr>,
+    /// Number of the next end.
+    next: u64,
+    secret: u64,
+}
+
+impl Sockets {
+    /// Creates an empty table of sockets with addresses of `sources`.
+    pub(super) fn new(sources: Network, seed: u64) -> Self {
+        // The ends of the last run may still be in TIME-WAIT on the server.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_tuple: HashTable::new(),
+            hasher: RandomState::new(),
+            sources,
+            destinations: Vec::new(),
+            next: since.as_micros() as u64,
+            secret: seed ^ since.as_nanos() as u64,
+        }
+    }
+
+    /// Returns the number of sockets.
+    pub(super) fn open_count(&self) -> usize {
+        self.by_tuple.len()
+    }
+
+    /// Returns all sockets.
+    pub(super) fn all(&self) -> Vec<u32> {
+        self.by_tuple.iter().copied().collect()
+    }
+
+    /// Takes an end for a connection to `destination`; returns its number and its initial sequence
+    /// number. `None` if all ends tried are in use.
+    pub(super) fn open(
+        &mut self,
+        destination: SocketAddr,
+        path: Option<Box<Path>>,
+        now_ns: u64,
+    ) -> Option<(u32, u32)> {
+        let destination = self.destination(destination)?;
+        let tuple = self.free_tuple(destination)?;
+        let socket = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            (self.entries.len() - 1) as u32
+        });
+        let entry = self.entries.get_mut(socket as usize)?;
+        *entry = Entry { tuple, is_taken: true, path, ..Entry::default() };
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let hash = |socket: &u32| {
+            hasher.hash_one(
+                entries.get(*socket as usize).map(|entry| entry.tuple).unwrap_or_default(),
+            )
+        };
+        self.by_tuple.insert_unique(hasher.hash_one(tuple), socket, hash);
+        // A clock of 64 ns, and a secret for each end (RFC 6528).
+        let hash = self.hasher.hash_one((self.secret, tuple));
+        Some((socket, (hash as u32).wrapping_add((now_ns >> 6) as u32)))
+    }
+
+    /// Returns the number of a server's end.
+    fn destination(&mut self, destination: SocketAddr) -> Option<u16> {
+        let known = self.destinations.iter().position(|known| *known == destination);
+        let number = known.unwrap_or_else(|| {
+            self.destinations.push(destination);
+            self.destinations.len() - 1
+        });
+        u16::try_from(number).ok()
+    }
+
+    /// Returns the next end that is not in use.
+    fn free_tuple(&mut self, destination: u16) -> Option<ShortTuple> {
+        for _ in 0..TRIES {
+            let tuple = self.next_tuple(destination);
+            if self.find_short(&tuple).is_none() {
+                return Some(tuple);
+            }
+        }
+        None
+    }
+
+    /// Returns the next end: each address in turn, then the next port.
+    fn next_tuple(&mut self, destination: u16) -> ShortTuple {
+        // The first and the last address of a network are not those of hosts.
+        let hosts = (1_u64 << self.sources.host_bits().min(32)).saturating_sub(2).max(1);
+        let ports = u64::from(u16::MAX - PORT_MIN);
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        let first = u64::from(self.sources.host_bits() > 1);
+        ShortTuple {
+            source: (number % hosts + first) as u32,
+            port: PORT_MIN + (number / hosts % ports) as u16,
+            destination,
+        }
+    }
+
+    /// Returns the socket with these ends.
+    pub(super) fn find(&self, tuple: &Tuple) -> Option<u32> {
+        let source = self.sources.number(tuple.source.ip())?;
+        let known = self.destinations.iter().position(|known| *known == tuple.destination)?;
+        let port = tuple.source.port();
+        self.find_short(&ShortTuple { source, port, destination: known as u16 })
+    }
+
+    fn find_short(&self, tuple: &ShortTuple) -> Option<u32> {
+        let hash = self.hasher.hash_one(tuple);
+        let is_it =
+            |socket: &u32| self.entries.get(*socket as usize).is_some_and(|it| it.tuple == *tuple);
+        self.by_tuple.find(hash, is_it).copied()
+    }
+
+    /// Returns a socket that is in use.
+    pub(super) fn get(&self, socket: u32) -> Option<&Entry> {
+        self.entries.get(socket as usize).filter(|entry| entry.is_taken)
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, socket: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(socket as usize).filter(|entry| entry.is_taken)
+    }
+
+    /// Returns the two ends of a socket.
+    pub(super) fn tuple(&self, socket: u32) -> Option<Tuple> {
+        let short = self.get(socket)?.tuple;
+        let address: IpAddr = self.sources.address(short.source);
+        let destination = *self.destinations.get(usize::from(short.destination))?;
+        Some(Tuple { source: SocketAddr::new(address, short.port), destination })
+    }
+
+    /// Frees a socket of which nothing more will come.
+    pub(super) fn free_if_over(&mut self, socket: u32) {
+        if self.get(socket).is_some_and(|entry| entry.connection.is_over()) {
+            self.free(socket);
+        }
+    }
+
+    /// Frees a socket.
+    pub(super) fn free(&mut self, socket: u32) {
+        let Some(tuple) = self.get(socket).map(|entry| entry.tuple) else { return };
+        let hash = self.hasher.hash_one(tuple);
+        if let Ok(found) = self.by_tuple.find_entry(hash, |other| *other == socket) {
+            found.remove();
+        }
+        if let Some(entry) = self.entries.get_mut(socket as usize) {
+            *entry = Entry::default();
+        }
+        self.free.push(socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sockets(prefix: u8) -> Sockets {
+        let mut sockets = Sockets::new(Network::new([10, 7, 0, 0].into(), prefix).unwrap(), 1);
+        sockets.next = 0;
+        sockets
+    }
+
+    #[test]
+    fn a_socket_is_found_by_its_ends_until_it_is_freed() {
+        let mut sockets = sockets(24);
+        let server: SocketAddr = ([10, 0, 0, 1], 80).into();
+        let mut known = Vec::new();
+        for _ in 0..1000 {
+            let (socket, _) = sockets.open(server, None, 0).unwrap();
+            known.push((socket, sockets.tuple(socket).unwrap()));
+        }
+        // Each address in turn, without the first and the last.
+        assert_eq!(known[0].1.source, ([10, 7, 0, 1], 1024).into());
+        assert_eq!(known[253].1.source, ([10, 7, 0, 254], 1024).into());
+        assert_eq!(known[254].1.source, ([10, 7, 0, 1], 1025).into());
+        for (socket, tuple) in &known {
+            assert_eq!(sockets.find(tuple), Some(*socket));
+        }
+        for (socket, tuple) in known {
+            sockets.free(socket);
+            assert_eq!(sockets.find(&tuple), None);
+        }
+        assert_eq!(sockets.open_count(), 0);
+        let (again, _) = sockets.open(server, None, 0).unwrap();
+        assert!(again < 1000);
+    }
+
+    #[test]
+    fn ends_in_use_are_passed_over_and_in_the_end_refused() {
+        let mut sockets = sockets(32);
+        let server: SocketAddr = ([10, 0, 0, 1], 80).into();
+        let ports = usize::from(u16::MAX - PORT_MIN);
+        for _ in 0..ports {
+            assert!(sockets.open(server, None, 0).is_some());
+        }
+        assert!(sockets.open(server, None, 0).is_none());
+        // Towards another server the same ends are free.
+        assert!(sockets.open(([10, 0, 0, 2], 80).into(), None, 0).is_some());
+    }
+
+    #[test]
+    fn a_socket_takes_little() {
+        assert!(size_of::<Entry>() <= 240, "{}", size_of::<Entry>());
+    }
+}

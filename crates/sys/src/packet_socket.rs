@@ -1,0 +1,314 @@
+//! Packet sockets: whole frames of one interface, received and sent in batches (packet(7)).
+//!
+//! Frames come with the head of virtio_net, which tells a checksum that was left to the hardware
+//! from one that must be verified: between namespaces of one machine nobody computes them, and
+//! segments of up to 64 KiB pass uncut.
+
+use std::io;
+use std::mem::size_of;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::check;
+
+/// Frames per call.
+pub const BATCH: usize = 64;
+
+/// Bytes of the head of virtio_net, version 0 (the OASIS specification, section 5.1.6).
+const HEAD_BYTES: usize = 10;
+
+/// Largest frame: an IP packet of 64 KiB in Ethernet with a VLAN tag.
+const FRAME_MAX: usize = 65_536 + 18;
+
+/// Flags of the head: the checksum is partial; it was verified.
+const CHECKSUM_TRUSTED: u8 = 1 | 2;
+
+/// A range of addresses whose packets a socket receives: all that have its first `prefix` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// One of the addresses.
+    pub network: IpAddr,
+    /// Length of the prefix, bits.
+    pub prefix: u8,
+}
+
+/// A packet socket.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+}
+
+/// Frames received by one call, [`BATCH`] at most. The default has no room for any.
+#[derive(Debug, Default)]
+pub struct Frames {
+    /// `BATCH` buffers, each for a head and a frame.
+    buffers: Vec<u8>,
+    /// Bytes received in each buffer.
+    lengths: Vec<usize>,
+}
+
+impl Frames {
+    /// Creates room for [`BATCH`] frames.
+    pub fn new() -> Self {
+        Self { buffers: vec![0; BATCH * STRIDE], lengths: Vec::with_capacity(BATCH) }
+    }
+
+    /// Returns the frames, each with whether its TCP checksum is to be trusted.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let parts = self.buffers.chunks_exact(STRIDE);
+        parts.zip(&self.lengths).filter_map(|(part, length)| {
+            let (head, frame) = part.get(..*length)?.split_at_checked(HEAD_BYTES)?;
+            Some((frame, head[0] & CHECKSUM_TRUSTED != 0))
+        })
+    }
+}
+
+/// Bytes from one buffer to the next.
+const STRIDE: usize = (HEAD_BYTES + FRAME_MAX).next_multiple_of(64);
+
+impl PacketSocket {
+    /// Opens a socket on the interface number `index`, which receives TCP for `addresses`, and the
+    /// questions of neighbours. What this machine sends is not received. `receive_bytes`: room for
+    /// frames that wait, as far as the kernel grants it.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW; ENODEV, ENXIO, ENETDOWN when the interface is not there or down.
+    pub fn open(index: u32, addresses: Addresses, receive_bytes: usize) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: numbers in, a number out. With protocol 0 nothing is received yet.
+        let number = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        check(number)?;
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        attach_filter(fd.as_fd(), addresses)?;
+        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        // Without a queue on the way out; an interface that has one loses it here only.
+        let _ = set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
+        let wanted = i32::try_from(receive_bytes).unwrap_or(i32::MAX);
+        if set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
+            set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)?;
+        }
+        bind(fd.as_fd(), index)?;
+        Ok(Self { fd })
+    }
+
+    /// Receives the frames that wait, at most as many as `frames` has room for; returns how many.
+    /// 0: none waits.
+    ///
+    /// # Errors
+    /// ENETDOWN when the interface goes down: recvmmsg(2).
+    pub fn receive(&self, frames: &mut Frames) -> io::Result<usize> {
+        frames.lengths.clear();
+        // SAFETY: all zeroes is a value of these structures of numbers and null pointers.
+        let mut vectors: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: likewise.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+        let parts = frames.buffers.chunks_exact_mut(STRIDE);
+        let wanted = parts.len() as u32;
+        for ((message, vector), part) in messages.iter_mut().zip(&mut vectors).zip(parts) {
+            vector.iov_base = part.as_mut_ptr().cast();
+            vector.iov_len = part.len();
+            message.msg_hdr.msg_iov = vector;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: each message has one vector, which is a part of the buffers of its own.
+        let received = unsafe {
+            libc::recvmmsg(
+                self.fd.as_raw_fd(),
+                messages.as_mut_ptr(),
+                wanted,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        if received < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
+        }
+        let received = received as usize;
+        frames.lengths.extend(messages[..received].iter().map(|message| message.msg_len as usize));
+        Ok(received)
+    }
+
+    /// Waits for a frame, at most for `timeout`, or until a signal comes.
+    pub fn wait(&self, timeout: Duration) {
+        let until =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        // An error leaves the caller to look again.
+        let _ = poll(&mut fds, Some(&until));
+    }
+
+    /// Sends frames that stand behind each other in `frames`, the first from `start` on; `ends` are
+    /// their ends. Returns how many were sent, at most [`BATCH`]; one that the interface refuses
+    /// stops the rest.
+    ///
+    /// # Errors
+    /// ENOBUFS, EAGAIN when the first finds no room; ENETDOWN, EMSGSIZE: sendmmsg(2).
+    pub fn send(&self, frames: &[u8], start: usize, ends: &[usize]) -> io::Result<usize> {
+        let head = [0_u8; HEAD_BYTES];
+        // SAFETY: all zeroes is a value of these structures of numbers and null pointers.
+        let mut vectors: [[libc::iovec; 2]; BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: likewise.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+        let mut start = start;
+        let mut wanted = 0;
+        for ((message, vector), end) in messages.iter_mut().zip(&mut vectors).zip(ends) {
+            let Some(frame) = frames.get(start..*end) else { break };
+            vector[0] =
+                libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: HEAD_BYTES };
+            vector[1] =
+                libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+            message.msg_hdr.msg_iov = vector.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = 2;
+            start = *end;
+            wanted += 1;
+        }
+        if wanted == 0 {
+            return Ok(0);
+        }
+        // SAFETY: the first `wanted` messages have two vectors each, which the kernel only reads.
+        let sent = unsafe {
+            libc::sendmmsg(self.fd.as_raw_fd(), messages.as_mut_ptr(), wanted, libc::MSG_DONTWAIT)
+        };
+        check(sent.min(0))?;
+        Ok(sent as usize)
+    }
+
+    /// Returns how many frames found no room since the last call (PACKET_STATISTICS).
+    ///
+    /// # Errors
+    /// getsockopt(2).
+    pub fn take_dropped(&self) -> io::Result<u64> {
+        // struct tpacket_stats: packets, drops.
+        let mut counts = [0_u32; 2];
+        let mut bytes = size_of::<[u32; 2]>() as libc::socklen_t;
+        // SAFETY: the option gives two numbers, whose address and size are given.
+        check(unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                counts.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        })?;
+        Ok(counts[1].into())
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the options used here take an int, whose address and size are given.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    })
+}
+
+fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // SAFETY: all zeroes is a value of this structure of numbers.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is there, and as long as said.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) })
+}
+
+/// Attaches the filter (the kernel's Documentation/networking/filter.rst).
+fn attach_filter(fd: BorrowedFd<'_>, addresses: Addresses) -> io::Result<()> {
+    let mut steps = filter(addresses);
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, whose steps are there and counted.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    })
+}
+
+/// Returns the filter: TCP for `addresses`, and what neighbours say: ARP, or all of ICMPv6.
+fn filter(addresses: Addresses) -> Vec<libc::sock_filter> {
+    let (ethertype, protocol_at, address_at, words) = match addresses.network {
+        IpAddr::V4(network) => (libc::ETH_P_IP, 23, 30, vec![network.to_bits()]),
+        IpAddr::V6(network) => {
+            let bits = network.to_bits();
+            let words = [96, 64, 32, 0].map(|shift| (bits >> shift) as u32);
+            (libc::ETH_P_IPV6, 20, 38, words.to_vec())
+        }
+    };
+    let (is_v4, mut left) = (words.len() == 1, u32::from(addresses.prefix));
+    let mut tests = vec![
+        (load(libc::BPF_H, 12), None, ethertype as u32),
+        (load(libc::BPF_B, protocol_at), None, libc::IPPROTO_TCP as u32),
+    ];
+    for (nth, word) in words.into_iter().enumerate() {
+        let bits = left.min(32);
+        left -= bits;
+        if bits > 0 {
+            let mask = u32::MAX << (32 - bits);
+            let at = address_at + 4 * nth as u32;
+            tests.push((load(libc::BPF_W, at), Some(mask), word & mask));
+        }
+    }
+    let neighbour = if is_v4 {
+        vec![(load(libc::BPF_H, 12), None, libc::ETH_P_ARP as u32)]
+    } else {
+        vec![
+            (load(libc::BPF_H, 12), None, ethertype as u32),
+            (load(libc::BPF_B, protocol_at), None, libc::IPPROTO_ICMPV6 as u32),
+        ]
+    };
+    let mut steps = all_of(&tests);
+    steps.extend(all_of(&neighbour));
+    steps.push(step(libc::BPF_RET | libc::BPF_K, 0));
+    steps
+}
+
+/// A load, a mask for what it loads, and the value that is wanted.
+type Test = (libc::sock_filter, Option<u32>, u32);
+
+/// Accepts a packet that passes every test; another goes on behind.
+fn all_of(tests: &[Test]) -> Vec<libc::sock_filter> {
+    let mut steps = Vec::new();
+    let bytes: Vec<usize> = tests.iter().map(|test| 2 + usize::from(test.1.is_some())).collect();
+    for (nth, (load, mask, wanted)) in tests.iter().enumerate() {
+        steps.push(*load);
+        steps.extend(mask.map(|mask| step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, mask)));
+        // Behind the remaining tests and the acceptance.
+        let skipped = bytes[nth + 1..].iter().sum::<usize>() + 1;
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        steps.push(libc::sock_filter { code, jt: 0, jf: skipped as u8, k: *wanted });
+    }
+    steps.push(step(libc::BPF_RET | libc::BPF_K, u32::MAX));
+    steps
+}
+
+fn load(size: u32, at: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_ABS | size, at)
+}
+
+fn step(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}

@@ -1,0 +1,137 @@
+//! `weir load --stack packet`: a TCP of its own against a real server on the kernel's. Skipped
+//! where there is no network namespace to be had.
+
+#![allow(clippy::panic, reason = "a broken expectation is a failed test")]
+
+use std::thread;
+
+use serde_json::Value;
+use weir_tests::load::{LoadRun, load};
+use weir_tests::own_link::{self, CLIENTS_V4, CLIENTS_V6, INTERFACE, SERVER_V4, SERVER_V6};
+use weir_tests::remote_link::tcp_count;
+use weir_tests::server::run;
+use weir_tests::{Root, Server};
+
+use crate::WEIR;
+
+/// Runs a test on a link of its own, or skips it if that is not possible.
+fn on_a_link(test: impl FnOnce() + Send) {
+    let run = || match own_link::enter() {
+        Ok(()) => test(),
+        Err(why) => println!("skipped: {why}"),
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap());
+}
+
+fn start(address: &str, root: &Root) -> Server {
+    let listen =
+        if address.contains(':') { format!("[{address}]:0") } else { format!("{address}:0") };
+    Server::start(WEIR, &["--listen", &listen], root)
+}
+
+fn packet_load(options: &str, server: &Server, file: &str) -> LoadRun {
+    let sources = if server.authority().starts_with('[') { CLIENTS_V6 } else { CLIENTS_V4 };
+    let options = format!("{options} --stack packet --interface {INTERFACE} --source {sources}");
+    load(WEIR, &options, format!("http://{}/{file}", server.authority()))
+}
+
+fn count(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+#[test]
+fn each_connection_is_one_of_the_server_s_and_costs_the_packets_of_any_other() {
+    on_a_link(|| {
+        for address in [SERVER_V4, SERVER_V6] {
+            let root = Root::with_hello();
+            let server = start(address, &root);
+            let resent = tcp_count("TCPSynRetrans");
+            let ran = packet_load("--rate 300 --num 300", &server, "hello.txt");
+            let (counts, packets) = (&ran.json["counts"], &ran.json["packets"]);
+            assert_eq!(count(&counts["statuses"], "2xx"), 300, "{address}: {}", ran.stdout);
+            assert_eq!(count(packets, "malformed"), 0);
+            assert!(packets["violations"].as_object().unwrap().values().all(|n| n == 0));
+            assert_eq!(tcp_count("TCPSynRetrans"), resent);
+            let stopped = server.stop();
+            assert_eq!(count(&stopped.stats()["total"], "accepted"), 300);
+            assert_eq!(count(&stopped.stats()["total"], "replies"), 300);
+        }
+    });
+}
+
+#[test]
+fn what_is_lost_reordered_and_doubled_is_received_whole() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let body: Vec<u8> = (0..200_000_u32).map(|at| (at * 7) as u8).collect();
+        root.write("large", &body);
+        let server = start(SERVER_V4, &root);
+        let storm = "--path rtt=2ms,jitter=1ms,loss=3%,burst=2,reorder=2%,duplicate=2%";
+        let options = format!("--rate 20 --num 60 --timeout 60s {storm}");
+        let ran = packet_load(&options, &server, "large");
+        let (counts, packets) = (&ran.json["counts"], &ran.json["packets"]);
+        assert_eq!(count(&counts["statuses"], "2xx"), 60, "{}", ran.stdout);
+        let heads = count(counts, "received_head_bytes");
+        assert_eq!(count(counts, "received_bytes") - heads, 60 * body.len() as u64);
+        for name in ["lost_on_paths", "out_of_order", "duplicates"] {
+            assert!(count(packets, name) > 0, "{name}: {packets}");
+        }
+        assert!(packets["violations"].as_object().unwrap().values().all(|n| n == 0));
+        server.stop();
+    });
+}
+
+#[test]
+fn idle_and_slow_clients_are_what_they_are_with_the_kernel_s_tcp() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let server = start(SERVER_V4, &root);
+        let options = "--rate 50 --num 50 --idle 500 --slow-senders 3 --slow-readers 3 \
+                       --slow-rate 1000 --background-rate 10000";
+        let ran = packet_load(options, &server, "hello.txt");
+        let counts = &ran.json["counts"];
+        assert_eq!(count(&counts["statuses"], "2xx"), 50, "{}", ran.stdout);
+        assert!(count(&ran.json["connections"], "open_max") >= 500, "{}", ran.json["connections"]);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_refused_connection_and_clients_that_vanish() {
+    on_a_link(|| {
+        let root = Root::with_hello();
+        let server = start(SERVER_V4, &root);
+        let ran = packet_load("--rate 20 --num 20 --vanish --close client", &server, "hello.txt");
+        assert_eq!(count(&ran.json["counts"]["statuses"], "2xx"), 20);
+        // Nobody has told the server.
+        assert_eq!(server.open_connections(), 20);
+        let authority = server.authority();
+        server.stop();
+        let options = format!(
+            "--rate 20 --num 20 --stack packet --interface {INTERFACE} --source {CLIENTS_V4}"
+        );
+        let refused = load(WEIR, &options, format!("http://{authority}/"));
+        assert_eq!(count(&refused.json["errors"], "connect-refused"), 20);
+    });
+}
+
+#[test]
+fn what_is_not_a_laboratory_s_link_is_refused_in_one_sentence() {
+    on_a_link(|| {
+        let packet = "load --stack packet --source 10.77.128.0/17 --interface";
+        for (line, word) in [
+            (format!("{packet} nothing0 http://10.77.0.2/"), "no such interface"),
+            (format!("{packet} lo http://10.77.0.2/"), "not of Ethernet"),
+            (format!("{packet} weir-c http://10.99.0.2/"), "not on the link"),
+            (format!("{packet} weir-c http://10.77.0.1/"), "this side"),
+            (format!("{packet} weir-c http://10.77.0.2/ --path slow"), "one of lan"),
+            ("load --path lan http://10.77.0.2/".into(), "--stack packet"),
+            ("load --stack packet http://10.77.0.2/".into(), "--interface"),
+        ] {
+            let stopped = run(std::process::Command::new(WEIR).args(line.split_whitespace()));
+            assert_eq!(stopped.status.code(), Some(2), "{line}: {stopped:?}");
+            assert!(stopped.stderr.contains(word), "{line}: {}", stopped.stderr);
+            assert!(!stopped.stderr.contains("panicked"), "{}", stopped.stderr);
+        }
+    });
+}
