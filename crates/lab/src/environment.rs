@@ -16,6 +16,15 @@ pub enum Side {
     Client,
 }
 
+/// The client's end of a link, for a TCP that is not the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketLink {
+    /// Name of the interface.
+    pub interface: String,
+    /// A network whose addresses no kernel has, and that the server reaches through the link.
+    pub network: String,
+}
+
 /// An environment in which processes are started and observed.
 pub trait Environment {
     /// Returns a command that runs `program` on a side: in its network namespace, on its
@@ -45,6 +54,12 @@ pub trait Environment {
 
     /// Returns the source addresses of loads; empty means that the kernel chooses.
     fn client_sources(&self) -> Vec<IpAddr>;
+
+    /// Returns where a client with a TCP of its own finds the server; `None` where there is no
+    /// link.
+    fn packet_link(&self) -> Option<PacketLink> {
+        None
+    }
 
     /// Returns the directory with a side's `netstat`, `snmp` and `tcp`: `/proc/PID/net`.
     fn proc_net(&self, side: Side) -> PathBuf;

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("weir-load", &["weir-sys", "weir-dispatch", "weir-http1", "weir-packet", "weir-stats"]),
     ("weir-observe", &["weir-sys", "weir-stats"]),
-    ("weir-lab", &["weir-sys", "weir-stats", "weir-observe"]),
+    ("weir-lab", &["weir-sys", "weir-stats", "weir-observe", "weir-packet"]),
     ("weir-sim", &["weir-accept", "weir-stats"]),
     (
         "weir",

@@ -1,6 +1,8 @@
 //! Loads, as an experiment file describes them.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use weir_packet::path::PathLaw;
 
 use super::units::{BurnUs, Count, Fraction, Seconds, SecondsOrNone};
 
@@ -8,9 +10,11 @@ use super::units::{BurnUs, Count, Fraction, Seconds, SecondsOrNone};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Generator {
-    /// `weir load` of this binary.
+    /// `weir load` of this binary, on the kernel's TCP.
     #[default]
     Weir,
+    /// `weir load` of this binary with a TCP of its own: in namespaces only.
+    Packet,
     /// httperf(1): open loop.
     Httperf,
     /// wrk(1): closed loop.
@@ -21,7 +25,12 @@ pub enum Generator {
 
 impl Generator {
     /// All load generators.
-    pub const ALL: [Self; 4] = [Self::Weir, Self::Httperf, Self::Wrk, Self::Ab];
+    pub const ALL: [Self; 5] = [Self::Weir, Self::Packet, Self::Httperf, Self::Wrk, Self::Ab];
+
+    /// Returns whether it is `weir load`, with either TCP.
+    pub fn is_weir(self) -> bool {
+        matches!(self, Self::Weir | Self::Packet)
+    }
 }
 
 /// Trigger of the sessions of a load: a schedule, or the end of another.
@@ -106,8 +115,17 @@ pub struct LoadSpec {
     /// Classes of cheap and expensive requests, drawn by their shares: weir servers and `weir load`
     /// only, with a workload of one file. Replaces the sweep's `burn-us`.
     pub mix: Vec<RequestClass>,
+    /// Paths of the clients, as `weir load --path` takes them: of generator packet alone.
+    #[serde(deserialize_with = "path_law")]
+    pub path: Option<PathLaw>,
     /// Additional options of `weir load` or httperf.
     pub options: Vec<String>,
+}
+
+/// Reads a law of paths.
+fn path_law<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathLaw>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(D::Error::custom)
 }
 
 impl LoadSpec {
@@ -146,6 +164,7 @@ impl Default for LoadSpec {
             keep_alive: false,
             arrivals: None,
             mix: Vec::new(),
+            path: None,
             options: Vec::new(),
         }
     }

@@ -37,7 +37,9 @@ type ReadReport = fn(&GeneratorOutput<'_>, &ReportContext) -> Result<LoadResult,
 /// package that provides it.
 pub fn version(generator: Generator) -> Result<String, String> {
     let (name, flags) = match generator {
-        Generator::Weir => return Ok(format!("weir load {}", env!("CARGO_PKG_VERSION"))),
+        Generator::Weir | Generator::Packet => {
+            return Ok(format!("weir load {}", env!("CARGO_PKG_VERSION")));
+        }
         // With --version alone, httperf continues and loads port 80 of this machine.
         Generator::Httperf => ("httperf", &["--version", "--help"][..]),
         Generator::Wrk => ("wrk", &["-v"][..]),
@@ -51,7 +53,7 @@ pub fn version(generator: Generator) -> Result<String, String> {
 /// Returns the options that an experiment may pass to a generator.
 pub(crate) fn allow_list(generator: Generator) -> &'static AllowList {
     match generator {
-        Generator::Weir => &weir::ALLOWED,
+        Generator::Weir | Generator::Packet => &weir::ALLOWED,
         Generator::Httperf => &httperf::ALLOWED,
         Generator::Wrk => &wrk::ALLOWED,
         Generator::Ab => &ab::ALLOWED,
@@ -70,7 +72,7 @@ pub(crate) fn allow_lists() -> impl Iterator<Item = AllowList> {
 pub fn start(request: &LoadRequest<'_>) -> Result<RunningLoad, String> {
     let generator = request.load.generator;
     let (invocation, read): (Invocation, ReadReport) = match generator {
-        Generator::Weir => (weir::invocation(request)?, weir::read),
+        Generator::Weir | Generator::Packet => (weir::invocation(request)?, weir::read),
         Generator::Httperf => (httperf::invocation(request)?, |output, context| {
             httperf::result(output.of_success()?, context)
         }),

@@ -14,6 +14,7 @@ use super::timeline::{self, Grid};
 use super::{mix, set};
 use crate::allow_list::{AllowList, Syntax, ValueShape};
 use crate::environment::Side;
+use crate::experiment::Generator;
 use crate::record::{LoadResult, Times, WholeRun};
 use crate::workload::{file_of, path_of};
 
@@ -38,6 +39,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
     program: "weir load",
     syntax: Syntax::Words,
     options: &[
+        ("--ack-with-request", ValueShape::Switch),
         ("--background-rate", ValueShape::Number),
         ("--burst-length", ValueShape::Number),
         ("--close", ValueShape::OneOf(&["server", "client", "reset"])),
@@ -50,6 +52,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--slow-rate", ValueShape::Quantity),
         ("--slow-readers", ValueShape::Number),
         ("--slow-senders", ValueShape::Number),
+        ("--vanish", ValueShape::Switch),
         ("--wsess", ValueShape::Numbers),
         ("--wset", ValueShape::Numbers),
     ],
@@ -73,9 +76,7 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     option("--warmup", format!("{}s", request.warmup_s));
     option("--timeout", format!("{}s", load.timeout_s));
     let cpus = request.environment.cpus(Side::Client);
-    if !request.sources.is_empty() {
-        option("--source", list(&request.sources));
-    }
+    stack(request)?.into_iter().for_each(|(name, value)| option(name, value));
     if !cpus.is_empty() {
         option("--cpus", list(cpus));
     }
@@ -123,6 +124,23 @@ pub(super) fn invocation(request: &LoadRequest<'_>) -> Result<Invocation, String
     let prefix = prefix.trim_end_matches('/');
     arguments.push(format!("http://{}{prefix}{path}", request.server));
     Ok(Invocation { program: request.weir.to_owned(), arguments, window: window(request)? })
+}
+
+/// Returns the options of the clients' TCP and of their addresses.
+fn stack(request: &LoadRequest<'_>) -> Result<Vec<(&'static str, String)>, String> {
+    if request.load.generator != Generator::Packet {
+        let sources = Some(&request.sources).filter(|sources| !sources.is_empty());
+        return Ok(sources.map(|sources| ("--source", list(sources))).into_iter().collect());
+    }
+    let link = request.environment.packet_link();
+    let link = link.ok_or("generator packet needs namespaces, which this testbed has not")?;
+    let mut options = vec![
+        ("--stack", "packet".to_owned()),
+        ("--interface", link.interface),
+        ("--source", link.network),
+    ];
+    options.extend(request.load.path.as_ref().map(|path| ("--path", path.to_string())));
+    Ok(options)
 }
 
 /// Writes a list of paths; returns where it is.

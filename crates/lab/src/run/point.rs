@@ -11,7 +11,6 @@ use super::resolved_point::ResolvedPoint;
 use super::runner::Runner;
 use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
-use crate::experiment::Generator;
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::measure::cores::{self, CoreMeter, CoreReading};
 use crate::measure::weir_stats::Stats;
@@ -92,7 +91,7 @@ impl Runner {
     /// Runs a generator that has no warm-up of its own for the time of one.
     fn warm_up(&self, resolved: &ResolvedPoint<'_>) -> Result<(), String> {
         let load = &resolved.sweep.load;
-        if load.generator == Generator::Weir || *load.warmup_s == 0.0 {
+        if load.generator.is_weir() || *load.warmup_s == 0.0 {
             return Ok(());
         }
         let request = self.load_request(resolved);

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use super::cpus;
 use super::namespace_holder::NamespaceHolder;
-use crate::environment::Side;
+use crate::environment::{PacketLink, Side};
 
 /// Maximum number of client addresses: with more than 512 neighbours, entries are evicted again and
 /// again (arp(7), `gc_thresh2`), and each address has 64,000 ports.
@@ -26,6 +26,8 @@ const PREFIX: u8 = 16;
 pub(super) const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 /// The client's first address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+/// Addresses of clients with a TCP of their own, which neither kernel has.
+const PACKET_CLIENTS: &str = "198.18.128.0/17";
 /// The server's address without namespaces.
 pub(super) const LOOPBACK_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// The client's first address without namespaces: all of 127.0.0.0/8 is there (RFC 1122 section
@@ -38,6 +40,11 @@ pub(super) fn interface(side: Side) -> &'static str {
         Side::Server => "server",
         Side::Client => "client",
     }
+}
+
+/// Returns the client's end for a TCP that is not the kernel's.
+pub(super) fn packet_link() -> PacketLink {
+    PacketLink { interface: interface(Side::Client).to_owned(), network: PACKET_CLIENTS.to_owned() }
 }
 
 /// Returns `count` addresses of the client on the link.
@@ -87,6 +94,10 @@ fn batch(mut ip: Command, side: Side, addresses: &[IpAddr]) -> Result<(), String
         .map(|address| format!("address add {address}/{PREFIX} dev {name}\n"))
         .collect();
     lines.push(format!("link set lo up\nlink set {name} up\n"));
+    if side == Side::Server {
+        // By way of one neighbour: a table of neighbours has no room for all of them.
+        lines.push(format!("route add {PACKET_CLIENTS} via {CLIENT} dev {name}\n"));
+    }
     ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let fed = ip.spawn().and_then(|mut child| {
         if let Some(mut stdin) = child.stdin.take() {

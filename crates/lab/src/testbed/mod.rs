@@ -39,7 +39,7 @@ pub use enter::enter_main;
 pub use holder_main::holder_main;
 pub use link::ADDRESSES_MAX;
 
-use crate::environment::{Environment, Side};
+use crate::environment::{Environment, PacketLink, Side};
 use namespace_holder::NamespaceHolder;
 
 /// A testbed. Dropping it tears everything down; callers wait for the processes they started first.
@@ -155,6 +155,10 @@ impl Environment for Testbed {
 
     fn client_sources(&self) -> Vec<IpAddr> {
         self.description.client.addresses.clone()
+    }
+
+    fn packet_link(&self) -> Option<PacketLink> {
+        (self.description.mode == Mode::Namespaces).then(link::packet_link)
     }
 
     fn proc_net(&self, side: Side) -> PathBuf {

@@ -26,11 +26,14 @@ pub(super) fn load(id: &str, load: &LoadSpec) -> Result<(), String> {
     must(set.is_some() || !workload.starts_with("files-"), || {
         format!("{} {workload} is no set: files-COUNTxKIBk", place("workload"))
     })?;
-    must(set.is_none() || load.generator == Generator::Weir, || {
+    must(set.is_none() || load.generator.is_weir(), || {
         format!("{} is for weir load alone", place("workload"))
     })?;
     must(file_size(workload).is_some() || !workload.starts_with("file-"), || {
         format!("{} {workload} is no file: file-KIBk", place("workload"))
+    })?;
+    must(load.path.is_none() || load.generator == Generator::Packet, || {
+        format!("{} is for generator packet alone", place("path"))
     })?;
     let kept = load.pace != Pace::Open && load.requests_per_conn.is_none();
     must(!load.keep_alive || kept, || {
@@ -55,7 +58,7 @@ pub(super) fn mix<'a>(
     must((sum - 1.0).abs() <= SHARE_ERROR_MAX, || {
         format!("{place}: its shares sum up to {sum}, not to 1")
     })?;
-    must(load.generator == Generator::Weir, || format!("{place} is for weir load alone"))?;
+    must(load.generator.is_weir(), || format!("{place} is for weir load alone"))?;
     must(file_of(&load.workload).is_some(), || {
         format!("{place} needs a workload of one file, and {} has several", load.workload)
     })?;

@@ -4,8 +4,8 @@
 use super::references::drawn;
 use super::rules::must;
 use crate::experiment::{
-    At, Axis, BackgroundLoadKind, BackgroundLoadSpec, Experiment, Generator, LoadSpec, Position,
-    SpikeSpec, Sweep, TimelineFigure,
+    At, Axis, BackgroundLoadKind, BackgroundLoadSpec, Experiment, LoadSpec, Position, SpikeSpec,
+    Sweep, TimelineFigure,
 };
 use crate::file_set::FileSet;
 use crate::workload::file_of;
@@ -44,7 +44,7 @@ fn timeline(sweep: &Sweep, bin_ms: u32) -> Result<(), String> {
 
 fn open_loop_of_weir(sweep: &Sweep) -> Result<(), String> {
     let Sweep { load, rate, x, .. } = sweep;
-    must(load.generator == Generator::Weir, || "needs weir load to make the load".to_owned())?;
+    must(load.generator.is_weir(), || "needs weir load to make the load".to_owned())?;
     must(*x == Axis::Rate || rate.is_some(), || {
         "needs a schedule, and a closed loop has none".to_owned()
     })
