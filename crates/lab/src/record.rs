@@ -257,6 +257,9 @@ pub struct ProbeResult {
     pub event_ns: Spread,
     /// CPU time to add and remove a member.
     pub member_ns: Spread,
+    /// CPU time to search the result of a wait, for mechanisms that have one to search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search_ns: Option<Spread>,
 }
 
 /// Minimum, median and maximum over the repetitions of a probe.
