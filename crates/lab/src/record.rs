@@ -374,10 +374,10 @@ pub struct Kernel {
     /// True on loopback, where there is no separate namespace and the counters include the client's
     /// traffic and all other traffic of the host.
     pub shared: bool,
-    /// What the server's listening sockets dropped, by the kernel's reason, if it was traced.
+    /// Packets that the server's listening sockets dropped, by the kernel's reason, if traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traced: Option<TracedDrops>,
-    /// Reason why it was not traced.
+    /// Reason why they were not traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
 }
