@@ -19,6 +19,7 @@ pub mod client;
 pub mod family;
 pub mod faulty;
 pub mod files;
+pub mod link;
 pub mod load;
 pub mod multipart;
 pub mod mutate;

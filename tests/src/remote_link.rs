@@ -10,14 +10,15 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weir_sys::{namespace, tun};
+use weir_sys::tun;
+
+use crate::link;
 
 /// Address of the server.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -39,18 +40,8 @@ impl RemoteLink {
     /// # Errors
     /// A sentence that says why this is not possible.
     pub fn begin(rtt: Duration) -> Result<Self, String> {
-        namespace::unshare_network().map_err(|error| format!("no network of its own: {error}"))?;
-        let tun = tun::open().map_err(|error| format!("no link: {error}"))?;
-        for line in [
-            "link set lo up".to_owned(),
-            format!("address add {SERVER}/16 dev {}", tun.name),
-            format!("link set {} up", tun.name),
-        ] {
-            let done = Command::new("ip").args(line.split(' ')).status();
-            if !done.is_ok_and(|status| status.success()) {
-                return Err(format!("ip {line} failed"));
-            }
-        }
+        let tun = link::begin(SERVER)?;
+        link::ip("link set lo up")?;
         let (tun, ends) = (Arc::new(tun), Arc::new(AtomicBool::new(false)));
         let mine = (Arc::clone(&tun), Arc::clone(&ends));
         let carrier = thread::spawn(move || carry(&mine.0, &mine.1, rtt / 2));
@@ -68,7 +59,7 @@ impl RemoteLink {
     /// # Errors
     /// write(2).
     pub fn forge_syn(&self, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<()> {
-        rustix::io::write(&self.tun.fd, &syn(from, to))?;
+        rustix::io::write(&self.tun.fd, &link::packet(from, to, link::SYN, 0, 0))?;
         Ok(())
     }
 }
@@ -125,30 +116,4 @@ fn carry(tun: &tun::Tun, ends: &AtomicBool, way: Duration) {
 fn turn_around(packet: &[u8]) -> Option<Vec<u8>> {
     let is_ours = packet.len() >= 20 && packet[0] >> 4 == 4 && packet[16..18] == [10, 88];
     is_ours.then(|| [&packet[..12], &packet[16..20], &packet[12..16], &packet[20..]].concat())
-}
-
-/// Builds a SYN without options (RFC 9293 section 3.1).
-fn syn(from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
-    let mut tcp = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
-    tcp.extend([0; 8]);
-    tcp.extend([5 << 4, 2, 0xff, 0xff, 0, 0, 0, 0]);
-    let addresses = [from.ip().octets(), to.ip().octets()].concat();
-    let pseudo = [&addresses[..], &[0, 6, 0, 20], &tcp].concat();
-    tcp[16..18].copy_from_slice(&sum(&pseudo));
-    let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
-    packet.extend(&addresses);
-    let of_head = sum(&packet);
-    packet[10..12].copy_from_slice(&of_head);
-    packet.extend(tcp);
-    packet
-}
-
-/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
-fn sum(bytes: &[u8]) -> [u8; 2] {
-    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let mut sum = words.sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
 }

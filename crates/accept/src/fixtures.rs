@@ -62,7 +62,7 @@ pub(crate) struct FakeServer {
     open: Vec<u64>,
     /// Bound of the last decision on the wait of deferred connections.
     stale_ns: Option<u64>,
-    /// What the loop knows, as far as it is not known elsewhere.
+    /// State of the loop that its policy is told, as far as it is not kept elsewhere.
     known: View,
     /// True if the kernel reports the length of the queue.
     pub(crate) tells: bool,

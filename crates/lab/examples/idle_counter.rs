@@ -32,6 +32,8 @@ const SETTLING: Duration = Duration::from_millis(100);
 const SHARES: [f64; 5] = [5.0, 20.0, 50.0, 80.0, 95.0];
 /// Share above which a processor is full: the sleeps take what the bursts leave, %.
 const REACHABLE: f64 = 98.0;
+/// Additions of a sample of the processor's speed.
+const ADDITIONS: u64 = 1_000_000;
 /// Lengths of the bursts, microseconds.
 const BURSTS_US: [u64; 4] = [10, 100, 1000, 50_000];
 
@@ -143,10 +145,7 @@ fn answered(cpu: usize, other: usize, rate: u32) -> Result<(f64, f64), Failure> 
         let began = Instant::now();
         let mut trips = Vec::new();
         while began.elapsed() < ROUND {
-            let next = began + Duration::from_secs_f64(trips.len() as f64 / f64::from(rate));
-            while Instant::now() < next {
-                std::hint::spin_loop();
-            }
+            spin_until_due(began, trips.len() as f64, rate);
             let at = Instant::now();
             client.send_to(&[0; 16], to)?;
             let _ = client.recv(&mut [0; 64]);
@@ -338,14 +337,19 @@ fn send(
     let began = Instant::now();
     let mut sent = 0_u32;
     while !is_over.load(Ordering::Relaxed) {
-        let next = began + Duration::from_secs_f64(f64::from(sent) / f64::from(rate));
-        while Instant::now() < next {
-            std::hint::spin_loop();
-        }
+        spin_until_due(began, f64::from(sent), rate);
         socket.send_to(&[0; 16], to)?;
         sent += 1;
     }
     Ok(())
+}
+
+/// Spins until the datagram after `sent` others is due, at `rate` per second.
+fn spin_until_due(began: Instant, sent: f64, rate: u32) {
+    let due = began + Duration::from_secs_f64(sent / f64::from(rate));
+    while Instant::now() < due {
+        std::hint::spin_loop();
+    }
 }
 
 /// Returns the additions that take a microsecond on an idle processor.
@@ -354,8 +358,8 @@ fn additions_per_us(cpu: usize) -> Result<f64, Failure> {
         pin_thread(cpu)?;
         let rate = |_| {
             let at = Instant::now();
-            work(1_000_000);
-            1e6 / at.elapsed().as_secs_f64() / 1e6
+            work(ADDITIONS);
+            ADDITIONS as f64 / (at.elapsed().as_secs_f64() * 1e6)
         };
         let mut rates: Vec<f64> = (0..200).map(rate).collect();
         rates.sort_by(f64::total_cmp);

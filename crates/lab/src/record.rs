@@ -257,6 +257,9 @@ pub struct ProbeResult {
     pub event_ns: Spread,
     /// CPU time to add and remove a member.
     pub member_ns: Spread,
+    /// CPU time to search the result of a wait, for mechanisms that have one to search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search_ns: Option<Spread>,
 }
 
 /// Minimum, median and maximum over the repetitions of a probe.
@@ -371,10 +374,10 @@ pub struct Kernel {
     /// True on loopback, where there is no separate namespace and the counters include the client's
     /// traffic and all other traffic of the host.
     pub shared: bool,
-    /// What the server's listening sockets dropped, by the kernel's reason, if it was traced.
+    /// Packets that the server's listening sockets dropped, by the kernel's reason, if traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traced: Option<TracedDrops>,
-    /// Reason why it was not traced.
+    /// Reason why they were not traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
 }

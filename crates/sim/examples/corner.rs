@@ -87,7 +87,7 @@ struct Options {
     /// Addresses of the honest clients.
     #[arg(long, default_value_t = 1)]
     addresses: u32,
-    /// One session in N closes its connection; 0: none does.
+    /// Number of sessions of which one closes its connection; 0: none does.
     #[arg(long, default_value_t = 1)]
     closes_one_in: u32,
     /// The SYN filter: tokens, random, none.

@@ -15,6 +15,7 @@ pub mod client;
 pub mod descriptor;
 pub mod drop_trace;
 pub mod epoll;
+pub mod fiber_stack;
 pub mod file;
 pub mod fork;
 pub mod interface;

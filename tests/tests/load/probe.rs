@@ -41,7 +41,10 @@ fn a_json_line_a_cell_has_its_counts_and_its_figures() {
         assert_eq!((count("idle"), count("active"), count("repetitions")), (20, 2, 5));
         assert!(count("rounds") >= 25 && count("waits") >= count("rounds"), "{line}");
         assert_eq!(count("events"), 2 * count("rounds"), "{line}");
-        for figure in ["wait_ns", "event_ns", "member_ns"] {
+        let searched = line["mechanism"] == "select";
+        assert_eq!(line.get("search_ns").is_some(), searched, "{line}");
+        let every = ["wait_ns", "event_ns", "member_ns", "search_ns"];
+        for figure in every.into_iter().take(3 + usize::from(searched)) {
             let of = |end: &str| line[figure][end].as_f64().unwrap();
             assert!(of("min") <= of("median") && of("median") <= of("max"), "{line}");
         }

@@ -33,8 +33,15 @@ pub(super) fn table(outcomes: &[CellResult]) -> String {
 fn head() -> String {
     let unit = "Nanoseconds of processor time, median (smallest to largest).\n";
     format!(
-        "{unit}{:<16} {:>6} {:>6}  {:<28} {:<28} {:<26} {:>11}",
-        "mechanism", "idle", "active", "a wait", "an event", "a membership", "waits/round"
+        "{unit}{:<16} {:>6} {:>6}  {:<28} {:<28} {:<26} {:<23} {:>11}",
+        "mechanism",
+        "idle",
+        "active",
+        "a wait",
+        "an event",
+        "a membership",
+        "a search",
+        "waits/round"
     )
 }
 
@@ -42,7 +49,11 @@ fn row(name: &str, idle: usize, active: usize, figures: &CellCosts) -> String {
     let waits = figures.waits as f64 / figures.rounds as f64;
     let [wait, event, member] =
         [figures.wait_ns, figures.event_ns, figures.member_ns].map(describe);
-    format!("{name:<16} {idle:>6} {active:>6}  {wait:<28} {event:<28} {member:<26} {waits:>11.2}")
+    let search = figures.search_ns.map_or_else(|| "-".to_owned(), describe);
+    format!(
+        "{name:<16} {idle:>6} {active:>6}  {wait:<28} {event:<28} {member:<26} {search:<23} \
+         {waits:>11.2}"
+    )
 }
 
 fn describe(spread: Spread) -> String {
@@ -72,6 +83,9 @@ fn json_line(outcome: &CellResult, kind: &str) -> Value {
             line["wait_ns"] = spread(figures.wait_ns);
             line["event_ns"] = spread(figures.event_ns);
             line["member_ns"] = spread(figures.member_ns);
+            if let Some(search_ns) = figures.search_ns {
+                line["search_ns"] = spread(search_ns);
+            }
         }
         Err(CellError::Impossible(why)) => line["impossible"] = why.to_string().into(),
         Err(CellError::Failed(why)) => line["failed"] = why.to_string().into(),
@@ -100,10 +114,19 @@ mod tests {
             idle,
             active: 2,
         };
-        let sample = Sample { rounds: 10, waits: 15, events: 20, spent_ns: 3000.0, member_ns: 7.0 };
+        let sample = Sample {
+            rounds: 10,
+            waits: 15,
+            events: 20,
+            spent_ns: 3000.0,
+            member_ns: 7.0,
+            search_ns: Some(31.0),
+        };
+        let searchless = Sample { search_ns: None, ..sample };
         let impossible = || CellError::Impossible(io::Error::other("no such call"));
         vec![
             CellResult { cell: cell(9), found: Ok(CellCosts::of(&[sample]).unwrap()) },
+            CellResult { cell: cell(9), found: Ok(CellCosts::of(&[searchless]).unwrap()) },
             CellResult { cell: cell(10), found: Err(impossible()) },
             CellResult { cell: cell(11), found: Err(impossible()) },
             CellResult { cell: cell(12), found: Err(CellError::Failed(io::Error::other("lost"))) },
@@ -114,8 +137,11 @@ mod tests {
     fn a_table_has_a_row_a_cell_and_says_once_what_is_not_possible() {
         let table = table(&outcomes());
         let lines: Vec<&str> = table.lines().collect();
-        let [_, _, row, impossible, failed] = lines[..] else { unreachable!("{table}") };
+        let [_, _, row, searchless, impossible, failed] = lines[..] else {
+            unreachable!("{table}")
+        };
         assert!(row.contains("200 (200 to 200)") && row.ends_with("1.50"), "{row}");
+        assert!(row.contains(" 31 (31 to 31) ") && searchless.contains(" - "), "{table}");
         assert_eq!(impossible, "select: not possible here: no such call");
         assert_eq!(failed, "select: 12 idle, 2 active: failed: lost");
     }
@@ -127,7 +153,11 @@ mod tests {
             lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines[0]["wait_ns"]["median"], 200.0);
         assert_eq!((&lines[0]["events"], &lines[0]["kind"]), (&20.into(), &"unix".into()));
-        assert_eq!(lines[1]["impossible"], "no such call");
-        assert_eq!((&lines[3]["failed"], &lines[3]["idle"]), (&"lost".into(), &12.into()));
+        assert_eq!(
+            (&lines[0]["search_ns"]["max"], lines[1].get("search_ns")),
+            (&31.0.into(), None)
+        );
+        assert_eq!(lines[2]["impossible"], "no such call");
+        assert_eq!((&lines[4]["failed"], &lines[4]["idle"]), (&"lost".into(), &12.into()));
     }
 }

@@ -17,6 +17,9 @@ pub struct Sample {
     pub spent_ns: f64,
     /// Processor time to add and remove a member, nanoseconds.
     pub member_ns: f64,
+    /// Processor time to search the result of a wait, nanoseconds; `None` for a mechanism whose
+    /// waits have none to search.
+    pub search_ns: Option<f64>,
 }
 
 /// Minimum, median and maximum of several values.
@@ -40,6 +43,8 @@ pub struct CellCosts {
     /// Time per socket that is added, removed and closed, beyond the close of a socket that was no
     /// member. Includes work that the mechanism defers to its next wait.
     pub member_ns: Spread,
+    /// Part of a wait in which its result is searched in user mode, where there is such a part.
+    pub search_ns: Option<Spread>,
     /// Number of repetitions measured.
     pub repetitions: usize,
     /// Rounds in all repetitions.
@@ -76,6 +81,7 @@ impl CellCosts {
             wait_ns: Spread::of(samples.iter().map(|one| one.spent_ns / one.waits as f64))?,
             event_ns: Spread::of(samples.iter().map(|one| one.spent_ns / one.events as f64))?,
             member_ns: Spread::of(samples.iter().map(|one| one.member_ns))?,
+            search_ns: Spread::of(samples.iter().filter_map(|one| one.search_ns)),
             repetitions: samples.len(),
             rounds: sum(|one| one.rounds),
             waits: sum(|one| one.waits),

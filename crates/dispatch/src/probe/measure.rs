@@ -2,6 +2,7 @@
 //! without it, and memberships. Times are processor time of the calling thread. Whole batches are
 //! timed, because reading that clock is a system call.
 
+use std::hint::black_box;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -107,6 +108,7 @@ impl<'a, M: Mechanism> Measurement<'a, M> {
         }
         (sample.waits, sample.events) = (self.waits, self.events);
         sample.spent_ns = taken[0] as f64 - taken[1] as f64;
+        sample.search_ns = self.search()?;
         sample.member_ns = self.memberships(amount)?;
         for (slot, fd) in self.members.iter().enumerate() {
             self.mechanism.remove(*fd, token(slot))?;
@@ -136,6 +138,11 @@ impl<'a, M: Mechanism> Measurement<'a, M> {
 
     fn round(&mut self) -> io::Result<()> {
         write_all(self.pairs)?;
+        self.read_all()
+    }
+
+    /// Waits until the byte of every active member has been read.
+    fn read_all(&mut self) -> io::Result<()> {
         let mut left = self.pairs.len();
         let mut deadline = None;
         while left > 0 {
@@ -145,6 +152,42 @@ impl<'a, M: Mechanism> Measurement<'a, M> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the time of a search of a result in which all active members are ready; `None` for a
+    /// mechanism without such results.
+    fn search(&mut self) -> io::Result<Option<f64>> {
+        self.ready.clear();
+        if !self.mechanism.search_again(&mut self.ready) {
+            return Ok(None);
+        }
+        write_all(self.pairs)?;
+        self.ready.clear();
+        let deadline = in_vain();
+        while self.ready.len() < self.pairs.len() && Instant::now() < deadline {
+            self.ready.clear();
+            self.mechanism.wait(Some(LONG), &mut self.ready)?;
+        }
+        let mut times = 1;
+        let spent_ns = loop {
+            let spent_ns = self.searches(times);
+            if spent_ns >= BATCH_NS {
+                break spent_ns;
+            }
+            times *= 2;
+        };
+        self.read_all()?;
+        Ok(Some(spent_ns as f64 / times as f64))
+    }
+
+    fn searches(&mut self, times: u64) -> u64 {
+        let began_ns = thread_cpu_clock_ns();
+        for _ in 0..times {
+            self.ready.clear();
+            self.mechanism.search_again(&mut self.ready);
+            black_box(&mut self.ready);
+        }
+        thread_cpu_clock_ns() - began_ns
     }
 
     /// Waits, and reads from the members reported; returns the number of bytes read.

@@ -52,9 +52,11 @@ fn every_mechanism_has_finite_figures_and_its_counts_add_up() {
             assert!(figures.rounds >= 6 && figures.repetitions == 2, "{figures:?}");
             assert_eq!(figures.events, figures.rounds * cell.active as u64, "{cell:?}");
             assert!(figures.waits >= figures.rounds, "{cell:?}");
-            for Spread { min, median, max } in
-                [figures.wait_ns, figures.event_ns, figures.member_ns]
-            {
+            let searches = ["select", "select-isset"].contains(&cell.mechanism.row().spelling);
+            assert_eq!(figures.search_ns.is_some(), searches, "{cell:?}");
+            assert!(figures.search_ns.is_none_or(|spread| spread.min > 0.0), "{figures:?}");
+            let every = [figures.wait_ns, figures.event_ns, figures.member_ns];
+            for Spread { min, median, max } in every.into_iter().chain(figures.search_ns) {
                 assert!(min.is_finite() && max.is_finite() && min <= median && median <= max);
             }
         }
@@ -114,10 +116,18 @@ fn a_spread_is_of_the_values_in_order() {
 
 #[test]
 fn a_figure_is_of_its_own_repetition_before_it_is_one_of_several() {
-    let one = Sample { rounds: 10, waits: 20, events: 40, spent_ns: 800.0, member_ns: 5.0 };
-    let two = Sample { spent_ns: 1600.0, ..one };
+    let one = Sample {
+        rounds: 10,
+        waits: 20,
+        events: 40,
+        spent_ns: 800.0,
+        member_ns: 5.0,
+        search_ns: Some(3.0),
+    };
+    let two = Sample { spent_ns: 1600.0, search_ns: Some(7.0), ..one };
     let figures = CellCosts::of(&[one, two]).unwrap();
     assert_eq!((figures.wait_ns.min, figures.wait_ns.max), (40.0, 80.0));
     assert_eq!((figures.event_ns.median, figures.member_ns.median), (30.0, 5.0));
+    assert_eq!(figures.search_ns.map(|spread| spread.median), Some(5.0));
     assert_eq!((figures.rounds, figures.waits, figures.events), (20, 40, 80));
 }

@@ -103,6 +103,13 @@ pub trait Mechanism: Sized + 'static {
     /// Errors of the call when the set itself is broken: EBADF, EINVAL, ENOMEM.
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize>;
 
+    /// Searches the result of the last wait again, as that wait did, and appends what it finds to
+    /// `ready`. Returns false where a wait has no result to search, as all but select. Serves to
+    /// measure the search by itself, without the call before it.
+    fn search_again(&self, _ready: &mut Vec<Token>) -> bool {
+        false
+    }
+
     /// Returns the counters since the mechanism was opened.
     fn counts(&self) -> Counts {
         Counts::default()

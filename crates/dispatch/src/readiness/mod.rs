@@ -21,6 +21,7 @@ mod rtsig;
 mod rtsig_bulk;
 mod scalable_select;
 mod select;
+mod select_isset;
 mod signal_per_fd;
 mod uring_poll;
 
@@ -87,6 +88,9 @@ macro_rules! table {
 table! {
     select Select "select"
         "bitmaps of any size, copied in and out at every call" "brecht-select",
+    select_isset SelectIsset "select-isset"
+        "select; its result is searched descriptor by descriptor, not word by word"
+        "banga-scalable",
     poll Poll "poll"
         "an array of descriptors at every call" "gammo-epoll",
     epoll_lt EpollLt "epoll-lt"

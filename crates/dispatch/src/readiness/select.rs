@@ -1,5 +1,6 @@
 //! `select`: bitmaps copied in and out on every call. Its cost grows with the highest descriptor,
-//! ready or not: the loss with idle connections that banga-scalable fig. 1 shows.
+//! ready or not: the loss with idle connections that banga-scalable fig. 1 shows. The result is
+//! searched word by word.
 
 use std::io;
 use std::marker::PhantomData;
@@ -19,6 +20,8 @@ pub struct Select<K: Kernel = Linux> {
     write: Vec<u64>,
     ready_read: Vec<u64>,
     ready_write: Vec<u64>,
+    /// Number of bits set in the two results.
+    reported: usize,
     tokens: Vec<Token>,
     kernel: PhantomData<K>,
 }
@@ -32,6 +35,50 @@ impl<K: Kernel> Select<K> {
             Interest::Read | Interest::Accept => self.read[word] |= bit,
             Interest::Write => self.write[word] |= bit,
             Interest::Nothing => {}
+        }
+    }
+
+    /// Makes the system call; returns the number of bits set in its results.
+    pub(super) fn call(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.ready_read.clone_from(&self.read);
+        self.ready_write.clone_from(&self.write);
+        let nfds = self.read.len() * WORD_BITS;
+        self.reported = 0;
+        self.reported = K::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
+        Ok(self.reported)
+    }
+
+    /// Number of bits set in the results of the last call.
+    pub(super) fn reported(&self) -> usize {
+        self.reported
+    }
+
+    /// Number of descriptors in the results of the last call.
+    pub(super) fn nfds(&self) -> usize {
+        self.ready_read.len() * WORD_BITS
+    }
+
+    /// Returns the member of a descriptor below [`Select::nfds`] if the last call reported it:
+    /// FD_ISSET of select(2), for both results.
+    pub(super) fn ready_member(&self, fd: usize) -> Option<Token> {
+        let is_set = |map: &[u64]| map[fd / WORD_BITS] & 1 << (fd % WORD_BITS) != 0;
+        (is_set(&self.ready_read) || is_set(&self.ready_write)).then(|| self.tokens[fd])
+    }
+
+    /// Appends the members that the last call reported: goes through the results word by word, and
+    /// past empty words, until all are found.
+    fn search(&self, ready: &mut Vec<Token>) {
+        let mut left = self.reported;
+        for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
+            let mut bits = read | write;
+            while bits != 0 {
+                ready.push(self.tokens[word * WORD_BITS + bits.trailing_zeros() as usize]);
+                bits &= bits - 1;
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
         }
     }
 
@@ -51,6 +98,7 @@ impl<K: Kernel> Mechanism for Select<K> {
             write: Vec::new(),
             ready_read: Vec::new(),
             ready_write: Vec::new(),
+            reported: 0,
             tokens: Vec::new(),
             kernel: PhantomData,
         })
@@ -88,22 +136,13 @@ impl<K: Kernel> Mechanism for Select<K> {
     fn blocked(&mut self, _: Token, _: Interest) {}
 
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
-        self.ready_read.clone_from(&self.read);
-        self.ready_write.clone_from(&self.write);
-        let nfds = self.read.len() * WORD_BITS;
-        let reported = K::select(nfds, &mut self.ready_read, &mut self.ready_write, timeout)?;
-        let mut found = reported;
-        for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
-            let mut bits = read | write;
-            while bits != 0 {
-                ready.push(self.tokens[word * WORD_BITS + bits.trailing_zeros() as usize]);
-                bits &= bits - 1;
-                found -= 1;
-            }
-            if found == 0 {
-                break;
-            }
-        }
+        let reported = self.call(timeout)?;
+        self.search(ready);
         Ok(reported)
+    }
+
+    fn search_again(&self, ready: &mut Vec<Token>) -> bool {
+        self.search(ready);
+        true
     }
 }

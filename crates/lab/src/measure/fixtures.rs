@@ -44,6 +44,7 @@ pub(crate) fn probed() -> Point {
         wait_ns: spread(700.0),
         event_ns: spread(350.0),
         member_ns: spread(1200.0),
+        search_ns: Some(spread(40.0)),
     };
     let load = LoadResult { valid: true, ..LoadResult::default() };
     let server = ServerResult { version: "weir 0.1.0".into(), ..ServerResult::default() };

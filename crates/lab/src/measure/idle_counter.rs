@@ -10,7 +10,7 @@
 //!
 //! The idle rate is the median of short windows, because the host takes time in pieces.
 //!
-//! What is not seen: a busy processor gives the spinner 0.3 %, so 100 % reads as 99.7 %; a
+//! Limits: a busy processor gives the spinner 0.3 %, so 100 % reads as 99.7 %; a
 //! processor that would sleep deeply when idle never does so, and wakes faster.
 
 use std::hint::black_box;

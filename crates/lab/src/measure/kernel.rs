@@ -85,7 +85,7 @@ pub struct Drops {
     /// the part of ListenDrops that nothing else explains, connections lost for want of memory
     /// among them.
     pub drop_request: u64,
-    /// What a trace adds, if there was one.
+    /// Kinds that only a trace tells apart, if there was one.
     pub traced: Option<Traced>,
 }
 

@@ -15,6 +15,10 @@ metrics! {
     "probe_member_ns", "processor time of a membership", "ns",
         |p| of(p, |probe| probe.member_ns.median),
         "Of a probe: processor time for a socket to become a member and to go again, by its close";
+    "probe_search_ns", "processor time of a search", "ns",
+        |p| p.probe.as_ref()?.search_ns.map(|search| search.median),
+        "Of a probe: part of a wait in which its result is searched in user mode; `select` and \
+         `select-isset` only";
 }
 
 fn of(point: &Point, figure: fn(&ProbeResult) -> f64) -> Option<f64> {
@@ -33,6 +37,7 @@ mod tests {
             ("probe_wait_ns", Some(700.0)),
             ("probe_event_ns", Some(350.0)),
             ("probe_member_ns", Some(1200.0)),
+            ("probe_search_ns", Some(40.0)),
             ("reply_rate", None),
             ("core_busy", None),
             ("kernel.Tcp.PassiveOpens.rate", None),

@@ -123,6 +123,10 @@ mod tests {
         );
         let read = figures(&line).unwrap();
         assert_eq!((read.active, read.events, read.wait_ns.median), (2, 20, 2.5));
+        assert_eq!(read.search_ns, None);
+        let searched =
+            line.replace("\"wait_ns\"", &format!("\"search_ns\": {spread}, \"wait_ns\""));
+        assert_eq!(figures(&searched).unwrap().search_ns.map(|search| search.max), Some(3.0));
         let why = |line: &str| figures(line).unwrap_err();
         let impossible = why("{\"mechanism\": \"x\", \"idle\": 5, \"impossible\": \"no call\"}");
         assert_eq!(impossible, "x is not possible here: no call");

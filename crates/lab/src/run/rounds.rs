@@ -85,16 +85,11 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Experiment;
+    use crate::experiment::{Experiment, one_weir};
     use crate::record::{Key, LoadResult, Point};
 
-    const TEXT: &str = r#"
-title = "t"
-question = "q?"
-[[server]]
-id = "a"
-label = "A"
-kind = "weir"
+    const TEXT: &str = one_weir!(
+        r#"
 [[sweep]]
 id = "load"
 x = "rate"
@@ -112,9 +107,10 @@ figure = "fig-1"
 text = "t"
 where = "p"
 sweep = "load"
-top = { metric = "reply_rate", server = "a", at = 1 }
+top = { metric = "reply_rate", server = "one", at = 1 }
 above = 1
-"#;
+"#
+    );
 
     fn named() -> Vec<NamedExperiment> {
         vec![("e".to_owned(), Experiment::parse(TEXT).unwrap())]

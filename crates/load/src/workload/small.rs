@@ -32,7 +32,7 @@ impl SmallFile {
 pub enum FileSize {
     /// A fixed number of bytes.
     Bytes(u64),
-    /// What fills one segment of [`MSS_BYTES`] together with the reply's head.
+    /// Number of bytes that fills one segment of [`MSS_BYTES`] together with the reply's head.
     OnePacket,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Core {
     /// True if an accept-phase of this iteration left connections in the queue, which are newer
     /// than the deferred ones.
     pub(super) queue_left: bool,
-    /// What the loop knows and its policy is told, as far as it is not known elsewhere.
+    /// State of the loop that its policy is told, as far as it is not kept elsewhere.
     pub(super) known: View,
     /// Shares of the sources served on open connections.
     pub(super) shares: Shares,

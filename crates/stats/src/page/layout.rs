@@ -52,7 +52,7 @@ pub enum PageError {
     Foreign,
     /// Its layout has another version.
     Version(u64),
-    /// What it says about itself cannot be.
+    /// Its description of itself is impossible.
     Damaged,
     /// Each copy of it was changed while it was made, or its writer stands still in the middle of
     /// a publication.

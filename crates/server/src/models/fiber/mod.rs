@@ -116,9 +116,9 @@ fn setting(config: &Config, tunable: &Tunable) -> usize {
 }
 
 /// Returns the maximum number of connections when each needs a fiber, bounded by the mappings that
-/// the kernel allows a process. Fails if a pool does not fit.
+/// the kernel allows a process where a stack takes some. Fails if a pool does not fit.
 fn fit(config: &Config, pool: usize, open_max: usize) -> io::Result<usize> {
-    let room = stacks::room(config.workers);
+    let Some(room) = stacks::room(config.workers) else { return Ok(open_max) };
     if pool > room {
         return Err(io::Error::other(format!(
             "there is room for {room} fibers a loop and not for {pool}: each takes two mappings of \

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::io;
 
-use corosensei::stack::DefaultStack;
 use weir_dispatch::readiness::{Mechanism, Token};
+use weir_sys::fiber_stack::FiberStack;
 
 use super::run_queue::RunQueue;
 use super::scheduler::FiberId;
@@ -30,7 +30,7 @@ pub(super) struct Task {
 
 /// A fiber to be created.
 pub(super) struct NewFiber {
-    pub stack: DefaultStack,
+    pub stack: FiberStack,
     pub task: Task,
 }
 
@@ -274,7 +274,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     }
 
     /// Counts a fiber that has ended, and takes back its stack.
-    pub(super) fn fiber_ended(&mut self, stack: DefaultStack) {
+    pub(super) fn fiber_ended(&mut self, stack: FiberStack) {
         self.core.context.counters.fibers_ended.one();
         self.model.stacks.give_back(stack);
     }
@@ -282,8 +282,8 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
     /// Takes a stack for a fiber.
     ///
     /// # Errors
-    /// ENOMEM: mmap(2).
-    pub(super) fn take_stack(&mut self) -> io::Result<DefaultStack> {
+    /// ENOMEM: [`Stacks::take`].
+    pub(super) fn take_stack(&mut self) -> io::Result<FiberStack> {
         self.model.stacks.take()
     }
 

@@ -4,13 +4,13 @@
 //! A suspended fiber must not be dropped: nothing unwinds its stack, and in a program that aborts
 //! on panic nothing can. Each is resumed until it has ended; its script ensures that it does end.
 
-use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use weir_sys::fiber_stack::FiberStack;
 
 /// Index of a fiber, reused after its end.
 pub(super) type FiberId = usize;
 
-type Fiber = Coroutine<(), (), ()>;
+type Fiber = Coroutine<(), (), (), FiberStack>;
 
 /// Handle with which the code on a fiber waits.
 pub(super) struct Pause<'a>(&'a Yielder<(), ()>);
@@ -33,7 +33,7 @@ impl Scheduler {
     /// Creates a fiber that runs `script` when it is first switched to.
     pub(super) fn spawn(
         &mut self,
-        stack: DefaultStack,
+        stack: FiberStack,
         script: impl FnOnce(FiberId, Pause<'_>) + 'static,
     ) -> FiberId {
         let id = self.free.pop().unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Scheduler {
     }
 
     /// Runs a fiber until it waits or ends. Returns its stack if it has ended.
-    pub(super) fn switch_to(&mut self, id: FiberId) -> Option<DefaultStack> {
+    pub(super) fn switch_to(&mut self, id: FiberId) -> Option<FiberStack> {
         let entry = self.fibers.get_mut(id)?;
         match entry.as_mut()?.resume(()) {
             CoroutineResult::Yield(()) => None,
@@ -67,7 +67,7 @@ impl Scheduler {
     }
 
     /// Runs every fiber to its end, and passes each stack to `give`.
-    pub(super) fn run_to_end(&mut self, mut give: impl FnMut(DefaultStack)) {
+    pub(super) fn run_to_end(&mut self, mut give: impl FnMut(FiberStack)) {
         for id in 0..self.fibers.len() {
             while self.fibers.get(id).is_some_and(Option::is_some) {
                 if let Some(stack) = self.switch_to(id) {
@@ -83,10 +83,12 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
+    use weir_sys::fiber_stack::{self, StackArena};
+
     use super::*;
 
-    fn stack() -> DefaultStack {
-        DefaultStack::new(64 << 10).unwrap()
+    fn stack() -> FiberStack {
+        StackArena::new(64 << 10).take().unwrap()
     }
 
     #[test]
@@ -134,6 +136,29 @@ mod tests {
         assert!(scheduler.switch_to(second).is_none());
         assert!(scheduler.switch_to(1000).is_none());
         scheduler.run_to_end(drop);
+    }
+
+    #[test]
+    fn there_can_be_more_fibers_than_half_the_mappings_of_a_process() {
+        const FIBERS: usize = 50_000;
+        if fiber_stack::mappings_each().is_some() {
+            println!("SKIPPED: each stack takes mappings of memory");
+            return;
+        }
+        let mut scheduler = Scheduler::default();
+        let arena = StackArena::new(32 << 10);
+        let ended = Rc::new(Cell::new(0));
+        for _ in 0..FIBERS {
+            let ended = Rc::clone(&ended);
+            let id = scheduler.spawn(arena.take().unwrap(), move |_, pause| {
+                pause.wait();
+                ended.set(ended.get() + 1);
+            });
+            assert!(scheduler.switch_to(id).is_none());
+        }
+        assert_eq!((scheduler.alive(), ended.get()), (FIBERS, 0));
+        scheduler.run_to_end(drop);
+        assert_eq!((scheduler.alive(), ended.get()), (0, FIBERS));
     }
 
     #[test]

@@ -1,60 +1,62 @@
-//! Stacks for fibers: mapped, with a guard page below each, and reused.
+//! Stacks for fibers: as many as the kernel has memory for, and reused.
 //!
 //! A stack costs the pages that were touched. A reused stack costs nothing more: a request touches
 //! few pages, and the next one touches the same.
 
 use std::io;
+use std::num::NonZeroUsize;
 
-use corosensei::stack::DefaultStack;
+use weir_sys::fiber_stack::{self, FiberStack, StackArena};
 use weir_sys::process;
 
-/// Maximum number of stacks kept for reuse.
+/// Maximum number of stacks kept for reuse with their memory.
 const SPARE_MAX: usize = 1024;
-
-/// Mappings per stack: the stack itself and its guard page.
-const MAPPINGS_EACH: usize = 2;
 
 /// Mappings left to everything else; with none left, a larger allocation would fail.
 const MAPPINGS_RESERVED: usize = 4096;
 
 /// Pool of stacks of one size.
 pub(super) struct Stacks {
-    bytes: usize,
-    spare: Vec<DefaultStack>,
+    arena: StackArena,
+    spare: Vec<FiberStack>,
 }
 
 impl Stacks {
     /// Creates an empty pool for stacks of `bytes` each, rounded up to whole pages.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { bytes, spare: Vec::new() }
+        Self { arena: StackArena::new(bytes), spare: Vec::new() }
     }
 
-    /// Takes a used stack, or maps a new one.
+    /// Takes a used stack, or a new one.
     ///
     /// # Errors
-    /// ENOMEM: mmap(2).
-    pub(super) fn take(&mut self) -> io::Result<DefaultStack> {
-        self.spare.pop().map_or_else(|| DefaultStack::new(self.bytes), Ok)
+    /// ENOMEM: [`StackArena::take`].
+    pub(super) fn take(&mut self) -> io::Result<FiberStack> {
+        self.spare.pop().map_or_else(|| self.arena.take(), Ok)
     }
 
     /// Takes back a stack that is no longer used.
-    pub(super) fn give_back(&mut self, stack: DefaultStack) {
+    pub(super) fn give_back(&mut self, stack: FiberStack) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(stack);
         }
     }
 }
 
-/// Returns the number of stacks available to each of `loops` loops (vm.max_map_count,
-/// proc_sys_vm(5)).
-pub(super) fn room(loops: usize) -> usize {
+/// Returns the number of stacks available to each of `loops` loops where each takes mappings of
+/// memory (vm.max_map_count, proc_sys_vm(5)); `None` where they take none.
+pub(super) fn room(loops: usize) -> Option<usize> {
     let mappings = process::mappings_max().saturating_sub(MAPPINGS_RESERVED);
-    (mappings / MAPPINGS_EACH / loops.max(1)).max(1)
+    fiber_stack::mappings_each().map(|each| share(mappings, each, loops))
+}
+
+fn share(mappings: usize, each: NonZeroUsize, loops: usize) -> usize {
+    (mappings / each / loops.max(1)).max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use corosensei::stack::Stack;
+    use corosensei::stack::Stack as _;
 
     use super::*;
 
@@ -83,9 +85,9 @@ mod tests {
 
     #[test]
     fn loops_share_the_mappings_of_a_process() {
-        let mappings = process::mappings_max();
-        assert!(room(1) * MAPPINGS_EACH < mappings);
-        assert!(room(4) * 4 <= room(1) && room(4) >= room(1) / 4);
+        let two = NonZeroUsize::new(2).unwrap();
+        let room = |loops| share(61_434, two, loops);
+        assert_eq!((room(1), room(4)), (30_717, 7679));
         assert_eq!(room(usize::MAX), 1);
     }
 

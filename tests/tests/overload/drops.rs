@@ -4,18 +4,10 @@
 //!
 //! WEIR_DROPS=1000000 provokes as many of each kind. Nothing here measures a duration.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a broken expectation is a failed test"
-)]
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +16,8 @@ use weir_lab::measure::kernel::{self, Counters, Drops, Traced, classify};
 use weir_lab::record::{Kernel, TracedDrops};
 use weir_sys::drop_trace::{DropTrace, Listeners};
 use weir_sys::syn_filter::random;
-use weir_sys::{listener, namespace, tun};
+use weir_sys::{listener, tun};
+use weir_tests::link::{self, ACK, RST, SYN, packet};
 
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 89, 0, 1), 80);
 
@@ -44,11 +37,6 @@ struct Scene {
     next: u32,
 }
 
-/// Flags of a packet.
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const ACK: u8 = 0x10;
-
 /// A client in the middle of its handshake.
 #[derive(Clone, Copy)]
 struct Client {
@@ -59,17 +47,7 @@ struct Client {
 
 impl Scene {
     fn begin(backlog: i32, settings: &[(&str, &str)]) -> Result<Self, String> {
-        namespace::unshare_network().map_err(|error| format!("no network of its own: {error}"))?;
-        let tun = tun::open().map_err(|error| format!("no link: {error}"))?;
-        for line in [
-            format!("address add {}/16 dev {}", SERVER.ip(), tun.name),
-            format!("link set {} up", tun.name),
-        ] {
-            let done = Command::new("ip").args(line.split(' ')).status();
-            if !done.is_ok_and(|status| status.success()) {
-                return Err(format!("ip {line} failed"));
-            }
-        }
+        let tun = link::begin(*SERVER.ip())?;
         for (name, value) in settings {
             std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
                 .map_err(|error| format!("{name} cannot be set: {error}"))?;
@@ -290,30 +268,4 @@ fn no_drop_is_lost_among_kinds_that_come_at_once() {
         let expected = Kinds { listen_overflow: drops(), ..Kinds::default() };
         assert_eq!(Kinds { accept_queue_full: 0, filter: 0, ..kinds }, expected);
     });
-}
-
-/// Builds a TCP packet without options or data (RFC 9293 section 3.1, RFC 791 section 3.1).
-fn packet(from: SocketAddrV4, to: SocketAddrV4, flags: u8, ours: u32, theirs: u32) -> Vec<u8> {
-    let mut tcp = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
-    tcp.extend([ours.to_be_bytes(), theirs.to_be_bytes()].concat());
-    tcp.extend([5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    let addresses = [from.ip().octets(), to.ip().octets()].concat();
-    let pseudo = [&addresses[..], &[0, 6, 0, 20], &tcp].concat();
-    tcp[16..18].copy_from_slice(&sum(&pseudo));
-    let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
-    packet.extend(&addresses);
-    let of_head = sum(&packet);
-    packet[10..12].copy_from_slice(&of_head);
-    packet.extend(tcp);
-    packet
-}
-
-/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
-fn sum(bytes: &[u8]) -> [u8; 2] {
-    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let mut sum = words.sum::<u32>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!(sum as u16)).to_be_bytes()
 }
