@@ -5,6 +5,7 @@
 //! property does not hold. Nothing here opens a socket or a file.
 
 mod connection;
+mod packet;
 mod reply;
 
 use weir_content::path::{Decoded, decode, encode, redirect_location};
@@ -16,6 +17,7 @@ use weir_http1::{
 };
 
 pub use connection::connection;
+pub use packet::packet;
 pub use reply::reply;
 
 /// Limits that short inputs exceed.

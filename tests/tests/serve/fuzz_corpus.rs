@@ -49,6 +49,11 @@ fn request() {
 }
 
 #[test]
+fn packet() {
+    run("packet", checks::packet);
+}
+
+#[test]
 fn reply() {
     run("reply", checks::reply);
 }

@@ -67,6 +67,12 @@ impl Holes {
         None
     }
 
+    /// Returns the bytes of memory in use.
+    pub(super) fn held_bytes(&self) -> usize {
+        let bytes: usize = self.blocks.iter().map(|(_, block)| block.capacity()).sum();
+        size_of::<Self>() + bytes
+    }
+
     /// Returns whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()

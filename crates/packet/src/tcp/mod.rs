@@ -391,6 +391,12 @@ impl Connection {
         self.end();
     }
 
+    /// Returns the bytes of memory that the connection owns outside this structure.
+    pub fn held_bytes(&self) -> usize {
+        let ahead = self.holes.as_deref().map_or(0, Holes::held_bytes);
+        self.unacked.capacity() + self.received.capacity() + ahead
+    }
+
     /// Returns whether there are bytes to read.
     pub fn has_unread(&self) -> bool {
         self.received.len() > self.read_bytes as usize
