@@ -16,6 +16,7 @@ mod fuzz_corpus;
 mod http;
 mod life;
 mod mirror;
+mod output;
 mod peers;
 mod presets;
 mod representations;
