@@ -99,6 +99,7 @@ counters! {
     event_checked Sum "members checked one by one, because no notice would come",
     event_rearmed Sum "members armed again after a notice",
     event_batched Sum "changes of interest submitted together with others",
+    event_deleted Sum "members removed from the kernel's set by a call before their close",
     accept_phases Sum "accept-phases entered (N_phases)",
     accepted Sum "connections accepted",
     accepts_max Max "maximum number of connections accepted in one accept-phase",
@@ -244,8 +245,8 @@ impl Counters {
     }
 
     /// Replaces the counts of the event mechanism: notices, overflows, swept, stale, coalesced,
-    /// checked, rearmed, batched.
-    pub fn set_mechanism(&mut self, counts: &[u64; 8]) {
+    /// checked, rearmed, batched, deleted.
+    pub fn set_mechanism(&mut self, counts: &[u64; 9]) {
         let mine = [
             &mut self.event_notices,
             &mut self.event_overflows,
@@ -255,6 +256,7 @@ impl Counters {
             &mut self.event_checked,
             &mut self.event_rearmed,
             &mut self.event_batched,
+            &mut self.event_deleted,
         ];
         for (counter, count) in mine.into_iter().zip(counts) {
             *counter = Counter(*count);

@@ -128,6 +128,8 @@ pub struct Counts {
     pub rearmed: u64,
     /// Interest changes submitted together with others.
     pub batched: u64,
+    /// Members taken out of the kernel's set by a call of their own before they were closed.
+    pub deleted: u64,
 }
 
 /// A value per slot, growing as slots appear; a new slot has the default.

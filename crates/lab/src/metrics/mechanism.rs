@@ -28,6 +28,9 @@ metrics! {
     "batched_per_wait", "changes handed over together, a wait", "changes",
         |p| counted_ratio(p, "event_batched", "getevents_calls"),
         "Changes of interest that were handed over together with others, for each wait";
+    "deleted_rate", "members removed by a call a second", "1/s",
+        |p| counted_rate(p, "event_deleted"),
+        "Members removed from the kernel's set by a call before their close, per second";
 }
 
 fn overflow_share(point: &Point) -> Option<f64> {
@@ -56,6 +59,7 @@ mod tests {
             ("checked_per_wait", 0.5),
             ("rearmed_rate", 300.0),
             ("batched_per_wait", 0.25),
+            ("deleted_rate", 1500.0),
         ];
         for (name, wanted) in wanted {
             let got = value(&fixtures::point(), name).unwrap();

@@ -36,9 +36,10 @@ pub(super) enum TokenOwner {
 }
 
 /// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
-fn values(counts: Counts) -> [u64; 8] {
-    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
-    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
+fn values(counts: Counts) -> [u64; 9] {
+    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched, deleted } =
+        counts;
+    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched, deleted]
 }
 
 /// An event mechanism with what it watches and has reported.
