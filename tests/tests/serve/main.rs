@@ -22,6 +22,7 @@ mod presets;
 mod representations;
 mod ring;
 mod room;
+mod signals;
 mod stat;
 mod threads;
 

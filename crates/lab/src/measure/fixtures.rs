@@ -191,6 +191,8 @@ fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
         ("event_rearmed", connections / 5.0),
         ("event_batched", connections / 2.0),
         ("event_deleted", connections),
+        ("event_takes", connections / 2.0),
+        ("event_fallbacks", connections / 5.0),
         ("accept_phases", connections / 2.0),
         ("accepted", connections),
         ("accept_would_block", 100.0),
