@@ -10,16 +10,17 @@ use weir_load::config::PATH_PRESETS;
 use weir_load::measure::ErrorKind;
 use weir_load::workload::NamedWorkload;
 use weir_server::accept::PolicyName;
-use weir_server::{PRESETS, Preset, accept, architecture, readiness, stats};
+use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 19] = [
+pub(crate) const NAMES: [&str; 20] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
     "accept-policies",
     "mechanisms",
     "mechanism-options",
+    "output-paths",
     "presets",
     "options",
     "statistics",
@@ -44,6 +45,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "architecture-presets" => architecture_presets(),
         "mechanisms" => mechanisms(),
         "mechanism-options" => mechanism_options(),
+        "output-paths" => output_paths(),
         "presets" => presets(),
         "options" => options(find(cli, &["serve"]), |_| true),
         "statistics" => statistics(),
@@ -152,6 +154,13 @@ fn accept_policies() -> String {
     table(
         ["policy", "what it does", "source"],
         rows.map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+    )
+}
+
+fn output_paths() -> String {
+    table(
+        ["output path", "what it is", "source"],
+        OUTPUTS.iter().map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
     )
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
-use weir_server::{Address, PRESETS, architecture, readiness};
+use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness};
 
 use crate::values;
 
@@ -111,6 +111,10 @@ pub(crate) struct ServeOptions {
     /// Files larger than this are not kept in memory but sent with sendfile
     #[arg(long, value_name = "BYTES", default_value = "48k", value_parser = values::size)]
     pub sendfile_above: u64,
+
+    /// How the head and the body of a reply are put together (listed in docs/serve.md)
+    #[arg(long, value_name = "NAME", default_value = OUTPUTS[0].spelling, value_parser = outputs())]
+    pub output: String,
 
     /// Names tried for a directory, in order
     #[arg(long, value_name = "NAME", default_value = "index.html", value_delimiter = ',')]
@@ -341,6 +345,10 @@ pub(crate) fn mechanisms() -> PossibleValuesParser {
 
 fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(accept::TABLE.iter().map(|row| row.spelling))
+}
+
+fn outputs() -> PossibleValuesParser {
+    PossibleValuesParser::new(OUTPUTS.iter().map(|row| row.spelling))
 }
 
 fn presets() -> PossibleValuesParser {

@@ -11,8 +11,8 @@ use clap::{CommandFactory, Parser};
 
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, ErrorPage, LogFormat, LogTarget, PRESETS, Server, Signal, Strategy, Timeouts, accept,
-    architecture, content, readiness, stats,
+    Config, ErrorPage, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
+    Strategy, Timeouts, accept, architecture, content, readiness, stats,
 };
 
 use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
@@ -107,7 +107,7 @@ fn show(report: &stats::Report, json: Option<&Path>) {
 
 fn configuration(options: ServeOptions) -> Result<Config, String> {
     let strategy = strategy(&options)?;
-    let content = content_options(&options);
+    let content = content_options(&options, strategy.output);
     let error_pages = error_pages(&options)?;
     let mechanism = readiness::TABLE
         .iter()
@@ -214,6 +214,10 @@ fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
         .iter()
         .find(|preset| preset.name == options.preset)
         .ok_or("there is no such preset")?;
+    let output = OUTPUTS
+        .iter()
+        .find(|row| row.spelling == options.output)
+        .ok_or("there is no such output path")?;
     let base = preset.strategy;
     let switch = |given: Option<OnOff>, preset: bool| given.map_or(preset, |on| on == OnOff::On);
     let switches = &options.switches;
@@ -230,10 +234,11 @@ fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
         accept_on_close: switch(switches.accept_on_close, base.accept_on_close),
         full_read: switch(switches.full_read, base.full_read),
         caching: switch(switches.caching, base.caching),
+        output: output.path,
     })
 }
 
-fn content_options(options: &ServeOptions) -> content::Options {
+fn content_options(options: &ServeOptions, output: OutputPath) -> content::Options {
     let all = [Precompressed::Br, Precompressed::Zst, Precompressed::Gz];
     let wanted = match &options.precompressed[..] {
         // The papers' servers send files as they are.
@@ -259,7 +264,10 @@ fn content_options(options: &ServeOptions) -> content::Options {
         charset: options.charset.clone(),
         cache_bytes_max: options.cache_size,
         open_files_max: options.open_files,
-        memory_file_bytes_max: options.sendfile_above,
+        memory_file_bytes_max: match output {
+            OutputPath::Gather => options.sendfile_above,
+            OutputPath::Cork => 0,
+        },
         valid_ns: ns(options.cache_valid),
         caching: true, // the strategy decides
         waits: true,   // the architecture decides

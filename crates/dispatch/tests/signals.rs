@@ -49,9 +49,26 @@ for_each_mechanism! {
     a_listening_socket_is_asked_about_until_an_accept_fails_or_it_is_removed listen,
 }
 
+#[test]
+fn select_stands_in_after_an_overflow_and_signals_come_back() {
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    fall_back::<Rtsig>();
+    fall_back::<RtsigBulk>();
+}
+
+#[test]
+fn what_is_unsure_waits_for_an_empty_queue_if_a_wait_reports_one_signal() {
+    let _alone = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(reported_by_two_waits("one-per-wait=1"), [1, 4]);
+    assert_eq!(reported_by_two_waits("one-per-wait=0"), [5, 5]);
+}
+
 fn open<M: Mechanism>(pending_max: u64) -> M {
-    let choice = format!("pending-signals={pending_max}");
-    M::open(&Settings::parse(M::TUNABLES, &[choice]).unwrap()).unwrap()
+    open_with(&[format!("pending-signals={pending_max}")])
+}
+
+fn open_with<M: Mechanism>(choices: &[String]) -> M {
+    M::open(&Settings::parse(M::TUNABLES, choices).unwrap()).unwrap()
 }
 
 fn token(slot: u32) -> Token {
@@ -134,6 +151,55 @@ fn overflow<M: Mechanism>() {
     assert_eq!(ready(&mut m, NOW), []);
     send(&pairs[7].1);
     assert_eq!(ready(&mut m, LONG), [token(7)], "signals come as before");
+}
+
+fn fall_back<M: Mechanism>() {
+    const MEMBERS: u32 = 50;
+    let mut m: M = open_with(&["pending-signals=8".to_owned(), "fallback=1".to_owned()]);
+    let pairs = members(&mut m, MEMBERS);
+    for round in 1..=3 {
+        for (_, far) in &pairs {
+            send(far);
+        }
+        let first = ready(&mut m, LONG);
+        assert!(m.accepts_all(), "no connection may be missed while signals are");
+        let mut sum = 0;
+        for token in first {
+            sum += read_all(&mut m, &pairs[token.slot as usize].0, token);
+        }
+        sum += read_until(&mut m, &pairs, MEMBERS as usize - sum);
+        assert_eq!(sum, MEMBERS as usize);
+        // What is writable may be reported once: it is presumed.
+        while m.accepts_all() {
+            ready(&mut m, NOW);
+        }
+        let Counts { overflows, fallbacks, swept, .. } = m.counts();
+        assert!(overflows >= round && fallbacks >= 2 * round, "{overflows}, {fallbacks}");
+        assert_eq!(swept, 0);
+    }
+    assert_eq!(ready(&mut m, NOW), []);
+    let asked = m.counts().fallbacks;
+    send(&pairs[7].1);
+    assert_eq!(ready(&mut m, LONG), [token(7)], "signals come as before");
+    assert_eq!(m.counts().fallbacks, asked);
+}
+
+/// Returns the number of members that two waits report, of five with a byte to read. One has a
+/// signal; the bytes of the others came before they were added.
+fn reported_by_two_waits(choice: &str) -> [usize; 2] {
+    let mut m: Rtsig = open_with(&[format!("pending-signals={PLENTY}"), choice.to_owned()]);
+    let signalled = members(&mut m, 1);
+    let unsure: Vec<_> = (0..4).map(|_| pair()).collect();
+    for (slot, (near, far)) in (1..).zip(&unsure) {
+        send(far);
+        m.add(near.as_fd(), token(slot), Interest::Read).unwrap();
+    }
+    send(&signalled[0].1);
+    let first = ready(&mut m, LONG);
+    if first == [token(0)] {
+        assert_eq!(read_all(&mut m, &signalled[0].0, token(0)), 1);
+    }
+    [first.len(), ready(&mut m, LONG).len()]
 }
 
 /// Checks that no event is lost when three arrive per member while one member is served, and the

@@ -21,7 +21,7 @@ mod worker;
 
 pub use config::{Address, Config, Error, ErrorPage, LogFormat, LogTarget, Timeouts};
 pub use server::{Server, Signal};
-pub use strategy::{PRESETS, Preset, Strategy};
+pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use weir_accept as accept;
 pub use weir_content as content;
 pub use weir_dispatch::readiness;

@@ -20,7 +20,51 @@ pub struct Strategy {
     pub full_read: bool,
     /// True to keep content in memory and files open.
     pub caching: bool,
+    /// How the head and the body of a reply are put together.
+    pub output: OutputPath,
 }
+
+/// Calls by which the head and the body of a reply reach the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputPath {
+    /// A body in memory behind its head in one writev; of a file, the head with MSG_MORE, then
+    /// sendfile.
+    Gather,
+    /// TCP_CORK set, the head written, the body sent with sendfile, TCP_CORK cleared; no file is
+    /// kept in memory.
+    Cork,
+}
+
+/// A row of the table of output paths.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputRow {
+    /// The output path.
+    pub path: OutputPath,
+    /// Spelling in options.
+    pub spelling: &'static str,
+    /// Summary in one line.
+    pub summary: &'static str,
+    /// Source in which it was first measured.
+    pub source: &'static str,
+}
+
+/// All output paths; the first is the default, and that of all presets.
+pub const OUTPUTS: &[OutputRow] = &[
+    OutputRow {
+        path: OutputPath::Gather,
+        spelling: "gather",
+        summary: "from memory one call for head and body (send, writev); of a file the head with \
+                  MSG_MORE, then sendfile",
+        source: "pariag-accept table 4.9 (writev)",
+    },
+    OutputRow {
+        path: OutputPath::Cork,
+        spelling: "cork",
+        summary: "TCP_CORK set, the head sent, the body sent with sendfile, TCP_CORK cleared; no \
+                  file is kept in memory",
+        source: "gammo-epoll §4.2, pariag-accept table 4.3",
+    },
+];
 
 /// A row of the table of named servers.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +88,7 @@ const fn paper(accept_limit: Limit, eager: bool, full: bool, on_close: bool) -> 
         accept_on_close: on_close,
         full_read: full,
         caching: false,
+        output: OutputPath::Gather,
     }
 }
 

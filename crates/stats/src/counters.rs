@@ -99,6 +99,11 @@ counters! {
     event_checked Sum "members checked one by one, because no notice would come",
     event_rearmed Sum "members armed again after a notice",
     event_batched Sum "changes of interest submitted together with others",
+    event_deleted Sum "members removed from the kernel's set by a call before their close",
+    event_discarded Sum "notices discarded after an overflow, of those taken",
+    event_takes Sum "calls that took notices, those after an overflow aside",
+    event_taken_max Max "maximum number of notices taken by one call",
+    event_fallbacks Sum "calls of the mechanism that stands in after an overflow",
     accept_phases Sum "accept-phases entered (N_phases)",
     accepted Sum "connections accepted",
     accepts_max Max "maximum number of connections accepted in one accept-phase",
@@ -244,8 +249,8 @@ impl Counters {
     }
 
     /// Replaces the counts of the event mechanism: notices, overflows, swept, stale, coalesced,
-    /// checked, rearmed, batched.
-    pub fn set_mechanism(&mut self, counts: &[u64; 8]) {
+    /// checked, rearmed, batched, deleted, discarded, takes, most taken at once, fallbacks.
+    pub fn set_mechanism(&mut self, counts: &[u64; 13]) {
         let mine = [
             &mut self.event_notices,
             &mut self.event_overflows,
@@ -255,6 +260,11 @@ impl Counters {
             &mut self.event_checked,
             &mut self.event_rearmed,
             &mut self.event_batched,
+            &mut self.event_deleted,
+            &mut self.event_discarded,
+            &mut self.event_takes,
+            &mut self.event_taken_max,
+            &mut self.event_fallbacks,
         ];
         for (counter, count) in mine.into_iter().zip(counts) {
             *counter = Counter(*count);

@@ -168,6 +168,13 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8], more: bool) -> io::Result<usize> 
     Ok(timed(Call::Write, || rustix::net::send(fd, bytes, flags))?)
 }
 
+/// Holds back partial segments while `on`, and sends what was held back when that ends (TCP_CORK:
+/// tcp(7)). What is held back for 200 ms is sent regardless. Does nothing on a Unix socket, which
+/// has no segments.
+pub fn set_cork(fd: BorrowedFd<'_>, on: bool) {
+    let _ = timed(Call::Setsockopt, || sockopt::set_tcp_cork(fd, on));
+}
+
 /// Writes two pieces in one call.
 ///
 /// # Errors

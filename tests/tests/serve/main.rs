@@ -16,11 +16,13 @@ mod fuzz_corpus;
 mod http;
 mod life;
 mod mirror;
+mod output;
 mod peers;
 mod presets;
 mod representations;
 mod ring;
 mod room;
+mod signals;
 mod stat;
 mod threads;
 

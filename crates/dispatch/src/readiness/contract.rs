@@ -110,6 +110,12 @@ pub trait Mechanism: Sized + 'static {
         false
     }
 
+    /// Returns whether, until the next wait, every waiting connection should be accepted whatever
+    /// the limit, because the notice of one may have been lost (chandra-dispatch §4.2, note 2).
+    fn accepts_all(&self) -> bool {
+        false
+    }
+
     /// Returns the counters since the mechanism was opened.
     fn counts(&self) -> Counts {
         Counts::default()
@@ -135,6 +141,16 @@ pub struct Counts {
     pub rearmed: u64,
     /// Interest changes submitted together with others.
     pub batched: u64,
+    /// Members taken out of the kernel's set by a call of their own before they were closed.
+    pub deleted: u64,
+    /// Notices discarded after an overflow; `notices` includes them.
+    pub discarded: u64,
+    /// Calls that took at least one notice, those that discarded notices aside.
+    pub takes: u64,
+    /// Maximum number of notices taken by one of them.
+    pub taken_max: u64,
+    /// Calls of the mechanism that stands in after an overflow.
+    pub fallbacks: u64,
 }
 
 /// A value per slot, growing as slots appear; a new slot has the default.

@@ -1,11 +1,13 @@
 //! `epoll-ctlv`: `epoll-lt` with batched changes. A change of interest is only noted, and all
 //! changes noted in an iteration of the loop are submitted in one call when the next wait begins;
 //! the wait follows. The paper's array-based call was never in Linux; in its place is a batch of
-//! epoll_ctl entries of io_uring. Deletions of closed descriptors stay apart, as in the paper.
+//! epoll_ctl entries of io_uring. Deletions stay apart, as in the paper: a descriptor is taken out
+//! by an epoll_ctl of its own just before it is closed, because by the time of the batch it is
+//! closed. The paper's other way, to leave that to the close, is a setting.
 //!
 //! The invariant: for each member `inside` is the kernel's interest and `wanted` the intended one,
 //! and a slot where they differ is in `dirty`. A descriptor may be closed, and its number reused,
-//! between the note and the call: `remove` discards the note, and the close removed the old
+//! between the note and the call: `remove` discards the note, and it or the close removed the old
 //! descriptor from the set, so that a new one begins with nothing in the kernel.
 //!
 //! A change refused by the kernel is not lost, though `add` has long returned: it stays noted, and
@@ -21,11 +23,20 @@ use weir_sys::ring::{Change, Ctl};
 
 use super::epoll_lt::{EVENTS_MAX, flags};
 use super::kernel::{CtlBatch, EpollSet, Kernel, Linux};
-use super::settings::Settings;
+use super::settings::{Settings, Tunable};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// Maximum number of changes per call; more changes take more calls.
 const ENTRIES: u32 = 1024;
+
+const DELETE: Tunable = Tunable {
+    name: "delete",
+    help: "1: a connection is taken out of the set by an epoll_ctl before it is closed; 0: by the \
+           close itself",
+    default: 1,
+    min: 0,
+    max: 1,
+};
 
 /// Maximum sleep of a wait while a refused change is pending.
 const RETRY: Duration = Duration::from_millis(10);
@@ -40,7 +51,10 @@ pub struct EpollCtlv<K: Kernel = Linux> {
     dirty: Vec<u32>,
     changes: Vec<Ctl>,
     results: Vec<i32>,
+    /// True to take out connections by a call, and not only listening sockets.
+    deletes: bool,
     batched: u64,
+    deleted: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -133,7 +147,9 @@ impl<K: Kernel> EpollCtlv<K> {
 }
 
 impl<K: Kernel> Mechanism for EpollCtlv<K> {
-    fn open(_: &Settings) -> io::Result<Self> {
+    const TUNABLES: &'static [Tunable] = &[DELETE];
+
+    fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self {
             epoll: K::Epoll::open()?,
             batch: K::Batch::open(ENTRIES)?,
@@ -142,7 +158,9 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
             dirty: Vec::new(),
             changes: Vec::new(),
             results: Vec::new(),
+            deletes: settings.get(&DELETE) == 1,
             batched: 0,
+            deleted: 0,
         })
     }
 
@@ -166,8 +184,11 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
         let member = self.members.at(token.slot);
         let Member { inside, listens, is_dirty, .. } = *member;
         *member = Member { is_dirty, ..Member::default() };
-        let is_inside = inside != Interest::Nothing;
-        if is_inside && listens { self.epoll.delete(fd) } else { Ok(()) }
+        if inside == Interest::Nothing || !(listens || self.deletes) {
+            return Ok(());
+        }
+        self.deleted += 1;
+        self.epoll.delete(fd)
     }
 
     fn blocked(&mut self, _: Token, _: Interest) {}
@@ -189,7 +210,7 @@ impl<K: Kernel> Mechanism for EpollCtlv<K> {
     }
 
     fn counts(&self) -> Counts {
-        Counts { batched: self.batched, ..Counts::default() }
+        Counts { batched: self.batched, deleted: self.deleted, ..Counts::default() }
     }
 }
 
@@ -216,6 +237,25 @@ mod tests {
         }
         assert_eq!(ready(&mut m, NOW), []);
         assert_eq!(m.counts().batched, 1);
+    }
+
+    #[test]
+    fn a_member_in_the_kernels_set_is_taken_out_by_a_call_unless_the_close_does_it() {
+        for (delete, wanted) in [("delete=1", 1), ("delete=0", 0)] {
+            let settings = Settings::parse(EpollCtlv::<Linux>::TUNABLES, &[delete.to_owned()]);
+            let Ok(mut m) = EpollCtlv::<Linux>::open(&settings.unwrap()) else { return };
+            let (near, mut far) = UnixStream::pair().unwrap();
+            // Another descriptor keeps the file open, and in the set unless it was taken out.
+            let other = near.try_clone().unwrap();
+            m.add(near.as_fd(), OLD, Interest::Read).unwrap();
+            ready(&mut m, NOW);
+            m.remove(near.as_fd(), OLD).unwrap();
+            drop(near);
+            far.write_all(b"x").unwrap();
+            let told = m.wait(NOW, &mut Vec::new()).unwrap();
+            assert_eq!((m.counts().deleted, told), (wanted, 1 - wanted as usize), "{delete}");
+            drop(other);
+        }
     }
 
     #[test]

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
 use super::settings::{Settings, Tunable};
-use super::signalled::{self, Signalled};
+use super::signalled::{FALLBACK, ONE_PER_WAIT, PENDING, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
 /// The members; the kernel keeps the queue.
 pub struct Rtsig<K: Kernel = Linux>(Signalled<K>);
 
 impl<K: Kernel> Mechanism for Rtsig<K> {
-    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
+    const TUNABLES: &'static [Tunable] = &[PENDING, FALLBACK, ONE_PER_WAIT];
 
     fn open(settings: &Settings) -> io::Result<Self> {
         Signalled::open(settings).map(Self)
@@ -46,12 +46,17 @@ impl<K: Kernel> Mechanism for Rtsig<K> {
     fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Token>) -> io::Result<usize> {
         self.0.wait(timeout, ready, |members, timeout, ready| {
             let notice = members.queue.take_one(timeout)?;
+            members.count_take(usize::from(notice.is_some()));
             match notice {
                 Some(notice) => members.handle_notice(notice, ready),
                 None => members.emptied(),
             }
             Ok(usize::from(notice.is_some()))
         })
+    }
+
+    fn accepts_all(&self) -> bool {
+        self.0.is_falling_back()
     }
 
     fn counts(&self) -> Counts {

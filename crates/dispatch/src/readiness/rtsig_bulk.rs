@@ -10,7 +10,7 @@ use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
 use super::settings::{Settings, Tunable};
-use super::signalled::{self, Signalled};
+use super::signalled::{FALLBACK, PENDING, Signalled};
 use super::{Counts, Interest, Mechanism, Token};
 
 /// The members, and the result of the last read; the kernel keeps the queue.
@@ -20,7 +20,7 @@ pub struct RtsigBulk<K: Kernel = Linux> {
 }
 
 impl<K: Kernel> Mechanism for RtsigBulk<K> {
-    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
+    const TUNABLES: &'static [Tunable] = &[PENDING, FALLBACK];
 
     fn open(settings: &Settings) -> io::Result<Self> {
         Ok(Self { members: Signalled::open(settings)?, notices: Vec::new() })
@@ -51,9 +51,14 @@ impl<K: Kernel> Mechanism for RtsigBulk<K> {
             for &notice in notices.iter() {
                 members.handle_notice(notice, ready);
             }
+            members.count_take(notices.len());
             members.count_taken(notices.len());
             Ok(notices.len())
         })
+    }
+
+    fn accepts_all(&self) -> bool {
+        self.members.is_falling_back()
     }
 
     fn counts(&self) -> Counts {

@@ -27,6 +27,41 @@ pub struct Select<K: Kernel = Linux> {
 }
 
 impl<K: Kernel> Select<K> {
+    /// Returns an empty set.
+    pub(super) fn new() -> Self {
+        Self {
+            read: Vec::new(),
+            write: Vec::new(),
+            ready_read: Vec::new(),
+            ready_write: Vec::new(),
+            reported: 0,
+            tokens: Vec::new(),
+            kernel: PhantomData,
+        }
+    }
+
+    /// Adds a member, or replaces it, by its descriptor number.
+    pub(super) fn put(&mut self, number: usize, token: Token, interest: Interest) {
+        if number >= self.tokens.len() {
+            self.tokens.resize(number + 1, Token::default());
+        }
+        self.tokens[number] = token;
+        let words = number / WORD_BITS + 1;
+        if words > self.read.len() {
+            self.read.resize(words, 0);
+            self.write.resize(words, 0);
+        }
+        self.set(number, interest);
+    }
+
+    /// Removes a member by its descriptor number.
+    pub(super) fn take_out(&mut self, number: usize) {
+        if number / WORD_BITS < self.read.len() {
+            self.set(number, Interest::Nothing);
+            self.shrink();
+        }
+    }
+
     fn set(&mut self, fd: usize, interest: Interest) {
         let (word, bit) = (fd / WORD_BITS, 1_u64 << (fd % WORD_BITS));
         self.read[word] &= !bit;
@@ -93,43 +128,21 @@ impl<K: Kernel> Select<K> {
 
 impl<K: Kernel> Mechanism for Select<K> {
     fn open(_: &Settings) -> io::Result<Self> {
-        Ok(Self {
-            read: Vec::new(),
-            write: Vec::new(),
-            ready_read: Vec::new(),
-            ready_write: Vec::new(),
-            reported: 0,
-            tokens: Vec::new(),
-            kernel: PhantomData,
-        })
+        Ok(Self::new())
     }
 
     fn add(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
-        let number = fd.as_raw_fd() as usize;
-        if number >= self.tokens.len() {
-            self.tokens.resize(number + 1, Token::default());
-        }
-        self.tokens[number] = token;
-        self.change(fd, token, interest)
+        self.put(fd.as_raw_fd() as usize, token, interest);
+        Ok(())
     }
 
-    fn change(&mut self, fd: BorrowedFd<'_>, _: Token, interest: Interest) -> io::Result<()> {
-        let number = fd.as_raw_fd() as usize;
-        let words = number / WORD_BITS + 1;
-        if words > self.read.len() {
-            self.read.resize(words, 0);
-            self.write.resize(words, 0);
-        }
-        self.set(number, interest);
+    fn change(&mut self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> io::Result<()> {
+        self.put(fd.as_raw_fd() as usize, token, interest);
         Ok(())
     }
 
     fn remove(&mut self, fd: BorrowedFd<'_>, _: Token) -> io::Result<()> {
-        let number = fd.as_raw_fd() as usize;
-        if number / WORD_BITS < self.read.len() {
-            self.set(number, Interest::Nothing);
-            self.shrink();
-        }
+        self.take_out(fd.as_raw_fd() as usize);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use weir_sys::rtsig::Notice;
 
 use super::kernel::{Kernel, Linux, SignalQueue};
 use super::settings::{Settings, Tunable};
-use super::signalled::{self, NOW, SignalEvent, Signalled};
+use super::signalled::{NOW, PENDING, SignalEvent, Signalled};
 use super::{Counts, Interest, Mechanism, PerSlot, Token};
 
 /// Number of calls between two reads of the kernel's queue outside a wait.
@@ -43,7 +43,7 @@ impl<K: Kernel> SignalPerFd<K> {
 }
 
 impl<K: Kernel> Mechanism for SignalPerFd<K> {
-    const TUNABLES: &'static [Tunable] = signalled::TUNABLES;
+    const TUNABLES: &'static [Tunable] = &[PENDING];
 
     fn open(settings: &Settings) -> io::Result<Self> {
         let members = Signalled::open(settings)?;
@@ -147,6 +147,7 @@ fn drain<K: Kernel>(
                 Notice::Event { fd, band } => coalesce(members, bitmap, fd, band),
             }
         }
+        members.count_take(notices.len());
         members.count_taken(notices.len());
         if notices.len() < K::Signals::READ_MAX || notices.is_empty() {
             break;

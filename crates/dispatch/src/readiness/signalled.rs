@@ -23,7 +23,8 @@
 //!   worth a poll;
 //! * all members after the queue has overflowed. The queued signals are then outdated and
 //!   discarded, and the poll follows. Any loss happened before the overflow was reported, hence
-//!   before the poll; if more is lost meanwhile, another SIGIO is pending and reports it.
+//!   before the poll; if more is lost meanwhile, another SIGIO is pending and reports it. By option
+//!   select stands in for signals first: [`fallback`].
 //!
 //! Listening sockets are level-triggered: a reported one is unsure, and polled at the next wait
 //! unless an accept failed. A descriptor that cannot signal (the bell, a listening socket whose
@@ -31,6 +32,7 @@
 //! least at every 16th wait, and is polled whenever there would be nothing to report: the wait then
 //! sleeps in poll, on the queue and on those descriptors.
 
+mod fallback;
 mod member;
 mod polling;
 
@@ -44,19 +46,37 @@ use weir_sys::rtsig::Notice;
 use self::member::Member;
 use super::edges::{Edges, Seen};
 use super::kernel::{Kernel, SignalQueue};
+use super::select::Select;
 use super::settings::{Settings, Tunable};
 use super::{Counts, Interest, PerSlot, Token};
 
-/// Settings common to these mechanisms.
-pub(super) const TUNABLES: &[Tunable] = &[PENDING];
-
-const PENDING: Tunable = Tunable {
+pub(super) const PENDING: Tunable = Tunable {
     name: "pending-signals",
     help: "maximum number of queued signals, for all processes of the user (RLIMIT_SIGPENDING); \
            0: the limit is unchanged",
     default: 0,
     min: 0,
     max: 1 << 22,
+};
+
+/// Setting of the mechanisms whose servers had something to fall back on.
+pub(super) const FALLBACK: Tunable = Tunable {
+    name: "fallback",
+    help: "after an overflow, 0: all members are polled once, and signals go on; 1: multi-accept \
+           select stands in for signals until it finds nothing ready",
+    default: 0,
+    min: 0,
+    max: 1,
+};
+
+/// Setting of the mechanism that takes one signal per call.
+pub(super) const ONE_PER_WAIT: Tunable = Tunable {
+    name: "one-per-wait",
+    help: "1: a wait reports the descriptor of one signal, and members that must be checked are \
+           checked when none is queued, or at every 16th wait; 0: at every wait",
+    default: 0,
+    min: 0,
+    max: 1,
 };
 
 /// Waits between two polls of members that cannot signal, while others keep the loop busy.
@@ -86,6 +106,12 @@ pub(super) struct Signalled<K: Kernel> {
     polled: Vec<PollFd>,
     polled_tokens: Vec<Token>,
     overflowed: bool,
+    /// True if select stands in for signals after an overflow.
+    falls_back: bool,
+    /// Set of all members, while select stands in.
+    fallback: Option<Select<K>>,
+    /// True if unsure members wait for the queue to be empty.
+    one_per_wait: bool,
     /// Number of waits so far, and number of times the queue was seen empty.
     waits: u64,
     empties: u64,
@@ -127,6 +153,9 @@ impl<K: Kernel> Signalled<K> {
             polled: Vec::new(),
             polled_tokens: Vec::new(),
             overflowed: false,
+            falls_back: settings.get(&FALLBACK) == 1,
+            fallback: None,
+            one_per_wait: settings.get(&ONE_PER_WAIT) == 1,
             waits: 0,
             empties: 0,
         })
@@ -155,6 +184,7 @@ impl<K: Kernel> Signalled<K> {
             doubted: 0,
             reported_at: 0,
         });
+        self.put_in_fallback(number, token, interest);
         self.edges.add(token, interest, false);
         if armed && !listens {
             self.edges.presume_room(token);
@@ -170,9 +200,11 @@ impl<K: Kernel> Signalled<K> {
     pub(super) fn change(&mut self, token: Token, interest: Interest) {
         let Some(member) = self.member(token) else { return };
         member.interest = interest;
-        if !member.level {
+        let (number, level) = (member.fd as u32, member.level);
+        if !level {
             self.edges.change(token, interest);
         }
+        self.put_in_fallback(number, token, interest);
         self.list(token);
     }
 
@@ -181,6 +213,7 @@ impl<K: Kernel> Signalled<K> {
         let (number, level, mute) = (member.fd as u32, member.level, member.mute);
         *self.members.at(token.slot) = None;
         *self.numbers.at(number) = Number { slot: None, left_at: Some(self.empties) };
+        self.take_out_of_fallback(number);
         self.edges.remove(token);
         if mute {
             self.mute.retain(|other| *other != token);
@@ -213,28 +246,61 @@ impl<K: Kernel> Signalled<K> {
     ) -> io::Result<usize> {
         let before = ready.len();
         self.waits += 1;
+        if let Some(found) = self.ask_fallback(ready)? {
+            return Ok(found);
+        }
         self.edges.report_known(ready);
-        let mut reported = self.recover(ready)?;
-        if !self.unsure.is_empty() || self.waits.is_multiple_of(POLL_EVERY) {
+        let mut reported = self.recover(ready, before)?;
+        if self.checks_first() {
             reported += self.check(true, ready)?;
         }
         let calm = ready.len() == before;
         // Members that cannot signal do not wake a sleep on signals alone.
-        let patience = if calm && self.mute.is_empty() { timeout } else { NOW };
-        let taken = take(self, patience, ready)?;
+        let may_sleep = calm && self.mute.is_empty() && self.unsure.is_empty();
+        let mut taken = take(self, if may_sleep { timeout } else { NOW }, ready)?;
         reported += taken;
-        if calm && taken == 0 && !self.mute.is_empty() {
-            let (signalled, found) = self.sleep(timeout, ready)?;
+        if calm && taken == 0 && !may_sleep {
+            let found = self.check_deferred(ready)?;
             reported += found;
-            if signalled {
-                reported += take(self, NOW, ready)?;
+            if ready.len() == before {
+                taken = self.sleep_and_take(timeout, ready, take)?;
+                reported += taken;
             }
         }
-        reported += self.recover(ready)?;
-        if !self.unsure.is_empty() {
+        reported += self.recover(ready, before)?;
+        if self.is_falling_back() {
+            return Ok(reported);
+        }
+        if !self.unsure.is_empty() && (!self.one_per_wait || ready.len() == before) {
             reported += self.check(false, ready)?;
         }
         Ok(reported)
+    }
+
+    /// Returns whether members are polled before a signal is taken.
+    fn checks_first(&self) -> bool {
+        let checks_unsure = !self.one_per_wait && !self.unsure.is_empty();
+        checks_unsure || self.waits.is_multiple_of(POLL_EVERY)
+    }
+
+    /// Polls the members that waited for the queue to be empty.
+    fn check_deferred(&mut self, ready: &mut Vec<Token>) -> io::Result<usize> {
+        if self.one_per_wait && !self.unsure.is_empty() { self.check(true, ready) } else { Ok(0) }
+    }
+
+    /// Sleeps until there is a signal to take, or a member that cannot signal is ready. Returns the
+    /// number of descriptors reported.
+    fn sleep_and_take(
+        &mut self,
+        timeout: Option<Duration>,
+        ready: &mut Vec<Token>,
+        mut take: impl FnMut(&mut Self, Option<Duration>, &mut Vec<Token>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.mute.is_empty() {
+            return take(self, timeout, ready);
+        }
+        let (signalled, found) = self.sleep(timeout, ready)?;
+        Ok(found + if signalled { take(self, NOW, ready)? } else { 0 })
     }
 
     /// Processes a notice.
@@ -258,6 +324,12 @@ impl<K: Kernel> Signalled<K> {
     /// Records that the queue was empty at this moment.
     pub(super) fn emptied(&mut self) {
         self.empties += 1;
+    }
+
+    /// Records the number of notices that a call took in order to act on them.
+    pub(super) fn count_take(&mut self, notices: usize) {
+        self.counts.takes += u64::from(notices > 0);
+        self.counts.taken_max = self.counts.taken_max.max(notices as u64);
     }
 
     /// Records the number of notices returned by a read.

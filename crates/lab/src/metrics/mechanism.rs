@@ -13,7 +13,14 @@ metrics! {
     "overflow_rate", "overflows a second", "1/s", |p| counted_rate(p, "event_overflows"),
         "Times the kernel's queue of notices overflowed (SIGIO), per second";
     "overflow_share", "overflows, of all that was dequeued", "%", overflow_share,
-        "Overflows, of overflows and notices together: SIGIOs of sigwaitinfos (chandra table 1)";
+        "Overflows, of overflows and notices acted on: SIGIOs of sigwaitinfos (chandra table 1)";
+    "take_rate", "calls that took notices a second", "1/s", |p| counted_rate(p, "event_takes"),
+        "Calls that took notices, those that discard them aside, per second: sigwaitinfos";
+    "notices_per_take", "notices a call", "notices", notices_per_take,
+        "Notices and overflows taken by a call that took any: signals of a sigtimedwait4";
+    "fallback_share", "waits by the fallback", "%",
+        |p| counted_ratio(p, "event_fallbacks", "getevents_calls").map(|share| 100.0 * share),
+        "Of the waits, those answered by what stands in after an overflow (multi-accept select)";
     "swept_rate", "members swept a second", "1/s", |p| counted_rate(p, "event_swept"),
         "Members looked at in the full sweeps that follow an overflow, per second";
     "stale_share", "notices for nothing", "%", |p| of_notices(p, "event_stale"),
@@ -28,11 +35,23 @@ metrics! {
     "batched_per_wait", "changes handed over together, a wait", "changes",
         |p| counted_ratio(p, "event_batched", "getevents_calls"),
         "Changes of interest that were handed over together with others, for each wait";
+    "deleted_rate", "members removed by a call a second", "1/s",
+        |p| counted_rate(p, "event_deleted"),
+        "Members removed from the kernel's set by a call before their close, per second";
 }
 
 fn overflow_share(point: &Point) -> Option<f64> {
-    let overflows = counted(point, "event_overflows")?;
-    ratio(100.0 * overflows, overflows + counted(point, "event_notices")?)
+    ratio(100.0 * counted(point, "event_overflows")?, dequeued(point)?)
+}
+
+fn notices_per_take(point: &Point) -> Option<f64> {
+    ratio(dequeued(point)?, counted(point, "event_takes")?)
+}
+
+/// Returns the number of notices and overflows that were taken and not discarded.
+fn dequeued(point: &Point) -> Option<f64> {
+    let discarded = counted(point, "event_discarded").unwrap_or(0.0);
+    Some(counted(point, "event_overflows")? + counted(point, "event_notices")? - discarded)
 }
 
 fn of_notices(point: &Point, name: &str) -> Option<f64> {
@@ -50,12 +69,16 @@ mod tests {
             ("notice_rate", 1425.0),
             ("overflow_rate", 75.0),
             ("overflow_share", 5.0),
+            ("take_rate", 750.0),
+            ("notices_per_take", 2.0),
+            ("fallback_share", 10.0),
             ("swept_rate", 750.0),
             ("stale_share", 2.0),
             ("coalesced_share", 4.0),
             ("checked_per_wait", 0.5),
             ("rearmed_rate", 300.0),
             ("batched_per_wait", 0.25),
+            ("deleted_rate", 1500.0),
         ];
         for (name, wanted) in wanted {
             let got = value(&fixtures::point(), name).unwrap();

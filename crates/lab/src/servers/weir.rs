@@ -63,6 +63,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--min-rate", ValueShape::Quantity),
         ("--min-rate-grace", ValueShape::Quantity),
         ("--open-files", ValueShape::Number),
+        ("--output", ValueShape::Word),
         ("--precompressed", ValueShape::Names),
         ("--preset", ValueShape::Word),
         ("--refuse", ValueShape::OneOf(&["kernel", "rst", "fin", "503"])),

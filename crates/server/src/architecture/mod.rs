@@ -4,7 +4,7 @@ pub(crate) mod options;
 
 use weir_dispatch::readiness::settings::{Settings, Tunable};
 
-use crate::strategy::Strategy;
+use crate::strategy::{OutputPath, Strategy};
 
 /// An architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub enum Choice {
     AcceptOnCloseInPool,
     /// A policy other than the accept-limit, in a pool of fibers.
     OtherPoliciesInPool,
+    /// TCP_CORK around the head and the body of a reply.
+    Cork,
 }
 
 impl Choice {
@@ -77,6 +79,7 @@ impl Choice {
             Self::OtherPoliciesInPool => {
                 "--arch-option pool=N with an accept policy other than limit"
             }
+            Self::Cork => "--output cork",
         }
     }
 
@@ -90,6 +93,7 @@ impl Choice {
             Self::OtherPoliciesInPool => {
                 has_pool && strategy.accept_policy != weir_accept::PolicyName::Limit
             }
+            Self::Cork => strategy.output == OutputPath::Cork,
         }
     }
 }
@@ -129,6 +133,10 @@ pub const TABLE: &[Row] = &[
             Exclusion {
                 choice: Choice::AcceptOnClose,
                 why: "its accept-phase runs before each work-phase, and never within one",
+            },
+            Exclusion {
+                choice: Choice::Cork,
+                why: "it reads a file into memory and sends it from there, and has no sendfile",
             },
         ],
     },

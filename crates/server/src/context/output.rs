@@ -44,6 +44,8 @@ pub(crate) struct Output {
     pub fetched_to: u64,
     /// Number of times that fetched bytes were gone before they could be sent.
     pub fetched_again: u8,
+    /// True while the socket is corked.
+    pub corked: bool,
 }
 
 /// A range of an entry's bytes.
@@ -164,6 +166,11 @@ impl Output {
             bytes.clear();
             self.bytes = bytes;
         }
+    }
+
+    /// Returns whether what is sent next includes a range of a file.
+    pub(crate) fn is_of_file(&self) -> bool {
+        self.body.as_ref().is_some_and(|part| matches!(part.entry.content(), Content::File(_)))
     }
 
     /// Takes the fetch to be done after [`crate::http::send::SendOutcome::NeedsDisk`].

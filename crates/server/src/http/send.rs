@@ -13,6 +13,7 @@ use crate::context::WorkerContext;
 use crate::context::output::{Output, slice};
 use crate::context::write_budget::BUDGET_BYTES_MIN;
 use crate::helpers;
+use crate::strategy::OutputPath;
 
 /// Maximum number of bytes of a file fetched from a disk at a time.
 const FETCH_BYTES_MAX: u64 = 2 << 20;
@@ -70,6 +71,7 @@ impl Output {
         let mut sent_now = 0;
         loop {
             if self.written == self.bytes.len() && self.body.is_none() && !self.next_part() {
+                self.uncork(socket);
                 return SendOutcome::All;
             }
             if sent_now >= context.write_budget.bytes() {
@@ -78,6 +80,7 @@ impl Output {
             if self.is_cold(context) {
                 return SendOutcome::NeedsDisk;
             }
+            self.cork(socket, context);
             match self.write_some(socket, context) {
                 Ok(Progress { bytes, full }) => {
                     sent_now += bytes;
@@ -126,6 +129,22 @@ impl Output {
         true
     }
 
+    /// Corks the socket before the first byte of a reply with a file, under that output path.
+    fn cork(&mut self, socket: &impl Socket, context: &WorkerContext) {
+        let corks = context.config.strategy.output == OutputPath::Cork;
+        if corks && !self.corked && self.is_of_file() {
+            socket.set_cork(true);
+            self.corked = true;
+        }
+    }
+
+    /// Has the kernel send what it held back.
+    fn uncork(&mut self, socket: &impl Socket) {
+        if std::mem::take(&mut self.corked) {
+            socket.set_cork(false);
+        }
+    }
+
     /// Makes one system call. `full`: it took less than it was given.
     fn write_some(
         &mut self,
@@ -151,10 +170,14 @@ impl Output {
                 Progress { bytes: bytes as u64, full: bytes < offered }
             }
             Content::File(_) if !head.is_empty() => {
-                let bytes = socket.write(head, true)?;
+                // A cork holds back the head's partial segment by itself.
+                let bytes = socket.write(head, !self.corked)?;
                 Progress { bytes: bytes as u64, full: bytes < head.len() }
             }
-            Content::File(file) => write_file(socket, file, &part.range, context)?,
+            Content::File(file) => {
+                let tail = if self.corked { 0 } else { TAIL_BYTES };
+                write_file(socket, file, &part.range, tail, context)?
+            }
         };
         let from_head = progress.bytes.min(head.len() as u64);
         self.written += from_head as usize;
@@ -178,15 +201,19 @@ struct Progress {
 /// the reply is left unfinished, which the client sees. A file that was written to moments ago is
 /// sent by copy, and checked after each copy, so that even bytes already in the socket cannot
 /// change.
+///
+/// `tail`: the bytes at the end that are sent by copy. Under a cork there are none, as in the
+/// papers' server: what is left of the last segment is held back until the check after it.
 fn write_file(
     socket: &impl Socket,
     file: &OpenFile,
     range: &Range<u64>,
+    tail: u64,
     context: &mut WorkerContext,
 ) -> io::Result<Progress> {
     let left = range.end - range.start;
-    if left > TAIL_BYTES && file.is_quiet(context.clock()) {
-        let wanted = (left - TAIL_BYTES).min(context.write_budget.bytes());
+    if left > tail && file.is_quiet(context.clock()) {
+        let wanted = (left - tail).min(context.write_budget.bytes());
         let bytes = socket.send_file(file.as_fd(), range.start, wanted as usize)? as u64;
         if bytes == 0 || !file.is_unchanged().unwrap_or(false) {
             return Err(changed());

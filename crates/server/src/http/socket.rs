@@ -26,6 +26,9 @@ pub trait Socket {
     /// Errors of send(2).
     fn write(&self, bytes: &[u8], more: bool) -> io::Result<usize>;
 
+    /// Holds back partial segments until it is called with `false`.
+    fn set_cork(&self, on: bool);
+
     /// Sends some of two buffers, one after the other.
     ///
     /// # Errors
@@ -65,6 +68,10 @@ impl Socket for OwnedFd {
 
     fn write(&self, bytes: &[u8], more: bool) -> io::Result<usize> {
         socket::write(self.as_fd(), bytes, more)
+    }
+
+    fn set_cork(&self, on: bool) {
+        socket::set_cork(self.as_fd(), on);
     }
 
     fn write_two(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {

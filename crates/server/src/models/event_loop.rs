@@ -85,6 +85,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
         while !self.core.is_over() {
             self.publish();
             self.model.driver.getevents_phase(&mut self.core);
+            self.core.accepts_all = self.model.driver.accepts_all();
             self.accept_phase();
             self.work_phase();
             self.handle_timers();

@@ -36,9 +36,22 @@ pub(super) enum TokenOwner {
 }
 
 /// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
-fn values(counts: Counts) -> [u64; 8] {
-    let Counts { notices, overflows, swept, stale, coalesced, checked, rearmed, batched } = counts;
-    [notices, overflows, swept, stale, coalesced, checked, rearmed, batched]
+fn values(counts: Counts) -> [u64; 13] {
+    [
+        counts.notices,
+        counts.overflows,
+        counts.swept,
+        counts.stale,
+        counts.coalesced,
+        counts.checked,
+        counts.rearmed,
+        counts.batched,
+        counts.deleted,
+        counts.discarded,
+        counts.takes,
+        counts.taken_max,
+        counts.fallbacks,
+    ]
 }
 
 /// An event mechanism with what it watches and has reported.
@@ -105,6 +118,11 @@ impl<M: Mechanism> ReadinessDriver<M> {
             std::thread::sleep(Duration::from_millis(10));
             0
         })
+    }
+
+    /// Returns whether the mechanism has every waiting connection accepted in this iteration.
+    pub(super) fn accepts_all(&self) -> bool {
+        self.mechanism.accepts_all()
     }
 
     /// Returns the number of connections reported ready.

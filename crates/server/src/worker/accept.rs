@@ -3,7 +3,7 @@
 
 use std::io;
 
-use weir_accept::{AcceptPhase, Decision, Order, PhaseOutcome, View};
+use weir_accept::{AcceptPhase, Decision, Order, PhaseOutcome, PolicyName, View};
 use weir_sys::{is_exhaustion, socket};
 
 use super::eviction::EVICTED_AT_ONCE;
@@ -66,7 +66,10 @@ impl<M: Model> Worker<M> {
             self.pause_accepting(FULL_PAUSE_NS);
             return None;
         }
-        let decision = self.decide(index, true);
+        let mut decision = self.decide(index, true);
+        if self.core.accepts_all && self.core.context.config.policy.name == PolicyName::Limit {
+            decision.budget = u64::MAX;
+        }
         self.core.context.counters.accept_phases.one();
         Some(AcceptPhase::new(decision, self.core.context.now_ns()))
     }

@@ -73,6 +73,8 @@ pub(crate) struct LoopCore<C> {
     /// True if an accept-phase of this iteration left connections pending, newer than those
     /// deferred.
     pub(crate) accepts_pending: bool,
+    /// True while every waiting connection is accepted, whatever the accept-limit.
+    pub(crate) accepts_all: bool,
     /// Total time that the loop has slept, nanoseconds, and the time it last woke.
     slept_ns: u64,
     woke_ns: u64,
@@ -127,6 +129,7 @@ impl<C> LoopCore<C> {
             paused_until_ns: None,
             deferred: Deferred::default(),
             accepts_pending: false,
+            accepts_all: false,
             slept_ns: 0,
             woke_ns: 0,
             accepted: 0,

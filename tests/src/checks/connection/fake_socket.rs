@@ -38,6 +38,7 @@ pub(super) struct Kernel {
     pub takes_none: Cell<bool>,
     /// Number of written bytes that the client never acknowledges.
     pub unacknowledged: Cell<u64>,
+    pub is_corked: Cell<bool>,
     pub is_shut: Cell<bool>,
     pub resets: Cell<bool>,
     /// Number of calls left before it counts as an endless loop.
@@ -121,6 +122,11 @@ impl Socket for FakeSocket {
         let admitted = self.0.admit(bytes.len(), self.0.takes_none.get())?;
         self.0.outbox.borrow_mut().extend_from_slice(&bytes[..admitted]);
         Ok(admitted)
+    }
+
+    fn set_cork(&self, on: bool) {
+        self.0.count_call();
+        assert!(self.0.is_corked.replace(on) != on, "a cork that changes nothing");
     }
 
     fn write_two(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {

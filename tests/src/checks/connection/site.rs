@@ -7,7 +7,7 @@ use rustix::fs::{Advice, fadvise};
 use weir_server::accept::{Controls, Limit, PolicyConfig, Refusal, SynFilter};
 use weir_server::content::Options;
 use weir_server::readiness::settings::Settings;
-use weir_server::{Config, PRESETS, Strategy, Timeouts, architecture, readiness};
+use weir_server::{Config, OutputPath, PRESETS, Strategy, Timeouts, architecture, readiness};
 
 use crate::files::{Root, noise};
 
@@ -33,6 +33,20 @@ impl Choices {
     /// Returns whether replies are written as soon as they are ready.
     pub(super) fn is_eager(self) -> bool {
         self.has(0)
+    }
+
+    /// Returns the output path: a cork is one more choice where nothing is cached.
+    fn output(self) -> OutputPath {
+        let corks = self.has(1) && !self.has(2) && !self.has(3);
+        if corks { OutputPath::Cork } else { OutputPath::Gather }
+    }
+
+    fn memory_file_bytes_max(self) -> u64 {
+        match self.output() {
+            OutputPath::Cork => 0,
+            OutputPath::Gather if self.has(3) => 1 << 20,
+            OutputPath::Gather => 8 << 10,
+        }
     }
 
     /// Returns whether files changed a moment ago, by the server's clock.
@@ -88,13 +102,14 @@ impl Site {
             eager_write: eager,
             full_read: choices.has(1),
             caching: choices.has(2),
+            output: choices.output(),
             ..PRESETS[0].strategy
         };
         let content = Options {
             listing: true,
             codings: Vec::new(),
             caching: strategy.caching,
-            memory_file_bytes_max: if choices.has(3) { 1 << 20 } else { 8 << 10 },
+            memory_file_bytes_max: choices.memory_file_bytes_max(),
             waits: !choices.has(4),
             ..Options::default()
         };

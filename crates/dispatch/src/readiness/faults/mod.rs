@@ -9,7 +9,9 @@ mod reference;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::fake::Fake;
+use super::fake::{Fake, World};
+use super::settings::Settings;
+use super::tests::variants;
 use super::{Mechanism, TABLE, Visitor};
 use model::{Model, Promise};
 use reference::batch::{self, BatchReference};
@@ -24,28 +26,34 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
 }
 
-fn history<M: Mechanism>(seed: u64, told: bool) -> Promise {
-    let live = AssertUnwindSafe(|| Model::<M>::new(seed, told).live(STEPS));
+fn history<M: Mechanism>(settings: &Settings, seed: u64, told: bool) -> Promise {
+    let live = AssertUnwindSafe(|| Model::<M>::new(settings, seed, told).live(STEPS));
     catch_unwind(live).unwrap_or_else(|_| Err("it panicked".to_owned()))
 }
 
 /// Finds the first history of a mechanism in which a guarantee is broken; returns its seed and the
 /// complaint.
-fn broken<M: Mechanism>(histories: u64) -> Option<(u64, String)> {
-    (0..histories).find_map(|seed| Some((seed, history::<M>(seed, false).err()?)))
+fn broken<M: Mechanism>(settings: &Settings, histories: u64) -> Option<(u64, String)> {
+    (0..histories).find_map(|seed| Some((seed, history::<M>(settings, seed, false).err()?)))
 }
 
-/// Returns true if no history fails; otherwise prints the first that does.
+/// Returns true if no history fails with any settings; otherwise prints the first that does.
 fn holds<M: Mechanism>(name: &str) -> bool {
+    World::begin(0);
+    variants::<M>().iter().all(|settings| holds_with::<M>(name, settings))
+}
+
+fn holds_with<M: Mechanism>(name: &str, settings: &Settings) -> bool {
     let found = match number("WEIR_FAULTS_SEED") {
         Some(seed) => Some(seed),
         None => {
-            broken::<M>(number("WEIR_FAULTS_HISTORIES").unwrap_or(HISTORIES)).map(|(seed, _)| seed)
+            let histories = number("WEIR_FAULTS_HISTORIES").unwrap_or(HISTORIES);
+            broken::<M>(settings, histories).map(|(seed, _)| seed)
         }
     };
     let Some(seed) = found else { return true };
-    println!("{name}: history WEIR_FAULTS_SEED={seed}");
-    let Err(error) = history::<M>(seed, true) else { return true };
+    println!("{name}, {settings:?}: history WEIR_FAULTS_SEED={seed}");
+    let Err(error) = history::<M>(settings, seed, true) else { return true };
     println!("  BROKEN: {error}");
     false
 }
@@ -78,7 +86,8 @@ fn a_plain_mechanism_of_each_family_keeps_them_too() {
 
 /// Asserts that the model finds a fault with one of these complaints.
 fn finds<M: Mechanism>(complaints: &[&str]) {
-    let (seed, complaint) = broken::<M>(HISTORIES).expect("the fault is found");
+    let (seed, complaint) =
+        broken::<M>(&Settings::default(), HISTORIES).expect("the fault is found");
     println!("history {seed}: {complaint}");
     assert!(complaints.iter().any(|part| complaint.contains(part)), "{complaint}");
 }

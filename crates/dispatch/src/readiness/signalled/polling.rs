@@ -18,19 +18,21 @@ use crate::readiness::kernel::{Kernel, SignalQueue};
 const DISCARDS_MAX: u32 = 1 << 14;
 
 impl<K: Kernel> Signalled<K> {
-    /// Recovers from an overflow: discards the queue, and polls all members.
-    pub(super) fn recover(&mut self, ready: &mut Vec<Token>) -> io::Result<usize> {
+    /// Recovers from an overflow: discards the queue, and polls all members, or begins to ask
+    /// select about them. `before`: the number of members reported by earlier waits.
+    pub(super) fn recover(&mut self, ready: &mut Vec<Token>, before: usize) -> io::Result<usize> {
         if !self.overflowed {
             return Ok(0);
         }
         self.discard()?;
-        for number in 0..self.numbers_end {
-            let Some(slot) = self.numbers.at(number).slot else { continue };
-            let Some(member) = self.members.at(slot) else { continue };
-            member.unsure |= !member.mute;
-            let token = member.token;
-            self.list(token);
+        if self.falls_back {
+            self.overflowed = false;
+            self.begin_fallback();
+            // Members that are reported already would be reported twice: select is next then.
+            let asks = ready.len() == before;
+            return Ok(if asks { self.ask_fallback(ready)?.unwrap_or(0) } else { 0 });
         }
+        self.doubt_all();
         let (polled, found) = self.poll_members(true, ready)?;
         self.counts.swept += polled;
         self.overflowed = false;
@@ -46,6 +48,7 @@ impl<K: Kernel> Signalled<K> {
             let overflows = notices.iter().filter(|notice| **notice == Notice::Overflow).count();
             self.counts.overflows += overflows as u64;
             self.counts.notices += (notices.len() - overflows) as u64;
+            self.counts.discarded += (notices.len() - overflows) as u64;
             if notices.is_empty() {
                 break;
             }

@@ -73,10 +73,10 @@ impl Member {
 
 impl<M: Mechanism> Model<M> {
     /// Creates an empty interest set in a new world.
-    pub(super) fn new(seed: u64, told: bool) -> Self {
+    pub(super) fn new(settings: &Settings, seed: u64, told: bool) -> Self {
         World::begin(seed);
         Self {
-            mechanism: M::open(&Settings::default()).unwrap(),
+            mechanism: M::open(settings).unwrap(),
             rng: SeededRng::new(!seed),
             members: [const { None }; SLOTS],
             generations: [0; SLOTS],
