@@ -115,6 +115,7 @@ counters! {
     read_would_block Sum "reads that found nothing (EWOULDBLOCK)",
     gone_before_read Sum "connections whose client had gone before the first byte was read",
     gone Sum "connections lost to a reset or a broken pipe after that",
+    never_completed Sum "connections accepted, and closed without one complete reply",
     requests Sum "valid requests",
     replies Sum "replies sent completely",
     replies_cut Sum "replies cut short by the client, a deadline or a change of the file",

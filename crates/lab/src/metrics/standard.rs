@@ -108,6 +108,10 @@ metrics! {
     "gone_before_read_rate", "clients gone before the first read", "1/s",
         |p| counted_rate(p, "gone_before_read"),
         "Connections whose client had gone before its first byte was read, per second";
+    "never_completed_rate", "connections accepted and never completed", "1/s",
+        |p| counted_rate(p, "never_completed"),
+        "Connections accepted and closed without one complete reply, per second; a refusal by 503 \
+         is a reply";
     "drops_rate", "connections dropped by the kernel", "1/s", |p| drops(p, |drops| drops.all),
         "Drops of all kinds, per second (ListenDrops)";
     "accept_queue_full_rate", "drops: accept queue full", "1/s",

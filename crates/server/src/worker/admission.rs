@@ -39,6 +39,7 @@ impl<M: Model> Worker<M> {
         match verdict {
             Verdict::Departed => {
                 counters.departed.one();
+                counters.never_completed.one();
                 return socket::close(fd);
             }
             Verdict::Excess => counters.refused_excess.one(),
@@ -93,7 +94,9 @@ impl<M: Model> Worker<M> {
     /// Refuses an accepted connection in the configured way.
     pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
         let context = &mut self.core.context;
-        match context.config.policy.refusal {
+        let refusal = context.config.policy.refusal;
+        context.counters.never_completed.add((refusal != Refusal::Status503).into());
+        match refusal {
             Refusal::Kernel | Refusal::Rst => {
                 socket::reset_on_close(fd.as_fd());
                 socket::close(fd);
