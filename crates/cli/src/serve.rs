@@ -169,6 +169,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
             (target, format)
         }),
         stat_page: options.stat_page == OnOff::On,
+        accept_queue_times: options.accept_queue_times == OnOff::On,
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,

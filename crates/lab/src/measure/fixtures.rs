@@ -157,6 +157,7 @@ fn server() -> ServerResult {
         counted_whole: [
             ("open_max", 50.0),
             ("accepts_max", 10.0),
+            ("accept_queue_ns_max", 30e6),
             ("work_items_max", 20.0),
             ("fibers_runnable_max", 40.0),
         ]
@@ -194,6 +195,8 @@ fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
         ("accept_phases", connections / 2.0),
         ("accepted", connections),
         ("accept_would_block", 100.0),
+        ("accept_queue_timed", connections),
+        ("accept_queue_ns", 2e6 * connections),
         ("open_at_accept", 10.0 * connections),
         ("work_phases", connections / 4.0),
         ("work_items", connections),

@@ -253,6 +253,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_of_the_times_in_the_accept_queue_is_no_mean_of_all() {
+        let mut point = fixtures::point();
+        for counted in [&mut point.server.counted, &mut point.server.counted_whole] {
+            *counted.get_mut("accept_queue_timed").unwrap() *= 0.5;
+        }
+        for name in ["accept_queue_mean", "accept_queue_max"] {
+            assert_eq!(value(&point, name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn the_papers_figures_follow_from_the_counters() {
         let wanted = [
             ("c_avg", 2.0),
@@ -266,6 +277,8 @@ mod tests {
             ("open_mean", 10.0),
             ("open_max", 50.0),
             ("accepts_max", 10.0),
+            ("accept_queue_mean", 2.0),
+            ("accept_queue_max", 30.0),
             ("work_items_mean", 4.0),
             ("work_items_max", 20.0),
             ("accept_would_block_rate", 50.0),

@@ -79,6 +79,11 @@ metrics! {
         "Connections accepted while the load was measured";
     "accept_rate", "connections accepted a second", "1/s", |p| counted_rate(p, "accepted"),
         "N_phases · C_avg / t (pariag eq. 4.1)";
+    "accept_queue_mean", "time in the accept queue, mean", "ms", accept_queue_mean,
+        "From the end of the handshake to the accept, mean: with `--accept-queue-times`";
+    "accept_queue_max", "time in the accept queue, longest", "ms", accept_queue_max,
+        "From the end of the handshake to the accept, the longest since the server began: with \
+         `--accept-queue-times`";
     "getevents_rate", "waits a second (getevents rate)", "1/s",
         |p| counted_rate(p, "getevents_calls"),
         "Calls of the event mechanism per second: select rate";
@@ -146,6 +151,10 @@ metrics! {
 /// whole reply.
 const REFUSALS: &[&str] =
     &["connect-refused", "connect-reset", "reset", "closed-early", "connrefused", "connreset"];
+
+/// Minimum share of the accepts whose time in the queue is known if all were asked for: a client
+/// that has gone may leave nothing to ask.
+const ALL_TIMED: f64 = 0.99;
 
 /// The generators' names for timeouts.
 const TIMEOUTS: &[&str] = &[
@@ -227,6 +236,25 @@ fn of_processor(point: &Point, used_s: f64) -> Option<f64> {
 
 fn server_us_per_reply(point: &Point) -> Option<f64> {
     ratio(1e4 * server_cpu(point)?, point.load.replies_per_s)
+}
+
+fn accept_queue_mean(point: &Point) -> Option<f64> {
+    let [timed, accepted] = ["accept_queue_timed", "accepted"].map(|name| counted(point, name));
+    let all_ms = counted(point, "accept_queue_ns")? / 1e6;
+    ratio(all_ms, timed?).filter(|_| are_all_timed(timed, accepted))
+}
+
+fn accept_queue_max(point: &Point) -> Option<f64> {
+    let [timed, accepted] = ["accept_queue_timed", "accepted"].map(|name| mark(point, name));
+    let max_ms = mark(point, "accept_queue_ns_max")? / 1e6;
+    Some(max_ms).filter(|_| are_all_timed(timed, accepted))
+}
+
+/// Returns whether the time in the accept queue is known of more than a policy's sample, which is
+/// of the connections that have waited longest.
+fn are_all_timed(timed: Option<f64>, accepted: Option<f64>) -> bool {
+    let share = timed.zip(accepted).and_then(|(timed, accepted)| ratio(timed, accepted));
+    share.is_some_and(|share| share >= ALL_TIMED)
 }
 
 fn server_rss(point: &Point) -> Option<f64> {

@@ -41,6 +41,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--accept-limit", ValueShape::NumberOr(&["inf", "auto"])),
         ("--accept-on-close", ValueShape::Switch),
         ("--accept-policy", ValueShape::Word),
+        ("--accept-queue-times", ValueShape::Switch),
         ("--body-timeout", ValueShape::Quantity),
         ("--cache-size", ValueShape::Quantity),
         ("--cache-valid", ValueShape::Quantity),

@@ -159,6 +159,7 @@ fn plain() -> Config {
         body_bytes_max: BODY_BYTES_MAX,
         access_log: None,
         stat_page: false,
+        accept_queue_times: false,
         profile_calls: false,
         bench_endpoints: false,
         tell: |_| {},

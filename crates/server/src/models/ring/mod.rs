@@ -183,7 +183,7 @@ impl Model for Ring {
     fn arrival(worker: &mut Worker<Self>, slot: u32) -> Option<Arrival> {
         let departed = worker.core.table.conn(slot)?.ended.is_some();
         let age_ns = worker.core.context.read_clock_ns().saturating_sub(worker.model.completed_ns);
-        Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
+        Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0, established_ns: 0 })
     }
 
     fn count(worker: &mut Worker<Self>) {
