@@ -205,6 +205,13 @@ counters! {
     children_lost Sum "child processes that ended without a command",
     context_switches_voluntary Sum "voluntary context switches of the loops' threads",
     context_switches_involuntary Sum "involuntary context switches of the loops' threads",
+    getevents_user_ns Sum "user time of getevents-phases, nanoseconds (--phase-times)",
+    getevents_system_ns Sum "system time of getevents-phases, nanoseconds (--phase-times)",
+    accept_user_ns Sum "user time of accept-phases, nanoseconds (--phase-times)",
+    accept_system_ns Sum "system time of accept-phases, nanoseconds (--phase-times)",
+    work_user_ns Sum "user time of work-phases, nanoseconds (--phase-times)",
+    work_system_ns Sum "system time of work-phases, nanoseconds (--phase-times)",
+    phases_timed Sum "phases of which these are the times",
     cpu_user_ns Sum "user time of the loops, nanoseconds",
     cpu_system_ns Sum "system time of the loops, nanoseconds",
 }

@@ -1,9 +1,11 @@
 //! Statistics that cost something, and so are gathered when they are asked for.
 
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use weir_tests::server::run;
 use weir_tests::{Client, Root, Server, Setup, Stopped, suite};
 
 use crate::WEIR;
@@ -11,6 +13,7 @@ use crate::WEIR;
 suite! {
     every_architecture:
     each_accept_is_timed_when_that_is_asked_for_and_none_otherwise,
+    phases_have_the_time_of_their_loop_when_that_is_asked_for_and_none_otherwise,
 }
 
 fn counted(stopped: &Stopped, name: &str) -> u64 {
@@ -45,4 +48,41 @@ fn each_accept_is_timed_when_that_is_asked_for_and_none_otherwise(setup: &Setup)
         assert!(sum_ns >= count * 30_000_000, "{sum_ns} ns for {count} connections");
     }
     assert_eq!(counted(&stopped(&[]), "accept_queue_timed"), 0);
+}
+
+/// Statistics of the phases.
+const PHASES: [&str; 7] = [
+    "getevents_user_ns",
+    "getevents_system_ns",
+    "accept_user_ns",
+    "accept_system_ns",
+    "work_user_ns",
+    "work_system_ns",
+    "phases_timed",
+];
+
+fn phases_have_the_time_of_their_loop_when_that_is_asked_for_and_none_otherwise(setup: &Setup) {
+    let root = Root::with_hello();
+    if !setup.arch.has_phases {
+        let arguments = setup.with(&["--phase-times", "--listen", "127.0.0.1:0"]);
+        let refused = run(Command::new(WEIR).arg("serve").arg(root.as_ref()).args(arguments));
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(refused.stderr.contains("--phase-times makes no sense"), "{}", refused.stderr);
+        return;
+    }
+    let stopped = |options: &[&str]| {
+        let server = setup.serve(&root, &[&["--bench-endpoints"], options].concat());
+        for _ in 0..20 {
+            assert_eq!(server.get("/.weir/burn?us=100").status, 200);
+        }
+        server.stop_cleanly()
+    };
+    let timed = stopped(&["--phase-times"]);
+    let counts = PHASES.map(|name| counted(&timed, name));
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    let of_phases = counts[..6].iter().sum::<u64>();
+    let of_loops = counted(&timed, "cpu_user_ns") + counted(&timed, "cpu_system_ns");
+    assert!(of_phases <= of_loops, "{of_phases} ns of {of_loops} ns");
+    let untimed = stopped(&[]);
+    assert_eq!(PHASES.map(|name| counted(&untimed, name)), [0; 7]);
 }

@@ -12,6 +12,7 @@ mod client;
 mod families;
 mod mechanism;
 mod metric;
+mod phases;
 mod probe;
 mod relative;
 mod standard;
@@ -134,6 +135,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
     let background_load = background_load::TABLE.iter().chain(probe::TABLE);
     standard::TABLE
         .iter()
+        .chain(phases::TABLE)
         .chain(client::TABLE)
         .chain(mechanism::TABLE)
         .chain(arch::TABLE)

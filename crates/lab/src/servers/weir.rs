@@ -64,6 +64,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--min-rate", ValueShape::Quantity),
         ("--min-rate-grace", ValueShape::Quantity),
         ("--open-files", ValueShape::Number),
+        ("--phase-times", ValueShape::Switch),
         ("--precompressed", ValueShape::Names),
         ("--preset", ValueShape::Word),
         ("--refuse", ValueShape::OneOf(&["kernel", "rst", "fin", "503"])),

@@ -160,6 +160,7 @@ fn plain() -> Config {
         access_log: None,
         stat_page: false,
         accept_queue_times: false,
+        phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
         tell: |_| {},
