@@ -380,6 +380,13 @@ pub struct Kernel {
     /// Reason why they were not traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
+    /// SYNs to the server's port that reached the link of its network, if they were counted
+    /// ([`weir_sys::syn_trace`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syns: Option<u64>,
+    /// Reason why they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syns_uncounted: Option<String>,
 }
 
 /// Packets that listening sockets dropped, by the kernel's reason ([`weir_sys::drop_trace`]).

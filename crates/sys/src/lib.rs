@@ -33,6 +33,7 @@ pub mod shared_page;
 pub mod signal;
 pub mod socket;
 pub mod syn_filter;
+pub mod syn_trace;
 pub mod tun;
 pub mod waker;
 

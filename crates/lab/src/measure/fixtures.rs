@@ -226,7 +226,7 @@ fn kernel() -> Kernel {
         .map(|(name, by)| (name.to_owned(), by));
     let traced = TracedDrops { overflow: 5, overflow_of_cookie: 1, filter: 8, other: 2 };
     let moved = moved.collect();
-    Kernel { window_s: 2.0, moved, traced: Some(traced), ..Kernel::default() }
+    Kernel { window_s: 2.0, moved, traced: Some(traced), syns: Some(3400), ..Kernel::default() }
 }
 
 /// Two seconds of a processor, as the idle counter has them.

@@ -284,6 +284,7 @@ mod tests {
             ("work_items_mean", 4.0),
             ("work_items_max", 20.0),
             ("accept_would_block_rate", 50.0),
+            ("syn_rate", 1700.0),
             ("drops_rate", 20.0),
             ("accept_queue_full_rate", 10.0),
             ("accept_queue_full_at_syn_rate", 7.0),

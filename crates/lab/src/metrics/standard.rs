@@ -117,6 +117,10 @@ metrics! {
         |p| counted_rate(p, "never_completed"),
         "Connections accepted and closed without one complete reply, per second; a refusal by 503 \
          is a reply";
+    "syn_rate", "SYNs at the link", "1/s",
+        |p| ratio(p.kernel.syns? as f64, p.kernel.window_s),
+        "SYNs to the server's port that reached the link of its network, retransmitted ones too, \
+         per second, by a trace: before anything drops them";
     "drops_rate", "connections dropped by the kernel", "1/s", |p| drops(p, |drops| drops.all),
         "Drops of all kinds, per second (ListenDrops)";
     "accept_queue_full_rate", "drops: accept queue full", "1/s",

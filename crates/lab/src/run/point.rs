@@ -4,7 +4,6 @@
 use std::time::Instant;
 
 use serde_json::Value;
-use weir_sys::drop_trace::DropTrace;
 
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
@@ -13,9 +12,10 @@ use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
 use crate::generators::{self, LoadRequest, RunningLoad};
 use crate::measure::cores::{self, CoreMeter, CoreReading};
+use crate::measure::traces::Traces;
 use crate::measure::weir_stats::Stats;
-use crate::measure::{self, Measured, Sample, drops, identity};
-use crate::record::{ClientResult, Kernel, Line, Point, ServerResult};
+use crate::measure::{self, Measured, Sample, identity};
+use crate::record::{ClientResult, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -28,8 +28,8 @@ impl Runner {
         // Before the warm-up: the processors must be idle.
         let meter = CoreMeter::start(resolved.environment, resolved.step.duration_s)?;
         self.warm_up(resolved)?;
-        let drops = drops::begin(resolved.environment, resolved.address.port());
-        let trace = drops.as_ref().ok();
+        let port = resolved.address.port();
+        let traces = Traces::begin(resolved.environment, port, resolved.counts_syns);
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
         let mut load =
@@ -41,9 +41,9 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
-        let first = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
+        let first = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
         sleep_until(started + to, resolved.stop)?;
-        let second = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
+        let second = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -54,8 +54,9 @@ impl Runner {
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
         }
-        let Measured { kernel, server: used, client } =
+        let Measured { mut kernel, server: used, client } =
             measure::between(&first.sample, &second.sample);
+        traces.end(&mut kernel);
         let mut result = ServerResult {
             version: self.version(resolved.server),
             command: server.command().to_owned(),
@@ -78,7 +79,7 @@ impl Runner {
             rate: resolved.rate,
             load,
             server: result,
-            kernel: Kernel { untraced: drops.err(), ..kernel },
+            kernel,
             cores,
             client,
             background_load,
@@ -111,11 +112,11 @@ struct Edge {
 impl Edge {
     fn take(
         environment: &dyn Environment,
-        (meter, trace): (&CoreMeter, Option<&DropTrace>),
+        (meter, traces): (&CoreMeter, &Traces),
         server: &mut RunningServer,
         load: &RunningLoad,
     ) -> Result<Self, String> {
-        let sample = Sample::take(environment, &server.pids(), Some(load.pid()), trace)?;
+        let sample = Sample::take(environment, &server.pids(), Some(load.pid()), Some(traces))?;
         let cores = meter.read();
         // A server that cannot answer in time is a finding, not a failure of the point.
         let snapshot = server.snapshot().unwrap_or(None);
