@@ -1,7 +1,9 @@
 //! Metrics of any point with a load: rates, times, errors, processors, and the counters of the
 //! server and the kernel that the papers show, over the whole measured window.
 
-use super::metric::{counted, counted_rate, counted_ratio, mark, metrics, ms, ratio};
+use super::metric::{
+    core_us_per_reply, counted, counted_rate, counted_ratio, mark, metrics, ms, ratio,
+};
 use crate::measure::kernel::{Drops, Traced, classify};
 use crate::record::{Point, Times};
 
@@ -50,7 +52,8 @@ metrics! {
     "core_busy", "core time, not idle", "%", |p| Some(100.0 * p.cores.server.busy_share()?),
         "Of the server's processors' time, the part in which they had something to do, by the \
          idle counter";
-    "core_us_per_reply", "core time a reply", "us", core_us_per_reply,
+    "core_us_per_reply", "core time a reply", "us",
+        |p| core_us_per_reply(p, &p.cores.server),
         "Time the server's processors had something to do, for each reply, by the idle counter";
     "server_cpu", "processor time of the server's processes", "%", server_cpu,
         "User and system time of its processes alone, of one processor";
@@ -221,16 +224,8 @@ fn service(point: &Point, of: fn(&Times) -> Option<f64>) -> Option<f64> {
     ms(point.load.service.as_ref(), of)
 }
 
-/// Returns the processor time per reply, computed from rates because the load and the processors
-/// are measured over slightly different windows.
-fn core_us_per_reply(point: &Point) -> Option<f64> {
-    let cores = &point.cores.server;
-    let processors = ratio(cores.total_s, point.kernel.window_s)?;
-    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
-}
-
 fn server_cpu(point: &Point) -> Option<f64> {
-    of_processor(point, point.server.cpu_user_s + point.server.cpu_system_s)
+    of_processor(point, point.server.cpu_s())
 }
 
 /// Returns a time of the server's processes as a part of one processor's time, %.

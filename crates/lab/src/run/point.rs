@@ -135,9 +135,9 @@ fn own_times_s(
         return [None; 2];
     }
     let is_alone = resolved.sweep.neighbour.is_none();
-    let server_s = is_alone.then_some(server.cpu_user_s + server.cpu_system_s);
+    let server_s = is_alone.then(|| server.cpu_s());
     let client = client.filter(|_| resolved.sweep.background_load.is_none());
-    [server_s, client.map(|client| client.cpu_user_s + client.cpu_system_s)]
+    [server_s, client.map(ClientResult::cpu_s)]
 }
 
 /// Adds weir's own counters; for other servers only how they ended.
