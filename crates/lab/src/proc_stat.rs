@@ -34,6 +34,11 @@ pub(crate) fn field(stat: &str, number: usize) -> Option<u64> {
     after_name(stat)?.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
+/// Returns the length of a time in ticks, seconds.
+pub(crate) fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64
+}
+
 /// Returns the process group.
 pub(crate) fn group(stat: &str) -> Option<u64> {
     field(stat, 5)

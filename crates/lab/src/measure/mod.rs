@@ -18,6 +18,7 @@ pub mod weir_stats;
 use std::time::Instant;
 
 use crate::environment::{Environment, Side};
+use crate::proc_stat::seconds;
 use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
 use traces::{TraceReading, Traces};
@@ -70,7 +71,6 @@ impl Sample {
 
 /// Returns the differences between two samples of the same testbed, server and load.
 pub fn between(before: &Sample, after: &Sample) -> Measured {
-    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
     let mut kernel = Kernel {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
         moved: kernel::moved(&before.counters, &after.counters),
@@ -80,8 +80,8 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
     traces::note(before.traced, after.traced, &mut kernel);
     let (user, system) = after.processes.since(&before.processes);
     let server = ServerResult {
-        cpu_user_s: user as f64 / ticks_per_s,
-        cpu_system_s: system as f64 / ticks_per_s,
+        cpu_user_s: seconds(user),
+        cpu_system_s: seconds(system),
         rss_max_bytes: after.processes.rss_max_bytes,
         processes: after.processes.count(),
         disk_read_bytes: after.processes.disk_read_since(&before.processes),
@@ -91,8 +91,8 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
     let client = both.map(|(before, after)| {
         let (user, system) = after.since(before);
         ClientResult {
-            cpu_user_s: user as f64 / ticks_per_s,
-            cpu_system_s: system as f64 / ticks_per_s,
+            cpu_user_s: seconds(user),
+            cpu_system_s: seconds(system),
             rss_begin_bytes: before.rss_bytes,
             rss_end_bytes: after.rss_bytes,
             rss_max_bytes: after.rss_max_bytes,

@@ -11,7 +11,7 @@ use super::runner::Runner;
 use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
 use crate::generators::{self, LoadRequest, RunningLoad};
-use crate::measure::cores::{self, CoreMeter, CoreReading};
+use crate::measure::cores::{CoreMeter, CoreReading};
 use crate::measure::traces::Traces;
 use crate::measure::weir_stats::Stats;
 use crate::measure::{self, Measured, Sample, identity};
@@ -63,15 +63,10 @@ impl Runner {
             config: server.config().map(str::to_owned),
             ..used
         };
-        let is_apart = server.pids().into_iter().any(cores::is_in_other_group);
         count(&mut result, [first.snapshot, second.snapshot], server.stop());
         // After the server's end: the processors must be idle again.
         let own_s = own_times_s(resolved, &result, client.as_ref());
-        let mut cores = meter.end([&first.cores, &second.cores], own_s);
-        if is_apart {
-            let why = "the server is in another scheduling group than the idle counter";
-            cores.server.doubt = Some(why.to_owned());
-        }
+        let cores = meter.end([&first.cores, &second.cores], own_s);
         let mut point = Point {
             key: resolved.step.key.clone(),
             began,
@@ -116,8 +111,9 @@ impl Edge {
         server: &mut RunningServer,
         load: &RunningLoad,
     ) -> Result<Self, String> {
-        let sample = Sample::take(environment, &server.pids(), Some(load.pid()), Some(traces))?;
-        let cores = meter.read();
+        let pids = server.pids();
+        let sample = Sample::take(environment, &pids, Some(load.pid()), Some(traces))?;
+        let cores = meter.read(&pids);
         // A server that cannot answer in time is a finding, not a failure of the point.
         let snapshot = server.snapshot().unwrap_or(None);
         Ok(Self { sample, cores, snapshot })
