@@ -23,6 +23,7 @@ pub mod listener;
 pub mod namespace;
 pub mod packet_socket;
 pub mod poll;
+pub mod proc;
 pub mod process;
 pub mod profile;
 pub mod ring;

@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use weir_sys::proc;
+
 use super::idle_counter::{IdleCounter, IdleRates, Reading};
 use crate::environment::{Environment, Side};
-use crate::proc_stat::{self, field, seconds};
 use crate::record::{CoreTime, Cores};
 
 /// Maximum relative difference between the speeds of an idle processor before and after.
@@ -68,7 +69,7 @@ impl CoreMeter {
 
     /// Reads one end of the window; `pids` are the root processes of the server.
     pub fn read(&self, pids: &[u32]) -> CoreReading {
-        let spent_s = |pid: &u32| proc_stat::of(*pid).map_or(0.0, |stat| spent_s(&stat));
+        let spent_s = |pid: &u32| proc::of(*pid).map_or(0.0, |stat| spent_s(&stat));
         let packets_s =
             self.sides.each_ref().map(|side| side.packet_threads.iter().map(spent_s).sum());
         CoreReading { counts: self.counter.read(), packets_s, is_apart: are_in_other_group(pids) }
@@ -119,15 +120,14 @@ fn doubt(time: &CoreTime, own_s: Option<f64>) -> Option<String> {
 /// Returns the kernel's threads that handle packets on these processors.
 fn packet_threads(cpus: &[usize]) -> Vec<u32> {
     let names: Vec<_> = cpus.iter().map(|cpu| format!("(ksoftirqd/{cpu})")).collect();
-    let is_wanted = |pid: &u32| {
-        proc_stat::of(*pid).is_some_and(|stat| names.iter().any(|name| stat.contains(name)))
-    };
-    proc_stat::processes().filter(is_wanted).collect()
+    let is_wanted =
+        |pid: &u32| proc::of(*pid).is_some_and(|stat| names.iter().any(|name| stat.contains(name)));
+    proc::processes().filter(is_wanted).collect()
 }
 
 /// Returns the processor time of a process by its `stat` line, seconds.
 fn spent_s(stat: &str) -> f64 {
-    seconds(field(stat, 14).unwrap_or(0) + field(stat, 15).unwrap_or(0))
+    proc::times(stat).map_or(0.0, |(user, system)| proc::seconds(user + system))
 }
 
 /// Returns whether one of the processes is in another scheduling group than the lab, so that the

@@ -17,8 +17,9 @@ pub mod weir_stats;
 
 use std::time::Instant;
 
+use weir_sys::proc::seconds;
+
 use crate::environment::{Environment, Side};
-use crate::proc_stat::seconds;
 use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
 use traces::{TraceReading, Traces};
