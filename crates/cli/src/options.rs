@@ -231,6 +231,18 @@ pub(crate) struct ServeOptions {
           hide_possible_values = true)]
     pub stat_page: OnOff,
 
+    /// Ask the kernel how long each connection was in the accept queue
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub accept_queue_times: OnOff,
+
+    /// Measure the user and system time of each phase of a loop
+    #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
+          default_missing_value = "on", action = ArgAction::Set, default_value = "off",
+          hide_default_value = true, hide_possible_values = true)]
+    pub phase_times: OnOff,
+
     /// Count and time every system call
     #[arg(long, value_name = "on|off", num_args = 0..=1, require_equals = true,
           default_missing_value = "on", action = ArgAction::Set, default_value = "off",

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -159,20 +159,23 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         },
         rate_min: options.min_rate,
         body_bytes_max: options.max_body,
-        access_log: options.access_log.map(|path| {
-            let target =
-                if path == Path::new("-") { LogTarget::Stdout } else { LogTarget::File(path) };
-            let format = match options.log_format {
-                LogStyle::Combined => LogFormat::Combined,
-                LogStyle::Json => LogFormat::Json,
-            };
-            (target, format)
-        }),
+        access_log: options.access_log.map(|path| access_log(path, options.log_format)),
         stat_page: options.stat_page == OnOff::On,
+        accept_queue_times: options.accept_queue_times == OnOff::On,
+        phase_times: options.phase_times == OnOff::On,
         profile_calls: options.profile_calls == OnOff::On,
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+fn access_log(path: PathBuf, style: LogStyle) -> (LogTarget, LogFormat) {
+    let target = if path == Path::new("-") { LogTarget::Stdout } else { LogTarget::File(path) };
+    let format = match style {
+        LogStyle::Combined => LogFormat::Combined,
+        LogStyle::Json => LogFormat::Json,
+    };
+    (target, format)
 }
 
 /// Returns the requested architecture and its settings.
@@ -189,6 +192,11 @@ fn architecture(
     if let Some(architecture::Exclusion { choice, why }) = row.excludes(strategy, &settings) {
         let (choice, name) = (choice.spelling(), row.spelling);
         return Err(format!("{choice} makes no sense with --arch {name}: {why}"));
+    }
+    if options.phase_times == OnOff::On && !row.has_phases {
+        let name = row.spelling;
+        let why = "its threads or processes wait, accept and serve each at times of its own";
+        return Err(format!("--phase-times makes no sense with --arch {name}: {why}"));
     }
     Ok((row.name, settings))
 }

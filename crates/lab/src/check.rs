@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::machine;
-use crate::measure::drops;
 use crate::measure::idle_counter::IdleCounter;
+use crate::measure::traces;
 use crate::programs;
 use crate::servers;
 
@@ -76,7 +76,8 @@ pub fn check() -> Vec<CheckResult> {
         ("clock source", clock(machine::clock_source().as_deref())),
         ("time of its own", steal(&allowed)),
         ("limits on servers", limits(cgroup::available())),
-        ("trace of drops", trace_of_drops(drops::available())),
+        ("trace of drops", trace_of_drops(traces::drops_available())),
+        ("count of SYNs", count_of_syns(traces::syns_available())),
         ("mod_deflate", compression(servers::lighttpd_can_compress())),
     ];
     let programs = PROGRAMS.iter().map(|row| (row[0], program(row)));
@@ -132,6 +133,13 @@ fn trace_of_drops(available: Result<(), String>) -> Found {
             "{why}; the kernel's counters have drops at the SYN (AcceptQFull) and at the third ACK \
              (ListenOverflow) as one, and none by a SYN filter: run as root, on Linux 6.11 or later"
         )),
+    }
+}
+
+fn count_of_syns(available: Result<(), String>) -> Found {
+    match available {
+        Ok(()) => have("SYNs are counted at the link of the server"),
+        Err(why) => missing(format!("{why}; `syn_rate` has no value: run as root")),
     }
 }
 
@@ -268,6 +276,10 @@ mod tests {
         assert_eq!(none.0, State::Missing);
         assert!(none.1.starts_with("no eBPF map can be had; ") && none.1.contains("as one"));
         assert_eq!(trace_of_drops(Ok(())).0, State::Have);
+        let none = count_of_syns(Err("no eBPF map can be had".to_owned()));
+        assert_eq!(none.0, State::Missing);
+        assert!(none.1.contains("had; `syn_rate` has no value"), "{}", none.1);
+        assert_eq!(count_of_syns(Ok(())).0, State::Have);
     }
 
     #[test]

@@ -26,7 +26,6 @@ pub mod measure;
 pub mod metrics;
 pub mod paper;
 pub mod plan;
-mod proc_stat;
 mod process_group;
 pub mod programs;
 pub mod record;

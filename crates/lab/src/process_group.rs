@@ -12,9 +12,9 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process_group,
     waitid,
 };
+use weir_sys::proc;
 
 use crate::environment::Environment;
-use crate::proc_stat;
 
 /// Maximum time for killed processes to disappear.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
@@ -155,9 +155,9 @@ pub(crate) fn last_lines(text: &str) -> String {
 /// Returns the states of the processes of a group (proc_pid_stat(5), fields 3 and 5).
 pub(crate) fn members(group: i32) -> Vec<char> {
     let group = u64::try_from(group).ok();
-    let stats = proc_stat::processes().filter_map(proc_stat::of);
-    let of_group = stats.filter(|stat| group.is_some() && proc_stat::group(stat) == group);
-    of_group.filter_map(|stat| proc_stat::state(&stat)).collect()
+    let stats = proc::processes().filter_map(proc::of);
+    let of_group = stats.filter(|stat| group.is_some() && proc::group(stat) == group);
+    of_group.filter_map(|stat| proc::state(&stat)).collect()
 }
 
 #[cfg(test)]

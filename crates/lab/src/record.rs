@@ -98,11 +98,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns whether the load's counts reflect the server and not a limit of the generator.
-    pub fn has_valid_counts(&self) -> bool {
-        self.load.valid || self.load.late_only
-    }
-
     /// Returns whether the point need not be measured again: its counts are valid, the host took
     /// nothing worth mentioning from either side, and the time of the server's processors can be
     /// trusted where `core_time` is wanted.
@@ -110,7 +105,7 @@ impl Point {
         let Cores { server, client } = &self.cores;
         let is_stolen = [server, client].iter().any(|time| time.is_stolen());
         let is_doubted = core_time && server.doubt.is_some();
-        self.has_valid_counts() && !is_stolen && !is_doubted
+        self.load.has_valid_counts() && !is_stolen && !is_doubted
     }
 }
 
@@ -176,6 +171,13 @@ pub struct LoadResult {
     /// Results over time, if the sweep asks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline>,
+}
+
+impl LoadResult {
+    /// Returns whether its counts reflect the server and not a limit of the generator.
+    pub fn has_valid_counts(&self) -> bool {
+        self.valid || self.late_only
+    }
 }
 
 /// Results of a class of requests in a mix. Only requests planned well before the end of the
@@ -318,6 +320,13 @@ pub struct ClientResult {
     pub rss_max_bytes: u64,
 }
 
+impl ClientResult {
+    /// Returns the user and system time together, in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.cpu_user_s + self.cpu_system_s
+    }
+}
+
 /// The server's side of a point.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ServerResult {
@@ -352,6 +361,13 @@ pub struct ServerResult {
     pub trouble: Option<String>,
 }
 
+impl ServerResult {
+    /// Returns the user and system time together, in seconds.
+    pub fn cpu_s(&self) -> f64 {
+        self.cpu_user_s + self.cpu_system_s
+    }
+}
+
 /// Count and time of a system call.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct CallCount {
@@ -380,6 +396,13 @@ pub struct Kernel {
     /// Reason why they were not traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
+    /// SYNs to the server's port that reached the link of its network, if they were counted
+    /// ([`weir_sys::syn_trace`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syns: Option<u64>,
+    /// Reason why they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syns_uncounted: Option<String>,
 }
 
 /// Packets that listening sockets dropped, by the kernel's reason ([`weir_sys::drop_trace`]).

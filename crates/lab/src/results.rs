@@ -146,6 +146,6 @@ fn rows(run: &RunSetup, lines: &[Line]) -> Vec<(String, String)> {
     }
     rows.extend(setup_summary::machine(&last.machine));
     rows.extend(setup_summary::testbed(&last.testbed));
-    rows.extend(setup_summary::drops(lines));
+    rows.extend(setup_summary::traces(lines));
     rows
 }

@@ -61,28 +61,45 @@ pub fn testbed(testbed: &Description) -> Vec<Row> {
     named(rows)
 }
 
-/// Returns the row that says how the kinds of dropped connections were told apart; `None` before
-/// the first point.
-pub fn drops(lines: &[Line]) -> Option<Row> {
-    let points = lines.iter().filter_map(|line| match line {
+/// Returns the rows that say how the kinds of dropped connections were told apart, and how SYNs
+/// were counted; none before the first point.
+pub fn traces(lines: &[Line]) -> Vec<Row> {
+    let points: Vec<&Kernel> = lines.iter().filter_map(kernel).collect();
+    let row = |name: &str, said: Option<String>| Some((name.to_owned(), said?));
+    let rows = [row("drops told apart", drops(&points)), row("SYNs at the link", syns(&points))];
+    rows.into_iter().flatten().collect()
+}
+
+fn kernel(line: &Line) -> Option<&Kernel> {
+    match line {
         Line::Point(point) if point.probe.is_none() => Some(&point.kernel),
         _ => None,
-    });
-    let (traced, not): (Vec<&Kernel>, Vec<_>) = points.partition(|kernel| kernel.traced.is_some());
-    let why = not.iter().find_map(|kernel| kernel.untraced.as_deref());
+    }
+}
+
+fn drops(points: &[&Kernel]) -> Option<String> {
+    let why = points.iter().find_map(|kernel| kernel.untraced.as_deref());
+    let counters = "by the kernel's counters, which have AcceptQFull and ListenOverflow as one";
+    let traced = points.iter().filter(|kernel| kernel.traced.is_some()).count();
+    told([traced, points.len()], "by a trace of the kernel", counters, why)
+}
+
+fn syns(points: &[&Kernel]) -> Option<String> {
+    let why = points.iter().find_map(|kernel| kernel.syns_uncounted.as_deref());
+    let counted = points.iter().filter(|kernel| kernel.syns.is_some()).count();
+    told([counted, points.len()], "counted by a trace of the kernel", "not counted", why)
+}
+
+/// Returns what is said of an instrument that was there at `some` of `all` points: `with` it, and
+/// `without` it. `why`: a reason for which it was not there.
+fn told([some, all]: [usize; 2], with: &str, without: &str, why: Option<&str>) -> Option<String> {
     let why = why.map_or(String::new(), |why| format!(" ({why})"));
-    let counters =
-        format!("by the kernel's counters, which have AcceptQFull and ListenOverflow as one{why}");
-    let said = match (traced.len(), not.len()) {
-        (0, 0) => return None,
-        (_, 0) => "by a trace of the kernel".to_owned(),
-        (0, _) => counters,
-        (some, others) => {
-            let all = some + others;
-            format!("at {some} of {all} points by a trace of the kernel, at the others {counters}")
-        }
-    };
-    Some(("drops told apart".to_owned(), said))
+    match some {
+        _ if all == 0 => None,
+        _ if some == all => Some(with.to_owned()),
+        0 => Some(format!("{without}{why}")),
+        _ => Some(format!("at {some} of {all} points {with}, at the others {without}{why}")),
+    }
 }
 
 fn side(side: &SideDescription) -> String {
@@ -127,11 +144,25 @@ mod tests {
             Line::Point(Box::new(Point { kernel, ..Point::default() }))
         };
         let traced = || line(Some(TracedDrops::default()), None);
-        let said = |lines: &[Line]| drops(lines).unwrap().1;
-        assert_eq!(drops(&[]), None);
+        let said = |lines: &[Line]| traces(lines)[0].1.clone();
+        assert_eq!(traces(&[]), []);
         assert_eq!(said(&[traced()]), "by a trace of the kernel");
         assert!(said(&[line(None, None)]).ends_with("ListenOverflow as one"));
         assert!(said(&[line(None, Some("no CAP_BPF"))]).ends_with("as one (no CAP_BPF)"));
         assert!(said(&[traced(), line(None, None)]).starts_with("at 1 of 2 points by a trace"));
+    }
+
+    #[test]
+    fn syns_have_their_instrument_named_or_the_reason_for_none() {
+        let line = |syns: Option<u64>, why: Option<&str>| {
+            let syns_uncounted = why.map(str::to_owned);
+            let kernel = Kernel { syns, syns_uncounted, ..Kernel::default() };
+            Line::Point(Box::new(Point { kernel, ..Point::default() }))
+        };
+        let said = |lines: &[Line]| traces(lines)[1].1.clone();
+        assert_eq!(said(&[line(Some(0), None)]), "counted by a trace of the kernel");
+        assert_eq!(said(&[line(None, Some("no CAP_BPF"))]), "not counted (no CAP_BPF)");
+        let both = [line(Some(7), None), line(None, None)];
+        assert!(said(&both).ends_with("at the others not counted"));
     }
 }

@@ -130,6 +130,10 @@ pub struct Config {
     pub access_log: Option<(LogTarget, LogFormat)>,
     /// True to publish the counters in a file of the run directory.
     pub stat_page: bool,
+    /// True to ask the kernel how long each accepted connection was in the accept queue.
+    pub accept_queue_times: bool,
+    /// True to measure the processor time of each phase, where the architecture has phases.
+    pub phase_times: bool,
     /// True to count and time every system call.
     pub profile_calls: bool,
     /// True to answer `/.weir/burn`, which costs processor time of the client's choice: for

@@ -63,6 +63,16 @@ impl Drop for EndGuard {
     }
 }
 
+/// Lets the system calls be timed, if that is configured.
+fn time_calls(config: &Config) {
+    if config.profile_calls {
+        profile::enable();
+    }
+    if config.phase_times {
+        profile::time_calls();
+    }
+}
+
 fn page_of(new: Option<&NewPage>) -> Option<&StatPage> {
     new.map(|new| &new.page)
 }
@@ -100,9 +110,7 @@ impl Server {
         // First: the descriptors of LISTEN_FDS have fixed numbers, which others must not take.
         let mut listeners = bind::open(&config)?;
         let signals = SignalFd::block(&[SIGTERM, SIGINT, SIGUSR1, SIGHUP]).map_err(failed)?;
-        if config.profile_calls {
-            profile::enable();
-        }
+        time_calls(&config);
         let forks = config.arch == ArchitectureName::Processes;
         if forks {
             // The children of a worker share its sockets.

@@ -23,6 +23,7 @@ pub mod listener;
 pub mod namespace;
 pub mod packet_socket;
 pub mod poll;
+pub mod proc;
 pub mod process;
 pub mod profile;
 pub mod ring;
@@ -33,6 +34,7 @@ pub mod shared_page;
 pub mod signal;
 pub mod socket;
 pub mod syn_filter;
+pub mod syn_trace;
 pub mod tun;
 pub mod waker;
 

@@ -63,6 +63,12 @@ pub struct Arrival {
     /// Smoothed round-trip time to the peer, nanoseconds (`tcpi_rtt`); for a connection just
     /// accepted, that of its handshake.
     pub rtt_ns: u64,
+    /// Time since the end of the handshake, nanoseconds, in steps of the kernel's tick, accurate to
+    /// one step either way: for a connection just accepted, the time that it spent in the accept
+    /// queue. Data received does not change it. Meaningless once data has been sent: the kernel
+    /// has it as the time of the last such data (`tcpi_last_data_sent`), which begins at the
+    /// handshake (`tcp_create_openreq_child` of Linux).
+    pub established_ns: u64,
 }
 
 /// Reads the arrival state of a TCP connection (TCP_INFO, tcp(7)) without reading its data.
@@ -80,7 +86,13 @@ pub fn arrival(conn: BorrowedFd<'_>) -> io::Result<Arrival> {
     let spoken = bytes > 0 && info.tcpi_data_segs_in > 0;
     let age_ns = if spoken { u64::from(info.tcpi_last_data_recv) * 1_000_000 } else { 0 };
     let departed = finished || info.tcpi_state == CLOSE;
-    Ok(Arrival { age_ns, departed, spoken, rtt_ns: u64::from(info.tcpi_rtt) * 1_000 })
+    Ok(Arrival {
+        age_ns,
+        departed,
+        spoken,
+        rtt_ns: u64::from(info.tcpi_rtt) * 1_000,
+        established_ns: u64::from(info.tcpi_last_data_sent) * 1_000_000,
+    })
 }
 
 /// TCP socket states (include/net/tcp_states.h of Linux) that are distinguished here.

@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::check;
 use crate::namespace::run_on;
+use crate::proc::status_number;
 
 /// First descriptor passed by a service manager: sd_listen_fds(3).
 pub const LISTEN_FDS_START: RawFd = 3;
@@ -255,10 +256,7 @@ pub fn cpu_clock_of_ns(thread: ThreadId) -> io::Result<u64> {
 /// ENOENT, ESRCH when the thread has ended.
 pub fn context_switches_of(thread: ThreadId) -> io::Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.in_proc))?;
-    let number = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
-    };
+    let number = |name: &str| status_number(&status, name).unwrap_or(0);
     Ok((number("voluntary_ctxt_switches:"), number("nonvoluntary_ctxt_switches:")))
 }
 

@@ -2,7 +2,8 @@
 //! (gammo-epoll table 1, brecht-select figs 4 to 8). The table is kept per thread, so that a loop
 //! writes only its own.
 //!
-//! While disabled, a call costs one relaxed load. While enabled, it costs two reads of the clock.
+//! While disabled, a call costs one relaxed load. While enabled, it costs two reads of the clock,
+//! and so it does while only the time in all calls together is measured.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,8 +44,12 @@ pub struct Row {
 }
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
+/// True if calls are timed, for the profile or for their sum alone.
+static TIMED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
+    /// Time in calls, nanoseconds.
+    static CALLS_NS: Cell<u64> = const { Cell::new(0) };
     static TABLE: [Cell<Row>; CALLS] =
         const { [const { Cell::new(Row { count: 0, time_ns: 0 }) }; CALLS] };
 }
@@ -52,6 +57,19 @@ thread_local! {
 /// Enables the profile for every thread of the process. It cannot be disabled again.
 pub fn enable() {
     ENABLED.store(true, Ordering::Relaxed);
+    time_calls();
+}
+
+/// Measures the time in all calls together, for every thread of the process. It cannot be stopped
+/// again.
+pub fn time_calls() {
+    TIMED.store(true, Ordering::Relaxed);
+}
+
+/// Returns the wall time that the calling thread has spent in calls, nanoseconds, since they are
+/// timed.
+pub fn calls_ns() -> u64 {
+    CALLS_NS.get()
 }
 
 /// Returns the calling thread's table so far, in the order of [`NAMES`]; `None` while the profile
@@ -78,10 +96,11 @@ pub fn drain_into(sum: &mut Vec<Row>) {
     });
 }
 
-/// Makes a system call, counting and timing it while the profile is enabled.
+/// Makes a system call, timing it while calls are timed, and counting it while the profile is
+/// enabled.
 #[inline(always)]
 pub fn timed<T>(call: Call, make: impl FnOnce() -> T) -> T {
-    if ENABLED.load(Ordering::Relaxed) { record(call, make) } else { make() }
+    if TIMED.load(Ordering::Relaxed) { record(call, make) } else { make() }
 }
 
 #[cold]
@@ -89,11 +108,14 @@ fn record<T>(call: Call, make: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = make();
     let spent_ns = start.elapsed().as_nanos() as u64;
-    TABLE.with(|table| {
-        let cell = &table[call as usize];
-        let row = cell.get();
-        cell.set(Row { count: row.count + 1, time_ns: row.time_ns + spent_ns });
-    });
+    CALLS_NS.set(CALLS_NS.get() + spent_ns);
+    if ENABLED.load(Ordering::Relaxed) {
+        TABLE.with(|table| {
+            let cell = &table[call as usize];
+            let row = cell.get();
+            cell.set(Row { count: row.count + 1, time_ns: row.time_ns + spent_ns });
+        });
+    }
     result
 }
 
@@ -104,6 +126,10 @@ mod tests {
     #[test]
     fn a_call_is_counted_once_the_profile_is_on() {
         assert_eq!(timed(Call::Read, || 7), 7);
+        assert_eq!(calls_ns(), 0);
+        time_calls();
+        timed(Call::Read, std::thread::yield_now);
+        assert!(calls_ns() > 0 && table().is_none());
         enable();
         timed(Call::Read, || ());
         let table = table().unwrap();

@@ -301,8 +301,10 @@ fn the_age_counts_from_the_newest_data_read_or_not() {
         let expected = Arrival { age_ns: 0, departed: false, spoken: false, ..silent };
         assert_eq!(silent, expected);
         assert!(silent.rtt_ns > 0, "a handshake takes time");
+        assert!(silent.established_ns >= 30_000_000, "{silent:?}");
         client.write_all(b"a").unwrap();
         until("the data is seen", || see(&conn).spoken);
+        assert!(see(&conn).established_ns >= silent.established_ns);
         // From here on the data is old, by a time that only the kernel knows.
         sleep(Duration::from_millis(50));
         let aged = see(&conn);

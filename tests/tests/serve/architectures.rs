@@ -72,6 +72,8 @@ fn every_close_has_one_reason(setup: &Setup) {
     let counted = ["refused", "finished", "client_closed", "client_reset", "drained"];
     let counted = counted.map(|reason| of(&format!("end_{reason}")));
     assert_eq!(counted, [3, 1, 5, 1, 3], "{stats}");
+    // One said nothing, and one reset a reply that it was being sent.
+    assert_eq!(of("never_completed"), 2, "{stats}");
     deadlines_are_reasons(setup, &root);
 }
 
@@ -124,6 +126,7 @@ fn the_counters_add_up(setup: &Setup) {
     let stats = server.stop_cleanly().stats();
     let of = |name: &str| stats["total"][name].as_u64().unwrap() as usize;
     assert_eq!((of("accepted"), of("closed")), (2 * CLIENTS, 2 * CLIENTS), "{stats}");
+    assert_eq!(of("never_completed"), CLIENTS, "{stats}");
     assert_eq!((of("requests"), of("replies")), (40 * CLIENTS, 40 * CLIENTS), "{stats}");
     let statuses = [of("status_2xx"), of("status_3xx"), of("status_4xx"), of("status_5xx")];
     assert_eq!(statuses, [20 * CLIENTS, 10 * CLIENTS, 10 * CLIENTS, 0], "{stats}");

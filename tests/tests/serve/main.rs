@@ -14,6 +14,7 @@ mod content;
 mod fiber;
 mod fuzz_corpus;
 mod http;
+mod instruments;
 mod life;
 mod mirror;
 mod output;

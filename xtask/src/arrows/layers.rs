@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         "weir-lab",
         &[
             &["atomic_file", "document", "environment", "experiment", "findings", "record", "time"],
-            &["allow_list", "file_set", "proc_stat", "programs", "workload"],
+            &["allow_list", "file_set", "programs", "workload"],
             &["cgroup", "loopback", "machine", "measure", "process_group", "testbed"],
             &["check", "generators", "journal", "metrics", "servers", "setup_summary"],
             &["plan", "validation"],

@@ -207,7 +207,7 @@ impl<'a> Study<'a> {
 
 /// Returns whether the generator's counts reflect the server and not a limit of the generator.
 pub(super) fn is_valid(point: &Point) -> bool {
-    point.has_valid_counts() && point.flags.iter().all(|flag| flag.kind != "invalid")
+    point.load.has_valid_counts() && point.flags.iter().all(|flag| flag.kind != "invalid")
 }
 
 /// Returns whether the generator's figures for a metric reflect the server: a late client distorts

@@ -84,11 +84,22 @@ impl Experiment {
     /// Returns whether core time is among what is shown or claimed. A paper's claims stand
     /// elsewhere, and most papers have some about it.
     pub fn wants_core_time(&self) -> bool {
+        self.paper.is_some() || self.shown().any(|metric| metric.contains("core_"))
+    }
+
+    /// Returns whether SYNs at the link are among what is shown or claimed here. They are counted
+    /// only then, because every packet pays for it.
+    pub fn wants_syns(&self) -> bool {
+        let claimed = self.claim.iter().flat_map(Claim::quantities).map(|one| &one.metric);
+        self.shown().chain(claimed).any(|metric| metric.contains("syn_rate"))
+    }
+
+    /// Returns the metrics of its figures, tables and matrices.
+    fn shown(&self) -> impl Iterator<Item = &String> {
         let drawn = self.figure.iter().flat_map(|figure| &figure.y);
         let listed = self.table.iter().flat_map(|table| &table.columns);
         let crossed = self.matrix.iter().map(|matrix| &matrix.metric);
-        let mut shown = drawn.chain(listed).chain(crossed);
-        self.paper.is_some() || shown.any(|metric| metric.contains("core_"))
+        drawn.chain(listed).chain(crossed)
     }
 }
 
@@ -106,3 +117,33 @@ macro_rules! one_weir {
 
 #[cfg(test)]
 pub(crate) use one_weir;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syns_are_wanted_where_they_are_shown_or_claimed() {
+        let sweep = "\n[[sweep]]\nid = \"up\"\nx = \"rate\"\nvalues = [1, 2]\n";
+        let table =
+            "[[table]]\nid = \"t\"\ntitle = \"T\"\nsweep = \"up\"\ncolumns = [\"METRIC\"]\n";
+        let wants = |metric: &str| {
+            let text = [one_weir!(""), sweep, &table.replace("METRIC", metric)].concat();
+            Experiment::parse(&text).unwrap().wants_syns()
+        };
+        assert!(wants("syn_rate") && !wants("drops_rate"));
+        let claim = r#"
+            [[claim]]
+            id = "more"
+            figure = "more"
+            text = "More."
+            where = "here"
+            sweep = "up"
+            top = { metric = "syn_rate", server = "one", at = 2 }
+            bottom = { metric = "reply_rate", server = "one", at = 2 }
+            above = 1.0
+        "#;
+        let claimed = Experiment::parse(&[one_weir!(""), sweep, claim].concat()).unwrap();
+        assert!(claimed.wants_syns());
+    }
+}

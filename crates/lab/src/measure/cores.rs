@@ -3,19 +3,24 @@
 //! The idle counter is calibrated right before and after the load, in the same testbed, while the
 //! server is there and has nothing to do. A result is doubted if the two calibrations differ, if
 //! the processes had more time than was busy, or if their time and the idle counter's do not add up
-//! to the window: then others ran, or the kernel's account is wrong.
+//! to the window: then others ran, or the kernel's account is wrong. The server's is doubted too if
+//! its processes are in another scheduling group than the counter.
 
 use std::time::Duration;
 
+use weir_sys::proc;
+
 use super::idle_counter::{IdleCounter, IdleRates, Reading};
 use crate::environment::{Environment, Side};
-use crate::proc_stat::{self, field};
 use crate::record::{CoreTime, Cores};
 
 /// Maximum relative difference between the speeds of an idle processor before and after.
 const DRIFT_MAX: f64 = 0.03;
 /// Maximum share of the window by which the sum of all times may miss it.
 const TOTAL_TOLERANCE: f64 = 0.05;
+
+/// Reason to doubt the time of a server beside which the counter's low priority does not count.
+const APART: &str = "the server is in another scheduling group than the idle counter";
 
 /// An idle counter on the processors of both sides, calibrated once.
 pub struct CoreMeter {
@@ -39,6 +44,8 @@ pub struct CoreReading {
     counts: Reading,
     /// Time of the packet threads of each side, seconds since boot.
     packets_s: [f64; 2],
+    /// True if the server is in another scheduling group than the counter.
+    is_apart: bool,
 }
 
 impl CoreMeter {
@@ -60,12 +67,12 @@ impl CoreMeter {
         Ok(Self { counter, sides, first, rates, calibration })
     }
 
-    /// Reads one end of the window.
-    pub fn read(&self) -> CoreReading {
-        let spent_s = |pid: &u32| proc_stat::of(*pid).map_or(0.0, |stat| spent_s(&stat));
+    /// Reads one end of the window; `pids` are the root processes of the server.
+    pub fn read(&self, pids: &[u32]) -> CoreReading {
+        let spent_s = |pid: &u32| proc::of(*pid).map_or(0.0, |stat| spent_s(&stat));
         let packets_s =
             self.sides.each_ref().map(|side| side.packet_threads.iter().map(spent_s).sum());
-        CoreReading { counts: self.counter.read(), packets_s }
+        CoreReading { counts: self.counter.read(), packets_s, is_apart: are_in_other_group(pids) }
     }
 
     /// Calibrates the counter again, and returns the use of the processors in a window. `own_s` is
@@ -73,11 +80,13 @@ impl CoreMeter {
     pub fn end(self, [from, to]: [&CoreReading; 2], own_s: [Option<f64>; 2]) -> Cores {
         let rates = self.counter.calibrate(self.calibration);
         let rates = [&self.rates, &rates];
+        let is_apart = [from.is_apart || to.is_apart, false];
         let [server, client] = [0, 1].map(|side| {
             let cpus = &self.sides[side].cpus;
             let mut time = to.counts.core_time(&from.counts, &self.first, rates, cpus);
             let packets_s = to.packets_s[side] - from.packets_s[side];
-            time.doubt = doubt(&time, own_s[side].map(|own_s| own_s + packets_s));
+            let own_s = own_s[side].map(|own_s| own_s + packets_s);
+            time.doubt = if is_apart[side] { Some(APART.into()) } else { doubt(&time, own_s) };
             time
         });
         Cores { server, client }
@@ -111,29 +120,27 @@ fn doubt(time: &CoreTime, own_s: Option<f64>) -> Option<String> {
 /// Returns the kernel's threads that handle packets on these processors.
 fn packet_threads(cpus: &[usize]) -> Vec<u32> {
     let names: Vec<_> = cpus.iter().map(|cpu| format!("(ksoftirqd/{cpu})")).collect();
-    let is_wanted = |pid: &u32| {
-        proc_stat::of(*pid).is_some_and(|stat| names.iter().any(|name| stat.contains(name)))
-    };
-    proc_stat::processes().filter(is_wanted).collect()
+    let is_wanted =
+        |pid: &u32| proc::of(*pid).is_some_and(|stat| names.iter().any(|name| stat.contains(name)));
+    proc::processes().filter(is_wanted).collect()
 }
 
 /// Returns the processor time of a process by its `stat` line, seconds.
 fn spent_s(stat: &str) -> f64 {
-    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
-    let ticks = field(stat, 14).unwrap_or(0) + field(stat, 15).unwrap_or(0);
-    ticks as f64 / ticks_per_s
+    proc::times(stat).map_or(0.0, |(user, system)| proc::seconds(user + system))
 }
 
-/// Returns whether a process is in another scheduling group than the lab, so that the idle
-/// counter's low priority does not count against it (sched(7), "The autogroup feature").
-pub fn is_in_other_group(pid: u32) -> bool {
+/// Returns whether one of the processes is in another scheduling group than the lab, so that the
+/// idle counter's low priority does not count against it (sched(7), "The autogroup feature").
+fn are_in_other_group(pids: &[u32]) -> bool {
     let group = |pid: &str| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/autogroup")).ok()?;
         Some(text.split_whitespace().next()?.to_owned())
     };
     let is_on = std::fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled")
         .is_ok_and(|text| text.trim() == "1");
-    is_on && group("self").is_some_and(|own| group(&pid.to_string()).is_some_and(|it| it != own))
+    let Some(own) = group("self").filter(|_| is_on) else { return false };
+    pids.iter().any(|pid| group(&pid.to_string()).is_some_and(|it| it != own))
 }
 
 #[cfg(test)]

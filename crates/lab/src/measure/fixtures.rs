@@ -157,6 +157,7 @@ fn server() -> ServerResult {
         counted_whole: [
             ("open_max", 50.0),
             ("accepts_max", 10.0),
+            ("accept_queue_ns_max", 30e6),
             ("work_items_max", 20.0),
             ("fibers_runnable_max", 40.0),
         ]
@@ -197,6 +198,11 @@ fn counted(connections: f64, elapsed_s: f64) -> BTreeMap<String, f64> {
         ("accept_phases", connections / 2.0),
         ("accepted", connections),
         ("accept_would_block", 100.0),
+        ("accept_queue_timed", connections),
+        ("accept_queue_ns", 2e6 * connections),
+        ("phases_timed", 3.0 * connections),
+        ("accept_system_ns", 20e3 * connections),
+        ("work_user_ns", 100e3 * connections),
         ("open_at_accept", 10.0 * connections),
         ("work_phases", connections / 4.0),
         ("work_items", connections),
@@ -223,7 +229,7 @@ fn kernel() -> Kernel {
         .map(|(name, by)| (name.to_owned(), by));
     let traced = TracedDrops { overflow: 5, overflow_of_cookie: 1, filter: 8, other: 2 };
     let moved = moved.collect();
-    Kernel { window_s: 2.0, moved, traced: Some(traced), ..Kernel::default() }
+    Kernel { window_s: 2.0, moved, traced: Some(traced), syns: Some(3400), ..Kernel::default() }
 }
 
 /// Two seconds of a processor, as the idle counter has them.

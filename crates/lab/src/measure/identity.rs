@@ -141,7 +141,7 @@ fn clients(point: &Point) -> Option<WholeRun> {
 fn background_fell_short(point: &Point) -> Option<String> {
     let background_load = point.background_load.as_ref()?;
     let load = &background_load.load;
-    (!load.valid && !load.late_only).then(|| {
+    (!load.has_valid_counts()).then(|| {
         format!("the {} clients beside the load: {}", background_load.kind, load.reasons.join("; "))
     })
 }

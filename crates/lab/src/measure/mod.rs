@@ -6,29 +6,30 @@
 
 pub mod calls;
 pub mod cores;
-pub mod drops;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod identity;
 pub mod idle_counter;
 pub mod kernel;
 pub mod processes;
+pub mod traces;
 pub mod weir_stats;
 
 use std::time::Instant;
 
-use weir_sys::drop_trace::{Counts, DropTrace};
+use weir_sys::proc::seconds;
 
 use crate::environment::{Environment, Side};
 use crate::record::{ClientResult, Kernel, ServerResult};
 use processes::Processes;
+use traces::{TraceReading, Traces};
 
 /// The kernel's view of both sides, of the server and of the load generator at an instant.
 #[derive(Clone, Debug)]
 pub struct Sample {
     at: Instant,
     counters: kernel::Counters,
-    drops: Option<Counts>,
+    traced: TraceReading,
     shared: bool,
     processes: Processes,
     /// The load generator's; `None` if it has ended.
@@ -48,7 +49,7 @@ pub struct Measured {
 
 impl Sample {
     /// Takes a sample; `pids` are the root processes of the server, `client` is that of the load
-    /// generator, and `drops` the trace of the server's drops, if there is one.
+    /// generator, and `traces` those of the kernel, if there are any.
     ///
     /// # Errors
     /// The server is gone, or /proc cannot be read or parsed.
@@ -56,12 +57,12 @@ impl Sample {
         environment: &dyn Environment,
         pids: &[u32],
         client: Option<u32>,
-        drops: Option<&DropTrace>,
+        traces: Option<&Traces>,
     ) -> Result<Self, String> {
         Ok(Self {
             at: Instant::now(),
             counters: kernel::read(&environment.proc_net(Side::Server))?,
-            drops: drops.map(DropTrace::counts),
+            traced: traces.map(Traces::read).unwrap_or_default(),
             shared: environment.shared(),
             processes: Processes::take(pids)?,
             client_processes: client.and_then(|pid| Processes::take(&[pid]).ok()),
@@ -71,21 +72,17 @@ impl Sample {
 
 /// Returns the differences between two samples of the same testbed, server and load.
 pub fn between(before: &Sample, after: &Sample) -> Measured {
-    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1) as f64;
-    let kernel = Kernel {
+    let mut kernel = Kernel {
         window_s: after.at.duration_since(before.at).as_secs_f64(),
         moved: kernel::moved(&before.counters, &after.counters),
         shared: after.shared,
-        traced: before
-            .drops
-            .zip(after.drops)
-            .map(|(before, after)| drops::between(&before, &after)),
-        untraced: None,
+        ..Kernel::default()
     };
+    traces::note(before.traced, after.traced, &mut kernel);
     let (user, system) = after.processes.since(&before.processes);
     let server = ServerResult {
-        cpu_user_s: user as f64 / ticks_per_s,
-        cpu_system_s: system as f64 / ticks_per_s,
+        cpu_user_s: seconds(user),
+        cpu_system_s: seconds(system),
         rss_max_bytes: after.processes.rss_max_bytes,
         processes: after.processes.count(),
         disk_read_bytes: after.processes.disk_read_since(&before.processes),
@@ -95,8 +92,8 @@ pub fn between(before: &Sample, after: &Sample) -> Measured {
     let client = both.map(|(before, after)| {
         let (user, system) = after.since(before);
         ClientResult {
-            cpu_user_s: user as f64 / ticks_per_s,
-            cpu_system_s: system as f64 / ticks_per_s,
+            cpu_user_s: seconds(user),
+            cpu_system_s: seconds(system),
             rss_begin_bytes: before.rss_bytes,
             rss_end_bytes: after.rss_bytes,
             rss_max_bytes: after.rss_max_bytes,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::proc_stat::{self, field};
+use weir_sys::proc::{self, field};
 
 /// Identity of a process, distinct from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,8 +127,8 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// Returns every process and its parent, for kernels that do not list children.
 fn parents() -> Vec<(u32, u32)> {
-    let parent = |pid: u32| Some((pid, field(&proc_stat::of(pid)?, 4)? as u32));
-    proc_stat::processes().filter_map(parent).collect()
+    let parent = |pid: u32| Some((pid, field(&proc::of(pid)?, 4)? as u32));
+    proc::processes().filter_map(parent).collect()
 }
 
 fn children_of(parents: &[(u32, u32)], of: u32) -> Vec<u32> {
@@ -137,11 +137,11 @@ fn children_of(parents: &[(u32, u32)], of: u32) -> Vec<u32> {
 
 /// Returns a process's time; `None` if it is gone or a zombie.
 fn stat(pid: u32) -> Option<(Id, Spent)> {
-    parse_stat(pid, &proc_stat::of(pid)?)
+    parse_stat(pid, &proc::of(pid)?)
 }
 
 fn parse_stat(pid: u32, stat: &str) -> Option<(Id, Spent)> {
-    if proc_stat::has_ended(stat) {
+    if proc::has_ended(stat) {
         return None;
     }
     let spent = Spent {

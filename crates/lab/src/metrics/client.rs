@@ -1,7 +1,7 @@
 //! Metrics of the client: how well it kept its plan, and the processor time and memory that its
 //! load cost it.
 
-use super::metric::{metrics, ms, ratio};
+use super::metric::{core_us_per_reply, metrics, ms, ratio};
 use crate::record::{ClientResult, Point};
 
 metrics! {
@@ -25,7 +25,8 @@ metrics! {
         |p| Some(100.0 * p.cores.client.busy_share()?),
         "Of the client's processors' time, the part in which they had something to do, by the \
          idle counter";
-    "client_core_us_per_reply", "client's core time a reply", "us", core_us_per_reply,
+    "client_core_us_per_reply", "client's core time a reply", "us",
+        |p| core_us_per_reply(p, &p.cores.client),
         "Time the client's processors had something to do, for each reply, by the idle counter";
     "client_us_per_reply", "processor time of the client a reply", "us", us_per_reply,
         "User and system time of the load generator's processes alone, for each reply";
@@ -47,17 +48,9 @@ fn client(point: &Point) -> Option<&ClientResult> {
     point.client.as_ref()
 }
 
-/// Returns the processor time per reply, computed from rates because the load and the processors
-/// are measured over slightly different windows.
-fn core_us_per_reply(point: &Point) -> Option<f64> {
-    let cores = &point.cores.client;
-    let processors = ratio(cores.total_s, point.kernel.window_s)?;
-    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
-}
-
 fn us_per_reply(point: &Point) -> Option<f64> {
     let client = client(point)?;
-    let used = ratio(client.cpu_user_s + client.cpu_system_s, point.kernel.window_s)?;
+    let used = ratio(client.cpu_s(), point.kernel.window_s)?;
     ratio(1e6 * used, point.load.replies_per_s)
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::measure::identity;
-use crate::record::{Point, Times};
+use crate::record::{CoreTime, Point, Times};
 
 /// A metric of the table: a quantity of a point, or of a part of one.
 #[derive(Debug)]
@@ -59,6 +59,13 @@ pub(super) fn ratio(above: f64, below: f64) -> Option<f64> {
 
 pub(super) fn ms(times: Option<&Times>, of: fn(&Times) -> Option<f64>) -> Option<f64> {
     times.filter(|times| times.count > 0).and_then(of).map(|us| us / 1000.0)
+}
+
+/// Returns the time in which processors had something to do, for each reply, microseconds: computed
+/// from rates because the load and the processors are measured over slightly different windows.
+pub(super) fn core_us_per_reply(point: &Point, cores: &CoreTime) -> Option<f64> {
+    let processors = ratio(cores.total_s, point.kernel.window_s)?;
+    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
 }
 
 /// Returns the growth of one of the server's counters. A server answers only between its phases: if

@@ -12,6 +12,7 @@ mod client;
 mod families;
 mod mechanism;
 mod metric;
+mod phases;
 mod probe;
 mod relative;
 mod standard;
@@ -134,6 +135,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
     let background_load = background_load::TABLE.iter().chain(probe::TABLE);
     standard::TABLE
         .iter()
+        .chain(phases::TABLE)
         .chain(client::TABLE)
         .chain(mechanism::TABLE)
         .chain(arch::TABLE)
@@ -253,6 +255,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_of_the_times_in_the_accept_queue_is_no_mean_of_all() {
+        let mut point = fixtures::point();
+        for counted in [&mut point.server.counted, &mut point.server.counted_whole] {
+            *counted.get_mut("accept_queue_timed").unwrap() *= 0.5;
+        }
+        for name in ["accept_queue_mean", "accept_queue_max"] {
+            assert_eq!(value(&point, name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn the_papers_figures_follow_from_the_counters() {
         let wanted = [
             ("c_avg", 2.0),
@@ -266,9 +279,12 @@ mod tests {
             ("open_mean", 10.0),
             ("open_max", 50.0),
             ("accepts_max", 10.0),
+            ("accept_queue_mean", 2.0),
+            ("accept_queue_max", 30.0),
             ("work_items_mean", 4.0),
             ("work_items_max", 20.0),
             ("accept_would_block_rate", 50.0),
+            ("syn_rate", 1700.0),
             ("drops_rate", 20.0),
             ("accept_queue_full_rate", 10.0),
             ("accept_queue_full_at_syn_rate", 7.0),

@@ -1,7 +1,9 @@
 //! Metrics of any point with a load: rates, times, errors, processors, and the counters of the
 //! server and the kernel that the papers show, over the whole measured window.
 
-use super::metric::{counted, counted_rate, counted_ratio, mark, metrics, ms, ratio};
+use super::metric::{
+    core_us_per_reply, counted, counted_rate, counted_ratio, mark, metrics, ms, ratio,
+};
 use crate::measure::kernel::{Drops, Traced, classify};
 use crate::record::{Point, Times};
 
@@ -50,7 +52,8 @@ metrics! {
     "core_busy", "core time, not idle", "%", |p| Some(100.0 * p.cores.server.busy_share()?),
         "Of the server's processors' time, the part in which they had something to do, by the \
          idle counter";
-    "core_us_per_reply", "core time a reply", "us", core_us_per_reply,
+    "core_us_per_reply", "core time a reply", "us",
+        |p| core_us_per_reply(p, &p.cores.server),
         "Time the server's processors had something to do, for each reply, by the idle counter";
     "server_cpu", "processor time of the server's processes", "%", server_cpu,
         "User and system time of its processes alone, of one processor";
@@ -79,6 +82,11 @@ metrics! {
         "Connections accepted while the load was measured";
     "accept_rate", "connections accepted a second", "1/s", |p| counted_rate(p, "accepted"),
         "N_phases · C_avg / t (pariag eq. 4.1)";
+    "accept_queue_mean", "time in the accept queue, mean", "ms", accept_queue_mean,
+        "From the end of the handshake to the accept, mean: with `--accept-queue-times`";
+    "accept_queue_max", "time in the accept queue, longest", "ms", accept_queue_max,
+        "From the end of the handshake to the accept, the longest since the server began: with \
+         `--accept-queue-times`";
     "getevents_rate", "waits a second (getevents rate)", "1/s",
         |p| counted_rate(p, "getevents_calls"),
         "Calls of the event mechanism per second: select rate";
@@ -108,6 +116,14 @@ metrics! {
     "gone_before_read_rate", "clients gone before the first read", "1/s",
         |p| counted_rate(p, "gone_before_read"),
         "Connections whose client had gone before its first byte was read, per second";
+    "never_completed_rate", "connections accepted and never completed", "1/s",
+        |p| counted_rate(p, "never_completed"),
+        "Connections accepted and closed without one complete reply, per second; a refusal by 503 \
+         is a reply";
+    "syn_rate", "SYNs at the link", "1/s",
+        |p| ratio(p.kernel.syns? as f64, p.kernel.window_s),
+        "SYNs to the server's port that reached the link of its network, retransmitted ones too, \
+         per second, by a trace: before anything drops them";
     "drops_rate", "connections dropped by the kernel", "1/s", |p| drops(p, |drops| drops.all),
         "Drops of all kinds, per second (ListenDrops)";
     "accept_queue_full_rate", "drops: accept queue full", "1/s",
@@ -142,6 +158,10 @@ metrics! {
 /// whole reply.
 const REFUSALS: &[&str] =
     &["connect-refused", "connect-reset", "reset", "closed-early", "connrefused", "connreset"];
+
+/// Minimum share of the accepts whose time in the queue is known if all were asked for: a client
+/// that has gone may leave nothing to ask.
+const ALL_TIMED: f64 = 0.99;
 
 /// The generators' names for timeouts.
 const TIMEOUTS: &[&str] = &[
@@ -204,16 +224,8 @@ fn service(point: &Point, of: fn(&Times) -> Option<f64>) -> Option<f64> {
     ms(point.load.service.as_ref(), of)
 }
 
-/// Returns the processor time per reply, computed from rates because the load and the processors
-/// are measured over slightly different windows.
-fn core_us_per_reply(point: &Point) -> Option<f64> {
-    let cores = &point.cores.server;
-    let processors = ratio(cores.total_s, point.kernel.window_s)?;
-    ratio(1e6 * cores.busy_share()? * processors, point.load.replies_per_s)
-}
-
 fn server_cpu(point: &Point) -> Option<f64> {
-    of_processor(point, point.server.cpu_user_s + point.server.cpu_system_s)
+    of_processor(point, point.server.cpu_s())
 }
 
 /// Returns a time of the server's processes as a part of one processor's time, %.
@@ -223,6 +235,25 @@ fn of_processor(point: &Point, used_s: f64) -> Option<f64> {
 
 fn server_us_per_reply(point: &Point) -> Option<f64> {
     ratio(1e4 * server_cpu(point)?, point.load.replies_per_s)
+}
+
+fn accept_queue_mean(point: &Point) -> Option<f64> {
+    let [timed, accepted] = ["accept_queue_timed", "accepted"].map(|name| counted(point, name));
+    let all_ms = counted(point, "accept_queue_ns")? / 1e6;
+    ratio(all_ms, timed?).filter(|_| are_all_timed(timed, accepted))
+}
+
+fn accept_queue_max(point: &Point) -> Option<f64> {
+    let [timed, accepted] = ["accept_queue_timed", "accepted"].map(|name| mark(point, name));
+    let max_ms = mark(point, "accept_queue_ns_max")? / 1e6;
+    Some(max_ms).filter(|_| are_all_timed(timed, accepted))
+}
+
+/// Returns whether the time in the accept queue is known of more than a policy's sample, which is
+/// of the connections that have waited longest.
+fn are_all_timed(timed: Option<f64>, accepted: Option<f64>) -> bool {
+    let share = timed.zip(accepted).and_then(|(timed, accepted)| ratio(timed, accepted));
+    share.is_some_and(|share| share >= ALL_TIMED)
 }
 
 fn server_rss(point: &Point) -> Option<f64> {

@@ -4,7 +4,6 @@
 use std::time::Instant;
 
 use serde_json::Value;
-use weir_sys::drop_trace::DropTrace;
 
 use super::neighbour::Neighbour;
 use super::resolved_point::ResolvedPoint;
@@ -12,10 +11,11 @@ use super::runner::Runner;
 use super::wait::{await_end, sleep_until};
 use crate::environment::{Environment, Side};
 use crate::generators::{self, LoadRequest, RunningLoad};
-use crate::measure::cores::{self, CoreMeter, CoreReading};
+use crate::measure::cores::{CoreMeter, CoreReading};
+use crate::measure::traces::Traces;
 use crate::measure::weir_stats::Stats;
-use crate::measure::{self, Measured, Sample, drops, identity};
-use crate::record::{ClientResult, Kernel, Line, Point, ServerResult};
+use crate::measure::{self, Measured, Sample, identity};
+use crate::record::{ClientResult, Line, Point, ServerResult};
 use crate::servers::{RunningServer, StopResult};
 use crate::time::utc_now;
 
@@ -28,8 +28,8 @@ impl Runner {
         // Before the warm-up: the processors must be idle.
         let meter = CoreMeter::start(resolved.environment, resolved.step.duration_s)?;
         self.warm_up(resolved)?;
-        let drops = drops::begin(resolved.environment, resolved.address.port());
-        let trace = drops.as_ref().ok();
+        let port = resolved.address.port();
+        let traces = Traces::begin(resolved.environment, port, resolved.counts_syns);
         let (began, at) = (utc_now(), Instant::now());
         let timeline_ms = resolved.sweep.timeline_ms.map(|bin_ms| *bin_ms);
         let mut load =
@@ -41,9 +41,9 @@ impl Runner {
         let (from, to) = load.window();
         let background_load = self.background_load(resolved, (from, to))?;
         sleep_until(started + from, resolved.stop)?;
-        let first = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
+        let first = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
         sleep_until(started + to, resolved.stop)?;
-        let second = Edge::take(resolved.environment, (&meter, trace), &mut server, &load)?;
+        let second = Edge::take(resolved.environment, (&meter, &traces), &mut server, &load)?;
         let latest = started + to + resolved.patience();
         await_end(&mut load, latest, resolved.stop)?;
         neighbour.map_or(Ok(()), Neighbour::end)?;
@@ -54,23 +54,19 @@ impl Runner {
         if resolved.sweep.client_may_limit {
             (load.valid, load.late_only) = (true, false);
         }
-        let Measured { kernel, server: used, client } =
+        let Measured { mut kernel, server: used, client } =
             measure::between(&first.sample, &second.sample);
+        traces.end(&mut kernel);
         let mut result = ServerResult {
             version: self.version(resolved.server),
             command: server.command().to_owned(),
             config: server.config().map(str::to_owned),
             ..used
         };
-        let is_apart = server.pids().into_iter().any(cores::is_in_other_group);
         count(&mut result, [first.snapshot, second.snapshot], server.stop());
         // After the server's end: the processors must be idle again.
         let own_s = own_times_s(resolved, &result, client.as_ref());
-        let mut cores = meter.end([&first.cores, &second.cores], own_s);
-        if is_apart {
-            let why = "the server is in another scheduling group than the idle counter";
-            cores.server.doubt = Some(why.to_owned());
-        }
+        let cores = meter.end([&first.cores, &second.cores], own_s);
         let mut point = Point {
             key: resolved.step.key.clone(),
             began,
@@ -78,7 +74,7 @@ impl Runner {
             rate: resolved.rate,
             load,
             server: result,
-            kernel: Kernel { untraced: drops.err(), ..kernel },
+            kernel,
             cores,
             client,
             background_load,
@@ -111,12 +107,13 @@ struct Edge {
 impl Edge {
     fn take(
         environment: &dyn Environment,
-        (meter, trace): (&CoreMeter, Option<&DropTrace>),
+        (meter, traces): (&CoreMeter, &Traces),
         server: &mut RunningServer,
         load: &RunningLoad,
     ) -> Result<Self, String> {
-        let sample = Sample::take(environment, &server.pids(), Some(load.pid()), trace)?;
-        let cores = meter.read();
+        let pids = server.pids();
+        let sample = Sample::take(environment, &pids, Some(load.pid()), Some(traces))?;
+        let cores = meter.read(&pids);
         // A server that cannot answer in time is a finding, not a failure of the point.
         let snapshot = server.snapshot().unwrap_or(None);
         Ok(Self { sample, cores, snapshot })
@@ -134,9 +131,9 @@ fn own_times_s(
         return [None; 2];
     }
     let is_alone = resolved.sweep.neighbour.is_none();
-    let server_s = is_alone.then_some(server.cpu_user_s + server.cpu_system_s);
+    let server_s = is_alone.then(|| server.cpu_s());
     let client = client.filter(|_| resolved.sweep.background_load.is_none());
-    [server_s, client.map(|client| client.cpu_user_s + client.cpu_system_s)]
+    [server_s, client.map(ClientResult::cpu_s)]
 }
 
 /// Adds weir's own counters; for other servers only how they ended.

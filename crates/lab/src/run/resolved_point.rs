@@ -29,6 +29,8 @@ pub(super) struct ResolvedPoint<'a> {
     /// Prefix of the workload's paths.
     pub prefix: String,
     pub seed: u64,
+    /// True to count the SYNs that reach the server's link.
+    pub counts_syns: bool,
 }
 
 impl ResolvedPoint<'_> {

@@ -135,6 +135,7 @@ impl Runner {
             conns,
             prefix: if burn_us > 0 { format!("/.weir/burn/{burn_us}") } else { String::new() },
             seed: plan::load_seed(self.seed, &step.key),
+            counts_syns: experiment.wants_syns(),
         })
     }
 

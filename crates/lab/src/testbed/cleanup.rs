@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_sys::namespace;
-
-use crate::proc_stat::{self, processes};
+use weir_sys::proc::{self, processes};
 
 /// Environment variable set for every process of a run without namespaces.
 pub(super) const RUN_VARIABLE: &str = "WEIR_LAB_RUN";
@@ -96,13 +95,13 @@ fn has_variable(of: &Path, run: &str) -> bool {
 }
 
 fn is_in_group(pid: u32, group: u32) -> bool {
-    proc_stat::of(pid).is_some_and(|stat| stat_is_of_group(&stat, group))
+    proc::of(pid).is_some_and(|stat| stat_is_of_group(&stat, group))
 }
 
 /// Returns whether a line of /proc/PID/stat is of a process group and of a process that has not
 /// ended.
 fn stat_is_of_group(stat: &str, group: u32) -> bool {
-    !proc_stat::has_ended(stat) && proc_stat::group(stat) == Some(u64::from(group))
+    !proc::has_ended(stat) && proc::group(stat) == Some(u64::from(group))
 }
 
 #[cfg(test)]

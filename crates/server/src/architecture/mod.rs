@@ -36,6 +36,9 @@ pub struct Row {
     pub source: &'static str,
     /// True if an event mechanism watches its connections.
     pub takes_mechanism: bool,
+    /// True if a loop is one thread that waits, accepts and serves in turn, so that these phases
+    /// can be timed.
+    pub has_phases: bool,
     /// Options of the architecture.
     pub tunables: &'static [Tunable],
     /// Choices incompatible with it.
@@ -106,6 +109,7 @@ pub const TABLE: &[Row] = &[
         summary: "one event loop: wait for events, accept, serve, repeat (SPED)",
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
+        has_phases: true,
         tunables: &[options::HELPERS],
         exclusions: &[],
     },
@@ -115,6 +119,7 @@ pub const TABLE: &[Row] = &[
         summary: "the event loop, with helper threads that read from disks (AMPED)",
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
+        has_phases: true,
         tunables: &[options::AMPED_HELPERS],
         exclusions: &[],
     },
@@ -124,6 +129,7 @@ pub const TABLE: &[Row] = &[
         summary: "two queues, of connections and of work, filled by io_uring completions (TUX)",
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
+        has_phases: true,
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {
@@ -146,6 +152,7 @@ pub const TABLE: &[Row] = &[
         summary: "user-level threads in the blocking style, scheduled over a mechanism (Knot)",
         source: "pariag-accept §3.1.2",
         takes_mechanism: true,
+        has_phases: true,
         tunables: options::fiber::ALL,
         exclusions: &[
             Exclusion {
@@ -165,6 +172,7 @@ pub const TABLE: &[Row] = &[
         summary: "a kernel thread per connection, or a pool of threads (MT)",
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
         takes_mechanism: false,
+        has_phases: false,
         tunables: options::threads::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
@@ -174,6 +182,7 @@ pub const TABLE: &[Row] = &[
         summary: "preforked processes, each serving one connection at a time (MP)",
         source: "Flash §3.1; Apache's prefork",
         takes_mechanism: false,
+        has_phases: false,
         tunables: options::processes::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },

@@ -436,6 +436,8 @@ impl Connection {
             if matches!(self.state, State::Linger { .. }) { CloseReason::Finished } else { reason };
         context.counters.closed.one();
         self.close_reason.unwrap_or(reason).count(&mut context.counters);
+        // Every reply has a head, so that a complete one has bytes.
+        context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.release_input(context);
         let Some(mut output) = self.output.take() else { return false };
         let cut = output.sent_bytes > 0;

@@ -15,6 +15,7 @@ use crate::http::socket_connection::SocketConnection;
 use crate::stat_page;
 use crate::worker::core::{LoopCore, Work};
 use crate::worker::listener::Listener;
+use crate::worker::phase_times::LoopPhase;
 use crate::worker::{Model, RunWorker, Worker, WorkerParts};
 
 /// One event loop over a readiness mechanism.
@@ -96,6 +97,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
 
 impl<M: Mechanism> Worker<EventLoop<M>> {
     fn accept_phase(&mut self) {
+        self.core.enter_phase(LoopPhase::Accept);
         self.core.accepts_pending = false;
         for index in 0..self.model.driver.ready.len() {
             match self.model.driver.owner(&self.core, self.model.driver.ready[index]) {
@@ -119,6 +121,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     }
 
     fn work_phase(&mut self) {
+        self.core.enter_phase(LoopPhase::Work);
         let count = self.model.driver.ready.len() + self.model.driver.yielded();
         let mut work = self.core.begin_work(count);
         work.items += self.resume_yielded();
@@ -142,6 +145,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     /// not polled, since enough connections are ready.
     fn cut_work(&mut self, work: Work, left: usize) -> Work {
         self.core.cut_work(work, left);
+        self.core.enter_phase(LoopPhase::Accept);
         self.handle_waker();
         for index in 0..self.core.listeners.len() {
             if self.core.listeners.get(index).is_some_and(|listener| listener.watched) {
@@ -149,6 +153,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             }
         }
         self.end_accept_phase();
+        self.core.enter_phase(LoopPhase::Work);
         self.handle_timers();
         self.core.begin_work(left)
     }

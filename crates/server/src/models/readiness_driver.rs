@@ -18,6 +18,7 @@ use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
 use crate::worker::core::{FIRST_LISTENER, LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
+use crate::worker::phase_times::LoopPhase;
 use crate::worker::{Model, Worker};
 
 /// State of a loop whose connections are watched for readiness.
@@ -87,6 +88,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
     /// Polls the mechanism and begins an iteration. If nothing is ready, sleeps until something is
     /// due, unless a connection has yielded.
     pub(super) fn getevents_phase(&mut self, core: &mut Core) {
+        core.enter_phase(LoopPhase::Getevents);
         let has_yielded = !self.yielded.is_empty();
         let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
         self.ready.clear();

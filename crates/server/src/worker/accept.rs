@@ -8,6 +8,7 @@ use weir_sys::{is_exhaustion, socket};
 
 use super::eviction::EVICTED_AT_ONCE;
 use super::model::{Model, Worker};
+use super::phase_times::LoopPhase;
 
 /// Pause in accepting when every slot is taken and no connection can be evicted, nanoseconds.
 const FULL_PAUSE_NS: u64 = 20_000_000;
@@ -51,9 +52,11 @@ impl<M: Model> Worker<M> {
     /// Accepts further connections in place of a closed one, if `accept_on_close` is set.
     pub(crate) fn accept_after_close(&mut self) {
         if self.core.context.config.strategy.accept_on_close {
+            let outer = self.core.enter_phase(LoopPhase::Accept);
             (0..self.core.listeners.len()).for_each(|index| {
                 self.accept(index);
             });
+            self.core.enter_phase(outer);
         }
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use weir_accept::{AcceptPhase, Decision, Order, Refusal, Verdict};
 use weir_dispatch::readiness::Token;
+use weir_stats::Counters;
 use weir_sys::{listener, socket};
 
 use super::model::{Model, Worker};
@@ -24,11 +25,16 @@ impl<M: Model> Worker<M> {
     ) {
         self.note_accepted(index);
         let core = &mut self.core;
-        let arrival = if phase.inspects() {
-            listener::arrival(fd.as_fd()).ok().map(into_arrival)
+        let inspects = phase.inspects();
+        let arrival = if inspects || core.context.config.accept_queue_times {
+            listener::arrival(fd.as_fd()).ok()
         } else {
             None
         };
+        if let Some(arrival) = arrival {
+            note_queued(&mut core.context.counters, arrival.established_ns);
+        }
+        let arrival = arrival.filter(|_| inspects).map(into_arrival);
         let verdict = phase.judge(core.context.now_ns(), arrival);
         if let Verdict::Admit { since_ns } = verdict {
             let conn = M::Connection::new(fd, peer, &core.context);
@@ -39,6 +45,7 @@ impl<M: Model> Worker<M> {
         match verdict {
             Verdict::Departed => {
                 counters.departed.one();
+                counters.never_completed.one();
                 return socket::close(fd);
             }
             Verdict::Excess => counters.refused_excess.one(),
@@ -93,7 +100,9 @@ impl<M: Model> Worker<M> {
     /// Refuses an accepted connection in the configured way.
     pub(crate) fn refuse(&mut self, fd: OwnedFd, peer: SocketAddr) {
         let context = &mut self.core.context;
-        match context.config.policy.refusal {
+        let refusal = context.config.policy.refusal;
+        context.counters.never_completed.add((refusal != Refusal::Status503).into());
+        match refusal {
             Refusal::Kernel | Refusal::Rst => {
                 socket::reset_on_close(fd.as_fd());
                 socket::close(fd);
@@ -199,8 +208,15 @@ impl<M: Model> Worker<M> {
     }
 }
 
+/// Counts the time that a connection spent in the accept queue, nanoseconds.
+fn note_queued(counters: &mut Counters, queued_ns: u64) {
+    counters.accept_queue_timed.one();
+    counters.accept_queue_ns.add(queued_ns);
+    counters.accept_queue_ns_max.raise(queued_ns);
+}
+
 /// Converts the kernel's data on an arrival to the type that policies use.
 fn into_arrival(arrival: listener::Arrival) -> weir_accept::Arrival {
-    let listener::Arrival { age_ns, departed, spoken, rtt_ns } = arrival;
+    let listener::Arrival { age_ns, departed, spoken, rtt_ns, .. } = arrival;
     weir_accept::Arrival { age_ns, departed, spoken, rtt_ns }
 }

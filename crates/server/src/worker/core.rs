@@ -13,6 +13,7 @@ use weir_sys::profile;
 
 use super::connection_table::ConnectionTable;
 use super::listener::{Listener, Socket};
+use super::phase_times::{Edge, LoopPhase, PhaseTimes};
 use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
 use crate::control::{Control, Phase};
@@ -103,12 +104,15 @@ pub(crate) struct LoopCore<C> {
     /// profiled.
     pub(crate) calls: Vec<profile::Row>,
     last_message_ns: Option<u64>,
+    /// Times of the phases; `None` while they are not measured.
+    phase_times: Option<PhaseTimes>,
 }
 
 impl<C> LoopCore<C> {
     pub(crate) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { context, sockets, control, mut publisher, open_max } = parts;
         publisher.begin(context.read_clock_ns());
+        let phase_times = context.config.phase_times.then(|| PhaseTimes::begin(edge(&context)));
         let listeners: Vec<_> = (FIRST_LISTENER..)
             .zip(sockets)
             .map(|(slot, socket)| {
@@ -145,6 +149,17 @@ impl<C> LoopCore<C> {
             drained_by_ns: None,
             calls: Vec::new(),
             last_message_ns: None,
+            phase_times,
+        }
+    }
+
+    /// Enters a phase, and returns the one that it follows. Does nothing while phases are not
+    /// timed.
+    #[inline]
+    pub(crate) fn enter_phase(&mut self, next: LoopPhase) -> LoopPhase {
+        match &mut self.phase_times {
+            None => next,
+            Some(times) => time_phase(times, next, &mut self.context),
         }
     }
 
@@ -358,6 +373,22 @@ impl<C> LoopCore<C> {
             (self.context.config.tell)(message);
         }
     }
+}
+
+#[cold]
+fn time_phase(times: &mut PhaseTimes, next: LoopPhase, context: &mut WorkerContext) -> LoopPhase {
+    let last = times.phase();
+    if last != next {
+        times.enter(next, edge(context), &mut context.counters);
+    }
+    last
+}
+
+/// Reads the clocks between two phases.
+fn edge(context: &WorkerContext) -> Edge {
+    let ended_ns = context.read_clock_ns();
+    let (cpu_ns, calls_ns) = (context.cpu_clock_ns(), profile::calls_ns());
+    Edge { ended_ns, began_ns: context.read_clock_ns(), cpu_ns, calls_ns }
 }
 
 /// Adds two pairs of counts.

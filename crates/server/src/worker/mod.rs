@@ -9,6 +9,7 @@ mod eviction;
 mod lifecycle;
 pub(crate) mod listener;
 mod model;
+pub(crate) mod phase_times;
 pub(crate) mod setup;
 mod syn_filter;
 

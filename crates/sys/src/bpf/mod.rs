@@ -3,6 +3,8 @@
 //! needs no eBPF compiler.
 
 mod assembler;
+pub(crate) mod btf;
+mod trace;
 
 use std::ffi::CStr;
 use std::io;
@@ -12,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 pub use assembler::{Assembler, Cmp, Instruction, Label, Op, Reg, Size};
+pub(crate) use trace::Trace;
 
 /// Commands of bpf(2) used here.
 mod command {
@@ -46,6 +49,8 @@ pub mod helper {
     pub const KTIME_NS: i32 = 5;
     /// `skb_load_bytes_relative(skb, offset, to, len, header)`: 0, or an error.
     pub const LOAD_BYTES_RELATIVE: i32 = 68;
+    /// `probe_read_kernel(to, len, address)`: 0, or an error.
+    pub const PROBE_READ_KERNEL: i32 = 113;
     /// The network header, as the `header` argument of [`LOAD_BYTES_RELATIVE`].
     pub const HEADER_NET: i32 = 1;
 }

@@ -6,16 +6,13 @@
 //! ListenOverflows move. They move with a third ACK too, which is among them, and so the two are
 //! told apart.
 
-mod btf;
 mod program;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
 
 pub use program::Listeners;
 
-use crate::bpf::{self, SharedPage};
+use crate::bpf::Trace;
 use program::number;
 
 /// Packets dropped by the listeners since the trace began, by reason.
@@ -38,11 +35,7 @@ pub struct Counts {
 
 /// A trace, which ends when it is dropped.
 #[derive(Debug)]
-pub struct DropTrace {
-    page: SharedPage,
-    /// Attachment of the program, which keeps the program and its map.
-    _attached: OwnedFd,
-}
+pub struct DropTrace(Trace);
 
 impl DropTrace {
     /// Begins to count.
@@ -51,22 +44,16 @@ impl DropTrace {
     /// A sentence that says why this is not possible: no privilege (CAP_BPF and CAP_PERFMON), or a
     /// kernel that lacks what is needed (before 6.11, or without BTF).
     pub fn begin(listeners: Listeners) -> io::Result<Self> {
-        let types = btf::Btf::of_this_kernel()
-            .map_err(|error| because(&error, "the kernel's types cannot be read"))?;
-        let kernel = program::Kernel::read(&types)?;
-        let page = SharedPage::new(number::COUNT)
-            .map_err(|error| because(&error, "no eBPF map can be had"))?;
-        let program = program::program(&kernel, listeners, page.map());
-        let program = bpf::load_tracepoint(&program, kernel.tracepoint)
-            .map_err(|error| because(&error, "the kernel does not load the program"))?;
-        let attached = bpf::attach_tracepoint(program.as_fd())
-            .map_err(|error| because(&error, "the tracepoint kfree_skb cannot be had"))?;
-        Ok(Self { page, _attached: attached })
+        Trace::begin(number::COUNT, |btf, numbers| {
+            let kernel = program::Kernel::read(btf)?;
+            Ok((kernel.tracepoint, program::program(&kernel, listeners, numbers)))
+        })
+        .map(Self)
     }
 
     /// Returns the counts so far: memory reads, no call.
     pub fn counts(&self) -> Counts {
-        let number = |index: usize| self.page.numbers()[index].load(Relaxed);
+        let number = |index: usize| self.0.number(index);
         Counts {
             overflow: number(number::OVERFLOW),
             overflow_of_cookie: number(number::OVERFLOW_OF_COOKIE),
@@ -76,15 +63,12 @@ impl DropTrace {
     }
 }
 
-fn because(error: &io::Error, what: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::syn_filter::random;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
     fn here() -> u32 {
@@ -120,12 +104,5 @@ mod tests {
         assert!(counts.filter > 0);
         assert_eq!(counts, Counts { filter: counts.filter, ..Counts::default() });
         assert_eq!(elsewhere.counts(), Counts::default());
-    }
-
-    #[test]
-    fn an_error_says_what_cannot_be_had_and_keeps_its_kind() {
-        let error = because(&io::ErrorKind::PermissionDenied.into(), "no eBPF map can be had");
-        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(error.to_string(), "no eBPF map can be had: permission denied");
     }
 }

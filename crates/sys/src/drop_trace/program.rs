@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::btf::Btf;
+use crate::bpf::btf::Btf;
 use crate::bpf::{Assembler, Cmp, Instruction, Op, Reg, Size};
 
 /// Listening sockets whose drops are counted: all those of a port in a network namespace.

@@ -174,6 +174,8 @@ fn plain() -> Config {
         body_bytes_max: BODY_BYTES_MAX,
         access_log: None,
         stat_page: false,
+        accept_queue_times: false,
+        phase_times: false,
         profile_calls: false,
         bench_endpoints: false,
         tell: |_| {},

@@ -18,6 +18,7 @@ use crate::models::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
 use crate::stat_page;
 use crate::worker::core::Work;
 use crate::worker::listener::Listener;
+use crate::worker::phase_times::LoopPhase;
 use crate::worker::{Model, Worker};
 
 /// A connection to be served by a fiber.
@@ -147,6 +148,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
             self.watch_listeners(true);
         }
         self.model.driver.getevents_phase(&mut self.core);
+        self.core.enter_phase(LoopPhase::Work);
         self.model.resumable = self.model.driver.yielded();
         self.model.work = Work::default();
         self.model.ready_listeners.clear();
@@ -356,7 +358,9 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
             return VecDeque::from([task]);
         }
         let Some(index) = self.next_ready_listener() else { return VecDeque::new() };
+        let outer = self.core.enter_phase(LoopPhase::Accept);
         let outcome = self.accept(index);
+        self.core.enter_phase(outer);
         if outcome.accepted > 0 && !outcome.drained {
             self.model.ready_listeners.push_back(index);
         }

@@ -8,6 +8,7 @@ use weir_dispatch::readiness::{Mechanism, Token};
 use super::model::{FiberModel, Task};
 use super::scheduler::{FiberId, Pause};
 use crate::worker::Worker;
+use crate::worker::phase_times::LoopPhase;
 
 /// The fiber that a script runs on.
 pub(super) struct FiberHandle<'a, M: Mechanism> {
@@ -43,6 +44,7 @@ pub(super) fn pool_member<M: Mechanism>(fiber: &FiberHandle<'_, M>) {
 }
 
 fn accept_phase<M: Mechanism>(fiber: &FiberHandle<'_, M>) {
+    fiber.borrow().core.enter_phase(LoopPhase::Accept);
     fiber.borrow().core.accepts_pending = false;
     loop {
         let Some(index) = fiber.borrow().next_ready_listener() else { break };
@@ -50,6 +52,7 @@ fn accept_phase<M: Mechanism>(fiber: &FiberHandle<'_, M>) {
     }
     fiber.borrow().poll_policies();
     serve_deferred(fiber);
+    fiber.borrow().core.enter_phase(LoopPhase::Work);
 }
 
 /// Works as [`Worker::accept`], except that a connection read at once is served by its own fiber

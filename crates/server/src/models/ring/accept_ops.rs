@@ -2,7 +2,8 @@
 //! When it completes, the policy decides, and as many more connections as it allows are accepted by
 //! a chain of accepts that do not wait: the first that finds the queue empty ends the chain.
 //! Without a limit, one multishot accept is used. If a policy inspects connections before they are
-//! served, each is accepted by a call of its own, as in the event loop.
+//! served, or their time in the queue is asked for, each is accepted by a call of its own, as in
+//! the event loop.
 //!
 //! Knows nothing of requests.
 
@@ -21,6 +22,7 @@ use super::connection::RingConnection;
 use super::listener_accepts::ListenerAccepts;
 use super::model::{Ring, RingWorker};
 use super::user_data::{Data, Kind};
+use crate::config::Config;
 use crate::worker::Model;
 use crate::worker::listener::Listener;
 
@@ -30,9 +32,11 @@ const CHAIN_MAX: u64 = 64;
 
 /// Returns whether a phase takes every connection in order of arrival. (Its time limit is checked
 /// between chains: an accept by the kernel takes a microsecond, and no connection is served
-/// meanwhile.)
-fn is_plain(decision: &Decision) -> bool {
-    decision.inspect == Inspect::None && decision.order == Order::Oldest && decision.refuse == 0
+/// meanwhile.) The kernel can be asked about a connection by its descriptor only, which one
+/// accepted into a slot does not have.
+fn is_plain(decision: &Decision, config: &Config) -> bool {
+    let looks_at_none = decision.inspect == Inspect::None && !config.accept_queue_times;
+    looks_at_none && decision.order == Order::Oldest && decision.refuse == 0
 }
 
 impl RingWorker {
@@ -55,26 +59,27 @@ impl RingWorker {
         let generation = index as u32;
         let data = |kind, slot| Data::of(kind, Token { slot, generation });
         // Without a free slot nothing can be accepted; room is made when a connection arrives.
-        ops.waiting = if !is_plain(&listener.decision) || core.table.free() == 0 {
-            Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
-        } else if core.context.config.strategy.accept_limit == Limit::Inf
-            && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
-            && core.context.log.is_none()
-        {
-            Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
-        } else if let Some(token) = core.table.promise() {
-            let slot = token.slot - core.table.reserved();
-            let data = data(Kind::Accept, token.slot);
-            let wait =
-                if ops.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
-            let target = AcceptTarget::Slot(slot);
-            let op = ring.accept(listener.shared_fd(), target, wait, Then::OnSuccess, data);
-            let data = Data::of(Kind::Receive, token);
-            ops.receive = Some(ring.receive(Handle::Slot(slot), false, data));
-            Some(op)
-        } else {
-            None
-        };
+        ops.waiting =
+            if !is_plain(&listener.decision, &core.context.config) || core.table.free() == 0 {
+                Some(ring.poll(listener.shared_fd(), POLLIN as u32, data(Kind::ListenerReady, 0)))
+            } else if core.context.config.strategy.accept_limit == Limit::Inf
+                && core.context.config.strategy.accept_policy == weir_accept::PolicyName::Limit
+                && core.context.log.is_none()
+            {
+                Some(ring.accept_many(listener.shared_fd(), data(Kind::AcceptMany, 0)))
+            } else if let Some(token) = core.table.promise() {
+                let slot = token.slot - core.table.reserved();
+                let data = data(Kind::Accept, token.slot);
+                let wait =
+                    if ops.was_drained { AcceptWait::PollFirst } else { AcceptWait::AfterAttempt };
+                let target = AcceptTarget::Slot(slot);
+                let op = ring.accept(listener.shared_fd(), target, wait, Then::OnSuccess, data);
+                let data = Data::of(Kind::Receive, token);
+                ops.receive = Some(ring.receive(Handle::Slot(slot), false, data));
+                Some(op)
+            } else {
+                None
+            };
     }
 
     /// Cancels the operation that waits at a listener. It may still bring a connection.
@@ -182,7 +187,7 @@ impl RingWorker {
         let is_paused = self.core.paused_until_ns.is_some();
         if is_drained || is_paused || !self.may_continue(&mut phase) {
             phase.outcome.drained = is_drained;
-        } else if is_plain(&phase.decision) {
+        } else if is_plain(&phase.decision, &self.core.context.config) {
             self.begin_chain(index, phase);
             return;
         } else {

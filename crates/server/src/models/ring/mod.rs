@@ -38,6 +38,7 @@ use crate::http::connection::Action;
 use crate::stat_page;
 use crate::worker::core::{LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
+use crate::worker::phase_times::LoopPhase;
 use crate::worker::{Model, RunWorker, Worker, WorkerParts};
 use completion_batcher::CompletionBatcher;
 use connection::RingConnection;
@@ -183,7 +184,7 @@ impl Model for Ring {
     fn arrival(worker: &mut Worker<Self>, slot: u32) -> Option<Arrival> {
         let departed = worker.core.table.conn(slot)?.ended.is_some();
         let age_ns = worker.core.context.read_clock_ns().saturating_sub(worker.model.completed_ns);
-        Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0 })
+        Some(Arrival { age_ns, departed, spoken: true, rtt_ns: 0, established_ns: 0 })
     }
 
     fn count(worker: &mut Worker<Self>) {
@@ -202,6 +203,7 @@ impl RingWorker {
     /// Hands over queued operations and takes completions; when nothing is left to do, also waits
     /// in the same call.
     fn run_iteration(&mut self) {
+        self.core.enter_phase(LoopPhase::Getevents);
         self.publish();
         self.start_accepts();
         self.receive_starved();
@@ -293,6 +295,7 @@ impl RingWorker {
     }
 
     fn accept_phase(&mut self) {
+        self.core.enter_phase(LoopPhase::Accept);
         self.core.accepts_pending = false;
         while let Some(completion) = self.model.arrived.pop_front() {
             self.handle_arrival(&completion);
@@ -302,6 +305,7 @@ impl RingWorker {
     }
 
     fn work_phase(&mut self) {
+        self.core.enter_phase(LoopPhase::Work);
         let mut work =
             self.core.begin_work(self.model.work_pending.len() + self.model.yielded.len());
         work.items += self.resume_yielded();

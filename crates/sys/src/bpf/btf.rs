@@ -5,7 +5,7 @@
 use std::io;
 
 /// Types of a kernel.
-pub(super) struct Btf {
+pub(crate) struct Btf {
     bytes: Vec<u8>,
     /// Positions of the descriptions; a type's number is its index. Number 0 is `void`, which has
     /// none.
@@ -58,7 +58,7 @@ impl Btf {
     ///
     /// # Errors
     /// ENOENT when the kernel was built without them; a sentence when they make no sense.
-    pub(super) fn of_this_kernel() -> io::Result<Self> {
+    pub(crate) fn of_this_kernel() -> io::Result<Self> {
         let bytes = std::fs::read("/sys/kernel/btf/vmlinux")?;
         Self::parse(bytes).ok_or_else(|| io::Error::other("the kernel's types make no sense"))
     }
@@ -86,7 +86,7 @@ impl Btf {
 
     /// Returns the offset in bytes of a member, given by the names that lead to it, in a structure.
     /// Members of unnamed structures and unions count as the outer one's.
-    pub(super) fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
+    pub(crate) fn offset(&self, structure: &str, path: &[&str]) -> Option<u32> {
         let is_it = |it: &Type| it.is_composite() && self.is_called(it, structure);
         let found = self.all().filter(is_it);
         // A name may have several types, of which the others have no such member.
@@ -98,7 +98,7 @@ impl Btf {
     }
 
     /// Returns the value of an enumerator.
-    pub(super) fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
+    pub(crate) fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
         let is_it = |it: &Type| it.kind == kind::ENUM && self.is_called(it, enumeration);
         let values = self
             .all()
@@ -110,7 +110,7 @@ impl Btf {
     }
 
     /// Returns the number of a tracepoint's type.
-    pub(super) fn tracepoint(&self, name: &str) -> Option<u32> {
+    pub(crate) fn tracepoint(&self, name: &str) -> Option<u32> {
         let name = format!("btf_trace_{name}");
         let is_it = |it: Type| it.kind == kind::TYPEDEF && self.is_called(&it, &name);
         self.all().position(is_it).map(|index| index as u32 + 1)
@@ -118,7 +118,7 @@ impl Btf {
 
     /// Returns the index of a tracepoint's argument whose type is an enumeration or a pointer to a
     /// structure, of this name. The tracepoint is given by the number of its type.
-    pub(super) fn argument(&self, tracepoint: u32, type_name: &str) -> Option<usize> {
+    pub(crate) fn argument(&self, tracepoint: u32, type_name: &str) -> Option<usize> {
         let pointer = self.get(self.get(tracepoint)?.refers)?;
         let function = self.get(pointer.refers).filter(|it| it.kind == kind::FUNC_PROTO)?;
         let is_wanted = |index: &usize| {

@@ -1,0 +1,76 @@
+//! Processes as listed in /proc, and the fields of their `stat` and `status` files
+//! (proc_pid_stat(5), proc_pid_status(5)).
+
+use std::fs;
+
+/// Returns the ids of all processes.
+pub fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Reads the `stat` line of a process; returns `None` once the process is gone.
+pub fn of(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+}
+
+/// Returns the part after the name, which is in parentheses and may contain any character.
+fn after_name(stat: &str) -> Option<&str> {
+    stat.rsplit_once(')').map(|(_, rest)| rest)
+}
+
+/// Returns the state of the process: `Z` and `X` mean that it has ended.
+pub fn state(stat: &str) -> Option<char> {
+    after_name(stat)?.trim_start().chars().next()
+}
+
+/// Returns whether the process has ended, even if it has not been reaped yet.
+pub fn has_ended(stat: &str) -> bool {
+    matches!(state(stat), Some('Z' | 'X'))
+}
+
+/// Returns a numeric field by its number in the manual page, from 3 on.
+pub fn field(stat: &str, number: usize) -> Option<u64> {
+    after_name(stat)?.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+/// Returns the length of a time in ticks, seconds.
+pub fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64
+}
+
+/// Returns the process group.
+pub fn group(stat: &str) -> Option<u64> {
+    field(stat, 5)
+}
+
+/// Returns utime and stime, ticks.
+pub fn times(stat: &str) -> Option<(u64, u64)> {
+    Some((field(stat, 14)?, field(stat, 15)?))
+}
+
+/// Returns a number of a `status` file by its name, which ends in a colon; `None` where a unit
+/// follows it.
+pub fn status_number(status: &str, name: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_stat_may_contain_anything() {
+        let line = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 31 42 0 0 20";
+        assert_eq!((times(line), state(line), group(line)), (Some((31, 42)), Some('S'), Some(2)));
+        assert_eq!((times(""), times("7 (a) S 1"), field(line, 2)), (None, None, None));
+    }
+
+    #[test]
+    fn a_status_has_numbers_by_their_names() {
+        let status = "Name:\tcat\nvoluntary_ctxt_switches:\t8\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(status_number(status, "voluntary_ctxt_switches:"), Some(8));
+        assert_eq!(status_number(status, "nonvoluntary_ctxt_switches:"), Some(2));
+        assert_eq!((status_number(status, "Name:"), status_number(status, "Pid:")), (None, None));
+    }
+}
