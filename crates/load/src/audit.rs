@@ -272,11 +272,11 @@ impl Evidence<'_> {
 
 /// Packets that found no room on this side: a server would be blamed for their loss.
 fn packets_without_room(outcome: &RunOutcome) -> Option<String> {
-    let packets = outcome.packets.filter(|packets| packets.overflowed + packets.unsent > 0)?;
+    let packets = outcome.packets.filter(|packets| packets.overflowed + packets.refused > 0)?;
     Some(format!(
         "{} packets found no room on this side and {} were refused by the interface: use more \
          --threads, or lower the rate.",
-        packets.overflowed, packets.unsent
+        packets.overflowed, packets.refused
     ))
 }
 

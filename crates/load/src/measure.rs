@@ -439,8 +439,11 @@ pub struct ThreadCpu {
 pub struct PacketCounts {
     /// Segments sent, retransmissions included.
     pub sent: u64,
-    /// Segments among them that the interface refused: they are lost.
-    pub unsent: u64,
+    /// Segments among them that were dropped behind the interface: there the server's side takes
+    /// no more.
+    pub dropped: u64,
+    /// Segments among them that the interface refused. The client's fault.
+    pub refused: u64,
     /// Frames received.
     pub received: u64,
     /// Frames that found no room while the client was busy. The client's fault.
@@ -459,7 +462,8 @@ impl PacketCounts {
     /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &PacketCounts) {
         self.sent += other.sent;
-        self.unsent += other.unsent;
+        self.dropped += other.dropped;
+        self.refused += other.refused;
         self.received += other.received;
         self.overflowed += other.overflowed;
         self.malformed += other.malformed;

@@ -133,7 +133,8 @@ fn packets(outcome: &RunOutcome) -> Value {
         let tcp = packets.tcp;
         json!({
             "sent": packets.sent,
-            "refused": packets.unsent,
+            "dropped_behind_interface": packets.dropped,
+            "refused": packets.refused,
             "received": packets.received,
             "overflowed": packets.overflowed,
             "malformed": packets.malformed,

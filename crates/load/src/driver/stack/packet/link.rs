@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_packet::wire::{self, Checksum, Mac, Macs, Neighbour, Packet};
 use weir_sys::interface::Interface;
-use weir_sys::packet_socket::{Addresses, Frames, PacketSocket};
+use weir_sys::packet_socket::{self, Addresses, Frames, PacketSocket};
 
 use crate::config::Network;
 
@@ -29,6 +29,10 @@ pub(super) struct Link {
     /// Frames to be sent, and their ends.
     frames: Vec<u8>,
     ends: Vec<usize>,
+    /// Frames dropped behind the interface, which is where a link that is full drops them.
+    pub(super) dropped: u64,
+    /// Frames that the interface refused for another reason.
+    pub(super) refused: u64,
 }
 
 impl Link {
@@ -51,6 +55,8 @@ impl Link {
             servers: Vec::new(),
             frames: Vec::new(),
             ends: Vec::new(),
+            dropped: 0,
+            refused: 0,
         };
         for server in servers {
             if link.macs(server.ip()).is_none() {
@@ -113,33 +119,36 @@ impl Link {
         Some(Macs { source: self.mac, destination: *destination })
     }
 
-    /// Has a frame appended to those that are to be sent; returns how many could not be sent.
-    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    /// Has a frame appended to those that are to be sent.
+    pub(super) fn push(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.frames);
         if self.ends.last().copied().unwrap_or(0) < self.frames.len() {
             self.ends.push(self.frames.len());
         }
-        if self.ends.len() >= FLUSH_AT { self.flush() } else { 0 }
+        if self.ends.len() >= FLUSH_AT {
+            self.flush();
+        }
     }
 
-    /// Sends the frames that wait; returns how many the interface refused. They are lost, as on any
-    /// link that is full.
-    pub(super) fn flush(&mut self) -> u64 {
-        let mut refused = 0;
+    /// Sends the frames that wait. One that cannot be sent is lost, as on any link.
+    pub(super) fn flush(&mut self) {
         let mut first = 0;
         while first < self.ends.len() {
             let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
             match self.socket.send(&self.frames, start, &self.ends[first..]) {
                 Ok(sent) if sent > 0 => first += sent,
+                Err(error) if packet_socket::is_drop(&error) => {
+                    self.dropped += 1;
+                    first += 1;
+                }
                 _ => {
-                    refused += 1;
+                    self.refused += 1;
                     first += 1;
                 }
             }
         }
         self.frames.clear();
         self.ends.clear();
-        refused
     }
 
     /// Receives the frames that wait; returns how many.
@@ -156,7 +165,7 @@ impl Link {
     }
 
     /// Returns how many frames found no room in the socket since the last call.
-    pub(super) fn take_dropped(&self) -> u64 {
+    pub(super) fn take_overflowed(&self) -> u64 {
         self.socket.take_dropped().unwrap_or(0)
     }
 }

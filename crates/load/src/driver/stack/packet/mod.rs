@@ -257,7 +257,7 @@ impl<'a> PacketStack<'a> {
         self.run_paths(now_ns);
         self.run_timers(now_ns);
         let has_received = self.receive();
-        self.counts.unsent += self.link.flush();
+        self.link.flush();
         has_received
     }
 
@@ -375,8 +375,9 @@ impl Stack for PacketStack<'_> {
         for socket in self.sockets.all() {
             self.with(socket, Connection::reset);
         }
-        self.counts.unsent += self.link.flush();
-        self.counts.overflowed += self.link.take_dropped();
+        self.link.flush();
+        (self.counts.dropped, self.counts.refused) = (self.link.dropped, self.link.refused);
+        self.counts.overflowed += self.link.take_overflowed();
         Some(self.counts)
     }
 }
@@ -396,9 +397,7 @@ impl tcp::Output for Output<'_, '_> {
         let packet = TcpPacket { ends: self.ends, segment: *segment };
         self.counts.sent += 1;
         match &mut self.path {
-            None => {
-                self.counts.unsent += self.link.push(|frames| wire::build(frames, macs, &packet));
-            }
+            None => self.link.push(|frames| wire::build(frames, macs, &packet)),
             Some((path, paths)) => {
                 self.counts.lost += paths.send_up(path, macs, &packet, self.now_ns);
             }
