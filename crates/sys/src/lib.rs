@@ -18,6 +18,7 @@ pub mod epoll;
 pub mod fiber_stack;
 pub mod file;
 pub mod fork;
+pub mod ingress_drop;
 pub mod interface;
 pub mod listener;
 pub mod namespace;

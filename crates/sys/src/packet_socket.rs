@@ -18,6 +18,9 @@ use crate::check;
 /// Frames per call.
 pub const BATCH: usize = 64;
 
+/// Room for frames on their way, bytes.
+const SEND_BYTES: i32 = 16 << 20;
+
 /// Bytes of the head of virtio_net, version 0 (the OASIS specification, section 5.1.6).
 const HEAD_BYTES: usize = 10;
 
@@ -90,9 +93,10 @@ impl PacketSocket {
         // Without a queue on the way out; an interface that has one loses it here only.
         let _ = set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
         let wanted = i32::try_from(receive_bytes).unwrap_or(i32::MAX);
-        if set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
-            set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)?;
-        }
+        set_room(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted)?;
+        // A frame counts as unsent until the other end has handled it. That end is to drop what it
+        // has no room for, and not this one.
+        set_room(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BYTES)?;
         bind(fd.as_fd(), index)?;
         Ok(Self { fd })
     }
@@ -226,6 +230,11 @@ fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()
             size_of::<i32>() as libc::socklen_t,
         )
     })
+}
+
+/// Sets the room of a buffer, beyond the limit for all if that is allowed.
+fn set_room(fd: BorrowedFd<'_>, forced: i32, usual: i32, bytes: i32) -> io::Result<()> {
+    set(fd, libc::SOL_SOCKET, forced, bytes).or_else(|_| set(fd, libc::SOL_SOCKET, usual, bytes))
 }
 
 fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {

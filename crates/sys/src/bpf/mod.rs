@@ -1,5 +1,5 @@
-//! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), socket filter programs
-//! and programs attached to tracepoints. Programs are written with [`Assembler`], so that the build
+//! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), socket filter programs,
+//! classifiers of received packets and programs attached to tracepoints. Programs are written with [`Assembler`], so that the build
 //! needs no eBPF compiler.
 
 mod assembler;
@@ -21,6 +21,7 @@ mod command {
     pub(super) const MAP_CREATE: libc::c_int = 0;
     pub(super) const PROG_LOAD: libc::c_int = 5;
     pub(super) const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+    pub(super) const LINK_CREATE: libc::c_int = 28;
 }
 
 /// Map types and a map flag (include/uapi/linux/bpf.h of Linux).
@@ -33,11 +34,15 @@ mod map {
 /// Program types.
 mod kind {
     pub(super) const SOCKET_FILTER: u32 = 1;
+    pub(super) const SCHED_CLS: u32 = 3;
     pub(super) const TRACING: u32 = 26;
 }
 
 /// Kind of hook of a tracing program: a tracepoint, whose arguments the kernel's types describe.
 const TRACE_RAW_TP: u32 = 23;
+
+/// Place of a program: packets that an interface has received, before any protocol sees them.
+const TCX_INGRESS: u32 = 46;
 
 /// Helper functions called by programs (bpf-helpers(7)).
 pub mod helper {
@@ -106,6 +111,40 @@ pub fn attach_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let bytes = size_of::<TracepointAttr>();
     // SAFETY: the structure is the command's, and points to nothing.
     unsafe { bpf(command::RAW_TRACEPOINT_OPEN, (&raw const attr).cast(), bytes) }
+}
+
+/// Loads a classifier of packets. It returns what becomes of a packet ([`verdict`]).
+///
+/// # Errors
+/// EPERM without CAP_BPF and CAP_NET_ADMIN; EACCES, EINVAL when the kernel's verifier rejects it;
+/// ENOMEM: bpf(2).
+pub fn load_classifier(program: &[Instruction]) -> io::Result<OwnedFd> {
+    load(&ProgAttr::new(kind::SCHED_CLS, c"MIT OR Apache-2.0", program))
+}
+
+/// Attaches a classifier to what an interface receives, for as long as the descriptor returned is
+/// open. Packet sockets see a packet before it does.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN; ENODEV; EINVAL before Linux 6.6: bpf(2).
+pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    let attr = LinkAttr {
+        program: program.as_raw_fd() as u32,
+        interface,
+        place: TCX_INGRESS,
+        ..LinkAttr::default()
+    };
+    // SAFETY: the structure is the command's, and points to nothing.
+    unsafe { bpf(command::LINK_CREATE, (&raw const attr).cast(), size_of::<LinkAttr>()) }
+}
+
+/// What becomes of a packet that a classifier has seen (include/uapi/linux/bpf.h, TCX_NEXT and
+/// TCX_DROP).
+pub mod verdict {
+    /// The next program, or the protocol, decides.
+    pub const NEXT: i32 = -1;
+    /// It is dropped.
+    pub const DROP: i32 = 2;
 }
 
 fn load(attr: &ProgAttr<'_>) -> io::Result<OwnedFd> {
@@ -225,6 +264,19 @@ impl<'a> ProgAttr<'a> {
             ..Self::default()
         }
     }
+}
+
+/// The leading fields of `union bpf_attr` for LINK_CREATE at TCX_INGRESS.
+#[repr(C)]
+#[derive(Default)]
+struct LinkAttr {
+    program: u32,
+    interface: u32,
+    place: u32,
+    flags: u32,
+    /// Relative to no other program.
+    relative_to: u64,
+    expected_revision: u64,
 }
 
 /// The fields of `union bpf_attr` for RAW_TRACEPOINT_OPEN.

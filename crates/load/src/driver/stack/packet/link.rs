@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weir_packet::wire::{self, Checksum, Mac, Macs, Neighbour, Packet};
+use weir_sys::ingress_drop::IngressDrop;
 use weir_sys::interface::Interface;
 use weir_sys::packet_socket::{self, Addresses, Frames, PacketSocket};
 
@@ -22,6 +23,8 @@ const FLUSH_AT: usize = 32;
 /// The link.
 pub(super) struct Link {
     socket: PacketSocket,
+    /// Spares the kernel a look at what is not for it; `None` where that may not be had.
+    _drop: Option<IngressDrop>,
     mac: Mac,
     sources: Network,
     /// The servers and their interfaces.
@@ -50,6 +53,7 @@ impl Link {
         let socket = PacketSocket::open(interface.index, addresses, RECEIVE_BYTES)?;
         let mut link = Self {
             socket,
+            _drop: IngressDrop::attach(interface.index, addresses).ok(),
             mac: interface.mac,
             sources,
             servers: Vec::new(),
