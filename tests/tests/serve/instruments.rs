@@ -1,11 +1,14 @@
 //! Statistics that cost something, and so are gathered when they are asked for.
 
+use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use weir_sys::proc;
 use weir_tests::server::run;
+use weir_tests::wait::until;
 use weir_tests::{Client, Root, Server, Setup, Stopped, suite};
 
 use crate::WEIR;
@@ -24,6 +27,14 @@ fn connect(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(|_| server.connect()).collect()
 }
 
+/// Returns whether all threads of a process are stopped: a signal does not wait for that.
+fn all_are_stopped(pid: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let state =
+        |task: fs::DirEntry| proc::state(&fs::read_to_string(task.path().join("stat")).ok()?);
+    tasks.flatten().all(|task| state(task) == Some('T'))
+}
+
 /// Processes that accept go on while their main process is stopped: their clients wait for nobody.
 fn each_accept_is_timed_when_that_is_asked_for_and_none_otherwise(setup: &Setup) {
     const CLIENTS: usize = 8;
@@ -31,6 +42,7 @@ fn each_accept_is_timed_when_that_is_asked_for_and_none_otherwise(setup: &Setup)
     let stopped = |options: &[&str]| {
         let server = setup.serve(&root, &[&["--accept-limit", "1"], options].concat());
         server.signal(Signal::STOP);
+        until("each thread had stopped", || all_are_stopped(server.id()));
         let mut clients = connect(&server, CLIENTS);
         sleep(Duration::from_millis(50));
         server.signal(Signal::CONT);
