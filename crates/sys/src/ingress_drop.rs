@@ -1,5 +1,5 @@
-//! Dropping packets that only a packet socket is to see: without it the kernel looks for a route for
-//! each, and allocates one to find that there is none.
+//! Dropping packets that only a packet socket is to see: without it the kernel looks for a route
+//! for each, and allocates one to find that there is none.
 
 use std::io;
 use std::net::IpAddr;

@@ -207,8 +207,8 @@ impl PacketSocket {
 }
 
 /// Returns whether a frame that could not be sent was dropped behind the interface: between
-/// namespaces because the receiver's queue was full (net.core.netdev_max_backlog), on a wire because
-/// the card's was (ENOBUFS).
+/// namespaces because the receiver's queue was full (net.core.netdev_max_backlog), on a wire
+/// because the card's was (ENOBUFS).
 pub fn is_drop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOBUFS)
 }

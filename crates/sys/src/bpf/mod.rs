@@ -1,6 +1,6 @@
 //! eBPF by bpf(2): maps, one of them shared with this process by mmap(2), socket filter programs,
-//! classifiers of received packets and programs attached to tracepoints. Programs are written with [`Assembler`], so that the build
-//! needs no eBPF compiler.
+//! classifiers of received packets and programs attached to tracepoints. Programs are written with
+//! [`Assembler`], so that the build needs no eBPF compiler.
 
 mod assembler;
 pub(crate) mod btf;
