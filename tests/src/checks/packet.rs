@@ -13,8 +13,8 @@ const OURS: u32 = u32::MAX - 40;
 const THEIRS: u32 = u32::MAX - 60;
 
 /// Checks a script: records of an operation, a length, and as many bytes. `f` is a frame, `s` a
-/// segment of the server (see [`segment`]), `w` writes the bytes, `r` reads, `e` lets a timer
-/// expire, `c` closes, `x` resets; anything else waits as many milliseconds as the length says.
+/// segment of the server, `w` writes the bytes, `r` reads, `e` lets a timer expire, `c` closes, `x`
+/// resets; anything else waits as many milliseconds as the length says.
 pub fn packet(data: &[u8]) {
     let mut client = Client::opened(data.first().is_some_and(|first| first % 2 == 1));
     let mut rest = data;
