@@ -18,7 +18,8 @@ use weir_packet::segment::{Flags, Options, Segment, Timestamps};
 use weir_packet::seq::Seq;
 use weir_packet::wire::{self, Checksum, Ends, Macs, Neighbour, Packet, TcpPacket};
 use weir_sys::interface;
-use weir_sys::packet_socket::{Addresses, Frames, PacketSocket};
+use weir_sys::network::Network;
+use weir_sys::packet_socket::{Frames, PacketSocket};
 
 /// Room for frames that wait, bytes.
 const RECEIVE_BYTES: usize = 64 << 20;
@@ -34,8 +35,8 @@ fn main() -> Result<(), String> {
     let address: IpAddr = address.parse().map_err(|_| format!("{address} is not an address"))?;
     let interface = interface::find(name).map_err(|error| format!("{name}: {error}"))?;
     let prefix = if address.is_ipv4() { 32 } else { 128 };
-    let addresses = Addresses { network: address, prefix };
-    let socket = PacketSocket::open(interface.index, addresses, RECEIVE_BYTES)
+    let network = Network { first: address, prefix };
+    let socket = PacketSocket::open(interface.index, network, RECEIVE_BYTES)
         .map_err(|error| format!("{name}: {error}"))?;
     let mut frames = Frames::new();
     let (mut out, mut ends) = (Vec::new(), Vec::new());

@@ -1,12 +1,13 @@
 //! The configuration of a run: target addresses, arrivals, workload, duration and limits. Plain
 //! values without behaviour.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use weir_packet::path::{PRESETS as PATH_PRESETS, PathLaw};
 pub use weir_packet::tcp;
 pub use weir_sys::interface::Interface;
+pub use weir_sys::network::Network;
 
 use crate::measure::{ErrorKind, Interval, Timestamps};
 use crate::schedule::ArrivalLaw;
@@ -107,7 +108,7 @@ pub enum StackKind {
     Packet(Arc<PacketConfig>),
 }
 
-/// What weir's own TCP needs to know.
+/// The settings of weir's own TCP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PacketConfig {
     /// The interface.
@@ -120,88 +121,6 @@ pub struct PacketConfig {
     pub path: Option<PathLaw>,
     /// True if clients vanish where others close: they send no FIN and answer nothing more.
     pub vanish: bool,
-}
-
-/// A network: all addresses with the same first bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Its first address.
-    pub first: IpAddr,
-    /// Length of the prefix, bits.
-    pub prefix: u8,
-}
-
-impl Network {
-    /// Returns the network of `address` with a prefix of `prefix` bits; `None` if that is longer
-    /// than the address.
-    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
-        let first: IpAddr = match address {
-            IpAddr::V4(address) => {
-                let host = u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
-                (prefix <= 32).then(|| Ipv4Addr::from_bits(address.to_bits() & !host))?.into()
-            }
-            IpAddr::V6(address) => {
-                let host = u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-                (prefix <= 128).then(|| Ipv6Addr::from_bits(address.to_bits() & !host))?.into()
-            }
-        };
-        Some(Self { first, prefix })
-    }
-
-    /// Returns whether the network has `address`.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        self.first.is_ipv4() == address.is_ipv4()
-            && Network::new(address, self.prefix) == Some(*self)
-    }
-
-    /// Returns whether the two have addresses in common.
-    pub fn overlaps(&self, other: &Network) -> bool {
-        self.contains(other.first) || other.contains(self.first)
-    }
-
-    /// Returns the number of bits that tell its addresses apart.
-    pub fn host_bits(&self) -> u8 {
-        if self.first.is_ipv4() { 32 - self.prefix } else { 128 - self.prefix }
-    }
-
-    /// Returns address number `number`.
-    pub(crate) fn address(&self, number: u32) -> IpAddr {
-        match self.first {
-            IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits().wrapping_add(number)).into(),
-            IpAddr::V6(first) => {
-                Ipv6Addr::from_bits(first.to_bits().wrapping_add(number.into())).into()
-            }
-        }
-    }
-
-    /// Returns the number of an address of the network; `None` if it is beyond 2^32.
-    pub(crate) fn number(&self, address: IpAddr) -> Option<u32> {
-        match (self.first, address) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                address.to_bits().checked_sub(first.to_bits())
-            }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                u32::try_from(address.to_bits().checked_sub(first.to_bits())?).ok()
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns part number `nth` of `parts`, which are equal and do not overlap; `None` if there
-    /// are not as many addresses.
-    pub(crate) fn part(&self, nth: usize, parts: usize) -> Option<Self> {
-        let bits = parts.max(1).next_power_of_two().trailing_zeros() as u8;
-        let host_bits = self.host_bits().checked_sub(bits)?;
-        let first = match self.first {
-            IpAddr::V4(first) => {
-                Ipv4Addr::from_bits(first.to_bits() + ((nth as u64) << host_bits) as u32).into()
-            }
-            IpAddr::V6(first) => {
-                Ipv6Addr::from_bits(first.to_bits() + ((nth as u128) << host_bits)).into()
-            }
-        };
-        Some(Self { first, prefix: self.prefix + bits })
-    }
 }
 
 /// The two ends of a connection.

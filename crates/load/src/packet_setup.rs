@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_sys::interface::{self, Interface};
-use weir_sys::packet_socket::{Addresses, PacketSocket};
+use weir_sys::packet_socket::PacketSocket;
 
 use crate::config::{Network, PacketConfig, PathLaw, tcp};
 
@@ -52,8 +52,7 @@ pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let interface = find(&name)?;
     check_servers(&name, &interface, network, &servers)?;
     check_sources(&interface, network).map_err(|why| format!("--source {sources}: {why}"))?;
-    let addresses = Addresses { network: network.first, prefix: network.prefix };
-    PacketSocket::open(interface.index, addresses, 0).map_err(|error| no_socket(&name, &error))?;
+    PacketSocket::open(interface.index, network, 0).map_err(|error| no_socket(&name, &error))?;
     let headers = if network.first.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
     let mss = u16::try_from(interface.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let tcp = tcp::Settings { mss, ..tcp };
@@ -209,7 +208,8 @@ mod tests {
         let whole = network("10.77.128.0/17").unwrap();
         let parts: Vec<Network> = (0..3).map(|nth| whole.part(nth, 3).unwrap()).collect();
         assert_eq!(parts[2], network("10.77.192.0/19").unwrap());
-        assert!(!parts[0].overlaps(&parts[1]) && whole.overlaps(&parts[1]));
+        assert!(!parts[0].contains(parts[1].first) && !parts[1].contains(parts[0].first));
+        assert!(whole.contains(parts[1].first));
         assert!(network("10.0.0.1/32").unwrap().part(0, 2).is_none());
     }
 

@@ -22,6 +22,7 @@ pub mod ingress_drop;
 pub mod interface;
 pub mod listener;
 pub mod namespace;
+pub mod network;
 pub mod packet_socket;
 pub mod poll;
 pub mod proc;

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::mem::size_of;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::check;
+use crate::network::Network;
 
 /// Frames per call.
 pub const BATCH: usize = 64;
@@ -29,15 +29,6 @@ const FRAME_MAX: usize = 65_536 + 18;
 
 /// Flags of the head: the checksum is partial; it was verified.
 const CHECKSUM_TRUSTED: u8 = 1 | 2;
-
-/// A range of addresses whose packets a socket receives: all that have its first `prefix` bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// One of the addresses.
-    pub network: IpAddr,
-    /// Length of the prefix, bits.
-    pub prefix: u8,
-}
 
 /// A packet socket.
 #[derive(Debug)]
@@ -74,20 +65,20 @@ impl Frames {
 const STRIDE: usize = (HEAD_BYTES + FRAME_MAX).next_multiple_of(64);
 
 impl PacketSocket {
-    /// Opens a socket on the interface number `index`, which receives TCP for `addresses`, and the
-    /// questions of neighbours. What this machine sends is not received. `receive_bytes`: room for
+    /// Opens a socket on the interface number `index`, which receives TCP for the addresses of
+    /// `network`, and the questions of neighbours. What this machine sends is not received. `receive_bytes`: room for
     /// frames that wait, as far as the kernel grants it.
     ///
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENODEV, ENXIO, ENETDOWN when the interface is not there or down.
-    pub fn open(index: u32, addresses: Addresses, receive_bytes: usize) -> io::Result<Self> {
+    pub fn open(index: u32, network: Network, receive_bytes: usize) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: numbers in, a number out. With protocol 0 nothing is received yet.
         let number = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         check(number)?;
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
-        attach_filter(fd.as_fd(), addresses)?;
+        attach_filter(fd.as_fd(), network)?;
         set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
         // Without a queue on the way out; an interface that has one loses it here only.
@@ -249,8 +240,8 @@ fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
 }
 
 /// Attaches the filter (the kernel's Documentation/networking/filter.rst).
-fn attach_filter(fd: BorrowedFd<'_>, addresses: Addresses) -> io::Result<()> {
-    let mut steps = filter(addresses);
+fn attach_filter(fd: BorrowedFd<'_>, network: Network) -> io::Result<()> {
+    let mut steps = filter(network);
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: the kernel copies the program, whose steps are there and counted.
     check(unsafe {
@@ -264,39 +255,25 @@ fn attach_filter(fd: BorrowedFd<'_>, addresses: Addresses) -> io::Result<()> {
     })
 }
 
-/// Returns the filter: TCP for `addresses`, and what neighbours say: ARP, or all of ICMPv6.
-fn filter(addresses: Addresses) -> Vec<libc::sock_filter> {
-    let (ethertype, protocol_at, address_at, words) = match addresses.network {
-        IpAddr::V4(network) => (libc::ETH_P_IP, 23, 30, vec![network.to_bits()]),
-        IpAddr::V6(network) => {
-            let bits = network.to_bits();
-            let words = [96, 64, 32, 0].map(|shift| (bits >> shift) as u32);
-            (libc::ETH_P_IPV6, 20, 38, words.to_vec())
-        }
-    };
-    let (is_v4, mut left) = (words.len() == 1, u32::from(addresses.prefix));
-    let mut tests = vec![
-        (load(libc::BPF_H, 12), None, ethertype as u32),
-        (load(libc::BPF_B, protocol_at), None, libc::IPPROTO_TCP as u32),
-    ];
-    for (nth, word) in words.into_iter().enumerate() {
-        let bits = left.min(32);
-        left -= bits;
-        if bits > 0 {
-            let mask = u32::MAX << (32 - bits);
-            let at = address_at + 4 * nth as u32;
-            tests.push((load(libc::BPF_W, at), Some(mask), word & mask));
-        }
-    }
+/// Returns the filter: TCP for the addresses of `network`, and what neighbours say: ARP, or all of
+/// ICMPv6.
+fn filter(network: Network) -> Vec<libc::sock_filter> {
+    let is_v4 = network.first.is_ipv4();
+    let (ethertype, protocol_at, address_at) =
+        if is_v4 { (libc::ETH_P_IP, 23, 30) } else { (libc::ETH_P_IPV6, 20, 38) };
+    let is = |ethertype: i32| (load(libc::BPF_H, 12), None, ethertype as u32);
+    let holds = |protocol: i32| (load(libc::BPF_B, protocol_at), None, protocol as u32);
+    let words = network
+        .words()
+        .map(|word| (load(libc::BPF_W, address_at + word.at), Some(word.mask), word.wanted));
+    let tcp: Vec<Test> =
+        [is(ethertype), holds(libc::IPPROTO_TCP)].into_iter().chain(words).collect();
     let neighbour = if is_v4 {
-        vec![(load(libc::BPF_H, 12), None, libc::ETH_P_ARP as u32)]
+        vec![is(libc::ETH_P_ARP)]
     } else {
-        vec![
-            (load(libc::BPF_H, 12), None, ethertype as u32),
-            (load(libc::BPF_B, protocol_at), None, libc::IPPROTO_ICMPV6 as u32),
-        ]
+        vec![is(ethertype), holds(libc::IPPROTO_ICMPV6)]
     };
-    let mut steps = all_of(&tests);
+    let mut steps = all_of(&tcp);
     steps.extend(all_of(&neighbour));
     steps.push(step(libc::BPF_RET | libc::BPF_K, 0));
     steps

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weir_packet::wire::{self, Checksum, Mac, Macs, Neighbour, Packet};
 use weir_sys::ingress_drop::IngressDrop;
 use weir_sys::interface::Interface;
-use weir_sys::packet_socket::{self, Addresses, Frames, PacketSocket};
+use weir_sys::packet_socket::{self, Frames, PacketSocket};
 
 use crate::config::Network;
 
@@ -49,11 +49,10 @@ impl Link {
         sources: Network,
         servers: &[SocketAddr],
     ) -> io::Result<Self> {
-        let addresses = Addresses { network: sources.first, prefix: sources.prefix };
-        let socket = PacketSocket::open(interface.index, addresses, RECEIVE_BYTES)?;
+        let socket = PacketSocket::open(interface.index, sources, RECEIVE_BYTES)?;
         let mut link = Self {
             socket,
-            _drop: IngressDrop::attach(interface.index, addresses).ok(),
+            _drop: IngressDrop::attach(interface.index, sources).ok(),
             mac: interface.mac,
             sources,
             servers: Vec::new(),
