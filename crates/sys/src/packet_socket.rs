@@ -66,8 +66,8 @@ const STRIDE: usize = (HEAD_BYTES + FRAME_MAX).next_multiple_of(64);
 
 impl PacketSocket {
     /// Opens a socket on the interface number `index`, which receives TCP for the addresses of
-    /// `network`, and the questions of neighbours. What this machine sends is not received. `receive_bytes`: room for
-    /// frames that wait, as far as the kernel grants it.
+    /// `network`, and the questions of neighbours. What this machine sends is not received.
+    /// `receive_bytes`: room for frames that wait, as far as the kernel grants it.
     ///
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENODEV, ENXIO, ENETDOWN when the interface is not there or down.
