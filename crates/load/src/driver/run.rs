@@ -48,9 +48,10 @@ pub fn run(config: &Config, observer: &mut dyn RunObserver) -> Result<RunOutcome
     let threads = config.threads.max(1);
     let stop = AtomicBool::new(false);
     let clock = Clock::new();
-    let limit = match (config.conns_max as u64, &config.stack) {
-        (0, stack) => stack_limit(stack),
-        (most, stack) => stack_limit(stack).min(most),
+    let room = stack_limit(&config.stack);
+    let limit = match config.conns_max as u64 {
+        0 => room,
+        most => room.min(most),
     };
     let background = (config.idle + config.slow_senders + config.slow_readers) as u64;
     let open_max = usize::try_from(limit.saturating_sub(background)).unwrap_or(usize::MAX);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_dispatch::timers::TimerWheel;
 use weir_packet::path::Path;
 use weir_packet::tcp::{self, Changes, Connection, OpenOptions};
-use weir_packet::wire::{self, Ends, Packet, TcpPacket};
+use weir_packet::wire::{self, Checksum, Ends, Packet, TcpPacket};
 use weir_sys::packet_socket::{BATCH, Frames};
 
 use self::link::Link;
@@ -100,19 +100,17 @@ impl<'a> PacketStack<'a> {
             link: &mut self.link,
             path: entry.path.as_deref_mut().zip(self.paths.as_mut()),
             now_ns,
-            counts: &mut self.counts,
+            sent: &mut self.counts.sent,
+            lost: &mut self.counts.lost,
         };
-        let mut tcp_counts = tcp::Counts::default();
         let mut context = tcp::Context {
             now_ns,
             settings: &self.config.tcp,
             output: &mut output,
-            counts: &mut tcp_counts,
+            counts: &mut self.counts.tcp,
         };
         let answer = act(&mut entry.connection, &mut context);
-        let timer_ns = entry.connection.timer_ns();
-        self.counts.tcp.add(&tcp_counts);
-        if let Some(timer_ns) = timer_ns {
+        if let Some(timer_ns) = entry.connection.timer_ns() {
             self.timers.arm(socket, timer_ns);
         }
         Some(answer)
@@ -143,18 +141,8 @@ impl<'a> PacketStack<'a> {
         }
     }
 
-    /// Receives a frame that has come to the end of its path.
-    fn deliver(&mut self, frame: &[u8], is_trusted: bool) {
-        let checksum = if is_trusted { wire::Checksum::Trusted } else { wire::Checksum::Unknown };
-        match wire::parse(frame, checksum) {
-            Ok(Packet::Tcp(packet)) => self.deliver_segment(&packet),
-            Ok(Packet::Neighbour(neighbour)) => self.link.answer(&neighbour),
-            Ok(Packet::Other) => {}
-            Err(wire::Malformed) => self.counts.malformed += 1,
-        }
-    }
-
-    fn deliver_segment(&mut self, packet: &TcpPacket<'_>) {
+    /// Receives a segment that has come to the end of its path.
+    fn deliver(&mut self, packet: &TcpPacket<'_>) {
         let TcpPacket { ends, segment } = packet;
         let Some(socket) = self.find(ends) else { return self.answer_stray(packet) };
         let changes = self.with(socket, |connection, context| connection.receive(segment, context));
@@ -179,19 +167,20 @@ impl<'a> PacketStack<'a> {
             link: &mut self.link,
             path: None,
             now_ns,
-            counts: &mut self.counts,
+            sent: &mut self.counts.sent,
+            lost: &mut self.counts.lost,
         };
         let mut context = tcp::Context {
             now_ns,
             settings: &self.config.tcp,
             output: &mut output,
-            counts: &mut tcp::Counts::default(),
+            counts: &mut self.counts.tcp,
         };
         tcp::answer_stray(&packet.segment, &mut context);
     }
 
-    /// Receives the frames that wait; returns whether there were any.
-    fn receive(&mut self) -> bool {
+    /// Receives the frames that wait.
+    fn receive(&mut self) {
         let mut frames = std::mem::take(&mut self.frames);
         let mut received = 0;
         while received < FRAMES_MAX {
@@ -200,7 +189,8 @@ impl<'a> PacketStack<'a> {
             let Ok(count) = self.link.receive(&mut frames) else { break };
             self.counts.received += count as u64;
             for (frame, is_trusted) in frames.iter() {
-                self.arrive(frame, is_trusted);
+                let checksum = if is_trusted { Checksum::Trusted } else { Checksum::Unknown };
+                self.arrive(frame, checksum);
             }
             received += count;
             if count < BATCH {
@@ -208,22 +198,28 @@ impl<'a> PacketStack<'a> {
             }
         }
         self.frames = frames;
-        received > 0
     }
 
-    /// Handles a frame from the link: it enters the path of its client, if that has one.
-    fn arrive(&mut self, frame: &[u8], is_trusted: bool) {
-        let Some(paths) = &mut self.paths else { return self.deliver(frame, is_trusted) };
-        let Ok(Packet::Tcp(packet)) = wire::parse(frame, wire::Checksum::Trusted) else {
-            return self.deliver(frame, is_trusted);
+    /// Handles a frame from the link.
+    fn arrive(&mut self, frame: &[u8], checksum: Checksum) {
+        match wire::parse(frame, checksum) {
+            Ok(Packet::Tcp(packet)) if self.paths.is_some() => self.enter_path(&packet),
+            Ok(Packet::Tcp(packet)) => self.deliver(&packet),
+            Ok(Packet::Neighbour(neighbour)) => self.link.answer(&neighbour),
+            Ok(Packet::Other) => {}
+            Err(wire::Malformed) => self.counts.malformed += 1,
+        }
+    }
+
+    /// Sends a segment down the path of its client, or delivers it if there is none.
+    fn enter_path(&mut self, packet: &TcpPacket<'_>) {
+        let client = self.find(&packet.ends).and_then(|socket| self.sockets.get_mut(socket));
+        let path = client.and_then(|entry| entry.path.as_deref_mut());
+        let Some((path, paths)) = path.zip(self.paths.as_mut()) else {
+            return self.deliver(packet);
         };
-        let tuple = Tuple { source: packet.ends.destination, destination: packet.ends.source };
-        let path = self.sockets.find(&tuple).and_then(|socket| {
-            self.sockets.get_mut(socket).and_then(|entry| entry.path.as_deref_mut())
-        });
-        let Some(path) = path else { return self.deliver(frame, is_trusted) };
         let now_ns = self.clock.now_ns();
-        self.counts.lost += paths.send_down(path, &packet, self.config.tcp.mss, now_ns);
+        self.counts.lost += paths.send_down(path, packet, self.config.tcp.mss, now_ns);
     }
 
     /// Lets arrive what is due on the paths: frames up to the link, and down to their connections.
@@ -233,7 +229,12 @@ impl<'a> PacketStack<'a> {
                 paths::Frame::Up(bytes) => {
                     self.link.push(|frames| frames.extend_from_slice(&bytes));
                 }
-                paths::Frame::Down(bytes) => self.deliver(&bytes, true),
+                paths::Frame::Down(bytes) => {
+                    // It was built here.
+                    if let Ok(Packet::Tcp(packet)) = wire::parse(&bytes, Checksum::Trusted) {
+                        self.deliver(&packet);
+                    }
+                }
             }
         }
     }
@@ -252,22 +253,22 @@ impl<'a> PacketStack<'a> {
     }
 
     /// Does everything that is due, and receives what waits.
-    fn turn(&mut self) -> bool {
+    fn turn(&mut self) {
         let now_ns = self.clock.now_ns();
         self.run_paths(now_ns);
         self.run_timers(now_ns);
-        let has_received = self.receive();
+        self.receive();
         self.link.flush();
-        has_received
     }
 
-    /// Returns the time until something is due here, at most `timeout`.
-    fn idle_time(&self, timeout: Duration, since_ns: u64) -> Duration {
-        let now_ns = self.clock.now_ns();
-        let end_ns = since_ns.saturating_add(timeout.as_nanos() as u64);
+    /// Waits for a frame, until something is due here, at most until `end_ns`.
+    fn wait_until(&self, end_ns: u64) {
         let path_ns = self.paths.as_ref().and_then(Paths::next_ns);
         let due_ns = path_ns.into_iter().chain(self.timers.next_ns()).fold(end_ns, u64::min);
-        Duration::from_nanos(due_ns.saturating_sub(now_ns))
+        let left_ns = due_ns.saturating_sub(self.clock.now_ns());
+        if left_ns > 0 {
+            self.link.wait(Duration::from_nanos(left_ns));
+        }
     }
 }
 
@@ -340,23 +341,15 @@ impl Stack for PacketStack<'_> {
     }
 
     fn wait(&mut self, timeout: Duration) {
-        let since_ns = self.clock.now_ns();
+        let end_ns = self.clock.now_ns().saturating_add(timeout.as_nanos() as u64);
         std::mem::swap(&mut self.events, &mut self.next_events);
         self.next_events.clear();
         loop {
             self.turn();
-            let left = self.idle_time(timeout, since_ns);
-            if !self.events.is_empty() {
+            if !self.events.is_empty() || self.clock.now_ns() >= end_ns {
                 return;
             }
-            if left.is_zero() {
-                let end_ns = since_ns.saturating_add(timeout.as_nanos() as u64);
-                if self.clock.now_ns() >= end_ns {
-                    return;
-                }
-                continue;
-            }
-            self.link.wait(left);
+            self.wait_until(end_ns);
         }
     }
 
@@ -368,9 +361,7 @@ impl Stack for PacketStack<'_> {
         let end_ns = self.clock.now_ns() + LINGER_NS;
         while self.sockets.open_count() > 0 && self.clock.now_ns() < end_ns {
             self.turn();
-            let left = Duration::from_nanos(end_ns.saturating_sub(self.clock.now_ns()));
-            let left = self.idle_time(left, self.clock.now_ns());
-            self.link.wait(left);
+            self.wait_until(end_ns);
         }
         for socket in self.sockets.all() {
             self.with(socket, Connection::reset);
@@ -388,18 +379,19 @@ struct Output<'a, 'b> {
     link: &'a mut Link,
     path: Option<(&'a mut Path, &'a mut Paths<'b>)>,
     now_ns: u64,
-    counts: &'a mut PacketCounts,
+    sent: &'a mut u64,
+    lost: &'a mut u64,
 }
 
 impl tcp::Output for Output<'_, '_> {
     fn send(&mut self, segment: &weir_packet::segment::Segment<'_>) {
         let Some(macs) = self.link.macs(self.ends.destination.ip()) else { return };
         let packet = TcpPacket { ends: self.ends, segment: *segment };
-        self.counts.sent += 1;
+        *self.sent += 1;
         match &mut self.path {
             None => self.link.push(|frames| wire::build(frames, macs, &packet)),
             Some((path, paths)) => {
-                self.counts.lost += paths.send_up(path, macs, &packet, self.now_ns);
+                *self.lost += paths.send_up(path, macs, &packet, self.now_ns);
             }
         }
     }

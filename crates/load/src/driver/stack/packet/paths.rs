@@ -1,7 +1,6 @@
 //! Frames under way on the paths of their clients, by the time at which they arrive.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -21,10 +20,8 @@ pub(super) enum Frame {
 pub(super) struct Paths<'a> {
     law: &'a PathLaw,
     random: Xoshiro256PlusPlus,
-    /// Time of arrival, order of departure, place in `frames`.
-    queue: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    frames: Vec<Option<Frame>>,
-    free: Vec<u32>,
+    /// By time of arrival, and order of departure.
+    under_way: BTreeMap<(u64, u64), Frame>,
     departed: u64,
     /// Room to build a frame in.
     scratch: Vec<u8>,
@@ -36,9 +33,7 @@ impl<'a> Paths<'a> {
         Self {
             law,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
-            queue: BinaryHeap::new(),
-            frames: Vec::new(),
-            free: Vec::new(),
+            under_way: BTreeMap::new(),
             departed: 0,
             scratch: Vec::new(),
         }
@@ -106,37 +101,21 @@ impl<'a> Paths<'a> {
                 Way::Up => Frame::Up(bytes),
                 Way::Down => Frame::Down(bytes),
             };
-            self.add(at_ns, frame);
+            self.departed += 1;
+            self.under_way.insert((at_ns, self.departed), frame);
         }
         u64::from(arrivals[0].is_none())
     }
 
-    fn add(&mut self, at_ns: u64, frame: Frame) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.frames.push(None);
-            (self.frames.len() - 1) as u32
-        });
-        if let Some(room) = self.frames.get_mut(place as usize) {
-            *room = Some(frame);
-        }
-        self.departed += 1;
-        self.queue.push(Reverse((at_ns, self.departed, place)));
-    }
-
     /// Returns the time of the next arrival.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.queue.peek().map(|Reverse((at_ns, ..))| *at_ns)
+        self.under_way.keys().next().map(|(at_ns, _)| *at_ns)
     }
 
     /// Removes and returns a frame that has arrived.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Frame> {
-        let Reverse((at_ns, _, place)) = *self.queue.peek()?;
-        if at_ns > now_ns {
-            return None;
-        }
-        self.queue.pop();
-        self.free.push(place);
-        self.frames.get_mut(place as usize)?.take()
+        let first = self.under_way.first_entry().filter(|first| first.key().0 <= now_ns)?;
+        Some(first.remove())
     }
 }
 
