@@ -577,10 +577,12 @@ impl StormyPath {
 
 /// Writes what is left of the request, and reads what there is into `read`.
 fn use_connection(client: &mut Client, written: &mut usize, read: &mut Vec<u8>) -> io::Result<()> {
-    if *written < REQUEST
-        && let Ok(bytes) = client.write(&[b'q'; REQUEST][*written..])
-    {
-        *written += bytes;
+    if *written < REQUEST {
+        match client.write(&[b'q'; REQUEST][*written..]) {
+            Ok(bytes) => *written += bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
     }
     loop {
         match client.read() {
