@@ -66,7 +66,8 @@ fn what_is_lost_reordered_and_doubled_is_received_whole() {
         let body: Vec<u8> = (0..200_000_u32).map(|at| (at * 7) as u8).collect();
         root.write("large", &body);
         let server = start(SERVER_V4, &root);
-        let storm = "--path rtt=2ms,jitter=1ms,loss=3%,burst=2,reorder=2%,duplicate=2%";
+        // Each loss by itself: in bursts a request may be lost until the server gives up on it.
+        let storm = "--path rtt=2ms,jitter=1ms,loss=3%,reorder=2%,duplicate=2%";
         let options = format!("--rate 20 --num 60 --timeout 60s {storm}");
         let ran = packet_load(&options, &server, "large");
         let (counts, packets) = (&ran.json["counts"], &ran.json["packets"]);
