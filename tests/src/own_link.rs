@@ -1,9 +1,9 @@
 //! A link of Ethernet in a network namespace of its own, with a server at one end and weir's own
 //! TCP at the other.
 
-use std::process::Command;
-
 use weir_sys::namespace;
+
+use crate::link::ip;
 
 /// The server's end: interface, address, and the same in IPv6.
 pub const SERVER_V4: &str = "10.77.0.2";
@@ -37,10 +37,7 @@ pub fn enter() -> Result<(), String> {
         &route_v4,
         &route_v6,
     ] {
-        let done = Command::new("ip").args(line.split(' ')).status();
-        if !done.is_ok_and(|status| status.success()) {
-            return Err(format!("ip {line} failed"));
-        }
+        ip(line)?;
     }
     Ok(())
 }

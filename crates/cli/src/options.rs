@@ -112,7 +112,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "BYTES", default_value = "48k", value_parser = values::size)]
     pub sendfile_above: u64,
 
-    /// How the head and the body of a reply are put together (listed in docs/serve.md)
+    /// Way in which head and body of a reply are put together (listed in docs/serve.md)
     #[arg(long, value_name = "NAME", default_value = OUTPUTS[0].spelling, value_parser = outputs())]
     pub output: String,
 

@@ -44,7 +44,7 @@ struct Connection<K> {
     socket: Option<K>,
     /// Incremented for each socket of the slot; identifies stale events.
     generation: u32,
-    /// What the socket is watched for; `None` if it is not.
+    /// Readiness that the socket is watched for; `None` if it is not watched.
     watched: Option<Interest>,
 }
 

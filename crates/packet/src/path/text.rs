@@ -65,24 +65,24 @@ fn read_list(list: &str, kind: &mut OneLaw) -> Result<(), String> {
         let Some((key, value)) = item.split_once('=') else {
             return Err(format!("path: {item}: give name=value"));
         };
-        let wrong = |reason: &str| format!("path: {key}={value}: {reason}");
-        match key {
-            "rtt" => kind.rtt = span(value).map_err(|reason| wrong(&reason))?,
-            "jitter" => kind.jitter_ns = time(value).map_err(|reason| wrong(&reason))?,
-            "queue" => kind.queue_ns = time(value).map_err(|reason| wrong(&reason))?,
-            "loss" => kind.loss.share = share(value).map_err(|reason| wrong(&reason))?,
-            "reorder" => kind.reorder = share(value).map_err(|reason| wrong(&reason))?,
-            "duplicate" => kind.duplicate = share(value).map_err(|reason| wrong(&reason))?,
-            "burst" => kind.loss.burst = burst(value).map_err(|reason| wrong(&reason))?,
-            "down" => kind.down_bits_per_s = bits(value).map_err(|reason| wrong(&reason))?,
-            "up" => kind.up_bits_per_s = bits(value).map_err(|reason| wrong(&reason))?,
+        let read = match key {
+            "rtt" => span(value).map(|read| kind.rtt = read),
+            "jitter" => time(value).map(|read| kind.jitter_ns = read),
+            "queue" => time(value).map(|read| kind.queue_ns = read),
+            "loss" => share(value).map(|read| kind.loss.share = read),
+            "reorder" => share(value).map(|read| kind.reorder = read),
+            "duplicate" => share(value).map(|read| kind.duplicate = read),
+            "burst" => burst(value).map(|read| kind.loss.burst = read),
+            "down" => bits(value).map(|read| kind.down_bits_per_s = read),
+            "up" => bits(value).map(|read| kind.up_bits_per_s = read),
             _ => {
                 return Err(format!(
                     "path: {key}: one of rtt, jitter, loss, burst, down, up, queue, reorder, \
                      duplicate"
                 ));
             }
-        }
+        };
+        read.map_err(|reason| format!("path: {key}={value}: {reason}"))?;
     }
     Ok(())
 }

@@ -420,6 +420,12 @@ impl Connection {
         self.holes = None;
     }
 
+    /// Ends the connection, whose end both sides know of.
+    fn enter_time_wait(&mut self) {
+        self.end();
+        self.state = State::TimeWait;
+    }
+
     /// Ends the connection because of an error.
     fn fail(&mut self, failure: Failure) -> Changes {
         self.end();

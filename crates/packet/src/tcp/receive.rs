@@ -249,10 +249,7 @@ impl Connection {
                 // Nothing is in flight any more: the timer is the peer's to close.
                 self.retransmit_ns = context.now_ns + context.settings.fin_timeout_ns;
             }
-            State::Closing => {
-                self.end();
-                self.state = State::TimeWait;
-            }
+            State::Closing => self.enter_time_wait(),
             State::LastAck => self.end(),
             _ => {}
         }
@@ -351,8 +348,7 @@ impl Connection {
         if now || is_quick || owed > u32::from(self.mss) || self.holes.is_some() {
             self.send_ack(context);
             if self.state == State::TimeWait {
-                self.end();
-                self.state = State::TimeWait;
+                self.enter_time_wait();
             }
         } else {
             self.ack_ns = self.ack_ns.min(context.now_ns + ACK_DELAY_NS);

@@ -93,7 +93,7 @@ impl Connection {
         ) {
             return None;
         }
-        let in_flight = self.una.distance_to(self.nxt) as usize;
+        let in_flight = self.in_flight();
         let unsent = self.unacked.len().checked_sub(in_flight).filter(|bytes| *bytes > 0)?;
         let segment = usize::from(self.segment_bytes());
         let window = self.nxt.distance_to(self.window_end).max(0) as usize;
@@ -109,8 +109,13 @@ impl Connection {
         (bytes == segment || fills_window || is_last && may_be_small).then_some((in_flight, bytes))
     }
 
+    /// Returns the bytes between what is acknowledged and what is to be sent next.
+    fn in_flight(&self) -> usize {
+        self.una.distance_to(self.nxt) as usize
+    }
+
     fn may_send_fin(&self) -> bool {
-        let in_flight = self.una.distance_to(self.nxt) as usize;
+        let in_flight = self.in_flight();
         self.fin_queued
             && in_flight == self.unacked.len()
             && matches!(self.state, State::FinWait1 | State::LastAck | State::Closing)

@@ -15,6 +15,8 @@ use std::sync::atomic::AtomicU64;
 
 pub use assembler::{Assembler, Cmp, Instruction, Label, Op, Reg, Size};
 pub(crate) use trace::Trace;
+#[cfg(test)]
+pub(crate) use trace::in_two_networks;
 
 /// Commands of bpf(2) used here.
 mod command {

@@ -48,6 +48,20 @@ fn because(error: &io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
+/// Begins a trace in the network of this thread and one in another; or says that a test skips.
+#[cfg(test)]
+pub(crate) fn in_two_networks<T>(begin: impl Fn(u32) -> io::Result<T>) -> Option<[T; 2]> {
+    use std::os::unix::fs::MetadataExt;
+    let here = std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino() as u32;
+    match [here, here - 1].map(begin) {
+        [Ok(here), Ok(elsewhere)] => Some([here, elsewhere]),
+        [Err(error), _] | [_, Err(error)] => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,26 +66,14 @@ impl DropTrace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::in_two_networks;
     use crate::syn_filter::random;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
-
-    fn here() -> u32 {
-        std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino() as u32
-    }
 
     /// Begins traces of a port, in this network and in another; or says that this skips.
     fn begin(port: u16) -> Option<[DropTrace; 2]> {
-        let traces =
-            [here(), here() - 1].map(|network| DropTrace::begin(Listeners { network, port }));
-        match traces {
-            [Ok(here), Ok(elsewhere)] => Some([here, elsewhere]),
-            [Err(error), _] | [_, Err(error)] => {
-                println!("skipped: {error}");
-                None
-            }
-        }
+        in_two_networks(|network| DropTrace::begin(Listeners { network, port }))
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) enum Purpose {
 pub(super) struct Event {
     /// The number it was watched with.
     pub(super) token: u64,
-    /// What has happened.
+    /// Readiness, or its loss.
     pub(super) event: SocketEvent,
 }
 
@@ -39,7 +39,7 @@ pub(super) trait Stack {
     /// Opens a socket and begins to connect it.
     ///
     /// # Errors
-    /// Those of socket(2), bind(2) and connect(2).
+    /// Errors of socket(2), bind(2) and connect(2).
     fn open(&mut self, pair: AddressPair, purpose: Purpose) -> io::Result<Self::Socket>;
 
     /// Removes and returns the error of a socket; `None` if it is connected or connects.
@@ -48,20 +48,20 @@ pub(super) trait Stack {
     /// Writes bytes, as far as there is room.
     ///
     /// # Errors
-    /// Those of send(2).
+    /// Errors of send(2).
     fn write(&mut self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
 
     /// Reads bytes; 0 at the end of the stream.
     ///
     /// # Errors
-    /// Those of recv(2).
+    /// Errors of recv(2).
     fn read(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Watches a socket, edge-triggered; `watched` is how it is watched already. What is ready is
     /// reported once more.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2).
+    /// Errors of epoll_ctl(2).
     fn watch(
         &mut self,
         socket: &Self::Socket,
