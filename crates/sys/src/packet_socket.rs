@@ -89,6 +89,9 @@ impl PacketSocket {
         // has no room for, and not this one.
         set_room(fd.as_fd(), libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, SEND_BYTES)?;
         bind(fd.as_fd(), index)?;
+        if !network.first.is_ipv4() {
+            receive_all_multicast(fd.as_fd(), index)?;
+        }
         Ok(Self { fd })
     }
 
@@ -237,6 +240,28 @@ fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let bytes = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the address is there, and as long as said.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) })
+}
+
+/// Has the card receive every multicast frame while the socket is open: a question for an IPv6
+/// address comes to a group of its own (RFC 4291 section 2.7.1), and a card receives only those
+/// that somebody has joined.
+fn receive_all_multicast(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: libc::PACKET_MR_ALLMULTI as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: the option takes this structure, whose address and size are given.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const membership).cast(),
+            size_of::<libc::packet_mreq>() as libc::socklen_t,
+        )
+    })
 }
 
 /// Attaches the filter (the kernel's Documentation/networking/filter.rst).

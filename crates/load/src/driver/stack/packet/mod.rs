@@ -29,6 +29,10 @@ const FRAMES_MAX: usize = 256;
 /// Receive window of a slow reader, so that the server notices the slow reading.
 const SLOW_WINDOW: u32 = 2304;
 
+/// Connections closed in a row before the answers are received: those of all at once would find no
+/// room.
+const CLOSES_MAX: u32 = 512;
+
 /// Longest time that connections get to close at the end of a run.
 const LINGER_NS: u64 = 1_000_000_000;
 
@@ -45,6 +49,8 @@ pub(in super::super) struct PacketStack<'a> {
     /// Events for the next wait: of sockets that were ready when they were watched.
     next_events: Vec<Event>,
     expired: Vec<u32>,
+    /// Connections closed since the last wait.
+    closed: u32,
     /// Receives frames.
     frames: Frames,
     counts: PacketCounts,
@@ -81,6 +87,7 @@ impl<'a> PacketStack<'a> {
             events: Vec::new(),
             next_events: Vec::new(),
             expired: Vec::new(),
+            closed: 0,
             frames: Frames::new(),
             counts: PacketCounts::default(),
         })
@@ -338,9 +345,14 @@ impl Stack for PacketStack<'_> {
             if reset { connection.reset(context) } else { connection.close(context) }
         });
         self.sockets.free_if_over(socket);
+        self.closed += 1;
+        if self.closed.is_multiple_of(CLOSES_MAX) {
+            self.turn();
+        }
     }
 
     fn wait(&mut self, timeout: Duration) {
+        self.closed = 0;
         let end_ns = self.clock.now_ns().saturating_add(timeout.as_nanos() as u64);
         std::mem::swap(&mut self.events, &mut self.next_events);
         self.next_events.clear();
