@@ -20,7 +20,7 @@ pub const ACK: u8 = 0x10;
 /// A sentence that says why this is not possible.
 pub fn begin(server: Ipv4Addr) -> Result<tun::Tun, String> {
     namespace::unshare_network().map_err(|error| format!("no network of its own: {error}"))?;
-    let tun = tun::open().map_err(|error| format!("no link: {error}"))?;
+    let tun = tun::open("tun%d").map_err(|error| format!("no link: {error}"))?;
     ip(&format!("address add {server}/16 dev {}", tun.name))?;
     ip(&format!("link set {} up", tun.name))?;
     Ok(tun)

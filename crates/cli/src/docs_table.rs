@@ -13,7 +13,7 @@ use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 20] = [
+pub(crate) const NAMES: [&str; 21] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -26,6 +26,7 @@ pub(crate) const NAMES: [&str; 20] = [
     "statistics",
     "load-options",
     "load-scan-options",
+    "load-link-options",
     "load-workloads",
     "load-errors",
     "load-paths",
@@ -53,6 +54,7 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "load-scan-options" => {
             options(find(cli, &["load", "scan"]), |arg| arg.get_help_heading() == Some("Scan"))
         }
+        "load-link-options" => options(find(cli, &["load", "link"]), |_| true),
         "load-workloads" => load_workloads(),
         "load-errors" => load_errors(),
         "load-paths" => load_paths(),

@@ -1,16 +1,17 @@
 //! Open-loop load generator: a schedule that never waits for the server, a driver that keeps it,
 //! and measurements that show how well it was kept.
 //!
-//! Plans ([`schedule`], [`session`], [`workload`]) are pure and seeded. Only the driver uses
-//! sockets and the clock. Results ([`audit`], [`condition`], [`report`], [`scan`]) are computed
-//! from [`measure::RunOutcome`]. The crate prints nothing, reads no arguments, and does not know a
-//! server's internals.
+//! Plans ([`schedule`], [`session`], [`workload`]) are pure and seeded. Only the driver and the
+//! [`link`] for other programs use sockets and the clock. Results ([`audit`], [`condition`],
+//! [`report`], [`scan`]) are computed from [`measure::RunOutcome`]. The crate prints nothing, reads
+//! no arguments, and does not know a server's internals.
 
 pub mod audit;
 pub mod capacity_check;
 pub mod condition;
 pub mod config;
 mod driver;
+pub mod link;
 pub mod measure;
 pub mod packet_setup;
 pub mod report;

@@ -48,7 +48,8 @@ pub struct PacketRequest {
 /// A sentence: what is wrong, or lacking, and what to give.
 pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let PacketRequest { interface: name, sources, servers, tcp, path, vanish } = request;
-    let network = network(&sources).map_err(|why| format!("--source {sources}: {why}"))?;
+    let network =
+        laboratory_network(&sources).map_err(|why| format!("--source {sources}: {why}"))?;
     let interface = find(&name)?;
     check_servers(&name, &interface, network, &servers)?;
     check_sources(&interface, network).map_err(|why| format!("--source {sources}: {why}"))?;
@@ -57,6 +58,19 @@ pub fn prepare(request: PacketRequest) -> Result<PacketConfig, String> {
     let mss = u16::try_from(interface.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let tcp = tcp::Settings { mss, ..tcp };
     Ok(PacketConfig { interface, sources: network, tcp, path, vanish })
+}
+
+/// Reads a network that a laboratory may use: private, or link-local.
+///
+/// # Errors
+/// A sentence: what is wrong.
+pub fn laboratory_network(text: &str) -> Result<Network, String> {
+    let network = network(text)?;
+    if is_laboratory(network) {
+        Ok(network)
+    } else {
+        Err("these addresses are not private, nor link-local".into())
+    }
 }
 
 /// Reads a network: an address and the length of its prefix.
@@ -129,13 +143,8 @@ fn check_servers(
     Ok(())
 }
 
-/// Checks that the clients' addresses are a laboratory's, and not the kernel's.
+/// Checks that the clients' addresses are not the kernel's.
 fn check_sources(interface: &Interface, sources: Network) -> Result<(), String> {
-    if !laboratory()
-        .any(|network| network.prefix <= sources.prefix && network.contains(sources.first))
-    {
-        return Err("these addresses are not private, nor link-local".into());
-    }
     let taken = interface.addresses.iter().find(|(ours, _)| sources.contains(*ours));
     taken.map_or(Ok(()), |(ours, _)| {
         Err(format!("the kernel has {ours}, and would answer for it: give a network without it"))
@@ -144,6 +153,11 @@ fn check_sources(interface: &Interface, sources: Network) -> Result<(), String> 
 
 fn networks(interface: &Interface) -> impl Iterator<Item = Network> {
     interface.addresses.iter().filter_map(|(address, prefix)| Network::new(*address, *prefix))
+}
+
+/// Returns whether all of a network is a laboratory's.
+fn is_laboratory(network: Network) -> bool {
+    laboratory().any(|whole| whole.prefix <= network.prefix && whole.contains(network.first))
 }
 
 fn laboratory() -> impl Iterator<Item = Network> {
@@ -182,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_a_laboratory_s_addresses_are_forged() {
-        let sources = |text| check_sources(&interface(), network(text).unwrap());
+        let sources = |text| check_sources(&interface(), laboratory_network(text)?);
         assert_eq!(sources("10.77.128.0/17"), Ok(()));
         assert_eq!(sources("fd00:1::/64"), Ok(()));
         for (text, sentence) in [

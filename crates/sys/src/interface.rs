@@ -1,5 +1,5 @@
-//! Network interfaces: number, address, MTU and the networks that are on the link (netdevice(7),
-//! getifaddrs(3)).
+//! Network interfaces: number, address, MTU and the networks that are on the link, and their
+//! configuration (netdevice(7), getifaddrs(3)).
 
 use std::ffi::CStr;
 use std::io;
@@ -29,12 +29,7 @@ pub struct Interface {
 /// ENODEV when there is none; `InvalidInput` when it is not of Ethernet, as loopback and TUN are
 /// not; errors of socket(2) and getifaddrs(3).
 pub fn find(name: &str) -> io::Result<Interface> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let socket = control_socket(AddressFamily::INET)?;
     // SAFETY: each member of the union is plain data, which the call before has filled as named.
     let index = unsafe { request(&socket, name, libc::SIOCGIFINDEX)?.ifr_ifru.ifru_ifindex };
     // SAFETY: likewise.
@@ -51,8 +46,88 @@ pub fn find(name: &str) -> io::Result<Interface> {
     Ok(Interface { index: index as u32, mac, mtu: mtu as u32, addresses: addresses(name)? })
 }
 
+/// Gives an interface without an address its address, in a network with a prefix of `prefix` bits,
+/// and room for `queue` packets that wait to be sent, and brings it up.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN over the network namespace; ENODEV when there is no such interface;
+/// others of netdevice(7).
+pub fn bring_up(name: &str, address: IpAddr, prefix: u8, queue: u16) -> io::Result<()> {
+    let socket = control_socket(AddressFamily::INET)?;
+    let about = about(name)?;
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix.into())).unwrap_or(0);
+            set_address(&socket, about, libc::SIOCSIFADDR, address)?;
+            set_address(&socket, about, libc::SIOCSIFNETMASK, mask.into())?;
+        }
+        IpAddr::V6(address) => set_address_v6(&socket, about, address, prefix)?,
+    }
+    let mut with_queue = about;
+    // The union has no member of this name; this one is an int as well.
+    with_queue.ifr_ifru.ifru_metric = queue.into();
+    control(&socket, libc::SIOCSIFTXQLEN, &mut with_queue)?;
+    let mut with_flags = about;
+    control(&socket, libc::SIOCGIFFLAGS, &mut with_flags)?;
+    // SAFETY: a member of plain data, which the call has filled.
+    let flags = unsafe { with_flags.ifr_ifru.ifru_flags };
+    with_flags.ifr_ifru.ifru_flags = flags | libc::IFF_UP as i16;
+    control(&socket, libc::SIOCSIFFLAGS, &mut with_flags)
+}
+
+fn set_address(
+    socket: &OwnedFd,
+    mut about: libc::ifreq,
+    request: libc::Ioctl,
+    address: Ipv4Addr,
+) -> io::Result<()> {
+    // SAFETY: all zeroes is a value of this structure of numbers.
+    let mut value: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    value.sin_family = libc::AF_INET as libc::sa_family_t;
+    value.sin_addr.s_addr = address.to_bits().to_be();
+    // SAFETY: both are structures of plain data, of 16 bytes.
+    about.ifr_ifru.ifru_addr =
+        unsafe { std::mem::transmute::<libc::sockaddr_in, libc::sockaddr>(value) };
+    control(socket, request, &mut about)
+}
+
+fn set_address_v6(
+    socket: &OwnedFd,
+    mut about: libc::ifreq,
+    address: Ipv6Addr,
+    prefix: u8,
+) -> io::Result<()> {
+    control(socket, libc::SIOCGIFINDEX, &mut about)?;
+    let value = libc::in6_ifreq {
+        ifr6_addr: libc::in6_addr { s6_addr: address.octets() },
+        ifr6_prefixlen: prefix.into(),
+        // SAFETY: a member of plain data, which the call has filled.
+        ifr6_ifindex: unsafe { about.ifr_ifru.ifru_ifindex },
+    };
+    let socket = control_socket(AddressFamily::INET6)?;
+    // SAFETY: the kernel reads one structure, which is there.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR, &raw const value) })
+}
+
+fn control_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
+}
+
 /// Makes a request of netdevice(7) about an interface.
 fn request(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<libc::ifreq> {
+    let mut about = about(name)?;
+    control(socket, request, &mut about)?;
+    Ok(about)
+}
+
+/// Makes a request of netdevice(7).
+fn control(socket: &OwnedFd, request: libc::Ioctl, about: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the kernel reads and writes one structure, which is there.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut *about) })
+}
+
+/// Returns a request's structure, with the name alone.
+pub(crate) fn about(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes is a value of this structure of numbers.
     let mut about: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
@@ -62,8 +137,6 @@ fn request(socket: &OwnedFd, name: &str, request: libc::Ioctl) -> io::Result<lib
     for (place, byte) in about.ifr_name.iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
     }
-    // SAFETY: the kernel reads and writes one structure, which is there.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut about) })?;
     Ok(about)
 }
 

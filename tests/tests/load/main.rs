@@ -8,6 +8,7 @@
 
 mod counts;
 mod errors;
+mod link;
 mod packet;
 mod probe;
 mod runs;

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["measure", "schedule", "session"],
             &["config", "workload"],
-            &["driver"],
+            &["driver", "link"],
             &["audit", "capacity_check", "condition", "packet_setup", "scan"],
             &["report"],
         ],

@@ -7,6 +7,7 @@
 mod connections;
 mod files;
 mod input;
+mod link;
 mod options;
 mod output;
 mod plan;
@@ -34,6 +35,7 @@ pub(crate) fn load(options: LoadOptions) -> Result<ExitCode, String> {
         Some(LoadTask::Scan(options)) => scan::scan(&options),
         Some(LoadTask::Files(options)) => files::files(&options),
         Some(LoadTask::Trace(options)) => trace::trace(&options),
+        Some(LoadTask::Link(options)) => link::link(&options),
     }
 }
 
@@ -110,6 +112,8 @@ mod tests {
             ("files", "DIR"),
             ("files x", "--workload"),
             ("trace x --workload 2k", "specweb99"),
+            ("link --path lan --clients a", "--servers"),
+            ("link --path fast --clients a --servers b", "satellite"),
             ("trace x --workload specweb99 --sessions 999", "1000"),
         ];
         for (line, sentence) in table {

@@ -43,6 +43,8 @@ pub(crate) enum LoadTask {
     Files(FilesOptions),
     /// Write a workload's sessions as a file for --wsesslog
     Trace(TraceOptions),
+    /// Join two network namespaces by a link on which each client has a path of its own
+    Link(LinkOptions),
 }
 
 /// Options of a single run.
@@ -439,6 +441,42 @@ pub(crate) struct TraceOptions {
     pub base: String,
 }
 
+/// Options of `weir load link`.
+#[derive(Debug, Args)]
+pub(crate) struct LinkOptions {
+    /// Network namespace of the clients: its name (ip-netns(8)), a process in it, or a file
+    #[arg(long, value_name = "NS", value_parser = network_namespace)]
+    pub clients: PathBuf,
+
+    /// Network namespace of the servers, likewise
+    #[arg(long, value_name = "NS", value_parser = network_namespace)]
+    pub servers: PathBuf,
+
+    /// Path of each client's address: lan, cable, dsl, 4g, satellite, mix, or a list, as of runs
+    #[arg(long, value_name = "LAW")]
+    pub path: PathLaw,
+
+    /// Network of the link. Its first address is the clients' end, its second the servers'
+    #[arg(long, value_name = "NETWORK", default_value = "10.79.0.0/16")]
+    pub network: String,
+
+    /// Name of the interface at either end
+    #[arg(long, value_name = "NAME", default_value = "weir0")]
+    pub interface: String,
+
+    /// Time after which the link goes; by default at a signal (Ctrl-C)
+    #[arg(long, value_name = "TIME", value_parser = values::limit)]
+    pub duration: Option<Duration>,
+
+    /// Seed of all random draws
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
+
+    /// Write the counts as JSON, to a file or (-) to standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+}
+
 /// Number of requests per connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerConn {
@@ -474,6 +512,18 @@ fn per_conn(text: &str) -> Result<PerConn, String> {
         _ if text == "inf" => Ok(PerConn::Unlimited),
         Ok(requests) if (1..=REQUESTS_MAX).contains(&requests) => Ok(PerConn::Requests(requests)),
         _ => Err(format!("it is a number of requests, 1 to {REQUESTS_MAX}, or inf")),
+    }
+}
+
+/// Returns the file of a network namespace.
+fn network_namespace(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("it is a name, the number of a process or a file".into()),
+        file if file.contains('/') => Ok(file.into()),
+        process if process.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(format!("/proc/{process}/ns/net").into())
+        }
+        name => Ok(PathBuf::from("/run/netns").join(name)),
     }
 }
 

@@ -5,12 +5,14 @@
 mod law;
 mod presets;
 mod text;
+mod under_way;
 
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, StandardNormal};
 
 pub use self::law::{Loss, OneLaw, PathLaw, Span};
 pub use self::presets::PRESETS;
+pub use self::under_way::UnderWay;
 
 /// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

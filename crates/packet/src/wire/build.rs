@@ -10,7 +10,8 @@ use smoltcp::wire::{
 use super::packet::{Ends, Macs, TcpPacket};
 use crate::segment::{Options, Segment};
 
-const ETHERNET_BYTES: usize = 14;
+/// Bytes of a frame's head.
+pub const ETHERNET_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP_BYTES: usize = 20;

@@ -8,10 +8,10 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use self::build::build;
+pub use self::build::{ETHERNET_BYTES, build};
 pub use self::neighbours::{answer, ask};
 pub use self::packet::{Checksum, Ends, Mac, Macs, Malformed, Neighbour, Packet, TcpPacket};
 pub use self::parse::parse;
 
 /// Most bytes of a frame's headers: Ethernet, IPv6, TCP with all its options.
-pub const HEADERS_MAX: usize = 14 + 40 + 60;
+pub const HEADERS_MAX: usize = ETHERNET_BYTES + 40 + 60;

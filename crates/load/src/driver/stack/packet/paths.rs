@@ -1,10 +1,8 @@
 //! Frames under way on the paths of their clients, by the time at which they arrive.
 
-use std::collections::BTreeMap;
-
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use weir_packet::path::{Path, PathLaw, Way};
+use weir_packet::path::{Path, PathLaw, UnderWay, Way};
 use weir_packet::segment::{Flags, Segment};
 use weir_packet::wire::{self, Macs, TcpPacket};
 
@@ -20,9 +18,7 @@ pub(super) enum Frame {
 pub(super) struct Paths<'a> {
     law: &'a PathLaw,
     random: Xoshiro256PlusPlus,
-    /// By time of arrival, and order of departure.
-    under_way: BTreeMap<(u64, u64), Frame>,
-    departed: u64,
+    under_way: UnderWay<Frame>,
     /// Room to build a frame in.
     scratch: Vec<u8>,
 }
@@ -33,8 +29,7 @@ impl<'a> Paths<'a> {
         Self {
             law,
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
-            under_way: BTreeMap::new(),
-            departed: 0,
+            under_way: UnderWay::default(),
             scratch: Vec::new(),
         }
     }
@@ -94,28 +89,27 @@ impl<'a> Paths<'a> {
 
     /// Sends the frame in `scratch`; returns 1 if it is lost.
     fn send(&mut self, path: &mut Path, way: Way, now_ns: u64) -> u64 {
-        let arrivals = path.send(way, self.scratch.len(), now_ns, &mut self.random);
+        let bytes = self.scratch.len() - wire::ETHERNET_BYTES;
+        let arrivals = path.send(way, bytes, now_ns, &mut self.random);
         for at_ns in arrivals.into_iter().flatten() {
             let bytes = self.scratch.clone().into_boxed_slice();
             let frame = match way {
                 Way::Up => Frame::Up(bytes),
                 Way::Down => Frame::Down(bytes),
             };
-            self.departed += 1;
-            self.under_way.insert((at_ns, self.departed), frame);
+            self.under_way.add(at_ns, frame);
         }
         u64::from(arrivals[0].is_none())
     }
 
     /// Returns the time of the next arrival.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.under_way.keys().next().map(|(at_ns, _)| *at_ns)
+        self.under_way.next_ns()
     }
 
     /// Removes and returns a frame that has arrived.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<Frame> {
-        let first = self.under_way.first_entry().filter(|first| first.key().0 <= now_ns)?;
-        Some(first.remove())
+        self.under_way.take_due(now_ns)
     }
 }
 
