@@ -652,8 +652,14 @@ fn a_calm_path_loses_nothing_and_repeats_nothing() {
     assert_eq!(counts, Counts { duplicates: counts.duplicates, ..Counts::default() });
 }
 
+/// Storms to be tried: `WEIR_STORMS`, or 300.
+fn storms() -> ProptestConfig {
+    let asked = std::env::var("WEIR_STORMS").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(300))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(storms())]
 
     #[test]
     fn a_storm_changes_no_byte(
