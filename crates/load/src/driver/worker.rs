@@ -287,8 +287,6 @@ impl<'a, S: Stack> Worker<'a, S> {
             self.connections[slot as usize].exchange.abandon(&mut self.context);
             self.close(slot);
         }
-        self.background.close_all(&mut self.stack);
-        let packets = self.stack.finish();
         if interrupted {
             // One that has only just fallen due was not missed.
             self.skip(now_ns.saturating_sub(JUST_DUE_NS));
@@ -309,7 +307,9 @@ impl<'a, S: Stack> Worker<'a, S> {
         let mut outcome = self.context.recorder.into_outcome();
         outcome.threads.push(self.meter.thread_cpu());
         outcome.open_max = self.meter.open_max;
-        outcome.packets = packets;
+        // That these close is no part of the run.
+        self.background.close_all(&mut self.stack);
+        outcome.packets = self.stack.finish();
         let seconds = self.meter.seconds;
         let report = ThreadReport { outcome, seconds, plan_ends_ns, ended_ns };
         let _ = out.send(Message::Done(Box::new(report)));

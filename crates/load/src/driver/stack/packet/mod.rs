@@ -33,6 +33,12 @@ const SLOW_WINDOW: u32 = 2304;
 /// room.
 const CLOSES_MAX: u32 = 512;
 
+/// Connections that may be closing when more are closed in a row.
+const CLOSING_MAX: usize = 4096;
+
+/// Longest time that they hold up the next [`CLOSES_MAX`].
+const CLOSING_NS: u64 = 10_000_000;
+
 /// Longest time that connections get to close at the end of a run.
 const LINGER_NS: u64 = 1_000_000_000;
 
@@ -49,8 +55,9 @@ pub(in super::super) struct PacketStack<'a> {
     /// Events for the next wait: of sockets that were ready when they were watched.
     next_events: Vec<Event>,
     expired: Vec<u32>,
-    /// Connections closed since the last wait.
+    /// Connections closed since the last wait, and those open before.
     closed: u32,
+    open_before: usize,
     /// Receives frames.
     frames: Frames,
     counts: PacketCounts,
@@ -88,6 +95,7 @@ impl<'a> PacketStack<'a> {
             next_events: Vec::new(),
             expired: Vec::new(),
             closed: 0,
+            open_before: 0,
             frames: Frames::new(),
             counts: PacketCounts::default(),
         })
@@ -268,6 +276,20 @@ impl<'a> PacketStack<'a> {
         self.link.flush();
     }
 
+    /// Receives answers until not too many connections are closing.
+    fn await_closes(&mut self) {
+        let end_ns = self.clock.now_ns() + CLOSING_NS;
+        loop {
+            self.turn();
+            let left = self.open_before.saturating_sub(self.closed as usize);
+            let is_over = self.sockets.open_count() <= left + CLOSING_MAX;
+            if is_over || self.clock.now_ns() >= end_ns {
+                return;
+            }
+            self.wait_until(end_ns);
+        }
+    }
+
     /// Waits for a frame, until something is due here, at most until `end_ns`.
     fn wait_until(&self, end_ns: u64) {
         let path_ns = self.paths.as_ref().and_then(Paths::next_ns);
@@ -347,12 +369,12 @@ impl Stack for PacketStack<'_> {
         self.sockets.free_if_over(socket);
         self.closed += 1;
         if self.closed.is_multiple_of(CLOSES_MAX) {
-            self.turn();
+            self.await_closes();
         }
     }
 
     fn wait(&mut self, timeout: Duration) {
-        self.closed = 0;
+        (self.closed, self.open_before) = (0, self.sockets.open_count());
         let end_ns = self.clock.now_ns().saturating_add(timeout.as_nanos() as u64);
         std::mem::swap(&mut self.events, &mut self.next_events);
         self.next_events.clear();
