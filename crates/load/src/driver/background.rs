@@ -142,6 +142,10 @@ impl<'a, K> Background<'a, K> {
             self.absent.pop_front();
             self.open_one(slot, now_ns, stack, recorder);
         }
+        if self.absent.is_empty() {
+            // At the start all were in it: 16 bytes of memory for each.
+            self.absent = VecDeque::new();
+        }
     }
 
     fn open_one(
