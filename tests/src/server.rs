@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::{SocketAddrUnix, getsockname, sockopt};
 use rustix::process::{
@@ -196,7 +196,7 @@ impl Server {
 
     /// Waits for the end of a server that was told to stop.
     pub fn wait(mut self) -> Stopped {
-        let status = wait_for(&mut self.child);
+        let status = wait_for(&mut self.child, TIMEOUT);
         Stopped {
             status,
             stdout: self.stdout.finish(),
@@ -286,26 +286,34 @@ pub fn attempt(command: &mut Command) -> Attempt {
 /// # Panics
 /// When it does not end within [`TIMEOUT`].
 pub fn run(command: &mut Command) -> Stopped {
+    run_within(TIMEOUT, command)
+}
+
+/// Runs a command that ends by itself, and may take until `limit`.
+///
+/// # Panics
+/// When it does not end by then.
+pub fn run_within(limit: Duration, command: &mut Command) -> Stopped {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdout = Output::collect(child.stdout.take().unwrap());
     let mut stderr = Output::collect(child.stderr.take().unwrap());
-    let status = wait_for(&mut child);
+    let status = wait_for(&mut child, limit);
     Stopped { status, stdout: stdout.finish(), stderr: stderr.finish(), stats: None }
 }
 
-fn wait_for(child: &mut Child) -> ExitStatus {
+fn wait_for(child: &mut Child, limit: Duration) -> ExitStatus {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        if start.elapsed() > TIMEOUT {
+        if start.elapsed() > limit {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("the process did not end");
         }
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -6,12 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use weir_tests::Stopped;
-use weir_tests::server::run;
+use weir_tests::server::run_within;
 use weir_tests::wait::until;
 
 use crate::WEIR;
@@ -19,6 +20,14 @@ use crate::WEIR;
 /// Held by the one test that measures: two laboratories on the same processors disturb each other,
 /// and repeat their points.
 static MEASURING: Mutex<()> = Mutex::new(());
+
+/// Longest time of a run: on a machine that is busy each of its points is measured three times.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs the lab.
+fn run(command: &mut Command) -> Stopped {
+    run_within(LIMIT, command)
+}
 
 /// Waits until no other test measures.
 fn alone() -> MutexGuard<'static, ()> {
