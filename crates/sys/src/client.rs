@@ -7,8 +7,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::check;
 use crate::profile::{Call, timed};
+use crate::set_option;
 use crate::socket::NEW;
 
 /// Outcome of starting a non-blocking connect.
@@ -37,17 +37,7 @@ pub fn stream(address: &SocketAddr) -> io::Result<OwnedFd> {
 /// EADDRNOTAVAIL when the address is not local to this machine: bind(2).
 pub fn bind_source(fd: BorrowedFd<'_>, source: IpAddr) -> io::Result<()> {
     timed(Call::Setsockopt, || {
-        let on: libc::c_int = 1;
-        // SAFETY: the option takes an int, whose address and size are given.
-        check(unsafe {
-            libc::setsockopt(
-                std::os::fd::AsRawFd::as_raw_fd(&fd),
-                libc::IPPROTO_IP,
-                libc::IP_BIND_ADDRESS_NO_PORT,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        })
+        set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1_i32)
     })?;
     Ok(timed(Call::Bind, || rustix::net::bind(fd, &SocketAddr::new(source, 0)))?)
 }

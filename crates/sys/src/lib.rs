@@ -40,9 +40,22 @@ pub mod syn_trace;
 pub mod tun;
 pub mod waker;
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 /// Returns the error that the C library left behind an answer of -1.
 fn check(answer: i32) -> std::io::Result<()> {
     if answer == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets an option of a socket (setsockopt(2)). `T` is the type that the option takes;
+/// pointers in it are valid.
+fn set_option<T>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> std::io::Result<()> {
+    let size = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads the value, whose address and size are given, and for a classic
+    // filter the instructions, whose number stands next to their address; all outlive the call.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), size)
+    })
 }
 
 /// Returns whether a call failed for lack of descriptors or memory, a condition that may pass:

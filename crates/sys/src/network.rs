@@ -18,7 +18,7 @@ pub(crate) struct Word {
     pub(crate) at: u32,
     /// The bits that count.
     pub(crate) mask: u32,
-    /// What they are in the network.
+    /// Their value in the network.
     pub(crate) wanted: u32,
 }
 

@@ -10,10 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::check;
 use crate::network::Network;
+use crate::poll::wait_readable;
+use crate::{check, set_option};
 
 /// Frames per call.
 pub const BATCH: usize = 64;
@@ -79,10 +78,10 @@ impl PacketSocket {
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         attach_filter(fd.as_fd(), network)?;
-        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
+        set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
         // Without a queue on the way out; an interface that has one loses it here only.
-        let _ = set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
+        let _ = set_option(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32);
         let wanted = i32::try_from(receive_bytes).unwrap_or(i32::MAX);
         set_room(fd.as_fd(), libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, wanted)?;
         // A frame counts as unsent until the other end has handled it. That end is to drop what it
@@ -135,11 +134,7 @@ impl PacketSocket {
 
     /// Waits for a frame, at most for `timeout`, or until a signal comes.
     pub fn wait(&self, timeout: Duration) {
-        let until =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        // An error leaves the caller to look again.
-        let _ = poll(&mut fds, Some(&until));
+        wait_readable([self.fd.as_fd()], timeout);
     }
 
     /// Sends frames that stand behind each other in `frames`, the first from `start` on; `ends` are
@@ -213,22 +208,10 @@ impl AsFd for PacketSocket {
     }
 }
 
-fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the options used here take an int, whose address and size are given.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            option,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    })
-}
-
 /// Sets the room of a buffer, beyond the limit for all if that is allowed.
 fn set_room(fd: BorrowedFd<'_>, forced: i32, usual: i32, bytes: i32) -> io::Result<()> {
-    set(fd, libc::SOL_SOCKET, forced, bytes).or_else(|_| set(fd, libc::SOL_SOCKET, usual, bytes))
+    let set = |option| set_option(fd, libc::SOL_SOCKET, option, &bytes);
+    set(forced).or_else(|_| set(usual))
 }
 
 fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
@@ -252,32 +235,14 @@ fn receive_all_multicast(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    // SAFETY: the option takes this structure, whose address and size are given.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_ADD_MEMBERSHIP,
-            (&raw const membership).cast(),
-            size_of::<libc::packet_mreq>() as libc::socklen_t,
-        )
-    })
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
 }
 
 /// Attaches the filter (the kernel's Documentation/networking/filter.rst).
 fn attach_filter(fd: BorrowedFd<'_>, network: Network) -> io::Result<()> {
     let mut steps = filter(network);
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, whose steps are there and counted.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    })
+    set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// Returns the filter: TCP for the addresses of `network`, and what neighbours say: ARP, or all of

@@ -1,6 +1,7 @@
 //! poll(2): an array of descriptors passed on every call.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 pub use libc::{
@@ -34,6 +35,13 @@ pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<usize> 
         return Ok(0);
     }
     Err(error)
+}
+
+/// Waits until one of the descriptors can be read, at most for `timeout`, or until a signal comes.
+/// An error leaves the caller to look again.
+pub(crate) fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration) {
+    let mut fds = fds.map(|fd| PollFd { fd: fd.as_raw_fd(), events: POLLIN, revents: 0 });
+    let _ = poll(&mut fds, Some(timeout));
 }
 
 /// Converts a timeout to the C library's type, saturating at the longest it can hold.

@@ -7,9 +7,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use crate::check;
+use crate::poll::wait_readable;
 
 /// A device, which exists until its descriptor is closed.
 #[derive(Debug)]
@@ -63,9 +62,5 @@ impl Tun {
 
 /// Waits until a device has a packet, at most for `timeout`, or until a signal comes.
 pub fn wait(tuns: [&Tun; 2], timeout: Duration) {
-    let until =
-        Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-    let mut fds = tuns.map(|tun| PollFd::from_borrowed_fd(tun.fd.as_fd(), PollFlags::IN));
-    // An error leaves the caller to look again.
-    let _ = poll(&mut fds, Some(&until));
+    wait_readable(tuns.map(|tun| tun.fd.as_fd()), timeout);
 }

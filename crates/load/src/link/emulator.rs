@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 256 << 20;
 /// Most clients that have a path.
 const CLIENTS_MAX: usize = 1 << 20;
 
-/// What became of the packets of one way.
+/// Counts of the packets of one way, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayCounts {
     /// Packets that entered the link.

@@ -70,7 +70,7 @@ pub struct Link {
     servers: Tun,
 }
 
-/// What passed a link.
+/// Counts and times of what passed a link.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkSummary {
     /// Clients seen.

@@ -140,8 +140,7 @@ pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<Own
     unsafe { bpf(command::LINK_CREATE, (&raw const attr).cast(), size_of::<LinkAttr>()) }
 }
 
-/// What becomes of a packet that a classifier has seen (include/uapi/linux/bpf.h, TCX_NEXT and
-/// TCX_DROP).
+/// Verdicts of a classifier on a packet (include/uapi/linux/bpf.h, TCX_NEXT and TCX_DROP).
 pub mod verdict {
     /// The next program, or the protocol, decides.
     pub const NEXT: i32 = -1;

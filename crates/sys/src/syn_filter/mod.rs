@@ -12,9 +12,8 @@ pub mod random;
 pub mod tokens;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use crate::check;
 use crate::profile::{Call, timed};
 
 /// Removes the filter, so that every SYN passes again (SO_DETACH_FILTER, socket(7)); does nothing
@@ -44,11 +43,5 @@ const PASS: u32 = u32::MAX;
 const DROP: u32 = 0;
 
 fn set_option<T>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
-    let size = size_of::<T>() as libc::socklen_t;
-    let value = (&raw const *value).cast();
-    check(timed(Call::Setsockopt, || {
-        // SAFETY: the kernel reads the value, whose address and size are given, and for a classic
-        // filter the instructions, whose number stands next to their address; all outlive the call.
-        unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, size) }
-    }))
+    timed(Call::Setsockopt, || crate::set_option(fd, libc::SOL_SOCKET, name, value))
 }
