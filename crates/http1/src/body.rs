@@ -3,6 +3,8 @@
 //! The server needs no request's content, so nothing is kept or copied. Limits on its size and
 //! duration are up to the caller.
 
+use std::ops::Range;
+
 use crate::extension::Extension;
 use crate::grammar::{is_tchar, is_value_byte};
 use crate::request::{Framing, RequestError};
@@ -23,6 +25,17 @@ pub struct Advance {
     /// Bytes of content among them, without chunk heads and trailers.
     pub payload: usize,
     /// True once the body has ended. The next request starts after the consumed bytes.
+    pub done: bool,
+}
+
+/// Result of [`Body::next_piece`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes that belong to the body, up to the end of the content in `data`.
+    pub consumed: usize,
+    /// Position in the input of the content among them; empty if there is none.
+    pub data: Range<usize>,
+    /// True once the body has ended.
     pub done: bool,
 }
 
@@ -107,6 +120,43 @@ impl Body {
         Ok(Advance { consumed, payload, done: self.state == State::Done })
     }
 
+    /// Consumes the next bytes up to the end of the first content among them, for a caller that
+    /// passes the content on. Trailers are appended to `trailers`, each ended by CRLF. To be called
+    /// again while it consumes anything.
+    ///
+    /// # Errors
+    /// As [`Body::advance`].
+    pub fn next_piece(
+        &mut self,
+        input: &[u8],
+        trailers: &mut Vec<u8>,
+    ) -> Result<Piece, RequestError> {
+        let mut at = 0;
+        let mut data = 0..0;
+        while self.state != State::Done
+            && let Some((&byte, rest)) = input.get(at..).and_then(<[u8]>::split_first)
+        {
+            if matches!(self.state, State::Length | State::Data) {
+                data = at..at + self.take_data(rest.len() + 1);
+                at = data.end;
+                break;
+            }
+            let before = self.state;
+            self.state = self.step(byte)?;
+            if is_trailer(before, self.state) {
+                trailers.push(byte);
+            }
+            at += 1;
+        }
+        Ok(Piece { consumed: at, data, done: self.state == State::Done })
+    }
+
+    /// Returns whether the body has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
     /// Consumes as much data as is due and available. Returns the number of bytes.
     fn take_data(&mut self, available: usize) -> usize {
         let taken = usize::try_from(self.left).map_or(available, |left| left.min(available));
@@ -184,6 +234,12 @@ impl Body {
         self.overhead_bytes += 1;
         Ok(())
     }
+}
+
+/// Returns whether a byte that led from one state to another belongs to a trailer or ends it.
+fn is_trailer(before: State, after: State) -> bool {
+    matches!(after, State::TrailerName | State::TrailerValue | State::TrailerLf)
+        || before == State::TrailerLf
 }
 
 #[cfg(test)]

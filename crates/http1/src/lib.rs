@@ -19,6 +19,7 @@ mod body;
 mod date;
 mod extension;
 mod fields;
+pub mod forward;
 mod grammar;
 mod head;
 pub mod reply;
@@ -27,7 +28,7 @@ mod request;
 mod request_line;
 mod status;
 
-pub use body::{Advance, Body, OVERHEAD_BYTES_MAX};
+pub use body::{Advance, Body, OVERHEAD_BYTES_MAX, Piece};
 pub use date::{DateField, imf_date};
 pub use head::HeadParser;
 pub use request::{Framing, Limits, Lines, Method, Parse, Request, RequestError, Target, Version};

@@ -90,7 +90,9 @@ statuses! {
     HEADER_FIELDS_TOO_LARGE 431 "Request Header Fields Too Large";
     INTERNAL_SERVER_ERROR 500 "Internal Server Error";
     NOT_IMPLEMENTED 501 "Not Implemented";
+    BAD_GATEWAY 502 "Bad Gateway";
     SERVICE_UNAVAILABLE 503 "Service Unavailable";
+    GATEWAY_TIMEOUT 504 "Gateway Timeout";
     VERSION_NOT_SUPPORTED 505 "HTTP Version Not Supported";
 }
 
@@ -128,6 +130,6 @@ mod tests {
     #[test]
     fn the_table_ascends() {
         assert!(Status::ALL.is_sorted());
-        assert_eq!(Status::ALL.len(), 21);
+        assert_eq!(Status::ALL.len(), 23);
     }
 }

@@ -16,7 +16,7 @@ const MALFORMED_FIELD: ReplyError = ReplyError { why: "malformed field line" };
 
 /// End of a reply's body, as determined by its head (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyEnd {
+pub(crate) enum BodyEnd {
     /// Ends after this many bytes.
     Length(u64),
     /// Ends with the last chunk.
@@ -27,7 +27,7 @@ pub(super) enum BodyEnd {
 
 /// A head, as parsed so far.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// Version and code of the status line, once it has arrived.
     status: Option<(Version, u16)>,
     content_length: Option<u64>,
@@ -36,6 +36,8 @@ pub(super) struct Head {
     keep_alive: bool,
     /// True if the line before this one was a framing or connection field.
     after_known: bool,
+    /// True if a line was folded onto the one before it.
+    is_folded: bool,
     /// The start of a line that has not ended yet.
     cut_line: Vec<u8>,
 }
@@ -54,7 +56,7 @@ enum Codings {
 impl Head {
     /// Consumes lines up to the empty one that ends the head. Returns the number of bytes consumed
     /// and whether the head has ended.
-    pub(super) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), ReplyError> {
+    pub(crate) fn advance(&mut self, input: &[u8]) -> Result<(usize, bool), ReplyError> {
         let mut start = 0;
         for lf in memchr::memchr_iter(b'\n', input) {
             let line = input.get(start..lf).unwrap_or_default();
@@ -72,20 +74,25 @@ impl Head {
     }
 
     /// Returns the status code; 0 until the status line has arrived.
-    pub(super) fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         self.status.map_or(0, |(_, status)| status)
+    }
+
+    /// Returns whether a line was folded onto the one before it (RFC 9112 section 5.2).
+    pub(crate) fn is_folded(&self) -> bool {
+        self.is_folded
     }
 
     /// Returns whether the connection is to stay open, apart from its framing (RFC 9112 section
     /// 9.3).
-    pub(super) fn keeps_open(&self) -> bool {
+    pub(crate) fn keeps_open(&self) -> bool {
         let by_default = matches!(self.status, Some((Version::Http11, _)));
         !self.close && (self.keep_alive || by_default)
     }
 
     /// Determines the end of the body, if there is one, by RFC 9112 section 6.3 without the
     /// leniency it permits.
-    pub(super) fn body_end(&self) -> Result<BodyEnd, ReplyError> {
+    pub(crate) fn body_end(&self) -> Result<BodyEnd, ReplyError> {
         match (self.codings, self.content_length) {
             (Codings::None, None) => Ok(BodyEnd::Close),
             (Codings::None, Some(length)) => Ok(BodyEnd::Length(length)),
@@ -121,7 +128,10 @@ impl Head {
         }
         match line {
             [] => return Ok(true),
-            [b' ' | b'\t', ..] => self.fold(line)?,
+            [b' ' | b'\t', ..] => {
+                self.is_folded = true;
+                self.fold(line)?;
+            }
             _ => self.take_field(line)?,
         }
         Ok(false)

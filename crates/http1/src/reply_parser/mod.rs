@@ -8,7 +8,7 @@ mod head;
 
 pub use error::{PrematureEnd, ReplyError};
 
-use self::head::{BodyEnd, Head};
+pub(crate) use self::head::{BodyEnd, Head};
 use crate::body::Body;
 use crate::request::Framing;
 

@@ -1,0 +1,386 @@
+//! The machine of one forwarded request and its reply.
+
+use std::io::Write;
+
+use super::fields::push_trailers;
+use super::reply::{self, ReplyFacts, ReplyHead, Shown};
+use super::request::{self, RequestFacts};
+use crate::body::Body;
+use crate::reply_parser::{BodyEnd, HEAD_BYTES_MAX, PrematureEnd, ReplyError};
+use crate::request::{Framing, Method, Request, RequestError, Version};
+
+/// Maximum number of bytes of a request that wait to be sent to the other server.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// Capacity above which the buffer of a request is given back when it has been sent, bytes.
+const KEPT_BYTES: usize = 4 << 10;
+
+/// The end of a chunked body without trailers (RFC 9112 section 7.1).
+const LAST_CHUNK: &[u8] = b"0\r\n";
+
+/// Part of the reply that the next byte from the other server belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPart {
+    /// Its head, or that of an interim reply.
+    Head,
+    /// Its content.
+    Body,
+    /// Content that ends with the connection.
+    UntilClose,
+    /// Another protocol, until both sides have ended.
+    Tunnel,
+    /// No part: it is complete.
+    Done,
+}
+
+/// A request on its way to another server, and the reply on its way back.
+#[derive(Debug)]
+pub struct Exchange {
+    method: Method,
+    client: Version,
+    /// Bytes for the other server, and how many of them have been sent.
+    request: Vec<u8>,
+    sent: usize,
+    /// True once anything was sent.
+    has_sent: bool,
+    /// The client's content.
+    body: Body,
+    is_chunked: bool,
+    request_trailers: Vec<u8>,
+    upgrades: bool,
+    /// True once a byte of content has been taken from the client: the request cannot be repeated.
+    body_begun: bool,
+    part: ReplyPart,
+    /// The incomplete head of the reply, and the bytes of the interim replies before it.
+    head: Vec<u8>,
+    interim_bytes: usize,
+    status: u16,
+    reply_body: Body,
+    reply_trailers: Vec<u8>,
+    shown: Shown,
+    reply_bytes: u64,
+    keeps_upstream: bool,
+}
+
+impl Exchange {
+    /// Begins to forward `request`, which was parsed from `head`.
+    #[must_use]
+    pub fn new(request: &Request<'_>, head: &[u8], facts: &RequestFacts<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(head.len() + 256);
+        let upgrades = request::write(&mut bytes, request, head, facts);
+        Self {
+            method: request.method,
+            client: request.version,
+            request: bytes,
+            sent: 0,
+            has_sent: false,
+            body: Body::new(request.framing),
+            is_chunked: request.framing == Framing::Chunked,
+            request_trailers: Vec::new(),
+            upgrades,
+            body_begun: false,
+            part: ReplyPart::Head,
+            head: Vec::new(),
+            interim_bytes: 0,
+            status: 0,
+            reply_body: Body::new(Framing::None),
+            reply_trailers: Vec::new(),
+            shown: Shown::Nothing(None),
+            reply_bytes: 0,
+            keeps_upstream: false,
+        }
+    }
+
+    /// Returns whether bytes of the client are wanted now: there is more of its content, and room
+    /// for it; or both sides speak another protocol.
+    #[must_use]
+    pub fn wants_client(&self) -> bool {
+        let has_room = self.request.len() - self.sent < REQUEST_BYTES_MAX;
+        has_room && (self.part == ReplyPart::Tunnel || !self.request_taken())
+    }
+
+    /// Returns whether all of the client's content has been taken.
+    #[must_use]
+    pub fn request_taken(&self) -> bool {
+        self.body.is_done()
+    }
+
+    /// Takes bytes of the client's content, as far as there is room; returns how many. Those that
+    /// follow the content are left.
+    ///
+    /// # Errors
+    /// The content is malformed: 400, 413 or 431. What was forwarded of it must be cut short.
+    pub fn take(&mut self, input: &[u8]) -> Result<usize, RequestError> {
+        if self.part == ReplyPart::Tunnel {
+            self.request.extend_from_slice(input);
+            return Ok(input.len());
+        }
+        let mut taken = 0;
+        while self.wants_client() {
+            let rest = input.get(taken..).unwrap_or_default();
+            let room = (REQUEST_BYTES_MAX - (self.request.len() - self.sent)).min(rest.len());
+            let window = rest.get(..room).unwrap_or(rest);
+            let piece = self.body.next_piece(window, &mut self.request_trailers)?;
+            taken += piece.consumed;
+            self.body_begun |= piece.consumed > 0;
+            let data = window.get(piece.data).unwrap_or_default();
+            push_data(&mut self.request, data, self.is_chunked);
+            if piece.done && self.is_chunked {
+                self.request.extend_from_slice(LAST_CHUNK);
+                push_trailers(&mut self.request, &self.request_trailers);
+                self.request.extend_from_slice(b"\r\n");
+            }
+            if piece.consumed == 0 {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Returns the bytes to be sent to the other server.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        self.request.get(self.sent..).unwrap_or_default()
+    }
+
+    /// Records that the first `bytes` of them were sent.
+    pub fn note_sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+        self.has_sent |= bytes > 0;
+        // What may be repeated is kept.
+        if self.sent == self.request.len() && !self.may_repeat() {
+            self.request.clear();
+            self.request.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+        }
+    }
+
+    /// Returns whether the request may be sent again on another connection: nothing of it was sent,
+    /// or it is idempotent (RFC 9110 section 9.2.2), has no content, and nothing of a reply has
+    /// arrived.
+    #[must_use]
+    pub fn may_repeat(&self) -> bool {
+        let is_idempotent = !matches!(self.method, Method::Post | Method::Patch | Method::Connect);
+        let is_unanswered = self.part == ReplyPart::Head && self.head.is_empty();
+        let is_harmless = is_idempotent && !self.body_begun && self.body.is_done();
+        is_unanswered && self.interim_bytes == 0 && (!self.has_sent || is_harmless)
+    }
+
+    /// Begins to send the request again. [`Exchange::may_repeat`] must be true.
+    pub fn repeat(&mut self) {
+        self.sent = 0;
+    }
+
+    /// Takes all of `bytes` from the other server, and appends what the client is to receive.
+    ///
+    /// # Errors
+    /// It is not an HTTP/1 reply, or its framing is in doubt.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        facts: &ReplyFacts<'_>,
+    ) -> Result<(), ReplyError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let taken = match self.part {
+                ReplyPart::Head => self.receive_head(rest, out, facts)?,
+                ReplyPart::Body => self.receive_body(rest, out)?,
+                ReplyPart::UntilClose => {
+                    self.reply_bytes += rest.len() as u64;
+                    push_data(out, rest, self.shown == Shown::Chunks);
+                    rest.len()
+                }
+                ReplyPart::Tunnel => {
+                    out.extend_from_slice(rest);
+                    rest.len()
+                }
+                ReplyPart::Done => {
+                    // Nobody asked for it.
+                    self.keeps_upstream = false;
+                    rest.len()
+                }
+            };
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Handles the end of what the other server sends.
+    ///
+    /// # Errors
+    /// The reply was cut short.
+    pub fn end(&mut self, out: &mut Vec<u8>) -> Result<(), PrematureEnd> {
+        self.keeps_upstream = false;
+        match self.part {
+            ReplyPart::Head if self.head.is_empty() && self.interim_bytes == 0 => {
+                return Err(PrematureEnd::Unstarted);
+            }
+            ReplyPart::Head => return Err(PrematureEnd::InHead),
+            ReplyPart::Body => return Err(PrematureEnd::InBody),
+            ReplyPart::UntilClose if self.shown == Shown::Chunks => {
+                out.extend_from_slice(b"0\r\n\r\n");
+            }
+            ReplyPart::UntilClose | ReplyPart::Tunnel | ReplyPart::Done => {}
+        }
+        self.part = ReplyPart::Done;
+        Ok(())
+    }
+
+    /// Returns the part of the reply that is awaited.
+    #[must_use]
+    pub const fn part(&self) -> ReplyPart {
+        self.part
+    }
+
+    /// Returns the status of the reply; 0 until its head is complete.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Returns the length of the reply's content so far, bytes.
+    #[must_use]
+    pub const fn reply_bytes(&self) -> u64 {
+        self.reply_bytes
+    }
+
+    /// Returns whether the connection to the other server may carry another request: both the
+    /// request and the reply are complete, and it stays open (RFC 9112 section 9.3).
+    #[must_use]
+    pub fn keeps_upstream(&self) -> bool {
+        self.keeps_upstream
+            && self.part == ReplyPart::Done
+            && self.request_taken()
+            && self.unsent().is_empty()
+    }
+
+    /// Returns whether the client sees the end of the reply only by a close.
+    #[must_use]
+    pub fn ends_by_close(&self) -> bool {
+        self.shown == Shown::Close
+    }
+
+    fn receive_head(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        facts: &ReplyFacts<'_>,
+    ) -> Result<usize, ReplyError> {
+        let before = self.head.len();
+        let mut whole = std::mem::take(&mut self.head);
+        let text = if before == 0 {
+            bytes
+        } else {
+            whole.extend_from_slice(bytes);
+            &whole
+        };
+        let limit = HEAD_BYTES_MAX as usize - self.interim_bytes;
+        let window = text.get(..limit).unwrap_or(text);
+        let Some(head) = reply::parse(window)? else {
+            if window.len() == limit {
+                return Err(ReplyError { why: "head too large" });
+            }
+            if before == 0 {
+                whole.extend_from_slice(bytes);
+            }
+            self.head = whole;
+            return Ok(bytes.len());
+        };
+        let text = text.get(..head.len).unwrap_or_default();
+        match head.status {
+            101 => self.switch(text, out)?,
+            100..200 => {
+                self.interim_bytes += head.len;
+                // An HTTP/1.0 client knows of none (RFC 9110 section 15.2).
+                if self.client == Version::Http11 {
+                    reply::write_interim(out, text, false);
+                }
+            }
+            _ => self.begin_reply(&head, text, out, facts),
+        }
+        Ok(head.len - before)
+    }
+
+    fn switch(&mut self, text: &[u8], out: &mut Vec<u8>) -> Result<(), ReplyError> {
+        if !self.upgrades {
+            return Err(ReplyError { why: "a switch of protocols nobody asked for" });
+        }
+        reply::write_interim(out, text, true);
+        self.status = 101;
+        self.part = ReplyPart::Tunnel;
+        Ok(())
+    }
+
+    fn begin_reply(
+        &mut self,
+        head: &ReplyHead,
+        text: &[u8],
+        out: &mut Vec<u8>,
+        facts: &ReplyFacts<'_>,
+    ) {
+        self.status = head.status;
+        let is_http11 = self.client == Version::Http11;
+        let is_bodiless = self.method == Method::Head || matches!(head.status, 204 | 304);
+        let (framing, shown) = match head.end {
+            BodyEnd::Length(length) if is_bodiless => {
+                (Framing::None, Shown::Nothing(Some(length).filter(|_| head.status != 204)))
+            }
+            _ if is_bodiless => (Framing::None, Shown::Nothing(None)),
+            BodyEnd::Length(length) => (Framing::Length(length), Shown::Length(length)),
+            BodyEnd::Chunked if is_http11 => (Framing::Chunked, Shown::Chunks),
+            BodyEnd::Chunked => (Framing::Chunked, Shown::Close),
+            BodyEnd::Close if is_http11 => (Framing::None, Shown::Chunks),
+            BodyEnd::Close => (Framing::None, Shown::Close),
+        };
+        self.shown = shown;
+        self.keeps_upstream = head.keeps_open;
+        self.reply_body = Body::new(framing);
+        self.part = if head.end == BodyEnd::Close && !is_bodiless {
+            self.keeps_upstream = false;
+            ReplyPart::UntilClose
+        } else if self.reply_body.is_done() {
+            ReplyPart::Done
+        } else {
+            ReplyPart::Body
+        };
+        // A client that sends on after its refusal would have its next request taken for content.
+        let close = facts.close || head.status >= 400 && !self.request_taken();
+        reply::write(out, text, shown, self.client, &ReplyFacts { close, ..*facts });
+    }
+
+    fn receive_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ReplyError> {
+        let piece = self
+            .reply_body
+            .next_piece(bytes, &mut self.reply_trailers)
+            .map_err(|error| ReplyError { why: error.why })?;
+        let data = bytes.get(piece.data).unwrap_or_default();
+        self.reply_bytes += data.len() as u64;
+        let is_chunked = self.shown == Shown::Chunks;
+        push_data(out, data, is_chunked);
+        if piece.done {
+            self.part = ReplyPart::Done;
+            if is_chunked {
+                out.extend_from_slice(LAST_CHUNK);
+                push_trailers(out, &self.reply_trailers);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        Ok(piece.consumed)
+    }
+}
+
+/// Appends content, as a chunk if that is how its end is shown.
+fn push_data(out: &mut Vec<u8>, data: &[u8], is_chunked: bool) {
+    if data.is_empty() {
+        return;
+    }
+    if is_chunked {
+        // Writing into a Vec cannot fail.
+        let _ = write!(out, "{:x}\r\n", data.len());
+    }
+    out.extend_from_slice(data);
+    if is_chunked {
+        out.extend_from_slice(b"\r\n");
+    }
+}

@@ -1,0 +1,126 @@
+//! The field lines of a head that is forwarded: which are passed on, and which end here.
+
+use crate::grammar::{elements, field_line, trim_ows};
+
+/// The field that names this program among those that a message came through (RFC 9110 section
+/// 7.6.3). A loop of proxies shows by it.
+pub(super) const VIA: &[u8] = b"Via: 1.1 weir\r\n";
+
+/// Iterates over the field lines of a complete head that was checked before. Empty lines in front
+/// of it are skipped, and so is its first line.
+pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let is_start = |byte: &u8| !matches!(byte, b'\r' | b'\n');
+    let start = head.iter().position(is_start).unwrap_or(head.len());
+    let text = head.get(start..).unwrap_or_default();
+    let mut from = memchr::memchr(b'\n', text).map_or(text.len(), |lf| lf + 1);
+    memchr::memchr_iter(b'\n', text).skip(1).filter_map(move |lf| {
+        let line = text.get(from..lf)?;
+        from = lf + 1;
+        let (name, value) = line.split_at_checked(memchr::memchr(b':', line)?)?;
+        Some((name, trim_ows(value.strip_suffix(b"\r").unwrap_or(value).get(1..)?)))
+    })
+}
+
+/// What the Connection fields of a head say (RFC 9110 section 7.6.1), apart from whether it stays
+/// open.
+#[derive(Debug, Default)]
+pub(super) struct Connection<'b> {
+    /// Names of fields that belong to the connection, and end with it.
+    nominated: Vec<&'b [u8]>,
+    /// True if it is to change to another protocol.
+    pub upgrades: bool,
+}
+
+impl<'b> Connection<'b> {
+    /// Reads a head.
+    pub(super) fn of(head: &'b [u8]) -> Self {
+        let mut connection = Self::default();
+        let values = lines(head).filter(|(name, _)| is_connection(name)).map(|(_, value)| value);
+        for option in values.flat_map(elements) {
+            let is = |known: &[u8]| option.eq_ignore_ascii_case(known);
+            if is(b"upgrade") {
+                connection.upgrades = true;
+            } else if !(option.is_empty() || is(b"close") || is(b"keep-alive")) {
+                connection.nominated.push(option);
+            }
+        }
+        connection
+    }
+
+    /// Returns whether a field ends with the connection.
+    pub(super) fn nominates(&self, name: &[u8]) -> bool {
+        self.nominated.iter().any(|option| option.eq_ignore_ascii_case(name))
+    }
+}
+
+fn is_connection(name: &[u8]) -> bool {
+    name.len() == 10 && name.eq_ignore_ascii_case(b"connection")
+}
+
+/// Returns whether a field is about one connection, or about the framing, which is written anew.
+pub(super) fn ends_here(name: &[u8]) -> bool {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        2 => is(b"te"),
+        7 => is(b"upgrade"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"content-length"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        18 => is(b"proxy-authenticate"),
+        19 => is(b"proxy-authorization"),
+        _ => false,
+    }
+}
+
+/// Appends a field line.
+pub(super) fn push(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + b": \r\n".len());
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the trailers that may be passed on. Those that would change framing, routing or who is
+/// asking are not (RFC 9110 section 6.5.1).
+pub(super) fn push_trailers(out: &mut Vec<u8>, trailers: &[u8]) {
+    const KEPT_OUT: [&[u8]; 12] = [
+        b"host",
+        b"authorization",
+        b"cookie",
+        b"set-cookie",
+        b"expect",
+        b"range",
+        b"cache-control",
+        b"max-forwards",
+        b"location",
+        b"vary",
+        b"date",
+        b"trailer",
+    ];
+    let lines = trailers.split(|&byte| byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+    for (name, value) in lines.filter_map(field_line) {
+        let is_content = name.get(..8).is_some_and(|front| front.eq_ignore_ascii_case(b"content-"));
+        let is_out = KEPT_OUT.iter().any(|known| name.eq_ignore_ascii_case(known));
+        if !(is_content || is_out || ends_here(name) || is_ambiguous(name) || is_forwarded(name)) {
+            push(out, name, value);
+        }
+    }
+}
+
+/// Returns whether a name stands for another one in servers that turn names into variables (CGI,
+/// RFC 3875 section 4.1.18): there, `_` and `-` are the same.
+pub(super) fn is_ambiguous(name: &[u8]) -> bool {
+    memchr::memchr(b'_', name).is_some()
+}
+
+/// Returns whether a field says where a request comes from, which only a trusted proxy may.
+pub(super) fn is_forwarded(name: &[u8]) -> bool {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        9 => is(b"forwarded") || is(b"x-real-ip"),
+        15 if is(b"x-request-start") => true,
+        _ => name.get(..12).is_some_and(|front| front.eq_ignore_ascii_case(b"x-forwarded-")),
+    }
+}

@@ -1,0 +1,135 @@
+//! The head of a reply, parsed whole, and written anew for the client it is forwarded to.
+
+use super::fields::{Connection, VIA, ends_here, lines, push};
+use crate::reply;
+use crate::reply_parser::{BodyEnd, Head, ReplyError};
+use crate::request::Version;
+
+/// What a forwarded reply says besides what the other server said.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyFacts<'a> {
+    /// True if the connection to the client closes after this reply.
+    pub close: bool,
+    /// The Date line, for a reply without one (RFC 9110 section 6.6.1).
+    pub date: &'a [u8],
+    /// Field lines added to every reply, each ended by CRLF.
+    pub fields: &'a [u8],
+}
+
+/// A head that was parsed.
+#[derive(Debug)]
+pub(super) struct ReplyHead {
+    pub status: u16,
+    pub keeps_open: bool,
+    pub end: BodyEnd,
+    /// Length in its buffer, bytes.
+    pub len: usize,
+}
+
+/// Way in which the end of the content is shown to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// There is no content; its length, if the head of one is meant.
+    Nothing(Option<u64>),
+    /// By its length.
+    Length(u64),
+    /// By chunks.
+    Chunks,
+    /// By the end of the connection, to an HTTP/1.0 client.
+    Close,
+}
+
+/// Parses a head at the start of `buf`; `None` if it is incomplete.
+///
+/// # Errors
+/// It is not that of an HTTP/1 reply, or its framing is in doubt.
+pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
+    let mut head = Head::default();
+    let (len, is_complete) = head.advance(buf)?;
+    if !is_complete {
+        return Ok(None);
+    }
+    if head.is_folded() {
+        return Err(ReplyError { why: "folded field line" });
+    }
+    let end = head.body_end()?;
+    Ok(Some(ReplyHead { status: head.status(), keeps_open: head.keeps_open(), end, len }))
+}
+
+/// Appends the head of a reply for a client of this version. `text`: the head as parsed.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    text: &[u8],
+    shown: Shown,
+    client: Version,
+    facts: &ReplyFacts<'_>,
+) {
+    write_status(out, text);
+    let connection = Connection::of(text);
+    let (mut has_date, mut has_server) = (false, false);
+    for (name, value) in lines(text) {
+        if ends_here(name) || connection.nominates(name) {
+            continue;
+        }
+        match name.len() {
+            4 => has_date |= name.eq_ignore_ascii_case(b"date"),
+            6 => has_server |= name.eq_ignore_ascii_case(b"server"),
+            _ => {}
+        }
+        push(out, name, value);
+    }
+    if !has_date {
+        out.extend_from_slice(facts.date);
+    }
+    out.extend_from_slice(VIA);
+    // The server is the one that made the reply (RFC 9110 section 10.2.4).
+    let ours = facts.fields.split_inclusive(|&byte| byte == b'\n');
+    for line in ours.filter(|line| !(has_server && line.starts_with(b"Server:"))) {
+        out.extend_from_slice(line);
+    }
+    match shown {
+        Shown::Nothing(None) | Shown::Close => {}
+        Shown::Nothing(Some(length)) | Shown::Length(length) => {
+            reply::field_u64(out, "Content-Length", length);
+        }
+        Shown::Chunks => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    match (client, facts.close || shown == Shown::Close) {
+        (_, true) => out.extend_from_slice(b"Connection: close\r\n"),
+        (Version::Http10, false) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        (Version::Http11, false) => {}
+    }
+    reply::end(out);
+}
+
+/// Appends an interim reply (RFC 9110 section 15.2); with `upgrade`, the one that changes the
+/// protocol.
+pub(super) fn write_interim(out: &mut Vec<u8>, text: &[u8], upgrade: bool) {
+    write_status(out, text);
+    let connection = Connection::of(text);
+    for (name, value) in lines(text) {
+        let is_upgrade = upgrade && name.eq_ignore_ascii_case(b"upgrade");
+        if is_upgrade || !(ends_here(name) || connection.nominates(name)) {
+            push(out, name, value);
+        }
+    }
+    if upgrade {
+        out.extend_from_slice(VIA);
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    }
+    reply::end(out);
+}
+
+/// Appends the status line, with the reason that the other server gave.
+fn write_status(out: &mut Vec<u8>, text: &[u8]) {
+    let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    // `HTTP/1.x `, checked when it was parsed.
+    let rest = line.get(b"HTTP/1.1 ".len()..).unwrap_or_default();
+    let (code, reason) = rest.split_at_checked(3).unwrap_or((rest, b""));
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(code);
+    out.push(b' ');
+    out.extend_from_slice(reason.get(1..).unwrap_or_default());
+    out.extend_from_slice(b"\r\n");
+}

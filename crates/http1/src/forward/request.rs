@@ -1,0 +1,154 @@
+//! The head of a request, written anew for the server it is forwarded to.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use super::fields::{Connection, VIA, ends_here, is_ambiguous, is_forwarded, lines, push};
+use crate::reply;
+use crate::request::{Framing, Request, Target, Version};
+
+/// What a forwarded request says besides what its client said.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestFacts<'a> {
+    /// Host to name; `None` for the one that the client named.
+    pub host: Option<&'a [u8]>,
+    /// Host to name if the client named none.
+    pub host_otherwise: &'a [u8],
+    /// The client's address; `None` if it has none.
+    pub client: Option<IpAddr>,
+    /// True if the client is a proxy whose word on where a request comes from is passed on.
+    pub is_trusted: bool,
+    /// Arrival of the request, milliseconds since 1970.
+    pub began_unix_ms: u64,
+}
+
+/// What trusted proxies in front have said of a request's origin.
+#[derive(Default)]
+struct Said<'b> {
+    forwarded_for: Vec<&'b [u8]>,
+    proto: bool,
+    host: bool,
+    start: bool,
+}
+
+/// Appends the head of `request`, which was parsed from `head`. Returns whether it asks for another
+/// protocol (RFC 9110 section 7.8).
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    head: &[u8],
+    facts: &RequestFacts<'_>,
+) -> bool {
+    out.extend_from_slice(request.method.as_str().as_bytes());
+    out.push(b' ');
+    match request.target {
+        Target::Path { path, query } => {
+            out.extend_from_slice(path);
+            if let Some(query) = query {
+                out.push(b'?');
+                out.extend_from_slice(query);
+            }
+        }
+        Target::Asterisk => out.push(b'*'),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    push(out, b"Host", facts.host.or(request.host).unwrap_or(facts.host_otherwise));
+    let mut said = Said::default();
+    let upgrade = write_fields(out, request, head, facts, &mut said);
+    write_origin(out, request, facts, &said);
+    out.extend_from_slice(VIA);
+    match request.framing {
+        Framing::None => {}
+        Framing::Length(length) => reply::field_u64(out, "Content-Length", length),
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    if let Some(upgrade) = upgrade {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+        push(out, b"Upgrade", upgrade);
+    }
+    reply::end(out);
+    upgrade.is_some()
+}
+
+/// Appends the client's fields. Returns the protocol it asks for, if it does.
+fn write_fields<'b>(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    head: &'b [u8],
+    facts: &RequestFacts<'_>,
+    said: &mut Said<'b>,
+) -> Option<&'b [u8]> {
+    let connection = Connection::of(head);
+    let mut upgrade = None;
+    for (name, value) in lines(head) {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            4 if is(b"host") => continue,
+            // One that is not waited for was not meant: HTTP/1.0, or no content.
+            6 if is(b"expect") && !request.expect_continue => continue,
+            7 if is(b"upgrade") => {
+                upgrade = Some(value);
+                continue;
+            }
+            _ if ends_here(name) || is_ambiguous(name) || connection.nominates(name) => continue,
+            _ if !is_forwarded(name) => {}
+            _ if !facts.is_trusted => continue,
+            // Written anew, with the client's address behind it.
+            15 if is(b"x-forwarded-for") => {
+                said.forwarded_for.push(value);
+                continue;
+            }
+            15 if is(b"x-request-start") => said.start = true,
+            16 if is(b"x-forwarded-host") => said.host = true,
+            17 if is(b"x-forwarded-proto") => said.proto = true,
+            _ => {}
+        }
+        push(out, name, value);
+    }
+    // With content, the bytes behind the request would not be those of the other protocol.
+    let may_upgrade = connection.upgrades
+        && request.framing == Framing::None
+        && request.version == Version::Http11;
+    upgrade.filter(|_| may_upgrade)
+}
+
+/// Appends where the request comes from (RFC 7239, and the names in use before it), and when it
+/// arrived.
+fn write_origin(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    facts: &RequestFacts<'_>,
+    said: &Said<'_>,
+) {
+    // Writing into a Vec cannot fail.
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    for value in &said.forwarded_for {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
+    }
+    let _ = match facts.client {
+        Some(client) => write!(out, "{client}\r\nForwarded: for="),
+        None => write!(out, "unknown\r\nForwarded: for="),
+    };
+    let _ = match facts.client {
+        Some(IpAddr::V4(client)) => write!(out, "{client}"),
+        Some(IpAddr::V6(client)) => write!(out, "\"[{client}]\""),
+        None => write!(out, "unknown"),
+    };
+    if let Some(host) = request.host {
+        out.extend_from_slice(b";host=\"");
+        out.extend_from_slice(host);
+        out.push(b'"');
+    }
+    out.extend_from_slice(b";proto=http\r\n");
+    if !said.proto {
+        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+    }
+    if let Some(host) = request.host.filter(|_| !said.host) {
+        push(out, b"X-Forwarded-Host", host);
+    }
+    if !said.start {
+        let (s, ms) = (facts.began_unix_ms / 1000, facts.began_unix_ms % 1000);
+        let _ = write!(out, "X-Request-Start: t={s}.{ms:03}\r\n");
+    }
+}
