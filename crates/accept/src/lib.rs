@@ -29,6 +29,7 @@ mod phase;
 mod policies;
 mod policy;
 mod shares;
+pub mod upstream;
 mod view;
 
 pub use busy::Busy;

@@ -5,6 +5,7 @@
 //! are not modelled: they are `weir-accept`'s own code. Nothing here makes a system call, reads a
 //! clock or prints.
 
+pub mod backend;
 mod clients;
 mod connections;
 mod costs;

@@ -1,0 +1,282 @@
+//! Places at one server, and the queue for them.
+
+use super::policy::{Completion, InFlightPolicy, Outcome};
+use super::queue::{Queue, Serial};
+use super::table::UpstreamConfig;
+
+/// Share of the delay target that the oldest request may have waited before the newest goes first.
+const NEWEST_FIRST_SHARE: u64 = 2;
+
+/// Completions over which their rate is averaged.
+const RATE_COMPLETIONS: f64 = 64.0;
+
+/// A request's place in the queue, by which it is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(Serial);
+
+/// What becomes of a request that has just come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// It has a place: it is sent now.
+    Granted,
+    /// It waits.
+    Waits(Ticket),
+}
+
+/// Reason for refusing a request that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It has waited for longer than the delay target.
+    Stale,
+    /// More wait than can be served within the delay target.
+    Excess,
+}
+
+/// What becomes of a request that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted<T> {
+    /// It has a place.
+    Place(T),
+    /// It is refused.
+    Refusal(T, Reason),
+}
+
+/// Admission of requests to one server, for all loops together. `T` says whose a request is.
+pub struct Admission<T> {
+    policy: Box<dyn InFlightPolicy>,
+    target_ns: u64,
+    in_flight: usize,
+    queue: Queue<T>,
+    /// Mean time between completions while requests wait, nanoseconds; 0 before the first.
+    interval_ns: f64,
+    /// Time of the last completion that left requests waiting.
+    completed_ns: Option<u64>,
+    /// Requests refused since the start: stale ones, and excess ones.
+    refused: [u64; 2],
+    waiting_max: usize,
+}
+
+impl<T> Admission<T> {
+    /// Creates the admission.
+    #[must_use]
+    pub fn new(config: &UpstreamConfig) -> Self {
+        Self {
+            policy: config.policy(),
+            target_ns: config.target_ns,
+            in_flight: 0,
+            queue: Queue::new(),
+            interval_ns: 0.0,
+            completed_ns: None,
+            refused: [0; 2],
+            waiting_max: 0,
+        }
+    }
+
+    /// Admits a request, or queues it. [`Admission::next`] must follow.
+    pub fn arrive(&mut self, now_ns: u64, whose: T) -> Arrived {
+        if self.in_flight < self.policy.limit() && self.queue.len() == 0 {
+            self.in_flight += 1;
+            return Arrived::Granted;
+        }
+        let ticket = Ticket(self.queue.push(now_ns, whose));
+        self.waiting_max = self.waiting_max.max(self.queue.len());
+        Arrived::Waits(ticket)
+    }
+
+    /// Withdraws a request that waits, because its client has gone; returns whether it waited.
+    pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+        self.queue.withdraw(ticket.0)
+    }
+
+    /// Records the end of a request that had a place. [`Admission::next`] must follow.
+    pub fn complete(&mut self, now_ns: u64, took_ns: u64, outcome: Outcome) {
+        let (in_flight, waiting) = (self.in_flight, self.queue.len());
+        self.in_flight = in_flight.saturating_sub(1);
+        self.note_rate(now_ns, waiting, outcome);
+        self.policy.completed(now_ns, &Completion { took_ns, outcome, in_flight, waiting });
+    }
+
+    /// Returns a request whose wait is over: it has a place, or is refused. To be called until it
+    /// returns `None`, after every other call that changes anything, and at
+    /// [`Admission::due_ns`].
+    pub fn next(&mut self, now_ns: u64) -> Option<Granted<T>> {
+        let waited_ns = now_ns.saturating_sub(self.queue.oldest_ns()?);
+        if self.in_flight < self.policy.limit() {
+            let is_late = waited_ns > self.target_ns / NEWEST_FIRST_SHARE;
+            let whose = if is_late { self.queue.pop_newest() } else { self.queue.pop_oldest() }?;
+            self.in_flight += 1;
+            return Some(Granted::Place(whose));
+        }
+        let reason = if waited_ns >= self.target_ns {
+            Reason::Stale
+        } else if self.queue.len() > self.waiting_allowed() {
+            Reason::Excess
+        } else {
+            return None;
+        };
+        self.refused[usize::from(reason == Reason::Excess)] += 1;
+        self.queue.pop_oldest().map(|whose| Granted::Refusal(whose, reason))
+    }
+
+    /// Returns when the oldest request becomes stale.
+    pub fn due_ns(&mut self) -> Option<u64> {
+        Some(self.queue.oldest_ns()?.saturating_add(self.target_ns))
+    }
+
+    /// Number of requests that have a place.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Number of requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Maximum number of requests that have waited at a time.
+    #[must_use]
+    pub fn waiting_max(&self) -> usize {
+        self.waiting_max
+    }
+
+    /// Maximum number of requests in flight, as of now.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.policy.limit()
+    }
+
+    /// Number of requests refused: stale ones, and those in excess of what can be served.
+    #[must_use]
+    pub fn refused(&self) -> [u64; 2] {
+        self.refused
+    }
+
+    /// Number of requests that may wait: what is completed within the delay target, and never less
+    /// than keeps the server busy.
+    fn waiting_allowed(&self) -> usize {
+        if self.interval_ns == 0.0 {
+            return usize::MAX;
+        }
+        let within_target = (self.target_ns as f64 / self.interval_ns) as usize;
+        within_target.max(self.policy.limit())
+    }
+
+    /// Averages the time between completions, while there is always one to be completed.
+    fn note_rate(&mut self, now_ns: u64, waiting: usize, outcome: Outcome) {
+        if waiting == 0 {
+            self.completed_ns = None;
+            return;
+        }
+        if outcome != Outcome::Answered {
+            return;
+        }
+        if let Some(last_ns) = self.completed_ns.replace(now_ns) {
+            let interval_ns = now_ns.saturating_sub(last_ns) as f64;
+            self.interval_ns = if self.interval_ns == 0.0 {
+                interval_ns.max(1.0)
+            } else {
+                self.interval_ns + (interval_ns - self.interval_ns) / RATE_COMPLETIONS
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Limit;
+
+    const MS: u64 = 1_000_000;
+
+    fn admission(limit: u64) -> Admission<u32> {
+        let limit = Limit::Count(limit);
+        Admission::new(&UpstreamConfig { limit, target_ns: 100 * MS, ..UpstreamConfig::default() })
+    }
+
+    fn waits(arrived: Arrived) -> Ticket {
+        let Arrived::Waits(ticket) = arrived else { panic!("it has a place") };
+        ticket
+    }
+
+    #[test]
+    fn nothing_waits_while_a_place_is_free() {
+        let mut admission = admission(2);
+        assert_eq!(admission.arrive(0, 1), Arrived::Granted);
+        assert_eq!(admission.arrive(0, 2), Arrived::Granted);
+        waits(admission.arrive(0, 3));
+        assert_eq!(admission.next(0), None);
+        admission.complete(MS, MS, Outcome::Answered);
+        assert_eq!(admission.next(MS), Some(Granted::Place(3)));
+        assert_eq!((admission.in_flight(), admission.waiting()), (2, 0));
+    }
+
+    #[test]
+    fn the_oldest_goes_first_until_it_has_waited_for_half_the_target() {
+        let mut admission = admission(1);
+        admission.arrive(0, 0);
+        for whose in 1..4 {
+            waits(admission.arrive(0, whose));
+        }
+        admission.complete(MS, MS, Outcome::Answered);
+        assert_eq!(admission.next(MS), Some(Granted::Place(1)));
+        admission.complete(51 * MS, MS, Outcome::Answered);
+        assert_eq!(admission.next(51 * MS), Some(Granted::Place(3)));
+        assert_eq!(admission.next(51 * MS), None);
+        assert_eq!(admission.due_ns(), Some(100 * MS));
+        let stale = Some(Granted::Refusal(2, Reason::Stale));
+        assert_eq!(admission.next(100 * MS), stale);
+        assert_eq!(admission.refused(), [1, 0]);
+    }
+
+    #[test]
+    fn a_stale_request_is_served_if_a_place_is_free() {
+        let mut admission = admission(1);
+        admission.arrive(0, 0);
+        waits(admission.arrive(0, 1));
+        admission.complete(500 * MS, MS, Outcome::Answered);
+        assert_eq!(admission.next(500 * MS), Some(Granted::Place(1)));
+    }
+
+    #[test]
+    fn more_than_can_be_served_in_time_are_refused_oldest_first() {
+        let mut admission = admission(1);
+        admission.arrive(0, 0);
+        let mut now_ns = 0;
+        // One every 25 ms: four within the target.
+        for whose in 1..=100 {
+            waits(admission.arrive(now_ns, whose));
+            while admission.next(now_ns).is_some() {}
+            now_ns += 25 * MS;
+            admission.complete(now_ns, 25 * MS, Outcome::Answered);
+            while admission.next(now_ns).is_some() {}
+        }
+        for whose in 200..220 {
+            waits(admission.arrive(now_ns, whose));
+        }
+        let mut refused = Vec::new();
+        while let Some(granted) = admission.next(now_ns) {
+            if let Granted::Refusal(whose, reason) = granted {
+                assert_eq!(reason, Reason::Excess);
+                refused.push(whose);
+            }
+        }
+        assert!(refused.is_sorted() && refused[0] == 200, "{refused:?}");
+        assert!((3..=6).contains(&admission.waiting()), "{}", admission.waiting());
+    }
+
+    #[test]
+    fn a_client_that_has_gone_is_taken_out() {
+        let mut admission = admission(1);
+        admission.arrive(0, 0);
+        let tickets = [1, 2, 3].map(|whose| waits(admission.arrive(0, whose)));
+        assert!(admission.withdraw(tickets[0]) && admission.withdraw(tickets[2]));
+        assert!(!admission.withdraw(tickets[0]));
+        assert_eq!(admission.waiting(), 1);
+        admission.complete(60 * MS, MS, Outcome::Abandoned);
+        assert_eq!(admission.next(60 * MS), Some(Granted::Place(2)));
+        assert_eq!(admission.due_ns(), None);
+        assert!(!admission.withdraw(tickets[1]));
+    }
+}

@@ -1,0 +1,35 @@
+//! Contract between a policy and the admission that asks it.
+
+/// Outcome of a request that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered, whatever the status.
+    Answered,
+    /// Not answered: the connection failed, or a time limit came first.
+    Failed,
+    /// Given up because its client has gone: nothing is known of the server.
+    Abandoned,
+}
+
+/// A request that has left the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// Time from sending it to the end of the reply, nanoseconds.
+    pub took_ns: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Requests in flight with it when it ended, itself included.
+    pub in_flight: usize,
+    /// Requests that waited for a place when it ended.
+    pub waiting: usize,
+}
+
+/// Decides how many requests a server may have in flight. Times are nanoseconds of one monotonic
+/// clock.
+pub trait InFlightPolicy: Send {
+    /// Returns the limit; at least 1.
+    fn limit(&self) -> usize;
+
+    /// Learns of a request that has ended.
+    fn completed(&mut self, now_ns: u64, completion: &Completion);
+}
