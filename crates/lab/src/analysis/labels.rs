@@ -250,7 +250,9 @@ fn behind(spec: &ServerSpec) -> Option<String> {
     let of = "passes on what a weir serve on the same processors answers";
     match spec.proxy_burn_us() {
         Some(us) => Some(format!("{label} {of}, which burns {us} µs for each request")),
-        None if spec.gzip() && spec.kind() == Kind::Haproxy => Some(format!("{label} {of}")),
+        None if spec.is_weir_proxy() || spec.gzip() && spec.kind() == Kind::Haproxy => {
+            Some(format!("{label} {of}"))
+        }
         None => None,
     }
 }
@@ -260,7 +262,7 @@ mod tests {
     use super::super::fixtures;
     use super::*;
     use crate::experiment::Experiment;
-    use crate::experiment::{Program, ProxyBurnUs, ProxySettings};
+    use crate::experiment::{HaproxySettings, Program, ProxyBurnUs};
 
     fn said(from: &str, to: &str, scale: f64) -> String {
         let experiment = Experiment::parse(&fixtures::TEXT.replace(from, to)).unwrap();
@@ -291,14 +293,14 @@ mod tests {
         let expected = "of the requests, 90 % burn 6 µs and 10 % burn 500 µs of processor time";
         assert!(said.contains(expected), "{said}");
         experiment.server[1].program =
-            Program::Haproxy(ProxySettings { gzip: true, ..ProxySettings::default() });
+            Program::Haproxy(HaproxySettings { gzip: true, ..HaproxySettings::default() });
         let said = |experiment: &Experiment| sweep(&Study::new("p/e", experiment, &[]), 0, 3, 1.0);
         let passes = "nginx passes on what a weir serve on the same processors answers";
         assert!(said(&experiment).contains(&format!("{passes}; in nginx it burns nothing;")));
-        experiment.server[1].program = Program::Haproxy(ProxySettings {
+        experiment.server[1].program = Program::Haproxy(HaproxySettings {
             gzip: true,
             proxy_burn_us: ProxyBurnUs::try_from(7).ok(),
-            ..ProxySettings::default()
+            ..HaproxySettings::default()
         });
         let said = said(&experiment);
         assert!(said.contains(&format!("{passes}, which burns 7 µs for each request; replies")));

@@ -10,7 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::server::{
-    BareSettings, FileServerSettings, H2oSettings, Kind, ProxySettings, ServerSpec, WeirSettings,
+    BareSettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, ProxySettings,
+    ServerSpec, WeirSettings,
 };
 use crate::document;
 
@@ -80,7 +81,8 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 fn settings(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Weir => keys::<WeirSettings>(),
-        Kind::Nginx | Kind::Haproxy => keys::<ProxySettings>(),
+        Kind::Nginx => keys::<ProxySettings>(),
+        Kind::Haproxy => keys::<HaproxySettings>(),
         Kind::H2o => keys::<H2oSettings>(),
         Kind::Lighttpd | Kind::Apache => keys::<FileServerSettings>(),
         Kind::Bare => keys::<BareSettings>(),

@@ -24,8 +24,8 @@ pub use precision::{MAX_ROUNDS, PRECISION_ROUNDS_MIN, Precision};
 pub use probe::ProbeSpec;
 pub(crate) use probe::{has_mechanism, mechanism_options};
 pub use server::{
-    BareSettings, FileServerSettings, H2oSettings, Kind, Program, ProxySettings, ServerSpec,
-    WeirSettings,
+    BareSettings, FileServerSettings, H2oSettings, HaproxySettings, Kind, Program, ProxySettings,
+    ServerSpec, WeirSettings,
 };
 pub use sweep::{Axis, CAPACITY_CONNECTIONS, RateUnit, Sweep};
 pub use units::{

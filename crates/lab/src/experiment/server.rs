@@ -97,7 +97,7 @@ pub enum Program {
     /// [`Kind::Lighttpd`].
     Lighttpd(FileServerSettings),
     /// [`Kind::Haproxy`].
-    Haproxy(ProxySettings),
+    Haproxy(HaproxySettings),
     /// [`Kind::Apache`].
     Apache(FileServerSettings),
     /// [`Kind::Bare`].
@@ -116,6 +116,8 @@ pub struct WeirSettings {
     pub backlog: Option<Count>,
     /// Processor time burnt per request, in microseconds; overrides the sweep's.
     pub burn_us: Option<BurnUs>,
+    /// True to run `weir proxy` in front of a `weir serve` on the same processors, which burns it.
+    pub proxy: bool,
 }
 
 impl WeirSettings {
@@ -136,6 +138,23 @@ pub struct ProxySettings {
     /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
     /// microseconds per request.
     pub proxy_burn_us: Option<ProxyBurnUs>,
+}
+
+/// Settings of haproxy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct HaproxySettings {
+    /// Listen backlog; defaults to the program's own.
+    pub backlog: Option<Count>,
+    /// True to compress replies on the fly.
+    pub gzip: bool,
+    /// Makes it a proxy of a `weir serve` on the same processors, which burns this many
+    /// microseconds per request.
+    pub proxy_burn_us: Option<ProxyBurnUs>,
+    /// Maximum number of requests in flight behind it (`maxconn` of the server); unlimited without.
+    pub in_flight: Option<Count>,
+    /// Maximum time for which a request waits for its turn, milliseconds (`timeout queue`).
+    pub queue_ms: Option<Count>,
 }
 
 /// Settings of h2o, whose backlog cannot be set.
@@ -186,11 +205,25 @@ impl ServerSpec {
         }
     }
 
+    /// Returns whether it is a `weir proxy`.
+    pub fn is_weir_proxy(&self) -> bool {
+        self.weir().is_some_and(|weir| weir.proxy)
+    }
+
+    /// Returns its settings if it is haproxy.
+    pub fn haproxy(&self) -> Option<&HaproxySettings> {
+        match &self.program {
+            Program::Haproxy(settings) => Some(settings),
+            _ => None,
+        }
+    }
+
     /// Returns its listen backlog; `None` for the program's own.
     pub fn backlog(&self) -> Option<u32> {
         let backlog = match &self.program {
             Program::Weir(weir) => weir.backlog,
-            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.backlog,
+            Program::Nginx(proxy) => proxy.backlog,
+            Program::Haproxy(haproxy) => haproxy.backlog,
             Program::Lighttpd(server) | Program::Apache(server) => server.backlog,
             Program::H2o(_) | Program::Bare(_) => None,
         };
@@ -200,7 +233,8 @@ impl ServerSpec {
     /// Returns whether it compresses replies on the fly.
     pub fn gzip(&self) -> bool {
         match &self.program {
-            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.gzip,
+            Program::Nginx(proxy) => proxy.gzip,
+            Program::Haproxy(haproxy) => haproxy.gzip,
             Program::H2o(h2o) => h2o.gzip,
             Program::Lighttpd(server) | Program::Apache(server) => server.gzip,
             Program::Weir(_) | Program::Bare(_) => false,
@@ -211,7 +245,8 @@ impl ServerSpec {
     /// it is no proxy.
     pub fn proxy_burn_us(&self) -> Option<u32> {
         let burn_us = match &self.program {
-            Program::Nginx(proxy) | Program::Haproxy(proxy) => proxy.proxy_burn_us,
+            Program::Nginx(proxy) => proxy.proxy_burn_us,
+            Program::Haproxy(haproxy) => haproxy.proxy_burn_us,
             Program::H2o(h2o) => h2o.proxy_burn_us,
             _ => None,
         };

@@ -96,11 +96,16 @@ fn answering(site: &Site<'_>) -> Result<(u64, String), String> {
 /// per request would add the upstream's work to the measurement.
 fn proxying(site: &Site<'_>, socket: &str) -> String {
     let gzip = if site.spec.gzip() { GZIP } else { "" };
+    let settings = site.spec.haproxy();
+    let queue = settings.and_then(|settings| settings.queue_ms);
+    let queue = queue.map(|ms| format!("    timeout queue {}ms\n", *ms)).unwrap_or_default();
+    let limit = settings.and_then(|settings| settings.in_flight);
+    let limit = limit.map(|limit| format!(" maxconn {}", *limit)).unwrap_or_default();
     format!(
         "{gzip}    default_backend upstream
 backend upstream
     http-reuse always
-    server weir unix@{socket}
+{queue}    server weir unix@{socket}{limit}
 "
     )
 }

@@ -13,9 +13,11 @@ use super::weir;
 pub(super) const SOCKET: &str = "upstream.sock";
 
 /// Returns whether a server has an upstream: if processor time is to be burnt behind it, or if it
-/// compresses only proxied replies, as haproxy does.
+/// compresses only proxied replies, as haproxy does; a `weir proxy` always.
 pub(super) fn is_wanted(spec: &ServerSpec) -> bool {
-    spec.proxy_burn_us().is_some() || (spec.kind() == Kind::Haproxy && spec.gzip())
+    spec.is_weir_proxy()
+        || spec.proxy_burn_us().is_some()
+        || (spec.kind() == Kind::Haproxy && spec.gzip())
 }
 
 /// A running upstream. Dropping it kills its processes.

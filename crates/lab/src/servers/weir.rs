@@ -55,10 +55,12 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--full-read", ValueShape::Switch),
         ("--header-timeout", ValueShape::Quantity),
         ("--idle-timeout", ValueShape::Quantity),
+        ("--in-flight-policy", ValueShape::Word),
         ("--linger-timeout", ValueShape::Quantity),
         ("--listing", ValueShape::Switch),
         ("--max-body", ValueShape::Quantity),
         ("--max-conns", ValueShape::Number),
+        ("--max-in-flight", ValueShape::NumberOr(&["inf", "auto"])),
         ("--mechanism", ValueShape::Word),
         ("--mechanism-option", ValueShape::Setting),
         ("--min-rate", ValueShape::Quantity),
@@ -68,6 +70,7 @@ pub(super) const ALLOWED: AllowList = AllowList {
         ("--phase-times", ValueShape::Switch),
         ("--precompressed", ValueShape::Names),
         ("--preset", ValueShape::Word),
+        ("--queue-target", ValueShape::Quantity),
         ("--refuse", ValueShape::OneOf(&["kernel", "rst", "fin", "503"])),
         ("--request-timeout", ValueShape::Quantity),
         ("--sendfile-above", ValueShape::Quantity),
@@ -78,14 +81,17 @@ pub(super) const ALLOWED: AllowList = AllowList {
 };
 
 pub(super) fn arguments(site: &Site<'_>, calls: bool, bench_endpoints: bool) -> Vec<String> {
-    let mut arguments = vec!["serve".to_owned(), site.root.display().to_string()];
+    let mut arguments = match site.upstream {
+        Some(socket) => vec!["proxy".to_owned(), format!("unix:{socket}")],
+        None => vec!["serve".to_owned(), site.root.display().to_string()],
+    };
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     option("--listen", site.address.to_string());
     option("--workers", site.workers.to_string());
     option("--stats-json", site.dir.join(STATS).display().to_string());
     arguments.extend(settings(site.spec));
     // These two take a value only behind an equals sign.
-    if bench_endpoints {
+    if bench_endpoints && site.upstream.is_none() {
         arguments.push("--bench-endpoints=on".to_owned());
     }
     if calls {
