@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+use weir_http1::{Body, Framing};
+
 use crate::wait::TIMEOUT;
 use crate::{Address, Reply};
 
@@ -140,6 +142,19 @@ impl Client {
         self.body(reply)
     }
 
+    /// Reads the next reply that is not an interim one, to anything but HEAD.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn try_reply_after_interim(&mut self) -> Result<Reply, Failure> {
+        loop {
+            let reply = self.head()?;
+            if !(100..200).contains(&reply.status) {
+                return self.body(reply);
+            }
+        }
+    }
+
     /// Reads the head of the next reply. After HEAD that is all of it.
     ///
     /// # Errors
@@ -167,6 +182,9 @@ impl Client {
     /// # Errors
     /// See [`Failure`].
     pub fn body(&mut self, mut reply: Reply) -> Result<Reply, Failure> {
+        if reply.field("Transfer-Encoding") == Some("chunked") && !reply.is_bodiless() {
+            return self.chunks(reply);
+        }
         let length = reply.content_length().map_err(Failure::Malformed)?;
         if reply.is_bodiless() {
             return Ok(reply);
@@ -185,6 +203,24 @@ impl Client {
         let next = self.unread.split_off(length);
         reply.body = std::mem::replace(&mut self.unread, next);
         Ok(reply)
+    }
+
+    /// Reads chunks up to the last one, as a proxy sends them.
+    fn chunks(&mut self, mut reply: Reply) -> Result<Reply, Failure> {
+        let (mut body, mut trailers) = (Body::new(Framing::Chunked), Vec::new());
+        loop {
+            let piece = body
+                .next_piece(&self.unread, &mut trailers)
+                .map_err(|error| Failure::Malformed(error.why.to_owned()))?;
+            reply.body.extend_from_slice(&self.unread[piece.data]);
+            self.unread.drain(..piece.consumed);
+            if piece.done {
+                return Ok(reply);
+            }
+            if piece.consumed == 0 && !matches!(self.read_more(), Ok(1..)) {
+                return Err(self.cut_short(reply));
+            }
+        }
     }
 
     /// Reads up to `count` more bytes, `piece` bytes at a time with `pause` between, and keeps

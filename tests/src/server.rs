@@ -70,6 +70,13 @@ impl Server {
         Server::spawn(command)
     }
 
+    /// Starts `weir proxy` in front of the servers at `urls`, on a free port of 127.0.0.1.
+    pub fn proxy(weir: &str, urls: &[&str], options: &[&str]) -> Server {
+        let mut command = Command::new(weir);
+        command.arg("proxy").args(urls).args(options).args(["--listen", "127.0.0.1:0"]);
+        Server::spawn(command)
+    }
+
     /// Like [`Server::start`], through a shell that runs `script` with the server's command line as
     /// its arguments: `exec "$@"` replaces the shell by the server.
     pub fn start_in_shell(script: &str, stdin: Stdio, arguments: &[&str]) -> Server {

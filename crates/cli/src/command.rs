@@ -18,6 +18,8 @@ pub(crate) struct Cli {
 pub(crate) enum Task {
     /// Serve a directory over HTTP/1.1
     Serve(Box<options::ServeOptions>),
+    /// Stand in front of other servers, and keep them at their peak
+    Proxy(Box<options::ProxyOptions>),
     /// Load a server on a schedule that never waits for it, and measure what comes back
     Load(Box<load::LoadOptions>),
     /// Run experiments: servers and loads side by side, measured, and drawn beside the papers

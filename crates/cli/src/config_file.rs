@@ -20,10 +20,10 @@ pub(crate) fn with_config_file(
     args: Vec<OsString>,
     matches: &ArgMatches,
 ) -> Result<Vec<OsString>, String> {
-    let Some(("serve", serve)) = matches.subcommand() else { return Ok(args) };
+    let Some((name @ ("serve" | "proxy"), serve)) = matches.subcommand() else { return Ok(args) };
     let Some(path) = serve.get_one::<std::path::PathBuf>("config") else { return Ok(args) };
     let explain = |why: String| format!("{}: {}", path.display(), why.trim().replace('\n', " "));
-    let command = serve_command();
+    let command = subcommand(name);
     let extra = read(path).and_then(|table| arguments(&table, &command, serve)).map_err(explain)?;
     let mut merged: Vec<OsString> = args.iter().take(2).cloned().collect();
     merged.extend(extra);
@@ -35,10 +35,10 @@ pub(crate) fn with_config_file(
     Ok(merged)
 }
 
-fn serve_command() -> Command {
+fn subcommand(name: &str) -> Command {
     let mut cli = Cli::command();
     cli.build();
-    cli.find_subcommand("serve").cloned().unwrap_or_default()
+    cli.find_subcommand(name).cloned().unwrap_or_default()
 }
 
 fn read(path: &Path) -> Result<Table, String> {
@@ -53,7 +53,7 @@ fn arguments(
 ) -> Result<Vec<OsString>, String> {
     let mut out = Vec::new();
     for (key, value) in table {
-        if key == "root" {
+        if key == "root" && command.get_name() == "serve" {
             let text = value.as_str().ok_or("root is a path")?;
             if given.value_source("root") != Some(ValueSource::CommandLine) {
                 // A path that looks like an option is still a path.
@@ -103,7 +103,7 @@ mod tests {
         let matches = Cli::command().try_get_matches_from(line).unwrap();
         let table = file.parse::<Table>().unwrap();
         let serve = matches.subcommand_matches("serve").unwrap();
-        let extra = arguments(&table, &serve_command(), serve)?;
+        let extra = arguments(&table, &subcommand("serve"), serve)?;
         Ok(extra.into_iter().map(|arg| arg.into_string().unwrap()).collect())
     }
 

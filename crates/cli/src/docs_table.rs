@@ -13,7 +13,7 @@ use weir_server::accept::PolicyName;
 use weir_server::{OUTPUTS, PRESETS, Preset, accept, architecture, readiness, stats};
 
 /// Names of the tables.
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 23] = [
     "architectures",
     "architecture-options",
     "architecture-presets",
@@ -35,6 +35,8 @@ pub(crate) const NAMES: [&str; 21] = [
     "lab-metrics",
     "probe-options",
     "stat-options",
+    "forward-options",
+    "in-flight-policies",
 ];
 
 /// Renders a table as Markdown; empty for a name not in [`NAMES`].
@@ -48,7 +50,9 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "mechanism-options" => mechanism_options(),
         "output-paths" => output_paths(),
         "presets" => presets(),
-        "options" => options(find(cli, &["serve"]), |_| true),
+        "options" => options(find(cli, &["serve"]), |arg| !is_of_upstreams(arg)),
+        "forward-options" => options(find(cli, &["serve"]), is_of_upstreams),
+        "in-flight-policies" => in_flight_policies(),
         "statistics" => statistics(),
         "load-options" => options(find(cli, &["load"]), |_| true),
         "load-scan-options" => {
@@ -65,6 +69,19 @@ pub(crate) fn render(name: &str, cli: &Command) -> String {
         "probe-options" => options(find(cli, &["probe"]), |arg| !arg.is_hide_set()),
         _ => String::new(),
     }
+}
+
+fn is_of_upstreams(arg: &Arg) -> bool {
+    arg.get_help_heading() == Some("Upstreams")
+}
+
+fn in_flight_policies() -> String {
+    table(
+        ["policy", "what it is", "source"],
+        accept::upstream::TABLE
+            .iter()
+            .map(|row| [code(row.spelling), row.summary.into(), row.source.into()]),
+    )
 }
 
 fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {

@@ -6,6 +6,7 @@
 mod command;
 mod config_file;
 mod docs_table;
+mod forwarding;
 mod lab;
 mod load;
 mod options;
@@ -43,6 +44,7 @@ fn run(args: Vec<OsString>) -> Result<ExitCode, String> {
     let args = config_file::with_config_file(args, &matches)?;
     match Cli::parse_from(args).task {
         Task::Serve(options) => serve::serve(*options),
+        Task::Proxy(options) => serve::proxy(*options),
         Task::Load(options) => load::load(*options),
         Task::Lab(options) => lab::lab(*options),
         Task::Stat(options) => stat::stat(&options),

@@ -1,4 +1,4 @@
-//! The options of `weir serve`, each defined once: name, help, parser, default.
+//! The options of `weir serve` and `weir proxy`, each defined once: name, help, parser, default.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use weir_server::accept::{self, Controls, Limit, Refusal, SynFilter};
 use weir_server::{Address, OUTPUTS, PRESETS, architecture, readiness};
 
+use crate::forwarding::{ForwardOptions, RouteOptions};
 use crate::values;
 
 /// Serve a directory over HTTP/1.1.
@@ -18,6 +19,34 @@ pub(crate) struct ServeOptions {
     #[arg(value_name = "DIR", default_value = ".")]
     pub root: PathBuf,
 
+    #[command(flatten)]
+    pub server: ServerOptions,
+
+    #[command(flatten)]
+    pub routes: RouteOptions,
+
+    #[command(flatten)]
+    pub forward: ForwardOptions,
+}
+
+/// Stand in front of other servers.
+#[derive(Debug, Args)]
+#[command(next_line_help = false)]
+pub(crate) struct ProxyOptions {
+    /// The servers, which answer the same requests: http://HOST:PORT or unix:PATH
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+
+    #[command(flatten)]
+    pub forward: ForwardOptions,
+
+    #[command(flatten)]
+    pub server: ServerOptions,
+}
+
+/// The options that a server has whatever it serves.
+#[derive(Debug, Args)]
+pub(crate) struct ServerOptions {
     /// Read options from a TOML file; its keys are the names of these options, which win over it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

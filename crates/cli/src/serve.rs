@@ -11,12 +11,16 @@ use clap::{CommandFactory, Parser};
 
 use weir_server::readiness::settings::Settings;
 use weir_server::{
-    Config, ErrorPage, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
+    Config, ErrorPage, IpNet, LogFormat, LogTarget, OUTPUTS, OutputPath, PRESETS, Server, Signal,
     Strategy, Timeouts, accept, architecture, content, readiness, stats,
 };
 
-use crate::options::{LogStyle, OnOff, Precompressed, ServeOptions, Symlinks};
+use crate::forwarding::{self, Forwarding};
+use crate::options::{
+    LogStyle, OnOff, Precompressed, ProxyOptions, ServeOptions, ServerOptions, Symlinks,
+};
 use crate::print::say;
+use crate::values::ns;
 use crate::{Cli, Task, config_file, one_sentence};
 
 /// Serves until told to stop.
@@ -24,24 +28,39 @@ use crate::{Cli, Task, config_file, one_sentence};
 /// # Errors
 /// A sentence: the options ask for something that cannot be provided.
 pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
-    let stats_json = options.stats_json.clone();
+    let stats_json = options.server.stats_json.clone();
     let config = configuration(options)?;
-    let (root, loops) = (config.root.clone(), config.workers);
+    let what = config.root.display().to_string();
+    run(config, &what, stats_json.as_deref())
+}
+
+/// Stands in front of other servers until told to stop.
+///
+/// # Errors
+/// A sentence: the options ask for something that cannot be provided.
+pub(crate) fn proxy(options: ProxyOptions) -> Result<ExitCode, String> {
+    let stats_json = options.server.stats_json.clone();
+    let ProxyOptions { urls, forward, server } = options;
+    let forwarding = forwarding::of_proxy(&urls, &forward)?;
+    let config =
+        server_configuration(server, PathBuf::from("."), forwarding, forward.trusted_proxy)?;
+    run(config, &urls.join(", "), stats_json.as_deref())
+}
+
+/// Runs a server. `what`: what it serves.
+fn run(config: Config, what: &str, stats_json: Option<&Path>) -> Result<ExitCode, String> {
+    let loops = config.workers;
     let how = how(config.arch.row(), config.mechanism.row());
     let bench_endpoints = config.bench_endpoints;
     let mut server = Server::start(config).map_err(|error| error.to_string())?;
     let loops = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
-    announce(&format!(
-        "weir: serving {} on {} ({how}, {loops})",
-        root.display(),
-        server.addresses(),
-    ));
+    announce(&format!("weir: serving {what} on {} ({how}, {loops})", server.addresses(),));
     if bench_endpoints {
         say("--bench-endpoints is on: whoever can connect can make the server burn processor time");
     }
     loop {
         match server.wait() {
-            Signal::ShowReport => show(&server.report(), stats_json.as_deref()),
+            Signal::ShowReport => show(&server.report(), stats_json),
             Signal::ReopenLog => {
                 if !server.reopen_log() {
                     say("the access log is stuck and was not reopened");
@@ -51,7 +70,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<ExitCode, String> {
             Signal::Ended => break,
         }
     }
-    show(&server.finish(), stats_json.as_deref());
+    show(&server.finish(), stats_json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,6 +125,17 @@ fn show(report: &stats::Report, json: Option<&Path>) {
 }
 
 fn configuration(options: ServeOptions) -> Result<Config, String> {
+    let ServeOptions { root, server, routes, forward } = options;
+    let forwarding = forwarding::of_routes(&routes, &forward)?;
+    server_configuration(server, root, forwarding, forward.trusted_proxy)
+}
+
+fn server_configuration(
+    options: ServerOptions,
+    root: PathBuf,
+    forwarding: Forwarding,
+    trusted: Vec<IpNet>,
+) -> Result<Config, String> {
     let strategy = strategy(&options)?;
     let content = content_options(&options, strategy.output);
     let error_pages = error_pages(&options)?;
@@ -115,6 +145,12 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         .ok_or("there is no such mechanism")?;
     let settings = Settings::parse(mechanism.tunables, &options.mechanism_option);
     let (arch, arch_settings) = architecture(&options, &strategy)?;
+    let timeouts = timeouts(&options);
+    let Forwarding { upstreams, routes } = forwarding;
+    if !upstreams.is_empty() && !arch.row().forwards {
+        let name = arch.row().spelling;
+        return Err(format!("--arch {name} forwards no requests: only loop and helpers do"));
+    }
     let cpus = options.cpus.map(|list| list.0).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let default_workers = if cpus.is_empty() { processors } else { cpus.len() };
@@ -123,7 +159,7 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         arch_settings,
         mechanism: mechanism.name,
         mechanism_settings: settings.map_err(|why| format!("--mechanism-option: {why}"))?,
-        root: options.root,
+        root,
         listen: options.listen,
         inherited: inherited_sockets(),
         share_listener: options.share_listener == OnOff::On,
@@ -147,16 +183,10 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         error_pages,
         workers: options.workers.map_or(default_workers, usize::from),
         cpus,
-        timeouts: Timeouts {
-            header_ns: ns(options.header_timeout),
-            body_ns: ns(options.body_timeout),
-            idle_ns: ns(options.idle_timeout),
-            request_ns: ns(options.request_timeout),
-            linger_ns: ns(options.linger_timeout),
-            drain_ns: ns(options.drain_timeout),
-            rate_grace_ns: ns(options.min_rate_grace),
-            stall_ns: ns(options.stall_timeout),
-        },
+        upstreams,
+        routes,
+        trusted,
+        timeouts,
         rate_min: options.min_rate,
         body_bytes_max: options.max_body,
         access_log: options.access_log.map(|path| access_log(path, options.log_format)),
@@ -167,6 +197,19 @@ fn configuration(options: ServeOptions) -> Result<Config, String> {
         bench_endpoints: options.bench_endpoints == OnOff::On,
         tell: say,
     })
+}
+
+fn timeouts(options: &ServerOptions) -> Timeouts {
+    Timeouts {
+        header_ns: ns(options.header_timeout),
+        body_ns: ns(options.body_timeout),
+        idle_ns: ns(options.idle_timeout),
+        request_ns: ns(options.request_timeout),
+        linger_ns: ns(options.linger_timeout),
+        drain_ns: ns(options.drain_timeout),
+        rate_grace_ns: ns(options.min_rate_grace),
+        stall_ns: ns(options.stall_timeout),
+    }
 }
 
 fn access_log(path: PathBuf, style: LogStyle) -> (LogTarget, LogFormat) {
@@ -180,7 +223,7 @@ fn access_log(path: PathBuf, style: LogStyle) -> (LogTarget, LogFormat) {
 
 /// Returns the requested architecture and its settings.
 fn architecture(
-    options: &ServeOptions,
+    options: &ServerOptions,
     strategy: &Strategy,
 ) -> Result<(architecture::ArchitectureName, Settings), String> {
     let row = architecture::TABLE
@@ -213,11 +256,7 @@ fn target_ns(target: Duration) -> Result<u64, String> {
     Err("--delay-target is a time from 1ms to 1m".into())
 }
 
-fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
+fn strategy(options: &ServerOptions) -> Result<Strategy, String> {
     let preset = PRESETS
         .iter()
         .find(|preset| preset.name == options.preset)
@@ -246,7 +285,7 @@ fn strategy(options: &ServeOptions) -> Result<Strategy, String> {
     })
 }
 
-fn content_options(options: &ServeOptions, output: OutputPath) -> content::Options {
+fn content_options(options: &ServerOptions, output: OutputPath) -> content::Options {
     let all = [Precompressed::Br, Precompressed::Zst, Precompressed::Gz];
     let wanted = match &options.precompressed[..] {
         // The papers' servers send files as they are.
@@ -291,7 +330,7 @@ fn fields(headers: &[(String, String)]) -> Vec<u8> {
     out
 }
 
-fn error_pages(options: &ServeOptions) -> Result<Vec<ErrorPage>, String> {
+fn error_pages(options: &ServerOptions) -> Result<Vec<ErrorPage>, String> {
     let mime = content::MimeTypes::new(&options.mime, &options.charset)
         .map_err(|error| format!("--mime or --charset: {error}"))?;
     options
@@ -340,9 +379,9 @@ mod tests {
         #[derive(clap::Parser)]
         struct Command {
             #[command(flatten)]
-            options: ServeOptions,
+            options: ServerOptions,
         }
-        let Command { options } = Parser::parse_from(["serve", "/"]);
+        let Command { options } = Parser::parse_from(["serve"]);
         assert_eq!(target_ns(options.delay_target), Ok(accept::TARGET_NS));
     }
 

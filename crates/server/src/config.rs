@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+use weir_accept::upstream::UpstreamConfig;
 use weir_accept::{PolicyConfig, SynFilter};
 use weir_content as content;
 use weir_dispatch::readiness;
@@ -79,6 +81,81 @@ pub struct ErrorPage {
     pub body: Vec<u8>,
 }
 
+/// Address of a server that requests are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamAddress {
+    /// IPv4 or IPv6.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// A server that requests are forwarded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamServer {
+    /// Its address.
+    pub address: UpstreamAddress,
+    /// Its name and port, for a request without a Host.
+    pub authority: String,
+}
+
+/// One or more servers that answer the same requests.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Name, for routes.
+    pub name: String,
+    /// The servers; at least one.
+    pub servers: Vec<UpstreamServer>,
+    /// Admission to them.
+    pub admission: UpstreamConfig,
+    /// True if requests name the server as their Host, and not the host that the client named.
+    pub names_server: bool,
+    /// Maximum number of idle connections to each server that a loop keeps.
+    pub idle_max: usize,
+    /// Time for which an idle connection is kept, nanoseconds.
+    pub idle_ns: u64,
+    /// Time limit of a connect, nanoseconds.
+    pub connect_ns: u64,
+    /// Time limit from the end of the request to the first byte of the reply, and between two
+    /// bytes, nanoseconds.
+    pub reply_ns: u64,
+}
+
+/// A rule that says where the requests for a part of the site go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Host, without a port, in lower case; `None` for any.
+    pub host: Option<String>,
+    /// Path, with all below it.
+    pub path: String,
+    /// Upstream by index; `None` for files.
+    pub upstream: Option<usize>,
+}
+
+impl Route {
+    /// Returns whether requests for `path` on `host` (with or without a port) take this route.
+    #[must_use]
+    pub fn matches(&self, host: Option<&[u8]>, path: &[u8]) -> bool {
+        let is_host = self.host.as_ref().is_none_or(|wanted| {
+            host.is_some_and(|host| without_port(host).eq_ignore_ascii_case(wanted.as_bytes()))
+        });
+        let is_path = path.strip_prefix(self.path.as_bytes()).is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with(b"/") || self.path.ends_with('/')
+        });
+        is_host && is_path
+    }
+}
+
+/// Returns a host without its port; an IPv6 address is in brackets.
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = if host.starts_with(b"[") {
+        host.iter().position(|&byte| byte == b']').map(|at| at + 1)
+    } else {
+        host.iter().position(|&byte| byte == b':')
+    };
+    host.get(..end.unwrap_or(host.len())).unwrap_or(host)
+}
+
 /// Complete description of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -119,6 +196,12 @@ pub struct Config {
     pub workers: usize,
     /// Processor of each loop, repeated if there are fewer; no loop is pinned if empty.
     pub cpus: Vec<usize>,
+    /// Other servers that requests are forwarded to.
+    pub upstreams: Vec<Upstream>,
+    /// Where requests go; the first that matches counts, and files are served if none does.
+    pub routes: Vec<Route>,
+    /// Networks of proxies whose word on where a request comes from is passed on.
+    pub trusted: Vec<IpNet>,
     /// Time limits of connections.
     pub timeouts: Timeouts,
     /// Minimum rate at which a client must read a reply, bytes per second; 0 is no limit.
@@ -143,6 +226,14 @@ pub struct Config {
     pub tell: fn(&str),
 }
 
+impl Config {
+    /// Returns the upstream that a request goes to; `None` for files.
+    #[must_use]
+    pub fn upstream_of(&self, host: Option<&[u8]>, path: &[u8]) -> Option<usize> {
+        self.routes.iter().find(|route| route.matches(host, path))?.upstream
+    }
+}
+
 /// An operator's error: a message that says what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(pub String);
@@ -154,3 +245,35 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_for_a_host_and_a_path_with_all_below_it() {
+        let route = |host: Option<&str>, path: &str| Route {
+            host: host.map(str::to_owned),
+            path: path.into(),
+            upstream: Some(0),
+        };
+        for (host, path, asked, wanted) in [
+            (None, "/", (None, "/"), true),
+            (None, "/", (None, "/a"), true),
+            (None, "/api", (None, "/api"), true),
+            (None, "/api", (None, "/api/b"), true),
+            (None, "/api", (None, "/apis"), false),
+            (None, "/api/", (None, "/api/b"), true),
+            (None, "/api/", (None, "/api"), false),
+            (Some("a.b"), "/", (Some("A.b:80"), "/"), true),
+            (Some("a.b"), "/", (Some("a.bc"), "/"), false),
+            (Some("a.b"), "/", (None, "/"), false),
+            (Some("[::1]"), "/", (Some("[::1]:80"), "/"), true),
+        ] {
+            let (asked_host, asked_path) = asked;
+            let host_bytes = asked_host.map(str::as_bytes);
+            let found = route(host, path).matches(host_bytes, asked_path.as_bytes());
+            assert_eq!(found, wanted, "{host:?} {path} {asked:?}");
+        }
+    }
+}

@@ -17,9 +17,14 @@ mod stat_page;
 mod strategy;
 #[doc(hidden)]
 pub mod test_support;
+mod upstream;
 mod worker;
 
-pub use config::{Address, Config, Error, ErrorPage, LogFormat, LogTarget, Timeouts};
+pub use config::{
+    Address, Config, Error, ErrorPage, LogFormat, LogTarget, Route, Timeouts, Upstream,
+    UpstreamAddress, UpstreamServer,
+};
+pub use ipnet::IpNet;
 pub use server::{Server, Signal};
 pub use strategy::{OUTPUTS, OutputPath, OutputRow, PRESETS, Preset, Strategy};
 pub use weir_accept as accept;

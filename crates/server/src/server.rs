@@ -24,6 +24,7 @@ use crate::limits;
 use crate::models::prefork::{self, MasterHandle};
 use crate::models::start::{StartWorker, WorkerSpec};
 use crate::stat_page::{NewPage, Publisher, StatPage};
+use crate::upstream::shared::SharedUpstreams;
 use crate::worker::listener::Socket;
 
 /// Size of the descriptor table at the start, which takes half a megabyte in the kernel. Beyond it,
@@ -91,6 +92,7 @@ pub struct Server {
     ended: Arc<EndedWorkers>,
     signals: SignalFd,
     log: Option<LogWriter>,
+    upstreams: Option<Arc<SharedUpstreams>>,
     /// The page of statistics; its file is removed with it.
     stat_page: Option<NewPage>,
     start: Instant,
@@ -141,6 +143,7 @@ impl Server {
             Some((target, format)) => Some(LogWriter::start(target, format, config.tell)?),
             None => None,
         };
+        let upstreams = SharedUpstreams::of(&config);
         let (report_sender, incoming) = channel();
         let waker = Waker::new().map_err(failed)?;
         let ended = Arc::new(EndedWorkers { waker, count: AtomicUsize::new(0) });
@@ -155,6 +158,7 @@ impl Server {
             ended,
             signals,
             log,
+            upstreams,
             stat_page,
             start: Instant::now(),
             stop_requests: 0,
@@ -267,6 +271,7 @@ impl Server {
             publisher: page_of(self.stat_page.as_ref())
                 .map_or_else(Publisher::default, |page| page.of_worker(index)),
             log: self.log.as_ref().map(LogWriter::buffer),
+            upstreams: self.upstreams.clone(),
         };
         let (started, outcome) = channel();
         let (ended, mechanism) = (Arc::clone(&self.ended), config.mechanism);

@@ -148,6 +148,7 @@ counters! {
     end_stale Sum "connections closed because their request had waited too long under overload",
     end_unfair Sum "connections closed because their source had used up its share under overload",
     end_departed Sum "connections closed under overload because their client had disconnected",
+    end_upstream Sum "connections closed because an upstream broke off in the middle of a reply",
     end_failed Sum "connections closed because the kernel refused an operation or a process died",
     timeout_header Sum "connections cut at the header deadline",
     timeout_body Sum "connections cut at the body deadline",
@@ -174,6 +175,18 @@ counters! {
     deferred_max Max "maximum number of deferred connections, served newest first",
     closed_by_pressure Sum "connections closed after a reply because too many were open",
     closed_by_share Sum "of these, connections of sources that had used up their share",
+    upstream_requests Sum "requests forwarded to upstreams",
+    upstream_waited Sum "of these, requests that had to wait for a place",
+    upstream_connects Sum "connections to upstreams begun",
+    upstream_reused Sum "requests sent on a connection to an upstream that was kept",
+    upstream_repeated Sum "requests sent again because a kept connection had ended",
+    upstream_failed Sum "requests answered with 502: the upstream was not there, or broke off",
+    upstream_timeouts Sum "requests answered with 504: the upstream took too long",
+    upstream_stale Sum "requests refused with 503 after the delay target, without a place",
+    upstream_excess Sum "requests refused with 503 because too many waited for a place",
+    upstream_departed Sum "requests not sent, or given up, because their client had gone",
+    upstream_limit Max "maximum number of requests in flight at all upstreams, as of now",
+    upstream_waiting_max Max "maximum number of requests that have waited for a place",
     cache_hits Sum "lookups that found fresh content in the cache",
     cache_misses Sum "lookups of content not in the cache",
     cache_revalidated Sum "cached content checked against its file and kept",
@@ -250,6 +263,12 @@ impl Counters {
             *mine = *value;
         }
         counters
+    }
+
+    /// Replaces what all loops share of the upstreams: the limit, and the most that have waited.
+    pub fn set_upstreams(&mut self, [limit, waiting_max]: [u64; 2]) {
+        self.upstream_limit = Counter(limit);
+        self.upstream_waiting_max = Counter(waiting_max);
     }
 
     /// Replaces the drops by SYN filters: the total, and those from sources that had used up their

@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 use crate::profile::{Call, timed};
 use crate::set_option;
@@ -52,6 +53,18 @@ pub fn connect(fd: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<Connectin
         Err(Errno::INPROGRESS | Errno::INTR) => Ok(Connecting::Begun),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Creates a Unix socket, non-blocking and close-on-exec, and connects it.
+///
+/// # Errors
+/// EAGAIN when the other side's queue is full; ECONNREFUSED, ENOENT, EACCES: connect(2).
+pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let open = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, NEW, None);
+    let fd = timed(Call::Socket, open)?;
+    let address = SocketAddrUnix::new(path)?;
+    timed(Call::Connect, || rustix::net::connect(&fd, &address))?;
+    Ok(fd)
 }
 
 /// Takes the pending error of a connect that was started; `None` if there is none (SO_ERROR,

@@ -153,6 +153,7 @@ impl<'a> Play<'a> {
             }
             Action::Yield => client.has_yielded = true,
             Action::Read | Action::Write => {}
+            Action::Forward => panic!("there is no upstream"),
             Action::Shutdown | Action::Discard => panic!("it does these on its socket itself"),
         }
         Some(next)

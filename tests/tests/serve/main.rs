@@ -20,6 +20,8 @@ mod mirror;
 mod output;
 mod peers;
 mod presets;
+mod proxy;
+mod proxy_chaos;
 mod representations;
 mod ring;
 mod room;

@@ -11,7 +11,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
         &[
             &["architecture", "strategy", "helpers"],
             &["config", "control"],
-            &["stat_page"],
+            &["stat_page", "upstream"],
             &["context"],
             &["http"],
             &["worker"],

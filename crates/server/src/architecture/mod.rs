@@ -39,6 +39,8 @@ pub struct Row {
     /// True if a loop is one thread that waits, accepts and serves in turn, so that these phases
     /// can be timed.
     pub has_phases: bool,
+    /// True if its connections can forward requests to upstreams.
+    pub forwards: bool,
     /// Options of the architecture.
     pub tunables: &'static [Tunable],
     /// Choices incompatible with it.
@@ -110,6 +112,7 @@ pub const TABLE: &[Row] = &[
         source: "brecht-select fig. 2, pariag-accept fig. 3.1",
         takes_mechanism: true,
         has_phases: true,
+        forwards: true,
         tunables: &[options::HELPERS],
         exclusions: &[],
     },
@@ -120,6 +123,7 @@ pub const TABLE: &[Row] = &[
         source: "chandra-dispatch §2 (Flash)",
         takes_mechanism: true,
         has_phases: true,
+        forwards: true,
         tunables: &[options::AMPED_HELPERS],
         exclusions: &[],
     },
@@ -130,6 +134,7 @@ pub const TABLE: &[Row] = &[
         source: "brecht-select fig. 13, pariag-accept fig. 4.6",
         takes_mechanism: false,
         has_phases: true,
+        forwards: false,
         tunables: options::ring::ALL,
         exclusions: &[
             Exclusion {
@@ -153,6 +158,7 @@ pub const TABLE: &[Row] = &[
         source: "pariag-accept §3.1.2",
         takes_mechanism: true,
         has_phases: true,
+        forwards: false,
         tunables: options::fiber::ALL,
         exclusions: &[
             Exclusion {
@@ -173,6 +179,7 @@ pub const TABLE: &[Row] = &[
         source: "Flash §3.2; pariag-accept ch. 3 (the script of Knot-C)",
         takes_mechanism: false,
         has_phases: false,
+        forwards: false,
         tunables: options::threads::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },
@@ -183,6 +190,7 @@ pub const TABLE: &[Row] = &[
         source: "Flash §3.1; Apache's prefork",
         takes_mechanism: false,
         has_phases: false,
+        forwards: false,
         tunables: options::processes::ALL,
         exclusions: &[NO_ACCEPT_ON_CLOSE],
     },

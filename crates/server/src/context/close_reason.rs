@@ -40,6 +40,8 @@ pub enum CloseReason {
     Unfair,
     /// The overload control dropped it because its client had gone.
     Departed,
+    /// An upstream broke off in the middle of its reply.
+    Upstream,
     /// The kernel refused something needed to serve it.
     Failed,
 }
@@ -65,6 +67,7 @@ impl CloseReason {
             Self::Stale => &mut counters.end_stale,
             Self::Unfair => &mut counters.end_unfair,
             Self::Departed => &mut counters.end_departed,
+            Self::Upstream => &mut counters.end_upstream,
             Self::Failed => &mut counters.end_failed,
         };
         counter.one();

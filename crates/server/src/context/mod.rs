@@ -15,11 +15,13 @@ use std::time::Instant;
 
 use weir_accept::{Claim, Share, Shares};
 use weir_content::{CacheCounts, ColdCounts, ListingCounts, Now, Store};
+use weir_dispatch::readiness::Token;
 use weir_http1::DateField;
 use weir_stats::Counters;
 use weir_sys::process::{self, Usage};
 
 use crate::config::Config;
+use crate::upstream::Upstreams;
 use clock::Clock;
 use log::LogBuffer;
 use output::Output;
@@ -61,6 +63,12 @@ pub(crate) struct WorkerContext {
     /// Capacity that sources have to share, while they do, and what each of them has used of it.
     pub share: Option<Share>,
     shares: Option<Box<Shares>>,
+    /// Servers that requests are forwarded to, if there are any.
+    pub upstreams: Option<Box<Upstreams>>,
+    /// Connection that is being served.
+    pub serving: Token,
+    /// True if it is served because its upstream has moved, and not its client.
+    pub by_upstream: bool,
     /// Usage of threads other than the reporting one, if there are any.
     pub other_threads: Usage,
     clock: Clock,
@@ -98,6 +106,9 @@ impl WorkerContext {
             pressure: false,
             share: None,
             shares: None,
+            upstreams: None,
+            serving: Token::default(),
+            by_upstream: false,
             other_threads: Usage::default(),
             clock,
             now_ns: 0,
@@ -229,6 +240,9 @@ impl WorkerContext {
             self.counters.log_lines_lost.add(lost);
         }
         note_store(&mut self.counters, &self.store);
+        if let Some(upstreams) = &self.upstreams {
+            upstreams.count(&mut self.counters);
+        }
     }
 
     /// Returns the counters, with those of the store, and those of the kernel for all threads of

@@ -10,6 +10,8 @@
 //! ---------    -----------------------------------     -----------------------------
 //! Read         reads into `read_buffer`                `received`
 //! Fetch        runs `fetch`, which waits for a disk    `fetched`
+//! Forward      moves a request and its reply between   `end_forward`, `end_refusal`
+//!              the client and an upstream
 //! Yield        serves other connections first          `resume`
 //! Write        sends `output`                          `sent`
 //! Shutdown     shuts down the sending side             `write_side_shut`
@@ -21,13 +23,13 @@
 //! [`Connection::expire`] at [`Connection::deadline_ns`]. Overload control may call
 //! [`Connection::refuse_with_503`] in place of a read, and a connection may be closed at any time.
 //!
-//! Inside, a connection is in one of six states ([`State`]):
+//! Inside, a connection is in one of seven states ([`State`]):
 //!
 //! ```text
 //! Idle ──► Head ──► Reply ──► Idle
 //!           │ ▲       │
 //!           ▼ │       └─────► Linger ──► (closed)
-//!       Fetch, Yield
+//!   Fetch, Yield, Forward
 //! ```
 //!
 //! [`SocketConnection`]: super::socket_connection::SocketConnection
@@ -37,8 +39,9 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 use weir_content::{Fetch, Waiter};
-use weir_http1::{Body, HeadParser, Limits, Parse, Request, Status};
+use weir_http1::{Body, HeadParser, Limits, Method, Parse, Request, Status, Target};
 
+use super::forward::Forward;
 use super::response::{self, Answer, Refused};
 use super::send::SendOutcome;
 use crate::context::WorkerContext;
@@ -54,6 +57,8 @@ pub enum Action {
     Read,
     /// Fetch from a disk.
     Fetch,
+    /// Forward to an upstream; nothing is awaited from the client.
+    Forward,
     /// Serve other connections first: this one could continue at once.
     Yield,
     /// Send the output.
@@ -131,6 +136,8 @@ enum State {
     /// A request is complete, and other connections are served first: it has not been begun, or
     /// needs a listing that is being made.
     Yield(Option<Waiter>),
+    /// A request is forwarded, and so is its reply.
+    Forward(Box<Forward>),
     /// The reply is being sent.
     Reply,
     /// The reply is sent, the sending side is shut down, and the client's last bytes are discarded.
@@ -194,7 +201,7 @@ impl Connection {
                 (full_since_ns.saturating_add(STALLED_NS) <= now_ns)
                     .then_some((EvictionRank::Stalled, full_since_ns))
             }
-            State::Fetch(_) | State::Yield(_) => None,
+            State::Fetch(_) | State::Yield(_) | State::Forward(_) => None,
         }
     }
 
@@ -204,6 +211,7 @@ impl Connection {
             State::Idle | State::Head => Action::Read,
             State::Fetch(_) => Action::Fetch,
             State::Yield(_) => Action::Yield,
+            State::Forward(_) => Action::Forward,
             State::Reply => Action::Write,
             State::Linger { .. } => Action::Discard,
         }
@@ -411,6 +419,7 @@ impl Connection {
     ) -> Option<Action> {
         let reason = match self.state {
             State::Reply => return self.expire_reply(unacknowledged, context),
+            State::Forward(_) => return Some(self.expire_forward(context)),
             State::Head => {
                 let is_late = self.request_deadline_ns(context) <= context.now_ns();
                 let reason =
@@ -439,6 +448,9 @@ impl Connection {
         // Every reply has a head, so that a complete one has bytes.
         context.counters.never_completed.add((self.sent_earlier == 0).into());
         self.release_input(context);
+        if let Some(forward) = self.take_forward() {
+            forward.abandon(context);
+        }
         let Some(mut output) = self.output.take() else { return false };
         let cut = output.sent_bytes > 0;
         if cut {
@@ -510,6 +522,9 @@ impl Connection {
     /// Answers the request at the start of `input`. Its body is not wanted: a complete one is
     /// skipped, and an incomplete one ends the connection.
     fn answer(&mut self, request: &Request<'_>, input: &[u8], context: &mut WorkerContext) -> Flow {
+        if let Some(upstream) = upstream_of(request, context) {
+            return self.forward(request, input, upstream, context);
+        }
         let body_bytes_max = context.config.body_bytes_max;
         let body = Body::new(request.framing).advance(&input[request.head_len..]);
         let body = match body {
@@ -554,7 +569,110 @@ impl Connection {
         ControlFlow::Continue(())
     }
 
-    fn request_info(&self) -> response::RequestInfo {
+    /// Begins to forward a request. Replies to earlier requests are sent first.
+    fn forward(
+        &mut self,
+        request: &Request<'_>,
+        input: &[u8],
+        upstream: usize,
+        context: &mut WorkerContext,
+    ) -> Flow {
+        if self.output.is_some() {
+            self.begin_reply(context);
+            return ControlFlow::Continue(());
+        }
+        context.counters.requests.one();
+        let (head, _) = input.split_at(request.head_len);
+        let forward = Forward::begin(request, head, self.request_info(), upstream, context);
+        self.taken += request.head_len;
+        self.deadline_ns = self.request_deadline_ns(context);
+        self.state = State::Forward(Box::new(forward));
+        ControlFlow::Break(Action::Forward)
+    }
+
+    /// Returns the request being forwarded.
+    pub(crate) fn forwarded(&mut self) -> Option<&mut Forward> {
+        if let State::Forward(forward) = &mut self.state { Some(forward) } else { None }
+    }
+
+    /// Takes out the request being forwarded. [`Connection::put_forward`], or its end, must follow.
+    pub(super) fn take_forward(&mut self) -> Option<Box<Forward>> {
+        if !matches!(self.state, State::Forward(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Forward(forward) => Some(forward),
+            _ => None,
+        }
+    }
+
+    /// Puts back a request that is to be forwarded further.
+    pub(super) fn put_forward(&mut self, forward: Box<Forward>, context: &WorkerContext) {
+        let deadline_ns = forward.deadline_ns(context);
+        self.deadline_ns = deadline_ns.min(self.request_deadline_ns(context));
+        self.state = State::Forward(forward);
+    }
+
+    /// Ends a forwarded request whose reply is complete, with so much content; what is left of it
+    /// is in the output.
+    pub(super) fn end_forward(
+        &mut self,
+        close: bool,
+        request_taken: bool,
+        body_bytes: u64,
+        context: &WorkerContext,
+    ) -> Action {
+        self.body_incomplete = !request_taken;
+        if let Some(output) = &mut self.output {
+            output.close |= close || !request_taken;
+            output.linger |= !request_taken;
+            output.records.iter_mut().for_each(|record| record.body_bytes = body_bytes);
+        }
+        self.begin_reply(context);
+        Action::Write
+    }
+
+    /// Ends a forwarded request that was answered here; the answer is in the output.
+    pub(super) fn end_refusal(&mut self, request_taken: bool, context: &WorkerContext) -> Action {
+        self.body_incomplete = !request_taken;
+        self.begin_reply(context);
+        Action::Write
+    }
+
+    /// Ends a forwarded request at its deadline.
+    fn expire_forward(&mut self, context: &mut WorkerContext) -> Action {
+        let Some(forward) = self.take_forward() else { return self.action() };
+        let request_taken = forward.request_taken();
+        let mut output = self.output.take().unwrap_or_else(|| context.take_output());
+        let ended = forward.expire(self.request_info(), &mut output, context);
+        self.output = Some(output);
+        match ended {
+            Ok(()) => self.end_refusal(request_taken, context),
+            Err(reason) => self.close_for(reason),
+        }
+    }
+
+    /// Returns the bytes read but not used yet.
+    pub(super) fn unread_input(&self) -> &[u8] {
+        self.input.get(self.taken..).unwrap_or_default()
+    }
+
+    /// Marks bytes read as used.
+    pub(super) fn skip_input(&mut self, bytes: usize) {
+        self.taken += bytes;
+    }
+
+    /// Takes out the output. [`Connection::put_output`] must follow.
+    pub(super) fn take_output(&mut self) -> Option<Box<Output>> {
+        self.output.take()
+    }
+
+    /// Puts an output in, or back.
+    pub(super) fn put_output(&mut self, output: Box<Output>) {
+        self.output = Some(output);
+    }
+
+    pub(super) fn request_info(&self) -> response::RequestInfo {
         let Self { peer, began_ns, is_retry, fetches, body_incomplete, .. } = *self;
         response::RequestInfo { peer, began_ns, is_retry, fetches, body_incomplete }
     }
@@ -727,4 +845,18 @@ impl Connection {
         self.taken = 0;
         context.give_input(std::mem::take(&mut self.input));
     }
+}
+
+/// Returns the upstream that a request is forwarded to; `None` if it is answered here.
+fn upstream_of(request: &Request<'_>, context: &WorkerContext) -> Option<usize> {
+    context.upstreams.as_ref()?;
+    // A tunnel to anywhere, and a mirror of fields that are not for everyone's eyes.
+    if matches!(request.method, Method::Connect | Method::Trace) {
+        return None;
+    }
+    let path = match request.target {
+        Target::Path { path, .. } => path,
+        Target::Asterisk => b"/",
+    };
+    context.config.upstream_of(request.host, path)
 }

@@ -60,10 +60,57 @@ struct Reply<'a, 'b> {
     request: Option<&'a Request<'b>>,
     /// Log entry of input that could not be parsed.
     logged: Option<LoggedRequest>,
+    answered: Answered,
     info: RequestInfo,
     context: &'a mut WorkerContext,
     out: &'a mut Output,
     close: bool,
+}
+
+/// What a reply depends on of the request that it answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    /// Version of the request.
+    pub version: Version,
+    /// True if only the head of the reply is asked for.
+    pub head_only: bool,
+}
+
+impl Answered {
+    /// Returns those of input that could not be parsed as a request.
+    fn unread() -> Self {
+        Self { version: Version::Http11, head_only: false }
+    }
+
+    pub(super) fn of(request: &Request<'_>) -> Self {
+        Self { version: request.version, head_only: request.method == Method::Head }
+    }
+}
+
+/// An answer given in the place of an upstream.
+pub(crate) struct Instead {
+    /// Its status.
+    pub status: Status,
+    /// Field lines, each ended by CRLF.
+    pub fields: &'static [u8],
+    /// True if the connection closes after it.
+    pub close: bool,
+    /// Log entry of the request, if there is a log.
+    pub logged: Option<LoggedRequest>,
+}
+
+/// Answers a request in the place of its upstream.
+pub(crate) fn answer_instead(
+    instead: Instead,
+    answered: Answered,
+    info: RequestInfo,
+    context: &mut WorkerContext,
+    out: &mut Output,
+) {
+    let Instead { status, fields, close, logged } = instead;
+    let close = close || context.is_closing();
+    out.linger |= info.body_incomplete;
+    Reply { request: None, logged, answered, info, context, out, close }.plain(status, fields);
 }
 
 /// Answers a request.
@@ -83,7 +130,9 @@ pub(crate) fn answer(
         context.counters.closed_by_pressure.one();
         context.counters.closed_by_share.add(share_used_up.into());
     }
-    let mut reply = Reply { request: Some(request), logged: None, info, context, out, close };
+    let answered = Answered::of(request);
+    let mut reply =
+        Reply { request: Some(request), logged: None, answered, info, context, out, close };
     let length = if let Framing::Length(length) = request.framing { length } else { 0 };
     if length > reply.context.config.body_bytes_max {
         reply.close = true;
@@ -140,7 +189,8 @@ pub(crate) fn refuse(
             (None, context.log.is_some().then(|| LoggedRequest::of_unread(bytes)))
         }
     };
-    Reply { request, logged, info, context, out, close: true }.plain(status, fields);
+    let answered = request.map_or_else(Answered::unread, Answered::of);
+    Reply { request, logged, answered, info, context, out, close: true }.plain(status, fields);
 }
 
 impl Reply<'_, '_> {
@@ -343,8 +393,7 @@ impl Reply<'_, '_> {
 
     /// Ends the head of a reply whose body, if it is sent, has `body_bytes`.
     fn end(&mut self, status: Status, body_bytes: u64) {
-        let version = self.request.map_or(Version::Http11, |request| request.version);
-        match (version, self.close) {
+        match (self.answered.version, self.close) {
             (_, true) => self.raw(b"Connection: close\r\n"),
             (Version::Http10, false) => self.raw(b"Connection: keep-alive\r\n"),
             (Version::Http11, false) => {}
@@ -373,7 +422,7 @@ impl Reply<'_, '_> {
     }
 
     fn is_head(&self) -> bool {
-        self.request.is_some_and(|request| request.method == Method::Head)
+        self.answered.head_only
     }
 }
 

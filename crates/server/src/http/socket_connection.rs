@@ -172,7 +172,12 @@ impl<S: Socket> SocketConnection<S> {
         Action::Read
     }
 
-    fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
+    /// Returns whether the last read left the socket empty.
+    pub(super) fn is_read_blocked(&self) -> bool {
+        self.read_blocked
+    }
+
+    pub(super) fn fill(&mut self, context: &mut WorkerContext) -> io::Result<usize> {
         context.counters.reads.one();
         let input = self.conn.read_buffer(context);
         let room = input.capacity() - input.len();
@@ -200,6 +205,14 @@ impl<S: Socket> SocketConnection<S> {
             action = match action {
                 Action::Discard => return Action::Read,
                 Action::Read | Action::Fetch | Action::Yield | Action::Close(_) => return action,
+                Action::Forward => {
+                    let next = self.forward(context);
+                    if self.conn.action() == Action::Forward {
+                        return next;
+                    }
+                    writes = true;
+                    next
+                }
                 Action::Write if !writes => return action,
                 Action::Write => {
                     writes = context.config.strategy.eager_write;
@@ -218,7 +231,7 @@ impl<S: Socket> SocketConnection<S> {
         }
     }
 
-    fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
+    pub(super) fn write(&mut self, context: &mut WorkerContext) -> SendOutcome {
         let Some(output) = self.conn.output() else { return SendOutcome::ClientGone };
         let sent = output.send(&self.socket, context);
         output.full_since_ns = (sent == SendOutcome::Blocked).then(|| context.now_ns());

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use weir_accept::upstream::Outcome;
 use weir_dispatch::readiness::{Mechanism, Token};
 
 use super::readiness_driver::{Driven, ReadinessDriver, TokenOwner};
@@ -13,6 +14,7 @@ use crate::context::close_reason::CloseReason;
 use crate::http::connection::Action;
 use crate::http::socket_connection::SocketConnection;
 use crate::stat_page;
+use crate::upstream::shared::Grant;
 use crate::worker::core::{LoopCore, Work};
 use crate::worker::listener::Listener;
 use crate::worker::phase_times::LoopPhase;
@@ -90,6 +92,7 @@ impl<M: Mechanism> RunWorker for Worker<EventLoop<M>> {
             self.accept_phase();
             self.work_phase();
             self.handle_timers();
+            self.poll_upstreams();
         }
         self.end();
     }
@@ -105,7 +108,7 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
                 TokenOwner::Listener(index) => {
                     self.accept(index);
                 }
-                TokenOwner::Connection => {}
+                TokenOwner::Connection | TokenOwner::Upstream(_) => {}
             }
         }
         self.end_accept_phase();
@@ -115,6 +118,9 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
     fn handle_waker(&mut self) {
         self.handle_wakeup();
         self.model.driver.waker_cleared();
+        if let Some(upstreams) = &mut self.core.context.upstreams {
+            upstreams.take_mail();
+        }
         let mut ready = std::mem::take(&mut self.model.driver.ready);
         self.model.driver.take_fetched(&mut ready);
         self.model.driver.ready = ready;
@@ -128,17 +134,63 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
         let mut index = 0;
         // More may be ready when the work was cut.
         while let Some(token) = self.model.driver.ready.get(index).copied() {
+            let (token, by_upstream) = self.client_of(token);
             if self.model.driver.may_be_served(&mut self.core, token) {
                 if self.core.is_long(&mut work) {
                     work = self.cut_work(work, self.model.driver.ready.len() - index);
                     continue;
                 }
-                self.work(token);
+                if by_upstream {
+                    self.core.context.by_upstream = true;
+                    self.serve_and_replace(token.slot);
+                } else {
+                    self.work(token);
+                }
                 work.items += 1;
             }
             index += 1;
         }
+        work.items += self.serve_granted();
         self.core.note_work(work);
+    }
+
+    /// Returns the connection that an event concerns: for one of an upstream, that of the client
+    /// whose request it carries; and whether it was one of an upstream.
+    fn client_of(&mut self, token: Token) -> (Token, bool) {
+        let TokenOwner::Upstream(upstream) = self.model.driver.owner(&self.core, token) else {
+            return (token, false);
+        };
+        let upstreams = self.core.context.upstreams.as_mut();
+        let client = upstreams.and_then(|upstreams| upstreams.sockets.ready(upstream));
+        if client.is_none() {
+            // It was idle, and has been closed.
+            self.model.driver.settle_upstreams(&mut self.core);
+        }
+        (client.unwrap_or(token), true)
+    }
+
+    /// Serves the requests whose wait for a place at an upstream is over. Returns their number.
+    fn serve_granted(&mut self) -> u64 {
+        let mut items = 0;
+        while let Some(upstreams) = &mut self.core.context.upstreams
+            && let Some(grant) = upstreams.next_grant()
+        {
+            let Grant { upstream, token, serial, refusal } = grant;
+            let now_ns = self.core.context.now_ns();
+            let conn = self.core.table.conn_of(token);
+            let forward = conn.and_then(|conn| conn.forwarded());
+            if !forward.is_some_and(|forward| forward.end_wait(serial, refusal, now_ns)) {
+                // Its client has gone since.
+                if let (None, Some(upstreams)) = (refusal, &mut self.core.context.upstreams) {
+                    upstreams.complete(upstream, 0, Outcome::Abandoned, now_ns);
+                }
+                continue;
+            }
+            self.core.context.by_upstream = true;
+            self.serve_and_replace(token.slot);
+            items += 1;
+        }
+        items
     }
 
     /// Runs the other phases of an iteration in the middle of a long work-phase. The mechanism is
@@ -168,6 +220,17 @@ impl<M: Mechanism> Worker<EventLoop<M>> {
             items += 1;
         }
         items
+    }
+
+    /// Does what is due at the upstreams.
+    fn poll_upstreams(&mut self) {
+        let now_ns = self.core.context.now_ns();
+        let upstreams = self.core.context.upstreams.as_mut();
+        if let Some(upstreams) = upstreams.filter(|all| all.due_ns().is_some_and(|at| at <= now_ns))
+        {
+            upstreams.poll(now_ns);
+            self.model.driver.settle_upstreams(&mut self.core);
+        }
     }
 
     /// Serves a ready connection, and accepts others in its place if it closed and that is

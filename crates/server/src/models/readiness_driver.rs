@@ -16,6 +16,7 @@ use crate::helpers::Helpers;
 use crate::http::connection::Action;
 use crate::http::connection_io::ConnectionIo;
 use crate::http::socket_connection::SocketConnection;
+use crate::upstream::sockets::{Change, UpstreamSocket};
 use crate::worker::core::{FIRST_LISTENER, LoopCore, WAKER_SLOT};
 use crate::worker::listener::Listener;
 use crate::worker::phase_times::LoopPhase;
@@ -34,6 +35,8 @@ pub(super) enum TokenOwner {
     Listener(usize),
     /// A connection, which may have been closed since.
     Connection,
+    /// A connection to an upstream, which may have been closed since; its own token.
+    Upstream(Token),
 }
 
 /// Returns a mechanism's counts, in the order of [`weir_stats::Counters::set_mechanism`].
@@ -89,7 +92,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
     /// due, unless a connection has yielded.
     pub(super) fn getevents_phase(&mut self, core: &mut Core) {
         core.enter_phase(LoopPhase::Getevents);
-        let has_yielded = !self.yielded.is_empty();
+        let has_grants = core.context.upstreams.as_ref().is_some_and(|all| all.has_grants());
+        let has_yielded = !self.yielded.is_empty() || has_grants;
         let timeout = if has_yielded { Some(Duration::ZERO) } else { core.sleep_max() };
         self.ready.clear();
         let may_sleep = timeout != Some(Duration::ZERO);
@@ -139,6 +143,8 @@ impl<M: Mechanism> ReadinessDriver<M> {
             TokenOwner::Waker
         } else if core.table.is_reserved(token) {
             TokenOwner::Listener((token.slot - FIRST_LISTENER) as usize)
+        } else if token.slot >= core.table.slots() {
+            TokenOwner::Upstream(Token { slot: token.slot - core.table.slots(), ..token })
         } else {
             TokenOwner::Connection
         }
@@ -184,7 +190,7 @@ impl<M: Mechanism> ReadinessDriver<M> {
         let interest = match action {
             Action::Read | Action::Discard => Interest::Read,
             Action::Write | Action::Shutdown => Interest::Write,
-            Action::Fetch => Interest::Nothing,
+            Action::Fetch | Action::Forward => Interest::Nothing,
             Action::Yield => {
                 self.yield_to_others(core, slot);
                 return Ok(());
@@ -206,6 +212,31 @@ impl<M: Mechanism> ReadinessDriver<M> {
         }
         conn.registered = Some(interest);
         Ok(())
+    }
+
+    /// Tells the mechanism what has changed about connections to upstreams.
+    pub(super) fn settle_upstreams(&mut self, core: &mut Core) {
+        let base = core.table.slots();
+        let Some(upstreams) = &mut core.context.upstreams else { return };
+        while let Some(change) = upstreams.sockets.next_change() {
+            match change {
+                Change::Closed(token, socket) => {
+                    let token = Token { slot: base + token.slot, ..token };
+                    if socket.registered.is_some() {
+                        // It is a member of the set, so this cannot fail.
+                        let _ = self.mechanism.remove(socket.fd(), token);
+                    }
+                }
+                Change::Watch(token) => {
+                    let Some(socket) = upstreams.sockets.get(token.slot) else { continue };
+                    let token = Token { slot: base + token.slot, ..token };
+                    if watch_upstream(&mut self.mechanism, socket, token).is_err() {
+                        // Out of memory: its deadline ends it.
+                        (core.context.config.tell)("a connection to an upstream is not watched");
+                    }
+                }
+            }
+        }
     }
 
     /// Queues a connection until others have been served, without changing its interest.
@@ -315,9 +346,14 @@ impl<D: Driven> Worker<D> {
         slot: u32,
         operation: impl FnOnce(&mut SocketConnection, &mut WorkerContext) -> Action,
     ) -> bool {
+        let token = self.core.table.token(slot);
         let Some(conn) = self.core.table.conn(slot) else { return false };
+        self.core.context.serving = token;
         let action = operation(conn, &mut self.core.context);
         self.settle(slot, action);
+        if self.core.context.upstreams.is_some() {
+            self.model.driver().settle_upstreams(&mut self.core);
+        }
         matches!(action, Action::Close(_))
     }
 
@@ -335,6 +371,9 @@ impl<D: Driven> Worker<D> {
         let Some((conn, token)) = self.vacate(slot) else { return false };
         self.model.driver().forget(&conn, token);
         conn.close(reason, &mut self.core.context);
+        if self.core.context.upstreams.is_some() {
+            self.model.driver().settle_upstreams(&mut self.core);
+        }
         true
     }
 }
@@ -356,6 +395,26 @@ fn watch<M: Mechanism>(
         mechanism.blocked(token, Interest::Write);
     }
     if was == interest { Ok(()) } else { mechanism.change(conn.fd(), token, interest) }
+}
+
+/// Tells the mechanism what a connection to an upstream waits for now.
+fn watch_upstream<M: Mechanism>(
+    mechanism: &mut M,
+    socket: &mut UpstreamSocket,
+    token: Token,
+) -> io::Result<()> {
+    let [read_blocked, write_blocked] = std::mem::take(&mut socket.blocked);
+    let wanted = socket.wanted;
+    let was = socket.registered.replace(wanted);
+    match was {
+        None => return mechanism.add(socket.fd(), token, wanted),
+        Some(_) if read_blocked => mechanism.blocked(token, Interest::Read),
+        Some(_) => {}
+    }
+    if write_blocked {
+        mechanism.blocked(token, Interest::Write);
+    }
+    if was == Some(wanted) { Ok(()) } else { mechanism.change(socket.fd(), token, wanted) }
 }
 
 /// Starts the helpers that the architecture or an option asks for. They wake the loop.

@@ -15,6 +15,8 @@ use crate::context::WorkerContext;
 use crate::context::log::LogBuffer;
 use crate::control::Control;
 use crate::stat_page::Publisher;
+use crate::upstream::Upstreams;
+use crate::upstream::shared::SharedUpstreams;
 use crate::worker::listener::Socket;
 use crate::worker::{RunWorker, Worker, WorkerParts, setup};
 
@@ -26,6 +28,7 @@ pub(crate) struct WorkerSpec {
     pub control: Arc<Control>,
     pub publisher: Publisher,
     pub log: Option<LogBuffer>,
+    pub upstreams: Option<Arc<SharedUpstreams>>,
 }
 
 /// Starts a worker in its thread, and reports an error at the start.
@@ -69,8 +72,13 @@ impl WorkerSpec {
         setup::pin(self.index, &config)?;
         let store = setup::open_store(&config)?;
         let open_max = config.conns_max.div_ceil(config.workers).max(1);
-        let context = WorkerContext::new(config, store, self.log.take());
-        let Self { sockets, control, publisher, .. } = self;
+        let mut context = WorkerContext::new(config, store, self.log.take());
+        let Self { sockets, control, publisher, upstreams, index, .. } = self;
+        context.upstreams = upstreams.map(|shared| {
+            let (config, waker) = (context.config(), Arc::clone(&control.waker));
+            let now_ns = context.read_clock_ns();
+            Box::new(Upstreams::new(shared, config, index, waker, now_ns))
+        });
         W::start(WorkerParts { context, sockets, control, publisher, open_max })
             .map_err(|error| Error(format!("cannot start a loop: {error}")))
     }

@@ -51,6 +51,16 @@ impl<C> ConnectionTable<C> {
         token.slot < self.reserved
     }
 
+    /// Number of slots: those reserved, and those for connections.
+    pub(crate) fn slots(&self) -> u32 {
+        self.reserved.saturating_add(u32::try_from(self.open_max).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the connection that a token names, if it still has its slot.
+    pub(crate) fn conn_of(&mut self, token: Token) -> Option<&mut C> {
+        if self.is_current(token) { self.conn(token.slot) } else { None }
+    }
+
     /// Number of reserved slots, which precede those of connections.
     pub(crate) fn reserved(&self) -> u32 {
         self.reserved

@@ -297,7 +297,8 @@ impl<C> LoopCore<C> {
     pub(crate) fn upkeep_ns(&self) -> Option<u64> {
         let log_ns = self.context.log.as_ref().and_then(LogBuffer::due_ns);
         let policies = self.listeners.iter().filter_map(Listener::due_ns);
-        policies.chain(log_ns).chain(self.paused_until_ns).min()
+        let upstreams_ns = self.context.upstreams.as_ref().and_then(|all| all.due_ns());
+        policies.chain(log_ns).chain(upstreams_ns).chain(self.paused_until_ns).min()
     }
 
     /// Records a work-phase that has ended.

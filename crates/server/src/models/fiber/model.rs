@@ -168,7 +168,7 @@ impl<M: Mechanism> Worker<FiberModel<M>> {
         match self.model.driver.owner(&self.core, token) {
             TokenOwner::Waker => self.handle_waker(),
             TokenOwner::Listener(index) => self.model.ready_listeners.push_back(index),
-            TokenOwner::Connection => {}
+            TokenOwner::Connection | TokenOwner::Upstream(_) => {}
         }
     }
 

@@ -164,6 +164,8 @@ impl RingWorker {
                     self.model.disk_queue.join(self.core.table.token(slot));
                     break self.fetch_next();
                 }
+                // The ring forwards nothing (its row in the table of architectures).
+                Action::Forward => return self.close_slot(slot, CloseReason::Failed),
                 Action::Yield => break self.model.yielded.push_back(self.core.table.token(slot)),
                 Action::Write => match self.begin_output(slot) {
                     Some(action) => action,

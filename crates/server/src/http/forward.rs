@@ -1,0 +1,273 @@
+//! A request that is forwarded to another server: its place at the upstream, its deadlines, and
+//! what is answered when the upstream does not. [`Exchange`] reads and writes HTTP.
+
+use std::net::IpAddr;
+
+use weir_accept::upstream::{Arrived, Outcome, Reason, Ticket};
+use weir_http1::forward::{Exchange, RequestFacts};
+use weir_http1::{Request, Status};
+use weir_sys::socket;
+
+use super::response::{self, Answered, Instead, RequestInfo};
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+use crate::context::log::LoggedRequest;
+use crate::context::output::Output;
+use crate::upstream::count_refusal;
+
+/// A forwarded request.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(super) exchange: Exchange,
+    pub(super) upstream: usize,
+    /// Number of the request among those of the loop.
+    serial: u64,
+    pub(super) place: Place,
+    /// The connection to the server; `None` while there is none.
+    pub(super) socket: Option<u32>,
+    /// Number of connections tried.
+    pub(super) attempts: u8,
+    /// True once the head of the reply has been recorded.
+    pub(super) is_recorded: bool,
+    /// What an answer of our own needs to know of the request.
+    answered: Answered,
+    pub(super) logged: Option<LoggedRequest>,
+    /// True if the connection to the client closes after the reply, whatever the reply says.
+    pub(super) close: bool,
+    /// Time at which either side last moved, nanoseconds.
+    pub(super) moved_ns: u64,
+    /// Time at which the place was given, nanoseconds.
+    placed_ns: u64,
+}
+
+/// Place of a request at its upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It waits for one.
+    Waits(Ticket),
+    /// It has one.
+    Has,
+    /// It was refused one.
+    Refused(Reason),
+    /// It has given it back.
+    Returned,
+}
+
+/// Failure of a forwarded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Refused(Reason),
+    /// The server could not be reached.
+    Unreachable,
+    /// The server broke off before its reply was complete.
+    BrokeOff,
+    /// The reply is not HTTP, or its framing is in doubt.
+    Malformed,
+    /// The request's content is malformed.
+    Content(Status),
+    ConnectTimeout,
+    ReplyTimeout,
+}
+
+impl Failure {
+    fn status(self) -> Status {
+        match self {
+            Self::Refused(_) => Status::SERVICE_UNAVAILABLE,
+            Self::Unreachable | Self::BrokeOff | Self::Malformed => Status::BAD_GATEWAY,
+            Self::Content(status) => status,
+            Self::ConnectTimeout | Self::ReplyTimeout => Status::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// Returns the field lines that say what happened (RFC 9209 section 2.3, RFC 9110 section
+    /// 10.2.3).
+    fn fields(self) -> &'static [u8] {
+        match self {
+            Self::Refused(_) => {
+                b"Retry-After: 1\r\nProxy-Status: weir; error=connection_limit_reached\r\n"
+            }
+            Self::Unreachable => b"Proxy-Status: weir; error=connection_refused\r\n",
+            Self::BrokeOff => b"Proxy-Status: weir; error=connection_terminated\r\n",
+            Self::Malformed => b"Proxy-Status: weir; error=http_protocol_error\r\n",
+            Self::Content(_) => b"Proxy-Status: weir; error=http_request_error\r\n",
+            Self::ConnectTimeout => b"Proxy-Status: weir; error=connection_timeout\r\n",
+            Self::ReplyTimeout => b"Proxy-Status: weir; error=http_response_timeout\r\n",
+        }
+    }
+
+    fn count(self, context: &mut WorkerContext) {
+        let counters = &mut context.counters;
+        match self {
+            Self::Refused(reason) => count_refusal(reason, counters),
+            Self::Unreachable | Self::BrokeOff | Self::Malformed => counters.upstream_failed.one(),
+            Self::Content(_) => counters.refused_requests.one(),
+            Self::ConnectTimeout | Self::ReplyTimeout => counters.upstream_timeouts.one(),
+        }
+    }
+}
+
+impl Forward {
+    /// Begins to forward a request: asks for a place at the upstream.
+    pub(super) fn begin(
+        request: &Request<'_>,
+        head: &[u8],
+        info: RequestInfo,
+        upstream: usize,
+        context: &mut WorkerContext,
+    ) -> Self {
+        let config = context.config();
+        let target = &config.upstreams[upstream];
+        let share_used_up = context.charge_source(info.peer);
+        let close = !request.keep_alive || context.is_closing() || share_used_up;
+        if request.keep_alive && (context.pressure || share_used_up) {
+            context.counters.closed_by_pressure.one();
+            context.counters.closed_by_share.add(share_used_up.into());
+        }
+        let client: Option<IpAddr> =
+            (info.peer != socket::UNKNOWN_PEER).then(|| info.peer.ip().to_canonical());
+        let authority = target.servers[0].authority.as_bytes();
+        let facts = RequestFacts {
+            host: target.names_server.then_some(authority),
+            host_otherwise: authority,
+            client,
+            is_trusted: client
+                .is_some_and(|client| config.trusted.iter().any(|each| each.contains(&client))),
+            began_unix_ms: context.unix_ns() / 1_000_000,
+        };
+        let now_ns = context.now_ns();
+        let token = context.serving;
+        context.counters.upstream_requests.one();
+        let mut serial = 0;
+        let arrived = context.upstreams.as_mut().map(|all| {
+            serial = all.next_serial();
+            all.arrive(upstream, token, serial, now_ns)
+        });
+        let place = match arrived {
+            Some(Arrived::Waits(ticket)) => {
+                context.counters.upstream_waited.one();
+                Place::Waits(ticket)
+            }
+            Some(Arrived::Granted) | None => Place::Has,
+        };
+        Self {
+            exchange: Exchange::new(request, head, &facts),
+            upstream,
+            serial,
+            place,
+            socket: None,
+            attempts: 0,
+            is_recorded: false,
+            answered: Answered::of(request),
+            logged: context.log.is_some().then(|| LoggedRequest::of(request)),
+            close,
+            moved_ns: now_ns,
+            placed_ns: now_ns,
+        }
+    }
+
+    /// Records the end of the wait for a place; returns false if it was another request that
+    /// waited.
+    pub(crate) fn end_wait(&mut self, serial: u64, refusal: Option<Reason>, now_ns: u64) -> bool {
+        if self.serial != serial || !matches!(self.place, Place::Waits(_)) {
+            return false;
+        }
+        self.place = refusal.map_or(Place::Has, Place::Refused);
+        self.placed_ns = now_ns;
+        self.moved_ns = now_ns;
+        true
+    }
+
+    /// Returns whether all of the client's content has been taken.
+    pub(super) fn request_taken(&self) -> bool {
+        self.exchange.request_taken()
+    }
+
+    /// Returns when its deadline is, nanoseconds.
+    pub(super) fn deadline_ns(&self, context: &WorkerContext) -> u64 {
+        let config = &context.config.upstreams[self.upstream];
+        match self.place {
+            // The upstream's admission ends it.
+            Place::Waits(_) => u64::MAX,
+            _ if self.is_connecting(context) => self.moved_ns.saturating_add(config.connect_ns),
+            _ => self.moved_ns.saturating_add(config.reply_ns),
+        }
+    }
+
+    fn is_connecting(&self, context: &WorkerContext) -> bool {
+        let sockets = context.upstreams.as_ref().map(|upstreams| &upstreams.sockets);
+        self.socket.zip(sockets).is_some_and(|(slot, sockets)| sockets.is_new(slot))
+    }
+
+    /// Gives back the place and the connection to the server. `outcome`: what became of the
+    /// request.
+    pub(super) fn release(&mut self, outcome: Outcome, context: &mut WorkerContext) {
+        let now_ns = context.now_ns();
+        let Some(upstreams) = &mut context.upstreams else { return };
+        if let Some(slot) = self.socket.take() {
+            upstreams.give_back(slot, self.exchange.keeps_upstream(), now_ns);
+        }
+        match std::mem::replace(&mut self.place, Place::Returned) {
+            Place::Has => {
+                let took_ns = now_ns.saturating_sub(self.placed_ns);
+                upstreams.complete(self.upstream, took_ns, outcome, now_ns);
+            }
+            Place::Waits(ticket) => {
+                upstreams.withdraw(self.upstream, ticket);
+            }
+            Place::Refused(_) | Place::Returned => {}
+        }
+    }
+
+    /// Gives up the request, because its connection is closed.
+    pub(super) fn abandon(mut self, context: &mut WorkerContext) {
+        if self.place != Place::Returned {
+            context.counters.upstream_departed.one();
+        }
+        self.release(Outcome::Abandoned, context);
+    }
+
+    /// Ends the request at its deadline: `Ok` with the answer to be sent, or `Err` if the reply has
+    /// begun.
+    pub(super) fn expire(
+        mut self,
+        info: RequestInfo,
+        output: &mut Output,
+        context: &mut WorkerContext,
+    ) -> Result<(), CloseReason> {
+        let failure = if self.is_connecting(context) {
+            Failure::ConnectTimeout
+        } else {
+            Failure::ReplyTimeout
+        };
+        if let (Some(slot), Some(upstreams)) = (self.socket, &mut context.upstreams)
+            && failure == Failure::ConnectTimeout
+        {
+            upstreams.note_failure(slot, self.moved_ns);
+        }
+        self.fail(failure, info, output, context)
+    }
+
+    /// Answers in the server's place; fails if its reply has begun.
+    pub(super) fn fail(
+        &mut self,
+        failure: Failure,
+        info: RequestInfo,
+        output: &mut Output,
+        context: &mut WorkerContext,
+    ) -> Result<(), CloseReason> {
+        self.release(Outcome::Failed, context);
+        failure.count(context);
+        if self.is_recorded || output.sent_bytes > 0 || output.written < output.bytes.len() {
+            return Err(match failure {
+                Failure::ReplyTimeout => CloseReason::RequestTimeout,
+                _ => CloseReason::Upstream,
+            });
+        }
+        let close = self.close || !self.request_taken();
+        let info = RequestInfo { body_incomplete: !self.request_taken(), ..info };
+        let logged = self.logged.take();
+        let instead = Instead { status: failure.status(), fields: failure.fields(), close, logged };
+        response::answer_instead(instead, self.answered, info, context, output);
+        Ok(())
+    }
+}

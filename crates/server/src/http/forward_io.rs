@@ -1,0 +1,381 @@
+//! The way of a forwarded request through the two sockets: bytes are moved between the client and
+//! the upstream until neither side can move.
+
+use std::io;
+
+use weir_accept::upstream::Outcome;
+use weir_dispatch::readiness::Interest;
+use weir_http1::forward::{ReplyFacts, ReplyPart};
+use weir_sys::socket;
+
+use super::connection::Action;
+use super::forward::{Failure, Forward, Place};
+use super::send::SendOutcome;
+use super::socket::Socket;
+use super::socket_connection::SocketConnection;
+use crate::context::WorkerContext;
+use crate::context::close_reason::CloseReason;
+use crate::context::log::Record;
+use crate::context::output::Output;
+
+/// Maximum number of bytes of a reply that wait for the client.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum number of bytes read from a client ahead of time, to notice when it goes.
+const AHEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Maximum number of connections tried for one request.
+const ATTEMPTS_MAX: u8 = 3;
+
+/// Number of turns between the two sides before other connections are served.
+const TURNS_MAX: usize = 32;
+
+/// What a forwarded request comes to when neither side can move.
+enum Step {
+    /// It waits for the client in this way, and perhaps for the server.
+    Wait(Action),
+    /// The reply is complete.
+    Done,
+    /// It cannot be answered by the server.
+    Fail(Failure),
+    /// The client is to be cut off.
+    Close(CloseReason),
+}
+
+impl<S: Socket> SocketConnection<S> {
+    /// Lets a forwarded request make as much progress as it can. Returns what the client's socket
+    /// is waited for, or what follows.
+    pub(super) fn forward(&mut self, context: &mut WorkerContext) -> Action {
+        let by_upstream = std::mem::take(&mut context.by_upstream);
+        let Some(mut forward) = self.take_forward() else { return self.action() };
+        if self.output().is_none() {
+            let output = context.take_output();
+            self.put_output(output);
+        }
+        let client_is_ready = !by_upstream && !self.is_read_blocked();
+        let step = self.drive(&mut forward, client_is_ready, context);
+        match step {
+            Step::Wait(action) => {
+                self.put_forward(forward, context);
+                action
+            }
+            Step::Done => {
+                forward.release(Outcome::Answered, context);
+                let close = forward.close
+                    || forward.exchange.ends_by_close()
+                    || forward.exchange.status() == 101;
+                let body_bytes = forward.exchange.reply_bytes();
+                self.end_forward(close, forward.request_taken(), body_bytes, context)
+            }
+            Step::Fail(failure) => {
+                let info = self.request_info();
+                let Some(mut output) = self.take_output() else {
+                    return self.close_for(CloseReason::Failed);
+                };
+                let failed = forward.fail(failure, info, &mut output, context);
+                self.put_output(output);
+                match failed {
+                    Ok(()) => self.end_refusal(forward.request_taken(), context),
+                    Err(reason) => self.close_for(reason),
+                }
+            }
+            Step::Close(reason) => {
+                forward.abandon(context);
+                self.close_for(reason)
+            }
+        }
+    }
+
+    /// Moves bytes between the two sides until neither can move.
+    fn drive(
+        &mut self,
+        forward: &mut Forward,
+        mut client_is_ready: bool,
+        context: &mut WorkerContext,
+    ) -> Step {
+        match forward.place {
+            Place::Refused(reason) => return Step::Fail(Failure::Refused(reason)),
+            Place::Waits(_) => return self.watch_client(client_is_ready, context),
+            Place::Has | Place::Returned => {}
+        }
+        for _ in 0..TURNS_MAX {
+            if forward.socket.is_none()
+                && let Err(failure) = connect(forward, context)
+            {
+                return Step::Fail(failure);
+            }
+            let mut moved = false;
+            if forward.exchange.wants_client() {
+                match self.take_content(forward, &mut client_is_ready, context) {
+                    Ok(taken) => moved |= taken,
+                    Err(step) => return step,
+                }
+            }
+            let sent = send_request(forward, context);
+            let output = self.output();
+            let received = match output {
+                Some(output) => receive_reply(forward, output, context),
+                None => Ok(false),
+            };
+            match (sent, received) {
+                (Ok(sent), Ok(received)) => moved |= sent || received,
+                // The reply says why the request was not wanted.
+                (Err(_), Ok(true)) => moved = true,
+                (_, Err(Failure::Malformed)) => return Step::Fail(Failure::Malformed),
+                _ => match try_again(forward, context) {
+                    Ok(()) => continue,
+                    Err(failure) => return Step::Fail(failure),
+                },
+            }
+            self.record(forward, context);
+            match self.send_reply(forward, context) {
+                Ok(sent) => moved |= sent,
+                Err(step) => return step,
+            }
+            if forward.exchange.part() == ReplyPart::Done {
+                return Step::Done;
+            }
+            if moved {
+                forward.moved_ns = context.now_ns();
+            } else {
+                return self.watch_both(forward, client_is_ready, context);
+            }
+        }
+        Step::Wait(Action::Yield)
+    }
+
+    /// Takes content of the client, from what was read before, or from its socket. Returns whether
+    /// there was any.
+    fn take_content(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: &mut bool,
+        context: &mut WorkerContext,
+    ) -> Result<bool, Step> {
+        if self.unread() == 0 && *client_is_ready {
+            match self.fill(context) {
+                Ok(0) => return Err(Step::Close(CloseReason::ClientClosed)),
+                Ok(bytes) => self.keep_unread(bytes, context),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => *client_is_ready = false,
+                Err(_) => return Err(Step::Close(CloseReason::ClientReset)),
+            }
+        }
+        let taken = forward.exchange.take(self.unread_input());
+        match taken {
+            Ok(taken) => {
+                self.skip_input(taken);
+                Ok(taken > 0)
+            }
+            Err(error) => Err(Step::Fail(Failure::Content(error.status))),
+        }
+    }
+
+    /// Sends what there is of the reply. Returns whether any was sent.
+    fn send_reply(&mut self, forward: &Forward, context: &mut WorkerContext) -> Result<bool, Step> {
+        let Some(output) = self.output() else { return Ok(false) };
+        if output.written == output.bytes.len() {
+            return Ok(false);
+        }
+        // The end of a reply goes out with what follows it.
+        if forward.exchange.part() == ReplyPart::Done {
+            return Ok(true);
+        }
+        let before = output.sent_bytes;
+        let sent = self.write(context);
+        let Some(output) = self.output() else { return Ok(false) };
+        match sent {
+            SendOutcome::All => {
+                output.bytes.clear();
+                output.written = 0;
+            }
+            SendOutcome::ClientGone | SendOutcome::FileChanged => {
+                context.counters.gone.one();
+                return Err(Step::Close(CloseReason::ClientReset));
+            }
+            SendOutcome::Blocked | SendOutcome::BudgetSpent | SendOutcome::NeedsDisk => {}
+        }
+        Ok(output.sent_bytes > before)
+    }
+
+    /// Waits for the client to go, or to send what comes next.
+    fn watch_client(&mut self, client_is_ready: bool, context: &mut WorkerContext) -> Step {
+        if client_is_ready
+            && self.unread() < AHEAD_BYTES_MAX
+            && let Some(step) = self.read_ahead(context)
+        {
+            return step;
+        }
+        let has_room = self.unread() < AHEAD_BYTES_MAX;
+        Step::Wait(if has_room { Action::Read } else { Action::Forward })
+    }
+
+    /// Decides what both sockets are waited for.
+    fn watch_both(
+        &mut self,
+        forward: &mut Forward,
+        client_is_ready: bool,
+        context: &mut WorkerContext,
+    ) -> Step {
+        let unsent = self.output().map_or(0, |output| output.bytes.len() - output.written);
+        let interest = if !forward.exchange.unsent().is_empty() {
+            Interest::Write
+        } else if unsent >= OUTPUT_BYTES_MAX {
+            Interest::Nothing
+        } else {
+            Interest::Read
+        };
+        if let (Some(slot), Some(upstreams)) = (forward.socket, &mut context.upstreams) {
+            upstreams.sockets.want(slot, interest);
+        }
+        if unsent > 0 {
+            return Step::Wait(Action::Write);
+        }
+        if forward.exchange.wants_client() {
+            return Step::Wait(Action::Read);
+        }
+        self.watch_client(client_is_ready, context)
+    }
+
+    /// Reads what the client sends ahead of time; `Some` if it has gone.
+    fn read_ahead(&mut self, context: &mut WorkerContext) -> Option<Step> {
+        match self.fill(context) {
+            Ok(0) => Some(Step::Close(CloseReason::ClientClosed)),
+            Ok(bytes) => {
+                self.keep_unread(bytes, context);
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(_) => Some(Step::Close(CloseReason::ClientReset)),
+        }
+    }
+
+    /// Records the reply for statistics and the log, once its head is known.
+    fn record(&mut self, forward: &mut Forward, context: &mut WorkerContext) {
+        let status = forward.exchange.status();
+        if forward.is_recorded || status == 0 {
+            return;
+        }
+        forward.is_recorded = true;
+        let info = self.request_info();
+        let Some(output) = self.output() else { return };
+        output.count(status);
+        if context.log.is_some() {
+            let pending = (output.bytes.len() - output.written) as u64;
+            output.records.push(Record {
+                status,
+                peer: info.peer,
+                began_ns: info.began_ns,
+                body_start: (output.sent_bytes + pending)
+                    .saturating_sub(forward.exchange.reply_bytes()),
+                body_bytes: u64::MAX,
+                request: forward.logged.take().unwrap_or_default(),
+            });
+        }
+    }
+}
+
+/// Gets a connection to a server.
+fn connect(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+    let (now_ns, client) = (context.now_ns(), context.serving);
+    // One that turns out to have ended can be replaced only if the request may be repeated.
+    let reuse = forward.attempts == 0;
+    forward.attempts += 1;
+    let Some(upstreams) = &mut context.upstreams else { return Err(Failure::Unreachable) };
+    let connected =
+        upstreams.connect(forward.upstream, client, reuse, now_ns, &mut context.counters);
+    forward.socket = Some(connected.map_err(|_| Failure::Unreachable)?);
+    Ok(())
+}
+
+/// Sends what there is of the request. Returns whether any was sent.
+fn send_request(forward: &mut Forward, context: &mut WorkerContext) -> Result<bool, Failure> {
+    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
+        return Ok(false);
+    };
+    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
+    let unsent = forward.exchange.unsent();
+    if unsent.is_empty() || server.blocked[1] && !server.is_ready {
+        return Ok(false);
+    }
+    match socket::write(server.fd(), unsent, false) {
+        Ok(bytes) => {
+            server.is_new = false;
+            server.blocked[1] = bytes < unsent.len();
+            forward.exchange.note_sent(bytes);
+            Ok(bytes > 0)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            server.blocked[1] = true;
+            Ok(false)
+        }
+        Err(_) if server.is_new => Err(Failure::Unreachable),
+        Err(_) => Err(Failure::BrokeOff),
+    }
+}
+
+/// Receives what there is of the reply, as far as there is room. Returns whether there was any.
+fn receive_reply(
+    forward: &mut Forward,
+    output: &mut Output,
+    context: &mut WorkerContext,
+) -> Result<bool, Failure> {
+    let Some((slot, upstreams)) = forward.socket.zip(context.upstreams.as_mut()) else {
+        return Ok(false);
+    };
+    let Some(server) = upstreams.sockets.get(slot) else { return Err(Failure::BrokeOff) };
+    if !server.is_ready || output.bytes.len() - output.written >= OUTPUT_BYTES_MAX {
+        return Ok(false);
+    }
+    let read = socket::read_slice(server.fd(), &mut context.scratch);
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            (server.is_ready, server.blocked[0]) = (false, true);
+            return Ok(false);
+        }
+        Err(_) => return Err(if server.is_new { Failure::Unreachable } else { Failure::BrokeOff }),
+    };
+    if bytes == 0 {
+        let is_new = server.is_new;
+        return match forward.exchange.end(&mut output.bytes) {
+            Ok(()) => Ok(true),
+            Err(_) if is_new => Err(Failure::Unreachable),
+            Err(_) => Err(Failure::BrokeOff),
+        };
+    }
+    if bytes < context.scratch.len() {
+        (server.is_ready, server.blocked[0]) = (false, true);
+    }
+    let unix_s = context.unix_ns() / 1_000_000_000;
+    let close = forward.close || context.is_closing();
+    forward.close = close;
+    let facts = ReplyFacts { close, date: context.date.at(unix_s), fields: &context.config.fields };
+    let received = context.scratch.get(..bytes).unwrap_or_default();
+    match forward.exchange.receive(received, &mut output.bytes, &facts) {
+        Ok(()) => Ok(true),
+        Err(_) => Err(Failure::Malformed),
+    }
+}
+
+/// Gives up a connection that has failed, so that another is tried.
+fn try_again(forward: &mut Forward, context: &mut WorkerContext) -> Result<(), Failure> {
+    let now_ns = context.now_ns();
+    let Some((slot, upstreams)) = forward.socket.take().zip(context.upstreams.as_mut()) else {
+        return Err(Failure::BrokeOff);
+    };
+    let (is_reused, is_new) = upstreams
+        .sockets
+        .get(slot)
+        .map_or((false, false), |server| (server.is_reused, server.is_new));
+    if !is_reused {
+        upstreams.note_failure(slot, now_ns);
+    }
+    upstreams.give_back(slot, false, now_ns);
+    let may_repeat = (is_reused || is_new) && forward.exchange.may_repeat();
+    if !may_repeat || forward.attempts >= ATTEMPTS_MAX {
+        return Err(if is_new { Failure::Unreachable } else { Failure::BrokeOff });
+    }
+    context.counters.upstream_repeated.one();
+    forward.exchange.repeat();
+    Ok(())
+}

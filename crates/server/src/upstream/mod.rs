@@ -1,0 +1,255 @@
+//! The other servers to which requests are forwarded, as one loop sees them: its connections to
+//! them, and what became of its requests that waited for a place.
+
+pub(crate) mod shared;
+pub(crate) mod sockets;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weir_accept::upstream::{Arrived, Granted, Outcome, Reason, Ticket};
+use weir_dispatch::readiness::Token;
+use weir_stats::Counters;
+use weir_sys::client;
+use weir_sys::waker::Waker;
+
+use crate::config::{Config, UpstreamAddress};
+use shared::{Grant, SharedUpstreams, Whose};
+use sockets::Sockets;
+
+/// Time between two searches for idle connections that have become old, nanoseconds.
+const SEARCH_NS: u64 = 1_000_000_000;
+
+/// The upstreams of one loop. Times are nanoseconds on the loop's clock.
+pub(crate) struct Upstreams {
+    shared: Arc<SharedUpstreams>,
+    config: Arc<Config>,
+    loop_index: usize,
+    /// From the loop's clock to the one that all loops share, nanoseconds.
+    offset_ns: u64,
+    /// Connections to the servers.
+    pub sockets: Sockets,
+    /// Requests whose wait is over.
+    grants: VecDeque<Grant>,
+    /// Earliest time at which a request may have become stale.
+    due_ns: Option<u64>,
+    search_ns: u64,
+    serial: u64,
+}
+
+impl Upstreams {
+    /// Creates the upstreams of a loop. `now_ns`: its clock.
+    pub(crate) fn new(
+        shared: Arc<SharedUpstreams>,
+        config: Arc<Config>,
+        loop_index: usize,
+        waker: Arc<Waker>,
+        now_ns: u64,
+    ) -> Self {
+        shared.register(loop_index, waker);
+        let offset_ns = shared.now_ns().saturating_sub(now_ns);
+        let sockets = Sockets::new(config.upstreams.iter().map(|each| each.servers.len()));
+        Self {
+            shared,
+            config,
+            loop_index,
+            offset_ns,
+            sockets,
+            grants: VecDeque::new(),
+            due_ns: None,
+            search_ns: 0,
+            serial: 0,
+        }
+    }
+
+    /// Returns a number for a request, unlike that of any before.
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Admits a request to an upstream, or queues it.
+    pub(crate) fn arrive(
+        &mut self,
+        upstream: usize,
+        client: Token,
+        serial: u64,
+        now_ns: u64,
+    ) -> Arrived {
+        let shared_ns = now_ns + self.offset_ns;
+        let whose = Whose { loop_index: self.loop_index, token: client, serial };
+        let arrived = self.shared.admission(upstream).arrive(shared_ns, whose);
+        if arrived != Arrived::Granted {
+            let due_ns = now_ns + self.config.upstreams[upstream].admission.target_ns;
+            self.due_ns = Some(self.due_ns.map_or(due_ns, |earlier| earlier.min(due_ns)));
+            self.hand_out(upstream, now_ns);
+        }
+        arrived
+    }
+
+    /// Withdraws a request that waits; returns whether it did. If not, it has been given a place,
+    /// or was refused, and the loop is about to learn it.
+    pub(crate) fn withdraw(&mut self, upstream: usize, ticket: Ticket) -> bool {
+        self.shared.admission(upstream).withdraw(ticket)
+    }
+
+    /// Gives back a place.
+    pub(crate) fn complete(
+        &mut self,
+        upstream: usize,
+        took_ns: u64,
+        outcome: Outcome,
+        now_ns: u64,
+    ) {
+        self.shared.admission(upstream).complete(now_ns + self.offset_ns, took_ns, outcome);
+        self.hand_out(upstream, now_ns);
+    }
+
+    /// Tells those whose wait is over, in whatever loop they are.
+    fn hand_out(&mut self, upstream: usize, now_ns: u64) {
+        let shared_ns = now_ns + self.offset_ns;
+        loop {
+            let next = self.shared.admission(upstream).next(shared_ns);
+            let (whose, refusal) = match next {
+                None => return,
+                Some(Granted::Place(whose)) => (whose, None),
+                Some(Granted::Refusal(whose, reason)) => (whose, Some(reason)),
+            };
+            let grant = Grant { upstream, token: whose.token, serial: whose.serial, refusal };
+            if whose.loop_index == self.loop_index {
+                self.grants.push_back(grant);
+            } else {
+                self.shared.send(whose.loop_index, grant);
+            }
+        }
+    }
+
+    /// Takes what other loops have handed out to this one.
+    pub(crate) fn take_mail(&mut self) {
+        self.shared.take_mail(self.loop_index, &mut self.grants);
+    }
+
+    /// Removes and returns a request whose wait is over.
+    pub(crate) fn next_grant(&mut self) -> Option<Grant> {
+        self.grants.pop_front()
+    }
+
+    /// Returns whether the wait of a request is over.
+    pub(crate) fn has_grants(&self) -> bool {
+        !self.grants.is_empty()
+    }
+
+    /// Returns when [`Upstreams::poll`] is due.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let search_ns = self.sockets.has_idle().then_some(self.search_ns);
+        self.due_ns.into_iter().chain(search_ns).min()
+    }
+
+    /// Refuses requests that have become stale, and closes connections that were idle for long.
+    pub(crate) fn poll(&mut self, now_ns: u64) {
+        if self.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            for upstream in 0..self.config.upstreams.len() {
+                self.hand_out(upstream, now_ns);
+            }
+            let due_ns = (0..self.config.upstreams.len())
+                .filter_map(|upstream| self.shared.admission(upstream).due_ns())
+                .min();
+            self.due_ns =
+                due_ns.map(|due_ns| due_ns.saturating_sub(self.offset_ns).max(now_ns + 1));
+        }
+        if self.search_ns <= now_ns {
+            self.search_ns = now_ns + SEARCH_NS;
+            for (upstream, config) in self.config.upstreams.iter().enumerate() {
+                self.sockets.close_older(upstream, now_ns.saturating_sub(config.idle_ns));
+            }
+        }
+    }
+
+    /// Returns a connection to a server of an upstream, for one client: one that is kept, or a new
+    /// one on which a connect has begun. `reuse`: one that is kept will do.
+    ///
+    /// # Errors
+    /// No server can be reached now: connect(2), socket(2).
+    pub(crate) fn connect(
+        &mut self,
+        upstream: usize,
+        client: Token,
+        reuse: bool,
+        now_ns: u64,
+        counters: &mut Counters,
+    ) -> io::Result<u32> {
+        let shared_ns = now_ns + self.offset_ns;
+        let mut last = io::Error::from(io::ErrorKind::NotConnected);
+        for _ in 0..self.config.upstreams[upstream].servers.len() {
+            let server = self.shared.choose(upstream, shared_ns);
+            if reuse && let Some(slot) = self.sockets.take_idle(upstream, server, client) {
+                counters.upstream_reused.one();
+                self.shared.begin(upstream, server);
+                return Ok(slot);
+            }
+            counters.upstream_connects.one();
+            match open(&self.config.upstreams[upstream].servers[server].address) {
+                Ok(fd) => {
+                    self.shared.begin(upstream, server);
+                    return Ok(self.sockets.add(fd, upstream, server, client));
+                }
+                Err(error) => {
+                    self.shared.note_failure(upstream, server, shared_ns);
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// Gives back a connection after a request: it is kept, or closed.
+    pub(crate) fn give_back(&mut self, slot: u32, keep: bool, now_ns: u64) {
+        let Some((upstream, server)) = self.sockets.server_of(slot) else { return };
+        self.shared.end(upstream, server);
+        let idle_max = self.config.upstreams[upstream].idle_max;
+        if keep && self.sockets.idle(upstream, server) < idle_max {
+            self.shared.note_success(upstream, server);
+            self.sockets.keep(slot, now_ns);
+        } else {
+            self.sockets.close(slot);
+        }
+    }
+
+    /// Records that the server of a connection could not be reached, or broke off.
+    pub(crate) fn note_failure(&mut self, slot: u32, now_ns: u64) {
+        if let Some((upstream, server)) = self.sockets.server_of(slot) {
+            self.shared.note_failure(upstream, server, now_ns + self.offset_ns);
+        }
+    }
+
+    /// Adds what is counted for all loops together to the counters of one, so that their sum is
+    /// right.
+    pub(crate) fn count(&self, counters: &mut Counters) {
+        if self.loop_index == 0 {
+            self.shared.count(counters);
+        }
+    }
+}
+
+/// Why a request that waited was refused, as a count.
+pub(crate) fn count_refusal(reason: Reason, counters: &mut Counters) {
+    match reason {
+        Reason::Stale => counters.upstream_stale.one(),
+        Reason::Excess => counters.upstream_excess.one(),
+    }
+}
+
+/// Opens a socket, and begins to connect it.
+fn open(address: &UpstreamAddress) -> io::Result<OwnedFd> {
+    match address {
+        UpstreamAddress::Tcp(address) => {
+            let fd = client::stream(address)?;
+            client::send_at_once(fd.as_fd())?;
+            client::connect(fd.as_fd(), address)?;
+            Ok(fd)
+        }
+        UpstreamAddress::Unix(path) => client::connect_unix(path),
+    }
+}

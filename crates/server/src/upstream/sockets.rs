@@ -1,0 +1,238 @@
+//! The connections of one loop to the servers of its upstreams: which are in use and by whom, which
+//! are idle, and what the event mechanism is still to be told of them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use weir_dispatch::readiness::{Interest, Token};
+use weir_dispatch::slots::Slots;
+
+/// Maximum number of connections of one loop.
+const SOCKETS_MAX: usize = 1 << 20;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct UpstreamSocket {
+    fd: OwnedFd,
+    upstream: u16,
+    server: u16,
+    /// Connection of the client that uses it; `None` while it is idle.
+    client: Option<Token>,
+    /// Interest for which the mechanism was last told to watch it; `None` if it is not watched.
+    pub registered: Option<Interest>,
+    /// Interest for which it is to be watched.
+    pub wanted: Interest,
+    /// True if the last read left it empty, and if the last write left it full.
+    pub blocked: [bool; 2],
+    /// True if it was reported ready since.
+    pub is_ready: bool,
+    /// True if it has carried a request before.
+    pub is_reused: bool,
+    /// True until something was written.
+    pub is_new: bool,
+    /// True while the mechanism is to be told something.
+    is_changed: bool,
+    idle_since_ns: u64,
+}
+
+impl UpstreamSocket {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Something that the mechanism is to be told.
+pub(crate) enum Change {
+    /// A connection is over; it is closed when this is dropped.
+    Closed(Token, UpstreamSocket),
+    /// A connection is to be watched differently.
+    Watch(Token),
+}
+
+/// The connections, by slot.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    slots: Slots,
+    entries: Vec<(u32, Option<UpstreamSocket>)>,
+    /// Idle connections by upstream and server, oldest first.
+    idle: Vec<Vec<Vec<u32>>>,
+    changed: Vec<u32>,
+    closed: Vec<(Token, UpstreamSocket)>,
+}
+
+impl Sockets {
+    /// Creates the table for upstreams with so many servers.
+    pub(crate) fn new(servers: impl Iterator<Item = usize>) -> Self {
+        Self {
+            slots: Slots::new(SOCKETS_MAX),
+            entries: Vec::new(),
+            idle: servers.map(|count| vec![Vec::new(); count]).collect(),
+            changed: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// Returns a connection.
+    pub(crate) fn get(&mut self, slot: u32) -> Option<&mut UpstreamSocket> {
+        self.entries.get_mut(slot as usize)?.1.as_mut()
+    }
+
+    /// Returns the token of the connection in a slot. Its slot counts from 0.
+    pub(crate) fn token(&self, slot: u32) -> Token {
+        let generation = self.entries.get(slot as usize).map_or(0, |entry| entry.0);
+        Token { slot, generation }
+    }
+
+    /// Returns the upstream of a connection, and the server.
+    pub(crate) fn server_of(&mut self, slot: u32) -> Option<(usize, usize)> {
+        self.get(slot).map(|socket| (socket.upstream.into(), socket.server.into()))
+    }
+
+    /// Adds a connection that is being made, for a client.
+    pub(crate) fn add(
+        &mut self,
+        fd: OwnedFd,
+        upstream: usize,
+        server: usize,
+        client: Token,
+    ) -> u32 {
+        let socket = UpstreamSocket {
+            fd,
+            upstream: upstream as u16,
+            server: server as u16,
+            client: Some(client),
+            registered: None,
+            wanted: Interest::Write,
+            blocked: [false; 2],
+            is_ready: false,
+            is_reused: false,
+            is_new: true,
+            is_changed: false,
+            idle_since_ns: 0,
+        };
+        // Each belongs to a client, of whom there are fewer, or is idle, and those are few.
+        let slot = self.slots.allocate().unwrap_or(SOCKETS_MAX as u32);
+        if slot as usize >= self.entries.len() {
+            self.entries.resize_with(slot as usize + 1, || (0, None));
+        }
+        let entry = &mut self.entries[slot as usize];
+        entry.0 = entry.0.wrapping_add(1);
+        entry.1 = Some(socket);
+        self.change(slot);
+        slot
+    }
+
+    /// Takes the connection to a server that has been idle for the shortest time.
+    pub(crate) fn take_idle(
+        &mut self,
+        upstream: usize,
+        server: usize,
+        client: Token,
+    ) -> Option<u32> {
+        let slot = self.idle[upstream][server].pop()?;
+        let socket = self.get(slot)?;
+        socket.client = Some(client);
+        socket.is_reused = true;
+        socket.is_ready = false;
+        Some(slot)
+    }
+
+    /// Number of idle connections to a server.
+    pub(crate) fn idle(&self, upstream: usize, server: usize) -> usize {
+        self.idle[upstream][server].len()
+    }
+
+    /// Returns whether there is an idle connection.
+    pub(crate) fn has_idle(&self) -> bool {
+        self.idle.iter().flatten().any(|idle| !idle.is_empty())
+    }
+
+    /// Keeps a connection for another request.
+    pub(crate) fn keep(&mut self, slot: u32, now_ns: u64) {
+        let Some(socket) = self.get(slot) else { return };
+        socket.client = None;
+        socket.idle_since_ns = now_ns;
+        let (upstream, server) = (socket.upstream, socket.server);
+        // A server that closes it is noticed by this.
+        self.want(slot, Interest::Read);
+        self.idle[usize::from(upstream)][usize::from(server)].push(slot);
+    }
+
+    /// Closes a connection, once the mechanism has been told.
+    pub(crate) fn close(&mut self, slot: u32) {
+        let token = self.token(slot);
+        let Some(entry) = self.entries.get_mut(slot as usize) else { return };
+        if let Some(socket) = entry.1.take() {
+            self.slots.free(slot);
+            self.closed.push((token, socket));
+        }
+    }
+
+    /// Closes the idle connections of an upstream that have been so since before `since_ns`.
+    pub(crate) fn close_older(&mut self, upstream: usize, since_ns: u64) {
+        for server in 0..self.idle[upstream].len() {
+            while let Some(&slot) = self.idle[upstream][server].first() {
+                if self.get(slot).is_some_and(|socket| socket.idle_since_ns >= since_ns) {
+                    break;
+                }
+                self.idle[upstream][server].remove(0);
+                self.close(slot);
+            }
+        }
+    }
+
+    /// Has a connection watched for `interest`.
+    pub(crate) fn want(&mut self, slot: u32, interest: Interest) {
+        let Some(socket) = self.get(slot) else { return };
+        socket.wanted = interest;
+        if socket.registered != Some(interest) || socket.blocked != [false; 2] {
+            self.change(slot);
+        }
+    }
+
+    fn change(&mut self, slot: u32) {
+        if let Some(socket) = self.get(slot)
+            && !std::mem::replace(&mut socket.is_changed, true)
+        {
+            self.changed.push(slot);
+        }
+    }
+
+    /// Returns whether nothing has been written to a connection: it may not be made yet.
+    pub(crate) fn is_new(&self, slot: u32) -> bool {
+        let entry = self.entries.get(slot as usize);
+        entry.and_then(|entry| entry.1.as_ref()).is_some_and(|socket| socket.is_new)
+    }
+
+    /// Records that the mechanism has reported a connection. Returns the client that uses it. An
+    /// idle one has ended, or says what nobody asked for: it is closed.
+    pub(crate) fn ready(&mut self, token: Token) -> Option<Token> {
+        if self.token(token.slot) != token {
+            return None;
+        }
+        let socket = self.get(token.slot)?;
+        socket.is_ready = true;
+        if socket.client.is_none() {
+            let (upstream, server) = (socket.upstream, socket.server);
+            let idle = &mut self.idle[usize::from(upstream)][usize::from(server)];
+            idle.retain(|&slot| slot != token.slot);
+            self.close(token.slot);
+            return None;
+        }
+        socket.client
+    }
+
+    /// Removes and returns something that the mechanism is to be told.
+    pub(crate) fn next_change(&mut self) -> Option<Change> {
+        if let Some((token, socket)) = self.closed.pop() {
+            return Some(Change::Closed(token, socket));
+        }
+        while let Some(slot) = self.changed.pop() {
+            let token = self.token(slot);
+            if let Some(socket) = self.get(slot) {
+                socket.is_changed = false;
+                return Some(Change::Watch(token));
+            }
+        }
+        None
+    }
+}
