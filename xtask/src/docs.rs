@@ -1,6 +1,7 @@
 //! Generated tables of the documentation. The text between `<!-- generated: NAME -->` and
-//! `<!-- /generated -->`, each alone on its line, is what `weir docs-table NAME` prints. This file
-//! only replaces text: what a table holds is the binary's business.
+//! `<!-- /generated -->`, each alone on its line, is what `weir docs-table NAME` prints, or, where
+//! the name is `results/PAGE.md#HEADING`, the table of measurements below that heading. This file
+//! only replaces text: what a table holds is the binary's business, or the record's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +51,10 @@ fn table_once(weir: &Path, name: &str, made: &mut BTreeMap<String, String>) -> R
     if let Some(known) = made.get(name) {
         return Ok(known.clone());
     }
-    let table = table(weir, name)?;
+    let table = match name.split_once('#') {
+        Some((page, anchor)) => recorded(page, anchor)?,
+        None => table(weir, name)?,
+    };
     made.insert(name.to_owned(), table.clone());
     Ok(table)
 }
@@ -62,6 +66,29 @@ pub(crate) fn table(weir: &Path, name: &str) -> Result<String> {
         bail!("weir docs-table {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     String::from_utf8(output.stdout).with_context(|| format!("weir docs-table {name}"))
+}
+
+/// The table below the heading `anchor` of a page of results.
+fn recorded(page: &str, anchor: &str) -> Result<String> {
+    ensure!(page.starts_with("results/"), "{page} is no page of results");
+    let text = fs::read_to_string(tree::root().join(page)).with_context(|| page.to_owned())?;
+    table_below(&text, anchor).with_context(|| format!("{page} has no table below #{anchor}"))
+}
+
+/// The first table of `text` below the heading `anchor` and above the next heading.
+fn table_below(text: &str, anchor: &str) -> Option<String> {
+    let headed = text.lines().skip_while(|line| anchor_of(line).as_deref() != Some(anchor));
+    let section = headed.skip(1).take_while(|line| !line.starts_with('#'));
+    let rows = section.skip_while(|line| !line.starts_with('|'));
+    let table: Vec<_> = rows.take_while(|line| line.starts_with('|')).collect();
+    (!table.is_empty()).then(|| table.join("\n"))
+}
+
+/// The anchor of a heading: its letters and digits in lower case, a hyphen for each space.
+fn anchor_of(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase())
 }
 
 /// The first cell of each row of a Markdown table, without its back-quotes: what the row is about.
@@ -139,6 +166,17 @@ mod tests {
     fn a_table_that_cannot_be_made_is_an_error() {
         let page = "<!-- generated: one -->\n<!-- /generated -->\n";
         assert!(replace(page, |_| bail!("no such table")).is_err());
+    }
+
+    #[test]
+    fn a_recorded_table_is_the_first_below_its_heading() {
+        let page = "# One\n\n### Core time a reply, 1\n\ntext\n\n| a |\n|---|\n| 1 |\n\n| b |\n\
+                    ### Two\n";
+        let table = "| a |\n|---|\n| 1 |";
+        assert_eq!(table_below(page, "core-time-a-reply-1").as_deref(), Some(table));
+        assert_eq!(table_below(page, "one"), None);
+        assert_eq!(table_below(page, "two"), None);
+        assert_eq!(table_below(page, "three"), None);
     }
 
     #[test]
