@@ -45,7 +45,7 @@ impl InFlightPolicy for Aimd {
                     self.limit = (self.limit + 1.0).min(MAX);
                 }
             }
-            Outcome::Answered | Outcome::Failed => {
+            Outcome::Answered | Outcome::Refused | Outcome::Failed => {
                 self.limit = (self.limit * BACKOFF).max(1.0);
             }
         }

@@ -1,10 +1,12 @@
 //! Contract between a policy and the admission that asks it.
 
 /// Outcome of a request that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Answered, whatever the status.
+    /// Answered with what was asked for.
     Answered,
+    /// Refused by the server itself, which has no room: no goodput, however soon it came.
+    Refused,
     /// Not answered: the connection failed, or a time limit came first.
     Failed,
     /// Given up because its client has gone: nothing is known of the server.

@@ -1,0 +1,338 @@
+//! The smallest limit at which one more request in flight completes no more of them.
+//!
+//! What is maximised is the number of requests answered per second. A server with `k` workers
+//! answers more of them the more are in flight, up to `k`; beyond that they only wait there instead
+//! of here, where the newest could go first and a client that has gone could be taken out. A long
+//! response time alone changes nothing: it may be what a request costs.
+//!
+//! Everything is a comparison of two limits that take turns: of the present one with one that is
+//! lower or higher. The higher wins if it surely answers more, and enough more to be worth its
+//! places; the lower if the higher surely does not; otherwise the present one stays, since too few
+//! in flight cost answers and too many only a wait.
+//!
+//! * At first the limit is **doubled**, as long as a doubling seems to pay.
+//! * Then it is **lowered** in steps of a half, a quarter, an eighth, and **raised** by a quarter
+//!   or an eighth; a step that wins is repeated, and upwards doubled.
+//! * It is **held** until the next comparison, which comes the later the more answers the last ones
+//!   have cost.
+//!
+//! Nothing is learnt while no request waits: the number in flight is then the clients' choice. The
+//! exception is a server that refuses many itself, so that none need to wait.
+
+mod rate;
+
+use super::policy::{Completion, InFlightPolicy, Outcome};
+use rate::{Rates, Sample};
+
+/// Limit at the start.
+const INITIAL: usize = 8;
+
+/// Maximum limit.
+const MAX: usize = 1 << 16;
+
+/// Minimum number of requests in a turn, and how many there are per request in flight.
+const TURN_MIN: f64 = 32.0;
+const TURN_EACH: f64 = 2.0;
+
+/// Rise of the logarithm of the rate at a doubling that is believed at first sight. At worst the
+/// limit is too high for a while.
+const RISE_SEEN: f64 = 0.34;
+
+/// Standard errors by which a difference must be sure for the present limit to lose, and for it to
+/// win against a lower one, which costs answers while it is tried.
+const CERTAIN: f64 = 2.5;
+const LIKELY: f64 = 1.0;
+
+/// Part of the rise of a limit that the rate must rise by.
+const WORTH: f64 = 0.125;
+
+/// Number of turns of each limit before the present one loses, and after which a comparison with a
+/// lower one, and with a higher one, ends undecided.
+const TURNS_MIN: f64 = 4.0;
+const TURNS_MAX: [f64; 2] = [12.0, 24.0];
+
+/// First step upwards and smallest step, as shifts of the limit.
+const SHIFT_UP: u32 = 2;
+const SHIFT_MAX: u32 = 3;
+
+/// Time until a limit is compared with a lower one again, and with a higher one: bounds, and its
+/// ratio to the time that the last comparisons have cost. A higher one is not put off for long,
+/// since the server may have become larger.
+const HOLD_NS_MIN: u64 = 5_000_000_000;
+const LOWER_NS_MAX: u64 = 600_000_000_000;
+const RAISE_NS_MAX: u64 = 60_000_000_000;
+const HOLD_PER_LOST: f64 = 200.0;
+
+/// Requests that end for each that a turn needs answered, after which it ends all the same.
+const ENDED_EACH: f64 = 8.0;
+
+/// Share of refusals by the server at which it is seen as full though no request waits.
+const REFUSED_SHARE: f64 = 0.125;
+
+/// Which limit has the turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Base,
+    Other,
+}
+
+/// A comparison of two limits.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    /// The present limit.
+    base: usize,
+    /// The one that differs from it by a step of `base >> shift`.
+    other: usize,
+    shift: u32,
+    turn: Turn,
+    /// Rates of the two.
+    rates: [Rates; 2],
+    /// True if the limit has only been doubled so far.
+    is_first: bool,
+}
+
+/// End of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// The limit is doubled.
+    Double,
+    /// The other limit is taken.
+    Move,
+    /// The present limit stays.
+    Stay,
+}
+
+impl Comparison {
+    fn new(base: usize, other: usize, shift: u32) -> Self {
+        let rates = [Rates::default(); 2];
+        Self { base, other, shift, turn: Turn::Base, rates, is_first: false }
+    }
+
+    /// Returns the comparison of a limit with twice as much; what is known of its rate is kept.
+    fn doubling(base: usize, rates: Rates) -> Self {
+        let other = base.saturating_mul(2).min(MAX);
+        let turn = if rates.turns > 0.0 { Turn::Other } else { Turn::Base };
+        Self { base, other, shift: 0, turn, rates: [rates, Rates::default()], is_first: true }
+    }
+
+    /// Returns the limit that has the turn.
+    fn limit(&self) -> usize {
+        if self.turn == Turn::Base { self.base } else { self.other }
+    }
+
+    fn is_upwards(&self) -> bool {
+        self.other > self.base
+    }
+
+    /// Number of requests in a turn: as many for each request in flight under both limits.
+    fn turn_length(&self) -> f64 {
+        let each = if self.is_first { 1.0 } else { TURN_EACH };
+        (TURN_MIN / self.base as f64).max(each) * self.limit() as f64
+    }
+
+    /// Decides, if it can be, after both limits have had as many turns.
+    fn decision(&self) -> Option<Decision> {
+        let [of_base, of_other] = &self.rates;
+        let upwards = self.is_upwards();
+        let (low, high) = if upwards { (of_base, of_other) } else { (of_other, of_base) };
+        let Some([mean, geometric]) = low.gains_of(high) else {
+            // Nothing is answered, and another limit would change nothing.
+            return Some(Decision::Stay);
+        };
+        if self.is_first && mean.log.max(geometric.log) > RISE_SEEN && self.other < MAX {
+            return Some(Decision::Double);
+        }
+        let worth = WORTH * (self.other as f64 / self.base as f64).ln().abs();
+        let certain = if upwards { CERTAIN } else { LIKELY };
+        let high_wins = mean.is_above(worth, certain) || geometric.is_above(worth, certain);
+        let low_wins = geometric.is_below(worth, CERTAIN) && !high_wins;
+        let (other_wins, base_wins) =
+            if upwards { (high_wins, low_wins) } else { (low_wins, high_wins) };
+        let is_settled = of_base.turns >= TURNS_MIN;
+        if other_wins && is_settled {
+            return Some(Decision::Move);
+        }
+        let is_over = of_base.turns >= TURNS_MAX[usize::from(upwards)];
+        let stays = base_wins && (is_settled || !upwards) || is_over;
+        stays.then_some(Decision::Stay)
+    }
+
+    /// Returns the time that the other limit has cost, nanoseconds.
+    fn lost_ns(&self) -> f64 {
+        let [of_base, of_other] = &self.rates;
+        let gains = of_base.gains_of(of_other);
+        gains.map_or(0.0, |[mean, _]| of_other.spent_ns * (1.0 - mean.log.exp()).max(0.0))
+    }
+}
+
+/// The policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Auto {
+    limit: usize,
+    /// The comparison; `None` while the limit is held.
+    comparison: Option<Comparison>,
+    sample: Sample,
+    /// Time at which the limit was last changed and kept to: what was sent before does not count.
+    since_ns: u64,
+    /// Times of the next comparison with a lower limit and with a higher one.
+    lower_ns: u64,
+    raise_ns: u64,
+    /// Time lost by comparisons since the last hold.
+    lost_ns: f64,
+}
+
+impl Auto {
+    /// Creates the policy.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            limit: INITIAL,
+            comparison: Some(Comparison::doubling(INITIAL, Rates::default())),
+            sample: Sample::default(),
+            since_ns: 0,
+            lower_ns: 0,
+            raise_ns: 0,
+            lost_ns: 0.0,
+        }
+    }
+
+    fn set_limit(&mut self, now_ns: u64, limit: usize) {
+        self.limit = limit;
+        self.restart_sample(now_ns);
+    }
+
+    fn restart_sample(&mut self, now_ns: u64) {
+        self.sample = Sample::default();
+        self.since_ns = now_ns;
+    }
+
+    fn compare(&mut self, now_ns: u64, comparison: Comparison) {
+        self.comparison = Some(comparison);
+        self.set_limit(now_ns, comparison.limit());
+    }
+
+    /// Compares `base` with the limit a step lower.
+    fn lower(&mut self, now_ns: u64, base: usize, shift: u32) {
+        if base == 1 {
+            self.lower_ns = now_ns + HOLD_NS_MIN;
+            return self.raise(now_ns, base, SHIFT_UP);
+        }
+        self.compare(now_ns, Comparison::new(base, base - (base >> shift).max(1), shift));
+    }
+
+    /// Compares `base` with the limit a step higher.
+    fn raise(&mut self, now_ns: u64, base: usize, shift: u32) {
+        let other = (base + (base >> shift).max(1)).min(MAX);
+        if other == base {
+            return self.hold(now_ns, base);
+        }
+        self.compare(now_ns, Comparison::new(base, other, shift));
+    }
+
+    fn hold(&mut self, now_ns: u64, base: usize) {
+        self.raise_ns = now_ns + self.hold_ns(RAISE_NS_MAX);
+        self.comparison = None;
+        self.set_limit(now_ns, base);
+    }
+
+    /// Returns for how long the limit is held after what the last comparisons have cost.
+    fn hold_ns(&mut self, max_ns: u64) -> u64 {
+        let lost_ns = std::mem::take(&mut self.lost_ns);
+        ((HOLD_PER_LOST * lost_ns) as u64).clamp(HOLD_NS_MIN, max_ns)
+    }
+
+    /// Ends a turn of a comparison.
+    fn end_turn(&mut self, now_ns: u64, mut comparison: Comparison) {
+        let spent_ns = now_ns.saturating_sub(self.since_ns);
+        comparison.rates[comparison.turn as usize].add(&self.sample, spent_ns);
+        let is_round = comparison.turn == Turn::Other;
+        comparison.turn = if is_round { Turn::Base } else { Turn::Other };
+        self.compare(now_ns, comparison);
+        let decision = if is_round { comparison.decision() } else { None };
+        if let Some(decision) = decision {
+            self.end_comparison(now_ns, &comparison, decision);
+        }
+    }
+
+    /// Goes on after a comparison.
+    fn end_comparison(&mut self, now_ns: u64, comparison: &Comparison, decision: Decision) {
+        let &Comparison { other, shift, rates, .. } = comparison;
+        match (decision, comparison.is_upwards()) {
+            (Decision::Double, _) => {
+                self.compare(now_ns, Comparison::doubling(other, rates[Turn::Other as usize]));
+            }
+            (Decision::Move, true) if comparison.is_first => {
+                self.compare(now_ns, Comparison::doubling(other, Rates::default()));
+            }
+            (Decision::Move, true) => {
+                self.lower_ns = now_ns;
+                self.raise(now_ns, other, shift.saturating_sub(1));
+            }
+            (Decision::Move, false) => self.lower(now_ns, other, shift),
+            (Decision::Stay, true) => self.stop_raising(now_ns, comparison),
+            (Decision::Stay, false) => self.stop_lowering(now_ns, comparison),
+        }
+    }
+
+    /// Goes on after a higher limit that did not win.
+    fn stop_raising(&mut self, now_ns: u64, comparison: &Comparison) {
+        let &Comparison { base, shift, is_first, .. } = comparison;
+        self.lost_ns += comparison.lost_ns();
+        if is_first {
+            self.lower(now_ns, base, 1);
+        } else if shift < SHIFT_MAX {
+            self.raise(now_ns, base, shift + 1);
+        } else if now_ns >= self.lower_ns {
+            self.lower(now_ns, base, 1);
+        } else {
+            self.hold(now_ns, base);
+        }
+    }
+
+    /// Goes on after a lower limit that did not win.
+    fn stop_lowering(&mut self, now_ns: u64, comparison: &Comparison) {
+        let &Comparison { base, shift, .. } = comparison;
+        self.lost_ns += comparison.lost_ns();
+        if shift < SHIFT_MAX && base >> shift > 1 {
+            return self.lower(now_ns, base, shift + 1);
+        }
+        self.lower_ns = now_ns + self.hold_ns(LOWER_NS_MAX);
+        self.raise(now_ns, base, SHIFT_UP);
+    }
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl InFlightPolicy for Auto {
+    fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn completed(&mut self, now_ns: u64, completion: &Completion) {
+        let refused = self.sample.ended - self.sample.answered;
+        let is_full = completion.waiting > 0
+            || completion.outcome == Outcome::Refused
+            || refused > REFUSED_SHARE * self.sample.ended;
+        if !is_full || completion.in_flight > self.limit {
+            return self.restart_sample(now_ns);
+        }
+        let sent_ns = now_ns.saturating_sub(completion.took_ns);
+        if completion.outcome == Outcome::Abandoned || sent_ns < self.since_ns {
+            return;
+        }
+        self.sample.add(completion);
+        let length = self.comparison.map_or(TURN_MIN, |comparison| comparison.turn_length());
+        if self.sample.answered < length && self.sample.ended < ENDED_EACH * length {
+            return;
+        }
+        match self.comparison {
+            Some(comparison) => self.end_turn(now_ns, comparison),
+            None if now_ns >= self.raise_ns => self.raise(now_ns, self.limit, SHIFT_UP),
+            None => self.restart_sample(now_ns),
+        }
+    }
+}

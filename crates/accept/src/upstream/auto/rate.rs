@@ -1,0 +1,145 @@
+//! Rates of answers at two limits, and how sure their difference is.
+//!
+//! By Little's law a rate is the number in flight divided by the time that each takes. The time is
+//! averaged in two ways. The arithmetic mean gives the rate itself; where few requests take most
+//! of the time, thousands are needed to know it. The geometric mean is known much sooner. It says
+//! the same as long as the law of the response times keeps its shape, as it does where one more in
+//! flight meets a free worker. Where requests queue, it makes more in flight look worse than they
+//! are. So a gain is believed by either, and if the arithmetic mean is sure of one, the geometric
+//! does not count against it.
+
+use super::super::policy::{Completion, Outcome};
+
+/// Least standard error of a gain: the begin of a turn is not quite like the rest of it.
+const ERROR_MIN: f64 = 0.005;
+
+/// Requests that ended in one go under one limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub ended: f64,
+    pub answered: f64,
+    in_flight: f64,
+    /// Sum of the times of all.
+    took_ns: f64,
+    /// Sums over those answered: of the times, of their squares, of their logarithms, of the
+    /// squares of these.
+    answered_ns: f64,
+    squares: f64,
+    logs: f64,
+    log_squares: f64,
+}
+
+impl Sample {
+    pub(super) fn add(&mut self, completion: &Completion) {
+        let took_ns = completion.took_ns.max(1) as f64;
+        self.ended += 1.0;
+        self.in_flight += completion.in_flight as f64;
+        self.took_ns += took_ns;
+        if completion.outcome == Outcome::Answered {
+            self.answered += 1.0;
+            self.answered_ns += took_ns;
+            self.squares += took_ns * took_ns;
+            self.logs += took_ns.ln();
+            self.log_squares += took_ns.ln() * took_ns.ln();
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.ended += other.ended;
+        self.answered += other.answered;
+        self.in_flight += other.in_flight;
+        self.took_ns += other.took_ns;
+        self.answered_ns += other.answered_ns;
+        self.squares += other.squares;
+        self.logs += other.logs;
+        self.log_squares += other.log_squares;
+    }
+
+    /// Logarithms of the rate, by the arithmetic and by the geometric mean; `None` if nothing was
+    /// answered.
+    fn log_rates(&self) -> Option<[f64; 2]> {
+        if self.answered == 0.0 {
+            return None;
+        }
+        // Of the places, those that answers had.
+        let places = self.in_flight / self.ended * (self.answered_ns / self.took_ns);
+        let mean_ns = self.answered_ns / self.answered;
+        Some([places.ln() - mean_ns.ln(), places.ln() - self.logs / self.answered])
+    }
+
+    /// Variances of the logarithms of the rate, if the requests are independent of each other.
+    fn variances(&self) -> [f64; 2] {
+        let count = self.answered.max(2.0);
+        let mean_ns = self.answered_ns / count;
+        let relative = self.squares / count / (mean_ns * mean_ns) - 1.0;
+        let mean_log = self.logs / count;
+        let log = self.log_squares / count - mean_log * mean_log;
+        [relative.max(0.0) / (count - 1.0), log.max(0.0) / (count - 1.0)]
+    }
+}
+
+/// Rates of one limit, over several turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rates {
+    pub turns: f64,
+    /// Time of all turns, nanoseconds.
+    pub spent_ns: f64,
+    all: Sample,
+    sums: [f64; 2],
+    squares: [f64; 2],
+}
+
+impl Rates {
+    /// Adds a turn.
+    pub(super) fn add(&mut self, sample: &Sample, spent_ns: u64) {
+        self.spent_ns += spent_ns as f64;
+        self.all.merge(sample);
+        let Some(logs) = sample.log_rates() else { return };
+        self.turns += 1.0;
+        for (which, log) in logs.into_iter().enumerate() {
+            self.sums[which] += log;
+            self.squares[which] += log * log;
+        }
+    }
+
+    /// Variance of an average: requests that follow each other are alike where they queue, and only
+    /// turns show how much the rate really varies.
+    fn variance(&self, which: usize) -> f64 {
+        let within = self.all.variances()[which];
+        if self.turns < 2.0 {
+            return within;
+        }
+        let mean = self.sums[which] / self.turns;
+        let between = self.squares[which] / self.turns - mean * mean;
+        within.max(between / (self.turns - 1.0))
+    }
+
+    /// Returns by how much another rate is higher, by either mean; `None` if nothing was answered
+    /// under one of the limits.
+    pub(super) fn gains_of(&self, other: &Self) -> Option<[Gain; 2]> {
+        let (own, others) = (self.all.log_rates()?, other.all.log_rates()?);
+        Some([0, 1].map(|which| Gain {
+            log: others[which] - own[which],
+            error: (self.variance(which) + other.variance(which)).sqrt().max(ERROR_MIN),
+        }))
+    }
+}
+
+/// A gain: the logarithm of the ratio of two rates, and its standard error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gain {
+    pub log: f64,
+    pub error: f64,
+}
+
+impl Gain {
+    /// Returns whether it is more than `least`, by so many standard errors.
+    pub(super) fn is_above(&self, least: f64, certain: f64) -> bool {
+        self.log - certain * self.error > least
+    }
+
+    /// Returns whether it is less than `least`, by so many standard errors.
+    pub(super) fn is_below(&self, least: f64, certain: f64) -> bool {
+        self.log + certain * self.error < least
+    }
+}

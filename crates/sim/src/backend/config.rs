@@ -1,0 +1,97 @@
+//! Backends: what a run is of.
+
+use rand_distr::{Distribution as _, Exp1, LogNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use weir_accept::upstream::UpstreamConfig;
+
+/// Law of the work that a request is. The mean is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Always the same.
+    Fixed,
+    /// Exponential.
+    Exponential,
+    /// Log-normal with a standard deviation of three times the mean.
+    HeavyTailed,
+}
+
+impl Service {
+    pub(super) fn draw(self, random: &mut Xoshiro256PlusPlus) -> f64 {
+        match self {
+            Self::Fixed => 1.0,
+            Self::Exponential => Exp1.sample(random),
+            Self::HeavyTailed => {
+                LogNormal::from_mean_cv(1.0, 3.0).map_or(1.0, |l| l.sample(random))
+            }
+        }
+    }
+}
+
+/// A way to share the workers among the requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sharing {
+    /// A worker serves one request at a time; the others wait, the oldest first.
+    OneEach,
+    /// All are served at the same time, by as many processors as there are workers. Each request in
+    /// flight beyond these takes this part of what they can do.
+    All {
+        /// Part of the capacity lost to each.
+        loss_each: f64,
+    },
+}
+
+/// A time in which the server can do less.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Impairment {
+    /// Begin and end, nanoseconds.
+    pub during_ns: (u64, u64),
+    /// Factor by which a request that begins then takes longer.
+    pub slowness: f64,
+    /// Workers that are gone.
+    pub workers_lost: usize,
+}
+
+/// A backend and its clients.
+#[derive(Clone, Debug)]
+pub struct Backend {
+    /// Number of workers.
+    pub workers: usize,
+    /// Way in which requests share them.
+    pub sharing: Sharing,
+    /// Requests in flight beyond which it answers 503 itself, at once.
+    pub refuses_beyond: usize,
+    /// Law of the service time.
+    pub service: Service,
+    /// Mean service time, nanoseconds.
+    pub service_ns: f64,
+    /// Requests per second, Poisson.
+    pub rate: f64,
+    /// A time in which it can do less.
+    pub impairment: Option<Impairment>,
+    /// Admission to it.
+    pub admission: UpstreamConfig,
+    /// Duration, nanoseconds.
+    pub duration_ns: u64,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Backend {
+    /// Creates a backend of workers that serve one request at a time, asked for `overload` times
+    /// what they can do, for a minute.
+    #[must_use]
+    pub fn new(workers: usize, service: Service, service_ns: f64, overload: f64) -> Self {
+        Self {
+            workers,
+            sharing: Sharing::OneEach,
+            refuses_beyond: usize::MAX,
+            service,
+            service_ns,
+            rate: overload * workers as f64 * 1e9 / service_ns,
+            impairment: None,
+            admission: UpstreamConfig::default(),
+            duration_ns: 60_000_000_000,
+            seed: 7,
+        }
+    }
+}

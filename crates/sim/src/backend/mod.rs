@@ -1,0 +1,109 @@
+//! A server behind a proxy, and clients that send it more than it can do; between them the
+//! admission itself, [`weir_accept::upstream`].
+//!
+//! The server's random numbers are apart from the clients': the request that begins n-th takes as
+//! long under one policy as under another. What differs between two runs is therefore what the
+//! policies do, and not luck.
+
+mod config;
+mod server;
+
+pub use config::{Backend, Impairment, Service, Sharing};
+
+use rand::SeedableRng;
+use rand_distr::{Distribution as _, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use weir_accept::upstream::{Admission, Arrived, Granted, Outcome};
+
+use crate::time::SECOND_NS;
+use server::{Job, Server};
+
+/// A second of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Second {
+    /// Requests answered by the server with what was asked for.
+    pub answered: u64,
+    /// Requests refused by the admission.
+    pub refused: u64,
+    /// Requests refused by the server itself.
+    pub server_refused: u64,
+    /// Response times of those answered, wait for a place included, microseconds.
+    pub responses_us: Vec<u32>,
+    /// Limit at its end.
+    pub limit: usize,
+}
+
+struct Run<'a> {
+    backend: &'a Backend,
+    arrivals: Xoshiro256PlusPlus,
+    admission: Admission<u64>,
+    server: Server<'a>,
+    seconds: Vec<Second>,
+}
+
+/// Runs it; returns what happened in each second.
+#[must_use]
+pub fn run(backend: &Backend) -> Vec<Second> {
+    let mut run = Run {
+        backend,
+        arrivals: Xoshiro256PlusPlus::seed_from_u64(backend.seed),
+        admission: Admission::new(&backend.admission),
+        server: Server::new(backend),
+        seconds: vec![Second::default(); backend.duration_ns.div_ceil(SECOND_NS) as usize],
+    };
+    let mut arrival_ns = 0;
+    loop {
+        let end_ns = run.server.next_end_ns();
+        let due_ns = run.admission.due_ns().map_or(u64::MAX, |due_ns| due_ns + 1);
+        let now_ns = arrival_ns.min(end_ns).min(due_ns);
+        if now_ns >= backend.duration_ns {
+            return run.seconds;
+        }
+        if now_ns == end_ns {
+            run.end(now_ns);
+        } else if now_ns == arrival_ns {
+            arrival_ns += run.arrive(now_ns);
+        }
+        run.hand_out(now_ns);
+    }
+}
+
+impl Run<'_> {
+    fn second(&mut self, now_ns: u64) -> &mut Second {
+        &mut self.seconds[(now_ns / SECOND_NS) as usize]
+    }
+
+    /// A request arrives. Returns the time until the next one does.
+    fn arrive(&mut self, now_ns: u64) -> u64 {
+        if self.admission.arrive(now_ns, now_ns) == Arrived::Granted {
+            self.server.send(now_ns, now_ns);
+        }
+        let gap: f64 = Exp1.sample(&mut self.arrivals);
+        ((gap * 1e9 / self.backend.rate) as u64).max(1)
+    }
+
+    /// A request leaves the server.
+    fn end(&mut self, now_ns: u64) {
+        let Some(Job { arrived_ns, sent_ns, outcome }) = self.server.end(now_ns) else { return };
+        self.admission.complete(now_ns, now_ns - sent_ns, outcome);
+        let limit = self.admission.limit();
+        let second = self.second(now_ns);
+        second.limit = limit;
+        if outcome == Outcome::Answered {
+            second.answered += 1;
+            second.responses_us.push(((now_ns - arrived_ns) / 1000) as u32);
+        } else {
+            second.server_refused += 1;
+        }
+    }
+
+    /// Sends the requests that have a place now, and refuses others.
+    fn hand_out(&mut self, now_ns: u64) {
+        while let Some(granted) = self.admission.next(now_ns) {
+            match granted {
+                Granted::Place(arrived_ns) => self.server.send(now_ns, arrived_ns),
+                Granted::Refusal(..) => self.second(now_ns).refused += 1,
+            }
+        }
+    }
+}
