@@ -8,6 +8,7 @@
 //! * One call need not report all ready members, but a wait never sleeps while one is unreported.
 //! * A member may be reported though it is not ready, where a kernel is late or repeats itself; the
 //!   caller then tries, and calls `blocked`. Such reports do not continue for ever.
+//! * A member that waits for either is reported while the other of the two is `blocked`.
 //! * `blocked` must be called when the last read (or write) of the descriptor returned EWOULDBLOCK
 //!   or moved fewer bytes than there was space for. It may be called at no other time.
 //! * An error or a hang-up counts as ready for any interest.
@@ -54,6 +55,8 @@ pub enum Interest {
     Read,
     /// Space to write.
     Write,
+    /// Either of the two, for a connection that must not stop reading while it cannot write.
+    Either,
     /// A connection to accept, on a listening socket; or a ring of the loop's bell, which is
     /// consumed like a connection. Such a member is never written to: its only other interest is
     /// `Nothing`.

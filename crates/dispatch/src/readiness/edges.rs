@@ -64,6 +64,7 @@ fn bits(interest: Interest) -> u8 {
         Interest::Nothing => 0,
         Interest::Read | Interest::Accept => READ,
         Interest::Write => WRITE,
+        Interest::Either => READ | WRITE,
     }
 }
 

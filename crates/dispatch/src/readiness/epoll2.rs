@@ -31,6 +31,7 @@ impl<K: Kernel> Epoll2<K> {
                 Interest::Nothing => false,
                 Interest::Read | Interest::Accept => flags.intersects(EventFlags::IN | trouble),
                 Interest::Write => flags.intersects(EventFlags::OUT | trouble),
+                Interest::Either => !flags.is_empty(),
             }
     }
 }

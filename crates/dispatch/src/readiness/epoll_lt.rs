@@ -38,6 +38,7 @@ pub(super) fn flags(interest: Interest) -> EventFlags {
         Interest::Nothing => EventFlags::empty(),
         Interest::Read | Interest::Accept => EventFlags::IN,
         Interest::Write => EventFlags::OUT,
+        Interest::Either => EventFlags::IN | EventFlags::OUT,
     }
 }
 

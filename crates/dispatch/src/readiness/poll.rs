@@ -52,6 +52,7 @@ impl<K: Kernel> Mechanism for Poll<K> {
         let events = match interest {
             Interest::Read | Interest::Accept => POLLIN,
             Interest::Write => POLLOUT,
+            Interest::Either => POLLIN | POLLOUT,
             Interest::Nothing => {
                 self.leave(token.slot);
                 return Ok(());

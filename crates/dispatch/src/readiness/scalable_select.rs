@@ -31,6 +31,7 @@ impl<K: Kernel> ScalableSelectSet<K> {
         match interest {
             Interest::Read | Interest::Accept => *read |= bit,
             Interest::Write => *write |= bit,
+            Interest::Either => (*read, *write) = (*read | bit, *write | bit),
             Interest::Nothing => {}
         }
         self.state.suspect(index);

@@ -69,6 +69,10 @@ impl<K: Kernel> Select<K> {
         match interest {
             Interest::Read | Interest::Accept => self.read[word] |= bit,
             Interest::Write => self.write[word] |= bit,
+            Interest::Either => {
+                self.read[word] |= bit;
+                self.write[word] |= bit;
+            }
             Interest::Nothing => {}
         }
     }
@@ -93,11 +97,13 @@ impl<K: Kernel> Select<K> {
         self.ready_read.len() * WORD_BITS
     }
 
-    /// Returns the member of a descriptor below [`Select::nfds`] if the last call reported it:
-    /// FD_ISSET of select(2), for both results.
-    pub(super) fn ready_member(&self, fd: usize) -> Option<Token> {
+    /// Returns the member of a descriptor below [`Select::nfds`] if the last call reported it, and
+    /// in how many of its two results: FD_ISSET of select(2), for both.
+    pub(super) fn ready_member(&self, fd: usize) -> Option<(Token, usize)> {
         let is_set = |map: &[u64]| map[fd / WORD_BITS] & 1 << (fd % WORD_BITS) != 0;
-        (is_set(&self.ready_read) || is_set(&self.ready_write)).then(|| self.tokens[fd])
+        let results =
+            usize::from(is_set(&self.ready_read)) + usize::from(is_set(&self.ready_write));
+        (results > 0).then(|| (self.tokens[fd], results))
     }
 
     /// Appends the members that the last call reported: goes through the results word by word, and
@@ -106,10 +112,10 @@ impl<K: Kernel> Select<K> {
         let mut left = self.reported;
         for (word, (read, write)) in self.ready_read.iter().zip(&self.ready_write).enumerate() {
             let mut bits = read | write;
+            left -= (read.count_ones() + write.count_ones()) as usize;
             while bits != 0 {
                 ready.push(self.tokens[word * WORD_BITS + bits.trailing_zeros() as usize]);
                 bits &= bits - 1;
-                left -= 1;
             }
             if left == 0 {
                 break;

@@ -24,9 +24,9 @@ impl<K: Kernel> SelectIsset<K> {
             if left == 0 {
                 break;
             }
-            if let Some(token) = self.0.ready_member(fd) {
+            if let Some((token, results)) = self.0.ready_member(fd) {
                 ready.push(token);
-                left -= 1;
+                left -= results;
             }
         }
     }

@@ -110,6 +110,30 @@ fn a_full_socket_is_writable_again_once_read<M: Mechanism>(settings: &Settings) 
     assert_eq!(ready(&mut m, LONG), [token(2)]);
 }
 
+fn either_is_reported_while_the_other_is_blocked<M: Mechanism>(settings: &Settings) {
+    let mut m = M::open(settings).unwrap();
+    let (mut near, mut far) = pair();
+    m.add(near.as_fd(), token(2), Interest::Either).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)]);
+    let mut sent = 0;
+    while let Ok(bytes) = near.write(&[0; 65536]) {
+        sent += bytes;
+    }
+    m.blocked(token(2), Interest::Write);
+    assert!(near.read(&mut [0]).is_err());
+    m.blocked(token(2), Interest::Read);
+    assert_eq!(ready(&mut m, NOW), []);
+    far.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)], "there is something to read");
+    assert_eq!(near.read(&mut [0; 2]).unwrap(), 1);
+    m.blocked(token(2), Interest::Read);
+    assert_eq!(ready(&mut m, NOW), []);
+    far.read_exact(&mut vec![0; sent]).unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)], "there is room again");
+    far.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut m, LONG), [token(2)], "once, though both are possible");
+}
+
 fn the_end_is_not_hidden_by_a_short_read<M: Mechanism>(settings: &Settings) {
     let mut m = M::open(settings).unwrap();
     let (mut near, mut far) = pair();
@@ -275,6 +299,7 @@ suite! {
     read_is_reported_until_blocked,
     interest_moves_from_read_to_write_and_back,
     a_full_socket_is_writable_again_once_read,
+    either_is_reported_while_the_other_is_blocked,
     the_end_is_not_hidden_by_a_short_read,
     a_hang_up_is_ready_for_writing_too,
     a_removed_member_is_silent_and_its_slot_is_free,

@@ -32,6 +32,7 @@ impl Member {
             _ if !self.level => POLLIN | POLLOUT | POLLRDHUP,
             Interest::Read | Interest::Accept => POLLIN,
             Interest::Write => POLLOUT,
+            Interest::Either => POLLIN | POLLOUT,
         };
         PollFd { fd: self.fd, events, revents: 0 }
     }

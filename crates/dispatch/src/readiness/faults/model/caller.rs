@@ -14,6 +14,8 @@ impl<M: Mechanism> Model<M> {
             let goes_on = match member.interest {
                 Interest::Read => self.read(slot, &member, count),
                 Interest::Write => self.write(slot, &member, count),
+                Interest::Either if self.rng.one_in(2) => self.read(slot, &member, count),
+                Interest::Either => self.write(slot, &member, count),
                 Interest::Accept => self.accept(&member),
                 Interest::Nothing => false,
             };
@@ -98,19 +100,28 @@ impl<M: Mechanism> Model<M> {
 
     /// Uses a member until it blocks, and calls `blocked`; one at its end leaves.
     pub(super) fn exhaust(&mut self, slot: usize) {
+        match self.members[slot].as_ref().map_or(Interest::Nothing, |member| member.interest) {
+            Interest::Nothing => {}
+            Interest::Either => {
+                self.exhaust_direction(slot, Interest::Read);
+                self.exhaust_direction(slot, Interest::Write);
+            }
+            direction => self.exhaust_direction(slot, direction),
+        }
+    }
+
+    fn exhaust_direction(&mut self, slot: usize, direction: Interest) {
         while let Some(member) = self.members[slot].clone() {
-            let (count, interest) = (ALL, member.interest);
             let number = member.number();
-            let moved = match interest {
-                Interest::Nothing => return,
-                Interest::Write => world(|w| w.put(number, count)),
-                _ => world(|w| w.take(number, count)),
+            let moved = match direction {
+                Interest::Write => world(|w| w.put(number, ALL)),
+                _ => world(|w| w.take(number, ALL)),
             };
             self.tell(|| format!("exhaust {number}: {moved:?}"));
             match moved {
                 Ok(1..) => {}
                 Err(CallFailure::Blocked) => {
-                    return self.mechanism.blocked(member.token, interest);
+                    return self.mechanism.blocked(member.token, direction);
                 }
                 _ => self.remove(slot),
             }

@@ -24,6 +24,9 @@ const SETTLE_WAITS: usize = 100;
 /// those at the end that must report nothing.
 const CALM_WAITS: usize = 100;
 const CALM_AT_LAST: usize = 4;
+/// What a connection may wait for.
+const STREAM_INTERESTS: [Interest; 4] =
+    [Interest::Read, Interest::Write, Interest::Either, Interest::Nothing];
 /// More than any buffer of the fake kernel.
 const ALL: usize = 64;
 
@@ -66,6 +69,7 @@ impl Member {
             Interest::Nothing => return false,
             Interest::Read | Interest::Accept => IN,
             Interest::Write => OUT,
+            Interest::Either => IN | OUT,
         };
         world(|w| w.bits(self.number())) & (wanted | ERR | HUP) != 0
     }
@@ -132,7 +136,7 @@ impl<M: Mechanism> Model<M> {
         self.generations[slot] += 1 + u32::from(self.rng.one_in(4));
         let token = Token { slot: slot as u32, generation: self.generations[slot] };
         let interest = match kind {
-            Kind::Stream => self.rng.pick(&[Interest::Read, Interest::Write, Interest::Nothing]),
+            Kind::Stream => self.rng.pick(&STREAM_INTERESTS),
             _ => Interest::Accept,
         };
         self.tell(|| format!("add {kind:?} {} as {token:?}: {interest:?}", descriptor.as_raw_fd()));
@@ -182,7 +186,7 @@ impl<M: Mechanism> Model<M> {
         let Some(member) = &self.members[slot] else { return };
         let choices: &[Interest] = match (member.kind, member.no_read, member.no_write) {
             (Kind::Listener | Kind::Waker, ..) => &[Interest::Accept, Interest::Nothing],
-            (_, false, false) => &[Interest::Read, Interest::Write, Interest::Nothing],
+            (_, false, false) => &STREAM_INTERESTS,
             (_, false, true) => &[Interest::Read, Interest::Nothing],
             (_, true, false) => &[Interest::Write, Interest::Nothing],
             (_, true, true) => &[Interest::Nothing],

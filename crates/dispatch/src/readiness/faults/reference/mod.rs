@@ -17,6 +17,7 @@ fn bit(interest: Interest) -> u32 {
         Interest::Nothing => 0,
         Interest::Read | Interest::Accept => IN,
         Interest::Write => OUT,
+        Interest::Either => IN | OUT,
     }
 }
 
