@@ -27,7 +27,7 @@ pub enum ReplyPart {
     Body,
     /// Content that ends with the connection.
     UntilClose,
-    /// Another protocol, until both sides have ended.
+    /// Another protocol, until the other server has ended its side.
     Tunnel,
     /// No part: it is complete.
     Done,
@@ -48,6 +48,12 @@ pub struct Exchange {
     is_chunked: bool,
     request_trailers: Vec<u8>,
     upgrades: bool,
+    /// True if the connection to the other server must not carry another request.
+    is_last: bool,
+    /// True once the client has ended its side, in another protocol.
+    client_ended: bool,
+    /// True if the client waits for a 100 before it sends its content.
+    expects_continue: bool,
     /// True once a byte of content has been taken from the client: the request cannot be repeated.
     body_begun: bool,
     part: ReplyPart,
@@ -78,6 +84,9 @@ impl Exchange {
             is_chunked: request.framing == Framing::Chunked,
             request_trailers: Vec::new(),
             upgrades,
+            is_last: request::has_stray_content(request),
+            client_ended: false,
+            expects_continue: request.expect_continue,
             body_begun: false,
             part: ReplyPart::Head,
             head: Vec::new(),
@@ -96,7 +105,25 @@ impl Exchange {
     #[must_use]
     pub fn wants_client(&self) -> bool {
         let has_room = self.request.len() - self.sent < REQUEST_BYTES_MAX;
-        has_room && (self.part == ReplyPart::Tunnel || !self.request_taken())
+        has_room && (self.is_tunnel_open() || !self.request_taken())
+    }
+
+    /// Returns whether the client may still send bytes of another protocol.
+    fn is_tunnel_open(&self) -> bool {
+        self.part == ReplyPart::Tunnel && !self.client_ended
+    }
+
+    /// Handles the end of what the client sends. Returns false if nothing more can come of the
+    /// exchange; in another protocol, the end is to be passed on behind what came before it.
+    pub fn end_client(&mut self) -> bool {
+        self.client_ended = self.part == ReplyPart::Tunnel;
+        self.client_ended
+    }
+
+    /// Returns whether the client has ended its side of another protocol.
+    #[must_use]
+    pub const fn has_client_ended(&self) -> bool {
+        self.client_ended
     }
 
     /// Returns whether all of the client's content has been taken.
@@ -105,12 +132,20 @@ impl Exchange {
         self.body.is_done()
     }
 
+    /// Returns whether nothing but more of the client's content is waited for.
+    #[must_use]
+    pub fn awaits_content(&self) -> bool {
+        let has_begun = self.body_begun || !self.expects_continue || self.interim_bytes > 0;
+        has_begun && !self.request_taken() && self.unsent().is_empty()
+    }
+
     /// Takes bytes of the client's content, as far as there is room; returns how many. Those that
     /// follow the content are left.
     ///
     /// # Errors
     /// The content is malformed: 400, 413 or 431. What was forwarded of it must be cut short.
     pub fn take(&mut self, input: &[u8]) -> Result<usize, RequestError> {
+        self.discard_sent();
         if self.part == ReplyPart::Tunnel {
             self.request.extend_from_slice(input);
             return Ok(input.len());
@@ -135,6 +170,20 @@ impl Exchange {
             }
         }
         Ok(taken)
+    }
+
+    /// Discards what has been sent of a request too large to be repeated, so that a server that
+    /// never takes all of it does not let it grow.
+    fn discard_sent(&mut self) {
+        if self.sent >= REQUEST_BYTES_MAX {
+            self.request.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn request_capacity(&self) -> usize {
+        self.request.capacity()
     }
 
     /// Returns the bytes to be sent to the other server.
@@ -250,6 +299,7 @@ impl Exchange {
     #[must_use]
     pub fn keeps_upstream(&self) -> bool {
         self.keeps_upstream
+            && !self.is_last
             && self.part == ReplyPart::Done
             && self.request_taken()
             && self.unsent().is_empty()

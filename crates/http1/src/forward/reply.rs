@@ -52,6 +52,10 @@ pub(super) fn parse(buf: &[u8]) -> Result<Option<ReplyHead>, ReplyError> {
     if head.is_folded() {
         return Err(ReplyError { why: "folded field line" });
     }
+    // Only chunked is undone here, and the client would not learn of another.
+    if head.is_coded() {
+        return Err(ReplyError { why: "a transfer coding besides chunked" });
+    }
     let end = head.body_end()?;
     Ok(Some(ReplyHead { status: head.status(), keeps_open: head.keeps_open(), end, len }))
 }

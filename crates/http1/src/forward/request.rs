@@ -4,8 +4,9 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use super::fields::{Connection, VIA, ends_here, is_ambiguous, is_forwarded, lines, push};
+use crate::grammar::elements;
 use crate::reply;
-use crate::request::{Framing, Request, Target, Version};
+use crate::request::{Framing, Method, Request, Target, Version};
 
 /// What a forwarded request says besides what its client said.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,13 @@ struct Said<'b> {
     proto: bool,
     host: bool,
     start: bool,
+}
+
+/// Returns whether a request has content that has no meaning for its method (RFC 9110 section
+/// 9.3.1): a server that does not expect it could take it for another request.
+pub(super) fn has_stray_content(request: &Request<'_>) -> bool {
+    let has_content = !matches!(request.framing, Framing::None | Framing::Length(0));
+    has_content && matches!(request.method, Method::Get | Method::Head)
 }
 
 /// Appends the head of `request`, which was parsed from `head`. Returns whether it asks for another
@@ -62,7 +70,9 @@ pub(super) fn write(
         Framing::Length(length) => reply::field_u64(out, "Content-Length", length),
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
-    if let Some(upgrade) = upgrade {
+    if has_stray_content(request) {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if let Some(upgrade) = upgrade {
         out.extend_from_slice(b"Connection: upgrade\r\n");
         push(out, b"Upgrade", upgrade);
     }
@@ -109,7 +119,16 @@ fn write_fields<'b>(
     let may_upgrade = connection.upgrades
         && request.framing == Framing::None
         && request.version == Version::Http11;
-    upgrade.filter(|_| may_upgrade)
+    upgrade.filter(|protocols| may_upgrade && !carry_requests(protocols))
+}
+
+/// Returns whether one of the protocols of an Upgrade field carries requests, which would pass
+/// unread, and past the routes: HTTP, also in TLS (RFC 2817, RFC 7540 section 3.2).
+fn carry_requests(protocols: &[u8]) -> bool {
+    elements(protocols).any(|protocol| {
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
+        [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    })
 }
 
 /// Appends where the request comes from (RFC 7239, and the names in use before it), and when it

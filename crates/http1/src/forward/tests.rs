@@ -289,6 +289,11 @@ fn a_doubtful_reply_is_an_error() {
         ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", "folded field line"),
         ("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", "malformed field line"),
         ("HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", "a switch of protocols nobody asked for"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "a transfer coding besides chunked",
+        ),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "a transfer coding besides chunked"),
     ] {
         assert_eq!(forward(GET, [reply.as_bytes()], false).0, format!("|{why}"), "{reply:?}");
     }
@@ -312,6 +317,54 @@ fn a_refusal_before_the_content_closes_the_connection() {
     exchange.receive(reply, &mut out, &FACTS).unwrap();
     assert!(text(&out).contains("Connection: close\r\n"));
     assert!(!exchange.keeps_upstream());
+}
+
+#[test]
+fn a_protocol_that_carries_requests_is_not_asked_for() {
+    for protocol in ["h2c", "websocket, H2C", "HTTP/2.0", "TLS/1.0"] {
+        let head = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+             Upgrade: {protocol}\r\nHTTP2-Settings: x\r\n\r\n"
+        );
+        let expected = format!("GET / HTTP/1.1\r\nHost: a\r\n{ORIGIN}\r\n");
+        assert_eq!(text(exchange(&head).unsent()), expected);
+    }
+}
+
+#[test]
+fn content_that_has_no_meaning_is_the_last_on_its_connection() {
+    for (method, length, is_last) in [("GET", 1, true), ("GET", 0, false), ("POST", 1, false)] {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let mut exchange = exchange(&head);
+        assert_eq!(text(exchange.unsent()).contains("Connection: close\r\n"), is_last, "{head}");
+        assert_eq!(exchange.take(b"x"), Ok(length));
+        exchange.note_sent(exchange.unsent().len());
+        exchange.receive(b"HTTP/1.1 204 None\r\n\r\n", &mut Vec::new(), &FACTS).unwrap();
+        assert_eq!(exchange.keeps_upstream(), !is_last, "{head}");
+    }
+}
+
+#[test]
+fn a_server_that_never_takes_all_does_not_let_the_request_grow() {
+    let mut exchange = exchange("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 99000000\r\n\r\n");
+    for _ in 0..1000 {
+        while exchange.wants_client() {
+            exchange.take(&[b'x'; 10_000]).unwrap();
+        }
+        exchange.note_sent(exchange.unsent().len() - 1);
+    }
+    assert!(exchange.request_capacity() < 256 << 10);
+}
+
+#[test]
+fn the_end_of_the_client_s_side_ends_another_protocol_s_too() {
+    let mut exchange =
+        exchange("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    assert!(!exchange.end_client(), "nothing can come of it");
+    exchange.receive(b"HTTP/1.1 101 S\r\n\r\n", &mut Vec::new(), &FACTS).unwrap();
+    assert!(exchange.wants_client() && exchange.end_client());
+    assert!(!exchange.wants_client() && exchange.has_client_ended());
+    assert_eq!(exchange.part(), ReplyPart::Tunnel, "the server's side goes on");
 }
 
 #[test]

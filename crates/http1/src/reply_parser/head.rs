@@ -32,6 +32,8 @@ pub(crate) struct Head {
     status: Option<(Version, u16)>,
     content_length: Option<u64>,
     codings: Codings,
+    /// True if there is a transfer coding besides `chunked`.
+    is_coded: bool,
     close: bool,
     keep_alive: bool,
     /// True if the line before this one was a framing or connection field.
@@ -81,6 +83,11 @@ impl Head {
     /// Returns whether a line was folded onto the one before it (RFC 9112 section 5.2).
     pub(crate) fn is_folded(&self) -> bool {
         self.is_folded
+    }
+
+    /// Returns whether there is a transfer coding besides `chunked`.
+    pub(crate) fn is_coded(&self) -> bool {
+        self.is_coded
     }
 
     /// Returns whether the connection is to stay open, apart from its framing (RFC 9112 section
@@ -182,7 +189,9 @@ impl Head {
     /// 6.1).
     fn add_codings(&mut self, value: &[u8]) -> Result<(), ReplyError> {
         for coding in elements(value).filter(|coding| !coding.is_empty()) {
-            self.codings = match (self.codings, coding.eq_ignore_ascii_case(b"chunked")) {
+            let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+            self.is_coded |= !is_chunked;
+            self.codings = match (self.codings, is_chunked) {
                 (Codings::Chunked, _) => {
                     return Err(ReplyError { why: "a transfer coding after chunked" });
                 }
